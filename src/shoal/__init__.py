@@ -1,0 +1,116 @@
+"""Shoal: true statistics about a crowd without knowing anything about a person.
+
+The way of the data, and the names for each step:
+
+Agreed before any data exists
+    `Survey` of `Flags`, `Choice`, `Choices`, `Number`; `plan` makes the `Plan`: the
+    `LieProbability` q, the crowd size and the `Promise`.
+
+On the device, the only place where an Original exists
+    `encode` turns an answer into an `Original`; `randomize` turns that into a `Synthetic`;
+    `pack_reports` wraps it for the wire.
+
+From here on only Synthetic
+    `tally` counts reports into a `Tally` (tallies add); `estimate` gives unbiased `Estimates` with
+    an `Interval` each, and `sample_size` how many reports a wanted precision takes; `difference`,
+    `total`, `ratio` and `compare` combine estimates.
+
+Beside the path
+    `simulate` runs all of it on people who do not exist; `SimulationBits` repeats itself from a
+    seed and is marked as not for release; every error is a `ShoalError`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal.combining import compare, difference, ratio, total
+    from shoal.encoding import encode
+    from shoal.errors import InputError, PrivacyRefusal, ShoalError
+    from shoal.estimating import Estimate, Estimates, estimate, sample_size
+    from shoal.intervals import Interval
+    from shoal.lies import LieProbability
+    from shoal.planning import plan
+    from shoal.plans import Memory, Plan, Promise
+    from shoal.randomizing import randomize
+    from shoal.randomness import SimulationBits, SystemBits
+    from shoal.reports import Batch, pack_reports, parse_batch
+    from shoal.simulating import Simulation, simulate
+    from shoal.survey import Choice, Choices, Flags, Number, Question, Survey
+    from shoal.tallying import Tally, Tallying, tally
+    from shoal.vectors import Original, Synthetic
+
+__version__ = "0.1.0"
+
+# Names are loaded when they are first used, so that `shoal --help` is instant and a device loads
+# only its own side.
+_MODULES = {
+    "combining": ["compare", "difference", "ratio", "total"],
+    "encoding": ["encode"],
+    "errors": ["InputError", "PrivacyRefusal", "ShoalError"],
+    "estimating": ["Estimate", "Estimates", "estimate", "sample_size"],
+    "intervals": ["Interval"],
+    "lies": ["LieProbability"],
+    "planning": ["plan"],
+    "plans": ["Memory", "Plan", "Promise"],
+    "randomizing": ["randomize"],
+    "randomness": ["SimulationBits", "SystemBits"],
+    "reports": ["Batch", "pack_reports", "parse_batch"],
+    "simulating": ["Simulation", "simulate"],
+    "survey": ["Choice", "Choices", "Flags", "Number", "Question", "Survey"],
+    "tallying": ["Tally", "Tallying", "tally"],
+    "vectors": ["Original", "Synthetic"],
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "Batch",
+    "Choice",
+    "Choices",
+    "Estimate",
+    "Estimates",
+    "Flags",
+    "InputError",
+    "Interval",
+    "LieProbability",
+    "Memory",
+    "Number",
+    "Original",
+    "Plan",
+    "PrivacyRefusal",
+    "Promise",
+    "Question",
+    "ShoalError",
+    "Simulation",
+    "SimulationBits",
+    "Survey",
+    "Synthetic",
+    "SystemBits",
+    "Tally",
+    "Tallying",
+    "compare",
+    "difference",
+    "encode",
+    "estimate",
+    "pack_reports",
+    "parse_batch",
+    "plan",
+    "randomize",
+    "ratio",
+    "sample_size",
+    "simulate",
+    "tally",
+    "total",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'shoal' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"shoal.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

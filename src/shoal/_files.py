@@ -1,0 +1,60 @@
+"""JSON in and out: read strictly, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from shoal.errors import InputError
+
+LARGEST_FILE = 64 << 20
+
+
+def canonical_json(document: object) -> bytes:
+    r"""Return the one JSON text of a document without floats (RFC 8785).
+
+    Shoal's keys are ASCII, so that sorting by code point is sorting by UTF-16 unit.
+
+    >>> canonical_json({"b": [1, 2], "a": "é\n"})
+    b'{"a":"\xc3\xa9\\n","b":[1,2]}'
+    """
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8")
+
+
+def read_json(path: Path, what: str, error: type[InputError]) -> object:
+    """Read a JSON document, strictly: no duplicate keys, no NaN, no absurd size."""
+
+    def refuse(constant: str) -> object:
+        raise ValueError(f"{constant} is not a number")
+
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        keys = [key for key, _ in pairs]
+        if len(set(keys)) < len(keys):
+            raise ValueError("a key stands twice")
+        return dict(pairs)
+
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise error(f"{path} is larger than {LARGEST_FILE >> 20} MiB; that is no {what}.")
+        return json.loads(content, parse_constant=refuse, object_pairs_hook=unique)
+    except OSError as problem:
+        reason = problem.strerror or "unreadable"
+        raise error(f"cannot read {what} {path}: {reason}.") from problem
+    except (ValueError, RecursionError) as problem:
+        if isinstance(problem, error):
+            raise
+        raise error(f"{path} is not a {what}: {problem or 'nested too deeply'}.") from problem
+
+
+def write_json(path: Path, document: object) -> None:
+    """Write a JSON document whole or not at all."""
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    scratch = path.with_name(path.name + ".part")
+    try:
+        scratch.write_text(text, "utf-8")
+        scratch.replace(path)
+    except OSError as problem:
+        raise InputError(f"cannot write {path}: {problem.strerror or 'unwritable'}.") from problem

@@ -1,0 +1,96 @@
+"""The command `shoal`: words to verbs, no arithmetic.
+
+Exit codes: 0 done; 2 bad usage or input; 3 refused because privacy would not hold; 1 anything
+else. An error is one sentence on stderr.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import cast
+
+import click
+
+from shoal import __version__
+from shoal.errors import ShoalError
+
+__all__ = ["main", "shoal"]
+
+WORDS = {
+    "plan": "Choose how much each device lies.",
+    "encode": "Turn answers into bit vectors (keep them on the device).",
+    "randomize": "Turn answers into reports that may be sent.",
+    "tally": "Count reports.",
+    "estimate": "Estimate the crowd's answers from a tally, with intervals.",
+    "simulate": "Try a plan on people who do not exist.",
+    "demo": "Show the whole path in a minute.",
+}
+"""Every command in the order of the data's way; each is the module of its name."""
+
+
+class _Words(click.Group):
+    """Loads a command's module when the command is used, so that help is instant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(WORDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in WORDS:
+            return None
+        return cast(click.Command, importlib.import_module(f"shoal.cli.{cmd_name}").command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(WORDS.items()))
+
+
+@click.group(cls=_Words, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="shoal %(version)s")
+def shoal() -> None:
+    """Learn true statistics about a crowd without knowing anything about a person.
+
+    Devices lie a little, a crowd hides each report, the analyst sees the truth about the crowd.
+    Start with `shoal demo`.
+    """
+
+
+def main() -> None:
+    """Run the command and end the process with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command with the given arguments and return its exit code."""
+    try:
+        result = shoal.main(arguments, prog_name="shoal", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except ShoalError as error:
+        return _say(str(error), error.exit_code)
+    except click.UsageError as error:
+        hint = f" See {error.ctx.command_path} --help." if error.ctx else ""
+        return _say(error.format_message().rstrip() + hint, 2)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return _say("interrupted; nothing was written.", 1)
+    except BrokenPipeError:
+        # The reader of our output has gone; that is its right.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except MemoryError:
+        return _say("the machine ran out of memory.", 1)
+    except Exception as error:
+        if "SHOAL_DEBUG" in os.environ:
+            raise
+        return _say(
+            f"an unexpected {type(error).__name__} came up; set SHOAL_DEBUG=1 to see where, and"
+            " please report it.",
+            1,
+        )
+
+
+def _say(sentence: str, exit_code: int) -> int:
+    click.echo(f"shoal: {sentence}", err=True)
+    return exit_code

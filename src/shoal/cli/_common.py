@@ -1,0 +1,140 @@
+"""Options and output that commands share."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import click
+
+from shoal.errors import InputError
+from shoal.survey import Choice, Choices, Flags, Question, Survey
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+IN_FILE = click.Path(path_type=Path)
+OUT_FILE = click.Path(path_type=Path, dir_okay=False)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+level_option = click.option(
+    "--level", type=float, default=0.95, show_default=True, help="Confidence level."
+)
+interval_option = click.option(
+    "--interval",
+    "kind",
+    type=click.Choice(["exact", "normal", "simultaneous", "chebyshev"]),
+    default="exact",
+    show_default=True,
+    help="Kind of interval.",
+)
+target_option = click.option(
+    "--target",
+    type=click.Choice(["crowd", "population"]),
+    default="crowd",
+    show_default=True,
+    help="Who is estimated: those who reported, or those they are a sample of.",
+)
+
+
+def survey_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add a survey file, or the options that stand in for one, as argument `survey`."""
+
+    @click.argument("survey_file", type=IN_FILE, required=False, metavar="[SURVEY.toml]")
+    @click.option("--flags", type=int, metavar="L", help="Instead of a file: L yes-or-no flags.")
+    @click.option("--choice", type=int, metavar="K", help="Instead of a file: one of K options.")
+    @click.option("--choices", type=int, metavar="K", help="Instead of a file: some of K options.")
+    @click.option("--at-most", type=int, metavar="k", help="With --choices: at most k of them.")
+    @wraps(command)
+    def with_survey(
+        *args: Any,
+        survey_file: Path | None,
+        flags: int | None,
+        choice: int | None,
+        choices: int | None,
+        at_most: int | None,
+        **kwargs: Any,
+    ) -> R:
+        given = [value for value in (survey_file, flags, choice, choices) if value is not None]
+        if len(given) > 1:
+            raise InputError("give one of a survey file, --flags, --choice and --choices.")
+        if (choices is None) != (at_most is None):
+            raise InputError("--choices and --at-most go together.")
+        survey: Survey | None = None
+        if survey_file is not None:
+            survey = Survey.from_toml(survey_file)
+        elif given:
+            survey = _plain_survey(flags, choice, choices, at_most)
+        return command(*args, survey=survey, **kwargs)
+
+    return with_survey
+
+
+def _plain_survey(
+    flags: int | None, choice: int | None, choices: int | None, at_most: int | None
+) -> Survey:
+    """One question named `answer` with options named 1, 2, 3, ..."""
+    count = flags if flags is not None else choice if choice is not None else choices
+    assert count is not None
+    if not 1 <= count <= 65_536:
+        raise InputError(f"a question has 1 to 65536 options, got {count}.")
+    options = tuple(str(number) for number in range(1, count + 1))
+    question: Question
+    if flags is not None:
+        question = Flags("answer", options)
+    elif choice is not None:
+        question = Choice("answer", options)
+    else:
+        assert at_most is not None
+        question = Choices("answer", options, at_most)
+    return Survey("answer", (question,))
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document on stdout, and nothing else."""
+    click.echo(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def printer() -> Any:
+    """Return the console for tables that people read."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Yield a function to call with the work done; shows a bar on a terminal after a second."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    import time
+
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}"),
+        TimeRemainingColumn(),
+    )
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(what, total=total)
+    began = time.monotonic()
+
+    def advance(done: int) -> None:
+        bar.advance(task, done)
+        if not bar.live.is_started and time.monotonic() - began > 1:
+            bar.start()
+
+    try:
+        yield advance
+    finally:
+        bar.stop()

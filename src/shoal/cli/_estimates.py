@@ -1,0 +1,48 @@
+"""Estimates as a table for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.cli._common import printer
+
+
+def show_estimates(document: dict[str, Any], title: str) -> None:
+    """Print the JSON form of estimates, with truth beside them where it is known."""
+    from rich.table import Table
+
+    console = printer()
+    level = document["level"]
+    note = f"{document['interval']} intervals at {level:.4g}, for the {document['target']}"
+    console.print(f"[bold]{title}[/bold]: {document['reports']:,} reports, {note}")
+    if document["simulated"]:
+        console.print("[yellow]simulated: these numbers are about nobody[/yellow]")
+    for question, options in document["questions"].items():
+        known = any("truth" in row for row in options.values())
+        table = Table(title=question, title_justify="left", box=None, pad_edge=False)
+        table.add_column("option")
+        for name in (["truth"] if known else []) + ["count", "share", "low", "high"]:
+            table.add_column(name, justify="right")
+        table.add_column("")
+        for label, row in options.items():
+            truth = [f"{row['truth']:,}"] if known else []
+            cells = [f"{row['count']:,.0f}", f"{row['share']:.2%}"]
+            bounds = [f"{row['low']:,.0f}", f"{row['high']:,.0f}"]
+            odd = "does not fit the plan" if row.get("incompatible") else _bar(row, document)
+            table.add_row(label, *truth, *cells, *bounds, odd)
+        console.print()
+        console.print(table)
+
+
+def _bar(row: dict[str, Any], document: dict[str, Any], width: int = 24) -> str:
+    """Draw the interval on a line from nobody to everybody."""
+    reports = int(document["reports"])
+
+    def place(count: float) -> int:
+        return min(max(round(count / reports * (width - 1)), 0), width - 1)
+
+    line = ["·"] * width
+    for position in range(place(row["low"]), place(row["high"]) + 1):
+        line[position] = "─"
+    line[place(row["count"])] = "●"
+    return "".join(line)

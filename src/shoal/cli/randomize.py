@@ -1,0 +1,35 @@
+"""`shoal randomize`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from shoal.cli._common import IN_FILE, OUT_FILE, json_option, print_json, progress
+from shoal.plans import Plan
+
+
+@click.command()
+@click.argument("plan_file", type=IN_FILE, metavar="PLAN.json")
+@click.argument("answers", type=IN_FILE)
+@click.option("-o", "--output", type=OUT_FILE, required=True, help="Where: .parquet or .rows.")
+@json_option
+def command(plan_file: Path, answers: Path, output: Path, as_json: bool) -> None:
+    """Turn answers into reports: encode them, then flip each bit with the plan's q.
+
+    ANSWERS is a .csv, .ndjson or .parquet file with one row per person and one column per
+    question, or a file that `shoal encode` wrote. If one answer is not allowed, nothing is written.
+    """
+    from shoal.engines.files import VectorWriter, read_answers
+    from shoal.randomizing import randomize
+
+    plan = Plan.read(plan_file)
+    with VectorWriter(output, plan) as writer, progress("randomizing") as advance:
+        for original in read_answers(plan.survey, answers):
+            writer.write(randomize(original, plan))
+            advance(len(original))
+    if as_json:
+        print_json({"plan": plan.id, "reports": writer.written, "output": str(output)})
+    else:
+        click.echo(f"{writer.written:,} reports written to {output}.")

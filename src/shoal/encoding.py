@@ -1,0 +1,159 @@
+"""Answers to Originals: the bits that say what a person answered.
+
+An answer outside its question's domain is an error that names row, question and value; nothing is
+guessed, and of a table with one bad row nothing is encoded.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shoal._check import shown
+from shoal.errors import AnswerError, InputError
+from shoal.plans import Plan
+from shoal.survey import Choice, Flags, Number, Question, Survey
+from shoal.vectors import Original, pack
+
+__all__ = ["encode"]
+
+
+def encode(survey: Survey | Plan, answers: object) -> Original:
+    """Encode one answer, or a table of them, as packed bit vectors.
+
+    Parameters
+    ----------
+    survey
+        What was asked, or the plan that asks it.
+    answers
+        One answer as a mapping from question to value; a list of such; or a table with one row per
+        person and one column per question: pandas, polars, pyarrow, anything that speaks the Arrow
+        interface. Flags and choices are a list of options, or text with ``;`` between them; a
+        choice is one option; a number is a number.
+
+    Examples
+    --------
+    >>> from shoal import Choice, Flags, Survey
+    >>> survey = Survey("browser", (
+    ...     Flags("features", ("sync", "vpn", "reader")),
+    ...     Choice("channel", ("release", "beta")),
+    ... ))
+    >>> encode(survey, {"features": ["sync", "reader"], "channel": "beta"}).rows
+    array([[21]], dtype=uint8)
+    >>> encode(survey, {"features": [], "channel": "alpha"})
+    Traceback (most recent call last):
+    ...
+    shoal.errors.AnswerError: row 1, question 'channel': 'alpha' is not one of its options.
+    """
+    asked = survey.survey if isinstance(survey, Plan) else survey
+    if isinstance(answers, Mapping):
+        return _encode_rows(asked, [answers])
+    if isinstance(answers, Sequence) and not isinstance(answers, (str, bytes)):
+        return _encode_rows(asked, answers)
+    if hasattr(answers, "__arrow_c_stream__") or hasattr(answers, "__arrow_c_array__"):
+        from shoal.engines.tables import encode_table
+
+        return encode_table(asked, answers)
+    raise InputError(
+        f"answers must be a mapping, a list of mappings or a table, got {type(answers).__name__}."
+    )
+
+
+def set_bits(question: Question, answer: object, row: int) -> list[int]:
+    """Return which bits of the question an answer sets, each once."""
+    if isinstance(question, Flags):
+        named = _named_options(question, answer, row)
+        bits = [_position(question, name, row) for name in named]
+        if len(set(bits)) < len(bits):
+            raise wrong_answer(row, question, answer, "names an option twice")
+        if len(bits) > question.most_set_bits:
+            raise wrong_answer(row, question, answer, too_many(question, len(bits)))
+        return bits
+    if is_missing(answer):
+        return [missing_bit(question, row)]
+    if isinstance(question, Number):
+        edges = [float(edge) for edge in question.edges]
+        return [bisect_right(edges, _number(question, answer, row))]
+    assert isinstance(question, Choice)
+    if not isinstance(answer, str):
+        raise wrong_answer(row, question, answer, "is not one option's name")
+    return [_position(question, answer, row)]
+
+
+def missing_bit(question: Question, row: int) -> int:
+    """Return the bit of a missing answer, if the question declared one."""
+    assert isinstance(question, (Choice, Number))
+    if question.missing is None:
+        way_out = 'is missing; declare missing = "option" in the survey if that may happen'
+        raise AnswerError(f"row {row}, question {question.name!r}: the answer {way_out}.")
+    return question.bits - 1
+
+
+def is_missing(answer: object) -> bool:
+    """Whether an answer is absent: None, or an empty cell."""
+    return answer is None or (isinstance(answer, str) and not answer.strip())
+
+
+def wrong_answer(row: int, question: Question, answer: object, why: str) -> AnswerError:
+    """Return the error for an answer outside the domain."""
+    return AnswerError(f"row {row}, question {question.name!r}: {shown(answer)} {why}.")
+
+
+def too_many(question: Question, count: int) -> str:
+    """Say that more options are set than the question allows."""
+    return f"sets {count} options, at most {question.most_set_bits} are allowed"
+
+
+def _encode_rows(survey: Survey, answers: Sequence[Any]) -> Original:
+    vectors = np.zeros((len(answers), survey.bits), bool)
+    for row, answer in enumerate(answers, 1):
+        if not isinstance(answer, Mapping):
+            raise AnswerError(f"row {row} must map questions to answers, got {shown(answer)}.")
+        if unknown := [name for name in answer if name not in {q.name for q in survey}]:
+            raise AnswerError(f"row {row} answers {shown(unknown[0])}, which is not asked.")
+        for question in survey:
+            if question.name not in answer and isinstance(question, Flags):
+                # Leaving out a question is not the same as answering that nothing is set.
+                raise AnswerError(f"row {row} has no answer to question {question.name!r}.")
+            bits = set_bits(question, answer.get(question.name), row)
+            vectors[row - 1, [survey.slice_of(question.name).start + bit for bit in bits]] = True
+    return Original(pack(vectors), survey.bits)
+
+
+def _named_options(question: Question, answer: object, row: int) -> list[str]:
+    if is_missing(answer):
+        return []  # an empty cell is: none set
+    if isinstance(answer, str):
+        return [name.strip() for name in answer.split(";")]
+    if isinstance(answer, Mapping) or not isinstance(answer, Iterable):
+        raise wrong_answer(row, question, answer, "is not a list of options")
+    named = list(answer)
+    for name in named:
+        if not isinstance(name, str):
+            raise wrong_answer(row, question, name, "is not an option's name")
+    return named
+
+
+def _position(question: Question, name: str, row: int) -> int:
+    assert isinstance(question, (Flags, Choice))
+    try:
+        return question.options.index(unicodedata.normalize("NFC", name.strip()))
+    except ValueError:
+        raise wrong_answer(row, question, name, "is not one of its options") from None
+
+
+def _number(question: Question, answer: object, row: int) -> float:
+    if isinstance(answer, bool):
+        raise wrong_answer(row, question, answer, "is not a number")
+    try:
+        number = float(answer)  # type: ignore[arg-type]  # the except clause answers the rest
+    except (TypeError, ValueError, OverflowError):
+        raise wrong_answer(row, question, answer, "is not a number") from None
+    if not math.isfinite(number):
+        raise wrong_answer(row, question, answer, "is not a finite number")
+    return number

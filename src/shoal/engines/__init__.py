@@ -1,0 +1,1 @@
+"""The same verbs elsewhere: whole tables, and files larger than memory."""

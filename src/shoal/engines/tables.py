@@ -1,0 +1,123 @@
+"""Encoding whole Arrow tables: one look at each distinct value, then arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from shoal.encoding import missing_bit, set_bits, too_many, wrong_answer
+from shoal.errors import AnswerError
+from shoal.survey import Flags, Number, Question, Survey
+from shoal.vectors import Original, pack, row_bytes
+
+_ROWS = 1 << 16
+
+Vectors = NDArray[np.bool_]
+
+
+def encode_table(survey: Survey, table: Any, first_row: int = 1) -> Original:
+    """Encode a table with one row per person and one column per question."""
+    columns = pa.table(table)
+    if absent := [q.name for q in survey if q.name not in columns.column_names]:
+        raise AnswerError(
+            f"the table has no column {absent[0]!r}; it has {', '.join(columns.column_names)}."
+        )
+    rows = np.empty((columns.num_rows, row_bytes(survey.bits)), np.uint8)
+    for start in range(0, columns.num_rows, _ROWS):
+        part = columns.slice(start, _ROWS)
+        vectors = np.zeros((part.num_rows, survey.bits), bool)
+        for question in survey:
+            block = vectors[:, survey.slice_of(question.name)]
+            column = part.column(question.name).combine_chunks()
+            _encode_column(question, column, block, first_row + start)
+        rows[start : start + _ROWS] = pack(vectors)
+    return Original(rows, survey.bits)
+
+
+def _encode_column(question: Question, column: Any, out: Vectors, first_row: int) -> None:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
+        column = column.cast(pa.string())
+    if isinstance(question, Flags):
+        _encode_flags(question, column, out, first_row)
+    elif isinstance(question, Number) and not pa.types.is_string(column.type):
+        _encode_numbers(question, column, out, first_row)
+    else:
+        values, codes = _distinct(column)
+        first = _first_rows(codes, len(values), first_row)
+        bits = [set_bits(question, value, row)[0] for value, row in zip(values, first, strict=True)]
+        out[np.arange(len(codes)), np.array(bits, np.int64)[codes]] = True
+
+
+def _encode_flags(question: Flags, column: Any, out: Vectors, first_row: int) -> None:
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        cells = pc.fill_null(_as_text(column), "")
+        # An empty cell is: none set. Splitting it would name one empty option.
+        cells = pc.if_else(pc.equal(pc.utf8_trim_whitespace(cells), ""), None, cells)
+        column = pc.split_pattern(cells, ";")
+    named = pc.list_flatten(column)
+    if not len(named):
+        return
+    owners = pc.list_parent_indices(column).to_numpy(zero_copy_only=False)
+    values, codes = _distinct(named)
+    first = owners[_first_rows(codes, len(values), 0)] + first_row
+    position = [
+        set_bits(question, [value], row)[0] for value, row in zip(values, first, strict=True)
+    ]
+    out[owners, np.array(position, np.int64)[codes]] = True
+    given = np.bincount(owners, minlength=len(out))
+    different = out.sum(axis=1)
+    if (bad := np.flatnonzero(given != different)).size:
+        answer = column[int(bad[0])].as_py()
+        raise wrong_answer(first_row + int(bad[0]), question, answer, "names an option twice")
+    if (bad := np.flatnonzero(different > question.most_set_bits)).size:
+        answer = column[int(bad[0])].as_py()
+        why = too_many(question, int(different[bad[0]]))
+        raise wrong_answer(first_row + int(bad[0]), question, answer, why)
+
+
+def _encode_numbers(question: Number, column: Any, out: Vectors, first_row: int) -> None:
+    if pa.types.is_boolean(column.type):
+        raise wrong_answer(first_row, question, column[0].as_py(), "is not a number")
+    try:
+        numbers = pc.cast(column, pa.float64(), safe=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise AnswerError(
+            f"question {question.name!r}: a column of {column.type} has no numbers."
+        ) from error
+    missing = numbers.is_null().to_numpy(zero_copy_only=False)
+    values = pc.fill_null(numbers, 0.0).to_numpy(zero_copy_only=False)
+    if (bad := np.flatnonzero(~np.isfinite(values))).size:
+        answer = float(values[bad[0]])
+        raise wrong_answer(first_row + int(bad[0]), question, answer, "is not a finite number")
+    bits = np.searchsorted([float(edge) for edge in question.edges], values, side="right")
+    if missing.any():
+        bits[missing] = missing_bit(question, first_row + int(np.flatnonzero(missing)[0]))
+    out[np.arange(len(bits)), bits] = True
+
+
+def _distinct(column: Any) -> tuple[list[Any], NDArray[np.int64]]:
+    """Return the distinct values, None among them, and which of them each row holds."""
+    encoded = pc.dictionary_encode(_as_text(column), null_encoding="encode")
+    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return encoded.dictionary.to_pylist(), codes
+
+
+def _first_rows(codes: NDArray[np.int64], count: int, first_row: int) -> NDArray[np.int64]:
+    """Return the first row that holds each distinct value, for the message that names it."""
+    first = np.zeros(count, np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    return first + first_row
+
+
+def _as_text(column: Any) -> Any:
+    text = pa.types.is_string(column.type) or pa.types.is_null(column.type)
+    try:
+        return column if text else pc.cast(column, pa.string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise AnswerError(f"a column of {column.type} cannot be read as options.") from error

@@ -1,0 +1,134 @@
+"""The lie probability q, as the fraction of a power of two that the sampler draws exactly."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+from shoal._check import check_integer
+from shoal.errors import InputError
+
+__all__ = ["LieProbability"]
+
+MOST_DIGITS = 52
+"""The numerator must stay an exact integer in JSON."""
+
+USUAL_DIGITS, FINE_DIGITS = 16, 32
+ROUNDING_COST = 1.01
+"""Rounding q up to 16 digits may raise sigma by this factor; beyond it 32 digits are used."""
+
+
+@dataclass(frozen=True, order=False, slots=True)
+class LieProbability:
+    """q = numerator / 2**digits in lowest terms, 0 < q <= 1/2.
+
+    Planning rounds q up, which only adds noise; estimating, auditing and publishing use the same
+    fraction, so that what is promised is what is drawn.
+
+    >>> q = LieProbability.at_least("0.351")
+    >>> q, float(q)
+    (LieProbability(numerator=5751, digits=14), 0.35101318359375)
+    >>> LieProbability.at_least("0.25")
+    LieProbability(numerator=1, digits=2)
+    """
+
+    numerator: int
+    digits: int
+
+    def __post_init__(self) -> None:
+        digits = check_integer("digits of q", self.digits, lowest=1, highest=MOST_DIGITS)
+        numerator = check_integer("numerator of q", self.numerator, lowest=1, highest=2**digits)
+        _check_range(Fraction(numerator, 2**digits), f"{numerator}/2^{digits}")
+        if numerator % 2 == 0:
+            raise InputError(f"q must be in lowest terms, got {numerator}/2^{digits}.")
+
+    @classmethod
+    def of_fraction(cls, value: Fraction) -> LieProbability:
+        """Take a fraction whose denominator is a power of two, exactly."""
+        digits = value.denominator.bit_length() - 1
+        if value.denominator != 1 << digits:
+            raise InputError(f"q must be a fraction of a power of two, got {value}.")
+        return cls(value.numerator, digits)
+
+    @classmethod
+    def at_least(cls, value: object) -> LieProbability:
+        """Round a wanted q up to the digits the sampler draws.
+
+        16 binary digits, unless that would raise sigma by more than 1 %, then 32.
+        """
+        if isinstance(value, LieProbability):
+            return value
+        wanted = exact_fraction(value)
+        coarse = _rounded_up(wanted, USUAL_DIGITS)
+        # The largest q below 1/2 is kept below 1/2: at 1/2 nothing can be estimated.
+        blind = coarse == Fraction(1, 2) != wanted
+        if blind or _spread(coarse) > ROUNDING_COST * _spread(wanted):
+            return cls.of_fraction(_rounded_up(wanted, FINE_DIGITS))
+        return cls.of_fraction(coarse)
+
+    @property
+    def fraction(self) -> Fraction:
+        """The exact value."""
+        return Fraction(self.numerator, 2**self.digits)
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether q is 1/2, where a report says nothing."""
+        return self.fraction == Fraction(1, 2)
+
+    def binary_digits(self) -> list[int]:
+        """Return the binary digits after the point, least significant first."""
+        return [self.numerator >> j & 1 for j in range(self.digits)]
+
+    def __float__(self) -> float:
+        return self.numerator / (1 << self.digits)  # exact: fewer than 53 digits
+
+    def to_json(self) -> list[int]:
+        """Return [numerator, digits]."""
+        return [self.numerator, self.digits]
+
+    def __str__(self) -> str:
+        return f"{float(self):.6g} = {self.numerator}/2^{self.digits}"
+
+
+def exact_fraction(value: object) -> Fraction:
+    """Return a wanted q as the exact decimal that was written.
+
+    >>> exact_fraction(0.1)
+    Fraction(1, 10)
+    """
+    try:
+        if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal, Fraction)):
+            raise InvalidOperation
+        if isinstance(value, Fraction):
+            number = value
+        else:
+            decimal = Decimal(repr(value) if isinstance(value, float) else str(value))
+            if decimal.is_finite() and abs(decimal.adjusted()) > 400:
+                raise InvalidOperation
+            number = Fraction(decimal)
+    except (InvalidOperation, ValueError, OverflowError):
+        raise InputError(f"q must be a number in (0, 1/2], got q={value!r}.") from None
+    _check_range(number, str(value))
+    return number
+
+
+def _check_range(number: Fraction, shown: str) -> None:
+    if number <= 0:
+        raise InputError(
+            f"q must be in (0, 1/2], got q={shown}. With q = 0 every report would be the truth."
+        )
+    if number > Fraction(1, 2):
+        raise InputError(f"q must be in (0, 1/2], got q={shown}. If you have RAPPOR's f, q = f/2.")
+
+
+def _rounded_up(wanted: Fraction, digits: int) -> Fraction:
+    return Fraction(math.ceil(wanted * 2**digits), 2**digits)
+
+
+def _spread(q: Fraction) -> float:
+    """Return sigma / sqrt(N) of a count, SDP 4: sqrt(pq) / (p - q)."""
+    value = float(q)
+    return math.inf if q >= Fraction(1, 2) else math.sqrt(value * (1 - value)) / float(1 - 2 * q)

@@ -1,0 +1,160 @@
+"""The wire form of reports, version 1. There is no field for who, where or when.
+
+A binary batch is a header and `count` reports of one fixed length:
+
+======== ===== ============================================================
+header   6     magic ``SHOAL`` and the version, 1
+.        32    plan id
+.        4     count, little endian
+report   16    report id, random: a report sent twice is counted once
+.        4     window number, little endian
+.        2     cohort, little endian, if the plan has cohorts
+.        n     the packed bits
+======== ===== ============================================================
+
+Small clients may send JSON: ``{"plan": id, "reports": [base64 of one report, ...]}``. Parsing is
+strict: anything that is not exactly a batch of the plan is a `ReportError`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import ReportError
+from shoal.plans import Plan
+from shoal.randomness import SystemBits
+from shoal.vectors import Rows, Synthetic, check_rows, row_bytes
+
+__all__ = ["MOST_REPORTS", "Batch", "pack_reports", "parse_batch"]
+
+MAGIC = b"SHOAL\x01"
+MOST_REPORTS = 1 << 20
+"""The most reports one batch may hold."""
+
+_HEADER = struct.Struct("<6s32sI")
+_ID_BYTES = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Reports of one plan as they travel: ids, windows, cohorts and packed vectors, row by row."""
+
+    plan_id: str
+    ids: NDArray[np.uint8]
+    windows: NDArray[np.uint32]
+    cohorts: NDArray[np.uint16] | None
+    rows: Rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def to_bytes(self) -> bytes:
+        """Return the batch in the binary form."""
+        header = _HEADER.pack(MAGIC, bytes.fromhex(self.plan_id), len(self))
+        return header + self._records().tobytes()
+
+    def to_json(self) -> bytes:
+        """Return the batch in the JSON form."""
+        reports = [base64.b64encode(record.tobytes()).decode() for record in self._records()]
+        return json.dumps({"plan": self.plan_id, "reports": reports}).encode()
+
+    def _records(self) -> NDArray[np.void]:
+        dtype = _record_dtype(self.rows.shape[1], self.cohorts is not None)
+        records = np.empty(len(self), dtype)
+        records["id"], records["window"], records["bits"] = self.ids, self.windows, self.rows
+        if self.cohorts is not None:
+            records["cohort"] = self.cohorts
+        return records
+
+
+def pack_reports(
+    plan: Plan, synthetic: Synthetic, *, window: int = 0, cohorts: NDArray[np.uint16] | None = None
+) -> Batch:
+    """Wrap synthetic vectors as reports, each with a fresh random id.
+
+    >>> from shoal import Flags, LieProbability, Original, Promise, Survey, randomize
+    >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
+    >>> plan = Plan(survey, LieProbability.at_least(0.25), Promise("local", "2.2"))
+    >>> batch = pack_reports(plan, randomize(Original(np.zeros((2, 1), np.uint8), 2), plan))
+    >>> len(batch.to_bytes()), len(parse_batch(plan, batch.to_bytes()))
+    (84, 2)
+    """
+    check_rows(synthetic.rows, plan.bits, error=ReportError)
+    if synthetic.simulated:
+        raise ReportError("simulated vectors are not for release; randomize without a seed.")
+    if (plan.cohorts is None) != (cohorts is None):
+        raise ReportError("cohorts are given exactly when the plan has them.")
+    if len(synthetic) > MOST_REPORTS:
+        raise ReportError(f"a batch holds at most {MOST_REPORTS} reports, got {len(synthetic)}.")
+    ids = np.frombuffer(SystemBits().draw(_ID_BYTES * len(synthetic)), np.uint8)
+    windows = np.full(len(synthetic), window, np.uint32)
+    return Batch(plan.id, ids.reshape(-1, _ID_BYTES), windows, cohorts, synthetic.rows)
+
+
+def parse_batch(plan: Plan, content: bytes) -> Batch:
+    """Parse a batch in either form; anything else raises `ReportError`."""
+    if content[:1] == b"{":
+        plan_id, body, count = _parse_json(plan, content)
+    else:
+        plan_id, body, count = _parse_binary(content)
+    if plan_id != plan.id:
+        raise ReportError("the batch is for another plan.")
+    if not 1 <= count <= MOST_REPORTS:
+        raise ReportError(f"a batch holds 1 to {MOST_REPORTS} reports, got {count}.")
+    dtype = _record_dtype(row_bytes(plan.bits), plan.cohorts is not None)
+    if len(body) != count * dtype.itemsize:
+        raise ReportError(
+            f"{count} reports of this plan take {count * dtype.itemsize} bytes, got {len(body)}."
+        )
+    records = np.frombuffer(body, dtype)
+    cohorts = records["cohort"] if plan.cohorts is not None else None
+    if cohorts is not None and int(cohorts.max()) >= (plan.cohorts or 0):
+        raise ReportError(f"a cohort must be below {plan.cohorts}, got {int(cohorts.max())}.")
+    rows = check_rows(records["bits"].reshape(count, -1), plan.bits, error=ReportError)
+    return Batch(plan_id, records["id"], records["window"], cohorts, rows)
+
+
+def _record_dtype(bytes_of_row: int, has_cohort: bool) -> np.dtype[np.void]:
+    fields: list[tuple[str, str] | tuple[str, str, tuple[int]]] = [("id", "u1", (_ID_BYTES,))]
+    fields.append(("window", "<u4"))
+    if has_cohort:
+        fields.append(("cohort", "<u2"))
+    fields.append(("bits", "u1", (bytes_of_row,)))
+    return np.dtype(fields)
+
+
+def _parse_binary(content: bytes) -> tuple[str, bytes, int]:
+    if len(content) < _HEADER.size:
+        raise ReportError(f"a batch starts with {_HEADER.size} bytes, got {len(content)}.")
+    magic, plan_id, count = _HEADER.unpack_from(content)
+    if magic != MAGIC:
+        raise ReportError("this is no batch of reports of wire version 1.")
+    return plan_id.hex(), content[_HEADER.size :], count
+
+
+def _parse_json(plan: Plan, content: bytes) -> tuple[str, bytes, int]:
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ReportError("the batch is not valid JSON.") from error
+    if not isinstance(document, Mapping) or set(document) != {"plan", "reports"}:
+        raise ReportError('a JSON batch is {"plan": id, "reports": [base64, ...]}.')
+    reports = document["reports"]
+    if not isinstance(reports, list) or not all(isinstance(report, str) for report in reports):
+        raise ReportError("reports must be a list of base64 texts.")
+    length = _record_dtype(row_bytes(plan.bits), plan.cohorts is not None).itemsize
+    try:
+        records = [base64.b64decode(report, validate=True) for report in reports]
+    except (binascii.Error, ValueError) as error:
+        raise ReportError("a report is not valid base64.") from error
+    if any(len(record) != length for record in records):
+        raise ReportError(f"every report of this plan has {length} bytes.")
+    return str(document["plan"]), b"".join(records), len(records)

@@ -1,0 +1,321 @@
+"""Synthetic vectors to a Tally: counts, and nothing that points at one report.
+
+A tally counts reports by bit (M of SDP 4), by number of set bits (T of SDP 3.3) and, where that is
+small or asked for, by vector (S of SDP 1.3) and by the joint value of chosen bits. Tallies of one
+plan add; the order of the reports and how they were cut into chunks leave no trace in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal._check import LARGEST_INTEGER, check_integer
+from shoal._files import read_json, write_json
+from shoal.counting import BitCounter, count_set_bits
+from shoal.errors import TallyError
+from shoal.plans import Plan
+from shoal.vectors import Rows, Synthetic, check_rows, row_bytes, unpack
+
+__all__ = ["Tally", "Tallying", "tally"]
+
+SMALL_VECTOR = 12
+"""Vectors of up to this many bits are always counted one by one: 4096 counts at most."""
+
+MOST_JOINT_BITS = 16
+
+Counts = NDArray[np.int64]
+Bits = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Counts of the synthetic vectors of one plan.
+
+    `by_vector` maps a packed row, in hexadecimal, to its count; None if vectors were not counted.
+    `joint` maps bit positions to the counts of their joint values; the first position is the least
+    significant bit of the value.
+    """
+
+    plan_id: str
+    reports: int
+    by_bit: Counts
+    by_set_bits: Counts
+    by_vector: Mapping[str, int] | None = None
+    joint: Mapping[Bits, Counts] = field(default_factory=dict)
+    simulated: bool = False
+
+    @property
+    def bits(self) -> int:
+        """How many bits a report has."""
+        return len(self.by_bit)
+
+    def __add__(self, other: Tally) -> Tally:
+        if not isinstance(other, Tally):
+            return NotImplemented
+        if (self.plan_id, self.bits) != (other.plan_id, other.bits):
+            raise TallyError(
+                f"tallies of two plans do not add: {self.plan_id[:12]} and {other.plan_id[:12]}."
+            )
+        if (self.by_vector is None) != (other.by_vector is None) or set(self.joint) != set(
+            other.joint
+        ):
+            raise TallyError("tallies add when they count the same vectors and joint values.")
+        return Tally(
+            self.plan_id,
+            self.reports + other.reports,
+            self.by_bit + other.by_bit,
+            self.by_set_bits + other.by_set_bits,
+            _added(self.by_vector, other.by_vector),
+            {bits: counts + other.joint[bits] for bits, counts in self.joint.items()},
+            self.simulated or other.simulated,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tally) and self.to_json() == other.to_json()
+
+    __hash__ = None  # type: ignore[assignment]  # it holds arrays
+
+    def joint_counts(self, bits: Sequence[int]) -> Counts:
+        """Return the counts of the joint values of chosen bits, the first one least significant."""
+        chosen = tuple(bits)
+        if chosen in self.joint:
+            return self.joint[chosen]
+        if self.by_vector is None:
+            raise TallyError(
+                f"the tally does not count bits {list(chosen)} jointly; tally with joint= or"
+                " declare them in the plan."
+            )
+        rows = np.frombuffer(bytes.fromhex("".join(self.by_vector)), np.uint8)
+        values = _joint_values(rows.reshape(len(self.by_vector), -1), chosen)
+        counts = np.zeros(1 << len(chosen), np.int64)
+        np.add.at(counts, values, np.fromiter(self.by_vector.values(), np.int64))
+        return counts
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the tally as plain JSON values, the same for the same reports."""
+        vectors = self.by_vector
+        return {
+            "plan": self.plan_id,
+            "reports": self.reports,
+            "simulated": self.simulated,
+            "by_bit": self.by_bit.tolist(),
+            "by_set_bits": self.by_set_bits.tolist(),
+            "by_vector": None if vectors is None else dict(sorted(vectors.items())),
+            "joint": [
+                {"bits": list(bits), "counts": counts.tolist()}
+                for bits, counts in sorted(self.joint.items())
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, document: object, plan: Plan) -> Tally:
+        """Read a tally of `plan`; counts that cannot belong together are errors."""
+        return _parse(document, plan)
+
+    @classmethod
+    def read(cls, path: Path | str, plan: Plan) -> Tally:
+        """Read a tally of `plan` from a JSON file."""
+        return cls.from_json(read_json(Path(path), "tally", TallyError), plan)
+
+    def write(self, path: Path | str) -> None:
+        """Write the tally as JSON."""
+        write_json(Path(path), self.to_json())
+
+
+class Tallying:
+    """A tally in the making: add chunks of rows, then take the `result`.
+
+    Memory does not grow with the number of reports, unless vectors are counted one by one.
+    """
+
+    def __init__(
+        self, plan: Plan, *, vectors: bool | None = None, joint: Iterable[Sequence[int]] = ()
+    ) -> None:
+        self._plan = plan
+        self._reports = 0
+        self._simulated = False
+        self._counter = BitCounter(row_bytes(plan.bits))
+        self._by_set_bits = np.zeros(plan.bits + 1, np.int64)
+        declared = (tuple(plan.survey.bit(*bit) for bit in group) for group in plan.joint)
+        self._joint = {_checked_bits(bits, plan.bits): _joint_table(bits) for bits in declared}
+        self._joint |= {_checked_bits(bits, plan.bits): _joint_table(bits) for bits in joint}
+        counted = plan.bits <= SMALL_VECTOR if vectors is None else vectors
+        self._vectors: dict[str, int] | None = {} if counted else None
+
+    def add(self, rows: Rows, *, simulated: bool = False) -> None:
+        """Count more rows; all of them, or none if one is malformed."""
+        check_rows(rows, self._plan.bits, error=TallyError)
+        self._reports += len(rows)
+        self._simulated |= simulated
+        self._counter.add(rows)
+        self._by_set_bits += np.bincount(count_set_bits(rows), minlength=self._plan.bits + 1)
+        for bits, table in self._joint.items():
+            table += np.bincount(_joint_values(rows, bits), minlength=table.size)
+        if self._vectors is not None:
+            self._count_vectors(rows, self._vectors)
+
+    def result(self) -> Tally:
+        """Return the tally of everything added so far."""
+        return Tally(
+            self._plan.id,
+            self._reports,
+            self._counter.counts()[: self._plan.bits],
+            self._by_set_bits.copy(),
+            None if self._vectors is None else dict(sorted(self._vectors.items())),
+            {bits: table.copy() for bits, table in self._joint.items()},
+            self._simulated,
+        )
+
+    def _count_vectors(self, rows: Rows, counted: dict[str, int]) -> None:
+        whole = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").reshape(-1)
+        values, counts = np.unique(whole, return_counts=True)
+        for value, count in zip(values, counts.tolist(), strict=True):
+            key = value.tobytes().hex()
+            counted[key] = counted.get(key, 0) + count
+
+
+def tally(
+    plan: Plan,
+    synthetic: Synthetic | Iterable[Synthetic],
+    *,
+    vectors: bool | None = None,
+    joint: Iterable[Sequence[int]] = (),
+) -> Tally:
+    """Count synthetic vectors.
+
+    Parameters
+    ----------
+    plan
+        The plan that the vectors were made for.
+    synthetic
+        The vectors, at once or in chunks.
+    vectors
+        Whether to count whole vectors too. By default up to 12 bits.
+    joint
+        Groups of bit positions whose joint values are counted, beside those the plan declares.
+
+    Examples
+    --------
+    >>> from shoal import Flags, LieProbability, Promise, Survey
+    >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
+    >>> plan = Plan(survey, LieProbability.at_least(0.25), Promise("local", "2.2"))
+    >>> counts = tally(plan, Synthetic(np.array([[1], [3], [3]], np.uint8), bits=2))
+    >>> counts.by_bit, counts.by_set_bits, counts.by_vector
+    (array([3, 2]), array([0, 1, 2]), {'01': 1, '03': 2})
+    """
+    tallying = Tallying(plan, vectors=vectors, joint=joint)
+    for chunk in [synthetic] if isinstance(synthetic, Synthetic) else synthetic:
+        tallying.add(chunk.rows, simulated=chunk.simulated)
+    return tallying.result()
+
+
+def _added(
+    mine: Mapping[str, int] | None, other: Mapping[str, int] | None
+) -> dict[str, int] | None:
+    if mine is None or other is None:
+        return None
+    keys = sorted(mine.keys() | other.keys())
+    return {key: mine.get(key, 0) + other.get(key, 0) for key in keys}
+
+
+def _joint_table(bits: Sequence[int]) -> Counts:
+    return np.zeros(1 << len(bits), np.int64)
+
+
+def _joint_values(rows: Rows, bits: Bits) -> NDArray[np.int64]:
+    values = np.zeros(len(rows), np.int64)
+    for place, bit in enumerate(bits):
+        values |= (rows[:, bit // 8].astype(np.int64) >> (bit % 8) & 1) << place
+    return values
+
+
+def _checked_bits(bits: Sequence[int], length: int) -> Bits:
+    chosen = tuple(check_integer("a bit", b, lowest=0, highest=length - 1) for b in bits)
+    if not 1 <= len(set(chosen)) == len(chosen) <= MOST_JOINT_BITS:
+        raise TallyError(f"joint counts take 1 to {MOST_JOINT_BITS} different bits, got {chosen}.")
+    return chosen
+
+
+_FIELDS = {"plan", "reports", "simulated", "by_bit", "by_set_bits", "by_vector", "joint"}
+
+
+def _parse(document: object, plan: Plan) -> Tally:
+    if not isinstance(document, Mapping) or set(document) != _FIELDS:
+        raise TallyError(f"a tally has exactly the fields {', '.join(sorted(_FIELDS))}.")
+    if document["plan"] != plan.id:
+        raise TallyError(f"the tally is of another plan, not of {plan.id[:12]}.")
+    if not isinstance(document["simulated"], bool):
+        raise TallyError("simulated must be true or false.")
+    reports = check_integer("reports", document["reports"], lowest=0, error=TallyError)
+    by_bit = _counts("by_bit", document["by_bit"], plan.bits, reports)
+    by_set_bits = _counts("by_set_bits", document["by_set_bits"], plan.bits + 1, reports)
+    weights = np.arange(plan.bits + 1)
+    if by_set_bits.sum() != reports or int(by_set_bits @ weights) != int(by_bit.sum()):
+        raise TallyError("the counts by bit and by set bits are not of the same reports.")
+    vectors = _parse_vectors(document["by_vector"], plan, reports, by_bit)
+    joint = _parse_joint(document["joint"], plan, reports, by_bit)
+    return Tally(plan.id, reports, by_bit, by_set_bits, vectors, joint, document["simulated"])
+
+
+def _counts(name: str, value: object, length: int, reports: int) -> Counts:
+    if not isinstance(value, list) or len(value) != length:
+        raise TallyError(f"{name} must be a list of {length} counts.")
+    checked = [check_integer(f"a count {name}", v, lowest=0, error=TallyError) for v in value]
+    counts = np.array(checked, np.int64)
+    if int(counts.max()) > min(reports, LARGEST_INTEGER):
+        raise TallyError(f"a count {name} is larger than the number of reports, {reports}.")
+    return counts
+
+
+def _parse_vectors(
+    value: object, plan: Plan, reports: int, by_bit: Counts
+) -> dict[str, int] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise TallyError("by_vector must map vectors to counts, or be null.")
+    width = row_bytes(plan.bits)
+    try:
+        packed = b"".join(bytes.fromhex(key) for key in value)
+        lengths_fit = all(len(key) == 2 * width and key == key.lower() for key in value)
+    except ValueError:
+        lengths_fit = False
+    if not lengths_fit:
+        raise TallyError(f"a vector must be {2 * width} hexadecimal digits.")
+    rows = np.frombuffer(packed, np.uint8).reshape(len(value), width)
+    check_rows(rows, plan.bits, error=TallyError)
+    counts = _counts("by_vector", list(value.values()), len(value), reports) if value else None
+    weighted = np.zeros(plan.bits, np.int64) if counts is None else counts @ unpack(rows, plan.bits)
+    total = 0 if counts is None else int(counts.sum())
+    if total != reports or (weighted != by_bit).any():
+        raise TallyError("the counts by bit and by vector are not of the same reports.")
+    return dict(sorted(value.items()))
+
+
+def _parse_joint(value: object, plan: Plan, reports: int, by_bit: Counts) -> dict[Bits, Counts]:
+    message = 'joint must be a list of {"bits": [...], "counts": [...]}.'
+    if not isinstance(value, list):
+        raise TallyError(message)
+    tables: dict[Bits, Counts] = {}
+    for entry in value:
+        if not isinstance(entry, Mapping) or set(entry) != {"bits", "counts"}:
+            raise TallyError(message)
+        if not isinstance(entry["bits"], list) or len(entry["bits"]) > MOST_JOINT_BITS:
+            raise TallyError(message)
+        try:
+            bits = _checked_bits(entry["bits"], plan.bits)
+        except ValueError as error:
+            raise TallyError(str(error)) from error
+        table = _counts("joint", entry["counts"], 1 << len(bits), reports)
+        cells = np.arange(table.size)
+        marginals = [int(table[cells >> place & 1 == 1].sum()) for place in range(len(bits))]
+        if table.sum() != reports or marginals != by_bit[list(bits)].tolist() or bits in tables:
+            raise TallyError("the counts by bit and the joint counts are not of the same reports.")
+        tables[bits] = table
+    return tables

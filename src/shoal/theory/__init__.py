@@ -1,0 +1,1 @@
+"""The papers' formulas: pure functions of numbers and arrays; letters live here, words elsewhere."""

@@ -76,7 +76,7 @@ def simulate(
     >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
     >>> run = simulate(plan(survey, q=0.25), users=10_000, seed=1)
     >>> run.true_count("features", "sync"), round(run.estimates["features"]["sync"].count)
-    (4956, 4983)
+    (4991, 4822)
     """
     if seed is None:
         seed = int.from_bytes(SystemBits().draw(7))

@@ -42,7 +42,7 @@ def _tell(agreed: Plan, document: dict[str, Any], seed: int) -> None:
     from shoal.cli._estimates import show_estimates
 
     console = printer()
-    q, users = float(agreed.q), document["reports"]
+    users = document["reports"]
     console.rule("[bold]1. The question")
     console.print(
         f"A browser maker wants to know which features {users:,} people use, and who is on which"

@@ -39,7 +39,7 @@ _LARGEST_BATCH = 1 << 30
 
 
 def read_answers(survey: Survey, path: Path) -> Iterator[Original]:
-    """Encode the answers in a CSV, NDJSON or Parquet file; a Parquet file may hold originals too."""
+    """Encode the answers in a CSV, NDJSON or Parquet file, or take the originals in Parquet."""
     try:
         suffix = path.suffix.lower()
         if suffix == ".csv":

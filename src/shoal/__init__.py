@@ -4,7 +4,7 @@ The way of the data, and the names for each step:
 
 Agreed before any data exists
     `Survey` of `Flags`, `Choice`, `Choices`, `Number`; `plan` makes the `Plan`: the
-    `LieProbability` q, the crowd size and the `Promise`.
+    `LieProbability` q, the crowd size and the `Promise`; `audit` gives its `Certificate`.
 
 On the device, the only place where an Original exists
     `encode` turns an answer into an `Original`; `randomize` turns that into a `Synthetic`;
@@ -16,6 +16,7 @@ From here on only Synthetic
     `total`, `ratio` and `compare` combine estimates.
 
 Beside the path
+    `inspect_randomizer` and `inspect_pipeline` question what runs, ours or a peer's;
     `simulate` runs all of it on people who do not exist; `SimulationBits` repeats itself from a
     seed and is marked as not for release; every error is a `ShoalError`.
 """
@@ -26,10 +27,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shoal.auditing import Certificate, audit
     from shoal.combining import compare, difference, ratio, total
     from shoal.encoding import encode
     from shoal.errors import InputError, PrivacyRefusal, ShoalError
     from shoal.estimating import Estimate, Estimates, estimate, sample_size
+    from shoal.inspecting import inspect_pairs, inspect_pipeline, inspect_randomizer
     from shoal.intervals import Interval
     from shoal.lies import LieProbability
     from shoal.planning import plan
@@ -47,10 +50,12 @@ __version__ = "0.1.0"
 # Names are loaded when they are first used, so that `shoal --help` is instant and a device loads
 # only its own side.
 _MODULES = {
+    "auditing": ["Certificate", "audit"],
     "combining": ["compare", "difference", "ratio", "total"],
     "encoding": ["encode"],
     "errors": ["InputError", "PrivacyRefusal", "ShoalError"],
     "estimating": ["Estimate", "Estimates", "estimate", "sample_size"],
+    "inspecting": ["inspect_pairs", "inspect_pipeline", "inspect_randomizer"],
     "intervals": ["Interval"],
     "lies": ["LieProbability"],
     "planning": ["plan"],
@@ -67,6 +72,7 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "Batch",
+    "Certificate",
     "Choice",
     "Choices",
     "Estimate",
@@ -90,10 +96,14 @@ __all__ = [
     "SystemBits",
     "Tally",
     "Tallying",
+    "audit",
     "compare",
     "difference",
     "encode",
     "estimate",
+    "inspect_pairs",
+    "inspect_pipeline",
+    "inspect_randomizer",
     "pack_reports",
     "parse_batch",
     "plan",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from decimal import Decimal, InvalidOperation
 from typing import SupportsIndex, cast
 
@@ -23,10 +24,10 @@ def check_integer(
 ) -> int:
     """Return `value` as an int in [lowest, highest]; booleans and floats are not integers."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise error(f"{name} must be a whole number, got {name}={value!r}.")
+        raise error(f"{name} must be a whole number, got {name}={shown(value)}.")
     number = operator.index(cast(SupportsIndex, value))
     if not lowest <= number <= highest:
-        raise error(f"{name} must be between {lowest} and {highest}, got {name}={number}.")
+        raise error(f"{name} must be between {lowest} and {highest}, got {name}={shown(number)}.")
     return number
 
 
@@ -46,6 +47,9 @@ def check_number(name: str, value: object) -> float:
     return float(value)
 
 
+_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,4})?")
+
+
 def check_decimal(
     name: str, value: object, *, above: int, below: int | None = None, error: type = InputError
 ) -> str:
@@ -53,16 +57,25 @@ def check_decimal(
 
     A float is taken at its shortest decimal form, which is what the user typed.
     """
-    text = repr(value) if isinstance(value, float) else str(value)
+    text = str(value).strip() if isinstance(value, (str, Decimal)) else shown(value)
     limit = f"above {above}" + (f" and below {below}" if below is not None else "")
     try:
-        number = Decimal(text.strip())
+        number = Decimal(text) if _DECIMAL.fullmatch(text) else Decimal("NaN")
         inside = number.is_finite() and number > above and (below is None or number < below)
     except InvalidOperation:
         inside = False
     if isinstance(value, bool) or not inside or len(text) > 64:
         raise error(f"{name} must be a decimal number {limit}, got {name}={shown(value)}.")
-    return text.strip()
+    return text
+
+
+def check_decimal_text(
+    name: str, value: object, *, above: int, below: int | None = None, error: type = InputError
+) -> str:
+    """Return a decimal that is already the text that is kept: no float, no blanks."""
+    if not isinstance(value, str) or value != value.strip():
+        raise error(f"{name} must be a decimal written as text, got {name}={shown(value)}.")
+    return check_decimal(name, value, above=above, below=below, error=error)
 
 
 def check_text(name: str, value: object, *, error: type = InputError, longest: int = 200) -> str:
@@ -82,5 +95,7 @@ def check_text(name: str, value: object, *, error: type = InputError, longest: i
 
 def shown(value: object) -> str:
     """Show a value in a message without letting a huge one flood the terminal."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"a number of {value.bit_length()} bits"
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -22,24 +22,32 @@ def canonical_json(document: object) -> bytes:
     return text.encode("utf-8")
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says, for a message of one sentence."""
+    text = str(error).strip()
+    return text.splitlines()[0].rstrip(".") if text else type(error).__name__
+
+
+def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Build a JSON object, refusing a key that stands twice: readers differ on which counts."""
+    built = dict(pairs)
+    if len(built) < len(pairs):
+        raise ValueError("a key stands twice")
+    return built
+
+
 def read_json(path: Path, what: str, error: type[InputError]) -> object:
     """Read a JSON document, strictly: no duplicate keys, no NaN, no absurd size."""
 
     def refuse(constant: str) -> object:
         raise ValueError(f"{constant} is not a number")
 
-    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        keys = [key for key, _ in pairs]
-        if len(set(keys)) < len(keys):
-            raise ValueError("a key stands twice")
-        return dict(pairs)
-
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
             raise error(f"{path} is larger than {LARGEST_FILE >> 20} MiB; that is no {what}.")
-        return json.loads(content, parse_constant=refuse, object_pairs_hook=unique)
+        return json.loads(content, parse_constant=refuse, object_pairs_hook=unique_keys)
     except OSError as problem:
         reason = problem.strerror or "unreadable"
         raise error(f"cannot read {what} {path}: {reason}.") from problem

@@ -12,11 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import NormalDist
 
 from shoal._check import check_level
 from shoal.errors import InputError
 from shoal.estimating import Estimate
+from shoal.intervals import normal_factor
 
 __all__ = ["Combined", "compare", "difference", "ratio", "total"]
 
@@ -68,7 +68,7 @@ def ratio(first: Estimate, second: Estimate, level: float = 0.95) -> Combined:
     a, b = first.count, second.count
     if b == 0:
         raise InputError(f"the estimate of {second.label!r} is exactly 0; there is no ratio to it.")
-    z = NormalDist().inv_cdf((1 + check_level(level)) / 2)
+    z = normal_factor(check_level(level))
     var_a, var_b = first.sigma**2, second.sigma**2
     # The worst covariance for this ratio where it is only bounded.
     cov = (var_a + var_b - _variance([first, second], [1, -1 if a * b > 0 else 1])) / 2
@@ -85,12 +85,14 @@ def ratio(first: Estimate, second: Estimate, level: float = 0.95) -> Combined:
 
 def compare(first: Estimate, second: Estimate, level: float = 0.95) -> Combined:
     """Return the difference of the shares in two independent crowds, for example two epochs."""
+    if first.target != second.target:
+        raise InputError("these are shares of a crowd and of a population; compare like with like.")
     spread = math.hypot(first.sigma / first.reports, second.sigma / second.reports)
     return _normal(first.share - second.share, spread, level)
 
 
 def _normal(value: float, sigma: float, level: float) -> Combined:
-    reach = NormalDist().inv_cdf((1 + check_level(level)) / 2) * sigma
+    reach = normal_factor(check_level(level)) * sigma
     return Combined(value, sigma, value - reach, value + reach, level)
 
 

@@ -52,9 +52,9 @@ def encode(survey: Survey | Plan, answers: object) -> Original:
     """
     asked = survey.survey if isinstance(survey, Plan) else survey
     if isinstance(answers, Mapping):
-        return _encode_rows(asked, [answers])
+        return encode_rows(asked, [answers])
     if isinstance(answers, Sequence) and not isinstance(answers, (str, bytes)):
-        return _encode_rows(asked, answers)
+        return encode_rows(asked, answers)
     if hasattr(answers, "__arrow_c_stream__") or hasattr(answers, "__arrow_c_array__"):
         from shoal.engines.tables import encode_table
 
@@ -80,9 +80,10 @@ def set_bits(question: Question, answer: object, row: int) -> list[int]:
         edges = [float(edge) for edge in question.edges]
         return [bisect_right(edges, _number(question, answer, row))]
     assert isinstance(question, Choice)
-    if not isinstance(answer, str):
+    name = _option_name(answer)
+    if name is None:
         raise wrong_answer(row, question, answer, "is not one option's name")
-    return [_position(question, answer, row)]
+    return [_position(question, name, row)]
 
 
 def missing_bit(question: Question, row: int) -> int:
@@ -109,9 +110,10 @@ def too_many(question: Question, count: int) -> str:
     return f"sets {count} options, at most {question.most_set_bits} are allowed"
 
 
-def _encode_rows(survey: Survey, answers: Sequence[Any]) -> Original:
+def encode_rows(survey: Survey, answers: Sequence[Any], first_row: int = 1) -> Original:
+    """Encode a list of mappings; `first_row` is what messages call the first of them."""
     vectors = np.zeros((len(answers), survey.bits), bool)
-    for row, answer in enumerate(answers, 1):
+    for row, answer in enumerate(answers, first_row):
         if not isinstance(answer, Mapping):
             raise AnswerError(f"row {row} must map questions to answers, got {shown(answer)}.")
         if unknown := [name for name in answer if name not in {q.name for q in survey}]:
@@ -121,7 +123,8 @@ def _encode_rows(survey: Survey, answers: Sequence[Any]) -> Original:
                 # Leaving out a question is not the same as answering that nothing is set.
                 raise AnswerError(f"row {row} has no answer to question {question.name!r}.")
             bits = set_bits(question, answer.get(question.name), row)
-            vectors[row - 1, [survey.slice_of(question.name).start + bit for bit in bits]] = True
+            start = survey.slice_of(question.name).start
+            vectors[row - first_row, [start + bit for bit in bits]] = True
     return Original(pack(vectors), survey.bits)
 
 
@@ -132,11 +135,20 @@ def _named_options(question: Question, answer: object, row: int) -> list[str]:
         return [name.strip() for name in answer.split(";")]
     if isinstance(answer, Mapping) or not isinstance(answer, Iterable):
         raise wrong_answer(row, question, answer, "is not a list of options")
-    named = list(answer)
-    for name in named:
-        if not isinstance(name, str):
-            raise wrong_answer(row, question, name, "is not an option's name")
+    named = []
+    for option in answer:
+        name = _option_name(option)
+        if name is None:
+            raise wrong_answer(row, question, option, "is not an option's name")
+        named.append(name)
     return named
+
+
+def _option_name(option: object) -> str | None:
+    """Return an option's name; codes that are whole numbers are named by their digits."""
+    if isinstance(option, (int, np.integer)) and not isinstance(option, bool):
+        return str(int(option))
+    return option if isinstance(option, str) else None
 
 
 def _position(question: Question, name: str, row: int) -> int:
@@ -148,7 +160,8 @@ def _position(question: Question, name: str, row: int) -> int:
 
 
 def _number(question: Question, answer: object, row: int) -> float:
-    if isinstance(answer, bool):
+    grouped = isinstance(answer, str) and "_" in answer  # Python's own way of writing numbers
+    if isinstance(answer, (bool, np.bool_, bytes)) or grouped:
         raise wrong_answer(row, question, answer, "is not a number")
     try:
         number = float(answer)  # type: ignore[arg-type]  # the except clause answers the rest

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +18,15 @@ from numpy.typing import NDArray
 
 from shoal._check import check_level, check_number
 from shoal.errors import InputError, PrivacyRefusal, TallyError
-from shoal.intervals import Interval, IntervalKind, Target, check_target, interval, sigma
+from shoal.intervals import (
+    Interval,
+    IntervalKind,
+    Target,
+    check_target,
+    interval,
+    normal_factor,
+    sigma,
+)
 from shoal.joint import JointEstimates, estimate_joint
 from shoal.lies import LieProbability, exact_fraction
 from shoal.plans import Plan
@@ -198,9 +205,12 @@ def sample_size(
         raise InputError(f"interval must be normal or chebyshev here, got {kind!r}.")
     rate = q_value if target == "crowd" else q_value + (1 - 2 * q_value) * share
     miss = 1 - level
-    factor = NormalDist().inv_cdf(1 - miss / 2) ** 2 if kind == "normal" else 1 / miss
+    factor = normal_factor(level) ** 2 if kind == "normal" else 1 / miss
     spread = rate * (1 - rate) / (1 - 2 * q_value) ** 2
-    return math.ceil(factor * spread / (share * relative_error) ** 2)
+    error = share * relative_error
+    if error < 1e-100:
+        raise InputError(f"no number of reports gets within {error:g} of the crowd.")
+    return math.ceil(factor * spread / error**2)
 
 
 def nearest_feasible(

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal, get_args
 
-from shoal._check import check_level
+from shoal._check import check_integer, check_level, check_number
 from shoal.errors import InputError
 
 __all__ = ["Interval", "IntervalKind", "Target", "interval"]
@@ -79,6 +79,11 @@ def interval(
     Interval(low=45, high=154, level=0.95, kind='exact', compatible=True)
     """
     check_level(level)
+    check_integer("reports", reports, lowest=1)
+    check_integer("ones", ones, lowest=0, highest=reports)
+    check_integer("options", options, lowest=1)
+    if not 0 < check_number("q", q) < 0.5:
+        raise InputError(f"q must be strictly between 0 and 1/2 to estimate, got q={q}.")
     if kind not in get_args(IntervalKind):
         kinds = ", ".join(get_args(IntervalKind))
         raise InputError(f"interval must be one of {kinds}, got {kind!r}.")
@@ -86,7 +91,7 @@ def interval(
     if kind in ("normal", "chebyshev"):
         centre = (ones - q * reports) / (1 - 2 * q)
         miss = 1 - level
-        factor = NormalDist().inv_cdf(1 - miss / 2) if kind == "normal" else 1 / math.sqrt(miss)
+        factor = normal_factor(level) if kind == "normal" else 1 / math.sqrt(miss)
         reach = factor * sigma(ones, reports, q, target)
         return Interval(centre - reach, centre + reach, level, kind)
     miss = 1 - level
@@ -111,6 +116,11 @@ def sigma(ones: int, reports: int, q: float, target: Target) -> float:
     return math.sqrt(reports * rate * (1 - rate)) / (1 - 2 * q)
 
 
+def normal_factor(level: float) -> float:
+    """Return how many sigmas a normal interval at the level reaches."""
+    return -NormalDist().inv_cdf((1 - level) / 2)
+
+
 def check_target(target: object) -> None:
     """Refuse a target that does not exist."""
     if target not in get_args(Target):
@@ -122,15 +132,13 @@ def _exact_crowd(ones: int, reports: int, q: float, miss: float) -> tuple[int, i
     from shoal.theory.one_bit_law import tails
 
     def high_enough(m: int) -> bool:  # rises with m
-        at = tails(ones, reports, m, q)
-        return at.at_least + at.error > miss / 2
+        return tails(ones, reports, m, q).at_least_bound > miss / 2
 
     def too_high(m: int) -> bool:  # rises with m
-        at = tails(ones, reports, m, q)
-        return at.at_most + at.error <= miss / 2
+        return tails(ones, reports, m, q).at_most_bound <= miss / 2
 
     centre = (ones - q * reports) / (1 - 2 * q)
-    reach = NormalDist().inv_cdf(1 - miss / 2) * sigma(ones, reports, q, "crowd")
+    reach = normal_factor(1 - miss) * sigma(ones, reports, q, "crowd") if miss > 1e-15 else reports
     low = _first_true(high_enough, reports, round(centre - reach), reach)
     high = _first_true(too_high, reports, round(centre + reach), reach) - 1
     if low > reports:

@@ -9,29 +9,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal._check import check_level
 from shoal.errors import InputError
-from shoal.intervals import Interval
+from shoal.intervals import Interval, normal_factor
 
 __all__ = ["Cell", "JointEstimates", "estimate_joint"]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination of bits: the values in the order asked, its unbiased count, its sigma."""
+    """One combination of bits: the values in the order asked, its count and its spread.
+
+    `count` and `variance` are unbiased; where few reports fall oddly the variance can be too small,
+    even negative. `sigma` does not follow it below what any crowd of this size must have.
+    """
 
     values: tuple[int, ...]
     count: float
+    variance: float
     sigma: float
 
     def interval(self, level: float = 0.95) -> Interval:
         """Return the normal interval of the count."""
-        reach = NormalDist().inv_cdf((1 + check_level(level)) / 2) * self.sigma
+        reach = normal_factor(check_level(level)) * self.sigma
         return Interval(self.count - reach, self.count + reach, level, "normal")
 
 
@@ -68,11 +72,16 @@ def estimate_joint(
     keep, lie = (1 - q) * scale, -q * scale
     undone = _each_bit(counts.astype(float), j, keep, lie)
     squared = _each_bit(counts.astype(float), j, keep**2, lie**2)
-    variance = np.maximum(squared - undone, 0.0)
+    variance = squared - undone
+    # A person d bits off the cell adds this much; a crowd of n adds n times the least of it.
+    same, other = (1 - q) * keep**2 + q * lie**2, (1 - q) * lie**2 + q * keep**2
+    least = min(same ** (j - d) * other**d - (d == 0) for d in range(j + 1))
+    sigma = np.sqrt(np.maximum(variance, int(counts.sum()) * least))
     cells = []
     for values in product((0, 1), repeat=j):
         index = sum(value << place for place, value in enumerate(values))
-        cells.append(Cell(values, float(undone[index]), float(np.sqrt(variance[index]))))
+        cell = (float(undone[index]), float(variance[index]), float(sigma[index]))
+        cells.append(Cell(values, *cell))
     return JointEstimates(tuple(bits), tuple(cells))
 
 

@@ -15,9 +15,9 @@ __all__ = ["LieProbability"]
 MOST_DIGITS = 52
 """The numerator must stay an exact integer in JSON."""
 
-USUAL_DIGITS, FINE_DIGITS = 16, 32
-ROUNDING_COST = 1.01
-"""Rounding q up to 16 digits may raise sigma by this factor; beyond it 32 digits are used."""
+USUAL_DIGITS = 16
+Q_COST, SIGMA_COST = Fraction(1, 2048), 0.01
+"""Rounding up may raise q and sigma by these parts; small q, and q near 1/2, take more digits."""
 
 
 @dataclass(frozen=True, order=False, slots=True)
@@ -40,6 +40,8 @@ class LieProbability:
     def __post_init__(self) -> None:
         digits = check_integer("digits of q", self.digits, lowest=1, highest=MOST_DIGITS)
         numerator = check_integer("numerator of q", self.numerator, lowest=1, highest=2**digits)
+        object.__setattr__(self, "digits", digits)
+        object.__setattr__(self, "numerator", numerator)
         _check_range(Fraction(numerator, 2**digits), f"{numerator}/2^{digits}")
         if numerator % 2 == 0:
             raise InputError(f"q must be in lowest terms, got {numerator}/2^{digits}.")
@@ -56,17 +58,18 @@ class LieProbability:
     def at_least(cls, value: object) -> LieProbability:
         """Round a wanted q up to the digits the sampler draws.
 
-        16 binary digits, unless that would raise sigma by more than 1 %, then 32.
+        16 binary digits, or as many more as keep q within 1/2048 and sigma within 1 % of what the
+        wanted q would give. Each digit costs one random bit per bit of a report.
         """
         if isinstance(value, LieProbability):
             return value
         wanted = exact_fraction(value)
-        coarse = _rounded_up(wanted, USUAL_DIGITS)
-        # The largest q below 1/2 is kept below 1/2: at 1/2 nothing can be estimated.
-        blind = coarse == Fraction(1, 2) != wanted
-        if blind or _spread(coarse) > ROUNDING_COST * _spread(wanted):
-            return cls.of_fraction(_rounded_up(wanted, FINE_DIGITS))
-        return cls.of_fraction(coarse)
+        for digits in range(USUAL_DIGITS, MOST_DIGITS + 1):
+            rounded = Fraction(math.ceil(wanted * 2**digits), 2**digits)
+            fair = rounded <= wanted * (1 + Q_COST)
+            if fair and _spread(rounded) <= (1 + SIGMA_COST) * _spread(wanted):
+                break
+        return cls.of_fraction(rounded)
 
     @property
     def fraction(self) -> Fraction:
@@ -122,10 +125,6 @@ def _check_range(number: Fraction, shown: str) -> None:
         )
     if number > Fraction(1, 2):
         raise InputError(f"q must be in (0, 1/2], got q={shown}. If you have RAPPOR's f, q = f/2.")
-
-
-def _rounded_up(wanted: Fraction, digits: int) -> Fraction:
-    return Fraction(math.ceil(wanted * 2**digits), 2**digits)
 
 
 def _spread(q: Fraction) -> float:

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from shoal._check import check_decimal, check_integer
+from shoal._check import check_decimal_text, check_integer
 from shoal._files import canonical_json, read_json, write_json
 from shoal.errors import InputError, PlanError, SurveyError
 from shoal.lies import LieProbability
@@ -46,14 +46,14 @@ class Promise:
         if self.kind not in get_args(PromiseKind):
             kinds = ", ".join(get_args(PromiseKind))
             raise PlanError(f"promise must be one of {kinds}, got {self.kind!r}.")
-        check_decimal("epsilon", self.epsilon, above=0, error=PlanError)
+        check_decimal_text("epsilon", self.epsilon, above=0, error=PlanError)
         for name, kind in (("delta", "proven"), ("eta", "sufficient")):
             value = getattr(self, name)
             if (value is not None) != (self.kind == kind):
                 needs = "needs" if self.kind == kind else "takes no"
                 raise PlanError(f"a {self.kind} promise {needs} {name}.")
-            if value is not None:
-                check_decimal(name, value, above=0, below=1, error=PlanError)
+            if value is not None and value != "0":  # 0 is what a local bound proves
+                check_decimal_text(name, value, above=0, below=1, error=PlanError)
 
     def to_json(self) -> dict[str, Any]:
         """Return the promise as plain JSON values."""
@@ -139,15 +139,17 @@ class Plan:
         ]
         for name, value, highest in whole:
             if value is not None:
-                check_integer(name, value, lowest=1, highest=highest, error=PlanError)
+                whole_number = check_integer(
+                    name, value, lowest=1, highest=highest, error=PlanError
+                )
+                object.__setattr__(self, name, whole_number)
         if self.crowd_size is None and self.promise.kind != "local":
             raise PlanError(f"a {self.promise.kind} promise needs a crowd_size.")
         if self.memory is not None and self.memory.q != self.q:
             raise PlanError(f"memory's q1 and q2 make q = {self.memory.q}, the plan has {self.q}.")
         if self.honest_fraction not in (None, "1"):
-            check_decimal(
-                "honest_fraction", self.honest_fraction, above=0, below=1, error=PlanError
-            )
+            share = self.honest_fraction
+            check_decimal_text("honest_fraction", share, above=0, below=1, error=PlanError)
         for group in self.joint:
             positions = {self.survey.bit(question, label) for question, label in group}
             if not 2 <= len(positions) == len(group) <= 16:

@@ -23,8 +23,8 @@ from shoal.vectors import Original, Synthetic, padding_mask
 
 __all__ = ["draw_lies", "randomize"]
 
-_WORDS = 8192
-"""Noise words made at a time: 64 KiB, times the digits of q it stays in the cache."""
+_WORDS = 16384
+"""Noise words made at a time: 128 KiB, times the digits of q it stays in the cache."""
 
 _SYSTEM_BITS = SystemBits()
 

@@ -10,6 +10,7 @@ with it is marked as simulated.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from typing import Protocol
@@ -26,7 +27,7 @@ __all__ = ["RandomBits", "SimulationBits", "SystemBits", "simulation_generator"]
 REKEY_AFTER = 1 << 30
 """Bytes drawn under one key."""
 
-_BLOCK = 1 << 16
+_BLOCK = 1 << 18
 _ZEROS = memoryview(bytes(_BLOCK))
 
 
@@ -70,15 +71,10 @@ class _Stream:
     """A keystream of one thread of one process."""
 
     def __init__(self) -> None:
-        self._last_key = b""
         self._rekey()
 
     def _rekey(self) -> None:
-        key = _system_entropy(32)
-        # A source that repeats itself is broken; two equal 256-bit keys do not happen by chance.
-        if key == self._last_key or key == bytes(32):
-            raise EntropyError("the operating system's random source repeats itself; not drawing.")
-        self._last_key = key
+        key = _fresh_key()
         self._cipher: CipherContext = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
         self._left = REKEY_AFTER
 
@@ -91,7 +87,23 @@ class _Stream:
             self._cipher.update_into(_ZEROS[: piece.size], piece.data)
 
 
+_last_digest = b""
 _local = threading.local()
+
+
+def _fresh_key() -> bytes:
+    """Return 256 bits from the system, noticing a source that repeats itself.
+
+    Two equal keys in a row do not happen by chance, in whichever threads they were drawn. Only a
+    digest of the last one is remembered.
+    """
+    global _last_digest
+    key = _system_entropy(32)
+    digest = hashlib.sha256(key).digest()
+    if digest == _last_digest or key == bytes(32):
+        raise EntropyError("the operating system's random source repeats itself; not drawing.")
+    _last_digest = digest
+    return key
 
 
 def _stream() -> _Stream:

@@ -24,10 +24,13 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal._check import check_integer
+from shoal._files import unique_keys
 from shoal.errors import ReportError
 from shoal.plans import Plan
 from shoal.randomness import SystemBits
@@ -87,11 +90,17 @@ def pack_reports(
     >>> len(batch.to_bytes()), len(parse_batch(plan, batch.to_bytes()))
     (84, 2)
     """
-    check_rows(synthetic.rows, plan.bits, error=ReportError)
+    if not isinstance(synthetic, Synthetic):
+        raise ReportError(f"only synthetic vectors are sent, got {type(synthetic).__name__}.")
+    if synthetic.bits != plan.bits:
+        raise ReportError(f"the plan has {plan.bits} bits, the vectors have {synthetic.bits}.")
     if synthetic.simulated:
         raise ReportError("simulated vectors are not for release; randomize without a seed.")
+    check_integer("window", window, lowest=0, highest=2**32 - 1, error=ReportError)
     if (plan.cohorts is None) != (cohorts is None):
         raise ReportError("cohorts are given exactly when the plan has them.")
+    if cohorts is not None:
+        _check_cohorts(np.asarray(cohorts), plan, len(synthetic))
     if len(synthetic) > MOST_REPORTS:
         raise ReportError(f"a batch holds at most {MOST_REPORTS} reports, got {len(synthetic)}.")
     ids = np.frombuffer(SystemBits().draw(_ID_BYTES * len(synthetic)), np.uint8)
@@ -116,10 +125,19 @@ def parse_batch(plan: Plan, content: bytes) -> Batch:
         )
     records = np.frombuffer(body, dtype)
     cohorts = records["cohort"] if plan.cohorts is not None else None
-    if cohorts is not None and int(cohorts.max()) >= (plan.cohorts or 0):
-        raise ReportError(f"a cohort must be below {plan.cohorts}, got {int(cohorts.max())}.")
+    if cohorts is not None:
+        _check_cohorts(cohorts, plan, count)
     rows = check_rows(records["bits"].reshape(count, -1), plan.bits, error=ReportError)
     return Batch(plan_id, records["id"], records["window"], cohorts, rows)
+
+
+def _check_cohorts(cohorts: NDArray[Any], plan: Plan, count: int) -> None:
+    if cohorts.shape != (count,) or cohorts.dtype.kind not in "iu":
+        raise ReportError(f"{count} reports need {count} cohorts, each a whole number.")
+    assert plan.cohorts is not None
+    outside = cohorts[(cohorts < 0) | (cohorts >= plan.cohorts)]
+    if outside.size:
+        raise ReportError(f"a cohort must be below {plan.cohorts}, got {outside[0]}.")
 
 
 def _record_dtype(bytes_of_row: int, has_cohort: bool) -> np.dtype[np.void]:
@@ -142,7 +160,7 @@ def _parse_binary(content: bytes) -> tuple[str, bytes, int]:
 
 def _parse_json(plan: Plan, content: bytes) -> tuple[str, bytes, int]:
     try:
-        document = json.loads(content)
+        document = json.loads(content, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise ReportError("the batch is not valid JSON.") from error
     if not isinstance(document, Mapping) or set(document) != {"plan", "reports"}:

@@ -117,7 +117,8 @@ def _people(
     if users is None:
         yield from given
         return
-    rows = np.concatenate([chunk.rows for chunk in given])
+    chunks = [chunk.rows for chunk in given]
+    rows = np.concatenate(chunks) if chunks else np.empty((0, row_bytes(survey.bits)), np.uint8)
     if not len(rows):
         raise InputError("there are no answers to draw users from.")
     for start in range(0, check_integer("users", users, lowest=1), _CHUNK):

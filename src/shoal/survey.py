@@ -15,6 +15,7 @@ number    a number, reported as its bin          bins   1               2
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from shoal._check import check_decimal, check_integer, check_text
+from shoal._files import canonical_json
 from shoal.errors import SurveyError
 
 __all__ = ["Choice", "Choices", "Flags", "Number", "Question", "Survey"]
@@ -43,7 +45,7 @@ class Question:
     kind: ClassVar[str]
 
     def __post_init__(self) -> None:
-        check_text("a question's name", self.name, error=SurveyError)
+        _keep(self, name=check_text("a question's name", self.name, error=SurveyError))
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -94,7 +96,7 @@ class Flags(Question):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "options", _checked_options(self.name, self.options, fewest=1))
+        _keep(self, options=_checked_options(self.name, self.options, fewest=1))
 
     @property
     def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
@@ -117,13 +119,9 @@ class Choices(Flags):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_integer(
-            f"at_most of question {self.name!r}",
-            self.at_most,
-            lowest=1,
-            highest=len(self.options),
-            error=SurveyError,
-        )
+        name, most = f"at_most of question {self.name!r}", len(self.options)
+        at_most = check_integer(name, self.at_most, lowest=1, highest=most, error=SurveyError)
+        _keep(self, at_most=at_most)
 
     @property
     def most_set_bits(self) -> int:  # noqa: D102  inherited
@@ -149,7 +147,7 @@ class Choice(Question):
         super().__post_init__()
         _check_missing(self.name, self.missing)
         fewest = 1 if self.missing else 2
-        object.__setattr__(self, "options", _checked_options(self.name, self.options, fewest))
+        _keep(self, options=_checked_options(self.name, self.options, fewest))
 
     @property
     def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
@@ -183,7 +181,7 @@ class Number(Question):
     ('below 18', '18 to below 65', '65 and above')
     """
 
-    edges: tuple[str, ...]
+    edges: tuple[str | int | float | Decimal, ...]  # kept as text
     missing: Literal["option"] | None = None
     kind: ClassVar[str] = "number"
 
@@ -198,7 +196,7 @@ class Number(Question):
                 f"edges of question {self.name!r} must be one or more rising numbers,"
                 f" got {', '.join(texts) or 'none'}."
             )
-        object.__setattr__(self, "edges", texts)
+        _keep(self, edges=texts)
 
     @property
     def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
@@ -243,8 +241,8 @@ class Survey:
     _slices: dict[str, slice] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_text("a survey's name", self.name, error=SurveyError)
-        object.__setattr__(self, "questions", tuple(self.questions))
+        name = check_text("a survey's name", self.name, error=SurveyError)
+        _keep(self, name=name, questions=tuple(self.questions))
         if not self.questions:
             raise SurveyError(f"survey {self.name!r} must ask at least one question.")
         start = 0
@@ -283,7 +281,7 @@ class Survey:
         labels = self[question].labels
         if label not in labels:
             raise SurveyError(
-                f"question {question!r} has no option {label!r}; it has {_listed(labels)}."
+                f"question {question!r} has no option {label!r}; it has {listed(labels)}."
             )
         return int(self._slices[question].start) + labels.index(label)
 
@@ -292,7 +290,7 @@ class Survey:
             if candidate.name == question:
                 return candidate
         names = [candidate.name for candidate in self.questions]
-        raise SurveyError(f"survey {self.name!r} asks no {question!r}; it asks {_listed(names)}.")
+        raise SurveyError(f"survey {self.name!r} asks no {question!r}; it asks {listed(names)}.")
 
     def __iter__(self) -> Iterator[Question]:
         return iter(self.questions)
@@ -312,13 +310,14 @@ class Survey:
         """
         try:
             text = source.read_text("utf-8") if isinstance(source, Path) else source
-            # Numbers stay the text that the author wrote: a plan's id must not depend on floats.
-            document = tomllib.loads(text, parse_float=str)
+            # Numbers stay the digits that the author wrote: a plan's id must not depend on floats.
+            document = tomllib.loads(text, parse_float=Decimal)
         except OSError as error:
             reason = error.strerror or "unreadable"
             raise SurveyError(f"cannot read survey {source}: {reason}.") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise SurveyError(f"the survey is not valid TOML: {error}.") from error
+        except (ValueError, ArithmeticError, RecursionError) as error:
+            reason = str(error).splitlines()[0] if str(error) else "nested too deeply"
+            raise SurveyError(f"the survey is not valid TOML: {reason}.") from error
         questions = document.pop("question", None)
         if not isinstance(questions, list):
             raise SurveyError("a survey needs at least one [[question]] table.")
@@ -331,6 +330,11 @@ class Survey:
         questions = _checked_sequence("questions", fields["questions"])
         name = check_text("a survey's name", fields["name"], error=SurveyError)
         return cls(name, tuple(_question(question) for question in questions))
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the survey's canonical JSON: what originals are encoded for."""
+        return hashlib.sha256(canonical_json(self.to_json())).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
         """Return the survey as plain JSON values."""
@@ -345,11 +349,17 @@ _KEYS = {
 }
 
 
+def _keep(made: Question | Survey, **checked: object) -> None:
+    """Put checked values, in their one normal form, into a frozen object that is being made."""
+    for name, value in checked.items():
+        object.__setattr__(made, name, value)
+
+
 def _question(document: object) -> Question:
     """Build a question from its JSON or TOML table."""
     kind = document.get("kind") if isinstance(document, Mapping) else None
     if not isinstance(kind, str) or kind not in KINDS:
-        raise SurveyError(f"a question's kind must be one of {_listed(KINDS)}, got {kind!r}.")
+        raise SurveyError(f"a question's kind must be one of {listed(KINDS)}, got {kind!r}.")
     needed, optional = _KEYS[kind]
     fields = _checked_keys(f"a {kind} question", document, {"kind", "name"} | needed, optional)
     del fields["kind"]
@@ -363,12 +373,12 @@ def _checked_keys(
     optional: set[str] = frozenset(),  # type: ignore[assignment]
 ) -> dict[str, Any]:
     if not isinstance(document, Mapping):
-        raise SurveyError(f"{what} must be a table of {_listed(sorted(needed))}.")
+        raise SurveyError(f"{what} must be a table of {listed(sorted(needed))}.")
     if missing := sorted(needed - set(document)):
-        raise SurveyError(f"{what} must give {_listed(missing)}.")
+        raise SurveyError(f"{what} must give {listed(missing)}.")
     if unknown := sorted(str(key) for key in set(document) - needed - optional):
-        allowed = _listed(sorted(needed | optional))
-        raise SurveyError(f"{what} knows no {_listed(unknown)}; it takes {allowed}.")
+        allowed = listed(sorted(needed | optional))
+        raise SurveyError(f"{what} knows no {listed(unknown)}; it takes {allowed}.")
     return dict(document)
 
 
@@ -416,7 +426,7 @@ def _plain_decimal(question: str, edge: object) -> str:
     return "0" if plain in ("-0", "") else plain
 
 
-def _listed(names: object) -> str:
+def listed(names: object) -> str:
     """List names for a message, a long list cut short."""
     shown = [repr(name) for name in list(names)[:8]]  # type: ignore[call-overload]
     rest = len(list(names)) - len(shown)  # type: ignore[call-overload]

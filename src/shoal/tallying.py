@@ -7,8 +7,9 @@ plan add; the order of the reports and how they were cut into chunks leave no tr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from numpy.typing import NDArray
 
 from shoal._check import LARGEST_INTEGER, check_integer
 from shoal._files import read_json, write_json
-from shoal.counting import BitCounter, count_set_bits
+from shoal.counting import BitCounter, count_by_set_bits, count_set_bits
 from shoal.errors import TallyError
 from shoal.plans import Plan
-from shoal.vectors import Rows, Synthetic, check_rows, row_bytes, unpack
+from shoal.vectors import Original, Rows, Synthetic, check_rows, row_bytes, unpack
 
 __all__ = ["Tally", "Tallying", "tally"]
 
@@ -66,6 +67,8 @@ class Tally:
             other.joint
         ):
             raise TallyError("tallies add when they count the same vectors and joint values.")
+        if self.simulated != other.simulated and self.reports and other.reports:
+            raise TallyError("simulated and real reports do not add.")
         return Tally(
             self.plan_id,
             self.reports + other.reports,
@@ -73,7 +76,7 @@ class Tally:
             self.by_set_bits + other.by_set_bits,
             _added(self.by_vector, other.by_vector),
             {bits: counts + other.joint[bits] for bits, counts in self.joint.items()},
-            self.simulated or other.simulated,
+            self.simulated if self.reports else other.simulated,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -83,16 +86,17 @@ class Tally:
 
     def joint_counts(self, bits: Sequence[int]) -> Counts:
         """Return the counts of the joint values of chosen bits, the first one least significant."""
-        chosen = tuple(bits)
-        if chosen in self.joint:
-            return self.joint[chosen]
+        chosen = _checked_bits(bits, self.bits)
+        for counted, table in self.joint.items():
+            if sorted(counted) == sorted(chosen):
+                return _reordered(table, [counted.index(bit) for bit in chosen])
         if self.by_vector is None:
             raise TallyError(
                 f"the tally does not count bits {list(chosen)} jointly; tally with joint= or"
                 " declare them in the plan."
             )
         rows = np.frombuffer(bytes.fromhex("".join(self.by_vector)), np.uint8)
-        values = _joint_values(rows.reshape(len(self.by_vector), -1), chosen)
+        values = _joint_values(rows.reshape(-1, row_bytes(self.bits)), chosen)
         counts = np.zeros(1 << len(chosen), np.int64)
         np.add.at(counts, values, np.fromiter(self.by_vector.values(), np.int64))
         return counts
@@ -151,10 +155,12 @@ class Tallying:
     def add(self, rows: Rows, *, simulated: bool = False) -> None:
         """Count more rows; all of them, or none if one is malformed."""
         check_rows(rows, self._plan.bits, error=TallyError)
+        if self._reports and len(rows) and simulated != self._simulated:
+            raise TallyError("simulated and real reports are not tallied together.")
+        self._simulated = simulated if len(rows) else self._simulated
         self._reports += len(rows)
-        self._simulated |= simulated
         self._counter.add(rows)
-        self._by_set_bits += np.bincount(count_set_bits(rows), minlength=self._plan.bits + 1)
+        self._by_set_bits += count_by_set_bits(rows)[: self._plan.bits + 1]
         for bits, table in self._joint.items():
             table += np.bincount(_joint_values(rows, bits), minlength=table.size)
         if self._vectors is not None:
@@ -210,7 +216,12 @@ def tally(
     (array([3, 2]), array([0, 1, 2]), {'01': 1, '03': 2})
     """
     tallying = Tallying(plan, vectors=vectors, joint=joint)
-    for chunk in [synthetic] if isinstance(synthetic, Synthetic) else synthetic:
+    chunks = [synthetic] if isinstance(synthetic, (Synthetic, Original)) else synthetic
+    for chunk in chunks:
+        if not isinstance(chunk, Synthetic):
+            raise TallyError(f"only synthetic vectors are tallied, got {type(chunk).__name__}.")
+        if chunk.bits != plan.bits:
+            raise TallyError(f"the plan has {plan.bits} bits, the vectors have {chunk.bits}.")
         tallying.add(chunk.rows, simulated=chunk.simulated)
     return tallying.result()
 
@@ -222,6 +233,13 @@ def _added(
         return None
     keys = sorted(mine.keys() | other.keys())
     return {key: mine.get(key, 0) + other.get(key, 0) for key in keys}
+
+
+def _reordered(table: Counts, places: Sequence[int]) -> Counts:
+    """Return a joint table with its bits in another order."""
+    values = np.arange(table.size)
+    source = sum((values >> new & 1) << old for new, old in enumerate(places))
+    return np.asarray(table[source])
 
 
 def _joint_table(bits: Sequence[int]) -> Counts:
@@ -255,12 +273,39 @@ def _parse(document: object, plan: Plan) -> Tally:
     reports = check_integer("reports", document["reports"], lowest=0, error=TallyError)
     by_bit = _counts("by_bit", document["by_bit"], plan.bits, reports)
     by_set_bits = _counts("by_set_bits", document["by_set_bits"], plan.bits + 1, reports)
-    weights = np.arange(plan.bits + 1)
-    if by_set_bits.sum() != reports or int(by_set_bits @ weights) != int(by_bit.sum()):
+    set_bits = sum(place * count for place, count in enumerate(by_set_bits.tolist()))
+    if sum(by_set_bits.tolist()) != reports or set_bits != sum(by_bit.tolist()):
         raise TallyError("the counts by bit and by set bits are not of the same reports.")
-    vectors = _parse_vectors(document["by_vector"], plan, reports, by_bit)
-    joint = _parse_joint(document["joint"], plan, reports, by_bit)
-    return Tally(plan.id, reports, by_bit, by_set_bits, vectors, joint, document["simulated"])
+    vectors = _parse_vectors(document["by_vector"], plan)
+    joint = _parse_joint(document["joint"], plan, reports)
+    read = Tally(plan.id, reports, by_bit, by_set_bits, vectors, joint, document["simulated"])
+    _check_agreement(read)
+    return read
+
+
+def _check_agreement(read: Tally) -> None:
+    """Refuse counts that cannot be of the same reports; sums are exact, whatever their size."""
+    for bits, table in read.joint.items():
+        cells = list(enumerate(table.tolist()))
+        ones = [sum(n for cell, n in cells if cell >> place & 1) for place in range(len(bits))]
+        if sum(n for _, n in cells) != read.reports or ones != read.by_bit[list(bits)].tolist():
+            raise TallyError("the counts by bit and the joint counts are not of the same reports.")
+    if read.by_vector is None:
+        return
+    width = row_bytes(read.bits)
+    rows = np.frombuffer(bytes.fromhex("".join(read.by_vector)), np.uint8).reshape(-1, width)
+    counts = np.array(list(read.by_vector.values()), np.int64)
+    if sum(counts.tolist()) != read.reports:
+        raise TallyError("the counts by vector do not add up to the number of reports.")
+    by_set_bits = np.zeros(read.bits + 1, np.int64)
+    np.add.at(by_set_bits, count_set_bits(rows), counts)
+    same_bits = (counts @ unpack(rows, read.bits).astype(np.int64) == read.by_bit).all()
+    same_joint = all(
+        (replace(read, joint={}).joint_counts(bits) == table).all()
+        for bits, table in read.joint.items()
+    )
+    if not (same_bits and same_joint and (by_set_bits == read.by_set_bits).all()):
+        raise TallyError("the counts by vector are not of the same reports as the others.")
 
 
 def _counts(name: str, value: object, length: int, reports: int) -> Counts:
@@ -273,32 +318,23 @@ def _counts(name: str, value: object, length: int, reports: int) -> Counts:
     return counts
 
 
-def _parse_vectors(
-    value: object, plan: Plan, reports: int, by_bit: Counts
-) -> dict[str, int] | None:
+def _parse_vectors(value: object, plan: Plan) -> dict[str, int] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
         raise TallyError("by_vector must map vectors to counts, or be null.")
-    width = row_bytes(plan.bits)
-    try:
-        packed = b"".join(bytes.fromhex(key) for key in value)
-        lengths_fit = all(len(key) == 2 * width and key == key.lower() for key in value)
-    except ValueError:
-        lengths_fit = False
-    if not lengths_fit:
-        raise TallyError(f"a vector must be {2 * width} hexadecimal digits.")
-    rows = np.frombuffer(packed, np.uint8).reshape(len(value), width)
+    digits = 2 * row_bytes(plan.bits)
+    if not all(re.fullmatch(f"[0-9a-f]{{{digits}}}", str(key)) for key in value):
+        raise TallyError(f"a vector must be {digits} hexadecimal digits.")
+    rows = np.frombuffer(bytes.fromhex("".join(value)), np.uint8).reshape(-1, digits // 2)
     check_rows(rows, plan.bits, error=TallyError)
-    counts = _counts("by_vector", list(value.values()), len(value), reports) if value else None
-    weighted = np.zeros(plan.bits, np.int64) if counts is None else counts @ unpack(rows, plan.bits)
-    total = 0 if counts is None else int(counts.sum())
-    if total != reports or (weighted != by_bit).any():
-        raise TallyError("the counts by bit and by vector are not of the same reports.")
-    return dict(sorted(value.items()))
+    return {
+        key: check_integer("a count by_vector", value[key], lowest=1, error=TallyError)
+        for key in sorted(value)
+    }
 
 
-def _parse_joint(value: object, plan: Plan, reports: int, by_bit: Counts) -> dict[Bits, Counts]:
+def _parse_joint(value: object, plan: Plan, reports: int) -> dict[Bits, Counts]:
     message = 'joint must be a list of {"bits": [...], "counts": [...]}.'
     if not isinstance(value, list):
         raise TallyError(message)
@@ -312,10 +348,7 @@ def _parse_joint(value: object, plan: Plan, reports: int, by_bit: Counts) -> dic
             bits = _checked_bits(entry["bits"], plan.bits)
         except ValueError as error:
             raise TallyError(str(error)) from error
-        table = _counts("joint", entry["counts"], 1 << len(bits), reports)
-        cells = np.arange(table.size)
-        marginals = [int(table[cells >> place & 1 == 1].sum()) for place in range(len(bits))]
-        if table.sum() != reports or marginals != by_bit[list(bits)].tolist() or bits in tables:
-            raise TallyError("the counts by bit and the joint counts are not of the same reports.")
-        tables[bits] = table
+        if bits in tables:
+            raise TallyError(f"the joint counts of bits {list(bits)} stand twice.")
+        tables[bits] = _counts("joint", entry["counts"], 1 << len(bits), reports)
     return tables

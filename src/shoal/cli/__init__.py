@@ -20,11 +20,14 @@ __all__ = ["main", "shoal"]
 
 WORDS = {
     "plan": "Choose how much each device lies.",
+    "audit": "Certify what a plan gives, or question a running randomizer.",
     "encode": "Turn answers into bit vectors (keep them on the device).",
     "randomize": "Turn answers into reports that may be sent.",
     "tally": "Count reports.",
     "estimate": "Estimate the crowd's answers from a tally, with intervals.",
     "simulate": "Try a plan on people who do not exist.",
+    "search": "Look for crowds that break the papers' conjecture.",
+    "paper": "Recompute what the papers print, errors included.",
     "demo": "Show the whole path in a minute.",
 }
 """Every command in the order of the data's way; each is the module of its name."""

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import click
 
 from shoal.errors import InputError
+from shoal.plans import Plan
 from shoal.survey import Choice, Choices, Flags, Question, Survey
 
 P = ParamSpec("P")
@@ -44,9 +46,18 @@ target_option = click.option(
 
 
 def survey_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add a survey file, or the options that stand in for one, as argument `survey`."""
+    """Add a survey file, or the options that stand in for one, as argument `survey`.
 
-    @click.argument("survey_file", type=IN_FILE, required=False, metavar="[SURVEY.toml]")
+    A plan file is taken too, by commands that have an argument `plan`.
+    """
+    takes_plan = "plan" in signature(command).parameters
+
+    @click.argument(
+        "survey_file",
+        type=IN_FILE,
+        required=False,
+        metavar="[PLAN.json | SURVEY.toml]" if takes_plan else "[SURVEY.toml]",
+    )
     @click.option("--flags", type=int, metavar="L", help="Instead of a file: L yes-or-no flags.")
     @click.option("--choice", type=int, metavar="K", help="Instead of a file: one of K options.")
     @click.option("--choices", type=int, metavar="K", help="Instead of a file: some of K options.")
@@ -67,7 +78,11 @@ def survey_options(command: Callable[..., R]) -> Callable[..., R]:
         if (choices is None) != (at_most is None):
             raise InputError("--choices and --at-most go together.")
         survey: Survey | None = None
-        if survey_file is not None:
+        if takes_plan:
+            kwargs["plan"] = None
+        if takes_plan and survey_file is not None and survey_file.suffix == ".json":
+            kwargs["plan"] = Plan.read(survey_file)
+        elif survey_file is not None:
             survey = Survey.from_toml(survey_file)
         elif given:
             survey = _plain_survey(flags, choice, choices, at_most)
@@ -94,6 +109,12 @@ def _plain_survey(
         assert at_most is not None
         question = Choices("answer", options, at_most)
     return Survey("answer", (question,))
+
+
+def check_not_same(source: Path, output: Path) -> None:
+    """Refuse to write over what is read."""
+    if output.resolve() == source.resolve():
+        raise InputError(f"{output} is what is read; name another file to write to.")
 
 
 def print_json(document: object) -> None:

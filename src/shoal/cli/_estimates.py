@@ -9,17 +9,18 @@ from shoal.cli._common import printer
 
 def show_estimates(document: dict[str, Any], title: str) -> None:
     """Print the JSON form of estimates, with truth beside them where it is known."""
+    from rich.markup import escape
     from rich.table import Table
 
     console = printer()
     level = document["level"]
     note = f"{document['interval']} intervals at {level:.4g}, for the {document['target']}"
-    console.print(f"[bold]{title}[/bold]: {document['reports']:,} reports, {note}")
+    console.print(f"[bold]{escape(title)}[/bold]: {document['reports']:,} reports, {note}")
     if document["simulated"]:
         console.print("[yellow]simulated: these numbers are about nobody[/yellow]")
     for question, options in document["questions"].items():
         known = any("truth" in row for row in options.values())
-        table = Table(title=question, title_justify="left", box=None, pad_edge=False)
+        table = Table(title=escape(question), title_justify="left", box=None, pad_edge=False)
         table.add_column("option")
         for name in (["truth"] if known else []) + ["count", "share", "low", "high"]:
             table.add_column(name, justify="right")
@@ -29,7 +30,7 @@ def show_estimates(document: dict[str, Any], title: str) -> None:
             cells = [f"{row['count']:,.0f}", f"{row['share']:.2%}"]
             bounds = [f"{row['low']:,.0f}", f"{row['high']:,.0f}"]
             odd = "does not fit the plan" if row.get("incompatible") else _bar(row, document)
-            table.add_row(label, *truth, *cells, *bounds, odd)
+            table.add_row(escape(label), *truth, *cells, *bounds, odd)
         console.print()
         console.print(table)
 

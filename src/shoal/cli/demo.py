@@ -28,7 +28,7 @@ def command(users: int, seed: int, as_json: bool) -> None:
     from shoal.planning import plan
     from shoal.simulating import simulate
 
-    agreed = plan(SURVEY, q="0.15", crowd_size=users)
+    agreed = plan(SURVEY, crowd_size=users, epsilon="1", delta="1e-6")
     with progress("asking", users) as advance:
         run = simulate(agreed, users=users, seed=seed, progress=advance)
     document = run.to_json()
@@ -39,10 +39,15 @@ def command(users: int, seed: int, as_json: bool) -> None:
 
 
 def _tell(agreed: Plan, document: dict[str, Any], seed: int) -> None:
+    from shoal.auditing import audit
+    from shoal.cli._certificate import promise_in_words
     from shoal.cli._estimates import show_estimates
+    from shoal.planning import plan
 
     console = printer()
     users = document["reports"]
+    alone = plan(SURVEY, epsilon=agreed.promise.epsilon, promise="local")
+    gain = audit(agreed).gain_over_local(float(agreed.promise.epsilon))
     console.rule("[bold]1. The question")
     console.print(
         f"A browser maker wants to know which features {users:,} people use, and who is on which"
@@ -50,7 +55,15 @@ def _tell(agreed: Plan, document: dict[str, Any], seed: int) -> None:
     )
     console.rule("[bold]2. One device")
     _tell_one_device(console, agreed, seed)
-    console.rule("[bold]3. The crowd")
+    console.rule("[bold]3. The promise")
+    console.print(
+        f"{promise_in_words(agreed.promise)}. Whatever everybody else answered, the counts of"
+        f" {users:,} reports come out nearly alike whether Ada's answer is hers or any other. To"
+        f" promise the same for each report by itself her device would have to flip each bit with"
+        f" probability {float(alone.q):.4g}, and counts would be {gain:.0f} times less precise: the"
+        " crowd does most of the hiding."
+    )
+    console.rule("[bold]4. The crowd")
     console.print(
         f"Each lie is worthless by itself, but {users:,} of them are lies at a known rate. The"
         " reports are counted, and the rate is taken out again:\n"
@@ -64,12 +77,12 @@ def _tell(agreed: Plan, document: dict[str, Any], seed: int) -> None:
     console.print(
         f"\n{sum(inside)} of {len(inside)} intervals hold the truth; 95 % of them should."
     )
-    console.rule("[bold]4. Your turn")
+    console.rule("[bold]5. Your turn")
     console.print(
-        "shoal plan survey.toml --q 0.15 -o plan.json         agree on the noise\n"
-        "shoal randomize plan.json answers.csv -o r.parquet   on the devices\n"
-        "shoal tally plan.json r.parquet -o tally.json        count\n"
-        "shoal estimate plan.json tally.json                  the table above"
+        "shoal plan survey.toml --crowd 100000 --epsilon 1 --delta 1e-6 -o plan.json\n"
+        "shoal randomize plan.json answers.csv -o reports.parquet\n"
+        "shoal tally plan.json reports.parquet -o tally.json\n"
+        "shoal estimate plan.json tally.json"
     )
 
 
@@ -95,9 +108,10 @@ def _tell_one_device(console: Any, agreed: Plan, seed: int) -> None:
     console.print(
         f"Her device flipped each bit with probability {q:.4g}; the flipped ones are red."
     )
-    prior = 0.01
-    after = posterior(prior, q, reported=1)
+    prior = 0.1
+    believed = posterior(prior, q, reported=int(sent[4]))
     console.print(
-        f"Suppose 1 % of people use a screen reader, and a reader of this one report sees that bit"
-        f" set: he now believes {after:.1%}. In the counts of a crowd he cannot even find the report."
+        f"One person in ten uses a screen reader. Whoever sees this one report, with that bit"
+        f" {'set' if sent[4] else 'clear'}, now believes {believed:.0%} instead of {prior:.0%} that"
+        " Ada does. In the counts of a crowd nobody can even find her report."
     )

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from shoal.cli._common import IN_FILE, OUT_FILE, json_option, print_json, progress
+from shoal.cli._common import (
+    IN_FILE,
+    OUT_FILE,
+    check_not_same,
+    json_option,
+    print_json,
+    progress,
+)
 from shoal.plans import Plan
 
 
@@ -22,9 +29,11 @@ def command(plan_file: Path, answers: Path, output: Path, as_json: bool) -> None
     question. The vectors are originals: they say what people answered, so keep them on the device
     that has the answers.
     """
-    from shoal.engines.files import VectorWriter, read_answers
+    from shoal.engines.answer_files import read_answers
+    from shoal.engines.report_files import VectorWriter
 
     plan = Plan.read(plan_file)
+    check_not_same(answers, output)
     with VectorWriter(output, plan, kind="original") as writer, progress("encoding") as advance:
         for original in read_answers(plan.survey, answers):
             writer.write(original)

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from shoal.cli._common import IN_FILE, OUT_FILE, json_option, print_json, progress
+from shoal.cli._common import (
+    IN_FILE,
+    OUT_FILE,
+    check_not_same,
+    json_option,
+    print_json,
+    progress,
+)
 from shoal.plans import Plan
 
 
@@ -21,10 +28,12 @@ def command(plan_file: Path, answers: Path, output: Path, as_json: bool) -> None
     ANSWERS is a .csv, .ndjson or .parquet file with one row per person and one column per
     question, or a file that `shoal encode` wrote. If one answer is not allowed, nothing is written.
     """
-    from shoal.engines.files import VectorWriter, read_answers
+    from shoal.engines.answer_files import read_answers
+    from shoal.engines.report_files import VectorWriter
     from shoal.randomizing import randomize
 
     plan = Plan.read(plan_file)
+    check_not_same(answers, output)
     with VectorWriter(output, plan) as writer, progress("randomizing") as advance:
         for original in read_answers(plan.survey, answers):
             writer.write(randomize(original, plan))

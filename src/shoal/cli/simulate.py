@@ -44,7 +44,7 @@ def command(
     plan = Plan.read(plan_file)
     originals = None
     if answers is not None:
-        from shoal.engines.files import read_answers
+        from shoal.engines.answer_files import read_answers
 
         originals = read_answers(plan.survey, answers)
     with progress("simulating", users) as advance:

@@ -33,16 +33,17 @@ def command(
     as_json: bool,
 ) -> None:
     """Count the reports in one or more files."""
-    from shoal.engines.files import read_reports
+    from shoal.engines.report_files import read_reports
 
     plan = Plan.read(plan_file)
     if len({path.resolve() for path in reports}) < len(reports):
         raise InputError("a file of reports is named twice; it would be counted twice.")
     groups = [[_bit(plan, part) for part in group.split(";")] for group in joint]
     tallying = Tallying(plan, vectors=vectors, joint=groups)
+    seen: set[bytes] = set()
     with progress("tallying") as advance:
         for path in reports:
-            for chunk in read_reports(plan, path):
+            for chunk in read_reports(plan, path, seen):
                 tallying.add(chunk.rows, simulated=chunk.simulated)
                 advance(len(chunk))
     tally = tallying.result()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shoal.encoding import missing_bit, set_bits, too_many, wrong_answer
 from shoal.errors import AnswerError
-from shoal.survey import Flags, Number, Question, Survey
+from shoal.survey import Choice, Flags, Number, Question, Survey, listed
 from shoal.vectors import Original, pack, row_bytes
 
 _ROWS = 1 << 16
@@ -22,10 +22,7 @@ Vectors = NDArray[np.bool_]
 def encode_table(survey: Survey, table: Any, first_row: int = 1) -> Original:
     """Encode a table with one row per person and one column per question."""
     columns = pa.table(table)
-    if absent := [q.name for q in survey if q.name not in columns.column_names]:
-        raise AnswerError(
-            f"the table has no column {absent[0]!r}; it has {', '.join(columns.column_names)}."
-        )
+    check_columns(survey, columns.column_names)
     rows = np.empty((columns.num_rows, row_bytes(survey.bits)), np.uint8)
     for start in range(0, columns.num_rows, _ROWS):
         part = columns.slice(start, _ROWS)
@@ -38,9 +35,21 @@ def encode_table(survey: Survey, table: Any, first_row: int = 1) -> Original:
     return Original(rows, survey.bits)
 
 
+def check_columns(survey: Survey, names: list[str]) -> None:
+    """Refuse a table that lacks a question's column, or has it twice."""
+    for question in survey:
+        if question.name not in names:
+            raise AnswerError(f"the table has no column {question.name!r}; it has {listed(names)}.")
+        if names.count(question.name) > 1:
+            raise AnswerError(f"the table has column {question.name!r} twice.")
+
+
 def _encode_column(question: Question, column: Any, out: Vectors, first_row: int) -> None:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if not _is_readable(question, column.type):
+        what = f"a column of {column.type} holds no {question.kind} answers"
+        raise AnswerError(f"question {question.name!r}: {what}.")
     if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
         column = column.cast(pa.string())
     if isinstance(question, Flags):
@@ -52,6 +61,19 @@ def _encode_column(question: Question, column: Any, out: Vectors, first_row: int
         first = _first_rows(codes, len(values), first_row)
         bits = [set_bits(question, value, row)[0] for value, row in zip(values, first, strict=True)]
         out[np.arange(len(codes)), np.array(bits, np.int64)[codes]] = True
+
+
+def _is_readable(question: Question, kind: Any) -> bool:
+    """Whether a column of this type can hold answers: text, whole numbers, lists of them."""
+    types = pa.types
+    if isinstance(question, Flags) and (types.is_list(kind) or types.is_large_list(kind)):
+        return _is_readable(Choice(question.name, ("a", "b")), kind.value_type)
+    text = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
+    numbers = (types.is_floating, types.is_decimal, types.is_boolean, types.is_duration)
+    if any(is_it(kind) for is_it in text) or types.is_integer(kind):
+        return True
+    # Booleans are let through to be refused with row and value.
+    return isinstance(question, Number) and any(is_it(kind) for is_it in numbers)
 
 
 def _encode_flags(question: Flags, column: Any, out: Vectors, first_row: int) -> None:
@@ -84,12 +106,9 @@ def _encode_flags(question: Flags, column: Any, out: Vectors, first_row: int) ->
 def _encode_numbers(question: Number, column: Any, out: Vectors, first_row: int) -> None:
     if pa.types.is_boolean(column.type):
         raise wrong_answer(first_row, question, column[0].as_py(), "is not a number")
-    try:
-        numbers = pc.cast(column, pa.float64(), safe=False)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise AnswerError(
-            f"question {question.name!r}: a column of {column.type} has no numbers."
-        ) from error
+    if pa.types.is_duration(column.type):
+        column = column.cast(pa.int64())
+    numbers = pc.cast(column, pa.float64(), safe=False)
     missing = numbers.is_null().to_numpy(zero_copy_only=False)
     values = pc.fill_null(numbers, 0.0).to_numpy(zero_copy_only=False)
     if (bad := np.flatnonzero(~np.isfinite(values))).size:
@@ -116,8 +135,4 @@ def _first_rows(codes: NDArray[np.int64], count: int, first_row: int) -> NDArray
 
 
 def _as_text(column: Any) -> Any:
-    text = pa.types.is_string(column.type) or pa.types.is_null(column.type)
-    try:
-        return column if text else pc.cast(column, pa.string())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise AnswerError(f"a column of {column.type} cannot be read as options.") from error
+    return column if pa.types.is_string(column.type) else pc.cast(column, pa.string())

@@ -1,1 +1,18 @@
-"""The papers' formulas: pure functions of numbers and arrays; letters live here, words elsewhere."""
+"""The papers' formulas: pure functions of numbers and arrays; letters live here only.
+
+Nothing is imported on your behalf; take the module you need.
+
+* the channel and the domain: `coin`, `domains`;
+* one bit, exactly: `one_bit_law`, `one_bit`;
+* the engine, certified from both sides: `stop_loss`, on `law` and `bracket`;
+* what a crowd of equals reveals: `homogeneous` (delta, eta, the attack), `sufficient`,
+  `three_sigma`;
+* what holds for every crowd: `blanket`, `proven`;
+* the questions turned round: `solve`;
+* the referee and the competition: `enumeration`, `published`.
+
+Sources by short name: SDP, Sufficient Differential Privacy (Zhilyaev and Zeber 2017); KR,
+K-Randomization (the same, 2016); LEC, the lecture on randomized response and Laplace; BITVEC, the
+bit-vector proof; BBGN19, The Privacy Blanket of the Shuffle Model (Balle, Bell, Gascon and Nissim
+2019). Every formula says whether it is a theorem, a conjecture or observed.
+"""

@@ -37,11 +37,27 @@ class BinomialWindow(NamedTuple):
 
 
 class Tails(NamedTuple):
-    """P[A <= s] and P[A >= s], and a bound on the absolute error of either."""
+    """P[A <= s] and P[A >= s], with bounds on their relative error and on the mass left out."""
 
     at_most: float
     at_least: float
-    error: float
+    relative_error: float
+    omitted: float
+
+    @property
+    def error(self) -> float:
+        """A bound on the absolute error of either tail."""
+        return self.relative_error + self.omitted
+
+    @property
+    def at_most_bound(self) -> float:
+        """An upper bound of P[A <= s], close to it even where it is tiny."""
+        return min(self.at_most * (1 + self.relative_error) + self.omitted, 1.0)
+
+    @property
+    def at_least_bound(self) -> float:
+        """An upper bound of P[A >= s], close to it even where it is tiny."""
+        return min(self.at_least * (1 + self.relative_error) + self.omitted, 1.0)
 
 
 def binomial_window(n: int, q: float, reach: float = _REACH) -> BinomialWindow:
@@ -97,5 +113,5 @@ def tails(s: int, n: int, m: int, q: float) -> Tails:
     needed = s - (ones.first + np.arange(ones.mass.size)) - zeros.first
     at_most = float(ones.mass @ below[np.clip(needed + 1, 0, size)])
     at_least = float(ones.mass @ above[np.clip(needed, 0, size)])
-    error = ones.omitted + zeros.omitted + ones.error + zeros.error
-    return Tails(min(at_most, 1.0), min(at_least, 1.0), error)
+    error, omitted = ones.error + zeros.error, ones.omitted + zeros.omitted
+    return Tails(min(at_most, 1.0), min(at_least, 1.0), error, omitted)

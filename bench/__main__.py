@@ -1,0 +1,44 @@
+"""Measure everything, or some of it, and write docs/benchmarks.md and bench/results.json."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from bench import files, randomizing, starting, tallying
+from bench.measuring import Options
+from bench.reporting import machine, markdown, save
+
+SECTIONS = {
+    "randomizing-40": randomizing.short,
+    "randomizing-1000": randomizing.long,
+    "tallying-40": tallying.short,
+    "tallying-1000": tallying.long,
+    "files": files.measure,
+    "starting": starting.measure,
+}
+"""Each section, in the order of the page: a function from Options to a Table."""
+
+
+def main() -> None:
+    """Read the options and measure."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, help="rounds per section (default 15; quick: 2)")
+    parser.add_argument("--quick", action="store_true", help="less work; writes nothing")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="only these sections")
+    arguments = parser.parse_args()
+    rounds = arguments.rounds or (2 if arguments.quick else 15)
+    if rounds < 1:
+        parser.error("--rounds must be at least 1")
+    options = Options(rounds, arguments.quick)
+    print(machine())
+    tables = {}
+    for name in arguments.only or SECTIONS:
+        print(f"\n{name}")
+        tables[name] = SECTIONS[name](options)
+        print("\n" + markdown({"rounds": rounds, **asdict(tables[name])}))
+    if not arguments.quick:
+        save(tables, options, list(SECTIONS))
+
+
+main()

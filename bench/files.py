@@ -1,0 +1,93 @@
+"""A tally of reports in files: speed, and memory in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from bench.measuring import LIMIT, Options, Table
+from bench.tallying import flags_plan
+from shoal import LieProbability, Original, SimulationBits, randomize
+from shoal.engines.report_files import VectorWriter
+
+_CHILD = """
+import re, resource, sys, time
+from pathlib import Path
+from shoal import Plan, Tallying
+from shoal.engines.report_files import read_reports
+
+def peak():
+    # What getrusage says would include the memory of the parent.
+    try:
+        return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+plan, path = Plan.read(sys.argv[1]), Path(sys.argv[2])
+tallying = Tallying(plan, vectors=False)
+before, start = peak(), time.perf_counter()
+if sys.argv[3] == "tally":
+    for chunk in read_reports(plan, path):
+        tallying.add(chunk.rows, simulated=chunk.simulated)
+    assert tallying.result().reports == int(sys.argv[4])
+else:
+    assert sum(len(chunk) for chunk in read_reports(plan, path)) == int(sys.argv[4])
+print(time.perf_counter() - start, before, peak())
+"""
+
+_TEXT = (
+    "{reports:,} reports of 40 bits in a file of {size:.0f} MB that the system has in its cache."
+    " Memory is the peak of a fresh process, imports included, and its growth while the file was"
+    " worked on. The limit is reading the file in the same chunks without counting."
+)
+
+
+def measure(options: Options) -> Table:
+    """Measure the tally of a Parquet file and of a file of raw rows."""
+    reports = options.size(20_000_000)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        paths = _write(folder, reports)
+        size = paths[1].stat().st_size / 1e6
+        work = [(path, what) for path in paths for what in ("tally", "read")]
+        best: dict[tuple[Path, str], tuple[float, float, float]] = {}
+        for number in range(options.rounds):
+            for path, what in work:
+                seconds, before, peak = _run(folder / "plan.json", path, what, reports)
+                fastest = min(seconds, best[path, what][0]) if number else seconds
+                best[path, what] = (fastest, before, peak)
+            print(f"\r  round {number + 1} of {options.rounds}", end="", flush=True)
+    print()
+    rows = []
+    for (path, what), (seconds, before, peak) in best.items():
+        kind = "Parquet" if path.suffix == ".parquet" else "raw rows"
+        label = f"**Shoal `tally`**, {kind}" if what == "tally" else f"{LIMIT}reading, {kind}"
+        share = 100 * best[path, "read"][0] / seconds
+        rows.append((label, reports / seconds / 1e6, share, peak, peak - before))
+    columns = ("candidate", "M reports/s", "% of the limit", "peak MiB", "growth MiB")
+    text = _TEXT.format(reports=reports, size=size)
+    return Table("Tallying files", columns, rows, text)
+
+
+def _write(folder: Path, reports: int) -> list[Path]:
+    plan = flags_plan(40)
+    plan.write(folder / "plan.json")
+    paths = [folder / "reports.parquet", folder / "reports.rows"]
+    original = Original(np.zeros((min(reports, 1_000_000), 5), np.uint8), 40)
+    for path in paths:
+        with VectorWriter(path, plan, simulated=True) as writer:
+            bits = SimulationBits(1)
+            while writer.written < reports:
+                writer.write(randomize(original, LieProbability(1, 1), random_bits=bits))
+    return paths
+
+
+def _run(plan: Path, path: Path, what: str, reports: int) -> tuple[float, float, float]:
+    command = [sys.executable, "-c", _CHILD, str(plan), str(path), what, str(reports)]
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
+    seconds, before, peak = map(float, result.stdout.split())
+    return seconds, before, peak

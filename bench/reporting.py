@@ -1,0 +1,133 @@
+"""Tables to docs/benchmarks.md, for people, and to results.json, for programs."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bench.measuring import Options, Table
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "benchmarks.md"
+RESULTS = HERE / "results.json"
+
+_LIBRARIES = (
+    "shoal",
+    "numpy",
+    "scipy",
+    "cryptography",
+    "pyarrow",
+    "opendp",
+    "pure-ldp",
+    "multi-freq-ldpy",
+    "numba",
+    "duckdb",
+    "polars",
+)
+
+_HEAD = """\
+# Benchmarks
+
+*This page is written by `make bench`; do not edit it.*
+
+{machine}.
+
+Measured on {date} with {libraries}.
+
+In each table every candidate runs once a round, in turns, on one thread; the best of the rounds is
+shown. On a busy machine trust the ratios, which were taken under the same load, more than the
+rates. Peers are used as their documentation says, and where a faster use was found it is shown too.
+Before they are timed, randomizers must show the right share of ones, and tallies the right counts.
+*LIMIT* rows do only the part of the work that cannot be left out, so they show what the machine
+could do at best. A note below a table holds for the table after it too.
+"""
+
+_TAIL = """\
+## Run it again
+
+`make bench` installs the peers (the extra `bench`) and writes this page and `bench/results.json`;
+it takes a few minutes. `python -m bench --only tallying-40 --rounds 30` measures one section more
+carefully, `python -m bench --quick` tries everything in half a minute and writes nothing. Each
+section is a small module in `bench/`.
+"""
+
+
+def save(tables: dict[str, Table], options: Options, order: list[str]) -> None:
+    """Write the tables, beside those that an earlier run on this machine left, and the page."""
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    results: dict[str, Any] = {"machine": machine(), "libraries": libraries(), "sections": {}}
+    if RESULTS.exists():
+        earlier = json.loads(RESULTS.read_text())
+        if (earlier["machine"], earlier["libraries"]) == (machine(), libraries()):
+            results = earlier
+    results["date"] = date
+    for name, table in tables.items():
+        results["sections"][name] = {"rounds": options.rounds, **asdict(table)}
+    kept = {name: results["sections"][name] for name in order if name in results["sections"]}
+    results["sections"] = kept
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    PAGE.write_text(_page(results))
+
+
+def machine() -> str:
+    """Return the machine in words."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{_processor()}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()},"
+        f" Python {platform.python_version()}"
+    )
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def libraries() -> str:
+    """Return the versions of the libraries measured."""
+    found = []
+    for name in _LIBRARIES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return ", ".join(found)
+
+
+def markdown(table: dict[str, Any]) -> str:
+    """Return a table of `results.json` as a section of the page."""
+    names = list(table["columns"])
+    lines = [
+        f"## {table['title']}\n",
+        f"| {' | '.join(names)} |",
+        f"|---|{'---:|' * (len(names) - 1)}",
+    ]
+    lines += [f"| {' | '.join(_cell(value) for value in row)} |" for row in table["rows"]]
+    lines += ["", f"{table['text']} Best of {table['rounds']} rounds.", ""]
+    lines += [f"- {note}" for note in table["notes"]]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _cell(value: object) -> str:
+    if not isinstance(value, int | float):
+        return str(value)
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+
+
+def _page(results: dict[str, Any]) -> str:
+    parts = [_HEAD.format(**results)]
+    parts += [markdown(table) for table in results["sections"].values()]
+    return "\n".join([*parts, _TAIL])

@@ -1,0 +1,228 @@
+"""A Plan to its Certificate: what it really promises, to whom, and at what price.
+
+Three statements are kept apart by name. *Local* holds for each report with no crowd and no trust in
+anybody. *Proven* is (epsilon, delta)-differential privacy of the released tally for every
+collection of answers, a theorem. The *attack* is a crowd that is at least this bad: proven and
+attack bracket the truth. SDP's (epsilon, eta) is reported for homogeneous crowds, as *sufficient*:
+it is what an attack reaches, never a guarantee.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from shoal._check import check_integer, check_number
+from shoal.errors import InputError
+from shoal.lies import LieProbability, exact_fraction
+from shoal.plans import Plan
+from shoal.rounding import round_up
+from shoal.survey import Survey
+from shoal.theory import coin, homogeneous
+from shoal.theory.bracket import Bracket
+from shoal.theory.domains import Block, Domain, Triple
+from shoal.theory.proven import AttackDelta, Proven, attack_delta, proven_delta
+from shoal.theory.solve import proven_epsilon
+from shoal.theory.sufficient import Sufficient, sufficient_eta
+
+if TYPE_CHECKING:
+    from shoal.composing import Composition
+
+__all__ = ["Certificate", "audit", "domain_of"]
+
+
+def audit(plan: Plan | Survey, *, q: object = None, crowd_size: int | None = None) -> Certificate:
+    """Return the certificate of a plan, or of a survey with a given q and crowd.
+
+    Examples
+    --------
+    >>> from shoal import Flags, Survey
+    >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
+    >>> certificate = audit(survey, q="0.2147", crowd_size=10_000)
+    >>> certificate.delta(epsilon=1).high < 1e-6
+    True
+    >>> round(certificate.local_epsilon, 2)
+    6.48
+    """
+    if isinstance(plan, Plan):
+        if q is not None or crowd_size is not None:
+            raise InputError("a plan already says its q and its crowd size.")
+        if plan.crowd_size is None:
+            raise InputError("the plan has no crowd; audit its survey with a crowd_size.")
+        return Certificate(plan.survey, plan.q.fraction, _honest_crowd(plan))
+    if q is None or crowd_size is None:
+        raise InputError("to audit a survey give q and crowd_size.")
+    value = q.fraction if isinstance(q, LieProbability) else exact_fraction(q)
+    return Certificate(plan, value, check_integer("crowd_size", crowd_size, lowest=1))
+
+
+def _honest_crowd(plan: Plan) -> int:
+    """Return how many honest reports a release holds: the plan's crowd, by definition of h."""
+    assert plan.crowd_size is not None
+    return plan.crowd_size
+
+
+def domain_of(survey: Survey) -> Domain:
+    """Return the survey's domain in the words of the theory: bits, fewest and most set bits."""
+    return tuple(
+        Block(question.bits, question.fewest_set_bits, question.most_set_bits)
+        for question in survey
+    )
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a lie probability and a crowd promise for a survey.
+
+    Brackets are ``(low, high)``; the promise is the high end.
+    """
+
+    survey: Survey
+    q: Fraction
+    crowd_size: int
+
+    @cached_property
+    def _domain(self) -> Domain:
+        return domain_of(self.survey)
+
+    @property
+    def _q(self) -> float:
+        return float(self.q)
+
+    @property
+    def local_epsilon(self) -> float:
+        """What one report reveals by itself, to the collector too."""
+        return coin.local_epsilon(self.survey.differing_bits, self._q)
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of an estimated count in this crowd (SDP 4)."""
+        return coin.count_sigma(self.crowd_size, self._q)
+
+    @property
+    def shift_of_a_fake(self) -> float:
+        """By how many people one fake report can shift a count: p / (p - q)."""
+        return (1 - self._q) / (1 - 2 * self._q) if self.q < Fraction(1, 2) else math.inf
+
+    def delta(self, *, epsilon: float, rtol: float = 1e-4) -> Bracket:
+        """Return the proven delta at an epsilon."""
+        return self.proven(epsilon, rtol).delta
+
+    def proven(self, epsilon: float, rtol: float = 1e-4) -> Proven:
+        """Return the proven delta at an epsilon and the method that proves it."""
+        return proven_delta(self._domain, self.crowd_size, self._q, _checked_epsilon(epsilon), rtol)
+
+    def epsilon(self, *, delta: float) -> float:
+        """Return the smallest proven epsilon at a delta, rounded up."""
+        if not 0 <= check_number("delta", delta) < 1:
+            raise InputError(f"delta must be in [0, 1), got delta={delta}.")
+        return proven_epsilon(self._domain, self.crowd_size, self._q, delta).value
+
+    def attack(self, epsilon: float, rtol: float = 1e-4) -> AttackDelta:
+        """Return the worst crowd found and its delta: a lower bound of the truth."""
+        return attack_delta(self._domain, self.crowd_size, self._q, _checked_epsilon(epsilon), rtol)
+
+    def eta(self, *, epsilon: float) -> Bracket:
+        """Return SDP's eta for the worst homogeneous crowd: sufficient, not proven."""
+        return self.worst_homogeneous(epsilon).eta
+
+    def worst_homogeneous(self, epsilon: float) -> Sufficient:
+        """Return the homogeneous crowd with the largest eta, and its eta."""
+        return sufficient_eta(self._domain, self.crowd_size, self._q, _checked_epsilon(epsilon))
+
+    def with_colluders(self, count: int) -> Certificate:
+        """Return the certificate if `count` people tell the attacker what they sent."""
+        check_integer("colluders", count, lowest=0, highest=self.crowd_size - 1)
+        return Certificate(self.survey, self.q, self.crowd_size - count)
+
+    def compose(self, releases: int) -> Composition:
+        """Return what several releases promise together, each with fresh lies."""
+        from shoal.composing import Composition
+
+        return Composition(self, releases)
+
+    def group_delta(self, *, epsilon: float, reports: int) -> float:
+        """Return the proven delta for a person with several reports in one release."""
+        from shoal.composing import group_delta
+
+        check_integer("reports", reports, lowest=1)
+        return group_delta(self, _checked_epsilon(epsilon), reports, 1e-4)
+
+    def gain_over_local(self, epsilon: float) -> float:
+        """Return how many times larger sigma is where `epsilon` must hold locally."""
+        q = coin.local_q(self.survey.differing_bits, _checked_epsilon(epsilon))
+        return coin.count_sigma(self.crowd_size, q) / self.sigma
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the proven promise rests on."""
+        return (
+            "Neighbours replace one person's answer by any other answer of the survey's domain.",
+            f"Exactly {self.crowd_size:,} reports are released together; that number is public.",
+            "The reports are perfectly anonymized: nobody can tell who sent which.",
+            "The other people are honest; with t colluders the crowd is smaller by t.",
+            "Each person sends one report per release, with fresh lies; more releases compose.",
+            f"Against the collector itself only the local epsilon of {round_up(self.local_epsilon)}"
+            " holds.",
+        )
+
+    def to_json(
+        self, *, epsilon: float | None = None, delta: float | None = None
+    ) -> dict[str, Any]:
+        """Return the certificate at one epsilon, or at the proven epsilon of a delta."""
+        if (epsilon is None) == (delta is None):
+            raise InputError("give epsilon or delta, one of them.")
+        at = self.epsilon(delta=delta) if delta is not None else epsilon
+        assert at is not None
+        promised = self.proven(at)
+        attack = self.attack(at)
+        worst = self.worst_homogeneous(at)
+        differ = self.survey.differing_bits
+        mean, variance = homogeneous.ratio_moments(differ, self.crowd_size, self._q)
+        return {
+            "q": self._q,
+            "crowd_size": self.crowd_size,
+            "epsilon": at,
+            "delta": promised.delta.high if delta is None else delta,
+            "local": {"epsilon": round_up(self.local_epsilon)},
+            "proven": {"delta": list(promised.delta), "method": promised.method},
+            "attack": {"delta": list(attack.delta), "crowd": _crowd_json(attack)},
+            "homogeneous": {
+                "forward": self._homogeneous((differ, 0, 0), at),
+                "reverse": self._homogeneous((0, differ, 0), at),
+                "worst": {
+                    **worst.crowd._asdict(),
+                    "delta": list(homogeneous.delta(worst.crowd, self.crowd_size, self._q, at)),
+                    "eta": list(worst.eta),
+                },
+            },
+            "ratio": {"mean": mean, "sigma": math.sqrt(variance)},
+            "sigma_count": None if math.isinf(self.sigma) else self.sigma,
+            "gain_over_local": None if math.isinf(self.sigma) else self.gain_over_local(at),
+            "shift_of_a_fake": None if math.isinf(self.sigma) else self.shift_of_a_fake,
+            "assumptions": list(self.assumptions),
+        }
+
+    def _homogeneous(self, crowd: tuple[int, int, int], epsilon: float) -> dict[str, Any]:
+        return {
+            "delta": list(homogeneous.delta(crowd, self.crowd_size, self._q, epsilon)),
+            "eta": list(homogeneous.eta(crowd, self.crowd_size, self._q, epsilon)),
+        }
+
+
+def _crowd_json(attack: AttackDelta) -> dict[str, int]:
+    """Return the attacking crowd as bits (a, b, c); for one bit also how many others are set."""
+    if isinstance(attack.crowd, Triple):
+        return attack.crowd._asdict()
+    # One bit: the record changes to 1 (up) or to 0 among N - 1 others, m of them set.
+    up = attack.crowd.up
+    return {"a": int(up), "b": int(not up), "c": 0, "ones": attack.crowd.m}
+
+
+def _checked_epsilon(epsilon: float) -> float:
+    if check_number("epsilon", epsilon) < 0:
+        raise InputError(f"epsilon must not be negative, got epsilon={epsilon}.")
+    return float(epsilon)

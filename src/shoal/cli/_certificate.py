@@ -1,0 +1,96 @@
+"""A certificate in plain words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.cli._common import printer
+from shoal.plans import Promise
+from shoal.rounding import round_down, text_up
+
+
+def promise_in_words(promise: Promise) -> str:
+    """Say what was promised in one line."""
+    if promise.kind == "proven":
+        return f"proven: epsilon {promise.epsilon}, delta {promise.delta}, for every crowd"
+    if promise.kind == "sufficient":
+        return (
+            f"sufficient: epsilon {promise.epsilon}, eta {promise.eta}, on homogeneous crowds only;"
+            " not a guarantee"
+        )
+    if promise.kind == "three-sigma":
+        return f"three-sigma: epsilon {promise.epsilon}, a rule of thumb; not a guarantee"
+    return f"local: epsilon {promise.epsilon} for each report by itself"
+
+
+def show_certificate(document: dict[str, Any], name: str) -> None:
+    """Print a certificate for somebody who decides on it."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = printer()
+    at = text_up(document["epsilon"])
+    console.print(
+        f"[bold]{escape(name)}[/bold]: q = {document['q']:.6g},"
+        f" crowd of {document['crowd_size']:,}, at epsilon {at}"
+    )
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    proven, attack = document["proven"], document["attack"]
+    worst = document["homogeneous"]["worst"]
+    table.add_row(
+        "proven",
+        f"delta <= {text_up(proven['delta'][1], 3)}",
+        f"holds whatever the others answered; a theorem ({proven['method']})",
+    )
+    table.add_row(
+        "attack",
+        f"delta >= {round_down(attack['delta'][0], 3):g}",
+        f"a crowd that is this bad exists: {_crowd_in_words(attack['crowd'])}",
+    )
+    table.add_row(
+        "sufficient",
+        f"eta   ~  {text_up(worst['eta'][1], 3)}",
+        "SDP's number, on the worst homogeneous crowd; not a guarantee",
+    )
+    table.add_row(
+        "local",
+        f"epsilon {text_up(document['local']['epsilon'])}",
+        "what one report alone tells, to the collector too",
+    )
+    if document["sigma_count"] is not None:
+        gain = document["gain_over_local"]
+        table.add_row(
+            "precision",
+            f"sigma {document['sigma_count']:,.0f} people",
+            f"of any count; {gain:.3g} times better than the same epsilon held locally",
+        )
+        table.add_row(
+            "fake reports",
+            f"{document['shift_of_a_fake']:.3g} people",
+            "the most that one made-up report can shift a count",
+        )
+    if "composition" in document:
+        together = document["composition"]
+        table.add_row(
+            f"{together['releases']} releases",
+            f"epsilon {text_up(together['epsilon'])}",
+            f"at delta {text_up(together['delta'], 3)}, all together; adding up would give"
+            f" {text_up(together['basic_epsilon'])}",
+        )
+    console.print(table)
+    console.print("\nThe promise rests on this:")
+    for assumption in document["assumptions"]:
+        console.print(f"- {assumption}")
+
+
+def _crowd_in_words(crowd: dict[str, int]) -> str:
+    if "ones" in crowd:
+        return f"{crowd['ones']} of the others have the bit set"
+    same, other, third = crowd["a"], crowd["b"], crowd["c"]
+    return (
+        f"all others agree, with this person's first answer in {same} bits, with the second in"
+        f" {other}, with neither in {third}"
+    )

@@ -1,0 +1,184 @@
+"""`shoal audit`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shoal.cli._common import IN_FILE, json_option, print_json, printer, survey_options
+from shoal.errors import InputError
+from shoal.plans import Plan
+from shoal.survey import Survey
+
+
+@click.command()
+@survey_options
+@click.option("--q", metavar="Q", help="With a survey: the lie probability, taken exactly.")
+@click.option("--crowd", type=int, metavar="N", help="With a survey: the crowd size.")
+@click.option("--epsilon", type=float, metavar="E", help="Certify delta at this epsilon.")
+@click.option("--delta", type=float, metavar="D", help="Certify epsilon at this delta.")
+@click.option(
+    "--colluders", type=int, default=0, metavar="T", help="People who tell what they sent."
+)
+@click.option("--releases", type=int, metavar="R", help="Compose this many releases.")
+@click.option("--randomizer", metavar="MODULE:FUNCTION", help="Question this randomizer instead.")
+@click.option("--pairs", type=IN_FILE, help="Question recorded pairs, a CSV of original,synthetic.")
+@click.option("--samples", type=int, default=100_000, show_default=True, help="Rows to ask for.")
+@click.option(
+    "--confidence",
+    type=float,
+    default=0.999,
+    show_default=True,
+    help="One minus the chance to convict an honest randomizer.",
+)
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    survey: Survey | None,
+    plan: Plan | None,
+    q: str | None,
+    crowd: int | None,
+    epsilon: float | None,
+    delta: float | None,
+    colluders: int,
+    releases: int | None,
+    randomizer: str | None,
+    pairs: Path | None,
+    samples: int,
+    confidence: float,
+    as_json: bool,
+) -> None:
+    """Certify what a plan gives, or question a running randomizer.
+
+    Without --epsilon or --delta a plan is certified at the epsilon that it promises.
+
+    With --randomizer, the function gets an array of 0 and 1 with one row per report (or one row at
+    a time) and returns the randomized array; its flips are tested against --q. With --pairs the
+    same is asked of recorded rows. A conviction exits with 3.
+    """
+    if plan is None and survey is None:
+        raise InputError("name a plan, or a survey with --q and --crowd.")
+    if randomizer is not None or pairs is not None:
+        asked = plan.survey if plan else survey
+        assert asked is not None
+        claimed = q if q is not None else plan.q.fraction if plan else None
+        if claimed is None:
+            raise InputError("say which --q the randomizer claims.")
+        verdict = _question(randomizer, pairs, claimed, asked.bits, samples, confidence)
+        _show_verdict(verdict, as_json)
+        context.exit(3 if verdict.convicted else 0)
+    document = _certify(plan, survey, q, crowd, epsilon, delta, colluders, releases)
+    if as_json:
+        print_json(document)
+    else:
+        from shoal.cli._certificate import show_certificate
+
+        show_certificate(document, (plan.survey if plan else survey).name)  # type: ignore[union-attr]
+
+
+def _certify(
+    plan: Plan | None,
+    survey: Survey | None,
+    q: str | None,
+    crowd: int | None,
+    epsilon: float | None,
+    delta: float | None,
+    colluders: int,
+    releases: int | None,
+) -> dict[str, Any]:
+    from shoal.auditing import audit
+
+    if plan is not None:
+        if q is not None or crowd is not None:
+            raise InputError("a plan already says its q and its crowd.")
+        if plan.crowd_size is None:
+            raise InputError("the plan has no crowd; give its survey with --q and --crowd.")
+        certificate = audit(plan)
+        if epsilon is None and delta is None:
+            epsilon = float(plan.promise.epsilon)
+    else:
+        assert survey is not None
+        certificate = audit(survey, q=q, crowd_size=crowd)
+    if colluders:
+        certificate = certificate.with_colluders(colluders)
+    document = certificate.to_json(epsilon=epsilon, delta=delta)
+    if releases is not None:
+        document["composition"] = certificate.compose(releases).to_json(document["delta"])
+    return document
+
+
+def _question(
+    randomizer: str | None,
+    pairs: Path | None,
+    q: object,
+    bits: int,
+    samples: int,
+    confidence: float,
+) -> Any:
+    from shoal.inspecting import inspect_pairs, inspect_randomizer
+
+    if pairs is not None:
+        originals, synthetics = _read_pairs(pairs, bits)
+        return inspect_pairs(originals, synthetics, q=q, confidence=confidence)
+    assert randomizer is not None
+    return inspect_randomizer(
+        _load(randomizer), q=q, bits=bits, samples=samples, confidence=confidence
+    )
+
+
+def _load(name: str) -> Callable[[Any], Any]:
+    module, colon, function = name.partition(":")
+    if not colon:
+        raise InputError(f"--randomizer takes MODULE:FUNCTION, got {name!r}.")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"cannot load the randomizer {name}: {error}.") from error
+    if not callable(found):
+        raise InputError(f"{name} is not a function.")
+    return found  # type: ignore[no-any-return]
+
+
+def _read_pairs(path: Path, bits: int) -> tuple[Any, Any]:
+    """Read a CSV whose rows are two texts of 0 and 1: the original and what was sent for it."""
+    import csv
+
+    import numpy as np
+
+    sides: tuple[list[list[int]], list[list[int]]] = ([], [])
+    try:
+        with path.open(newline="", encoding="ascii") as file:
+            for number, row in enumerate(csv.reader(file), 1):
+                if number == 1 and row == ["original", "synthetic"]:
+                    continue
+                if len(row) != 2 or any(len(t) != bits or set(t) - {"0", "1"} for t in row):
+                    raise InputError(
+                        f"line {number} of {path} must be two texts of {bits} characters 0 and 1."
+                    )
+                for side, text in zip(sides, row, strict=True):
+                    side.append([int(character) for character in text])
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"cannot read pairs {path}: {error}.") from error
+    return np.array(sides[0], np.uint8), np.array(sides[1], np.uint8)
+
+
+def _show_verdict(verdict: Any, as_json: bool) -> None:
+    if as_json:
+        print_json(verdict.to_json())
+        return
+    console = printer()
+    word = "[bold red]convicted[/]" if verdict.convicted else "[bold green]passed[/]"
+    console.print(f"{word} after {verdict.samples:,} reports, confidence {verdict.confidence:.6g}")
+    for reason in verdict.reasons:
+        console.print(f"- {reason}")
+    console.print(
+        f"The claim is a local epsilon of {verdict.epsilon_claimed:.4g}; the reports refute every"
+        f" claim below {verdict.epsilon_refuted:.4g}."
+    )

@@ -1,0 +1,108 @@
+"""`shoal paper`."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli._common import json_option, print_json, printer, progress
+from shoal.errors import InputError
+
+if TYPE_CHECKING:
+    from shoal.reproducing import Finding
+
+_MARKS = {"agrees": "green", "misprint": "yellow", "false claim": "bold red"}
+
+
+@click.command()
+@click.option("--errors", is_flag=True, help="Only the misprints and false claims.")
+@click.option("--markdown", is_flag=True, help="Print a Markdown table.")
+@click.option(
+    "--figures",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Also draw the figures, as PNG and SVG, into DIR.",
+)
+@json_option
+def command(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -> None:
+    """Recompute what the papers print, errors included.
+
+    Every number and claim of SDP, KR, LEC and BITVEC (docs/sources.md) beside what it comes to.
+    """
+    from shoal.reproducing import findings
+
+    if markdown and as_json:
+        raise InputError("give one of --json and --markdown.")
+    found: list[Finding] = []
+    with progress("recomputing") as advance:
+        for finding in findings():
+            found.append(finding)
+            advance(1)
+    written: list[Path] = []
+    if figures is not None:
+        from shoal.reproducing.figures import draw
+
+        written = draw(figures)
+    shown = [finding for finding in found if not errors or finding.verdict != "agrees"]
+    if as_json:
+        print_json([asdict(finding) for finding in shown])
+    elif markdown:
+        click.echo(markdown_table(shown))
+    else:
+        _show(shown, found, written)
+
+
+def markdown_table(found: Sequence[Finding]) -> str:
+    """Write the findings as one Markdown table."""
+    lines = ["| where | printed | computed | verdict | why |", "|---|---|---|---|---|"]
+    for finding in found:
+        cells = (
+            f"{finding.source} {finding.where}",
+            f"`{finding.printed}`",
+            f"`{finding.computed}`",
+            finding.verdict,
+            finding.why,
+        )
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _show(shown: Sequence[Finding], found: Sequence[Finding], written: Sequence[Path]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = printer()
+    for source, group in itertools.groupby(shown, key=lambda finding: finding.source):
+        rows = list(group)
+        table = Table(box=None, pad_edge=False, title=source, title_justify="left",
+                      title_style="bold", header_style="dim")  # fmt: skip
+        table.add_column("where", ratio=5)
+        table.add_column("printed", ratio=6)
+        table.add_column("computed", ratio=4)
+        table.add_column("verdict", no_wrap=True, min_width=11)
+        for finding in rows:
+            style = _MARKS[finding.verdict]
+            cells = (finding.where, finding.printed, finding.computed)
+            table.add_row(*map(escape, cells), f"[{style}]{finding.verdict}[/{style}]")
+        console.print(table)
+        for finding in rows:
+            if finding.verdict != "agrees":
+                style = _MARKS[finding.verdict]
+                console.print(
+                    f"[{style}]{finding.verdict}[/{style}] in {escape(finding.where)}:"
+                    f" {escape(finding.why)}"
+                )
+        console.print()
+    count = Counter(finding.verdict for finding in found)
+    console.print(
+        f"{len(found)} statements: {count['agrees']} agree, {count['misprint']} are misprinted,"
+        f" {count['false claim']} are false."
+    )
+    for path in written:
+        console.print(f"written to {path}", soft_wrap=True)

@@ -1,0 +1,138 @@
+"""Answers in files larger than memory, encoded chunk by chunk.
+
+This is the device's side: what comes out are Originals.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from shoal._files import first_line, unique_keys
+from shoal.encoding import encode_rows
+from shoal.engines.report_files import open_parquet, rows_of
+from shoal.engines.tables import check_columns, encode_table
+from shoal.errors import AnswerError, InputError
+from shoal.survey import Survey
+from shoal.vectors import Original, unpack
+
+__all__ = ["read_answers"]
+
+_BLOCK_BYTES = 8 << 20
+
+
+def read_answers(survey: Survey, path: Path) -> Iterator[Original]:
+    """Encode the answers in a CSV, NDJSON or Parquet file, or take the originals in Parquet.
+
+    Originals are only taken for the survey that they were encoded for.
+    """
+    try:
+        suffix = path.suffix.lower()
+        if suffix == ".csv":
+            yield from _read_csv(survey, path)
+        elif suffix in (".ndjson", ".jsonl"):
+            yield from _read_ndjson(survey, path)
+        elif suffix == ".parquet":
+            yield from _read_parquet(survey, path)
+        else:
+            raise AnswerError(f"answers come as .csv, .ndjson or .parquet, got {path.name!r}.")
+    except OSError as error:
+        reason = error.strerror or first_line(error)
+        raise AnswerError(f"cannot read answers {path}: {reason}.") from error
+    except pa.ArrowException as error:
+        raise AnswerError(f"cannot read answers {path}: {first_line(error)}.") from error
+
+
+def _read_csv(survey: Survey, path: Path) -> Iterator[Original]:
+    with path.open("rb") as file:
+        if not file.read(1):
+            raise AnswerError(f"{path} is empty; its first line must name the questions.")
+    read = pa_csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False)
+    try:
+        with pa_csv.open_csv(path, read_options=read) as reader:
+            header = reader.schema.names
+    except UnicodeDecodeError as error:
+        raise AnswerError(f"{path} is not text in UTF-8.") from error
+    check_columns(survey, header)
+    names = [question.name for question in survey]
+    convert = pa_csv.ConvertOptions(
+        column_types={name: pa.string() for name in names},
+        include_columns=names,
+        strings_can_be_null=False,
+    )
+    # In a table of one column an empty line is a person who set nothing.
+    parse = pa_csv.ParseOptions(ignore_empty_lines=len(header) > 1)
+    row = 1
+    with pa_csv.open_csv(
+        path, read_options=read, parse_options=parse, convert_options=convert
+    ) as reader:
+        for batch in reader:
+            if batch.num_rows:
+                yield encode_table(survey, batch, row)
+                row += batch.num_rows
+
+
+def _read_ndjson(survey: Survey, path: Path) -> Iterator[Original]:
+    names = {question.name for question in survey}
+    rows: list[Any] = []
+    first_row = 1
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                answer = json.loads(line, object_pairs_hook=unique_keys)
+            except (ValueError, RecursionError) as error:
+                raise AnswerError(f"line {number} of {path} is not valid JSON.") from error
+            if isinstance(answer, dict):  # a table may have more columns than the survey asks
+                answer = {name: value for name, value in answer.items() if name in names}
+            rows.append(answer)
+            if len(rows) == 1 << 14:
+                yield encode_rows(survey, rows, first_row)
+                first_row, rows = first_row + len(rows), []
+    if rows:
+        yield encode_rows(survey, rows, first_row)
+
+
+def _read_parquet(survey: Survey, path: Path) -> Iterator[Original]:
+    row = 1
+    with open_parquet(path) as file:
+        names = file.schema_arrow.names
+        if names == ["original"]:
+            named = (file.schema_arrow.metadata or {}).get(b"shoal.survey", b"")
+            if named != survey.digest.encode():
+                raise AnswerError(f"{path} holds originals of another survey.")
+            for batch in file.iter_batches(1 << 18):
+                yield _checked_originals(survey, batch.column(0), path)
+            return
+        check_columns(survey, names)
+        columns = [question.name for question in survey]
+        for batch in file.iter_batches(1 << 16, columns=columns):
+            yield encode_table(survey, batch, row)
+            row += batch.num_rows
+
+
+def _checked_originals(survey: Survey, column: Any, path: Path) -> Original:
+    """Take packed originals, if every one of them is in the survey's domain."""
+    try:
+        rows = rows_of(column, survey.bits)
+        original = Original(rows, survey.bits)
+    except InputError as error:
+        raise AnswerError(f"{path}: {error}") from error
+    vectors = unpack(rows, survey.bits)
+    for question in survey:
+        set_bits = vectors[:, survey.slice_of(question.name)].sum(axis=1)
+        bad = (set_bits < question.fewest_set_bits) | (set_bits > question.most_set_bits)
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise AnswerError(
+                f"{path}: original {row + 1} sets {int(set_bits[row])} bits of question"
+                f" {question.name!r}, which is not allowed."
+            )
+    return original

@@ -1,0 +1,47 @@
+"""Rounding for print, always the safe way: a promise up, a lower bound down."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+__all__ = ["round_down", "round_up", "text_up"]
+
+
+def round_up(value: float, digits: int = 4) -> float:
+    """Round up to significant digits; the float returned is never below the value.
+
+    >>> round_up(0.00012341), round_up(6.48), round_up(0.0)
+    (0.0001235, 6.48, 0.0)
+    """
+    return float(text_up(value, digits))
+
+
+def text_up(value: float, digits: int = 4) -> str:
+    """Round up to significant digits, as a decimal text that is never below the value.
+
+    >>> text_up(0.1 + 0.2, 3), text_up(1e-6), text_up(2.0)
+    ('0.301', '1e-6', '2')
+    """
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def round_down(value: float, digits: int = 4) -> float:
+    """Round down to significant digits.
+
+    >>> round_down(0.00012349)
+    0.0001234
+    """
+    return float(_rounded(value, digits, ROUND_FLOOR))
+
+
+def _rounded(value: float, digits: int, direction: str) -> str:
+    exact = Decimal(value)  # every float is a decimal, exactly
+    if not exact or not exact.is_finite():
+        return str(abs(exact)) if not exact else str(exact)
+    last_place = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    rounded = exact.quantize(last_place, rounding=direction)
+    # A float has many more decimals than were meant: 0.3 is 0.299999999999999988898.
+    near = Decimal(repr(value)).quantize(last_place, rounding=direction)
+    chosen = near if float(near) == float(rounded) or near == Decimal(repr(value)) else rounded
+    plain = -5 < chosen.adjusted() < 12
+    return f"{chosen.normalize():f}" if plain else f"{chosen.normalize():e}"

@@ -1,0 +1,274 @@
+"""The privacy blanket: delta of a crowd of any composition, bounded from above (BBGN19; theorem).
+
+Whatever its original y, a report v shows ``m(v) <= min_y p(v|y)`` of common mass, so with
+probability ``gamma = sum_v m(v)`` it is drawn from a law that does not depend on y. Then for all
+collections that differ in one record, x against x',
+
+    delta <= (1/N) E[(Y_1 + ... + Y_N)_+],   Y = (p(v|x') - lam p(v|x)) / m(v) at mass m(v),
+
+and Y = 0 with probability 1 - gamma (BBGN19, Lemmas 5.3 and 5.4, before any relaxation). It holds
+for every m below the minimum; a smaller m only loosens it. Blocks multiply.
+
+Which pair (x, x') is worst? Write Y = F a - G b with (F, G) from one bit or block and a, b >= 0
+from the rest. *Lemma*: if (F, G) is exchangeable and F' has the law of F, then F a - G b is
+larger than F'(a - b) in convex order. Proof: given {F, G} = {s, t}, the first takes the values
+sa - tb and ta - sb, the second s(a - b) and t(a - b), each with probability 1/2; the means agree
+and the half-widths are |s - t|(a + b)/2 >= |s - t||a - b|/2. Convex order survives mixtures and
+iid sums, and the stop-loss is convex. Hence:
+
+* flags: a bit in which x and x' agree is never better for the attacker than one in which they
+  differ (F, G = theta, 1 or 1, theta): the worst pair differs in every bit;
+* exactly k, choice: m is symmetric in the bits, so moving an element common to x and x' to a bit
+  outside both makes it worse: the worst pair overlaps as little as the block allows;
+* at most k: the same for each pair of sizes; sizes are tried in turn (`exact` form), or m is
+  lowered to ``base * theta^-k`` (`loose` form, base(v) = p(v|0)), which makes bits independent
+  with E[theta^(2v-1)] = 1, so that setting one more bit is a mean-preserving spread and the
+  worst pair is two disjoint k-sets, provided that 2k <= K. Otherwise flags(K) contains the block.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .bracket import Bracket
+from .coin import log_theta
+from .domains import Block, check_domain
+from .homogeneous import check_crowd
+from .law import FloatArray, Law, binomial_log_weights, log_sum
+from .stop_loss import stop_loss_of_law
+
+__all__ = ["blanket_delta", "blanket_laws", "log_gamma"]
+
+_MOST_CLASSES = 16
+_MOST_ATOMS = 20_000
+
+
+class Ratios(NamedTuple):
+    """Powers of theta of ``p(v|x')/m(v)`` and ``p(v|x)/m(v)`` with the log mass of m on each."""
+
+    towards: npt.NDArray[np.int64]
+    away: npt.NDArray[np.int64]
+    log_mass: FloatArray
+
+
+def _merged(towards: npt.ArrayLike, away: npt.ArrayLike, log_mass: FloatArray) -> Ratios:
+    """Add up the masses of equal pairs of powers."""
+    base = 1 << 31
+    first = np.ravel(towards).astype(np.int64)
+    keys, inverse = np.unique(first * base + np.ravel(away), return_inverse=True)
+    flat = np.ravel(log_mass)
+    inverse = inverse.ravel()
+    top = np.full(keys.size, -np.inf)
+    np.maximum.at(top, inverse, flat)
+    safe = np.where(np.isfinite(top), top, 0.0)
+    total = np.bincount(inverse, np.exp(flat - safe[inverse]), minlength=keys.size)
+    with np.errstate(divide="ignore"):
+        mass = safe + np.log(total)
+    second = (keys + base // 2) % base - base // 2
+    return Ratios((keys - second) // base, second, mass)
+
+
+def _flags(bits: int, q: float) -> Ratios:
+    i = np.arange(bits + 1)
+    # q^L C(L, i), written without cancellation
+    mass = binomial_log_weights(bits, 0.5) + bits * math.log(2.0 * q)
+    return Ratios(i, bits - i, mass)
+
+
+def _loose(highest: int, q: float) -> Ratios:
+    i, j = np.ogrid[: highest + 1, : highest + 1]
+    mass = binomial_log_weights(highest, q)
+    total = mass[:, None] + mass[None, :] - highest * log_theta(q)
+    shape = total.shape
+    return Ratios(
+        np.broadcast_to(2 * i, shape).ravel(), np.broadcast_to(2 * j, shape).ravel(), total.ravel()
+    )
+
+
+def _floor(block: Block, zeros: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Exponent of theta in ``min_y p(v|y) / p(v|0)`` when v has that many zeros.
+
+    Setting a bit of y where v is 0 costs a factor theta, where v is 1 it gains one.
+    """
+    inside = np.where(zeros >= block.highest, -block.highest, -zeros)
+    return np.where(zeros < block.lowest, block.lowest - 2 * zeros, inside)
+
+
+def _exact(block: Block, size: int, size_other: int, q: float) -> Ratios:
+    """Table for |x| = size and |x'| = size_other, overlapping as little as possible."""
+    both = max(0, size + size_other - block.bits)
+    only, other = size - both, size_other - both
+    rest = block.bits - both - only - other
+    i0, i1, i2, i3 = np.ogrid[: both + 1, : only + 1, : other + 1, : rest + 1]
+    base = (
+        binomial_log_weights(both, q)[:, None, None, None]
+        + binomial_log_weights(only, q)[None, :, None, None]
+        + binomial_log_weights(other, q)[None, None, :, None]
+        + binomial_log_weights(rest, q)[None, None, None, :]
+    )
+    floor = _floor(block, block.bits - (i0 + i1 + i2 + i3))
+    shape = base.shape
+    towards = np.broadcast_to(2 * i0 - both + 2 * i2 - other - floor, shape)
+    away = np.broadcast_to(2 * i0 - both + 2 * i1 - only - floor, shape)
+    return _merged(towards, away, base + floor * log_theta(q))
+
+
+def _tables(block: Block, q: float, exact: bool) -> list[Ratios]:
+    """One table per class of pairs that may be the worst; see the module."""
+    if block.lowest == 0 and block.highest == block.bits:
+        return [_flags(block.bits, q)]
+    if not exact:
+        at_most_fits = 2 * block.highest <= block.bits
+        return [_loose(block.highest, q) if at_most_fits else _flags(block.bits, q)]
+    sizes = range(block.lowest, block.highest + 1)
+    return [_exact(block, s, t, q) for s, t in itertools.product(sizes, repeat=2)]
+
+
+def _wants_exact(block: Block, q: float) -> bool:
+    if block.lowest == block.highest:
+        return True
+    # Below `highest` zeros the exact minimum is larger; when that never happens, do not bother.
+    few_zeros = binomial_log_weights(block.bits, q)[::-1][: block.highest]
+    weight = log_sum(few_zeros + block.highest * log_theta(q))
+    return weight > math.log(1e-9) or 2 * block.highest > block.bits
+
+
+def _coarsened(table: Ratios, pitch: int, q: float) -> Ratios:
+    """Move both powers of theta to multiples of `pitch` by mean-preserving spreads.
+
+    Y is linear in either ratio, so each step is a spread of Y: the bound can only grow.
+    """
+    unit = log_theta(q)
+    towards, away, mass = table
+    for _ in range(2):
+        low = pitch * (towards // pitch)
+        part = np.expm1((towards - low) * unit) / math.expm1(pitch * unit)
+        with np.errstate(divide="ignore"):
+            stay, rise = mass + np.log1p(-part), mass + np.log(part)
+        merged = _merged(
+            np.concatenate([low, low + pitch]), np.tile(away, 2), np.concatenate([stay, rise])
+        )
+        live = merged.log_mass > -np.inf
+        towards, away, mass = merged.away[live], merged.towards[live], merged.log_mass[live]
+    return Ratios(towards, away, mass)
+
+
+def _fitted(table: Ratios, most: int, q: float) -> Ratios:
+    pitch = 1
+    while table.log_mass.size > most and q < 0.5:
+        pitch *= 2
+        table = _coarsened(table, pitch, q)
+    return table
+
+
+def _product(left: Ratios, right: Ratios, q: float) -> Ratios:
+    left, right = _fitted(left, 3000, q), _fitted(right, 1200, q)
+    product = _merged(
+        left.towards[:, None] + right.towards[None, :],
+        left.away[:, None] + right.away[None, :],
+        left.log_mass[:, None] + right.log_mass[None, :],
+    )
+    return _fitted(product, _MOST_ATOMS, q)
+
+
+def _forms(blocks: Sequence[Block], q: float) -> list[list[Ratios]]:
+    """Tables of each block, in the exact form where the number of classes allows it."""
+    free = sum(block.bits for block in blocks if (block.lowest, block.highest) == (0, block.bits))
+    rest = [block for block in blocks if (block.lowest, block.highest) != (0, block.bits)]
+    forms = []
+    classes = 1
+    for block in sorted(rest, key=lambda block: block.highest - block.lowest):
+        count = (block.highest - block.lowest + 1) ** 2
+        exact = classes * count <= _MOST_CLASSES and _wants_exact(block, q)
+        classes *= count if exact else 1
+        forms.append(_tables(block, q, exact))
+    if free:
+        forms.append([_flags(free, q)])
+    return forms
+
+
+def _totals(domain: Iterable[Block], q: float) -> list[Ratios]:
+    choices = itertools.product(*_forms(check_domain(domain), q))
+    return [functools.reduce(lambda s, t: _product(s, t, q), factors) for factors in choices]
+
+
+def log_gamma(domain: Iterable[Block], q: float) -> float:
+    """Logarithm of the blanket's mass: the share of reports that say nothing of their original.
+
+    Examples
+    --------
+    >>> from shoal.theory.domains import flags
+    >>> round(math.exp(log_gamma((flags(2),), 0.25)), 12)
+    0.25
+    """
+    check_crowd(1, q, 0.0)
+    return min(log_sum(_totals(domain, q)[0].log_mass), 0.0)
+
+
+def blanket_laws(domain: Iterable[Block], q: float, epsilon: float) -> list[Law]:
+    """Laws of Y, one for each class of pairs that may be the worst.
+
+    Examples
+    --------
+    >>> [law.log_weight.size for law in blanket_laws((Block(3, 1, 1),), 0.25, 1.0)]
+    [5]
+    """
+    unit = log_theta(q)
+    laws = []
+    for table in _totals(domain, q):
+        log_mass = min(log_sum(table.log_mass), 0.0)
+        with np.errstate(divide="ignore"):
+            nothing = np.log(-np.expm1(np.array([log_mass])))
+        plus = np.append(table.towards * unit, -np.inf)
+        minus = np.append(table.away * unit + epsilon, -np.inf)
+        laws.append(Law(plus, minus, np.append(table.log_mass, nothing)))
+    return laws
+
+
+def blanket_delta(
+    domain: Iterable[Block], N: int, q: float, epsilon: float, rtol: float = 1e-4
+) -> Bracket:
+    """Bracket the blanket bound on delta(epsilon), for every collection of the domain (theorem).
+
+    The bracket holds the value of the bound; its high end is an upper bound on the true delta.
+
+    Parameters
+    ----------
+    domain : iterable of Block
+        The questions.
+    N : int >= 1
+        Number of reports.
+    q : float in (0, 1/2]
+        Lie probability.
+    epsilon : float >= 0
+        Natural logarithm of lam.
+    rtol : float > 0
+        Relative width asked for.
+
+    Examples
+    --------
+    >>> from shoal.theory.domains import flags
+    >>> round(blanket_delta((flags(5),), 5000, 0.21013, math.log(2)).high, 4)
+    0.005
+    """
+    check_crowd(N, q, epsilon)
+    if q == 0.5:
+        return Bracket(0.0, 0.0)
+    laws = blanket_laws(domain, q, epsilon)
+    if len(laws) == 1:
+        return stop_loss_of_law(laws[0], N, rtol).times(1.0 / N).capped(1.0)
+    rough = [stop_loss_of_law(law, N, max(rtol, 0.02), 1 << 14) for law in laws]
+    floor = max(bracket.low for bracket in rough)
+    low = high = 0.0
+    for law, bracket in zip(laws, rough, strict=True):
+        if bracket.high >= floor:
+            fine = stop_loss_of_law(law, N, rtol)
+            low, high = max(low, fine.low), max(high, min(fine.high, bracket.high))
+    return Bracket(low, high).times(1.0 / N).capped(1.0)

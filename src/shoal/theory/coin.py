@@ -1,0 +1,124 @@
+"""The coin that flips a bit: q and what follows from it alone.
+
+``q`` is the lie probability, ``p = 1 - q``, ``theta = p / q`` and ``phi = theta + 1/theta - 1``
+(SDP 1.3 and 3.14). Everything here is a definition or an elementary identity.
+"""
+
+from __future__ import annotations
+
+import math
+
+__all__ = [
+    "check_q",
+    "count_sigma",
+    "local_epsilon",
+    "local_q",
+    "log_theta",
+    "phi",
+    "q_from_phi",
+    "theta",
+]
+
+
+def check_q(q: float) -> None:
+    """Refuse a lie probability outside (0, 1/2], or one that is not a number."""
+    if not 0.0 < q <= 0.5:
+        raise ValueError(
+            f"q must be in (0, 1/2], got q={q}. If you have RAPPOR's f, use q = f / 2."
+        )
+
+
+def theta(q: float) -> float:
+    """Odds of telling the truth, ``p / q``, at least 1 (SDP 1.3: one bit's largest ratio).
+
+    Examples
+    --------
+    >>> theta(0.25)
+    3.0
+    """
+    check_q(q)
+    return (1.0 - q) / q
+
+
+def log_theta(q: float) -> float:
+    """``ln(p / q)`` to full relative accuracy, also near q = 1/2 where it vanishes.
+
+    Examples
+    --------
+    >>> log_theta(0.5)
+    0.0
+    """
+    check_q(q)
+    return math.log1p((1.0 - 2.0 * q) / q)
+
+
+def phi(q: float) -> float:
+    """Second moment of one bit's likelihood ratio, ``p/q + q/p - 1`` (SDP 3.14).
+
+    Examples
+    --------
+    >>> round(phi(0.25), 12)
+    2.333333333333
+    """
+    check_q(q)
+    return 1.0 + (1.0 - 2.0 * q) ** 2 / (q * (1.0 - q))
+
+
+def q_from_phi(value: float) -> float:
+    """Lie probability with the given ``phi >= 1`` (SDP 3.16).
+
+    Examples
+    --------
+    >>> round(q_from_phi(phi(0.25)), 12)
+    0.25
+    """
+    if not value >= 1.0:
+        raise ValueError(f"phi must be at least 1, got phi={value}.")
+    # (phi+1)^2 - 4 = (phi-1)(phi+3): no cancellation near phi = 1, that is near q = 1/2.
+    return 1.0 / (1.0 + ((value + 1.0) + math.sqrt((value - 1.0) * (value + 3.0))) / 2.0)
+
+
+def local_epsilon(differing_bits: int, q: float) -> float:
+    """Epsilon without any crowd: ``d ln(p/q)`` when two originals differ in at most d bits.
+
+    SDP 1.3 (the largest value of the local ratio); BITVEC states it with d = 2m.
+
+    Examples
+    --------
+    >>> round(local_epsilon(2, 0.25), 6)
+    2.197225
+    """
+    if differing_bits < 0:
+        raise ValueError(f"differing_bits must be at least 0, got {differing_bits}.")
+    return differing_bits * log_theta(q)
+
+
+def local_q(differing_bits: int, epsilon: float) -> float:
+    """Smallest q whose local epsilon is at most `epsilon` (SDP 4.2), up to rounding.
+
+    Examples
+    --------
+    >>> round(local_q(5, math.log(2)), 4)
+    0.4654
+    """
+    if not epsilon >= 0.0:
+        raise ValueError(f"epsilon must be at least 0, got epsilon={epsilon}.")
+    if differing_bits <= 0:
+        return 0.0
+    return 1.0 / (1.0 + math.exp(epsilon / differing_bits))
+
+
+def count_sigma(N: int, q: float) -> float:
+    """Return the standard deviation of an estimated count, ``sqrt(N p q) / (p - q)`` (SDP 4).
+
+    Infinite at q = 1/2, where nothing can be estimated.
+
+    Examples
+    --------
+    >>> round(count_sigma(10_000_000, 0.351) / math.sqrt(10_000_000), 1)
+    1.6
+    """
+    check_q(q)
+    if q == 0.5:
+        return math.inf
+    return math.sqrt(N * q * (1.0 - q)) / (1.0 - 2.0 * q)

@@ -1,0 +1,266 @@
+"""Which originals are allowed, and how two of them can lie relative to a crowd.
+
+A domain is a tuple of blocks, one per question; an original is one vector for each block. A
+crowd of equal vectors z around a record that is x or x' matters only through three counts of
+bits (SDP 2.1 extended to any pair; theorem):
+
+* ``a``: bits where z = x != x',
+* ``b``: bits where z = x' != x,
+* ``c``: bits where x = x' != z.
+
+Counts add over blocks, so the feasible triples of a domain are the sums of its blocks' triples.
+
+Theorem (monotone in the triple): delta of the crowd (a, b, c) does not fall when a, b or c
+grows. Leaving a bit out of every report is post-processing, it turns a crowd (a+1, b, c) into
+(a, b, c), and delta can only fall under post-processing. So for delta the maximal triples
+suffice. Nothing of the kind holds for eta, which post-processing may raise.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = [
+    "Block",
+    "Domain",
+    "Triple",
+    "at_most",
+    "check_domain",
+    "choice",
+    "classes",
+    "differing_bits",
+    "exactly",
+    "flags",
+    "maximal",
+    "maximal_classes",
+]
+
+
+class Block(NamedTuple):
+    """Vectors of `bits` bits with at least `lowest` and at most `highest` set bits."""
+
+    bits: int
+    lowest: int
+    highest: int
+
+
+Domain = tuple[Block, ...]
+
+
+class Triple(NamedTuple):
+    """Counts of bits: z = x != x', z = x' != x, and x = x' != z."""
+
+    a: int
+    b: int
+    c: int
+
+
+def flags(bits: int) -> Block:
+    """Any of the 2^bits vectors.
+
+    Examples
+    --------
+    >>> flags(5)
+    Block(bits=5, lowest=0, highest=5)
+    """
+    return Block(bits, 0, bits)
+
+
+def choice(options: int) -> Block:
+    """Exactly one of the options.
+
+    Examples
+    --------
+    >>> differing_bits((choice(100),))
+    2
+    """
+    return Block(options, 1, 1)
+
+
+def at_most(highest: int, bits: int) -> Block:
+    """At most `highest` set bits.
+
+    Examples
+    --------
+    >>> at_most(2, 4)
+    Block(bits=4, lowest=0, highest=2)
+    """
+    return Block(bits, 0, min(highest, bits))
+
+
+def exactly(set_bits: int, bits: int) -> Block:
+    """Exactly `set_bits` set bits.
+
+    Examples
+    --------
+    >>> exactly(2, 5)
+    Block(bits=5, lowest=2, highest=2)
+    """
+    return Block(bits, set_bits, set_bits)
+
+
+def check_domain(domain: Iterable[Block]) -> Domain:
+    """Return the domain as a tuple of blocks, or say what is wrong with it."""
+    blocks = tuple(Block(*block) for block in domain)
+    if not blocks:
+        raise ValueError("a domain needs at least one block, got none.")
+    for block in blocks:
+        if not 0 <= block.lowest <= block.highest <= block.bits or block.bits < 1:
+            raise ValueError(f"a block needs 0 <= lowest <= highest <= bits, got {block}.")
+    return blocks
+
+
+def _differing(block: Block) -> int:
+    if block.lowest < block.highest and 2 * block.lowest <= block.bits <= 2 * block.highest:
+        return block.bits
+    return max(min(t, 2 * block.bits - t) for t in (2 * block.lowest, 2 * block.highest))
+
+
+def differing_bits(domain: Iterable[Block]) -> int:
+    """Largest number of bits in which two originals differ (theorem; corrects BITVEC's 2m).
+
+    Sizes s, s' allow any distance up to ``min(s + s', 2K - s - s')``; blocks add.
+
+    Examples
+    --------
+    >>> differing_bits((flags(5), choice(3), at_most(3, 4)))
+    11
+    """
+    return sum(_differing(block) for block in check_domain(domain))
+
+
+def _is_feasible(block: Block, a: int, b: int, c: int) -> bool:
+    # a splits into bits set in (z, x) and bits set in x' alone, and so on; t bits are set in all.
+    rest = block.bits - a - b - c
+    if rest < 0:
+        return False
+    if block.lowest == 0:
+        # Let a be the largest. If a <= highest, let x', x and z be disjoint of sizes a, b, c; else
+        # share a - highest bits between z and x. So the pairwise distances are all that matters.
+        return max(a + b, a + c, b + c) <= 2 * block.highest
+    a1, b1, c1 = np.ogrid[: a + 1, : b + 1, : c + 1]
+    sizes = np.broadcast_arrays(a1 + b1 + (c - c1), a1 + (b - b1) + c1, (a - a1) + b1 + c1)
+    largest, smallest = np.maximum.reduce(sizes), np.minimum.reduce(sizes)
+    least = np.maximum(0, block.lowest - smallest)
+    most = np.minimum(rest, block.highest - largest)
+    return bool((least <= most).any())
+
+
+@functools.lru_cache(maxsize=128)
+def _block_classes(block: Block) -> frozenset[Triple]:
+    if block.lowest == 0 and block.highest == block.bits:
+        span = range(block.bits + 1)
+        return frozenset(
+            Triple(a, b, c)
+            for a in span
+            for b in range(block.bits - a + 1)
+            for c in range(block.bits - a - b + 1)
+        )
+    reach = _differing(block)
+    found = set()
+    for a in range(reach + 1):
+        for b in range(min(reach, block.bits - a) + 1):
+            for c in range(min(reach, block.bits - a - b) + 1):
+                # a + b, a + c and b + c are the three pairwise distances
+                if max(a + b, a + c, b + c) <= reach and _is_feasible(block, a, b, c):
+                    found.add(Triple(a, b, c))
+    return frozenset(found)
+
+
+def classes(domain: Iterable[Block]) -> frozenset[Triple]:
+    """All feasible triples of a domain (theorem: the sums of the blocks' feasible triples).
+
+    Meant for small domains; the number grows like the cube of the bits.
+
+    Examples
+    --------
+    >>> sorted(maximal(classes((choice(3),))))[:2]
+    [Triple(a=0, b=0, c=2), Triple(a=0, b=2, c=0)]
+    """
+    total = frozenset({Triple(0, 0, 0)})
+    for block in check_domain(domain):
+        total = _sums(total, _block_classes(block))
+    return total
+
+
+def _sums(left: Iterable[Triple], right: Iterable[Triple]) -> frozenset[Triple]:
+    pairs = itertools.product(left, right)
+    return frozenset(Triple(s.a + t.a, s.b + t.b, s.c + t.c) for s, t in pairs)
+
+
+def maximal(triples: Iterable[Triple]) -> frozenset[Triple]:
+    """Keep the triples that no other one dominates in all three counts.
+
+    Examples
+    --------
+    >>> maximal([Triple(1, 0, 0), Triple(1, 1, 0)])
+    frozenset({Triple(a=1, b=1, c=0)})
+    """
+    pool = sorted(set(triples), reverse=True)
+    if not pool:
+        return frozenset()
+    # Walking down in a, a triple survives if its c exceeds every c seen at this b or above.
+    best = np.full(max(t.b for t in pool) + 2, -1)
+    kept = []
+    for t in pool:
+        if t.c > best[t.b]:
+            kept.append(t)
+            best[: t.b + 1] = np.maximum(best[: t.b + 1], t.c)
+    return frozenset(kept)
+
+
+# Up to this reach all triples of a block are tried; beyond it, a coarse net of them.
+_FULL_REACH = 12
+
+
+@functools.lru_cache(maxsize=128)
+def _block_candidates(block: Block) -> frozenset[Triple]:
+    reach = _differing(block)
+    if reach <= _FULL_REACH:
+        return maximal(_block_classes(block))
+    half = reach // 2
+    steps = {0, 1, 2, reach // 3, reach // 4, half, reach - half, reach - 2, reach - 1, reach}
+    steps |= {block.highest, block.bits - 2 * block.highest, block.bits // 3}
+    net = set()
+    for a, b in itertools.product(sorted(s for s in steps if 0 <= s <= reach), repeat=2):
+        if a + b > min(reach, block.bits):
+            continue
+        # c is as large as it can be; feasibility is not monotone in c, so walk down.
+        top = min(reach - max(a, b), block.bits - a - b)
+        if block.lowest == 0 and block.highest == block.bits:
+            net.add(Triple(a, b, top))
+            continue
+        for c in range(top, max(top - 4, -1), -1):
+            if _is_feasible(block, a, b, c):
+                net.add(Triple(a, b, c))
+                break
+    return maximal(net)
+
+
+def maximal_classes(domain: Iterable[Block], limit: int = 4000) -> frozenset[Triple]:
+    """Feasible triples worth attacking: all maximal ones while that is cheap, else a net of them.
+
+    Every triple returned is feasible, so an attack over them is a valid lower bound; it need not
+    be the best one when blocks are wide or many.
+
+    Examples
+    --------
+    >>> sorted(maximal_classes((choice(3),)))
+    [Triple(a=0, b=2, c=0), Triple(a=1, b=1, c=1), Triple(a=2, b=0, c=0)]
+    """
+    total = frozenset({Triple(0, 0, 0)})
+    blocks = check_domain(domain)
+    free = sum(block.bits for block in blocks if (block.lowest, block.highest) == (0, block.bits))
+    rest = [block for block in blocks if (block.lowest, block.highest) != (0, block.bits)]
+    for block in [*rest, *([flags(free)] if free else [])]:
+        total = maximal(_sums(total, _block_candidates(block)))
+        if len(total) > limit:
+            # keep the triples that lie furthest out; corners first
+            ranked = sorted(total, key=lambda t: (-max(t.a, t.b), -t.c, t.a))
+            total = frozenset(ranked[: limit // 2]) | frozenset(ranked[:: 1 + len(ranked) // 999])
+    return frozenset(t for t in total if t.a + t.b > 0)

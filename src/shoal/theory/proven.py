@@ -1,0 +1,109 @@
+"""What is promised, and what an attack already reaches: the two ends of the truth.
+
+`proven_delta` holds for every collection of the domain, `attack_delta` is attained by one. Both
+are theorems about replace-one neighbours, N fixed and public, and perfectly anonymized reports;
+with t colluders use N - t. The attack never exceeds the promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from .blanket import blanket_delta
+from .bracket import Bracket
+from .coin import log_theta
+from .domains import Block, Triple, check_domain, differing_bits
+from .homogeneous import attack, check_crowd, local_delta
+from .one_bit import OneBitWorst, worst_one_bit_delta
+
+__all__ = ["AttackDelta", "Method", "Proven", "attack_delta", "proven_delta"]
+
+Method = Literal["exact over m", "blanket", "local"]
+
+
+class Proven(NamedTuple):
+    """The bracket of the best upper bound, whose high end is the promise, and where it is from."""
+
+    delta: Bracket
+    method: Method
+
+
+class AttackDelta(NamedTuple):
+    """A delta that some crowd has: counts of bits (a, b, c), or for one bit the worst m."""
+
+    delta: Bracket
+    crowd: Triple | OneBitWorst
+
+
+def _is_one_bit(domain: tuple[Block, ...]) -> bool:
+    live = [block for block in domain if differing_bits((block,)) > 0]
+    # bits that are the same in every original say nothing
+    return len(live) == 1 and live[0] == Block(1, 0, 1)
+
+
+def proven_delta(
+    domain: Iterable[Block], N: int, q: float, epsilon: float, rtol: float = 1e-4
+) -> Proven:
+    """Bracket the smallest certified upper bound on delta(epsilon) for all collections.
+
+    The candidates are the exact maximum over m (one bit only), the privacy blanket, and the local
+    pair, which post-processing makes valid for every crowd.
+
+    Parameters
+    ----------
+    domain : iterable of Block
+        The questions.
+    N : int >= 1
+        Crowd size.
+    q : float in (0, 1/2]
+        Lie probability.
+    epsilon : float >= 0
+        Natural logarithm of lam.
+    rtol : float > 0
+        Relative width asked for.
+
+    Examples
+    --------
+    >>> from shoal.theory.domains import choice, flags
+    >>> proven_delta((flags(1),), 1000, 0.0119, 0.6931).method
+    'exact over m'
+    >>> promise = proven_delta((choice(100),), 10_000, 0.0748, 0.6931)
+    >>> promise.method, promise.delta.high < 1e-6
+    ('blanket', True)
+    """
+    blocks = check_domain(domain)
+    check_crowd(N, q, epsilon)
+    if epsilon >= differing_bits(blocks) * log_theta(q) * (1.0 + 1e-14):
+        return Proven(Bracket(0.0, 0.0), "local")
+    best = Proven(local_delta(blocks, q, epsilon), "local")
+    if N == 1:
+        return best
+    if _is_one_bit(blocks):
+        exact = worst_one_bit_delta(N, q, epsilon, max(rtol, 1e-4)).value
+        if exact.high <= best.delta.high:
+            best = Proven(exact, "exact over m")
+        if exact.is_within(0.01):
+            return best
+    blanket = blanket_delta(blocks, N, q, epsilon, rtol)
+    return Proven(blanket, "blanket") if blanket.high < best.delta.high else best
+
+
+def attack_delta(
+    domain: Iterable[Block], N: int, q: float, epsilon: float, rtol: float = 1e-4
+) -> AttackDelta:
+    """Bracket the largest delta(epsilon) among the crowds that are tried: a lower bound.
+
+    Examples
+    --------
+    >>> from shoal.theory.domains import flags
+    >>> attack_delta((flags(5),), 5000, 0.1788, 0.6931).crowd
+    Triple(a=5, b=0, c=0)
+    """
+    blocks = check_domain(domain)
+    check_crowd(N, q, epsilon)
+    if _is_one_bit(blocks):
+        worst = worst_one_bit_delta(N, q, epsilon, max(rtol, 1e-4))
+        return AttackDelta(worst.value, worst)
+    found = attack(blocks, N, q, epsilon, rtol)
+    return AttackDelta(found.delta, found.crowd)

@@ -1,0 +1,302 @@
+"""Turn the questions round: which q, which epsilon, how large a crowd.
+
+Each search uses rough brackets far from the answer and fine ones near it, always from the safe
+side, and ends with a fine bracket at the very answer: what is returned is certified there, not by
+the search. Delta falls in epsilon and in N (theorems; for the blanket in N by Jensen: the mean of
+N draws dominates that of N + 1 in convex order), and the true delta in q. Bounds on delta need
+not fall in q, and eta need not fall in anything, so q is sought downward from the local q, where
+the promise holds without a crowd, to the first failure: below it nothing is claimed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from .bracket import Bracket
+from .coin import local_q, log_theta
+from .domains import Block, check_domain, differing_bits
+from .homogeneous import check_crowd, eta
+from .proven import attack_delta, proven_delta
+from .sufficient import sufficient_eta
+
+__all__ = [
+    "Solved",
+    "attack_q",
+    "proven_crowd",
+    "proven_epsilon",
+    "proven_q",
+    "sufficient_q",
+]
+
+_Curve = Callable[[float, float], Bracket]
+"""Bracket of the quantity at a point, of a given relative width."""
+
+_FINE = 1e-4
+
+_SMALLEST_Q = 1e-12
+_LARGEST_CROWD = 10**12
+
+
+class Solved(NamedTuple):
+    """The answer and the certified quantity (delta or eta) at it."""
+
+    value: float
+    at: Bracket
+
+
+def _check_target(target: float) -> None:
+    if not 0.0 < target < 1.0:
+        raise ValueError(f"the target must be strictly between 0 and 1, got {target}.")
+
+
+class _Point(NamedTuple):
+    """A point, ln(quantity / target) there, and whether the quantity is surely within target."""
+
+    x: float
+    gap: float
+    passed: bool
+
+
+def _judge(curve: _Curve, x: float, target: float, rtol: float, finest: float) -> _Point:
+    while True:
+        bracket = curve(x, rtol)
+        gap = math.log(max(0.5 * (bracket.low + bracket.high), 1e-300) / target)
+        if bracket.high <= target:
+            return _Point(x, min(gap, -1e-12), True)
+        if bracket.low > target or rtol <= finest:
+            return _Point(x, max(gap, 1e-12), False)
+        rtol = max(finest, rtol / 50.0)
+
+
+def _pinch(
+    curve: _Curve, good: _Point, bad: _Point, target: float, xtol: float, finest: float = _FINE
+) -> float:
+    """Close in on the edge between a passing and a failing point; return the passing end.
+
+    False position with the Illinois rule on the logarithm of the quantity, bisection while an end
+    is off the scale.
+    """
+    weight_good = weight_bad = 1.0
+    for _ in range(80):
+        if abs(bad.x - good.x) <= xtol * max(abs(good.x), abs(bad.x)):
+            break
+        reach_good, reach_bad = -good.gap * weight_good, bad.gap * weight_bad
+        share = 0.5
+        if max(reach_good, reach_bad) < 30.0:
+            share = min(max(reach_good / (reach_good + reach_bad), 0.01), 0.99)
+        rtol = min(max(0.05 * (bad.gap - good.gap), finest), 0.05)
+        point = _judge(curve, good.x + share * (bad.x - good.x), target, rtol, finest)
+        if point.passed:
+            weight_bad = 0.5 * weight_bad if weight_good == 1.0 else 1.0
+            good, weight_good = point, 1.0
+        else:
+            weight_good = 0.5 * weight_good if weight_bad == 1.0 else 1.0
+            bad, weight_bad = point, 1.0
+    return good.x
+
+
+def _q_of(log_odds: float) -> float:
+    return min(1.0 / (1.0 + math.exp(log_odds)), 0.5)
+
+
+def _solve_q(
+    blocks: tuple[Block, ...], epsilon: float, target: float, at: _Curve, xtol: float,
+    finest: float = _FINE,
+) -> Solved:  # fmt: skip
+    """Walk from the local q downward, in log-odds upward, to the first failure and pinch it."""
+    _check_target(target)
+    differ = differing_bits(blocks)
+    if differ == 0:
+        return Solved(_SMALLEST_Q, Bracket(0.0, 0.0))
+    safe = math.nextafter(local_q(differ, epsilon), 1.0) if epsilon > 0.0 else 0.5
+    stop = log_theta(_SMALLEST_Q)
+
+    def curve(u: float, rtol: float) -> Bracket:
+        return at(_q_of(u), rtol)
+
+    good = _Point(max(log_theta(safe), 1e-9), -1e3, True)
+    while True:
+        u = min(1.5 * good.x, stop)
+        point = _judge(curve, u, target, 0.05, 1e-2)
+        if not point.passed:
+            u = _pinch(curve, good, point, target, xtol, finest)
+            break
+        good = point
+        if u >= stop:
+            break
+    for _ in range(60):
+        final = at(_q_of(u), finest)
+        if final.high <= target:
+            return Solved(_q_of(u), final)
+        u -= xtol * u
+        xtol *= 1.5
+    return Solved(safe, at(safe, finest))
+
+
+def proven_q(
+    domain: Iterable[Block], N: int, epsilon: float, delta: float, xtol: float = 3e-6
+) -> Solved:
+    """Smallest q, to within `xtol` of its log-odds, at which the proven delta is at most `delta`.
+
+    Round q up to what the sampler can draw and ask `proven_delta` again: the true delta can only
+    fall, its bound is certified by the second call.
+
+    Examples
+    --------
+    >>> from shoal.theory.domains import flags
+    >>> answer = proven_q((flags(5),), 5000, math.log(2), 0.005)
+    >>> round(answer.value, 4), answer.at.high <= 0.005
+    (0.2101, True)
+    """
+    check_crowd(N, 0.5, epsilon)
+    blocks = check_domain(domain)
+
+    def at(q: float, rtol: float) -> Bracket:
+        return proven_delta(blocks, N, q, epsilon, rtol).delta
+
+    return _solve_q(blocks, epsilon, delta, at, xtol)
+
+
+def attack_q(
+    domain: Iterable[Block], N: int, epsilon: float, delta: float, xtol: float = 3e-6
+) -> Solved:
+    """Smallest q at which the crowds tried have delta at most `delta`: no promise, a yardstick.
+
+    Examples
+    --------
+    >>> from shoal.theory.domains import choice
+    >>> round(attack_q((choice(100),), 10_000, math.log(2), 1e-6).value, 4)
+    0.0722
+    """
+    check_crowd(N, 0.5, epsilon)
+    blocks = check_domain(domain)
+
+    def at(q: float, rtol: float) -> Bracket:
+        return attack_delta(blocks, N, q, epsilon, rtol).delta
+
+    return _solve_q(blocks, epsilon, delta, at, xtol)
+
+
+def sufficient_q(
+    domain: Iterable[Block], N: int, epsilon: float, target: float, xtol: float = 3e-5
+) -> Solved:
+    """Smallest q, coming from the local one, with eta at most `target` on all crowds (SDP 3.2).
+
+    One crowd is solved for, then all are compared there; if another one is worse it takes its
+    place. The answer is certified on all of them.
+
+    Examples
+    --------
+    >>> from shoal.theory.domains import flags
+    >>> 0.245 < sufficient_q((flags(5),), 1000, math.log(2), 0.006).value < 0.248
+    True
+    """
+    check_crowd(N, 0.5, epsilon)
+    blocks = check_domain(domain)
+    crowd: tuple[int, int, int] = (differing_bits(blocks), 0, 0)
+
+    def at(q: float, rtol: float) -> Bracket:
+        return eta(crowd, N, q, epsilon, max(rtol, 1e-2))
+
+    best = Solved(0.0, Bracket(0.0, 0.0))
+    for _ in range(6):
+        answer = _solve_q(blocks, epsilon, target, at, xtol, 1e-2)
+        best = max(best, answer)
+        worst = sufficient_eta(blocks, N, best.value, epsilon)
+        if worst.eta.high <= target or sum(worst.crowd) == 0:
+            return Solved(best.value, worst.eta)
+        if worst.crowd == crowd:
+            xtol *= 3.0
+        crowd = worst.crowd
+    q = best.value
+    while True:
+        # two crowds that are equally bad: leave the edge
+        q = _q_of(log_theta(q) * (1.0 - 3e-4))
+        worst = sufficient_eta(blocks, N, q, epsilon)
+        if worst.eta.high <= target:
+            return Solved(q, worst.eta)
+
+
+def proven_epsilon(
+    domain: Iterable[Block], N: int, q: float, delta: float, xtol: float = 1e-5
+) -> Solved:
+    """Smallest epsilon, rounded up by about `xtol`, at which the proven delta is at most `delta`.
+
+    ``delta = 0`` asks for the local epsilon.
+
+    Examples
+    --------
+    >>> from shoal.theory.domains import flags
+    >>> round(proven_epsilon((flags(5),), 5000, 0.21013, 0.005).value, 3)
+    0.693
+    """
+    blocks = check_domain(domain)
+    check_crowd(N, q, 0.0)
+    local = differing_bits(blocks) * log_theta(q) * (1.0 + 1e-13)
+    if delta == 0.0:
+        return Solved(local, Bracket(0.0, 0.0))
+    _check_target(delta)
+
+    def curve(epsilon: float, rtol: float) -> Bracket:
+        return proven_delta(blocks, N, q, epsilon, rtol).delta
+
+    bad = _judge(curve, 0.0, delta, 0.05, _FINE)
+    if bad.passed:
+        return Solved(0.0, curve(0.0, _FINE))
+    # delta falls fast: double from a small epsilon instead of halving from the local one
+    x = min(1e-3, local)
+    while not (point := _judge(curve, x, delta, 0.05, 1e-2)).passed:
+        bad = point
+        if x >= local:
+            break
+        x = min(2.0 * x, local)
+    good = point if point.passed else _Point(local, -1e3, True)
+    passing = _pinch(curve, good, bad, delta, xtol)
+    final = curve(passing, _FINE)
+    while final.high > delta and passing < local:
+        passing = min(passing * (1.0 + xtol), local)
+        final = curve(passing, _FINE)
+    return Solved(passing, final)
+
+
+def proven_crowd(
+    domain: Iterable[Block], q: float, epsilon: float, delta: float, xtol: float = 1e-5
+) -> Solved:
+    """Crowd at which the proven delta is at most `delta`: the smallest, rounded up by `xtol`.
+
+    Infinite when 1e12 is not enough.
+
+    Examples
+    --------
+    >>> from shoal.theory.domains import choice
+    >>> 9_990 < proven_crowd((choice(100),), 0.07477, math.log(2), 1e-6).value <= 10_000
+    True
+    """
+    blocks = check_domain(domain)
+    check_crowd(1, q, epsilon)
+    _check_target(delta)
+
+    def curve(N: float, rtol: float) -> Bracket:
+        return proven_delta(blocks, math.ceil(N), q, epsilon, rtol).delta
+
+    bad = _Point(0.0, 1e3, False)
+    N = 1.0
+    while not (point := _judge(curve, N, delta, 0.05, 1e-2)).passed:
+        bad = point
+        if N >= _LARGEST_CROWD:
+            return Solved(math.inf, Bracket(0.0, 1.0))
+        N *= 4.0
+    # below one person there is nothing left to resolve
+    answer = math.ceil(_pinch(curve, point, bad, delta, max(xtol, 0.5 / point.x)))
+    final = curve(answer, _FINE)
+    while final.high > delta:
+        answer += max(1, round(xtol * answer))
+        final = curve(answer, _FINE)
+    while answer > 1 and answer < 1e5:
+        below = curve(answer - 1, _FINE)
+        if below.high > delta:
+            break
+        answer, final = answer - 1, below
+    return Solved(answer, final)

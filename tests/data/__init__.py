@@ -1,0 +1,1 @@
+"""Reference files and, beside each, the script that made it."""

@@ -1,0 +1,214 @@
+"""Hypothesis strategies: surveys, lie probabilities, plans, answers, rows, and broken input."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from shoal import (
+    Choice,
+    Choices,
+    Flags,
+    LieProbability,
+    Memory,
+    Number,
+    Plan,
+    Promise,
+    Question,
+    Survey,
+)
+from shoal.survey import MISSING
+from shoal.vectors import Rows, pack
+
+
+def bounded(examples: int) -> settings:
+    """So many examples, the same ones every time, however slow the machine."""
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    )
+
+
+def _is_label(text: str) -> bool:
+    normal = unicodedata.normalize("NFC", text) == text
+    return normal and text.isprintable() and text == text.strip() and text != MISSING
+
+
+_LETTERS = st.characters(categories=["L", "N", "P", "S"], exclude_characters=";")
+labels = st.text(_LETTERS, min_size=1, max_size=6).filter(_is_label)
+
+
+def options(fewest: int, most: int = 6) -> st.SearchStrategy[tuple[str, ...]]:
+    return st.lists(labels, min_size=fewest, max_size=most, unique=True).map(tuple)
+
+
+@st.composite
+def questions(draw: st.DrawFn, name: str | None = None) -> Question:
+    called = draw(labels) if name is None else name
+    kind = draw(st.sampled_from(["flags", "choice", "choices", "number"]))
+    missing = draw(st.sampled_from([None, "option"]))
+    if kind == "flags":
+        return Flags(called, draw(options(1)))
+    if kind == "choice":
+        return Choice(called, draw(options(2)), missing)  # type: ignore[arg-type]
+    if kind == "choices":
+        named = draw(options(1))
+        return Choices(called, named, draw(st.integers(1, len(named))))
+    edges = draw(
+        st.lists(
+            st.decimals(-1000, 1000, places=2).map(lambda number: number + 0),
+            min_size=1,
+            max_size=5,
+            unique=True,
+        )
+    )
+    return Number(called, tuple(str(edge) for edge in sorted(edges)), missing)  # type: ignore[arg-type]
+
+
+@st.composite
+def surveys(draw: st.DrawFn) -> Survey:
+    names = draw(st.lists(labels, min_size=1, max_size=4, unique=True))
+    return Survey(draw(labels), tuple(draw(questions(name)) for name in names))
+
+
+@st.composite
+def lies(draw: st.DrawFn, most_digits: int = 16, blind: bool = True) -> LieProbability:
+    digits = draw(st.integers(1 if blind else 2, most_digits))
+    half = draw(st.integers(0, max(0, 2 ** (digits - 2) - 1)))
+    return LieProbability(2 * half + 1, digits)
+
+
+promises = st.one_of(
+    st.builds(Promise, st.just("local"), st.just("2.2")),
+    st.builds(Promise, st.just("three-sigma"), st.just("1")),
+    st.builds(Promise, st.just("proven"), st.just("0.7"), st.sampled_from(["1e-6", "0.005"])),
+    st.builds(Promise, st.just("sufficient"), st.just("1"), st.none(), st.just("0.01")),
+)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    survey = draw(surveys())
+    promise = draw(promises)
+    crowds = st.integers(1, 10**12)
+    memory = None
+    q = draw(lies())
+    if draw(st.booleans()):
+        memory = Memory(draw(lies(10)), draw(lies(10)))
+        q = memory.q
+    joint: tuple[tuple[tuple[str, str], ...], ...] = ()
+    if survey.bits >= 2 and draw(st.booleans()):
+        group = draw(
+            st.lists(st.sampled_from(survey.labels), min_size=2, max_size=4, unique=True).map(tuple)
+        )
+        joint = (group,)
+    return Plan(
+        survey,
+        q,
+        promise,
+        crowd_size=draw(st.none() | crowds if promise.kind == "local" else crowds),
+        max_reports_per_person=draw(st.integers(1, 10**6)),
+        cohorts=draw(st.none() | st.integers(1, 2**16)),
+        window=draw(st.none() | st.integers(1, 10**9)),
+        memory=memory,
+        joint=joint,
+        honest_fraction=draw(st.sampled_from([None, "1", "0.5", "0.999"])),
+    )
+
+
+@st.composite
+def rows(draw: st.DrawFn, bits: int, most: int = 20) -> Rows:
+    count = draw(st.integers(0, most))
+    seed = draw(st.integers(0, 2**32 - 1))
+    return pack(np.random.default_rng(seed).random((count, bits)) < 0.5)
+
+
+@st.composite
+def answers(draw: st.DrawFn, survey: Survey) -> dict[str, Any]:
+    """One allowed answer to every question, as Python values."""
+    given: dict[str, Any] = {}
+    for question in survey:
+        if isinstance(question, Flags):
+            most = question.most_set_bits
+            chosen = st.lists(st.sampled_from(question.options), max_size=most, unique=True)
+            given[question.name] = draw(chosen)
+            continue
+        assert isinstance(question, (Choice, Number))
+        if question.missing is not None and draw(st.sampled_from([True, False])):
+            given[question.name] = None
+        elif isinstance(question, Choice):
+            given[question.name] = draw(st.sampled_from(question.options))
+        else:
+            near = st.sampled_from([float(edge) for edge in question.edges])
+            given[question.name] = draw(near | st.floats(-2000, 2000))
+    return given
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@st.composite
+def mutated_json(draw: st.DrawFn, document: Any) -> Any:
+    """A valid document with one value, one key or one item changed, added or left out."""
+    if isinstance(document, dict) and document:
+        key = draw(st.sampled_from(sorted(document)))
+        action = draw(st.sampled_from(["into", "into", "into", "replace", "drop", "add"]))
+        if action == "into":
+            return document | {key: draw(mutated_json(document[key]))}
+        if action == "replace":
+            return document | {key: draw(json_values)}
+        if action == "drop":
+            return {name: value for name, value in document.items() if name != key}
+        return document | {draw(st.text(max_size=6)): draw(json_values)}
+    if isinstance(document, list) and document:
+        place = draw(st.integers(0, len(document) - 1))
+        action = draw(st.sampled_from(["into", "into", "replace", "drop", "twice"]))
+        if action == "into":
+            changed = [draw(mutated_json(document[place]))]
+        elif action == "replace":
+            changed = [draw(json_values)]
+        else:
+            changed = [] if action == "drop" else [document[place]] * 2
+        return document[:place] + changed + document[place + 1 :]
+    if isinstance(document, int) and draw(st.booleans()):
+        return document + draw(st.integers(-3, 3))
+    if isinstance(document, str) and draw(st.booleans()):
+        return document + draw(st.text(max_size=3))
+    return draw(json_values)
+
+
+@st.composite
+def mutated_bytes(draw: st.DrawFn, content: bytes) -> bytes:
+    """Valid bytes with a few of them changed, cut out or added."""
+    broken = bytearray(content)
+    for _ in range(draw(st.integers(1, 3))):
+        place = draw(st.integers(0, max(0, len(broken) - 1)))
+        action = draw(st.sampled_from(["change", "cut", "insert", "remove", "append"]))
+        if action == "change" and broken:
+            broken[place] = draw(st.integers(0, 255))
+        elif action == "cut":
+            del broken[place:]
+        elif action == "insert":
+            broken[place:place] = draw(st.binary(min_size=1, max_size=4))
+        elif action == "remove":
+            del broken[place : place + draw(st.integers(1, 8))]
+        else:
+            broken += draw(st.binary(min_size=1, max_size=40))
+    return bytes(broken)

@@ -1,0 +1,169 @@
+"""The certificate: its numbers against independent routes, and what it says in words."""
+
+import json
+import math
+from fractions import Fraction
+
+import pytest
+
+import shoal
+from shoal.auditing import audit, domain_of
+from shoal.cli import run
+from shoal.errors import InputError
+from shoal.theory.domains import Block
+from shoal.theory.enumeration import worst_delta
+
+
+def flags(count):
+    return shoal.Survey("s", (shoal.Flags("f", tuple(map(str, range(count)))),))
+
+
+def choice(count):
+    return shoal.Survey("s", (shoal.Choice("c", tuple(map(str, range(count)))),))
+
+
+MIXED = shoal.Survey("s", (shoal.Flags("f", ("a",)), shoal.Choice("c", ("x", "y"))))
+SPARSE = shoal.Survey("s", (shoal.Choices("c", ("1", "2", "3", "4"), at_most=2),))
+
+
+def test_domain_is_the_surveys():
+    survey = shoal.Survey(
+        "s",
+        (
+            shoal.Flags("f", ("a", "b")),
+            shoal.Choice("c", ("x", "y", "z"), missing="option"),
+            shoal.Choices("m", ("1", "2", "3", "4"), at_most=2),
+            shoal.Number("n", (1, 2)),
+        ),
+    )
+    assert domain_of(survey) == (Block(2, 0, 2), Block(4, 1, 1), Block(4, 0, 2), Block(3, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("survey", "crowd"), [(flags(2), 4), (choice(3), 4), (MIXED, 3), (SPARSE, 2)]
+)
+@pytest.mark.parametrize("q", [Fraction(1, 10), Fraction(3, 10)])
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.5])
+def test_truth_lies_between_attack_and_proven(survey, crowd, q, epsilon):
+    """The exact worst case over all pairs, by brute force, is inside what the certificate says."""
+    certificate = audit(survey, q=q, crowd_size=crowd)
+    truth, _ = worst_delta(domain_of(survey), crowd, float(q), math.exp(epsilon))
+    assert certificate.attack(epsilon).delta.low <= float(truth) * (1 + 1e-9)
+    assert certificate.delta(epsilon=epsilon).high >= float(truth) * (1 - 1e-9)
+
+
+def test_delta_and_epsilon_invert_each_other():
+    certificate = audit(flags(5), q="0.2147", crowd_size=10_000)
+    for delta in (1e-3, 1e-6, 1e-9):
+        epsilon = certificate.epsilon(delta=delta)
+        assert certificate.delta(epsilon=epsilon).high <= delta
+        assert certificate.delta(epsilon=epsilon * (1 - 1e-4)).high > delta
+
+
+def test_delta_zero_asks_for_the_local_epsilon():
+    certificate = audit(choice(4), q="0.25", crowd_size=100)
+    assert certificate.epsilon(delta=0) >= 2 * math.log(3)
+    assert certificate.epsilon(delta=0) == pytest.approx(2 * math.log(3))
+
+
+def test_crowd_of_one_is_the_local_pair():
+    """delta of the pair by hand: one flag, q = 1/4: p - lam q."""
+    certificate = audit(flags(1), q="0.25", crowd_size=1)
+    assert certificate.delta(epsilon=0).high == pytest.approx(0.5)
+    assert certificate.attack(0).delta.low == pytest.approx(0.5)
+
+
+def test_colluders_make_the_crowd_smaller():
+    certificate = audit(flags(5), q="0.2147", crowd_size=10_000)
+    fewer = certificate.with_colluders(5000)
+    assert fewer.crowd_size == 5000
+    assert fewer.delta(epsilon=1).low > certificate.delta(epsilon=1).high
+    with pytest.raises(InputError):
+        certificate.with_colluders(10_000)
+
+
+def test_sufficient_is_between_delta_and_one():
+    """eta >= delta always: (epsilon, eta)-sufficient implies (epsilon, delta = eta) for a pair."""
+    certificate = audit(flags(5), q="0.1963", crowd_size=5000)
+    assert certificate.eta(epsilon=math.log(2)).high >= certificate.attack(math.log(2)).delta.low
+
+
+def test_sigma_gain_and_fakes_by_hand():
+    certificate = audit(flags(40), q="0.351", crowd_size=10_000_000)
+    assert certificate.sigma == pytest.approx(math.sqrt(1e7 * 0.351 * 0.649) / 0.298)
+    assert certificate.shift_of_a_fake == pytest.approx(0.649 / 0.298)
+    local = 1 / (1 + math.exp(2 / 40))
+    gain = math.sqrt(local * (1 - local)) / (1 - 2 * local) / (certificate.sigma / math.sqrt(1e7))
+    assert certificate.gain_over_local(2) == pytest.approx(gain)
+
+
+@pytest.mark.parametrize("q", [0, 0.6, "x", float("nan")])
+def test_impossible_q_is_refused(q):
+    with pytest.raises(InputError):
+        audit(flags(2), q=q, crowd_size=10)
+
+
+def test_questions_that_make_no_sense_are_refused():
+    certificate = audit(flags(2), q="0.25", crowd_size=10)
+    for wrong in (-1, float("nan"), float("inf")):
+        with pytest.raises(InputError):
+            certificate.delta(epsilon=wrong)
+    with pytest.raises(InputError):
+        certificate.epsilon(delta=1)
+    with pytest.raises(InputError):
+        certificate.to_json()
+    with pytest.raises(InputError):
+        audit(shoal.plan(flags(2), q="0.25"))
+
+
+def test_blind_q_promises_everything_and_measures_nothing():
+    document = audit(flags(2), q="0.5", crowd_size=10).to_json(epsilon=0.1)
+    assert document["proven"]["delta"][1] == 0
+    assert document["sigma_count"] is None
+
+
+def test_json_contract(capsys):
+    command = "audit --flags 5 --q 0.2 --crowd 5000 --epsilon 1 --json".split()
+    assert run(command) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {"q", "crowd_size", "epsilon", "delta", "local", "proven", "attack"} <= set(document)
+    assert {"homogeneous", "ratio", "assumptions"} <= set(document)
+    assert set(document["homogeneous"]) == {"forward", "reverse", "worst"}
+    assert {"a", "b", "c", "delta", "eta"} == set(document["homogeneous"]["worst"])
+    assert {"a", "b", "c"} <= set(document["attack"]["crowd"])
+    for low, high in (document["proven"]["delta"], document["attack"]["delta"]):
+        assert 0 <= low <= high <= 1
+    assert document["q"] == 0.2
+    assert len(document["assumptions"]) >= 5
+
+
+def test_with_delta_the_epsilon_is_the_proven_one(capsys):
+    assert run("audit --flags 5 --q 0.2 --crowd 5000 --delta 1e-5 --json".split()) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["delta"] == 1e-5
+    assert document["proven"]["delta"][1] <= 1e-5
+
+
+def test_table_for_people_never_calls_sufficient_a_guarantee(capsys):
+    assert run("audit --flags 5 --q 0.2 --crowd 5000 --epsilon 1".split()) == 0
+    text = capsys.readouterr().out
+    assert "not a guarantee" in text
+    assert "collector" in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "audit --flags 5 --epsilon 1",
+        "audit --flags 5 --q 0.2 --crowd 0 --epsilon 1",
+        "audit --flags 5 --q 0.2 --crowd 100",
+        "audit --flags 5 --q 0.2 --crowd 100 --epsilon 1 --delta 1e-6",
+        "audit",
+        "audit nothing.json --epsilon 1",
+        "audit --flags 5 --randomizer nothing:here --q 0.2",
+        "audit --flags 5 --randomizer nothing --q 0.2",
+    ],
+)
+def test_bad_usage_exits_2(command, capsys):
+    assert run(command.split()) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1

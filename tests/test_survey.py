@@ -1,0 +1,243 @@
+"""Surveys: bits, domains, TOML and JSON, and what is not a survey."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal import Choice, Choices, Flags, Number, ShoalError, Survey, plan
+from shoal.errors import SurveyError
+from tests.strategies import bounded, json_values, mutated_bytes, mutated_json, surveys
+
+TOML = """
+name = "browser"
+
+[[question]]
+name = "features"
+kind = "flags"
+options = ["sync", "vpn", "reader"]
+
+[[question]]
+name = "channel"
+kind = "choice"
+options = ["release", "beta"]
+missing = "option"
+
+[[question]]
+name = "languages"
+kind = "choices"
+options = ["en", "fr", "de", "it", "es"]
+at_most = 2
+
+[[question]]
+name = "age"
+kind = "number"
+edges = [18, 65.50]
+"""
+
+
+class TestBits:
+    def test_blocks_follow_each_other(self):
+        survey = Survey.from_toml(TOML)
+        assert survey.bits == 3 + 3 + 5 + 3
+        assert survey.slice_of("languages") == slice(6, 11)
+        assert survey.bit("channel", "(missing)") == 5
+        assert survey.bit("age", "18 to below 65.5") == 12
+        assert [survey.bit(*label) for label in survey.labels] == list(range(14))
+
+    def test_differing_bits_by_brute_force(self):
+        """The most bits in which two allowed originals of one question differ."""
+        for question in Survey.from_toml(TOML):
+            fewest, most = question.fewest_set_bits, question.most_set_bits
+            allowed = [v for v in range(1 << question.bits) if fewest <= v.bit_count() <= most]
+            apart = max((a ^ b).bit_count() for a in allowed for b in allowed)
+            assert question.differing_bits == apart
+            assert question.takes_one == all(v.bit_count() == 1 for v in allowed)
+
+    @pytest.mark.parametrize("at_most", [1, 2, 3, 4])
+    def test_choices_differ_in_at_most_all_bits(self, at_most: int):
+        question = Choices("x", ("a", "b", "c", "d"), at_most)
+        assert question.differing_bits == min(2 * at_most, 4)
+
+    def test_unknown_names_are_told_with_the_known(self):
+        survey = Survey.from_toml(TOML)
+        with pytest.raises(SurveyError, match="asks no 'colour'; it asks 'features'"):
+            survey["colour"]
+        with pytest.raises(SurveyError, match="no option 'tabs'; it has 'sync', 'vpn', 'reader'"):
+            survey.bit("features", "tabs")
+
+
+class TestEdges:
+    @pytest.mark.parametrize(
+        ("written", "kept"),
+        [("1e2", "100"), ("0.50", "0.5"), ("-0.0", "0"), ("007", "7"), (1.5, "1.5"), (18, "18")],
+    )
+    def test_one_text_for_one_number(self, written: object, kept: str):
+        assert Number("x", (written,)).edges == (kept,)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        "edges",
+        [
+            (),
+            (2, 1),
+            (1, 1),
+            ("1", "1.0"),
+            ("x",),
+            (float("nan"),),
+            (float("inf"),),
+            (True,),
+            ("1e18",),
+            ("1e-40",),
+            "12",
+            None,
+            ({},),
+        ],
+    )
+    def test_other_edges_are_refused(self, edges: Any):
+        with pytest.raises(SurveyError):
+            Number("x", edges)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("make", "why"),
+        [
+            (lambda: Flags("f", ()), "at least 1"),
+            (lambda: Choice("c", ("a",)), "at least 2"),
+            (lambda: Choice("c", ("a", "a")), "twice"),
+            (lambda: Choice("c", ("a;b", "c")), "';'"),
+            (lambda: Choice("c", ("(missing)", "c")), "missing"),
+            (lambda: Choice("c", ("a", "b"), missing="skip"), "missing"),  # type: ignore[arg-type]
+            (lambda: Choices("c", ("a", "b"), 3), "between 1 and 2"),
+            (lambda: Choices("c", ("a", "b"), 0), "between 1 and 2"),
+            (lambda: Choices("c", ("a", "b"), True), "whole number"),
+            (lambda: Flags("f", "ab"), "must be a list"),  # type: ignore[arg-type]
+            (lambda: Flags("", ("a",)), "printable"),
+            (lambda: Flags(" f", ("a",)), "printable"),
+            (lambda: Flags("f\n", ("a",)), "printable"),
+            (lambda: Flags("f", ("a\x1b[31m",)), "printable"),
+            (lambda: Flags("f" * 201, ("a",)), "1 to 200"),
+            (lambda: Survey("s", ()), "at least one question"),
+            (lambda: Survey("s", (Flags("f", ("a",)), Flags("f", ("b",)))), "twice"),
+            (lambda: Survey("s", ("f",)), "holds questions"),  # type: ignore[arg-type]
+        ],
+    )
+    def test_each_with_its_rule(self, make: Any, why: str):
+        with pytest.raises(SurveyError, match=why):
+            make()
+
+    def test_too_many_bits(self):
+        options = tuple(map(str, range(40_000)))
+        with pytest.raises(SurveyError, match="at most 65536 bits, this one takes 80000"):
+            Survey("s", (Flags("a", options), Flags("b", options)))
+
+    @pytest.mark.parametrize(
+        ("change", "why"),
+        [
+            (('kind = "flags"', 'kind = "text"'), "kind must be one of"),
+            (('kind = "flags"', ""), "kind must be one of"),
+            (("at_most = 2", ""), "must give 'at_most'"),
+            (("at_most = 2", "at_most = 2\nmost = 3"), "knows no 'most'"),
+            (('name = "browser"', 'name = "browser"\nversion = 1'), "knows no 'version'"),
+            (('name = "browser"', ""), "must give 'name'"),
+            (("[[question]]", "[question]"), "TOML"),
+            (("edges = [18, 65.50]", "edges = [18, nan]"), "decimal number"),
+        ],
+    )
+    def test_toml_keys(self, change: tuple[str, str], why: str):
+        with pytest.raises(SurveyError, match=why):
+            Survey.from_toml(TOML.replace(*change))
+
+    def test_a_file_that_is_not_there(self, tmp_path: Path):
+        with pytest.raises(SurveyError, match="cannot read survey"):
+            Survey.from_toml(tmp_path / "none.toml")
+
+    def test_a_file_that_is_not_text(self, tmp_path: Path):
+        (tmp_path / "s.toml").write_bytes(b"\xff\xfe\x00")
+        with pytest.raises(SurveyError, match="not valid TOML"):
+            Survey.from_toml(tmp_path / "s.toml")
+
+    def test_a_number_that_is_written_without_quotes_is_no_name(self):
+        """`parse_float` keeps numbers as text; they are still not names."""
+        for text in (
+            'name = 1.5\n[[question]]\nname = "a"\nkind = "flags"\noptions = ["x"]',
+            'name = "s"\n[[question]]\nname = "a"\nkind = "flags"\noptions = [1.5]',
+        ):
+            with pytest.raises(SurveyError):
+                Survey.from_toml(text)
+
+    @pytest.mark.parametrize("number", ["1" + "0" * 5000, "0x" + "f" * 5000])
+    @pytest.mark.parametrize("key", ["at_most = 2", 'name = "browser"', "edges = [18, 65.50]"])
+    def test_an_absurd_integer(self, key: str, number: str):
+        name = key.split(" ")[0]
+        value = f"[{number}]" if name == "edges" else number
+        with pytest.raises(SurveyError):
+            Survey.from_toml(TOML.replace(key, f"{name} = {value}"))
+
+
+class TestOneForm:
+    def test_names_are_kept_in_normal_form_c(self):
+        """Else one survey has two plan ids, and a column is not found by its name."""
+        composed, apart = "caf\u00e9", unicodedata.normalize("NFD", "caf\u00e9")
+        made = Survey(apart, (Flags(apart, (apart,)),))
+        assert made == Survey(composed, (Flags(composed, (composed,)),))
+        assert made.name == made.questions[0].name == made.questions[0].labels[0] == composed
+        assert plan(made, q="0.25").id == plan(Survey.from_json(made.to_json()), q="0.25").id
+
+    def test_names_that_look_alike_are_the_same_name(self):
+        apart = unicodedata.normalize("NFD", "\u00e9")
+        with pytest.raises(SurveyError, match="twice"):
+            Survey("s", (Flags("\u00e9", ("a",)), Flags(apart, ("a",))))
+        with pytest.raises(SurveyError, match="twice"):
+            Flags("f", ("\u00e9", apart))
+
+    def test_numpy_integers_are_integers(self):
+        question = Choices("c", ("a", "b", "c"), at_most=np.int64(2))  # type: ignore[arg-type]
+        assert type(question.to_json()["at_most"]) is int
+
+    @given(surveys())
+    @bounded(100)
+    def test_round_trip(self, survey: Survey):
+        assert Survey.from_json(survey.to_json()) == survey
+
+    def test_toml_and_json_are_the_same_survey(self, tmp_path: Path):
+        (tmp_path / "s.toml").write_text(TOML, "utf-8")
+        survey = Survey.from_toml(tmp_path / "s.toml")
+        assert survey == Survey.from_toml(TOML) == Survey.from_json(survey.to_json())
+
+
+class TestFuzz:
+    @given(st.text(max_size=60))
+    @bounded(150)
+    def test_any_text(self, text: str):
+        _try(lambda: Survey.from_toml(text))
+
+    @given(mutated_bytes(TOML.encode()))
+    @bounded(150)
+    def test_broken_toml(self, content: bytes):
+        _try(lambda: Survey.from_toml(content.decode("utf-8", "replace")))
+
+    @given(json_values)
+    @bounded(100)
+    def test_any_json(self, document: object):
+        _try(lambda: Survey.from_json(document))
+
+    @given(mutated_json(Survey.from_toml(TOML).to_json()))
+    @bounded(300)
+    def test_mutated_json(self, document: object):
+        _try(lambda: Survey.from_json(document))
+
+
+def _try(parse: Any) -> None:
+    """Either a survey that survives its own JSON, or a ShoalError."""
+    try:
+        survey = parse()
+    except ShoalError:
+        return
+    assert Survey.from_json(survey.to_json()) == survey

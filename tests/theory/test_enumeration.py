@@ -1,0 +1,116 @@
+import itertools
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.theory.domains import choice, differing_bits, flags
+from shoal.theory.enumeration import (
+    Pair,
+    channel,
+    delta_of_pair,
+    eta_of_pair,
+    histogram_law,
+    largest_ratio,
+    originals,
+    worst_delta,
+    worst_eta,
+)
+
+from .strategies import dyadic_q
+
+
+@settings(max_examples=20, deadline=None)
+@given(dyadic_q)
+def test_laws_are_probabilities(q):
+    assert sum(channel((0, 1, 1), q)) == 1
+    assert sum(histogram_law([(0, 1), (1, 1), (0, 0)], q).values()) == 1
+
+
+def test_law_by_listing_every_outcome():
+    q = Fraction(3, 16)
+    collection = [(0, 1), (1, 1), (1, 0)]
+    cells = list(itertools.product((0, 1), repeat=2))
+    law: dict[tuple[int, ...], Fraction] = {}
+    for reports in itertools.product(range(4), repeat=3):
+        chance = Fraction(1)
+        for y, v in zip(collection, reports, strict=True):
+            chance *= channel(y, q)[v]
+        key = tuple(reports.count(v) for v in range(len(cells)))
+        law[key] = law.get(key, Fraction(0)) + chance
+    assert histogram_law(collection, q) == law
+
+
+@settings(max_examples=20, deadline=None)
+@given(dyadic_q, st.integers(1, 3))
+def test_largest_ratio_is_theta_to_the_distance(q, bits):
+    """SDP after (3.6): anonymizing does not lower the maximum of R."""
+    zero, one = (0,) * bits, (1,) * bits
+    theta = (1 - q) / q
+    assert largest_ratio(Pair((zero, zero), zero, one), q) == theta**bits
+
+
+@settings(max_examples=20, deadline=None)
+@given(dyadic_q)
+def test_claim_2_all_outlier_pairs_are_alike(q):
+    """SDP 1.2, claim 2 (theorem): flipping a bit everywhere changes nothing."""
+    lam = Fraction(3, 2)
+    values = set()
+    for x in itertools.product((0, 1), repeat=2):
+        other = tuple(1 - bit for bit in x)
+        pair = Pair((x,) * 3, x, other)
+        values.add((delta_of_pair(pair, q, lam), eta_of_pair(pair, q, lam)))
+    assert len(values) == 1
+
+
+def test_delta_between_eta_and_its_own_definition():
+    q, lam = Fraction(1, 8), Fraction(2)
+    pair = Pair(((0, 0), (1, 1)), (0, 0), (1, 1))
+    assert 0 < delta_of_pair(pair, q, lam) <= eta_of_pair(pair, q, lam) <= 1
+
+
+def test_eta_is_not_closed_under_post_processing_and_delta_is():
+    """Merging two outputs of P = (.01, .20, .79), Q = (0, .19, .81) raises eta from .01 to .21."""
+    P = [Fraction(1, 100), Fraction(20, 100), Fraction(79, 100)]
+    Q = [Fraction(0), Fraction(19, 100), Fraction(81, 100)]
+    lam = Fraction(11, 10)
+
+    def eta(p, q):
+        return sum(s for s, t in zip(p, q, strict=True) if s > lam * t)
+
+    def delta(p, q):
+        return sum(max(s - lam * t, 0) for s, t in zip(p, q, strict=True))
+
+    merged = [P[0] + P[1], P[2]], [Q[0] + Q[1], Q[2]]
+    assert eta(P, Q) == Fraction(1, 100)
+    assert eta(*merged) == Fraction(21, 100)
+    assert delta(*merged) <= delta(P, Q)
+
+
+def test_worst_pairs_are_attained_and_largest():
+    q, lam = Fraction(1, 4), Fraction(2)
+    domain = (choice(3),)
+    for worst, value_of in ((worst_delta, delta_of_pair), (worst_eta, eta_of_pair)):
+        value, pair = worst(domain, 3, q, lam)
+        assert value == value_of(pair, q, lam)
+        vectors = originals(domain)
+        for others in itertools.product(vectors, repeat=2):
+            for x, y in itertools.permutations(vectors, 2):
+                assert value_of(Pair(others, x, y), q, lam) <= value
+
+
+def test_without_a_crowd_it_is_the_local_pair():
+    q, lam = Fraction(1, 4), Fraction(2)
+    value, pair = worst_delta((flags(2),), 1, q, lam)
+    assert sum(s != t for s, t in zip(pair.x, pair.x_prime, strict=True)) == differing_bits(
+        (flags(2),)
+    )
+    assert value == (Fraction(9, 16) - lam * Fraction(1, 16))
+
+
+def test_a_single_original_has_no_pair():
+    with pytest.raises(ValueError, match="single original"):
+        worst_delta((choice(1),), 2, 0.25, 2.0)
+    with pytest.raises(ValueError, match="at least one record"):
+        histogram_law([], 0.25)

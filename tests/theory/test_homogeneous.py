@@ -1,0 +1,185 @@
+import math
+import random
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+
+from shoal.theory import outcomes
+from shoal.theory.domains import choice, flags
+from shoal.theory.enumeration import Pair, delta_of_pair, eta_of_pair
+from shoal.theory.homogeneous import (
+    attack,
+    delta,
+    eta,
+    local_delta,
+    ratio_law,
+    ratio_moments,
+)
+
+CROWDS = [(1, 0, 0), (0, 1, 0), (2, 0, 0), (0, 2, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1), (0, 1, 2)]
+
+
+def as_pair(crowd, N):
+    a, b, c = crowd
+    z = (0,) * (a + b + c)
+    x = (0,) * a + (1,) * b + (1,) * c
+    x_prime = (1,) * a + (0,) * b + (1,) * c
+    return Pair((z,) * (N - 1), x, x_prime)
+
+
+@pytest.mark.parametrize("crowd", CROWDS)
+@pytest.mark.parametrize("inverted", [False, True])
+def test_brackets_contain_brute_force(crowd, inverted, monkeypatch):
+    if inverted:
+        monkeypatch.setattr(outcomes, "_FEW", 0)
+    rng = random.Random(str(crowd))
+    for N in (1, 2, 4 if sum(crowd) < 3 else 3):
+        q = Fraction(rng.randint(1, 60), 128)
+        lam = Fraction(rng.randint(64, 200), 64)
+        epsilon = math.log(lam)
+        pair = as_pair(crowd, N)
+        exact = float(delta_of_pair(pair, q, lam))
+        bracket = delta(crowd, N, float(q), epsilon)
+        # epsilon = ln lam is rounded
+        assert bracket.low * (1 - 1e-12) - 1e-15 <= exact <= bracket.high * (1 + 1e-12) + 1e-15
+        exact = float(eta_of_pair(pair, q, lam))
+        bracket = eta(crowd, N, float(q), epsilon)
+        assert bracket.low * (1 - 1e-12) <= exact <= bracket.high * (1 + 1e-12)
+
+
+def test_one_hot_crowd_equals_the_two_bit_pair():
+    """SDP 5, first half: z = x = e1, x' = e2 is the pair (2, 0, 0). Holds (theorem)."""
+    q, lam = Fraction(5, 32), Fraction(3)
+    one_hot = Pair(((1, 0, 0),) * 3, (1, 0, 0), (0, 1, 0))
+    assert delta_of_pair(one_hot, q, lam) == delta_of_pair(as_pair((2, 0, 0), 4), q, lam)
+
+
+def forward_in_many_digits(L, N, q, lam):
+    """(1/N) E[(X - N lam)_+] for X a sum of N powers, by 40-digit multinomials; L <= 2."""
+    with mpmath.workdps(40):
+        q = mpmath.mpf(q)
+        p, theta = 1 - q, (1 - q) / q
+        chances = [mpmath.binomial(L, i) * q**i * p ** (L - i) for i in range(L + 1)]
+        total = mpmath.mpf(0)
+        for i in range(N + 1):
+            for j in range(N - i + 1 if L == 2 else 1):
+                k = N - i - j
+                counts = (k, i, j) if L == 2 else (N - i, i)
+                value = sum(c * theta ** (2 * s - L) for s, c in enumerate(counts)) / N - lam
+                if value > 0:
+                    ways = mpmath.factorial(N)
+                    for c, w in zip(counts, chances, strict=True):
+                        ways *= w**c / mpmath.factorial(c)
+                    total += ways * value
+        return total
+
+
+@pytest.mark.parametrize(
+    ("L", "N", "q", "lam"), [(1, 400, 0.1, 1.5), (2, 60, 0.2, 2.0), (2, 50, 0.05, 1.25)]
+)
+def test_forward_against_forty_digits(L, N, q, lam, monkeypatch):
+    monkeypatch.setattr(outcomes, "_FEW", 0)
+    exact = forward_in_many_digits(L, N, q, lam)
+    bracket = delta((L, 0, 0), N, q, math.log(lam))
+    assert bracket.low <= exact * (1 + 1e-13)
+    assert exact * (1 - 1e-13) <= bracket.high
+    assert bracket.is_within(1e-4)
+
+
+def test_forward_by_simulation():
+    """SDP 3.3, N = 1000, q = .2446: eta and delta from 2e5 seeded crowds.
+
+    Each of the four comparisons fails by chance with probability below 1e-6 (5 sigma).
+    """
+    L, N, q, lam = 5, 1000, 0.2446, 2.0
+    rng = np.random.default_rng(20171204)
+    theta = (1 - q) / q
+    ratios = theta ** (2.0 * np.arange(L + 1) - L)
+    weights = np.array([math.comb(L, i) * q**i * (1 - q) ** (L - i) for i in range(L + 1)])
+    draws = 200_000
+    crowd = rng.multinomial(N - 1, weights, size=draws) @ ratios
+    outlier = rng.choice(ratios, p=weights[::-1], size=draws)
+    R = (crowd + outlier) / N
+    p_hat = float(np.mean(lam < R))
+    sigma = math.sqrt(p_hat / draws)
+    bracket = eta((L, 0, 0), N, q, math.log(lam))
+    assert bracket.low - 5 * sigma < p_hat < bracket.high + 5 * sigma
+    gains = np.maximum(1 - lam / R, 0)
+    spread = float(gains.std() / math.sqrt(draws))
+    bracket = delta((L, 0, 0), N, q, math.log(lam))
+    assert bracket.low - 5 * spread < float(gains.mean()) < bracket.high + 5 * spread
+
+
+def test_delta_falls_in_epsilon_and_in_the_crowd():
+    previous = math.inf
+    for epsilon in np.linspace(0.0, 4.0, 9):
+        bracket = delta((5, 0, 0), 1000, 0.2, float(epsilon))
+        assert bracket.low <= previous
+        previous = bracket.high
+    previous = math.inf
+    for N in (1, 2, 5, 20, 100, 1000, 10_000):
+        bracket = delta((3, 1, 1), N, 0.2, 0.5)
+        assert bracket.low <= previous
+        previous = bracket.high
+
+
+def test_no_noise_left_to_tell():
+    assert delta((5, 0, 0), 100, 0.5, 0.0) == (0.0, 0.0)
+    assert delta((0, 0, 3), 100, 0.2, 0.0) == (0.0, 0.0)
+    assert local_delta((choice(1),), 0.2, 0.0) == (0.0, 0.0)
+
+
+def test_local_pair_is_a_sum_over_one_report():
+    q, epsilon, d = 0.2, 1.0, 4
+    exact = sum(
+        math.comb(d, i) * max((1 - q) ** i * q ** (d - i) - math.e * q**i * (1 - q) ** (d - i), 0.0)
+        for i in range(d + 1)
+    )
+    bracket = local_delta((flags(4),), q, epsilon)
+    assert bracket.low * (1 - 1e-12) <= exact <= bracket.high * (1 + 1e-12)
+
+
+def test_huge_ratios_do_not_look_like_zero():
+    """64 flags, N = 1e8, q = .25: theta^64 = 3e30, and delta is near 1."""
+    for crowd in ((64, 0, 0), (0, 64, 0)):
+        bracket = delta(crowd, 10**8, 0.25, 1.0)
+        assert bracket.low > 0.9
+    assert attack((flags(64),), 10**8, 0.25, 1.0).delta.low > 0.9
+
+
+def test_law_and_moments_of_the_ratio():
+    mean, variance = ratio_moments(5, 1000, 0.2446)
+    law = ratio_law(5, 1000, 0.2446)
+    assert float(law.values @ law.probabilities) == pytest.approx(mean, rel=1e-3)
+    second = float(law.values**2 @ law.probabilities)
+    assert second - mean**2 == pytest.approx(variance, rel=0.03)
+
+
+def test_moments_by_enumeration():
+    """SDP 3.1 and appendix against the law of two draws in exact fractions."""
+    L, N, q = 2, 2, Fraction(1, 4)
+    p = 1 - q
+    ratios = [(p / q) ** (2 * i - L) for i in range(L + 1)]
+    crowd = [math.comb(L, i) * q**i * p ** (L - i) for i in range(L + 1)]
+    outlier = crowd[::-1]
+    mean = sum(
+        u * v * (r + s) / N
+        for u, r in zip(crowd, ratios, strict=True)
+        for v, s in zip(outlier, ratios, strict=True)
+    )
+    square = sum(
+        u * v * ((r + s) / N) ** 2
+        for u, r in zip(crowd, ratios, strict=True)
+        for v, s in zip(outlier, ratios, strict=True)
+    )
+    assert ratio_moments(L, N, float(q)) == pytest.approx((float(mean), float(square - mean**2)))
+
+
+@pytest.mark.parametrize(
+    ("N", "q", "epsilon"), [(0, 0.2, 1.0), (5, 0.7, 1.0), (5, 0.2, -1.0), (5, 0.2, math.nan)]
+)
+def test_bad_arguments_are_refused(N, q, epsilon):
+    with pytest.raises(ValueError, match="must be"):
+        delta((1, 0, 0), N, q, epsilon)

@@ -1,0 +1,114 @@
+import math
+
+import pytest
+
+from shoal.theory.domains import choice, flags
+from shoal.theory.homogeneous import delta, eta
+from shoal.theory.proven import proven_delta
+from shoal.theory.published import clones_delta, stronger_clones_delta
+from shoal.theory.solve import (
+    attack_q,
+    proven_crowd,
+    proven_epsilon,
+    proven_q,
+    sufficient_q,
+)
+from shoal.theory.sufficient import sufficient_eta
+
+LN2 = math.log(2)
+
+# domain, N, epsilon, delta, proven q, attack q; the q's come from a separate prototype
+TABLE = [
+    ((flags(1),), 1_000, LN2, 0.005, 0.0119, 0.0119),
+    ((flags(5),), 5_000, LN2, 0.005, 0.2101, 0.1788),
+    ((flags(5),), 10_000, 1.0, 1e-6, 0.2146, 0.1784),
+    ((flags(40),), 10**7, 2.0, 0.005, 0.3663, 0.3370),
+    ((flags(40),), 10**7, 2.0, 1e-6, 0.3817, 0.3741),
+    ((choice(100),), 10_000, LN2, 1e-6, 0.0748, 0.0722),
+]
+
+
+@pytest.mark.parametrize(("domain", "N", "epsilon", "target", "proven", "attacked"), TABLE)
+def test_the_table(domain, N, epsilon, target, proven, attacked):
+    answer = proven_q(domain, N, epsilon, target)
+    assert abs(answer.value - proven) < 1e-4
+    assert answer.at.high <= target < answer.at.high * 1.002
+    # certified where it is used, and failing just below
+    assert proven_delta(domain, N, answer.value, epsilon).delta.high <= target
+    assert proven_delta(domain, N, answer.value * 0.999, epsilon).delta.low > target
+    below = attack_q(domain, N, epsilon, target)
+    assert abs(below.value - attacked) < 1e-4
+    assert below.value <= answer.value
+
+
+@pytest.mark.parametrize(
+    ("L", "N", "epsilon", "target", "crowd", "low", "high"),
+    [
+        (5, 1_000, LN2, 0.005, "forward", 0.225647, 0.225649),
+        (5, 1_000, LN2, 0.005, "reverse", 0.213034, 0.213036),
+        (5, 10**6, 1.0, 1e-6, "reverse", 0.094322, 0.094323),
+        (40, 10**5, 1.0, 1e-6, "reverse", 0.346285, 0.346286),
+        (40, 10**7, 2.0, 0.005, "forward", 0.336998, 0.336999),
+        (40, 10**7, 2.0, 1e-10, "forward", 0.389298, 0.389302),
+    ],
+)
+def test_roots_certified_by_the_prototype(L, N, epsilon, target, crowd, low, high):
+    triple = (L, 0, 0) if crowd == "forward" else (0, L, 0)
+    assert delta(triple, N, low - 1e-6, epsilon).low > target
+    assert delta(triple, N, high + 1e-6, epsilon).high < target
+
+
+def test_published_bounds_are_worse_and_where_they_were():
+    for bound, q in ((clones_delta, 0.2687), (stronger_clones_delta, 0.2429)):
+        assert bound((flags(5),), 5000, q + 1e-4, LN2).high < 0.005
+        assert bound((flags(5),), 5000, q - 1e-4, LN2).low > 0.005
+        assert bound((flags(5),), 5000, 0.21013, LN2).low > 0.005
+    # for one bit the stronger clones are the blanket: the same three atoms
+    one = stronger_clones_delta((flags(1),), 1000, 0.0161, LN2)
+    assert abs(one.high - 0.00502) < 1e-5
+
+
+def test_round_trips():
+    domain = (flags(5),)
+    answer = proven_q(domain, 5000, LN2, 0.005)
+    epsilon = proven_epsilon(domain, 5000, answer.value, 0.005)
+    assert epsilon.value == pytest.approx(LN2, rel=1e-4)
+    assert epsilon.at.high <= 0.005
+    crowd = proven_crowd(domain, answer.value, LN2, 0.005)
+    assert crowd.value == pytest.approx(5000, rel=1e-3)
+    assert crowd.at.high <= 0.005
+
+
+def test_epsilon_at_its_ends():
+    domain = (choice(3),)
+    local = proven_epsilon(domain, 100, 0.25, 0.0)
+    assert local.value == pytest.approx(2 * math.log(3))
+    assert proven_delta(domain, 100, 0.25, local.value).delta == (0.0, 0.0)
+    assert proven_epsilon(domain, 10**6, 0.25, 0.5).value == 0.0
+    assert proven_epsilon(domain, 1, 0.25, 1e-9).value <= local.value
+
+
+def test_crowd_of_one_bit_is_minimal():
+    answer = proven_crowd((flags(1),), 0.0119, LN2, 0.005)
+    below = proven_delta((flags(1),), int(answer.value) - 1, 0.0119, LN2).delta
+    assert answer.at.high <= 0.005 < below.high
+
+
+def test_local_noise_needs_no_crowd():
+    assert proven_crowd((flags(5),), 0.47, LN2, 1e-9).value == 1
+    assert proven_crowd((flags(40),), 1e-3, 0.1, 1e-9).value == math.inf
+
+
+def test_sufficient_covers_all_crowds():
+    answer = sufficient_q((choice(10),), 10_000, LN2, 0.005)
+    assert answer.at.high <= 0.005
+    for crowd in ((2, 0, 0), (0, 2, 0), (1, 1, 1)):
+        assert eta(crowd, 10_000, answer.value, LN2).low <= 0.005
+    found = sufficient_eta((choice(10),), 10_000, answer.value, LN2)
+    assert found.crowd == (1, 1, 1)
+
+
+@pytest.mark.parametrize("target", [0.0, 1.0, -1.0, math.nan])
+def test_bad_targets_are_refused(target):
+    with pytest.raises(ValueError, match="target must be"):
+        proven_q((flags(5),), 100, 1.0, target)

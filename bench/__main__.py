@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from bench import files, randomizing, starting, tallying
+from bench import certifying, files, randomizing, starting, tallying
 from bench.measuring import Options
 from bench.reporting import machine, markdown, save
 
@@ -15,6 +15,7 @@ SECTIONS = {
     "tallying-40": tallying.short,
     "tallying-1000": tallying.long,
     "files": files.measure,
+    "certifying": certifying.measure,
     "starting": starting.measure,
 }
 """Each section, in the order of the page: a function from Options to a Table."""

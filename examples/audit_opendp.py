@@ -1,6 +1,7 @@
 """Question OpenDP's randomizer for bit vectors.
 
-    shoal audit --randomizer audit_opendp:randomizer --q 0.25 --flags 16 --samples 4000
+Run ``shoal audit --randomizer audit_opendp:randomizer --q 0.25 --flags 16 --samples 4000`` in
+this folder.
 
 OpenDP calls f = 2q, packs whole bytes, and takes one record at a time.
 """

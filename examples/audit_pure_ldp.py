@@ -1,6 +1,6 @@
 """Question the RAPPOR client of pure-ldp 1.2.0, which never clears a one.
 
-    shoal audit --randomizer audit_pure_ldp:randomizer --q 0.25 --flags 16
+Run ``shoal audit --randomizer audit_pure_ldp:randomizer --q 0.25 --flags 16`` in this folder.
 """
 
 from pure_ldp.frequency_oracles.rappor import RAPPORClient

@@ -1,7 +1,8 @@
-"""Planning: a given q, and the local promise; the promise is kept by exact arithmetic."""
+"""Planning: every promise is certified at the q that is drawn, whichever number was unknown."""
 
 from __future__ import annotations
 
+import json
 import math
 from fractions import Fraction
 from typing import Any
@@ -18,10 +19,14 @@ from shoal import (
     InputError,
     LieProbability,
     Number,
+    PrivacyRefusal,
+    Promise,
     ShoalError,
     Survey,
+    audit,
     plan,
 )
+from shoal.cli import run
 from tests.strategies import bounded, lies, surveys
 
 TWO = Survey("s", (Flags("f", ("a", "b")),))
@@ -142,3 +147,153 @@ class TestWhatIsAsked:
     def test_an_unknown_promise(self):
         with pytest.raises(InputError, match="promise"):
             plan(TWO, epsilon="1", promise="strong")  # type: ignore[arg-type]
+
+
+FIVE = Survey("s", (Flags("f", ("a", "b", "c", "d", "e")),))
+MIXED = Survey("s", (Flags("f", ("a", "b")), Choice("c", ("x", "y", "z"))))
+SPARSE = Survey("s", (Choices("m", tuple("abcdefgh"), at_most=2),))
+HUNDRED = Survey("s", (Choice("c", tuple(map(str, range(100)))),))
+ONE = Survey("s", (Flags("f", ("a",)),))
+
+
+class TestProven:
+    """(epsilon, delta) for every crowd; one of the four numbers may be the unknown."""
+
+    @given(
+        st.sampled_from([ONE, FIVE, MIXED, SPARSE, HUNDRED]),
+        st.sampled_from([100, 1000, 30_000]),
+        st.sampled_from(["0.3", "1", "2.5"]),
+        st.sampled_from(["1e-3", "1e-6", "1e-9"]),
+    )
+    @bounded(40)
+    def test_the_planned_q_keeps_its_promise_and_hardly_less_breaks_it(
+        self, survey: Survey, crowd: int, epsilon: str, delta: str
+    ):
+        made = plan(survey, crowd_size=crowd, epsilon=epsilon, delta=delta)
+        again = audit(made)
+        assert again.delta(epsilon=float(epsilon)).high <= float(delta)
+        less = audit(survey, q=made.q.fraction * Fraction(999, 1000), crowd_size=crowd)
+        assert less.delta(epsilon=float(epsilon)).high > float(delta)
+        assert made.promise == Promise("proven", epsilon, delta)
+
+    @pytest.mark.parametrize(
+        ("survey", "crowd", "epsilon", "delta", "q"),
+        [
+            (ONE, 1000, math.log(2), "0.005", 0.0119),
+            (FIVE, 5000, math.log(2), "0.005", 0.2101),
+            (FIVE, 10_000, 1, "1e-6", 0.2146),
+            (HUNDRED, 10_000, math.log(2), "1e-6", 0.0748),
+        ],
+    )
+    def test_known_answers(self, survey: Survey, crowd: int, epsilon: float, delta: str, q: float):
+        """To three digits, from an independent prototype of the bound."""
+        made = plan(survey, crowd_size=crowd, epsilon=epsilon, delta=delta)
+        assert float(made.q) == pytest.approx(q, rel=2e-3)
+
+    def test_every_unknown_gives_back_the_others(self):
+        made = plan(FIVE, crowd_size=10_000, epsilon="1", delta="1e-6")
+        q = made.q.fraction
+        crowd = plan(FIVE, q=q, epsilon="1", delta="1e-6").crowd_size
+        assert crowd is not None
+        assert 0.99 * 10_000 <= crowd <= 10_000
+        epsilon = plan(FIVE, q=q, crowd_size=10_000, delta="1e-6").promise.epsilon
+        assert 0.998 <= float(epsilon) <= 1.0001
+        delta = plan(FIVE, q=q, crowd_size=10_000, epsilon="1").promise.delta
+        assert delta is not None
+        assert 0.98e-6 <= float(delta) <= 1e-6
+
+    def test_solved_numbers_are_certified_as_they_are_printed(self):
+        for wish in ({"delta": "1e-6"}, {"epsilon": "0.7"}):
+            made = plan(FIVE, q="0.21", crowd_size=10_000, **wish)  # type: ignore[arg-type]
+            reached = audit(made).delta(epsilon=float(made.promise.epsilon)).high
+            assert reached <= float(made.promise.delta or 0)
+
+    def test_a_crowd_of_one_is_local(self):
+        made = plan(ONE, crowd_size=1, epsilon="1", delta="1e-9")
+        assert float(made.q) == pytest.approx(1 / (1 + math.e), rel=1e-4)
+
+    def test_more_than_local_needs_is_never_asked(self):
+        alone = plan(FIVE, epsilon="0.5", promise="local")
+        assert plan(FIVE, crowd_size=2, epsilon="0.5", delta="1e-12").q.fraction <= (
+            alone.q.fraction * Fraction(1001, 1000)
+        )
+
+    def test_impossible_wishes_say_what_is_possible(self):
+        with pytest.raises(PrivacyRefusal, match=r"q = 0\.2\d+ would do"):
+            plan(FIVE, q="0.1", crowd_size=10_000, epsilon="1", delta="1e-6")
+        with pytest.raises(PrivacyRefusal, match="no crowd of up to"):
+            plan(FIVE, q="1e-9", epsilon="0.01", delta="1e-9")
+        with pytest.raises(PrivacyRefusal, match="nothing could be learned"):
+            plan(FIVE, crowd_size=1, epsilon="1e-30", delta="1e-30")
+
+    @pytest.mark.parametrize(
+        "wish",
+        [
+            {"crowd_size": 100, "epsilon": "1"},
+            {"epsilon": "1", "delta": "1e-6"},
+            {"crowd_size": 100, "delta": "1e-6"},
+            {"crowd_size": 100, "epsilon": "1", "delta": "1"},
+            {"crowd_size": 100, "epsilon": "1", "delta": "0"},
+            {"crowd_size": 100, "epsilon": "1", "delta": "-1e-6"},
+            {"crowd_size": 100, "epsilon": "1", "delta": float("nan")},
+            {"crowd_size": 0, "epsilon": "1", "delta": "1e-6"},
+            {"crowd_size": 2.5, "epsilon": "1", "delta": "1e-6"},
+            {"crowd_size": 100, "epsilon": "1", "delta": "1e-6", "promise": "local"},
+            {"crowd_size": 100, "epsilon": "1", "delta": "1e-6", "eta": "0.1"},
+        ],
+    )
+    def test_bad_wishes(self, wish: Any):
+        with pytest.raises(InputError):
+            plan(FIVE, **wish)
+
+
+class TestSufficient:
+    """What the papers ask for; kept apart by name, and never more noise than proven."""
+
+    def test_eta_is_kept_on_the_worst_homogeneous_crowd(self):
+        made = plan(FIVE, crowd_size=5000, epsilon="0.6931", eta="0.005")
+        assert made.promise == Promise("sufficient", "0.6931", eta="0.005")
+        assert audit(made).eta(epsilon=0.6931).high <= 0.005
+        proven = plan(FIVE, crowd_size=5000, epsilon="0.6931", delta="0.005")
+        assert made.q.fraction < proven.q.fraction
+
+    def test_eta_of_a_given_q(self):
+        made = plan(FIVE, q="0.1963", crowd_size=5000, epsilon="0.6931", promise="sufficient")
+        assert 0.006 < float(made.promise.eta or 0) < 0.008
+
+    def test_bad_wishes(self):
+        for wish in ({"eta": "0.1"}, {"eta": "0.1", "crowd_size": 5}, {"eta": "2", "epsilon": "1"}):
+            with pytest.raises(InputError):
+                plan(FIVE, promise="sufficient", **wish)
+
+
+class TestThreeSigma:
+    def test_the_rule_of_the_papers(self):
+        """SDP (3.12) solved; SDP prints 0.2446 and 0.2109."""
+        for crowd, q in ((1000, 0.2446), (3000, 0.2109)):
+            made = plan(FIVE, crowd_size=crowd, epsilon=math.log(2), promise="three-sigma")
+            assert float(made.q) == pytest.approx(q, abs=1e-4)
+        with pytest.raises(InputError):
+            plan(FIVE, epsilon="1", promise="three-sigma")
+
+
+class TestCommandLine:
+    def test_json_contract(self, capsys: pytest.CaptureFixture[str]):
+        words = "plan --flags 5 --crowd 10000 --epsilon 1 --delta 1e-6 --json".split()
+        assert run(words) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert set(document) == {
+            "id", "q", "q_fraction", "bits", "crowd_size", "promise", "epsilon", "delta", "eta",
+            "sigma_count", "certificate",
+        }  # fmt: skip
+        numerator, digits = document["q_fraction"]
+        assert document["q"] == numerator / 2**digits
+        assert document["eta"] is None
+        assert document["certificate"]["proven"]["delta"][1] <= 1e-6
+
+    def test_exit_codes(self, capsys: pytest.CaptureFixture[str]):
+        assert run("plan --flags 5 --q 0.1 --crowd 100 --epsilon 1 --delta 1e-6".split()) == 3
+        assert run("plan --flags 5 --crowd 100 --epsilon 1".split()) == 2
+        assert run("plan --choices 5 --crowd 100 --epsilon 1 --delta 1e-6".split()) == 2
+        for line in capsys.readouterr().err.strip().splitlines():
+            assert line.startswith("shoal: ")

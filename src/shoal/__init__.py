@@ -16,7 +16,9 @@ From here on only Synthetic
     `total`, `ratio` and `compare` combine estimates.
 
 Beside the path
-    `inspect_randomizer` and `inspect_pipeline` question what runs, ours or a peer's;
+    `inspect_randomizer` and `inspect_pipeline` question what runs, ours or a peer's; `search` looks
+    for crowds worse than the papers', `shoal.reproducing` recomputes their numbers and
+    `shoal.plotting` draws pictures;
     `simulate` runs all of it on people who do not exist; `SimulationBits` repeats itself from a
     seed and is marked as not for release; every error is a `ShoalError`.
 """
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from shoal.randomizing import randomize
     from shoal.randomness import SimulationBits, SystemBits
     from shoal.reports import Batch, pack_reports, parse_batch
+    from shoal.searching import search
     from shoal.simulating import Simulation, simulate
     from shoal.survey import Choice, Choices, Flags, Number, Question, Survey
     from shoal.tallying import Tally, Tallying, tally
@@ -63,6 +66,7 @@ _MODULES = {
     "randomizing": ["randomize"],
     "randomness": ["SimulationBits", "SystemBits"],
     "reports": ["Batch", "pack_reports", "parse_batch"],
+    "searching": ["search"],
     "simulating": ["Simulation", "simulate"],
     "survey": ["Choice", "Choices", "Flags", "Number", "Question", "Survey"],
     "tallying": ["Tally", "Tallying", "tally"],
@@ -110,6 +114,7 @@ __all__ = [
     "randomize",
     "ratio",
     "sample_size",
+    "search",
     "simulate",
     "tally",
     "total",

@@ -45,6 +45,31 @@ target_option = click.option(
 )
 
 
+def plot_options(picture: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Add `--plot FILE` and which picture it draws; a wrong suffix is told before the work."""
+
+    def decorate(command: Callable[..., R]) -> Callable[..., R]:
+        @click.option("--plot", type=OUT_FILE, help="Draw a picture: .png, .svg or .pdf.")
+        @click.option(
+            "--picture",
+            type=click.Choice(["privacy", "ratio", "precision", "noise", "bounds"]),
+            default=picture,
+            show_default=True,
+            help="What --plot draws.",
+        )
+        @wraps(command)
+        def with_plot(*args: Any, plot: Path | None, **kwargs: Any) -> R:
+            if plot is not None:
+                from shoal.plotting import check_suffix
+
+                check_suffix(plot)
+            return command(*args, plot=plot, **kwargs)
+
+        return with_plot
+
+    return decorate
+
+
 def survey_options(command: Callable[..., R]) -> Callable[..., R]:
     """Add a survey file, or the options that stand in for one, as argument `survey`.
 

@@ -6,14 +6,24 @@ import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli._common import IN_FILE, json_option, print_json, printer, survey_options
+from shoal.cli._common import (
+    IN_FILE,
+    json_option,
+    plot_options,
+    print_json,
+    printer,
+    survey_options,
+)
 from shoal.errors import InputError
 from shoal.plans import Plan
 from shoal.survey import Survey
+
+if TYPE_CHECKING:
+    from shoal.auditing import Certificate
 
 
 @click.command()
@@ -36,6 +46,7 @@ from shoal.survey import Survey
     show_default=True,
     help="One minus the chance to convict an honest randomizer.",
 )
+@plot_options("privacy")
 @json_option
 @click.pass_context
 def command(
@@ -52,6 +63,8 @@ def command(
     pairs: Path | None,
     samples: int,
     confidence: float,
+    plot: Path | None,
+    picture: Any,
     as_json: bool,
 ) -> None:
     """Certify what a plan gives, or question a running randomizer.
@@ -73,25 +86,27 @@ def command(
         verdict = _question(randomizer, pairs, claimed, asked.bits, samples, confidence)
         _show_verdict(verdict, as_json)
         context.exit(3 if verdict.convicted else 0)
-    document = _certify(plan, survey, q, crowd, epsilon, delta, colluders, releases)
+    certificate = _certificate(plan, survey, q, crowd, colluders)
+    if plan is not None and epsilon is None and delta is None:
+        epsilon = float(plan.promise.epsilon)
+    document = certificate.to_json(epsilon=epsilon, delta=delta)
+    if releases is not None:
+        document["composition"] = certificate.compose(releases).to_json(document["delta"])
+    if plot is not None:
+        from shoal.plotting import draw, save
+
+        save(draw(picture, certificate, epsilon=document["epsilon"], delta=delta), plot)
     if as_json:
         print_json(document)
     else:
         from shoal.cli._certificate import show_certificate
 
-        show_certificate(document, (plan.survey if plan else survey).name)  # type: ignore[union-attr]
+        show_certificate(document, certificate.survey.name)
 
 
-def _certify(
-    plan: Plan | None,
-    survey: Survey | None,
-    q: str | None,
-    crowd: int | None,
-    epsilon: float | None,
-    delta: float | None,
-    colluders: int,
-    releases: int | None,
-) -> dict[str, Any]:
+def _certificate(
+    plan: Plan | None, survey: Survey | None, q: str | None, crowd: int | None, colluders: int
+) -> Certificate:
     from shoal.auditing import audit
 
     if plan is not None:
@@ -100,17 +115,10 @@ def _certify(
         if plan.crowd_size is None:
             raise InputError("the plan has no crowd; give its survey with --q and --crowd.")
         certificate = audit(plan)
-        if epsilon is None and delta is None:
-            epsilon = float(plan.promise.epsilon)
     else:
         assert survey is not None
         certificate = audit(survey, q=q, crowd_size=crowd)
-    if colluders:
-        certificate = certificate.with_colluders(colluders)
-    document = certificate.to_json(epsilon=epsilon, delta=delta)
-    if releases is not None:
-        document["composition"] = certificate.compose(releases).to_json(document["delta"])
-    return document
+    return certificate.with_colluders(colluders) if colluders else certificate
 
 
 def _question(

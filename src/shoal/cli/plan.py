@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from shoal.cli._common import OUT_FILE, json_option, print_json, printer, survey_options
+from shoal.cli._common import (
+    OUT_FILE,
+    json_option,
+    plot_options,
+    print_json,
+    printer,
+    survey_options,
+)
 from shoal.errors import InputError
 from shoal.planning import plan
 from shoal.plans import Plan
@@ -27,6 +34,7 @@ from shoal.survey import Survey
     help="What shall hold; proven if nothing else is said.",
 )
 @click.option("-o", "--output", type=OUT_FILE, help="Where to write the plan.")
+@plot_options("precision")
 @json_option
 def command(
     survey: Survey | None,
@@ -37,6 +45,8 @@ def command(
     q: str | None,
     promise: Any,
     output: Path | None,
+    plot: Path | None,
+    picture: Any,
     as_json: bool,
 ) -> None:
     """Choose how much each device lies, and write down what was agreed.
@@ -51,6 +61,10 @@ def command(
     )
     if output is not None:
         made.write(output)
+    if plot is not None:
+        from shoal.plotting import draw, save
+
+        save(draw(picture, made), plot)
     if as_json:
         print_json(_document(made))
     else:

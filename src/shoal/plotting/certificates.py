@@ -75,7 +75,7 @@ def plot_privacy(
     >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
     >>> figure = plot_privacy(audit(survey, q="0.1", crowd_size=1000), epsilon=1, points=6)
     >>> figure.axes[0].get_ylabel()
-    'delta: chance that it shifts them further'
+    'delta: the probability mass that epsilon does not cover'
     """
     certificate = certificate_of(source)
     marked = marked_epsilon(source, epsilon)
@@ -103,7 +103,7 @@ def plot_privacy(
     name_axes(
         axes,
         "epsilon: how far one answer can shift the odds (a factor of e to the epsilon)",
-        "delta: chance that it shifts them further",
+        "delta: the probability mass that epsilon does not cover",
     )
     height = _height(axes, at_mark)
     at = 0.3 if height > 0.5 else 0.75

@@ -53,6 +53,7 @@ ORDER = 10
 
 _CHUNK = 1 << 17
 _FEW_ATOMS = 64
+_SMALL_PRODUCT = 1 << 17
 _MANY_ATOMS = 1500
 _TAYLOR_ORDER = 17
 
@@ -123,7 +124,10 @@ def _factored(weights: FloatArray, x: FloatArray, v: FloatArray) -> ComplexArray
     block = 1 << math.ceil(math.log2(math.sqrt(v.size)))
     near = np.exp(1j * np.outer(x, v[:block]))
     far = np.exp(1j * np.outer(v[::block], x)) * weights
-    total = (far @ near).ravel()[: v.size]
+    # in pieces too small for the matrix library to call in other threads, which would only wait
+    rows = max(1, _SMALL_PRODUCT // near.size)
+    pieces = [far[i : i + rows] @ near for i in range(0, len(far), rows)]
+    total = np.concatenate(pieces).ravel()[: v.size]
     return np.asarray(total - weights.sum())
 
 

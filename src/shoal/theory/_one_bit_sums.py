@@ -130,4 +130,5 @@ def _upward(
     factor = np.exp(np.minimum(log_factor, 700.0))
     low_end = factor * (low @ decay) * (1.0 - slack) - 1e-15 * factor * (low @ decay)
     high_end = factor * (high @ decay + beyond) * (1.0 + slack) * (1.0 + 1e-15)
-    return Ends(np.clip(low_end, 0.0, 1.0), np.clip(high_end, 0.0, 1.0))
+    # delta is positive here, however small
+    return Ends(np.clip(low_end, 0.0, 1.0), np.clip(high_end, 5e-324, 1.0))

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from .domains import Block, Domain, Triple, check_domain, classes
 from .enumeration import Vector, originals
+from .outcomes import compositions
 
 __all__ = [
     "Configuration",
@@ -244,8 +245,6 @@ def different_crowds(domain: Iterable[Block], size: int) -> npt.NDArray[np.int64
     >>> different_crowds((Block(1, 0, 1),), 2).tolist()
     [[2, 0], [1, 1]]
     """
-    from .outcomes import compositions
-
     blocks = check_domain(domain)
     rows = compositions(size, len(originals(blocks)))[::-1]
     for move in symmetries(blocks):

@@ -202,7 +202,7 @@ def worst_one_bit_delta(
         above = upward(first, n - 1 - last, q, epsilon).high
         single = first == last
         above = np.where(single, inner.high, above)
-        done = single | (above <= best_low * (1.0 + rtol))
+        done = single | (above <= max(best_low * (1.0 + rtol), 1e-290))
         settled = max(settled, float(np.max(above[done], initial=0.0)))
         if done.all() or work <= 0:
             return _worst_of(n, best_m, best_low, max(settled, float(above.max(initial=0.0))))

@@ -110,7 +110,7 @@ def _solve_q(
     differ = differing_bits(blocks)
     if differ == 0:
         return Solved(_SMALLEST_Q, Bracket(0.0, 0.0))
-    safe = math.nextafter(local_q(differ, epsilon), 1.0) if epsilon > 0.0 else 0.5
+    safe = min(math.nextafter(local_q(differ, epsilon), 1.0), 0.5) if epsilon > 0.0 else 0.5
     stop = log_theta(_SMALLEST_Q)
 
     def curve(u: float, rtol: float) -> Bracket:

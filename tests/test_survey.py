@@ -140,7 +140,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("change", "why"),
         [
-            (('kind = "flags"', 'kind = "text"'), "kind must be one of"),
+            (('kind = "flags"', 'kind = "prose"'), "kind must be one of"),
             (('kind = "flags"', ""), "kind must be one of"),
             (("at_most = 2", ""), "must give 'at_most'"),
             (("at_most = 2", "at_most = 2\nmost = 3"), "knows no 'most'"),

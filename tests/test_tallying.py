@@ -59,6 +59,7 @@ def one_by_one(plan: Plan, vectors: np.ndarray) -> dict[str, Any]:
         "by_set_bits": [sum(int(v.sum()) == k for v in vectors) for k in range(plan.bits + 1)],
         "by_vector": dict(sorted(by_vector.items())) if plan.bits <= 12 else None,
         "joint": [],
+        "cohorts": None,
     }
 
 
@@ -339,6 +340,7 @@ class TestReading:
             "by_set_bits": by_set_bits,
             "by_vector": None,
             "joint": [],
+            "cohorts": None,
         }
         with pytest.raises(TallyError):
             Tally.from_json(document, plan)

@@ -3,7 +3,7 @@
 The way of the data, and the names for each step:
 
 Agreed before any data exists
-    `Survey` of `Flags`, `Choice`, `Choices`, `Number`; `plan` makes the `Plan`: the
+    `Survey` of `Flags`, `Choice`, `Choices`, `Number`, `Text`; `plan` makes the `Plan`: the
     `LieProbability` q, the crowd size and the `Promise`; `audit` gives its `Certificate`.
 
 On the device, the only place where an Original exists
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from shoal.reports import Batch, pack_reports, parse_batch
     from shoal.searching import search
     from shoal.simulating import Simulation, simulate
-    from shoal.survey import Choice, Choices, Flags, Number, Question, Survey
+    from shoal.survey import Choice, Choices, Flags, Number, Question, Survey, Text
     from shoal.tallying import Tally, Tallying, tally
     from shoal.vectors import Original, Synthetic
 
@@ -68,7 +68,7 @@ _MODULES = {
     "reports": ["Batch", "pack_reports", "parse_batch"],
     "searching": ["search"],
     "simulating": ["Simulation", "simulate"],
-    "survey": ["Choice", "Choices", "Flags", "Number", "Question", "Survey"],
+    "survey": ["Choice", "Choices", "Flags", "Number", "Question", "Survey", "Text"],
     "tallying": ["Tally", "Tallying", "tally"],
     "vectors": ["Original", "Synthetic"],
 }
@@ -100,6 +100,7 @@ __all__ = [
     "SystemBits",
     "Tally",
     "Tallying",
+    "Text",
     "audit",
     "compare",
     "difference",

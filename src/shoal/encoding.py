@@ -17,13 +17,18 @@ import numpy as np
 from shoal._check import shown
 from shoal.errors import AnswerError, InputError
 from shoal.plans import Plan
-from shoal.survey import Choice, Flags, Number, Question, Survey
-from shoal.vectors import Original, pack
+from shoal.randomness import RandomBits, SystemBits, draw_below
+from shoal.survey import Choice, Flags, Number, Question, Survey, Text
+from shoal.vectors import Cohorts, Original, pack
 
 __all__ = ["encode"]
 
+LONGEST_TEXT = 1 << 16
 
-def encode(survey: Survey | Plan, answers: object) -> Original:
+
+def encode(
+    survey: Survey | Plan, answers: object, *, random_bits: RandomBits | None = None
+) -> Original:
     """Encode one answer, or a table of them, as packed bit vectors.
 
     Parameters
@@ -34,7 +39,9 @@ def encode(survey: Survey | Plan, answers: object) -> Original:
         One answer as a mapping from question to value; a list of such; or a table with one row per
         person and one column per question: pandas, polars, pyarrow, anything that speaks the Arrow
         interface. Flags and choices are a list of options, or text with ``;`` between them; a
-        choice is one option; a number is a number.
+        choice is one option; a number is a number; text is text.
+    random_bits
+        Where the cohorts of text come from. Leave it out, except in simulations.
 
     Examples
     --------
@@ -51,14 +58,15 @@ def encode(survey: Survey | Plan, answers: object) -> Original:
     shoal.errors.AnswerError: row 1, question 'channel': 'alpha' is not one of its options.
     """
     asked = survey.survey if isinstance(survey, Plan) else survey
+    source = SystemBits() if random_bits is None else random_bits
     if isinstance(answers, Mapping):
-        return encode_rows(asked, [answers])
+        return encode_rows(asked, [answers], random_bits=source)
     if isinstance(answers, Sequence) and not isinstance(answers, (str, bytes)):
-        return encode_rows(asked, answers)
+        return encode_rows(asked, answers, random_bits=source)
     if hasattr(answers, "__arrow_c_stream__") or hasattr(answers, "__arrow_c_array__"):
         from shoal.engines.tables import encode_table
 
-        return encode_table(asked, answers)
+        return encode_table(asked, answers, random_bits=source)
     raise InputError(
         f"answers must be a mapping, a list of mappings or a table, got {type(answers).__name__}."
     )
@@ -110,22 +118,51 @@ def too_many(question: Question, count: int) -> str:
     return f"sets {count} options, at most {question.most_set_bits} are allowed"
 
 
-def encode_rows(survey: Survey, answers: Sequence[Any], first_row: int = 1) -> Original:
+def draw_cohorts(survey: Survey, count: int, random_bits: RandomBits) -> Cohorts | None:
+    """Draw a cohort for each report, uniformly and afresh, if the survey has cohorts."""
+    if survey.cohorts is None:
+        return None
+    return draw_below(survey.cohorts, count, random_bits).astype(np.uint16)
+
+
+def encode_rows(
+    survey: Survey,
+    answers: Sequence[Any],
+    first_row: int = 1,
+    random_bits: RandomBits = SystemBits(),  # noqa: B008  it holds no state
+) -> Original:
     """Encode a list of mappings; `first_row` is what messages call the first of them."""
     vectors = np.zeros((len(answers), survey.bits), bool)
+    cohorts = draw_cohorts(survey, len(answers), random_bits)
     for row, answer in enumerate(answers, first_row):
         if not isinstance(answer, Mapping):
             raise AnswerError(f"row {row} must map questions to answers, got {shown(answer)}.")
         if unknown := [name for name in answer if name not in {q.name for q in survey}]:
             raise AnswerError(f"row {row} answers {shown(unknown[0])}, which is not asked.")
         for question in survey:
-            if question.name not in answer and isinstance(question, Flags):
+            if question.name not in answer and isinstance(question, (Flags, Text)):
                 # Leaving out a question is not the same as answering that nothing is set.
                 raise AnswerError(f"row {row} has no answer to question {question.name!r}.")
-            bits = set_bits(question, answer.get(question.name), row)
-            start = survey.slice_of(question.name).start
+            given, start = answer.get(question.name), survey.slice_of(question.name).start
+            if isinstance(question, Text):
+                assert cohorts is not None
+                cohort = int(cohorts[row - first_row])
+                bits = text_bits(survey, question, given, cohort, row)
+            else:
+                bits = set_bits(question, given, row)
             vectors[row - first_row, [start + bit for bit in bits]] = True
-    return Original(pack(vectors), survey.bits)
+    return Original(pack(vectors), survey.bits, cohorts)
+
+
+def text_bits(survey: Survey, question: Text, answer: object, cohort: int, row: int) -> list[int]:
+    """Return the bits that a text sets in a cohort; no answer sets none."""
+    if is_missing(answer):
+        return []
+    if not isinstance(answer, str):
+        raise wrong_answer(row, question, answer, "is not text")
+    if len(answer) > LONGEST_TEXT:
+        raise wrong_answer(row, question, answer, f"is longer than {LONGEST_TEXT} characters")
+    return list(survey.text_hash(question.name).positions(answer, cohort))
 
 
 def _named_options(question: Question, answer: object, row: int) -> list[str]:

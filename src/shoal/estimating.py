@@ -30,7 +30,7 @@ from shoal.intervals import (
 from shoal.joint import JointEstimates, estimate_joint
 from shoal.lies import LieProbability, exact_fraction
 from shoal.plans import Plan
-from shoal.survey import Question
+from shoal.survey import Question, Text
 from shoal.tallying import Tally
 
 __all__ = ["Estimate", "Estimates", "estimate", "sample_size"]
@@ -91,7 +91,9 @@ class Estimates(Mapping[str, Mapping[str, Estimate]]):
 
     @cached_property
     def _questions(self) -> dict[str, dict[str, Estimate]]:
-        return {question.name: self._estimate(question) for question in self.plan.survey}
+        # The bits of a text say nothing one by one: they are decoded.
+        asked = [question for question in self.plan.survey if not isinstance(question, Text)]
+        return {question.name: self._estimate(question) for question in asked}
 
     def _estimate(self, question: Question) -> dict[str, Estimate]:
         ones = self.tally.by_bit[self.plan.survey.slice_of(question.name)]
@@ -105,7 +107,8 @@ class Estimates(Mapping[str, Mapping[str, Estimate]]):
         }
 
     def __getitem__(self, question: str) -> Mapping[str, Estimate]:
-        self.plan.survey[question]  # an unknown name is told with the known ones
+        if isinstance(self.plan.survey[question], Text):
+            raise InputError(f"question {question!r} is text; decode it with candidates.")
         return self._questions[question]
 
     def __iter__(self) -> Iterator[str]:

@@ -100,7 +100,7 @@ class Plan:
     max_reports_per_person
         How many reports of one person a release may hold.
     cohorts
-        How many cohorts text answers are spread over, or None.
+        How many cohorts reports are spread over; by default what the survey's text needs.
     window
         For how many seconds a report may be sent and sent again, or None.
     memory
@@ -143,6 +143,10 @@ class Plan:
                     name, value, lowest=1, highest=highest, error=PlanError
                 )
                 object.__setattr__(self, name, whole_number)
+        if self.cohorts is None:
+            object.__setattr__(self, "cohorts", self.survey.cohorts)
+        if self.survey.cohorts is not None and self.cohorts != self.survey.cohorts:
+            raise PlanError(f"the survey has {self.survey.cohorts} cohorts, not {self.cohorts}.")
         if self.crowd_size is None and self.promise.kind != "local":
             raise PlanError(f"a {self.promise.kind} promise needs a crowd_size.")
         if self.memory is not None and self.memory.q != self.q:

@@ -72,7 +72,7 @@ def randomize(
     rows = out.reshape(original.rows.shape)
     if original.bits % 8:
         rows[:, -1] &= padding_mask(original.bits)
-    return Synthetic(rows, original.bits, simulated=source.simulated)
+    return Synthetic(rows, original.bits, source.simulated, original.cohorts)
 
 
 def draw_lies(out: NDArray[np.uint64], q: LieProbability, random_bits: RandomBits) -> None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from shoal._check import check_integer
 from shoal.errors import EntropyError
 
-__all__ = ["RandomBits", "SimulationBits", "SystemBits", "simulation_generator"]
+__all__ = ["RandomBits", "SimulationBits", "SystemBits", "draw_below", "simulation_generator"]
 
 REKEY_AFTER = 1 << 30
 """Bytes drawn under one key."""
@@ -131,6 +131,21 @@ def _system_entropy(count: int) -> bytes:
     if len(entropy) != count:
         raise EntropyError(f"asked the system for {count} random bytes, got {len(entropy)}.")
     return entropy
+
+
+def draw_below(bound: int, count: int, random_bits: RandomBits) -> NDArray[np.uint64]:
+    """Return numbers uniform on 0 .. bound - 1, exactly; what does not divide is drawn again.
+
+    >>> draw_below(3, 5, SimulationBits(1)).max() < 3
+    np.True_
+    """
+    last = np.uint64(2**64 - 1 - 2**64 % bound)
+    drawn = np.empty(0, np.uint64)
+    while drawn.size < count:
+        words = np.empty(count - drawn.size, np.uint64)
+        random_bits.fill(words)
+        drawn = np.concatenate((drawn, words[words <= last]))
+    return drawn % np.uint64(bound)
 
 
 class SimulationBits:

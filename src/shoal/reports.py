@@ -34,7 +34,7 @@ from shoal._files import unique_keys
 from shoal.errors import ReportError
 from shoal.plans import Plan
 from shoal.randomness import SystemBits
-from shoal.vectors import Rows, Synthetic, check_rows, row_bytes
+from shoal.vectors import Cohorts, Rows, Synthetic, check_rows, row_bytes
 
 __all__ = ["MOST_REPORTS", "Batch", "pack_reports", "parse_batch"]
 
@@ -79,7 +79,7 @@ class Batch:
 
 
 def pack_reports(
-    plan: Plan, synthetic: Synthetic, *, window: int = 0, cohorts: NDArray[np.uint16] | None = None
+    plan: Plan, synthetic: Synthetic, *, window: int = 0, cohorts: Cohorts | None = None
 ) -> Batch:
     """Wrap synthetic vectors as reports, each with a fresh random id.
 
@@ -97,6 +97,7 @@ def pack_reports(
     if synthetic.simulated:
         raise ReportError("simulated vectors are not for release; randomize without a seed.")
     check_integer("window", window, lowest=0, highest=2**32 - 1, error=ReportError)
+    cohorts = synthetic.cohorts if cohorts is None else cohorts
     if (plan.cohorts is None) != (cohorts is None):
         raise ReportError("cohorts are given exactly when the plan has them.")
     if cohorts is not None:
@@ -129,6 +130,12 @@ def parse_batch(plan: Plan, content: bytes) -> Batch:
         _check_cohorts(cohorts, plan, count)
     rows = check_rows(records["bits"].reshape(count, -1), plan.bits, error=ReportError)
     return Batch(plan_id, records["id"], records["window"], cohorts, rows)
+
+
+def synthetic_of(batch: Batch, plan: Plan, chosen: list[int] | slice = slice(None)) -> Synthetic:
+    """Return the vectors of a batch, or some of them, without their ids and windows."""
+    cohorts = None if batch.cohorts is None else batch.cohorts[chosen].astype(np.uint16)
+    return Synthetic(batch.rows[chosen], plan.bits, cohorts=cohorts)
 
 
 def _check_cohorts(cohorts: NDArray[Any], plan: Plan, count: int) -> None:

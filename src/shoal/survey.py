@@ -10,6 +10,7 @@ flags     any of the options                     L      0 to L          L
 choice    exactly one option                     K      1               2
 choices   at most k of the options               K      0 to k          min(2k, K)
 number    a number, reported as its bin          bins   1               2
+text      any text, as h bits of a Bloom filter  m      0 to h          min(2h, m)
 ========= ====================================== ====== =============== =========
 """
 
@@ -20,6 +21,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -27,8 +29,9 @@ from typing import Any, ClassVar, Literal
 from shoal._check import check_decimal, check_integer, check_text
 from shoal._files import canonical_json
 from shoal.errors import SurveyError
+from shoal.hashing import TextHash
 
-__all__ = ["Choice", "Choices", "Flags", "Number", "Question", "Survey"]
+__all__ = ["Choice", "Choices", "Flags", "Number", "Question", "Survey", "Text"]
 
 MOST_BITS = 65_536
 """The longest vector a survey may ask a device to send."""
@@ -221,7 +224,53 @@ class Number(Question):
         }
 
 
-KINDS: dict[str, type[Question]] = {cls.kind: cls for cls in (Flags, Choice, Choices, Number)}
+@dataclass(frozen=True)
+class Text(Question):
+    """Any text, hashed to a few bits of a Bloom filter, differently in each cohort.
+
+    Its bits say nothing one by one; `shoal.decode` asks which candidates explain them.
+
+    >>> Text("word", bits=256, hashes=2, cohorts=64).differing_bits
+    4
+    """
+
+    filter_bits: int
+    hashes: int
+    cohorts: int
+    kind: ClassVar[str] = "text"
+
+    def __init__(self, name: str, bits: int, hashes: int, cohorts: int) -> None:
+        _keep(self, name=name, filter_bits=bits, hashes=hashes, cohorts=cohorts)
+        super().__post_init__()
+        limits = (("bits", bits, MOST_BITS), ("hashes", hashes, 8), ("cohorts", cohorts, 65_535))
+        for field_name, value, highest in limits:
+            what = f"{field_name} of question {self.name!r}"
+            whole = check_integer(what, value, lowest=1, highest=highest, error=SurveyError)
+            _keep(self, **{"filter_bits" if field_name == "bits" else field_name: whole})
+        if self.hashes > self.filter_bits:
+            raise SurveyError(f"question {self.name!r} has more hashes than bits.")
+
+    @property
+    def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
+        return tuple(f"bit {position}" for position in range(self.filter_bits))
+
+    @property
+    def most_set_bits(self) -> int:  # noqa: D102  inherited
+        return self.hashes
+
+    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
+        return {
+            "bits": self.filter_bits,
+            "cohorts": self.cohorts,
+            "hashes": self.hashes,
+            "kind": self.kind,
+            "name": self.name,
+        }
+
+
+KINDS: dict[str, type[Question]] = {
+    question.kind: question for question in (Flags, Choice, Choices, Number, Text)
+}
 
 
 @dataclass(frozen=True)
@@ -239,6 +288,9 @@ class Survey:
     name: str
     questions: tuple[Question, ...]
     _slices: dict[str, slice] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _hashes: dict[str, TextHash] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         name = check_text("a survey's name", self.name, error=SurveyError)
@@ -253,6 +305,8 @@ class Survey:
                 raise SurveyError(f"question {question.name!r} stands twice; names must differ.")
             self._slices[question.name] = slice(start, start + question.bits)
             start += question.bits
+        if len({q.cohorts for q in self.questions if isinstance(q, Text)}) > 1:
+            raise SurveyError("text questions of one survey share one number of cohorts.")
         if start > MOST_BITS:
             raise SurveyError(f"a survey takes at most {MOST_BITS} bits, this one takes {start}.")
 
@@ -265,6 +319,21 @@ class Survey:
     def differing_bits(self) -> int:
         """In how many bits two originals can differ: blocks add."""
         return sum(question.differing_bits for question in self.questions)
+
+    @property
+    def cohorts(self) -> int | None:
+        """How many cohorts reports are spread over, or None where nothing is text."""
+        return next((q.cohorts for q in self.questions if isinstance(q, Text)), None)
+
+    def text_hash(self, question: str) -> TextHash:
+        """Return the hash functions of a text question."""
+        asked = self[question]
+        if not isinstance(asked, Text):
+            raise SurveyError(f"question {question!r} does not ask for text.")
+        if question not in self._hashes:
+            made = TextHash(self.digest, asked.name, asked.filter_bits, asked.hashes)
+            self._hashes[question] = made
+        return self._hashes[question]
 
     @property
     def labels(self) -> tuple[tuple[str, str], ...]:
@@ -331,7 +400,7 @@ class Survey:
         name = check_text("a survey's name", fields["name"], error=SurveyError)
         return cls(name, tuple(_question(question) for question in questions))
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The SHA-256 of the survey's canonical JSON: what originals are encoded for."""
         return hashlib.sha256(canonical_json(self.to_json())).hexdigest()
@@ -346,6 +415,7 @@ _KEYS = {
     "choice": ({"options"}, {"missing"}),
     "choices": ({"options", "at_most"}, set[str]()),
     "number": ({"edges"}, {"missing"}),
+    "text": ({"bits", "hashes", "cohorts"}, set[str]()),
 }
 
 

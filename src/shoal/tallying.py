@@ -21,9 +21,9 @@ from shoal._files import read_json, write_json
 from shoal.counting import BitCounter, count_by_set_bits, count_set_bits
 from shoal.errors import TallyError
 from shoal.plans import Plan
-from shoal.vectors import Original, Rows, Synthetic, check_rows, row_bytes, unpack
+from shoal.vectors import Cohorts, Original, Rows, Synthetic, check_rows, row_bytes, unpack
 
-__all__ = ["Tally", "Tallying", "tally"]
+__all__ = ["CohortCounts", "Tally", "Tallying", "tally"]
 
 SMALL_VECTOR = 12
 """Vectors of up to this many bits are always counted one by one: 4096 counts at most."""
@@ -35,12 +35,23 @@ Bits = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
+class CohortCounts:
+    """The reports of one cohort: how many, and how many of them show a one at each position."""
+
+    reports: int
+    by_bit: Counts
+
+    def __add__(self, other: CohortCounts) -> CohortCounts:
+        return CohortCounts(self.reports + other.reports, self.by_bit + other.by_bit)
+
+
+@dataclass(frozen=True, eq=False)
 class Tally:
     """Counts of the synthetic vectors of one plan.
 
     `by_vector` maps a packed row, in hexadecimal, to its count; None if vectors were not counted.
     `joint` maps bit positions to the counts of their joint values; the first position is the least
-    significant bit of the value.
+    significant bit of the value. `cohorts` counts each cohort by itself, if the plan has cohorts.
     """
 
     plan_id: str
@@ -50,6 +61,7 @@ class Tally:
     by_vector: Mapping[str, int] | None = None
     joint: Mapping[Bits, Counts] = field(default_factory=dict)
     simulated: bool = False
+    cohorts: tuple[CohortCounts, ...] | None = None
 
     @property
     def bits(self) -> int:
@@ -77,6 +89,7 @@ class Tally:
             _added(self.by_vector, other.by_vector),
             {bits: counts + other.joint[bits] for bits, counts in self.joint.items()},
             self.simulated if self.reports else other.simulated,
+            _added_cohorts(self.cohorts, other.cohorts),
         )
 
     def __eq__(self, other: object) -> bool:
@@ -115,6 +128,9 @@ class Tally:
                 {"bits": list(bits), "counts": counts.tolist()}
                 for bits, counts in sorted(self.joint.items())
             ],
+            "cohorts": None
+            if self.cohorts is None
+            else [{"reports": c.reports, "by_bit": c.by_bit.tolist()} for c in self.cohorts],
         }
 
     @classmethod
@@ -151,10 +167,14 @@ class Tallying:
         self._joint |= {_checked_bits(bits, plan.bits): _joint_table(bits) for bits in joint}
         counted = plan.bits <= SMALL_VECTOR if vectors is None else vectors
         self._vectors: dict[str, int] | None = {} if counted else None
+        count = plan.cohorts or 0
+        self._cohort_reports = np.zeros(count, np.int64)
+        self._cohort_bits = np.zeros((count, plan.bits), np.int64)
 
-    def add(self, rows: Rows, *, simulated: bool = False) -> None:
+    def add(self, rows: Rows, *, simulated: bool = False, cohorts: Cohorts | None = None) -> None:
         """Count more rows; all of them, or none if one is malformed."""
         check_rows(rows, self._plan.bits, error=TallyError)
+        self._check_cohorts(rows, cohorts)
         if self._reports and len(rows) and simulated != self._simulated:
             raise TallyError("simulated and real reports are not tallied together.")
         self._simulated = simulated if len(rows) else self._simulated
@@ -165,6 +185,26 @@ class Tallying:
             table += np.bincount(_joint_values(rows, bits), minlength=table.size)
         if self._vectors is not None:
             self._count_vectors(rows, self._vectors)
+        if cohorts is not None:
+            self._count_cohorts(rows, cohorts)
+
+    def _check_cohorts(self, rows: Rows, cohorts: Cohorts | None) -> None:
+        wanted = self._plan.cohorts
+        if (wanted is None) != (cohorts is None):
+            raise TallyError("reports have cohorts exactly when their plan has.")
+        if cohorts is None or wanted is None:
+            return
+        if cohorts.shape != (len(rows),) or (len(rows) and int(cohorts.max()) >= wanted):
+            raise TallyError(f"each report needs a cohort below {wanted}.")
+
+    def _count_cohorts(self, rows: Rows, cohorts: Cohorts) -> None:
+        order = np.argsort(cohorts, kind="stable")
+        sizes = np.bincount(cohorts, minlength=self._cohort_reports.size)
+        self._cohort_reports += sizes
+        ends = np.cumsum(sizes)
+        for cohort in np.flatnonzero(sizes):
+            chosen = rows[order[ends[cohort] - sizes[cohort] : ends[cohort]]]
+            self._cohort_bits[cohort] += unpack(chosen, self._plan.bits).sum(axis=0, dtype=np.int64)
 
     def result(self) -> Tally:
         """Return the tally of everything added so far."""
@@ -176,7 +216,14 @@ class Tallying:
             None if self._vectors is None else dict(sorted(self._vectors.items())),
             {bits: table.copy() for bits, table in self._joint.items()},
             self._simulated,
+            self._cohort_counts(),
         )
+
+    def _cohort_counts(self) -> tuple[CohortCounts, ...] | None:
+        if self._plan.cohorts is None:
+            return None
+        pairs = zip(self._cohort_reports.tolist(), self._cohort_bits, strict=True)
+        return tuple(CohortCounts(reports, by_bit.copy()) for reports, by_bit in pairs)
 
     def _count_vectors(self, rows: Rows, counted: dict[str, int]) -> None:
         whole = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").reshape(-1)
@@ -222,7 +269,7 @@ def tally(
             raise TallyError(f"only synthetic vectors are tallied, got {type(chunk).__name__}.")
         if chunk.bits != plan.bits:
             raise TallyError(f"the plan has {plan.bits} bits, the vectors have {chunk.bits}.")
-        tallying.add(chunk.rows, simulated=chunk.simulated)
+        tallying.add(chunk.rows, simulated=chunk.simulated, cohorts=chunk.cohorts)
     return tallying.result()
 
 
@@ -233,6 +280,14 @@ def _added(
         return None
     keys = sorted(mine.keys() | other.keys())
     return {key: mine.get(key, 0) + other.get(key, 0) for key in keys}
+
+
+def _added_cohorts(
+    mine: tuple[CohortCounts, ...] | None, other: tuple[CohortCounts, ...] | None
+) -> tuple[CohortCounts, ...] | None:
+    if mine is None or other is None:
+        return None
+    return tuple(a + b for a, b in zip(mine, other, strict=True))
 
 
 def _reordered(table: Counts, places: Sequence[int]) -> Counts:
@@ -260,7 +315,16 @@ def _checked_bits(bits: Sequence[int], length: int) -> Bits:
     return chosen
 
 
-_FIELDS = {"plan", "reports", "simulated", "by_bit", "by_set_bits", "by_vector", "joint"}
+_FIELDS = {
+    "plan",
+    "reports",
+    "simulated",
+    "by_bit",
+    "by_set_bits",
+    "by_vector",
+    "joint",
+    "cohorts",
+}
 
 
 def _parse(document: object, plan: Plan) -> Tally:
@@ -278,9 +342,29 @@ def _parse(document: object, plan: Plan) -> Tally:
         raise TallyError("the counts by bit and by set bits are not of the same reports.")
     vectors = _parse_vectors(document["by_vector"], plan)
     joint = _parse_joint(document["joint"], plan, reports)
-    read = Tally(plan.id, reports, by_bit, by_set_bits, vectors, joint, document["simulated"])
+    cohorts = _parse_cohorts(document["cohorts"], plan)
+    marked = document["simulated"]
+    read = Tally(plan.id, reports, by_bit, by_set_bits, vectors, joint, marked, cohorts)
     _check_agreement(read)
     return read
+
+
+def _parse_cohorts(value: object, plan: Plan) -> tuple[CohortCounts, ...] | None:
+    message = f'cohorts must be {plan.cohorts or "null"} objects of "reports" and "by_bit".'
+    if plan.cohorts is None:
+        if value is not None:
+            raise TallyError("the plan has no cohorts, so cohorts must be null.")
+        return None
+    if not isinstance(value, list) or len(value) != plan.cohorts:
+        raise TallyError(message)
+    counted = []
+    for entry in value:
+        if not isinstance(entry, Mapping) or set(entry) != {"reports", "by_bit"}:
+            raise TallyError(message)
+        reports = check_integer("reports of a cohort", entry["reports"], lowest=0, error=TallyError)
+        by_bit = _counts("by_bit of a cohort", entry["by_bit"], plan.bits, reports)
+        counted.append(CohortCounts(reports, by_bit))
+    return tuple(counted)
 
 
 def _check_agreement(read: Tally) -> None:
@@ -290,6 +374,11 @@ def _check_agreement(read: Tally) -> None:
         ones = [sum(n for cell, n in cells if cell >> place & 1) for place in range(len(bits))]
         if sum(n for _, n in cells) != read.reports or ones != read.by_bit[list(bits)].tolist():
             raise TallyError("the counts by bit and the joint counts are not of the same reports.")
+    if read.cohorts is not None:
+        by_bit = np.sum([cohort.by_bit for cohort in read.cohorts], axis=0, dtype=object)
+        reports = sum(cohort.reports for cohort in read.cohorts)
+        if reports != read.reports or by_bit.tolist() != read.by_bit.tolist():
+            raise TallyError("the cohorts' counts do not add up to those of all reports.")
     if read.by_vector is None:
         return
     width = row_bytes(read.bits)

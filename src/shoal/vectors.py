@@ -17,10 +17,19 @@ from numpy.typing import NDArray
 
 from shoal.errors import InputError
 
-__all__ = ["Original", "Rows", "Synthetic", "check_rows", "pack", "row_bytes", "unpack"]
+__all__ = ["Cohorts", "Original", "Rows", "Synthetic", "check_rows", "pack", "row_bytes", "unpack"]
 
 Rows = NDArray[np.uint8]
 """Packed rows: shape (vectors, bytes of a row)."""
+
+
+Cohorts = NDArray[np.uint16]
+"""The cohort of each vector, where the survey has cohorts: public, drawn afresh for each report."""
+
+
+def _check_cohorts(cohorts: Cohorts | None, count: int) -> None:
+    if cohorts is not None and (cohorts.shape != (count,) or cohorts.dtype != np.uint16):
+        raise InputError(f"{count} vectors need {count} cohorts, as uint16.")
 
 
 def row_bytes(bits: int) -> int:
@@ -80,9 +89,11 @@ class Original:
 
     rows: Rows
     bits: int
+    cohorts: Cohorts | None = None
 
     def __post_init__(self) -> None:
         check_rows(self.rows, self.bits)
+        _check_cohorts(self.cohorts, len(self.rows))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -102,9 +113,11 @@ class Synthetic:
     rows: Rows
     bits: int
     simulated: bool = False
+    cohorts: Cohorts | None = None
 
     def __post_init__(self) -> None:
         check_rows(self.rows, self.bits)
+        _check_cohorts(self.cohorts, len(self.rows))
 
     def __len__(self) -> int:
         return len(self.rows)

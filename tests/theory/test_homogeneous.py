@@ -149,6 +149,12 @@ def test_huge_ratios_do_not_look_like_zero():
     assert attack((flags(64),), 10**8, 0.25, 1.0).delta.low > 0.9
 
 
+def test_eta_of_ratios_that_do_not_fit_a_float():
+    for crowd in ((64, 0, 0), (0, 64, 0)):
+        bracket = eta(crowd, 2, 1e-6, 1.0)
+        assert 0.99 < bracket.low <= bracket.high <= 1.0
+
+
 def test_law_and_moments_of_the_ratio():
     mean, variance = ratio_moments(5, 1000, 0.2446)
     law = ratio_law(5, 1000, 0.2446)

@@ -9,13 +9,16 @@ import click
 
 from shoal.cli._common import (
     IN_FILE,
+    OUT_FILE,
     interval_option,
     json_option,
     level_option,
     print_json,
+    printer,
     progress,
     target_option,
 )
+from shoal.errors import InputError
 from shoal.plans import Plan
 
 
@@ -24,6 +27,16 @@ from shoal.plans import Plan
 @click.option("--users", type=int, metavar="N", help="How many people to simulate.")
 @click.option("--answers", type=IN_FILE, help="Draw the people from these answers.")
 @click.option("--seed", type=int, help="Repeat a run exactly.")
+@click.option("--repeat", type=int, metavar="R", help="Study R runs on the same people.")
+@click.option(
+    "--vary", metavar="NAME=A,B,...", help="With --repeat: a study at each users, q or epsilon."
+)
+@click.option(
+    "--through",
+    type=click.Choice(["law", "path"]),
+    help="With --repeat: draw tallies from their law (the default), or make every report.",
+)
+@click.option("--plot", type=OUT_FILE, help="With --repeat: draw it, as .png, .svg or .pdf.")
 @level_option
 @interval_option
 @target_option
@@ -33,20 +46,35 @@ def command(
     users: int | None,
     answers: Path | None,
     seed: int | None,
+    repeat: int | None,
+    vary: str | None,
+    through: Any,
+    plot: Path | None,
     level: float,
     kind: Any,
     target: Any,
     as_json: bool,
 ) -> None:
-    """Try a plan on people who do not exist, and see the truth beside each estimate."""
+    """Try a plan on people who do not exist, and see the truth beside each estimate.
+
+    With --repeat the same people report again and again: bias, sigma against theory, and how often
+    each kind of interval holds the truth.
+    """
     from shoal.simulating import simulate
 
+    if repeat is None and (vary or through or plot):
+        raise InputError("--vary, --through and --plot belong to a study; give --repeat too.")
+    if repeat is not None and target != "crowd":
+        raise InputError("a study keeps the people and repeats the lies: its target is the crowd.")
     plan = Plan.read(plan_file)
     originals = None
     if answers is not None:
         from shoal.engines.answer_files import read_answers
 
         originals = read_answers(plan.survey, answers)
+    if repeat is not None:
+        _study(plan, users, repeat, vary, originals, seed, level, through, plot, as_json)
+        return
     with progress("simulating", users) as advance:
         run = simulate(
             plan, users=users, answers=originals, seed=seed, target=target, progress=advance
@@ -58,3 +86,101 @@ def command(
         from shoal.cli._estimates import show_estimates
 
         show_estimates(document, plan.survey.name)
+
+
+def _study(
+    plan: Plan,
+    users: int | None,
+    repetitions: int,
+    vary: str | None,
+    originals: Any,
+    seed: int | None,
+    level: float,
+    through: Any,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    from shoal.studying import study
+
+    if plot is not None:
+        from shoal.plotting import check_suffix
+
+        check_suffix(plot)
+    grid = _grid(vary)
+    points = len(next(iter(grid.values()))) if grid else 1
+    with progress("repeating", repetitions * points) as advance:
+        found = study(
+            plan,
+            users=users,
+            repetitions=repetitions,
+            vary=grid,
+            answers=originals,
+            seed=seed,
+            level=level,
+            through=through or "law",
+            progress=advance,
+        )
+    if plot is not None:
+        found.save_plot(plot)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _show(found.to_json(), plan.survey.name, plot)
+
+
+def _grid(vary: str | None) -> Any:
+    """Read NAME=A,B,...; the values stay text, except numbers of people."""
+    if vary is None:
+        return None
+    name, _, values = vary.partition("=")
+    listed: list[Any] = [value.strip() for value in values.split(",")]
+    if name not in ("users", "q", "epsilon") or not all(listed):
+        raise InputError(f"--vary takes users=, q= or epsilon= and values, got {vary[:80]!r}.")
+    if name == "users":
+        if not all(value.isascii() and value.isdigit() and len(value) < 16 for value in listed):
+            raise InputError(f"users must be whole numbers, got {vary[:80]!r}.")
+        listed = [int(value) for value in listed]
+    return {name: listed}
+
+
+def _show(document: dict[str, Any], name: str, plot: Path | None) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = printer()
+    console.print(
+        f"[bold]{escape(name)}[/bold]: {document['repetitions']:,} repetitions through the"
+        f" {document['through']}, intervals at {document['level']:.4g}, for the crowd; seed"
+        f" {document['seed']}"
+    )
+    console.print("[yellow]simulated: these numbers are about nobody[/yellow]")
+    for point in document["points"]:
+        promise = point["promise"]
+        title = f"{point['users']:,} people, q = {point['q']:.5g}"
+        if document["vary"] == "epsilon":
+            title += f", {promise['kind']} at epsilon {promise['epsilon']}"
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        table.add_column("")
+        columns = ["truth", "bias", "+-", "sigma", "/ theory"]
+        for column in [*columns, "exact", "normal", "simult.", "cheb."]:
+            table.add_column(column, justify="right")
+        for question, options in point["questions"].items():
+            for label, row in options.items():
+                kinds = [f"{one['measured']:.2%}" for one in row["coverage"].values()]
+                bias = [f"{row['bias']:,.2f}", f"{row['bias_error']:,.2f}"]
+                table.add_row(
+                    f"{escape(question)}: {escape(label)}", f"{row['truth']:,}", *bias,
+                    f"{row['sigma']:,.1f}", f"{row['sigma_ratio']:.4f}", *kinds,
+                )  # fmt: skip
+                wanted = [f"{one['expected']:.2%}" for one in row["coverage"].values()]
+                table.add_row("  by the law", "", *["0.00", "", f"{row['sigma_theory']:,.1f}"],
+                              "1.0000", *wanted, style="dim")  # fmt: skip
+        console.print()
+        console.print(table)
+        for question, one in point["together"].items():
+            console.print(
+                f"all of {escape(question)} held by simultaneous intervals:"
+                f" {one['measured']:.2%}, by the law {one['expected']:.2%}"
+            )
+    if plot is not None:
+        console.print(f"\nwritten to {escape(str(plot))}", soft_wrap=True)

@@ -44,7 +44,7 @@ def command(
     with progress("tallying") as advance:
         for path in reports:
             for chunk in read_reports(plan, path, seen):
-                tallying.add(chunk.rows, simulated=chunk.simulated)
+                tallying.add(chunk.rows, simulated=chunk.simulated, cohorts=chunk.cohorts)
                 advance(len(chunk))
     tally = tallying.result()
     if output is not None:

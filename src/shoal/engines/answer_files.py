@@ -16,11 +16,11 @@ import pyarrow.csv as pa_csv
 
 from shoal._files import first_line, unique_keys
 from shoal.encoding import encode_rows
-from shoal.engines.report_files import open_parquet, rows_of
+from shoal.engines.report_files import open_parquet, rows_of, split_cohorts
 from shoal.engines.tables import check_columns, encode_table
 from shoal.errors import AnswerError, InputError
 from shoal.survey import Survey
-from shoal.vectors import Original, unpack
+from shoal.vectors import Original, row_bytes, unpack
 
 __all__ = ["read_answers"]
 
@@ -120,9 +120,10 @@ def _read_parquet(survey: Survey, path: Path) -> Iterator[Original]:
 
 def _checked_originals(survey: Survey, column: Any, path: Path) -> Original:
     """Take packed originals, if every one of them is in the survey's domain."""
+    width = row_bytes(survey.bits) + (2 if survey.cohorts is not None else 0)
     try:
-        rows = rows_of(column, survey.bits)
-        original = Original(rows, survey.bits)
+        rows, cohorts = split_cohorts(rows_of(column, width), survey.cohorts is not None)
+        original = Original(rows, survey.bits, cohorts)
     except InputError as error:
         raise AnswerError(f"{path}: {error}") from error
     vectors = unpack(rows, survey.bits)

@@ -2,7 +2,8 @@
 
 Reports are kept as Parquet, one fixed-size binary column `report` without dictionary or
 compression (random bits have nothing to compress), or as raw rows behind a 64-byte header. Either
-names its plan. A file is written whole or not at all.
+names its plan. A row is the packed bits, behind the cohort as two bytes, little endian, if the plan
+has cohorts. A file is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from shoal._check import shown
 from shoal._files import first_line
 from shoal.errors import InputError, ReportError
 from shoal.plans import Plan
-from shoal.reports import MAGIC, Batch, parse_batch
-from shoal.vectors import Original, Rows, Synthetic, row_bytes
+from shoal.reports import MAGIC, Batch, parse_batch, synthetic_of
+from shoal.vectors import Cohorts, Original, Rows, Synthetic, row_bytes
 
 __all__ = ["VectorWriter", "read_reports"]
 
 _CHUNK_ROWS = 1 << 18
+_COHORT_BYTES = 2
 _ROW_MAGIC = b"SHOALROW"
 _ROW_HEADER = struct.Struct("<8sII32s16x")
 _LARGEST_BATCH = 1 << 30
@@ -50,9 +52,7 @@ def read_reports(plan: Plan, path: Path, seen: set[bytes] | None = None) -> Iter
             if path.stat().st_size > _LARGEST_BATCH:
                 raise ReportError(f"{path} is too large for one batch of reports.")
             batch = parse_batch(plan, path.read_bytes())
-            yield Synthetic(
-                batch.rows[_first_seen(batch, set() if seen is None else seen)], plan.bits
-            )
+            yield synthetic_of(batch, plan, _first_seen(batch, set() if seen is None else seen))
         else:
             raise ReportError(f"{path} holds no reports: neither Parquet, raw rows nor a batch.")
     except OSError as error:
@@ -79,11 +79,11 @@ def _read_parquet(plan: Plan, path: Path) -> Iterator[Synthetic]:
         _check_plan(plan, path, metadata.get(b"shoal.plan", b"").decode("ascii", "replace"))
         simulated = metadata.get(b"shoal.simulated") == b"true"
         for batch in file.iter_batches(_CHUNK_ROWS, use_threads=False):
-            yield _checked(rows_of(batch.column(0), plan.bits), plan, path, simulated)
+            yield _checked(rows_of(batch.column(0), _row_width(plan)), plan, path, simulated)
 
 
 def _read_rows(plan: Plan, path: Path) -> Iterator[Synthetic]:
-    width = row_bytes(plan.bits)
+    width = _row_width(plan)
     with path.open("rb") as file:
         header = file.read(_ROW_HEADER.size)
         if len(header) < _ROW_HEADER.size:
@@ -99,11 +99,32 @@ def _read_rows(plan: Plan, path: Path) -> Iterator[Synthetic]:
             yield _checked(rows, plan, path, bool(flags))
 
 
+def _row_width(plan: Plan) -> int:
+    """Return the bytes of a row in a file: the cohort, if the plan has cohorts, and the bits."""
+    return row_bytes(plan.bits) + (_COHORT_BYTES if plan.cohorts is not None else 0)
+
+
+def split_cohorts(rows: Rows, has_cohorts: bool) -> tuple[Rows, Cohorts | None]:
+    """Return the vectors and the cohorts of rows as they stand in files."""
+    if not has_cohorts:
+        return rows, None
+    cohorts = np.ascontiguousarray(rows[:, :_COHORT_BYTES]).view("<u2").reshape(-1)
+    return rows[:, _COHORT_BYTES:], cohorts.astype(np.uint16)
+
+
 def _checked(rows: Rows, plan: Plan, path: Path, simulated: bool) -> Synthetic:
+    rows, cohorts = split_cohorts(rows, plan.cohorts is not None)
     try:
-        return Synthetic(rows, plan.bits, simulated)
+        return Synthetic(rows, plan.bits, simulated, cohorts)
     except InputError as error:
         raise ReportError(f"{path}: {error}") from error
+
+
+def _with_cohorts(vectors: Synthetic | Original) -> Rows:
+    if vectors.cohorts is None:
+        return np.ascontiguousarray(vectors.rows)
+    cohorts = vectors.cohorts.astype("<u2").view(np.uint8).reshape(-1, _COHORT_BYTES)
+    return np.concatenate((cohorts, vectors.rows), axis=1)
 
 
 def open_parquet(path: Path) -> Any:
@@ -117,10 +138,10 @@ def _check_plan(plan: Plan, path: Path, named: str) -> None:
         raise ReportError(f"{path} holds reports of {other}, not of {plan.id[:12]}.")
 
 
-def rows_of(column: Any, bits: int) -> Rows:
-    width = row_bytes(bits)
+def rows_of(column: Any, width: int) -> Rows:
+    """Return the rows of a fixed-size binary column."""
     if column.type != pa.binary(width):
-        raise ReportError(f"vectors of {bits} bits are a column of {width} bytes each.")
+        raise ReportError(f"vectors of this plan are a column of {width} bytes each.")
     if column.null_count:
         raise ReportError("a vector is missing (null) in the file.")
     flat = np.frombuffer(column.buffers()[1] or b"", np.uint8)
@@ -148,7 +169,7 @@ class VectorWriter(AbstractContextManager["VectorWriter"]):
         self.written = 0
 
     def __enter__(self) -> Self:
-        width = row_bytes(self._plan.bits)
+        width = _row_width(self._plan)
         mark = b"true" if self._simulated else b"false"
         metadata = {b"shoal.plan": self._plan.id.encode(), b"shoal.simulated": mark}
         if self._kind == "original":
@@ -182,7 +203,9 @@ class VectorWriter(AbstractContextManager["VectorWriter"]):
             raise InputError(f"the plan has {self._plan.bits} bits, the vectors {vectors.bits}.")
         if isinstance(vectors, Synthetic) and vectors.simulated != self._simulated:
             raise InputError("simulated and real reports do not go into one file.")
-        rows = np.ascontiguousarray(vectors.rows)
+        if (vectors.cohorts is None) != (self._plan.cohorts is None):
+            raise InputError("vectors have cohorts exactly when their plan has.")
+        rows = _with_cohorts(vectors)
         if self._raw is not None:
             self._raw.write(rows.data)
         else:

@@ -9,30 +9,53 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shoal.encoding import missing_bit, set_bits, too_many, wrong_answer
+from shoal.encoding import draw_cohorts, missing_bit, set_bits, text_bits, too_many, wrong_answer
 from shoal.errors import AnswerError
-from shoal.survey import Choice, Flags, Number, Question, Survey, listed
-from shoal.vectors import Original, pack, row_bytes
+from shoal.randomness import RandomBits, SystemBits
+from shoal.survey import Choice, Flags, Number, Question, Survey, Text, listed
+from shoal.vectors import Cohorts, Original, pack, row_bytes
 
 _ROWS = 1 << 16
 
 Vectors = NDArray[np.bool_]
 
 
-def encode_table(survey: Survey, table: Any, first_row: int = 1) -> Original:
+def encode_table(
+    survey: Survey,
+    table: Any,
+    first_row: int = 1,
+    random_bits: RandomBits = SystemBits(),  # noqa: B008  it holds no state
+) -> Original:
     """Encode a table with one row per person and one column per question."""
     columns = pa.table(table)
     check_columns(survey, columns.column_names)
     rows = np.empty((columns.num_rows, row_bytes(survey.bits)), np.uint8)
+    cohorts = draw_cohorts(survey, columns.num_rows, random_bits)
     for start in range(0, columns.num_rows, _ROWS):
         part = columns.slice(start, _ROWS)
         vectors = np.zeros((part.num_rows, survey.bits), bool)
         for question in survey:
             block = vectors[:, survey.slice_of(question.name)]
             column = part.column(question.name).combine_chunks()
-            _encode_column(question, column, block, first_row + start)
+            if isinstance(question, Text):
+                assert cohorts is not None
+                chosen = cohorts[start : start + _ROWS]
+                _encode_text(survey, question, column, chosen, block, first_row + start)
+            else:
+                _encode_column(question, column, block, first_row + start)
         rows[start : start + _ROWS] = pack(vectors)
-    return Original(rows, survey.bits)
+    return Original(rows, survey.bits, cohorts)
+
+
+def _encode_text(
+    survey: Survey, question: Text, column: Any, cohorts: Cohorts, out: Vectors, first_row: int
+) -> None:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if not _is_readable(question, column.type) or pa.types.is_integer(column.type):
+        raise AnswerError(f"question {question.name!r}: a column of {column.type} holds no text.")
+    for index, (text, cohort) in enumerate(zip(column.to_pylist(), cohorts.tolist(), strict=True)):
+        out[index, text_bits(survey, question, text, cohort, first_row + index)] = True
 
 
 def check_columns(survey: Survey, names: list[str]) -> None:

@@ -128,7 +128,9 @@ def _upward(
     log_factor = log_mgf - t * start
     slack = 16 * UNIT * (4.0 + np.abs(log_mgf) + np.abs(t * start) + ones + zeros)
     factor = np.exp(np.minimum(log_factor, 700.0))
-    low_end = factor * (low @ decay) * (1.0 - slack) - 1e-15 * factor * (low @ decay)
-    high_end = factor * (high @ decay + beyond) * (1.0 + slack) * (1.0 + 1e-15)
+    # einsum, not @: see _inversion._factored; the sums have positive terms of at most `length`
+    slack += UNIT * length
+    low_end = factor * np.einsum("ij,j->i", low, decay) * (1.0 - slack)
+    high_end = factor * (np.einsum("ij,j->i", high, decay) + beyond) * (1.0 + slack)
     # delta is positive here, however small
     return Ends(np.clip(low_end, 0.0, 1.0), np.clip(high_end, 5e-324, 1.0))

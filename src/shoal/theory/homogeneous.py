@@ -175,7 +175,7 @@ def eta(
     if crowd[0] + crowd[1] == 0 or q == 0.5:
         return Bracket(0.0, 0.0)
     atoms = math.prod(part + 1 for part in crowd)
-    if few_outcomes(N, atoms):
+    if few_outcomes(N, atoms) and sum(crowd) * log_theta(q) + epsilon < 300.0:
         return _eta_enumerated(crowd, N, q, epsilon)
     rough = _delta(crowd, N, q, epsilon, 1e-2)
     beyond = _delta(crowd, N, q, epsilon + 0.02, 1e-2)
@@ -200,9 +200,10 @@ def _eta_enumerated(crowd: tuple[int, int, int], N: int, q: float, epsilon: floa
     chance, wobble = outcome_chances(counts, law.log_weight)
     top = float(max(law.log_plus.max(), law.log_minus.max()))
     towards, away = np.exp(law.log_plus - top), np.exp(law.log_minus - top)
-    margin = counts @ (towards - away)
-    doubt = 2.0**-46 * (1.0 + abs(top)) * (counts @ (towards + away))
-    share = chance * (counts @ np.exp(law.log_plus)) / N
+    towards_sum, away_sum = (np.einsum("ij,j->i", counts, part) for part in (towards, away))
+    margin = towards_sum - away_sum
+    doubt = 2.0**-46 * (1.0 + abs(top)) * (towards_sum + away_sum)
+    share = chance * towards_sum * math.exp(top) / N
     low = float(np.sum((share * (1.0 - wobble))[margin > doubt]))
     high = float(np.sum((share * (1.0 + wobble))[margin > -doubt]))
     return Bracket(max(low * (1.0 - 1e-12), 0.0), min(high * (1.0 + 1e-12), 1.0))

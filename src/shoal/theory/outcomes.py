@@ -68,8 +68,9 @@ def enumerated(problem: Reduced, n: int) -> Bracket:
     """Stop-loss of a reduced problem, in its scale, summed over all outcomes."""
     counts = compositions(n, problem.x.size)
     chance, wobble = outcome_chances(counts, problem.log_weight)
-    total = counts @ problem.x
-    doubt = counts @ (problem.dx + 8 * UNIT * (1 + problem.x.size) * np.abs(problem.x))
+    total = np.einsum("ij,j->i", counts, problem.x)
+    own = problem.dx + 8 * UNIT * (1 + problem.x.size) * np.abs(problem.x)
+    doubt = np.einsum("ij,j->i", counts, own)
     low = float(np.sum(chance * (1.0 - wobble) * np.maximum(total - doubt, 0.0)))
     high = float(np.sum(chance * (1.0 + wobble) * np.maximum(total + doubt, 0.0)))
     return Bracket(max(low, 0.0) * (1.0 - 1e-12), high * (1.0 + 1e-12))

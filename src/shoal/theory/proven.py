@@ -86,7 +86,9 @@ def proven_delta(
         if exact.is_within(0.01):
             return best
     blanket = blanket_delta(blocks, N, q, epsilon, rtol)
-    return Proven(blanket, "blanket") if blanket.high < best.delta.high else best
+    # The promise is the smaller of two bounds, and so is what its bracket holds.
+    both = Bracket(min(blanket.low, best.delta.low), min(blanket.high, best.delta.high))
+    return Proven(both, "blanket" if blanket.high < best.delta.high else best.method)
 
 
 def attack_delta(

@@ -21,7 +21,7 @@ from shoal import (
     Question,
     Survey,
 )
-from shoal.survey import MISSING
+from shoal.questions import MISSING
 from shoal.vectors import Rows, pack
 
 

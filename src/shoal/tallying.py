@@ -7,18 +7,17 @@ plan add; the order of the reports and how they were cut into chunks leave no tr
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal._check import LARGEST_INTEGER, check_integer
+from shoal._check import check_integer
 from shoal._files import read_json, write_json
-from shoal.counting import BitCounter, count_by_set_bits, count_set_bits
+from shoal.counting import BitCounter, count_by_set_bits
 from shoal.errors import TallyError
 from shoal.plans import Plan
 from shoal.vectors import Cohorts, Original, Rows, Synthetic, check_rows, row_bytes, unpack
@@ -29,6 +28,7 @@ SMALL_VECTOR = 12
 """Vectors of up to this many bits are always counted one by one: 4096 counts at most."""
 
 MOST_JOINT_BITS = 16
+"""The most bits whose joint values are counted: 65,536 counts."""
 
 Counts = NDArray[np.int64]
 Bits = tuple[int, ...]
@@ -99,7 +99,7 @@ class Tally:
 
     def joint_counts(self, bits: Sequence[int]) -> Counts:
         """Return the counts of the joint values of chosen bits, the first one least significant."""
-        chosen = _checked_bits(bits, self.bits)
+        chosen = checked_bits(bits, self.bits)
         for counted, table in self.joint.items():
             if sorted(counted) == sorted(chosen):
                 return _reordered(table, [counted.index(bit) for bit in chosen])
@@ -136,7 +136,9 @@ class Tally:
     @classmethod
     def from_json(cls, document: object, plan: Plan) -> Tally:
         """Read a tally of `plan`; counts that cannot belong together are errors."""
-        return _parse(document, plan)
+        from shoal._tally_json import parse_tally
+
+        return parse_tally(document, plan)
 
     @classmethod
     def read(cls, path: Path | str, plan: Plan) -> Tally:
@@ -163,8 +165,8 @@ class Tallying:
         self._counter = BitCounter(row_bytes(plan.bits))
         self._by_set_bits = np.zeros(plan.bits + 1, np.int64)
         declared = (tuple(plan.survey.bit(*bit) for bit in group) for group in plan.joint)
-        self._joint = {_checked_bits(bits, plan.bits): _joint_table(bits) for bits in declared}
-        self._joint |= {_checked_bits(bits, plan.bits): _joint_table(bits) for bits in joint}
+        self._joint = {checked_bits(bits, plan.bits): _joint_table(bits) for bits in declared}
+        self._joint |= {checked_bits(bits, plan.bits): _joint_table(bits) for bits in joint}
         counted = plan.bits <= SMALL_VECTOR if vectors is None else vectors
         self._vectors: dict[str, int] | None = {} if counted else None
         count = plan.cohorts or 0
@@ -308,136 +310,8 @@ def _joint_values(rows: Rows, bits: Bits) -> NDArray[np.int64]:
     return values
 
 
-def _checked_bits(bits: Sequence[int], length: int) -> Bits:
+def checked_bits(bits: Sequence[int], length: int) -> Bits:
     chosen = tuple(check_integer("a bit", b, lowest=0, highest=length - 1) for b in bits)
     if not 1 <= len(set(chosen)) == len(chosen) <= MOST_JOINT_BITS:
         raise TallyError(f"joint counts take 1 to {MOST_JOINT_BITS} different bits, got {chosen}.")
     return chosen
-
-
-_FIELDS = {
-    "plan",
-    "reports",
-    "simulated",
-    "by_bit",
-    "by_set_bits",
-    "by_vector",
-    "joint",
-    "cohorts",
-}
-
-
-def _parse(document: object, plan: Plan) -> Tally:
-    if not isinstance(document, Mapping) or set(document) != _FIELDS:
-        raise TallyError(f"a tally has exactly the fields {', '.join(sorted(_FIELDS))}.")
-    if document["plan"] != plan.id:
-        raise TallyError(f"the tally is of another plan, not of {plan.id[:12]}.")
-    if not isinstance(document["simulated"], bool):
-        raise TallyError("simulated must be true or false.")
-    reports = check_integer("reports", document["reports"], lowest=0, error=TallyError)
-    by_bit = _counts("by_bit", document["by_bit"], plan.bits, reports)
-    by_set_bits = _counts("by_set_bits", document["by_set_bits"], plan.bits + 1, reports)
-    set_bits = sum(place * count for place, count in enumerate(by_set_bits.tolist()))
-    if sum(by_set_bits.tolist()) != reports or set_bits != sum(by_bit.tolist()):
-        raise TallyError("the counts by bit and by set bits are not of the same reports.")
-    vectors = _parse_vectors(document["by_vector"], plan)
-    joint = _parse_joint(document["joint"], plan, reports)
-    cohorts = _parse_cohorts(document["cohorts"], plan)
-    marked = document["simulated"]
-    read = Tally(plan.id, reports, by_bit, by_set_bits, vectors, joint, marked, cohorts)
-    _check_agreement(read)
-    return read
-
-
-def _parse_cohorts(value: object, plan: Plan) -> tuple[CohortCounts, ...] | None:
-    message = f'cohorts must be {plan.cohorts or "null"} objects of "reports" and "by_bit".'
-    if plan.cohorts is None:
-        if value is not None:
-            raise TallyError("the plan has no cohorts, so cohorts must be null.")
-        return None
-    if not isinstance(value, list) or len(value) != plan.cohorts:
-        raise TallyError(message)
-    counted = []
-    for entry in value:
-        if not isinstance(entry, Mapping) or set(entry) != {"reports", "by_bit"}:
-            raise TallyError(message)
-        reports = check_integer("reports of a cohort", entry["reports"], lowest=0, error=TallyError)
-        by_bit = _counts("by_bit of a cohort", entry["by_bit"], plan.bits, reports)
-        counted.append(CohortCounts(reports, by_bit))
-    return tuple(counted)
-
-
-def _check_agreement(read: Tally) -> None:
-    """Refuse counts that cannot be of the same reports; sums are exact, whatever their size."""
-    for bits, table in read.joint.items():
-        cells = list(enumerate(table.tolist()))
-        ones = [sum(n for cell, n in cells if cell >> place & 1) for place in range(len(bits))]
-        if sum(n for _, n in cells) != read.reports or ones != read.by_bit[list(bits)].tolist():
-            raise TallyError("the counts by bit and the joint counts are not of the same reports.")
-    if read.cohorts is not None:
-        by_bit = np.sum([cohort.by_bit for cohort in read.cohorts], axis=0, dtype=object)
-        reports = sum(cohort.reports for cohort in read.cohorts)
-        if reports != read.reports or by_bit.tolist() != read.by_bit.tolist():
-            raise TallyError("the cohorts' counts do not add up to those of all reports.")
-    if read.by_vector is None:
-        return
-    width = row_bytes(read.bits)
-    rows = np.frombuffer(bytes.fromhex("".join(read.by_vector)), np.uint8).reshape(-1, width)
-    counts = np.array(list(read.by_vector.values()), np.int64)
-    if sum(counts.tolist()) != read.reports:
-        raise TallyError("the counts by vector do not add up to the number of reports.")
-    by_set_bits = np.zeros(read.bits + 1, np.int64)
-    np.add.at(by_set_bits, count_set_bits(rows), counts)
-    same_bits = (counts @ unpack(rows, read.bits).astype(np.int64) == read.by_bit).all()
-    same_joint = all(
-        (replace(read, joint={}).joint_counts(bits) == table).all()
-        for bits, table in read.joint.items()
-    )
-    if not (same_bits and same_joint and (by_set_bits == read.by_set_bits).all()):
-        raise TallyError("the counts by vector are not of the same reports as the others.")
-
-
-def _counts(name: str, value: object, length: int, reports: int) -> Counts:
-    if not isinstance(value, list) or len(value) != length:
-        raise TallyError(f"{name} must be a list of {length} counts.")
-    checked = [check_integer(f"a count {name}", v, lowest=0, error=TallyError) for v in value]
-    counts = np.array(checked, np.int64)
-    if int(counts.max()) > min(reports, LARGEST_INTEGER):
-        raise TallyError(f"a count {name} is larger than the number of reports, {reports}.")
-    return counts
-
-
-def _parse_vectors(value: object, plan: Plan) -> dict[str, int] | None:
-    if value is None:
-        return None
-    if not isinstance(value, Mapping):
-        raise TallyError("by_vector must map vectors to counts, or be null.")
-    digits = 2 * row_bytes(plan.bits)
-    if not all(re.fullmatch(f"[0-9a-f]{{{digits}}}", str(key)) for key in value):
-        raise TallyError(f"a vector must be {digits} hexadecimal digits.")
-    rows = np.frombuffer(bytes.fromhex("".join(value)), np.uint8).reshape(-1, digits // 2)
-    check_rows(rows, plan.bits, error=TallyError)
-    return {
-        key: check_integer("a count by_vector", value[key], lowest=1, error=TallyError)
-        for key in sorted(value)
-    }
-
-
-def _parse_joint(value: object, plan: Plan, reports: int) -> dict[Bits, Counts]:
-    message = 'joint must be a list of {"bits": [...], "counts": [...]}.'
-    if not isinstance(value, list):
-        raise TallyError(message)
-    tables: dict[Bits, Counts] = {}
-    for entry in value:
-        if not isinstance(entry, Mapping) or set(entry) != {"bits", "counts"}:
-            raise TallyError(message)
-        if not isinstance(entry["bits"], list) or len(entry["bits"]) > MOST_JOINT_BITS:
-            raise TallyError(message)
-        try:
-            bits = _checked_bits(entry["bits"], plan.bits)
-        except ValueError as error:
-            raise TallyError(str(error)) from error
-        if bits in tables:
-            raise TallyError(f"the joint counts of bits {list(bits)} stand twice.")
-        tables[bits] = _counts("joint", entry["counts"], 1 << len(bits), reports)
-    return tables

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from shoal.encoding import draw_cohorts, missing_bit, set_bits, text_bits, too_many, wrong_answer
 from shoal.errors import AnswerError
+from shoal.questions import listed
 from shoal.randomness import RandomBits, SystemBits
-from shoal.survey import Choice, Flags, Number, Question, Survey, Text, listed
+from shoal.survey import Choice, Flags, Number, Question, Survey, Text
 from shoal.vectors import Cohorts, Original, pack, row_bytes
 
 _ROWS = 1 << 16

@@ -16,11 +16,11 @@ ROOT = Path(shoal.__file__).parent
 
 DEVICE = {
     *("encoding", "randomizing", "reports", "lies", "plans", "survey", "vectors", "randomness"),
-    *("_check", "_files", "errors", "hashing", "memory", "sending"),
+    *("_check", "_files", "errors", "hashing", "questions", "memory", "sending"),
 }
 SERVER = {
     *("tallying", "estimating", "joint", "intervals", "combining", "counting", "anonymizing"),
-    *("decoding", "laplace", "publishing", "collector", "console"),
+    *("decoding", "laplace", "publishing", "collector", "console", "_tally_json"),
 }
 HEAVY = {"scipy", "pyarrow", "pandas", "polars", "rich", "click", "opendp", "pyspark", "starlette"}
 

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln
 
 from ._reduction import UNIT, Reduced
 from .bracket import Bracket
@@ -58,9 +57,11 @@ def outcome_chances(
     [0.25, 0.5, 0.25]
     """
     n = int(counts[0].sum())
-    logs = counts * log_weight - gammaln(counts + 1.0)
-    size = np.abs(counts * log_weight).sum(axis=1) + gammaln(n + 1.0) * 2.0
-    chance = np.exp(logs.sum(axis=1) + gammaln(n + 1.0))
+    # a table of lgamma, since few numbers occur; SciPy would take longer to load
+    log_factorial = np.array([math.lgamma(k + 1.0) for k in range(n + 1)])
+    logs = counts * log_weight - log_factorial[counts]
+    size = np.abs(counts * log_weight).sum(axis=1) + log_factorial[n] * 2.0
+    chance = np.exp(logs.sum(axis=1) + log_factorial[n])
     return chance, 16 * UNIT * (2.0 + size + 2.0 * n)
 
 

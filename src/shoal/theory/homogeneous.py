@@ -44,6 +44,7 @@ __all__ = [
 
 _MOST_ATOMS = 20_000
 _SHORTLIST = 5
+_FEW_CROWDS = 32
 _FINALISTS = 4
 
 
@@ -239,9 +240,14 @@ def rough_delta(crowd: Triple, N: int, q: float, epsilon: float) -> Bracket:
 
 
 def shortlist(crowds: Iterable[Triple], q: float, epsilon: float) -> list[Triple]:
-    """Pick the crowds with the largest second moments of ``w' - lam w``, and the corners."""
+    """Pick the crowds with the largest second moments of ``w' - lam w``, and the corners.
+
+    Where there are few crowds all of them are kept: for small N the second moment decides little.
+    """
     growth, lam = math.log(phi(q)), math.exp(min(epsilon, 300.0))
     pool = sorted(t for t in crowds if math.prod(part + 1 for part in t) <= _MOST_ATOMS)
+    if len(pool) <= _FEW_CROWDS:
+        return pool
 
     def second_moment(t: Triple, factor: float) -> float:
         # E[(w' - lam w)^2] = phi^c (phi^a + lam^2 phi^b - 2 lam), from E[w'^2] = phi^(a+c) etc.

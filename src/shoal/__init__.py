@@ -13,13 +13,14 @@ On the device, the only place where an Original exists
 From here on only Synthetic
     `tally` counts reports into a `Tally` (tallies add); `estimate` gives unbiased `Estimates` with
     an `Interval` each, and `sample_size` how many reports a wanted precision takes; `difference`,
-    `total`, `ratio` and `compare` combine estimates.
+    `total`, `ratio` and `compare` combine estimates; `publish` makes the `Publication` that others
+    read.
 
 Beside the path
     `inspect_randomizer` and `inspect_pipeline` question what runs, ours or a peer's; `search` looks
     for crowds worse than the papers', `shoal.reproducing` recomputes their numbers and
     `shoal.plotting` draws pictures;
-    `simulate` runs all of it on people who do not exist; `SimulationBits` repeats itself from a
+    `simulate` runs all of it on people who do not exist, `study` again and again; `SimulationBits` repeats itself from a
     seed and is marked as not for release; every error is a `ShoalError`.
 """
 
@@ -39,11 +40,13 @@ if TYPE_CHECKING:
     from shoal.lies import LieProbability
     from shoal.planning import plan
     from shoal.plans import Memory, Plan, Promise
+    from shoal.publishing import Publication, publish
     from shoal.randomizing import randomize
     from shoal.randomness import SimulationBits, SystemBits
     from shoal.reports import Batch, pack_reports, parse_batch
     from shoal.searching import search
     from shoal.simulating import Simulation, simulate
+    from shoal.studying import Study, study
     from shoal.survey import Choice, Choices, Flags, Number, Question, Survey, Text
     from shoal.tallying import Tally, Tallying, tally
     from shoal.vectors import Original, Synthetic
@@ -63,11 +66,13 @@ _MODULES = {
     "lies": ["LieProbability"],
     "planning": ["plan"],
     "plans": ["Memory", "Plan", "Promise"],
+    "publishing": ["Publication", "publish"],
     "randomizing": ["randomize"],
     "randomness": ["SimulationBits", "SystemBits"],
     "reports": ["Batch", "pack_reports", "parse_batch"],
     "searching": ["search"],
     "simulating": ["Simulation", "simulate"],
+    "studying": ["Study", "study"],
     "survey": ["Choice", "Choices", "Flags", "Number", "Question", "Survey", "Text"],
     "tallying": ["Tally", "Tallying", "tally"],
     "vectors": ["Original", "Synthetic"],
@@ -91,10 +96,12 @@ __all__ = [
     "Plan",
     "PrivacyRefusal",
     "Promise",
+    "Publication",
     "Question",
     "ShoalError",
     "Simulation",
     "SimulationBits",
+    "Study",
     "Survey",
     "Synthetic",
     "SystemBits",
@@ -112,11 +119,13 @@ __all__ = [
     "pack_reports",
     "parse_batch",
     "plan",
+    "publish",
     "randomize",
     "ratio",
     "sample_size",
     "search",
     "simulate",
+    "study",
     "tally",
     "total",
 ]

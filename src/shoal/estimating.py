@@ -117,6 +117,11 @@ class Estimates(Mapping[str, Mapping[str, Estimate]]):
     def __len__(self) -> int:
         return len(self._questions)
 
+    def _repr_html_(self) -> str:
+        from shoal.publishing import notebook_html
+
+        return notebook_html(self)
+
     def joint(self, *bits: tuple[str, str]) -> JointEstimates:
         """Return estimates of the joint answers to chosen bits, each a (question, label) pair."""
         positions = [self.plan.survey.bit(question, label) for question, label in bits]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,11 @@ from shoal.intervals import IntervalKind, Target
 from shoal.plans import Plan
 from shoal.randomizing import randomize
 from shoal.randomness import SimulationBits, SystemBits, simulation_generator
-from shoal.survey import Question, Survey
+from shoal.survey import Question, Survey, Text
 from shoal.tallying import Tallying
-from shoal.vectors import Original, pack, row_bytes
+from shoal.vectors import Cohorts, Original, pack, row_bytes
 
-__all__ = ["Simulation", "populate", "simulate"]
+__all__ = ["Simulation", "populate", "populate_texts", "simulate"]
 
 _CHUNK = 1 << 17
 
@@ -84,9 +84,10 @@ def simulate(
     noise = SimulationBits(int(generator.integers(2**62)))
     truth = BitCounter(row_bytes(plan.bits))
     tallying = Tallying(plan)
-    for original in _people(plan.survey, users, answers, generator):
+    for original in people(plan.survey, users, answers, generator):
         truth.add(original.rows)
-        tallying.add(randomize(original, plan, random_bits=noise).rows, simulated=True)
+        synthetic = randomize(original, plan, random_bits=noise)
+        tallying.add(synthetic.rows, simulated=True, cohorts=synthetic.cohorts)
         if progress is not None:
             progress(len(original))
     counts = truth.counts()[: plan.bits]
@@ -98,16 +99,38 @@ def populate(survey: Survey, users: int, generator: np.random.Generator) -> Iter
     check_integer("users", users, lowest=1)
     for start in range(0, users, _CHUNK):
         count = min(_CHUNK, users - start)
-        blocks = [_answers(question, count, generator) for question in survey]
-        yield Original(pack(np.concatenate(blocks, axis=1)), survey.bits)
+        cohorts = _cohorts(survey, count, generator)
+        blocks = [
+            _texts(survey, question, cohorts, generator)
+            if isinstance(question, Text) and cohorts is not None
+            else _answers(question, count, generator)
+            for question in survey
+        ]
+        yield Original(pack(np.concatenate(blocks, axis=1)), survey.bits, cohorts)
 
 
-def _people(
+def populate_texts(
+    survey: Survey, counts: Mapping[str, int], generator: np.random.Generator
+) -> Iterator[Original]:
+    """Make up people for a survey of one text question: so many for each text, in any order."""
+    (question,) = survey.questions
+    table = survey.text_hash(question.name).table(counts, survey.cohorts or 0)
+    people = np.repeat(np.arange(len(counts)), list(counts.values()))
+    generator.shuffle(people)
+    for start in range(0, len(people), _CHUNK):
+        chunk = people[start : start + _CHUNK]
+        cohorts = _cohorts(survey, len(chunk), generator)
+        vectors = _set_positions(table[chunk, cohorts], survey.bits)
+        yield Original(pack(vectors), survey.bits, cohorts)
+
+
+def people(
     survey: Survey,
     users: int | None,
     answers: Original | Iterable[Original] | None,
     generator: np.random.Generator,
 ) -> Iterator[Original]:
+    """Yield made-up people, the given ones, or as many as asked for drawn from the given ones."""
     if answers is None:
         if users is None:
             raise InputError("say how many users to simulate, or give their answers.")
@@ -117,13 +140,17 @@ def _people(
     if users is None:
         yield from given
         return
-    chunks = [chunk.rows for chunk in given]
-    rows = np.concatenate(chunks) if chunks else np.empty((0, row_bytes(survey.bits)), np.uint8)
+    chunks = list(given)
+    rows = np.concatenate(
+        [np.empty((0, row_bytes(survey.bits)), np.uint8), *(chunk.rows for chunk in chunks)]
+    )
+    carried = [chunk.cohorts for chunk in chunks if chunk.cohorts is not None]
+    cohorts = np.concatenate(carried) if carried else None
     if not len(rows):
         raise InputError("there are no answers to draw users from.")
     for start in range(0, check_integer("users", users, lowest=1), _CHUNK):
         drawn = generator.integers(len(rows), size=min(_CHUNK, users - start))
-        yield Original(rows[drawn], survey.bits)
+        yield Original(rows[drawn], survey.bits, None if cohorts is None else cohorts[drawn])
 
 
 def _answers(question: Question, count: int, generator: np.random.Generator) -> NDArray[np.bool_]:
@@ -136,3 +163,26 @@ def _answers(question: Question, count: int, generator: np.random.Generator) -> 
     wished = generator.random((count, question.bits)) < weights / 2
     # Those who wish for more than is allowed keep the options that come first.
     return np.asarray(wished & (np.cumsum(wished, axis=1) <= question.most_set_bits))
+
+
+def _cohorts(survey: Survey, count: int, generator: np.random.Generator) -> Cohorts | None:
+    if survey.cohorts is None:
+        return None
+    return generator.integers(survey.cohorts, size=count).astype(np.uint16)
+
+
+def _texts(
+    survey: Survey, question: Text, cohorts: Cohorts, generator: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Draw from a hundred made-up texts, `text 1` the most frequent, falling off like 1 / rank."""
+    weights = 1 / np.arange(1, 101)
+    drawn = generator.choice(100, len(cohorts), p=weights / weights.sum())
+    names = [f"text {rank}" for rank in range(1, 101)]
+    table = survey.text_hash(question.name).table(names, question.cohorts)
+    return _set_positions(table[drawn, cohorts], question.bits)
+
+
+def _set_positions(positions: NDArray[np.uint16], bits: int) -> NDArray[np.bool_]:
+    vectors = np.zeros((len(positions), bits), bool)
+    np.put_along_axis(vectors, positions.astype(np.int64), True, axis=1)
+    return vectors

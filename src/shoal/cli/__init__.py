@@ -25,6 +25,7 @@ WORDS = {
     "randomize": "Turn answers into reports that may be sent.",
     "tally": "Count reports.",
     "estimate": "Estimate the crowd's answers from a tally, with intervals.",
+    "publish": "Make a report page, tables or files of the estimates.",
     "simulate": "Try a plan on people who do not exist.",
     "search": "Look for crowds that break the papers' conjecture.",
     "paper": "Recompute what the papers print, errors included.",

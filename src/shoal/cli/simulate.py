@@ -160,21 +160,14 @@ def _show(document: dict[str, Any], name: str, plot: Path | None) -> None:
         if document["vary"] == "epsilon":
             title += f", {promise['kind']} at epsilon {promise['epsilon']}"
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-        table.add_column("")
-        columns = ["truth", "bias", "+-", "sigma", "/ theory"]
-        for column in [*columns, "exact", "normal", "simult.", "cheb."]:
-            table.add_column(column, justify="right")
+        table.add_column("", overflow="fold")
+        for column in ("truth", "bias", "sigma", "/theory", *_KINDS.values()):
+            table.add_column(column, justify="right", no_wrap=True)
         for question, options in point["questions"].items():
+            table.add_row(f"[bold]{escape(question)}[/bold]")
             for label, row in options.items():
-                kinds = [f"{one['measured']:.2%}" for one in row["coverage"].values()]
-                bias = [f"{row['bias']:,.2f}", f"{row['bias_error']:,.2f}"]
-                table.add_row(
-                    f"{escape(question)}: {escape(label)}", f"{row['truth']:,}", *bias,
-                    f"{row['sigma']:,.1f}", f"{row['sigma_ratio']:.4f}", *kinds,
-                )  # fmt: skip
-                wanted = [f"{one['expected']:.2%}" for one in row["coverage"].values()]
-                table.add_row("  by the law", "", *["0.00", "", f"{row['sigma_theory']:,.1f}"],
-                              "1.0000", *wanted, style="dim")  # fmt: skip
+                for cells, style in _lines(label, row):
+                    table.add_row(*map(escape, cells), style=style)
         console.print()
         console.print(table)
         for question, one in point["together"].items():
@@ -184,3 +177,18 @@ def _show(document: dict[str, Any], name: str, plot: Path | None) -> None:
             )
     if plot is not None:
         console.print(f"\nwritten to {escape(str(plot))}", soft_wrap=True)
+
+
+_KINDS = {"exact": "exact", "normal": "normal", "simultaneous": "simult.", "chebyshev": "cheb."}
+
+
+def _lines(label: str, row: dict[str, Any]) -> list[tuple[list[str], str]]:
+    """Return what was measured, and below it what the law says; coverages in per cent."""
+    covered = [
+        [f"{100 * row['coverage'][kind][which]:.2f}" for kind in _KINDS]
+        for which in ("measured", "expected")
+    ]
+    bias = f"{row['bias']:,.2f}±{row['bias_error']:.2f}"
+    measured = [f"{row['truth']:,}", bias, f"{row['sigma']:,.1f}", f"{row['sigma_ratio']:.4f}"]
+    law = ["", "0", f"{row['sigma_theory']:,.1f}", "1"]
+    return [([label, *measured, *covered[0]], ""), (["  by the law", *law, *covered[1]], "dim")]

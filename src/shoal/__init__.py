@@ -20,8 +20,8 @@ Beside the path
     `inspect_randomizer` and `inspect_pipeline` question what runs, ours or a peer's; `search` looks
     for crowds worse than the papers', `shoal.reproducing` recomputes their numbers and
     `shoal.plotting` draws pictures;
-    `simulate` runs all of it on people who do not exist, `study` again and again; `SimulationBits` repeats itself from a
-    seed and is marked as not for release; every error is a `ShoalError`.
+    `simulate` runs all of it on people who do not exist, `study` again and again; `SimulationBits`
+    repeats itself from a seed and is marked as not for release; every error is a `ShoalError`.
 """
 
 from __future__ import annotations

@@ -138,8 +138,9 @@ def random_cell(rng):
 def test_random_grid(block):
     """0 <= attack <= proven <= 1 over domains, crowds of 1 to 1e9, and q from 1e-6 to 1/2.
 
-    Both fall as epsilon grows, the attack up to the 2 % to which its crowd is chosen.
-    SHOAL_THEORY_CELLS=10000 looks at that many cells.
+    The promise falls as epsilon grows. The attack is the best of a shortlist and need not: in some
+    extreme cells a better crowd is found only at a larger epsilon. SHOAL_THEORY_CELLS=10000 looks
+    at that many cells.
     """
     rng = random.Random(block)
     for _ in range(CELLS // 10):
@@ -151,8 +152,6 @@ def test_random_grid(block):
         assert found.low <= promise.high, (domain, N, q, epsilon)
         further = epsilon * 1.2 + 0.01
         assert proven_delta(domain, N, q, further, rtol=0.05).delta.low <= promise.high
-        worse = attack_delta(domain, N, q, further, rtol=0.05).delta
-        assert worse.low <= 1.02 * found.high, (domain, N, q, epsilon)
 
 
 def test_which_bound_is_used():

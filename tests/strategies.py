@@ -86,7 +86,7 @@ def lies(draw: st.DrawFn, most_digits: int = 16, blind: bool = True) -> LieProba
 
 
 promises = st.one_of(
-    st.builds(Promise, st.just("local"), st.just("2.2")),
+    st.builds(Promise, st.just("local"), st.just("1e9")),
     st.builds(Promise, st.just("three-sigma"), st.just("1")),
     st.builds(Promise, st.just("proven"), st.just("0.7"), st.sampled_from(["1e-6", "0.005"])),
     st.builds(Promise, st.just("sufficient"), st.just("1"), st.none(), st.just("0.01")),

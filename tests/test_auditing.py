@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -167,3 +168,36 @@ def test_table_for_people_never_calls_sufficient_a_guarantee(capsys):
 def test_bad_usage_exits_2(command, capsys):
     assert run(command.split()) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_several_reports_per_person_are_counted():
+    """Group privacy, by the formula: replace them one after another."""
+    plan = shoal.plan(flags(5), crowd_size=10_000, epsilon="1", delta="1e-6")
+    several = replace(plan, max_reports_per_person=3)
+    single = audit(plan).delta(epsilon=0.5).high
+    expected = single * sum(math.exp(0.5 * i) for i in range(3))
+    assert audit(several).delta(epsilon=1.5).high == pytest.approx(expected, rel=1e-9)
+    epsilon = audit(several).epsilon(delta=1e-6)
+    assert audit(several).delta(epsilon=epsilon).high <= 1e-6
+
+
+def test_an_honest_fraction_needs_more_reports():
+    plan = shoal.plan(flags(5), crowd_size=10_000, epsilon="1", delta="1e-6")
+    half = replace(plan, honest_fraction="0.3")
+    assert half.reports_needed == 33_334
+    assert any("0.3" in assumption for assumption in audit(half).assumptions)
+
+
+def test_a_plan_that_breaks_its_promise_is_told(tmp_path, capsys):
+    plan = shoal.plan(flags(5), crowd_size=10_000, epsilon="1", delta="1e-6")
+    broken = replace(plan, q=shoal.LieProbability(1, 4))
+    broken.write(tmp_path / "plan.json")
+    assert run(["audit", str(tmp_path / "plan.json"), "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["promise_kept"] is False
+    plan.write(tmp_path / "plan.json")
+    assert run(["audit", str(tmp_path / "plan.json"), "--json"]) == 0
+
+
+def test_a_false_local_promise_is_no_plan():
+    with pytest.raises(InputError, match="more than the 0.1"):
+        shoal.Plan(flags(5), shoal.LieProbability(1, 2), shoal.Promise("local", "0.1"))

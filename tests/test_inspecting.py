@@ -70,6 +70,12 @@ def lies_depend_on_the_neighbour(rows):
     return rows ^ (NOISE.random(rows.shape) < np.where(before == 1, 0.2, 0.3))
 
 
+def one_set_bit_in_clear(rows):
+    noise = lies(rows.shape)
+    noise[rows.sum(axis=1) == 1] = 0
+    return rows ^ noise
+
+
 def changes_its_input(rows):
     rows ^= lies(rows.shape)
     return rows
@@ -104,6 +110,7 @@ def test_our_randomizer_passes(randomizer, bits):
         fixed_seed,
         same_noise_twice_running,
         lies_depend_on_the_neighbour,
+        one_set_bit_in_clear,
         changes_its_input,
         returns_too_few,
         returns_noise_that_is_no_bit,

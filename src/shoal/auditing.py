@@ -10,12 +10,13 @@ it is what an attack reaches, never a guarantee.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from shoal._check import check_integer, check_number
+from shoal.composing import group_factor
 from shoal.errors import InputError
 from shoal.lies import LieProbability, exact_fraction
 from shoal.plans import Plan
@@ -52,17 +53,17 @@ def audit(plan: Plan | Survey, *, q: object = None, crowd_size: int | None = Non
             raise InputError("a plan already says its q and its crowd size.")
         if plan.crowd_size is None:
             raise InputError("the plan has no crowd; audit its survey with a crowd_size.")
-        return Certificate(plan.survey, plan.q.fraction, _honest_crowd(plan))
+        return Certificate(
+            plan.survey,
+            plan.q.fraction,
+            plan.crowd_size,
+            plan.max_reports_per_person,
+            plan.honest_fraction,
+        )
     if q is None or crowd_size is None:
         raise InputError("to audit a survey give q and crowd_size.")
     value = q.fraction if isinstance(q, LieProbability) else exact_fraction(q)
     return Certificate(plan, value, check_integer("crowd_size", crowd_size, lowest=1))
-
-
-def _honest_crowd(plan: Plan) -> int:
-    """Return how many honest reports a release holds: the plan's crowd, by definition of h."""
-    assert plan.crowd_size is not None
-    return plan.crowd_size
 
 
 def domain_of(survey: Survey) -> Domain:
@@ -77,12 +78,16 @@ def domain_of(survey: Survey) -> Domain:
 class Certificate:
     """What a lie probability and a crowd promise for a survey.
 
-    Brackets are ``(low, high)``; the promise is the high end.
+    Brackets are ``(low, high)``; the promise is the high end. With several reports per person the
+    proven delta is that of group privacy; the attack stays that of one report. `crowd_size` counts
+    honest reports: with an honest fraction h a release holds crowd_size / h.
     """
 
     survey: Survey
     q: Fraction
     crowd_size: int
+    reports_per_person: int = 1
+    honest_fraction: str | None = None
 
     @cached_property
     def _domain(self) -> Domain:
@@ -113,13 +118,24 @@ class Certificate:
 
     def proven(self, epsilon: float, rtol: float = 1e-4) -> Proven:
         """Return the proven delta at an epsilon and the method that proves it."""
-        return proven_delta(self._domain, self.crowd_size, self._q, _checked_epsilon(epsilon), rtol)
+        size, checked = self.reports_per_person, _checked_epsilon(epsilon)
+        single = proven_delta(self._domain, self.crowd_size, self._q, checked / size, rtol)
+        if size == 1:
+            return single
+        return Proven(single.delta.times(group_factor(checked, size)).capped(1.0), single.method)
 
     def epsilon(self, *, delta: float) -> float:
         """Return the smallest proven epsilon at a delta, rounded up."""
         if not 0 <= check_number("delta", delta) < 1:
             raise InputError(f"delta must be in [0, 1), got delta={delta}.")
-        return proven_epsilon(self._domain, self.crowd_size, self._q, delta).value
+        if self.reports_per_person == 1:
+            return proven_epsilon(self._domain, self.crowd_size, self._q, delta).value
+        low, high = 0.0, self.reports_per_person * self.local_epsilon * (1 + 1e-12)
+        while high - low > 1e-6 * high:
+            middle = (low + high) / 2
+            holds = self.delta(epsilon=middle).high <= delta
+            low, high = (low, middle) if holds else (middle, high)
+        return high
 
     def attack(self, epsilon: float, rtol: float = 1e-4) -> AttackDelta:
         """Return the worst crowd found and its delta: a lower bound of the truth."""
@@ -136,7 +152,7 @@ class Certificate:
     def with_colluders(self, count: int) -> Certificate:
         """Return the certificate if `count` people tell the attacker what they sent."""
         check_integer("colluders", count, lowest=0, highest=self.crowd_size - 1)
-        return Certificate(self.survey, self.q, self.crowd_size - count)
+        return replace(self, crowd_size=self.crowd_size - count)
 
     def compose(self, releases: int) -> Composition:
         """Return what several releases promise together, each with fresh lies."""
@@ -146,10 +162,8 @@ class Certificate:
 
     def group_delta(self, *, epsilon: float, reports: int) -> float:
         """Return the proven delta for a person with several reports in one release."""
-        from shoal.composing import group_delta
-
         check_integer("reports", reports, lowest=1)
-        return group_delta(self, _checked_epsilon(epsilon), reports, 1e-4)
+        return replace(self, reports_per_person=reports).delta(epsilon=epsilon).high
 
     def gain_over_local(self, epsilon: float) -> float:
         """Return how many times larger sigma is where `epsilon` must hold locally."""
@@ -164,7 +178,13 @@ class Certificate:
             f"Exactly {self.crowd_size:,} reports are released together; that number is public.",
             "The reports are perfectly anonymized: nobody can tell who sent which.",
             "The other people are honest; with t colluders the crowd is smaller by t.",
-            "Each person sends one report per release, with fresh lies; more releases compose.",
+            f"Each person sends at most {self.reports_per_person} report(s) per release, with fresh"
+            " lies; more releases compose.",
+            *(
+                [f"At least a part {self.honest_fraction} of every release is honest."]
+                if self.honest_fraction not in (None, "1")
+                else []
+            ),
             f"Against the collector itself only the local epsilon of {round_up(self.local_epsilon)}"
             " holds.",
         )
@@ -201,7 +221,7 @@ class Certificate:
             },
             "ratio": {"mean": mean, "sigma": math.sqrt(variance)},
             "sigma_count": None if math.isinf(self.sigma) else self.sigma,
-            "gain_over_local": None if math.isinf(self.sigma) else self.gain_over_local(at),
+            "gain_over_local": _finite(self.gain_over_local(at)),
             "shift_of_a_fake": None if math.isinf(self.sigma) else self.shift_of_a_fake,
             "assumptions": list(self.assumptions),
         }
@@ -211,6 +231,10 @@ class Certificate:
             "delta": list(homogeneous.delta(crowd, self.crowd_size, self._q, epsilon)),
             "eta": list(homogeneous.eta(crowd, self.crowd_size, self._q, epsilon)),
         }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _crowd_json(attack: AttackDelta) -> dict[str, int]:

@@ -51,6 +51,8 @@ class Composition:
         """
         if not 0 < check_number("delta", delta) < 1:
             raise InputError(f"delta must be strictly between 0 and 1, got delta={delta}.")
+        if self.certificate.epsilon(delta=_SMALLEST_DELTA) == 0.0:
+            return 0.0  # nothing is revealed, however often
         tight = float(self._loss.get_epsilon_for_delta(delta))
         return min(round_up(tight, 6), self.basic_epsilon(delta=delta))
 
@@ -58,6 +60,8 @@ class Composition:
         """Return the proven delta of all releases together at an epsilon, rounded up."""
         if check_number("epsilon", epsilon) < 0:
             raise InputError(f"epsilon must not be negative, got epsilon={epsilon}.")
+        if self.certificate.epsilon(delta=_SMALLEST_DELTA) == 0.0:
+            return 0.0
         tight = float(self._loss.get_delta_for_epsilon(epsilon))
         single = self.certificate.delta(epsilon=epsilon / self.releases).high
         return min(round_up(tight, 6), round_up(self.releases * single, 6), 1.0)
@@ -128,15 +132,14 @@ def _convex(lam: NDArray[np.float64], deltas: NDArray[np.float64]) -> NDArray[np
     return np.interp(lam, x[hull], y[hull])
 
 
-def group_delta(certificate: Certificate, epsilon: float, size: int, rtol: float) -> float:
-    """Return the delta for a person with `size` reports in one release (group privacy).
+def group_factor(epsilon: float, size: int) -> float:
+    """Return by what group privacy multiplies delta, for a person with `size` reports.
 
     Replacing them one after another, delta(epsilon) <= sum_i e^(i epsilon / size) delta_1(epsilon /
     size), i < size.
+
+    >>> group_factor(0.0, 3)
+    3.0
     """
     part = epsilon / size
-    single = certificate.delta(epsilon=part, rtol=rtol).high
-    if single == 0.0:
-        return 0.0
-    factor = math.expm1(epsilon) / math.expm1(part) if part > 0 else float(size)
-    return min(round_up(single * factor, 6), 1.0)
+    return math.expm1(epsilon) / math.expm1(part) if part > 0 else float(size)

@@ -175,9 +175,9 @@ def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates
         raise InputError("q is 1/2: the reports say nothing, so nothing can be estimated.")
     if tally.reports == 0:
         raise TallyError("the tally is empty; there is nothing to estimate from.")
-    if plan.crowd_size is not None and tally.reports < plan.crowd_size and not tally.simulated:
+    if plan.crowd_size is not None and tally.reports < plan.reports_needed and not tally.simulated:
         raise PrivacyRefusal(
-            f"the plan hides each report in a crowd of {plan.crowd_size}, the tally has"
+            f"the plan hides each report in a crowd of {plan.reports_needed}, the tally has"
             f" {tally.reports}; wait for the whole crowd."
         )
     return Estimates(plan, tally, target)

@@ -187,7 +187,12 @@ def _three_sigma(survey: Survey, q: LieProbability | None, crowd: int | None, wi
 
 
 def keeps_promise(made: Plan) -> bool:
-    """Whether a plan with a crowd keeps its promise, by a certified bound at its exact q."""
+    """Whether a plan keeps its promise, by a certified bound at its exact q.
+
+    A local promise is checked wherever a plan is made; the three-sigma rule bounds nothing.
+    """
+    if made.promise.kind in ("local", "three-sigma"):
+        return True
     return _shortfall(made, made.q) <= 0
 
 
@@ -204,7 +209,7 @@ def _shortfall(made: Plan, q: LieProbability) -> float:
 def _certificate(made: Plan, q: LieProbability) -> Certificate:
     from shoal.auditing import audit
 
-    return audit(made.survey, q=q, crowd_size=made.crowd_size)
+    return audit(replace(made, q=q))
 
 
 def _raised(made: Plan) -> Plan:
@@ -279,7 +284,12 @@ def _text_epsilon(value: float) -> str:
 
 
 def _decimal(name: str, value: object, below: int | None) -> str | None:
-    return None if value is None else check_decimal(name, value, above=0, below=below)
+    if value is None:
+        return None
+    text = check_decimal(name, value, above=0, below=below)
+    if not 0 < float(text) < (below or math.inf):
+        raise InputError(f"{name}={text} is beyond what can be computed with.")
+    return text
 
 
 def local_epsilon(survey: Survey, q: LieProbability, places: int = 4) -> str:

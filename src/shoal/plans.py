@@ -11,6 +11,8 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -149,6 +151,12 @@ class Plan:
             raise PlanError(f"the survey has {self.survey.cohorts} cohorts, not {self.cohorts}.")
         if self.crowd_size is None and self.promise.kind != "local":
             raise PlanError(f"a {self.promise.kind} promise needs a crowd_size.")
+        local = self.promise.kind == "local"
+        if local and self.exact_local_epsilon > Decimal(self.promise.epsilon):
+            raise PlanError(
+                f"q = {self.q} has a local epsilon of {self.local_epsilon:.6g}, more than the"
+                f" {self.promise.epsilon} that is promised."
+            )
         if self.memory is not None and self.memory.q != self.q:
             raise PlanError(f"memory's q1 and q2 make q = {self.memory.q}, the plan has {self.q}.")
         if self.honest_fraction not in (None, "1"):
@@ -168,6 +176,19 @@ class Plan:
     def id(self) -> str:
         """The SHA-256 of the plan's canonical JSON, in hexadecimal."""
         return hashlib.sha256(canonical_json(self.to_json())).hexdigest()
+
+    @property
+    def exact_local_epsilon(self) -> Decimal:
+        """The local epsilon to sixty digits: differing bits times ln(p/q)."""
+        with localcontext(Context(prec=60)):
+            odds = Decimal(2**self.q.digits - self.q.numerator) / Decimal(self.q.numerator)
+            return self.survey.differing_bits * odds.ln()
+
+    @property
+    def reports_needed(self) -> int:
+        """How many reports make a whole crowd: crowd_size honest ones among all, rounded up."""
+        honest = Fraction(self.honest_fraction or "1")
+        return math.ceil((self.crowd_size or 0) / honest)
 
     @property
     def local_epsilon(self) -> float:
@@ -228,8 +249,11 @@ class Plan:
 
     @classmethod
     def read(cls, path: Path | str) -> Plan:
-        """Read a plan from a JSON file."""
-        return cls.from_json(read_json(Path(path), "plan", PlanError))
+        """Read a plan from a JSON file, which must name the plan's id."""
+        document = read_json(Path(path), "plan", PlanError)
+        if isinstance(document, Mapping) and "survey" in document and "id" not in document:
+            raise PlanError(f"{path} names no id, so nobody can see whether it was changed.")
+        return cls.from_json(document)
 
     def write(self, path: Path | str) -> None:
         """Write the plan, with its id, as JSON for people to read."""

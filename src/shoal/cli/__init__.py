@@ -23,12 +23,16 @@ WORDS = {
     "audit": "Certify what a plan gives, or question a running randomizer.",
     "encode": "Turn answers into bit vectors (keep them on the device).",
     "randomize": "Turn answers into reports that may be sent.",
+    "ledger": "What this device has given away so far.",
+    "send": "Answer a plan once and send the report, surviving crashes.",
     "tally": "Count reports.",
     "estimate": "Estimate the crowd's answers from a tally, with intervals.",
     "publish": "Make a report page, tables or files of the estimates.",
     "simulate": "Try a plan on people who do not exist.",
     "search": "Look for crowds that break the papers' conjecture.",
     "paper": "Recompute what the papers print, errors included.",
+    "laplace": "Release counts, means and histograms as a trusted curator.",
+    "compare": "What each kind of trust costs for one question.",
     "demo": "Show the whole path in a minute.",
 }
 """Every command in the order of the data's way; each is the module of its name."""

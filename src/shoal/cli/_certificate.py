@@ -12,7 +12,9 @@ from shoal.rounding import round_down, text_up
 def promise_in_words(promise: Promise) -> str:
     """Say what was promised in one line."""
     if promise.kind == "proven":
-        return f"proven: epsilon {promise.epsilon}, delta {promise.delta}, for every crowd"
+        return (
+            f"proven: epsilon {promise.epsilon}, delta {promise.delta}, whatever the others answer"
+        )
     if promise.kind == "sufficient":
         return (
             f"sufficient: epsilon {promise.epsilon}, eta {promise.eta}, on homogeneous crowds only;"

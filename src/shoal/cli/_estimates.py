@@ -17,7 +17,7 @@ def show_estimates(document: dict[str, Any], title: str) -> None:
     note = f"{document['interval']} intervals at {level:.4g}, for the {document['target']}"
     console.print(f"[bold]{escape(title)}[/bold]: {document['reports']:,} reports, {note}")
     if document["simulated"]:
-        console.print("[yellow]simulated: these numbers are about nobody[/yellow]")
+        console.print("[yellow]simulated: not for release[/yellow]")
     for question, options in document["questions"].items():
         known = any("truth" in row for row in options.values())
         table = Table(title=escape(question), title_justify="left", box=None, pad_edge=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ from shoal.cli._common import (
     printer,
     survey_options,
 )
-from shoal.errors import InputError
+from shoal.errors import InputError, PrivacyRefusal
+from shoal.planning import keeps_promise
 from shoal.plans import Plan
 from shoal.survey import Survey
 
@@ -83,13 +85,16 @@ def command(
         claimed = q if q is not None else plan.q.fraction if plan else None
         if claimed is None:
             raise InputError("say which --q the randomizer claims.")
-        verdict = _question(randomizer, pairs, claimed, asked.bits, samples, confidence)
+        verdict = _question(randomizer, pairs, claimed, asked, samples, confidence)
         _show_verdict(verdict, as_json)
         context.exit(3 if verdict.convicted else 0)
     certificate = _certificate(plan, survey, q, crowd, colluders)
     if plan is not None and epsilon is None and delta is None:
         epsilon = float(plan.promise.epsilon)
     document = certificate.to_json(epsilon=epsilon, delta=delta)
+    broken = plan is not None and not keeps_promise(plan)
+    if plan is not None:
+        document["promise_kept"] = not broken
     if releases is not None:
         document["composition"] = certificate.compose(releases).to_json(document["delta"])
     if plot is not None:
@@ -102,6 +107,8 @@ def command(
         from shoal.cli._certificate import show_certificate
 
         show_certificate(document, certificate.survey.name)
+    if broken:
+        raise PrivacyRefusal("the plan's q does not keep the promise that the plan makes.")
 
 
 def _certificate(
@@ -125,19 +132,28 @@ def _question(
     randomizer: str | None,
     pairs: Path | None,
     q: object,
-    bits: int,
+    survey: Survey,
     samples: int,
     confidence: float,
 ) -> Any:
     from shoal.inspecting import inspect_pairs, inspect_randomizer
 
     if pairs is not None:
-        originals, synthetics = _read_pairs(pairs, bits)
+        originals, synthetics = _read_pairs(pairs, survey.bits)
         return inspect_pairs(originals, synthetics, q=q, confidence=confidence)
     assert randomizer is not None
-    return inspect_randomizer(
-        _load(randomizer), q=q, bits=bits, samples=samples, confidence=confidence
-    )
+    with redirect_stdout(sys.stderr):  # what the randomizer prints is not our output
+        try:
+            return inspect_randomizer(
+                _load(randomizer),
+                q=q,
+                bits=survey.bits,
+                differing_bits=survey.differing_bits,
+                samples=samples,
+                confidence=confidence,
+            )
+        except SystemExit as error:
+            raise InputError(f"the randomizer {randomizer} ends the process.") from error
 
 
 def _load(name: str) -> Callable[[Any], Any]:

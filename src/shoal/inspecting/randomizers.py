@@ -85,6 +85,7 @@ def inspect_randomizer(
     *,
     q: object,
     bits: int,
+    differing_bits: int | None = None,
     samples: int = 100_000,
     confidence: float = 0.999,
     seed: int | None = None,
@@ -100,6 +101,9 @@ def inspect_randomizer(
         The claimed lie probability.
     bits
         The length of a vector.
+    differing_bits
+        In how many bits two answers can differ; all of them, unless the survey allows fewer. It
+        only decides which local epsilon is claimed.
     samples
         How many rows to randomize at most.
     confidence
@@ -128,7 +132,7 @@ def inspect_randomizer(
     generator = simulation_generator(int.from_bytes(SystemBits().draw(7)) if seed is None else seed)
     looks = list(_looks(samples))
     share = (1 - confidence) / (len(looks) + 1)  # one more for the refuted epsilon
-    evidence = _Evidence(bits, float(exact_fraction(q)))
+    evidence = _Evidence(bits, float(exact_fraction(q)), differing_bits or bits)
     reasons: list[str] = []
     done = 0
     for size in looks:
@@ -151,7 +155,8 @@ def inspect_pairs(
     for name, rows in (("originals", before), ("synthetics", after)):
         if not np.isin(rows, (0, 1)).all():
             raise InputError(f"{name} must hold nothing but 0 and 1.")
-    evidence = _Evidence(before.shape[1], float(exact_fraction(q)))
+    bits = before.shape[1]
+    evidence = _Evidence(bits, float(exact_fraction(q)), bits)
     evidence.add(before.astype(np.uint8), after.astype(np.uint8))
     share = (1 - confidence) / 2
     return evidence.verdict(evidence.reasons(share), share, confidence)
@@ -160,8 +165,8 @@ def inspect_pairs(
 class _Evidence:
     """Counts of flips so far, and the tests on them."""
 
-    def __init__(self, bits: int, q: float) -> None:
-        self.bits, self.q = bits, q
+    def __init__(self, bits: int, q: float, differing_bits: int) -> None:
+        self.bits, self.q, self.differing_bits = bits, q, differing_bits
         self.samples = 0
         # By bit, its value, and the value of the bit before it.
         self.trials = np.zeros((bits, 2, 2), np.int64)
@@ -280,7 +285,7 @@ class _Evidence:
             ),
             samples=self.samples,
             confidence=confidence,
-            epsilon_claimed=self.bits * math.log((1 - self.q) / self.q),
+            epsilon_claimed=self.differing_bits * math.log((1 - self.q) / self.q),
             epsilon_refuted=self.refuted_epsilon(alpha),
         )
 
@@ -341,11 +346,15 @@ def _looks(samples: int) -> Iterator[int]:
 
 
 def _originals(count: int, bits: int, generator: np.random.Generator) -> Vectors:
-    """All zeros, all ones, and rows of any bits, a third each, in an order of their own."""
+    """All zeros, all ones, one bit set, two bits set, any bits: a fifth each, mixed."""
     rows = generator.integers(0, 2, (count, bits), np.uint8)
-    kind = generator.permuted(np.arange(count) % 3)
-    rows[kind == 0] = 0
+    kind = generator.permuted(np.arange(count) % 5)
+    rows[kind != 4] = 0
     rows[kind == 1] = 1
+    for chosen, set_bits in ((kind == 2, 1), (kind == 3, 2)):
+        index = np.flatnonzero(chosen)
+        for _ in range(set_bits):
+            rows[index, generator.integers(0, bits, index.size)] = 1
     return rows
 
 

@@ -1,0 +1,114 @@
+"""Averaging: whoever sees many reports of one device recovers the answer, unless it remembers.
+
+Fresh lies about the same answer are independent, so that the majority of n reports is wrong about a
+bit with probability P[Bin(n, q) > n/2], which falls exponentially. With memory the majority finds
+the permanent vector, which is wrong about a bit with probability q1 however long one listens.
+
+Run ``python attack_averaging.py [PICTURE.png]``.
+"""
+
+from __future__ import annotations
+
+import sys
+from fractions import Fraction
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal import LieProbability, Memory, Original, SimulationBits, randomize
+from shoal.vectors import pack, unpack
+
+MEMORY = Memory(LieProbability.at_least("0.1"), LieProbability.at_least("0.15"))
+"""Permanent and fresh lies; together they lie as often as the device without memory."""
+
+REPORTS = (1, 3, 5, 9, 15, 25, 41, 61)
+
+
+def majority_error(reports: int, q: LieProbability) -> float:
+    """Return the probability that the majority of an odd number of fresh reports is wrong."""
+    lie = q.fraction
+    wrong = sum(
+        (comb(reports, k) * lie**k * (1 - lie) ** (reports - k)
+         for k in range(reports // 2 + 1, reports + 1)),
+        Fraction(0),
+    )  # fmt: skip
+    return float(wrong)
+
+
+def majority_error_with_memory(reports: int, memory: Memory) -> float:
+    """Return the same for reports of one permanent vector: never below q1."""
+    kept, fresh = float(memory.q1), majority_error(reports, memory.q2)
+    return kept * (1 - fresh) + (1 - kept) * fresh
+
+
+def reports_needed(q: LieProbability, error: float) -> int:
+    """Return the smallest odd number of fresh reports whose majority errs at most so often."""
+    reports = 1
+    while majority_error(reports, q) > error:
+        reports += 2
+    return reports
+
+
+def attack(reports: int, memory: Memory | None, people: int, bits: int, seed: int) -> float:
+    """Return the share of bits that the majority of each person's reports gets wrong."""
+    noise = SimulationBits(seed)
+    truth = np.zeros((people, bits), np.uint8)
+    truth[:, ::3] = 1
+    original = Original(pack(truth), bits)
+    q = MEMORY.q
+    if memory is not None:
+        original = Original(randomize(original, memory.q1, random_bits=noise).rows, bits)
+        q = memory.q2
+    ones = np.zeros((people, bits), np.int64)
+    for _ in range(reports):
+        ones += unpack(randomize(original, q, random_bits=noise).rows, bits)
+    guess: NDArray[np.bool_] = ones > reports // 2
+    return float((guess != truth).mean())
+
+
+def draw(path: str) -> None:
+    """Draw predicted lines and simulated points."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    odd = range(1, REPORTS[-1] + 1, 2)
+    for label, memory, colour in (("fresh lies", None, "#D55E00"), ("memory", MEMORY, "#0072B2")):
+        predicted = [
+            majority_error(n, MEMORY.q) if memory is None else majority_error_with_memory(n, memory)
+            for n in odd
+        ]
+        axes.plot(odd, predicted, color=colour, label=f"{label}, predicted")
+        found = [attack(n, memory, 2000, 20, n) for n in REPORTS]
+        axes.plot(REPORTS, found, "o", color=colour, label=f"{label}, attacked")
+    axes.axhline(float(MEMORY.q1), color="#666666", linestyle=":", label="q1")
+    axes.set_yscale("log")
+    axes.set_ylim(1e-4, 1)
+    axes.set_xlabel("reports of one device")
+    axes.set_ylabel("share of bits guessed wrong")
+    axes.legend(frameon=False)
+    figure.savefig(path)
+
+
+def main(arguments: list[str]) -> None:
+    """Print predictions and what the attack finds; draw them if a file is named."""
+    print(
+        f"a report lies with q = {float(MEMORY.q):.4f}; of that q1 = {float(MEMORY.q1):.4f} stays"
+    )
+    needed = reports_needed(MEMORY.q, 0.01)
+    print(f"without memory {needed} reports give each bit with an error of at most 1 %")
+    print("reports  fresh lies: predicted  found    memory: predicted  found")
+    for n in REPORTS:
+        print(
+            f"{n:7d}  {majority_error(n, MEMORY.q):21.4f}"
+            f"  {attack(n, None, 2000, 20, n):.4f}"
+            f"  {majority_error_with_memory(n, MEMORY):17.4f}"
+            f"  {attack(n, MEMORY, 2000, 20, n):.4f}"
+        )
+    if arguments:
+        draw(arguments[0])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,228 @@
+"""`shoal laplace`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shoal.cli._common import IN_FILE, OUT_FILE, json_option, level_option, print_json, printer
+from shoal.errors import InputError
+
+if TYPE_CHECKING:
+    from shoal.laplace import Budget, Neighbours, Release
+
+
+@click.command()
+@click.argument("data", type=IN_FILE, metavar="DATA.csv|DATA.parquet")
+@click.option("--count", "counted", is_flag=False, flag_value="", metavar="[PREDICATE]",
+              help="How many rows satisfy a predicate, or how many there are.")  # fmt: skip
+@click.option("--fraction", metavar="PREDICATE", help="Which fraction of the rows satisfies it.")
+@click.option("--sum", "summed", metavar="COLUMN", help="The sum of a column; needs --bounds.")
+@click.option("--mean", metavar="COLUMN", help="The mean of a column; needs --bounds.")
+@click.option("--histogram", metavar="COLUMN", help="Rows in each category; needs --categories.")
+@click.option("--bounds", type=float, nargs=2, metavar="LOW HIGH",
+              help="What any value may be, known before the data.")  # fmt: skip
+@click.option("--clamp", is_flag=True, help="Move values outside the bounds to the nearer bound.")
+@click.option("--whole", is_flag=True, help="All values are whole numbers: whole-valued noise.")
+@click.option("--categories", metavar="A;B;C", help="Every category, known before the data.")
+@click.option("--categories-file", type=IN_FILE, help="The categories, one on each line.")
+@click.option("--other", is_flag=True, help="Add a cell for values that are not declared.")
+@click.option("--epsilon", required=True, metavar="E", help="The privacy of this release.")
+@click.option("--neighbours", type=click.Choice(["replace", "add-remove"]),
+              help="Who is hidden: one row becomes another, or one row comes or goes.")  # fmt: skip
+@click.option("--budget", type=OUT_FILE, help="A file that keeps what all releases spent.")
+@click.option("--budget-total", metavar="E", help="Makes the budget file, with this epsilon.")
+@click.option("--delta", type=float, default=0.05, show_default=True,
+              help="How often the accuracy stated may be missed.")  # fmt: skip
+@level_option
+@click.option("--simultaneous", is_flag=True, help="Intervals that cover all cells together.")
+@json_option
+def command(
+    data: Path,
+    budget: Path | None,
+    budget_total: str | None,
+    delta: float,
+    level: float,
+    simultaneous: bool,
+    as_json: bool,
+    **wish: Any,
+) -> None:
+    """Release counts, means and histograms as a trusted curator, with Laplace noise from OpenDP.
+
+    PREDICATE is COLUMN=value, COLUMN!=value, COLUMN<number, <=, > or >=, joined by `and`.
+
+    The curator sees everybody's data. If nobody should, see `shoal plan`; what the trust buys,
+    see `shoal compare`.
+    """
+    from shoal._check import check_level
+    from shoal.laplace.sensitivity import check_neighbours
+
+    query = _one_query(wish)
+    check_level(level)
+    if not 0 < delta < 1:
+        raise InputError(f"delta must be strictly between 0 and 1, got delta={delta}.")
+    check_neighbours(wish["neighbours"])
+    purse = _budget(budget, budget_total)
+    release, what = _release(query, data, wish, purse)
+    document = release.to_json(delta=delta, level=level, simultaneous=simultaneous)
+    document["budget"] = purse.to_json() if purse else None
+    if as_json:
+        print_json(document)
+    else:
+        _show(document, what)
+
+
+_QUERIES = {
+    "counted": "--count",
+    "fraction": "--fraction",
+    "summed": "--sum",
+    "mean": "--mean",
+    "histogram": "--histogram",
+}
+
+
+def _one_query(wish: dict[str, Any]) -> str:
+    """Return the one query asked for, and refuse options that belong to another one."""
+    asked = [name for name in _QUERIES if wish[name] is not None]
+    if len(asked) != 1:
+        raise InputError(f"give one of {', '.join(_QUERIES.values())}.")
+    (query,) = asked
+    column = query in ("summed", "mean")
+    for option, fits in (
+        ("bounds", column),
+        ("clamp", column),
+        ("whole", column),
+        ("categories", query == "histogram"),
+        ("categories_file", query == "histogram"),
+        ("other", query == "histogram"),
+    ):
+        if wish[option] not in (None, False) and not fits:
+            raise InputError(f"--{option.replace('_', '-')} does not go with {_QUERIES[query]}.")
+    return query
+
+
+def _budget(path: Path | None, total: str | None) -> Budget | None:
+    from shoal.laplace import Budget
+
+    if path is None:
+        if total is not None:
+            raise InputError("--budget-total needs --budget, the file to keep it in.")
+        return None
+    if total is None and not path.exists():
+        raise InputError(f"there is no budget {path}; --budget-total E makes one.")
+    return Budget(total, path)
+
+
+def _release(
+    query: str, data: Path, wish: dict[str, Any], budget: Budget | None
+) -> tuple[Release, str]:
+    from shoal import laplace
+
+    neighbours: Neighbours = wish["neighbours"]
+    common: dict[str, Any] = {
+        "epsilon": wish["epsilon"],
+        "neighbours": neighbours,
+        "budget": budget,
+    }
+    if query in ("counted", "fraction"):
+        word = "count" if query == "counted" else "fraction"
+        if wish[query] == "" and query == "counted":
+            rows = laplace.read_columns(data, []).rows
+            what = "count of all rows"
+            return laplace.release_count(rows, **common, what=what), what
+        predicate = laplace.Predicate.parse(wish[query])
+        chosen = predicate.rows(laplace.read_columns(data, predicate.columns))
+        verb = laplace.release_count if word == "count" else laplace.release_fraction
+        what = _brief(f"{word} of rows with {predicate}")
+        return verb(chosen, **common, what=what), what
+    name = wish[query]
+    word = {"summed": "sum", "mean": "mean", "histogram": "histogram"}[query]
+    what = _brief(f"{word} of {name}")
+    if query == "histogram":
+        categories = _categories(wish["categories"], wish["categories_file"])
+        texts = laplace.read_columns(data, [name]).texts(name)
+        made = laplace.release_histogram(
+            texts, categories=categories, other=wish["other"], **common, what=what
+        )
+        return made, what
+    numbers = laplace.read_columns(data, [name]).numbers(name)
+    kind = laplace.release_sum if query == "summed" else laplace.release_mean
+    made = kind(
+        numbers, bounds=wish["bounds"], clamp=wish["clamp"], whole=wish["whole"], **common,
+        what=what,
+    )  # fmt: skip
+    return made, what
+
+
+def _brief(text: str) -> str:
+    """Make a text short and printable, to be written down in the budget."""
+    printable = "".join(sign if sign.isprintable() else "?" for sign in text).strip()
+    return printable if len(printable) <= 160 else printable[:157] + "..."
+
+
+def _categories(text: str | None, path: Path | None) -> list[str]:
+    if (text is None) == (path is None):
+        raise InputError(
+            "a histogram needs its categories, as --categories A;B;C or in --categories-file;"
+            " taking them from the data would give away who has a rare one."
+        )
+    if text is not None:
+        return text.split(";")
+    assert path is not None
+    try:
+        return path.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or 'unreadable'}.") from error
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not text in UTF-8.") from None
+
+
+def _show(document: dict[str, Any], what: str) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = printer()
+    bounds, accuracy = document["interval"], document["accuracy"]
+    together = ", all together" if bounds["kind"] == "simultaneous" else ""
+    if "value" in document:
+        console.print(f"[bold]{escape(what)}[/bold]: {_number(document['value'])}")
+        console.print(
+            f"interval     {_number(bounds['low'])} to {_number(bounds['high'])}"
+            f" at {bounds['level']:.4g}"
+        )
+    else:
+        console.print(f"[bold]{escape(what)}[/bold]: intervals at {bounds['level']:.4g}{together}")
+        table = Table(box=None, pad_edge=False)
+        table.add_column("category")
+        for name in ("count", "low", "high"):
+            table.add_column(name, justify="right")
+        for label, value in document["values"].items():
+            ends = (bounds["low"][label], bounds["high"][label])
+            table.add_row(escape(label), *map(_number, (value, *ends)))
+        console.print(table)
+    if not document["scale"]:
+        console.print("noise        none: under replace the number of rows is public")
+        return
+    noise = "whole-valued" if document["noise"] == "integer" else "real-valued"
+    console.print(
+        f"noise        {noise} Laplace, scale {document['scale']:.6g}"
+        f" = sensitivity {document['sensitivity']:.6g} / epsilon {document['epsilon']:.6g}"
+    )
+    console.print(
+        f"accuracy     within {_number(accuracy['alpha'])} of the truth with probability"
+        f" {1 - accuracy['delta']:.6g} ({accuracy['kind']})"
+    )
+    if document["budget"] is not None:
+        budget = document["budget"]
+        console.print(
+            f"budget       {budget['spent']} of {budget['epsilon']} spent, {budget['left']} left"
+        )
+    console.print("\nThe promise rests on this:")
+    for assumption in document["assumptions"]:
+        console.print(f"- {assumption}")
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"

@@ -1,0 +1,63 @@
+"""`shoal ledger`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from shoal.cli._common import IN_FILE, json_option, print_json, printer
+from shoal.errors import InputError
+from shoal.ledger import Account, Ledger
+
+
+@click.command()
+@click.argument("ledger_file", type=IN_FILE, metavar="LEDGER.json")
+@click.option("--set-limit", metavar="E", help="Let the total epsilon not pass E from now on.")
+@click.option("--no-limit", is_flag=True, help="Take the limit away.")
+@json_option
+def command(ledger_file: Path, set_limit: str | None, no_limit: bool, as_json: bool) -> None:
+    """Show what this device has given away so far, and set a limit to it."""
+    ledger = Ledger(ledger_file)
+    if set_limit is not None and no_limit:
+        raise InputError("give one of --set-limit and --no-limit.")
+    if set_limit is not None or no_limit:
+        ledger.set_limit(set_limit)
+    elif not ledger_file.exists():
+        raise InputError(f"cannot read ledger {ledger_file}: No such file or directory.")
+    account = ledger.read()
+    if as_json:
+        print_json(account.to_json())
+    else:
+        _show(account)
+
+
+def _show(account: Account) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = printer()
+    table = Table("survey", "plan", box=None, pad_edge=False)
+    for column in ("reports", "answers", "epsilon", "with times of change"):
+        table.add_column(column, justify="right")
+    for one in account.plans:
+        answers = "each afresh" if one.distinct_answers is None else f"{one.distinct_answers:,}"
+        table.add_row(
+            escape(one.survey),
+            one.plan_id[:12],
+            f"{one.reports:,}",
+            answers,
+            str(one.epsilon),
+            str(one.epsilon_of_changes),
+        )
+    console.print(table)
+    console.print(
+        f"total epsilon    {account.epsilon} ({account.epsilon_of_changes} with times of change)"
+    )
+    if account.limit is None:
+        console.print("limit            none")
+    else:
+        console.print(f"limit            {account.limit}, left {account.left}")
+    console.print(
+        "This holds against anybody who sees every report and knows who sent it, the collector too."
+    )

@@ -1,0 +1,160 @@
+"""`shoal send`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal._files import read_json, unique_keys
+from shoal.cli._common import IN_FILE, json_option, print_json
+from shoal.errors import AnswerError, InputError
+from shoal.plans import Plan
+
+if TYPE_CHECKING:
+    from shoal.sending import Outbox, Ticket
+
+SPREAD = 3600.0
+"""Seconds below which the random wait before the first attempt is drawn."""
+
+
+@click.command()
+@click.argument("plan_source", required=False, metavar="[PLAN.json|URL]")
+@click.option(
+    "--answer", "given", multiple=True, metavar="QUESTION=VALUE", help="An answer; repeatable."
+)
+@click.option("--from", "source", metavar="FILE", help="Answers as a JSON object; - reads stdin.")
+@click.option("--to", metavar="URL", help="The collector; by default where the plan comes from.")
+@click.option("--outbox", "folder", type=IN_FILE, required=True, help="Where reports wait.")
+@click.option("--key", metavar="KEY", help="Your name for this answer; it is taken once.")
+@click.option("--limit", metavar="EPSILON", help="Refuse plans with a larger local epsilon.")
+@click.option("--recompute", is_flag=True, help="Recompute the plan's promise first.")
+@click.option("--now", is_flag=True, help="Send at once, without the random wait.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(0, 86_400),
+    default=0.0,
+    metavar="SECONDS",
+    help="Keep trying for so long.",
+)
+@click.option("--timeout", type=click.FloatRange(0.1, 600), default=10.0, show_default=True)
+@click.option("--plain", is_flag=True, help="Allow http to other machines.")
+@json_option
+def command(
+    plan_source: str | None,
+    given: tuple[str, ...],
+    source: str | None,
+    to: str | None,
+    folder: Path,
+    key: str | None,
+    limit: str | None,
+    recompute: bool,
+    now: bool,
+    wait: float,
+    timeout: float,
+    plain: bool,
+    as_json: bool,
+) -> int:
+    """Answer a plan once and send the report until the collector has it.
+
+    The report is made once and kept in the outbox; whatever crashes, the same bytes are sent.
+    Answering again gives the same report. Without a plan, what waits and is due is sent.
+    Answers on the command line are seen by other users of this machine; --from is not.
+    """
+    from shoal.sending import HttpTransport, Outbox
+
+    def outbox_to(url: str) -> Outbox:
+        return Outbox(
+            folder,
+            HttpTransport(url, timeout=timeout, allow_plain=plain),
+            limit=limit,
+            recompute=recompute,
+            spread=0.0 if now else SPREAD,
+        )
+
+    base, plan_id = _split_url(plan_source or "")
+    if not (to or base):
+        raise InputError("say where reports go: --to URL.")
+    outbox = outbox_to(to or base)
+    ticket = None
+    if plan_source is not None:
+        answers = _answers(given, source)
+        plan = outbox_to(base).plan(plan_id) if base else Plan.read(plan_source)
+        ticket = outbox.answer(plan, answers, answer_key=key)
+    elif given or source is not None or key is not None:
+        raise InputError("answers need the plan that they answer: PLAN.json or its URL.")
+    tried = {one.name: one for one in outbox.send_due(hurry=now)}
+    if wait:
+        tried |= {one.name: one for one in outbox.finish(wait)}
+    if ticket is not None:
+        ticket = tried.get(ticket.name, ticket)
+    return _tell(outbox, ticket, as_json)
+
+
+def _split_url(source: str) -> tuple[str, str]:
+    """Return the base URL and the plan's id of ``BASE/v1/plans/ID``, or nothing for a file."""
+    if not source.startswith(("https://", "http://")):
+        return "", ""
+    base, _, plan_id = source.rpartition("/v1/plans/")
+    if not base or not plan_id:
+        raise InputError("a plan's URL is https://HOST/v1/plans/ID.")
+    return base, plan_id
+
+
+def _answers(given: Sequence[str], source: str | None) -> dict[str, object]:
+    """Return the answers, from the command line or from a JSON object, not from both."""
+    if bool(given) == (source is not None):
+        raise AnswerError("give answers with --answer QUESTION=VALUE, or with --from FILE.")
+    if source is not None:
+        if source == "-":
+            try:
+                document = json.loads(sys.stdin.read(), object_pairs_hook=unique_keys)
+            except (ValueError, RecursionError):
+                raise AnswerError("what stands on stdin is not valid JSON.") from None
+        else:
+            document = read_json(Path(source), "answer", AnswerError)
+        if not isinstance(document, dict):
+            raise AnswerError("answers are a JSON object from questions to values.")
+        return document
+    answers: dict[str, object] = {}
+    for one in given:
+        question, found, value = one.partition("=")
+        if not found:
+            raise AnswerError("an answer is written QUESTION=VALUE.")
+        if question in answers:
+            raise AnswerError(f"question {question[:80]!r} is answered twice.")
+        answers[question] = value
+    return answers
+
+
+def _tell(outbox: Outbox, ticket: Ticket | None, as_json: bool) -> int:
+    tickets = outbox.tickets()
+    states = ("waiting", "sent", "failed", "expired")
+    counts = {state: sum(one.state == state for one in tickets) for state in states}
+    if as_json:
+        print_json({"answer": ticket.to_json() if ticket else None, "outbox": counts})
+    else:
+        if ticket is not None:
+            click.echo(_sentence(ticket))
+        click.echo("Outbox: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
+    lost = ticket is not None and ticket.state in ("failed", "expired")
+    return 1 if lost else 0
+
+
+def _sentence(ticket: Ticket) -> str:
+    plan = f"plan {ticket.plan_id[:12]}"
+    why = f" ({ticket.reason})" if ticket.reason else ""
+    if ticket.state == "waiting":
+        wait = max((ticket.due or 0) - time.time(), 0)
+        return (
+            f"The answer to {plan} is kept and will be sent{why};"
+            f" next try in {wait:.0f} s or later: shoal send --outbox ... --to ..."
+        )
+    if ticket.state == "sent":
+        return f"The answer to {plan} was sent and accepted."
+    return f"The answer to {plan} {ticket.state}: {ticket.reason}."

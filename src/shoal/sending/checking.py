@@ -1,0 +1,137 @@
+"""What a device checks of a plan before it answers: who sent it does not matter, what it says does.
+
+A plan is known by its id, the hash of its content. The application should ship the ids it answers:
+a collector that may hand out any plan could hand everybody a plan of their own, and a crowd of one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import ROUND_CEILING, Context, Decimal, localcontext
+from typing import NoReturn
+
+from shoal._check import check_decimal, shown
+from shoal._files import first_line, unique_keys
+from shoal.errors import InputError, PlanError, PrivacyRefusal
+from shoal.lies import LieProbability
+from shoal.plans import Plan
+
+__all__ = ["check_plan", "check_promise", "read_plan"]
+
+LARGEST_PLAN = 16 << 20
+SHORTEST_WINDOW = 3600
+"""A report carries its window's number, which tells the time as exactly as windows are short."""
+
+_ID = re.compile(r"[0-9a-f]{64}")
+_FINE = Context(prec=60)
+
+
+def check_plan_id(plan_id: object) -> str:
+    """Return a plan's id if it is one: 64 hexadecimal digits."""
+    if not isinstance(plan_id, str) or not _ID.fullmatch(plan_id):
+        raise PlanError(f"a plan's id is 64 hexadecimal digits, got {shown(plan_id)}.")
+    return plan_id
+
+
+def read_plan(content: bytes, plan_id: str) -> Plan:
+    """Read a plan from bytes of whatever origin; it must be the plan that was asked for."""
+    check_plan_id(plan_id)
+    if len(content) > LARGEST_PLAN:
+        raise PlanError(f"a plan takes at most {LARGEST_PLAN >> 20} MiB, got more.")
+    try:
+        document = json.loads(content, parse_constant=_refuse, object_pairs_hook=unique_keys)
+        plan = Plan.from_json(document)
+        found = plan.id
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as problem:
+        raise PlanError(f"what came is not a plan: {first_line(problem)}.") from problem
+    if found != plan_id:
+        raise PlanError(f"asked for plan {plan_id}, got plan {found}.")
+    return plan
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a number")
+
+
+def check_plan(plan: Plan, *, limit: object = None, shortest_window: int = SHORTEST_WINDOW) -> Plan:
+    """Return the plan if a device with this limit may answer it, by what one report reveals.
+
+    Parameters
+    ----------
+    plan
+        A well-formed plan: its survey takes at most 65536 bits and its q is in (0, 1/2].
+    limit
+        The largest local epsilon that the device agrees to, above 0, or None for any. For a plan
+        with memory, the permanent lies count: they are all that protects over time.
+    shortest_window
+        The shortest window in seconds, since a report carries its number.
+
+    Examples
+    --------
+    >>> from shoal import Flags, Promise, Survey
+    >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
+    >>> plan = Plan(survey, LieProbability.at_least(0.25), Promise("local", "2.2"))
+    >>> check_plan(plan, limit="2.2") is plan
+    True
+    >>> check_plan(plan, limit=2)
+    Traceback (most recent call last):
+    ...
+    shoal.errors.PrivacyRefusal: one report of this plan reveals up to a local epsilon of 2.1973,...
+    """
+    if plan.q.is_blind:
+        raise PlanError("the plan's q is 1/2, where a report says nothing; there is no use in it.")
+    if plan.window is not None and plan.window < shortest_window:
+        raise PrivacyRefusal(
+            f"the plan's window of {plan.window} seconds would tell when a report was made;"
+            f" this device takes windows of {shortest_window} seconds and more."
+        )
+    if limit is not None:
+        most = Decimal(check_decimal("limit", limit, above=0))
+        revealed = _local_epsilon(plan, plan.memory.q1 if plan.memory else plan.q)
+        if revealed > most:
+            shown_up = revealed.quantize(Decimal("0.0001"), rounding=ROUND_CEILING)
+            raise PrivacyRefusal(
+                f"one report of this plan reveals up to a local epsilon of {shown_up},"
+                f" more than this device's limit of {most}."
+            )
+    return plan
+
+
+def check_promise(plan: Plan) -> None:
+    """Recompute the plan's promise; this loads the mathematics and may take seconds.
+
+    A three-sigma promise is a rule of thumb and cannot be proven, so it is refused.
+    """
+    promise = plan.promise
+    epsilon = Decimal(promise.epsilon)
+    if promise.kind == "local":
+        kept = _local_epsilon(plan, plan.q) <= epsilon  # it holds for each report by itself
+    elif promise.kind == "three-sigma":
+        raise PrivacyRefusal("a three-sigma promise is a rule of thumb, which nothing can prove.")
+    else:
+        from shoal.auditing import audit
+
+        certificate, at = audit(plan), float(epsilon)
+        reports = plan.max_reports_per_person
+        if promise.eta is not None:
+            kept = reports == 1 and certificate.eta(epsilon=at).high <= float(promise.eta)
+        elif reports > 1:
+            reached = certificate.group_delta(epsilon=at, reports=reports)
+            kept = reached <= float(promise.delta or 0)
+        else:
+            kept = certificate.delta(epsilon=at).high <= float(promise.delta or 0)
+    if not kept:
+        raise PrivacyRefusal(
+            f"the plan promises {promise.kind} privacy with epsilon {promise.epsilon}, and a"
+            " recomputation does not confirm it; nothing was answered."
+        )
+
+
+def _local_epsilon(plan: Plan, q: LieProbability) -> Decimal:
+    """Return differing bits times ln(p/q) (BITVEC 3.1), to more digits than a float has."""
+    with localcontext(_FINE):
+        odds = Decimal(2**q.digits - q.numerator) / Decimal(q.numerator)
+        return plan.survey.differing_bits * odds.ln()

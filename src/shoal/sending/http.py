@@ -1,0 +1,221 @@
+"""Plans and reports over HTTP, with as little about the sender as HTTP allows.
+
+Each request has a connection of its own and four headers that are the same on every device; there
+are no cookies, no proxies from the environment and no redirects to anywhere else.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
+from typing import NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+import shoal
+from shoal._check import shown
+from shoal._files import first_line
+from shoal.errors import InputError
+from shoal.sending.checking import LARGEST_PLAN, check_plan_id
+from shoal.sending.transport import Reply, TransportError
+
+__all__ = ["HttpTransport"]
+
+MOST_REDIRECTS = 3
+_PORTS = {"https": 443, "http": 80}
+
+
+class _Origin(NamedTuple):
+    scheme: str
+    host: str
+    port: int
+
+
+class HttpTransport:
+    """Talks to a collector at a base URL.
+
+    Parameters
+    ----------
+    base_url
+        ``https://host[:port][/path]``; ``http`` only for this machine itself.
+    timeout
+        Seconds that one request may take altogether, however slowly bytes trickle in.
+    context
+        How TLS is verified; by default the system's certificates and the host's name.
+    allow_plain
+        Take ``http`` to other machines too, where the network is trusted.
+    largest_plan
+        Bytes of a plan that are read before giving up.
+
+    Examples
+    --------
+    >>> HttpTransport("http://collector.example")
+    Traceback (most recent call last):
+    ...
+    shoal.errors.InputError: reports travel over https, got 'http://collector.example'; ...
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        timeout: float = 10.0,
+        context: ssl.SSLContext | None = None,
+        allow_plain: bool = False,
+        largest_plan: int = LARGEST_PLAN,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._origin, path = _parsed(base_url)
+        if self._origin.scheme == "http" and not (allow_plain or _is_loopback(self._origin.host)):
+            raise InputError(
+                f"reports travel over https, got {shown(base_url)}; plain http is for this"
+                " machine only, unless it is allowed explicitly."
+            )
+        self._path = path.rstrip("/")
+        self._timeout, self._largest_plan, self._clock = timeout, largest_plan, clock
+        self._context = context
+
+    def fetch_plan(self, plan_id: str) -> bytes:
+        """Return the plan's JSON, following redirects on the same host."""
+        path = f"{self._path}/v1/plans/{check_plan_id(plan_id)}"
+        deadline = time.monotonic() + self._timeout
+        for _ in range(MOST_REDIRECTS + 1):
+            with self._request("GET", path, None, deadline) as response:
+                if response.status in (301, 302, 303, 307, 308):
+                    path = self._redirected(path, response.getheader("Location"))
+                    continue
+                if response.status != 200:
+                    raise TransportError(
+                        f"the collector answered {response.status} instead of a plan."
+                    )
+                if response.getheader("Content-Encoding", "identity") != "identity":
+                    raise TransportError("the collector compressed the plan, unasked.")
+                content = response.read(self._largest_plan + 1)
+                if len(content) > self._largest_plan:
+                    raise TransportError(f"the plan is larger than {self._largest_plan} bytes.")
+                # A body that was cut off looks like one that ended.
+                if response.length or time.monotonic() >= deadline:
+                    raise TransportError("no answer in time, or only a part of one.")
+                return content
+        raise TransportError(f"more than {MOST_REDIRECTS} redirects; giving up.")
+
+    def post_report(self, plan_id: str, content: bytes) -> Reply:
+        """Post a batch; of the answer only the status and Retry-After are read."""
+        path = f"{self._path}/v1/plans/{check_plan_id(plan_id)}/reports"
+        deadline = time.monotonic() + self._timeout
+        with self._request("POST", path, content, deadline) as response:
+            wait = self._retry_after(response.getheader("Retry-After"))
+            return Reply(response.status, wait)
+
+    @contextmanager
+    def _request(
+        self, method: str, path: str, body: bytes | None, deadline: float
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Yield the response to one request on a connection of its own."""
+        connection = http.client.HTTPConnection(self._origin.host, self._origin.port)
+        connection.default_port = _PORTS[self._origin.scheme]  # as the Host header counts it
+        headers = {"User-Agent": f"shoal/{shoal.__version__}", "Connection": "close"}
+        if body is not None:
+            headers["Content-Type"] = "application/octet-stream"
+        try:
+            with self._connected(deadline) as wire:
+                connection.sock = wire
+                connection.request(method, path, body, headers)
+                with connection.getresponse() as response:
+                    yield response
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise TransportError(f"no answer from {self._origin.host}: {first_line(error)}.") from (
+                error
+            )
+        finally:
+            connection.close()
+
+    @contextmanager
+    def _connected(self, deadline: float) -> Iterator[socket.socket]:
+        """Yield a socket that is cut off at the deadline, whatever it is waiting for."""
+        left = max(deadline - time.monotonic(), 0.001)
+        wire = socket.create_connection((self._origin.host, self._origin.port), left)
+        if self._origin.scheme == "https":
+            if self._context is None:
+                self._context = ssl.create_default_context()
+            wire = self._context.wrap_socket(
+                wire, server_hostname=self._origin.host, do_handshake_on_connect=False
+            )
+        # A timeout of the socket would begin anew with every byte that trickles in.
+        cut = threading.Timer(max(deadline - time.monotonic(), 0), _cut_off, (wire,))
+        cut.daemon = True
+        cut.start()
+        try:
+            if isinstance(wire, ssl.SSLSocket):
+                wire.do_handshake()
+            yield wire
+        finally:
+            cut.cancel()
+            wire.close()
+
+    def _redirected(self, path: str, location: str | None) -> str:
+        here = self._origin
+        if not location:
+            raise TransportError("the collector redirects to nowhere.")
+        host = f"[{here.host}]" if ":" in here.host else here.host
+        try:
+            origin, target = _parsed(
+                urljoin(f"{here.scheme}://{host}:{here.port}{path}", location), query=True
+            )
+        except (InputError, ValueError):
+            raise TransportError("the collector redirects to no usable address.") from None
+        if origin != here:
+            raise TransportError(
+                f"the collector redirects to {shown(origin.host)}, which is somewhere else;"
+                " not followed."
+            )
+        return target
+
+    def _retry_after(self, text: str | None) -> float | None:
+        """Return the seconds of a Retry-After header, in either of its forms."""
+        if text is None:
+            return None
+        if text.strip().isascii() and text.strip().isdigit():
+            return float(text.strip()[:9])
+        try:
+            return max(parsedate_to_datetime(text).timestamp() - self._clock(), 0.0)
+        except (ValueError, OverflowError):
+            return None
+
+
+def _cut_off(wire: socket.socket) -> None:
+    with suppress(OSError):  # it may be closed already
+        # Not the method of the TLS socket, which would pull the session from under its reader.
+        socket.socket.shutdown(wire, socket.SHUT_RDWR)
+
+
+def _parsed(url: str, query: bool = False) -> tuple[_Origin, str]:
+    """Return the origin and the path of a URL that holds nothing else."""
+    wrong = InputError(f"a collector's address is https://host[:port][/path], got {shown(url)}.")
+    if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url:
+        raise wrong
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise wrong from None
+    extra = parts.fragment or (parts.query and not query)
+    if parts.scheme not in _PORTS or not parts.hostname or "@" in parts.netloc or extra:
+        raise wrong
+    origin = _Origin(parts.scheme, parts.hostname, port or _PORTS[parts.scheme])
+    return origin, parts.path + (f"?{parts.query}" if parts.query else "")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,291 @@
+"""The outbox: a folder where answers wait to be sent, each as the one report made of it.
+
+What must hold whatever crashes: an answer that was taken is sent, in one version only. So the
+report is made once and stored before anything travels; it is sent as it stands there until it is
+accepted, and the note that it was is stored before it is deleted. A collector that counts a report
+id once then counts the answer once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from shoal._check import check_number, check_text
+from shoal._files import first_line
+from shoal.encoding import encode
+from shoal.errors import AnswerError, InputError, PrivacyRefusal
+from shoal.plans import Plan
+from shoal.randomizing import randomize
+from shoal.randomness import SystemBits
+from shoal.reports import pack_reports
+from shoal.sending._disk import Disk
+from shoal.sending._folder import Folder
+from shoal.sending.checking import (
+    SHORTEST_WINDOW,
+    check_plan,
+    check_plan_id,
+    check_promise,
+    read_plan,
+)
+from shoal.sending.records import Record, Ticket, key_digest, record_name
+from shoal.sending.transport import Reply, Transport, TransportError
+from shoal.vectors import Original, Synthetic
+
+__all__ = ["Outbox"]
+
+FIRST_BACKOFF, LONGEST_BACKOFF = 30.0, 6 * 3600.0
+"""An attempt is followed by a wait uniform below the first, doubled each time up to the last."""
+
+LONGEST_WAIT = 24 * 3600.0
+"""For how long a collector may tell a device to wait."""
+
+ACCEPTED, GONE, AGAIN = 202, 410, {408, 425, 429}
+"""A request that came too slowly, too early or too often may be made again; no other 4xx may."""
+
+
+class Remembering(Protocol):
+    """Permanent lies, as `shoal.memory.DeviceMemory` keeps them."""
+
+    def report(self, plan: Plan, original: Original, *, ledger: Any = None) -> Synthetic:
+        """Return the vector to send; with a ledger, charge it first."""
+        ...
+
+
+class Charging(Protocol):
+    """The device's own account of what it reveals, as `shoal.ledger.Ledger` keeps it."""
+
+    def charge(self, plan: Plan, answer_digest: str | None = None) -> object:
+        """Charge one report, durably, or raise `PrivacyRefusal`."""
+        ...
+
+
+def uniform() -> float:
+    """Return a number uniform on [0, 1), from the system's random bits."""
+    word = np.empty(1, np.uint64)
+    SystemBits().fill(word)
+    return int(word[0] >> np.uint64(11)) * 2.0**-53
+
+
+class Outbox:
+    """Answers plans and sees to it that each answer arrives once.
+
+    Threads and processes may share a folder. One folder belongs to one person and one collector.
+
+    Parameters
+    ----------
+    folder
+        Where reports wait; made if it is not there.
+    transport
+        What carries plans and reports.
+    memory
+        The device's `DeviceMemory`, for plans with memory.
+    ledger
+        The device's `Ledger`: charged before a report is made.
+    limit
+        The largest local epsilon of a plan that is answered, or None for any.
+    recompute
+        Whether to recompute a plan's promise before answering it; this loads SciPy.
+    spread
+        A report is first sent after a random wait below so many seconds, so that the moment it
+        arrives says little about the moment it was made.
+    shortest_window
+        Plans with shorter windows, in seconds, are refused.
+    clock, sleep, jitter, disk
+        The time, waiting, random numbers in [0, 1) for the waits (never for the lies) and the file
+        system; tests bring their own.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        transport: Transport,
+        *,
+        memory: Remembering | None = None,
+        ledger: Charging | None = None,
+        limit: object = None,
+        recompute: bool = False,
+        spread: float = 3600.0,
+        shortest_window: int = SHORTEST_WINDOW,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = uniform,
+        disk: Disk | None = None,
+    ) -> None:
+        self._transport, self._memory, self._ledger = transport, memory, ledger
+        self._limit, self._recompute, self._shortest_window = limit, recompute, shortest_window
+        self._spread = check_number("spread", spread)
+        if not 0 <= self._spread <= LONGEST_WAIT:
+            raise InputError(f"spread must be in [0, {LONGEST_WAIT:.0f}], got spread={spread}.")
+        self._clock, self._sleep, self._jitter = clock, sleep, jitter
+        self._recomputed: set[str] = set()
+        self._folder = Folder(Path(folder), Disk() if disk is None else disk)
+
+    def plan(self, plan_id: str) -> Plan:
+        """Return a plan by its id, from the collector the first time, checked every time."""
+        check_plan_id(plan_id)
+        if (kept := self._folder.kept_plan(plan_id)) is not None:
+            return self._checked(kept)
+        plan = self._checked(read_plan(self._transport.fetch_plan(plan_id), plan_id))
+        with self._folder.changing():
+            self._folder.keep_plan(plan)
+        return plan
+
+    def answer(
+        self, plan: Plan, answers: Mapping[str, object], *, answer_key: str | None = None
+    ) -> Ticket:
+        """Make the report of an answer and store it; when this returns, it will be sent.
+
+        Parameters
+        ----------
+        plan
+            What is answered.
+        answers
+            One person's answer to each question, as `shoal.encode` takes it.
+        answer_key
+            The application's own name for this answer. The same key never makes a second report:
+            whoever does not know whether an answer was taken answers again with the same key and
+            gets the ticket of the first one. Without a key a plan has one answer, or, where a
+            memory or a ledger sees to repeated answers, one in each window.
+        """
+        self._checked(plan)
+        if not isinstance(answers, Mapping):
+            raise AnswerError("the outbox takes one person's answer: a mapping from questions.")
+        now = self._clock()
+        window = 0 if plan.window is None else int(now // plan.window)
+        repeats = self._ledger is not None or plan.memory is not None
+        key = f"#{window if repeats else ''}" if answer_key is None else _own_key(answer_key)
+        with self._folder.changing():
+            names = self._folder.names(plan.id)
+            digest = key_digest(key)
+            if taken := next((name for name in names if name.endswith(f".{digest}")), None):
+                return self._folder.confirm(taken)
+            made = [name for name in names if not repeats or name.split(".")[1] == str(window)]
+            if len(made) >= plan.max_reports_per_person:
+                raise PrivacyRefusal(
+                    f"the plan takes {plan.max_reports_per_person} report(s) of one person, and"
+                    f" this device has made {len(made)}; nothing was made."
+                )
+            synthetic = self._synthetic(plan, encode(plan, answers))
+            batch = pack_reports(plan, synthetic, window=window).to_bytes()
+            record = self._first(plan, window, batch, now)
+            return self._folder.wait(record_name(plan.id, window, key), record)
+
+    def send_due(self, *, hurry: bool = False) -> list[Ticket]:
+        """Try every report whose time has come, once, and return what became of each.
+
+        With `hurry`, reports that wait for their first attempt do not wait any longer. If another
+        process is sending from this folder, it is left to it.
+        """
+        with self._folder.sending() as mine:
+            names = self._folder.names(state="waiting") if mine else []
+            return [ticket for name in names if (ticket := self._attempt(name, hurry)) is not None]
+
+    def finish(self, patience: float) -> list[Ticket]:
+        """Send and wait, for up to `patience` seconds, until no report waits; return all tickets.
+
+        >>> import tempfile
+        >>> from shoal.sending import HttpTransport
+        >>> Outbox(tempfile.mkdtemp(), HttpTransport("http://localhost:9")).finish(60)
+        []
+        """
+        end = self._clock() + patience
+        while True:
+            self.send_due()
+            tickets = self.tickets()
+            due = [ticket.due for ticket in tickets if ticket.due is not None]
+            pause = max(min(due, default=0.0) - self._clock(), 0.05)
+            if not due or self._clock() + pause > end:
+                return tickets
+            self._sleep(pause)
+
+    def tickets(self) -> list[Ticket]:
+        """Return what became of every answer."""
+        with self._folder.changing():
+            return [self._folder.ticket(name) for name in self._folder.names()]
+
+    def retry(self, ticket: Ticket) -> Ticket:
+        """Let a failed report wait again, with the same bytes, once its cause is removed."""
+        with self._folder.changing():
+            return self._folder.revive(ticket.name, self._clock())
+
+    def _checked(self, plan: Plan) -> Plan:
+        check_plan(plan, limit=self._limit, shortest_window=self._shortest_window)
+        if plan.memory is not None and self._memory is None:
+            raise PrivacyRefusal(
+                "the plan needs permanent lies, and this outbox has no memory; give it one."
+            )
+        if self._recompute and plan.id not in self._recomputed:
+            check_promise(plan)
+            self._recomputed.add(plan.id)
+        return plan
+
+    def _synthetic(self, plan: Plan, original: Original) -> Synthetic:
+        """Charge, then randomize: a crash in between costs budget and never privacy."""
+        if self._memory is not None and plan.memory is not None:
+            if self._ledger is None:
+                return self._memory.report(plan, original)
+            return self._memory.report(plan, original, ledger=self._ledger)
+        if self._ledger is not None:
+            self._ledger.charge(plan)
+        return randomize(original, plan)
+
+    def _first(self, plan: Plan, window: int, batch: bytes, now: float) -> Record:
+        spread, expires = self._spread, None
+        if plan.window is not None:
+            # The collector knows the ids of this window and the one before, and takes no others.
+            expires = (window + 2) * plan.window
+            spread = min(spread, plan.window / 2)
+        return Record(plan.id, window, batch, now + spread * self._jitter(), expires)
+
+    def _attempt(self, name: str, hurry: bool) -> Ticket | None:
+        with self._folder.changing():
+            record = self._folder.waiting(name)
+            if record is None:
+                return None
+            now = self._clock()
+            if record.expires is not None and now >= record.expires:
+                return self._folder.settle(name, record, "expired", "its window has passed")
+            if record.due - now > 2 * LONGEST_WAIT:  # the clock was set back
+                record = replace(record, due=now + self._spread * self._jitter())
+                self._folder.wait(name, record)
+            if record.due > now and not (hurry and record.attempts == 0):
+                return None
+            # Stored before the attempt, so that whoever crashes in it does not hurry the next one.
+            backoff = min(FIRST_BACKOFF * 2.0 ** min(record.attempts, 60), LONGEST_BACKOFF)
+            record = record.tried(now + backoff * self._jitter())
+            self._folder.wait(name, record)
+        try:
+            reply = self._transport.post_report(record.plan_id, record.batch)
+        except (OSError, TransportError) as error:
+            return record.ticket(name, "waiting", first_line(error))
+        with self._folder.changing():
+            return self._after(name, record, reply)
+
+    def _after(self, name: str, record: Record, reply: Reply) -> Ticket:
+        if reply.status == ACCEPTED:
+            return self._folder.settle(name, record, "sent", None)
+        if reply.status == GONE:
+            return self._folder.settle(
+                name, record, "expired", "the collector no longer takes it (410)"
+            )
+        if 400 <= reply.status < 500 and reply.status not in AGAIN:
+            return self._folder.settle(
+                name, record, "failed", f"the collector refused it ({reply.status})"
+            )
+        # Nothing else is a collector's answer: a 200 or a redirect may be a hotel's login page.
+        if reply.retry_after is not None and (reply.status == 503 or reply.status in AGAIN):
+            wait = min(max(reply.retry_after, 0.0), LONGEST_WAIT)
+            record = replace(record, due=record.due + wait)
+            self._folder.wait(name, record)
+        return record.ticket(name, "waiting", f"the collector said {reply.status}")
+
+
+def _own_key(answer_key: str) -> str:
+    key = check_text("answer_key", answer_key, longest=1000)
+    return f"={key}"  # never the same as a key that the outbox makes itself

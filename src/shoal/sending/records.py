@@ -1,0 +1,134 @@
+"""What the outbox keeps of one answer: a record while it waits, a note when it is settled.
+
+A record's name is made of the plan's id, the window and a digest of the application's key. The
+bytes that are sent stand in it from the first moment on and are never made again. When they are
+accepted they are forgotten, report id included: the note that stays says only that the plan was
+answered.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from shoal._check import check_integer
+from shoal._files import canonical_json, unique_keys
+from shoal.errors import ReportError
+from shoal.reports import MAGIC
+from shoal.sending.checking import check_plan_id
+
+__all__ = ["Record", "State", "Ticket"]
+
+VERSION = 1
+
+State = Literal["waiting", "sent", "failed", "expired"]
+"""A record waits until it is sent; `failed` keeps its bytes, `sent` and `expired` do not."""
+
+SETTLED: tuple[State, ...] = get_args(State)[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What became of an answer so far. It holds neither the answer nor what is sent of it."""
+
+    name: str
+    plan_id: str
+    window: int
+    state: State
+    attempts: int = 0
+    due: float | None = None
+    reason: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the ticket as plain JSON values; `due` is in whole seconds of Unix time."""
+        return {
+            "attempts": self.attempts,
+            "due": None if self.due is None else math.ceil(self.due),
+            "plan": self.plan_id,
+            "reason": self.reason,
+            "state": self.state,
+            "ticket": self.name,
+            "window": self.window,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One report in the outbox: the exact bytes, and when they are tried next."""
+
+    plan_id: str
+    window: int
+    batch: bytes
+    due: float
+    expires: int | None = None
+    attempts: int = 0
+    reason: str | None = None
+
+    def tried(self, due: float) -> Record:
+        """Return the same bytes after one more attempt."""
+        return replace(self, due=due, attempts=self.attempts + 1)
+
+    def ticket(self, name: str, state: State, reason: str | None = None) -> Ticket:
+        """Return what may be told of the record."""
+        due = self.due if state == "waiting" else None
+        reason = reason or self.reason
+        return Ticket(name, self.plan_id, self.window, state, self.attempts, due, reason)
+
+    def to_bytes(self) -> bytes:
+        """Return the record as it is stored."""
+        return canonical_json(
+            {
+                "attempts": self.attempts,
+                "batch": base64.b64encode(self.batch).decode(),
+                "check": hashlib.sha256(self.batch).hexdigest(),
+                "due": math.ceil(self.due * 1000),
+                "expires": self.expires,
+                "plan": self.plan_id,
+                "reason": self.reason,
+                "version": VERSION,
+                "window": self.window,
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Record:
+        """Read what `to_bytes` stored; anything else is a `ReportError`."""
+        try:
+            fields = json.loads(content, object_pairs_hook=unique_keys)
+            if fields.pop("version") != VERSION or len(fields) != 8:
+                raise ValueError("it has another version")
+            for name in ("attempts", "due", "window"):
+                check_integer(name, fields[name], lowest=0)
+            if fields["expires"] is not None:
+                check_integer("expires", fields["expires"], lowest=0)
+            plan_id = check_plan_id(fields["plan"])
+            batch = base64.b64decode(fields["batch"], validate=True)
+            whole = hashlib.sha256(batch).hexdigest() == fields["check"]
+            if not whole or not batch.startswith((MAGIC + bytes.fromhex(plan_id))[: len(batch)]):
+                raise ValueError("these are not the bytes that were stored")
+            return cls(
+                plan_id=plan_id,
+                window=fields["window"],
+                batch=batch,
+                due=fields["due"] / 1000,
+                expires=fields["expires"],
+                attempts=fields["attempts"],
+                reason=None if fields["reason"] is None else str(fields["reason"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as problem:
+            raise ReportError("a stored report is damaged.") from problem
+
+
+def record_name(plan_id: str, window: int, answer_key: str) -> str:
+    """Return the name under which an answer is kept."""
+    return f"{plan_id}.{window}.{key_digest(answer_key)}"
+
+
+def key_digest(answer_key: str) -> str:
+    """Return what stands for the application's key in a file's name."""
+    return hashlib.sha256(answer_key.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -199,5 +199,5 @@ def test_a_plan_that_breaks_its_promise_is_told(tmp_path, capsys):
 
 
 def test_a_false_local_promise_is_no_plan():
-    with pytest.raises(InputError, match="more than the 0.1"):
+    with pytest.raises(InputError, match=r"more than the 0\.1"):
         shoal.Plan(flags(5), shoal.LieProbability(1, 2), shoal.Promise("local", "0.1"))

@@ -621,7 +621,6 @@ class TestChecking:
         for broken in (
             replace(kept, q=LieProbability(1, 4)),
             replace(kept, max_reports_per_person=5),
-            replace(PLAN, promise=Promise("local", "32")),
         ):
             with pytest.raises(PrivacyRefusal, match="does not confirm"):
                 check_promise(broken)
@@ -653,7 +652,8 @@ class TestPlans:
         assert not list((tmp_path / "plans").iterdir())
 
     def test_recomputed_before_answering(self, tmp_path):
-        lying = replace(PLAN, promise=Promise("local", "1"))
+        kept = shoal.plan(SURVEY, crowd_size=1000, epsilon=1, delta="1e-6")
+        lying = replace(kept, q=LieProbability(3, 3))
         with pytest.raises(PrivacyRefusal, match="does not confirm"):
             box(tmp_path, Collector(), recompute=True).answer(lying, ANSWER)
         assert box(tmp_path, Collector(), recompute=True).answer(PLAN, ANSWER).state == "waiting"
@@ -1367,7 +1367,8 @@ class TestCommand:
     def test_privacy_is_refused_with_3(self, server, capsys):
         words = ["plan.json", "--answer", "features=f1", "--to", server.url, "--outbox", "box"]
         assert "limit of 1" in self.send(capsys, *words, "--limit", "1", "--now", code=3)
-        replace(PLAN, promise=Promise("local", "1")).write("plan.json")
+        kept = shoal.plan(SURVEY, crowd_size=1000, epsilon=1, delta="1e-6")
+        replace(kept, q=LieProbability(3, 3)).write("plan.json")
         assert "does not confirm" in self.send(capsys, *words, "--recompute", code=3)
         assert server.requests == []
 

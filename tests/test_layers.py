@@ -11,16 +11,19 @@ from typing import NamedTuple
 import pytest
 
 import shoal
+from shoal import discovering
 
 ROOT = Path(shoal.__file__).parent
 
 DEVICE = {
     *("encoding", "randomizing", "reports", "lies", "plans", "survey", "vectors", "randomness"),
     *("_check", "_files", "errors", "hashing", "questions", "ledger", "memory", "sending"),
+    *("discovering/layout", "discovering/words"),
 }
 SERVER = {
     *("tallying", "estimating", "joint", "intervals", "combining", "counting", "anonymizing"),
     *("decoding", "laplace", "publishing", "collector", "console", "_tally_json"),
+    *("associating", "discovering/assembling", "discovering/finding"),
 }
 HEAVY = {"scipy", "pyarrow", "pandas", "polars", "rich", "click", "opendp", "pyspark", "starlette"}
 
@@ -62,22 +65,24 @@ IMPORTS = [found for path in FILES for found in imports_of(path)]
 
 
 def side(importer: str) -> str:
-    return importer.split("/")[0]
+    """A module by its first name; by two where a package has a foot on either side."""
+    return importer if importer in DEVICE | SERVER else importer.split("/")[0]
 
 
-def part_of_shoal(module: str) -> str | None:
-    """The module of shoal that an import names: `shoal.encoding.encode` is `encoding`."""
-    parts = module.split(".")
-    return parts[1] if parts[0] == "shoal" and len(parts) > 1 else None
-
-
-HOME = shoal._HOME
+HOME = {name: home.replace(".", "/") for name, home in shoal._HOME.items()} | {
+    f"discovering/{name}": f"discovering/{home}" for name, home in discovering._HOME.items()
+}
 """`from shoal import encode` imports `encoding`, though it does not say so."""
 
 
 def shoal_imports(found: Import) -> str | None:
-    part = part_of_shoal(found.module)
-    return HOME.get(part, part) if part else None
+    """The module of shoal that an import names: `shoal.encoding.encode` is `encoding`."""
+    top, *parts = found.module.split(".")
+    if top != "shoal" or not parts:
+        return None
+    first, two = HOME.get(parts[0], parts[0]), "/".join(parts[:2])
+    two = HOME.get(two, two)
+    return two if two in DEVICE | SERVER else first
 
 
 def broken(rule) -> list[Import]:
@@ -131,7 +136,8 @@ class TestRules:
             broken(
                 lambda found: (
                     side(found.importer) in SERVER
-                    and shoal_imports(found) in {"encoding", "randomizing", "simulating"}
+                    and shoal_imports(found)
+                    in {"encoding", "randomizing", "simulating", "discovering/words"}
                 )
             )
             == []
@@ -221,6 +227,19 @@ class TestTheRulesCanFail:
     def test_ways_to_import_encoding(self, at: str, source: str):
         found = imports_of(ROOT / at, source)
         assert any(shoal_imports(one) == "encoding" for one in found)
+
+    @pytest.mark.parametrize(
+        ("source", "part"),
+        [
+            ("from shoal import discover", "discovering/finding"),
+            ("from shoal.discovering import discover", "discovering/finding"),
+            ("from shoal.discovering.finding import discover", "discovering/finding"),
+            ("from shoal.discovering import encode_words", "discovering/words"),
+            ("from .discovering import layout_of", "discovering/layout"),
+        ],
+    )
+    def test_a_package_on_both_sides_is_told_apart(self, source: str, part: str):
+        assert part in {shoal_imports(one) for one in imports_of(ROOT / "encoding.py", source)}
 
     def test_type_checking_does_not_count(self):
         source = "if TYPE_CHECKING:\n    from shoal.encoding import encode"

@@ -14,7 +14,13 @@ From here on only Synthetic
     `tally` counts reports into a `Tally` (tallies add); `estimate` gives unbiased `Estimates` with
     an `Interval` each, and `sample_size` how many reports a wanted precision takes; `difference`,
     `total`, `ratio` and `compare` combine estimates; `publish` makes the `Publication` that others
-    read.
+    read. `associate` says whether two answers go together, as an `Association`.
+
+Text
+    `decode` finds which candidates a crowd answered: `Decoded`, a `DecodedText` each; `propose`
+    sizes the question, a `Proposal`. `discover` needs no candidates, only a survey made by
+    `discovery_survey`; it gives a `Discovery`. `migrate` reads `RapporParameters` into a
+    `Migration`.
 
 Beside the path
     `inspect_randomizer` and `inspect_pipeline` question what runs, ours or a peer's; `search` looks
@@ -30,14 +36,19 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shoal.associating import Association, associate
     from shoal.auditing import Certificate, audit
     from shoal.combining import compare, difference, ratio, total
+    from shoal.decoding import Decoded, DecodedText, Proposal, decode, propose
+    from shoal.discovering.finding import Discovery, discover
+    from shoal.discovering.layout import discovery_survey
     from shoal.encoding import encode
     from shoal.errors import InputError, PrivacyRefusal, ShoalError
     from shoal.estimating import Estimate, Estimates, estimate, sample_size
     from shoal.inspecting import inspect_pairs, inspect_pipeline, inspect_randomizer
     from shoal.intervals import Interval
     from shoal.lies import LieProbability
+    from shoal.migrating import Migration, RapporParameters, migrate
     from shoal.planning import plan
     from shoal.plans import Memory, Plan, Promise
     from shoal.publishing import Publication, publish
@@ -56,14 +67,19 @@ __version__ = "0.1.0"
 # Names are loaded when they are first used, so that `shoal --help` is instant and a device loads
 # only its own side.
 _MODULES = {
+    "associating": ["Association", "associate"],
     "auditing": ["Certificate", "audit"],
     "combining": ["compare", "difference", "ratio", "total"],
+    "decoding": ["Decoded", "DecodedText", "Proposal", "decode", "propose"],
+    "discovering.finding": ["Discovery", "discover"],
+    "discovering.layout": ["discovery_survey"],
     "encoding": ["encode"],
     "errors": ["InputError", "PrivacyRefusal", "ShoalError"],
     "estimating": ["Estimate", "Estimates", "estimate", "sample_size"],
     "inspecting": ["inspect_pairs", "inspect_pipeline", "inspect_randomizer"],
     "intervals": ["Interval"],
     "lies": ["LieProbability"],
+    "migrating": ["Migration", "RapporParameters", "migrate"],
     "planning": ["plan"],
     "plans": ["Memory", "Plan", "Promise"],
     "publishing": ["Publication", "publish"],
@@ -80,10 +96,14 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "Association",
     "Batch",
     "Certificate",
     "Choice",
     "Choices",
+    "Decoded",
+    "DecodedText",
+    "Discovery",
     "Estimate",
     "Estimates",
     "Flags",
@@ -91,13 +111,16 @@ __all__ = [
     "Interval",
     "LieProbability",
     "Memory",
+    "Migration",
     "Number",
     "Original",
     "Plan",
     "PrivacyRefusal",
     "Promise",
+    "Proposal",
     "Publication",
     "Question",
+    "RapporParameters",
     "ShoalError",
     "Simulation",
     "SimulationBits",
@@ -108,17 +131,23 @@ __all__ = [
     "Tally",
     "Tallying",
     "Text",
+    "associate",
     "audit",
     "compare",
+    "decode",
     "difference",
+    "discover",
+    "discovery_survey",
     "encode",
     "estimate",
     "inspect_pairs",
     "inspect_pipeline",
     "inspect_randomizer",
+    "migrate",
     "pack_reports",
     "parse_batch",
     "plan",
+    "propose",
     "publish",
     "randomize",
     "ratio",

@@ -1,0 +1,142 @@
+"""A tally to the frequent words of a crowd, with no list of candidates.
+
+Frequent pairs of letters are chained into candidates, and these are decoded from the whole words'
+bits. The lies about the pairs and about the words are independent, and so are the hashes of a word
+that nobody has: how candidates were found does not spoil the control of false discoveries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shoal._check import check_integer, check_number
+from shoal.discovering.assembling import Assembled, Pair, assemble, frequent_pairs
+from shoal.discovering.layout import Layout, layout_of
+from shoal.errors import InputError
+from shoal.estimating import estimate
+from shoal.plans import Plan
+from shoal.tallying import Tally
+
+if TYPE_CHECKING:
+    from shoal.decoding import Decoded, DecodedText
+
+__all__ = ["Discovery", "discover"]
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """The words that were found, by falling count, and how they were."""
+
+    plan: Plan
+    layout: Layout
+    pairs: tuple[tuple[Pair, ...], ...]
+    candidates: Assembled
+    decoded: Decoded | None
+    top: int | None
+    miss: float
+
+    @property
+    def words(self) -> tuple[DecodedText, ...]:
+        """The words found, the `top` of them."""
+        return () if self.decoded is None else self.decoded.found[: self.top]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What may have been missed."""
+        said = []
+        if self.candidates.cut is not None:
+            said.append(
+                f"more chains than {len(self.candidates.words)} candidates; words rarer than"
+                f" {self.candidates.cut:.3%} of the crowd may be among those left out."
+            )
+        if empty := [place + 1 for place, here in enumerate(self.pairs) if not here]:
+            said.append(f"no pair is frequent at letter {', '.join(map(str, empty))}.")
+        elif not self.candidates.words:
+            said.append("the frequent pairs do not chain into a word.")
+        return tuple(said)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was found as plain JSON values."""
+        decoded = self.decoded
+        return {
+            "plan": self.plan.id,
+            "question": self.layout.word,
+            "length": self.layout.length,
+            "simulated": decoded is not None and decoded.simulated,
+            "reports": None if decoded is None else decoded.reports,
+            "fdr": None if decoded is None else decoded.fdr,
+            "level": None if decoded is None else decoded.level,
+            "pairs": [len(here) for here in self.pairs],
+            "pairs_miss": self.miss,
+            "candidates": len(self.candidates.words),
+            "candidates_cut": self.candidates.cut,
+            "found": 0 if decoded is None else len(decoded.found),
+            "words": [
+                {
+                    "word": text.value,
+                    "count": text.count,
+                    "sigma": text.sigma,
+                    "low": text.low,
+                    "high": text.high,
+                }
+                for text in self.words
+            ],
+            "notes": list(self.notes),
+        }
+
+
+def discover(
+    plan: Plan,
+    tally: Tally,
+    *,
+    top: int | None = None,
+    fdr: float = 0.0001,
+    level: float = 0.95,
+    candidates: int = 5000,
+    pairs: int = 200,
+    miss: float = 0.001,
+) -> Discovery:
+    """Find frequent words in the reports of a `discovery_survey`.
+
+    Parameters
+    ----------
+    plan, tally
+        The plan, and the tally of its reports. A plan with a crowd refuses fewer reports.
+    top
+        How many words to return at most.
+    fdr, level
+        The false-discovery rate and the level of the intervals, as `shoal.decode` takes them.
+    candidates
+        How many chains of pairs to decode at most.
+    pairs
+        How many pairs to keep at each position at most.
+    miss
+        The chance that any pair is taken for frequent that nobody has.
+
+    Examples
+    --------
+    >>> from shoal import plan as make_plan
+    >>> from shoal.discovering import discovery_survey, simulate_words
+    >>> plan = make_plan(discovery_survey("words", 6), q="0.05")
+    >>> tally = simulate_words(plan, {"salmon": 40_000, "trout": 20_000, "eel": 9_000}, seed=1)
+    >>> [(word.value, round(word.count, -3)) for word in discover(plan, tally).words]
+    [('salmon', 40000.0), ('trout', 20000.0), ('eel', 9000.0)]
+    """
+    for name, value in (("candidates", candidates), ("pairs", pairs)):
+        check_integer(name, value, lowest=1, highest=100_000)
+    if top is not None:
+        check_integer("top", top, lowest=1)
+    if not 0 < check_number("miss", miss) < 1:
+        raise InputError(f"miss must be strictly between 0 and 1, got miss={miss}.")
+    layout = layout_of(plan.survey)
+    estimate(plan, tally)  # refuses what cannot or must not be estimated from
+    frequent = frequent_pairs(plan, tally, layout, miss=miss, most=pairs)
+    chains = assemble(frequent, candidates)
+    words = [word for word in chains.words if word]
+    decoded = None
+    if words:
+        from shoal.decoding import decode
+
+        decoded = decode(plan, tally, words, question=layout.word, fdr=fdr, level=level)
+    return Discovery(plan, layout, frequent, chains, decoded, top, miss)

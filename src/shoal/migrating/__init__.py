@@ -1,0 +1,202 @@
+"""RAPPOR's parameters to the Plan they mean, and to what they promise.
+
+RAPPOR sets a bit of a memoized vector to 1, to 0 or to the truth with probabilities f/2, f/2 and
+1 - f, then reports a 1 with probability q where that bit is set and p where it is not. The first
+step is Shoal's permanent lie with q1 = f/2. The second is Shoal's channel only if p = 1 - q, and
+then q2 = p. Otherwise a bit's two rates, p* where the truth is 0 and q* where it is 1, lie between
+two symmetric channels. With the odds A = q*/p* and B = (1 - p*)/(1 - q*):
+
+* s = 1 / (1 + min(A, B)): flipping some of RAPPOR's reported bits makes exactly the lie s, and no
+  smaller one. A plan with s is at least as private, whatever the crowd.
+* t = 1 / (1 + max(A, B)): flipping some bits of reports with the lie t makes exactly RAPPOR's, and
+  no larger t does. RAPPOR's own reports keep whatever t is proven to keep.
+
+Both are theorems (post-processing; a binary channel is one of another's exactly where both odds
+allow it), and s = t = p* where p = 1 - q.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from shoal._check import check_decimal, check_integer
+from shoal.auditing import audit
+from shoal.errors import InputError
+from shoal.lies import MOST_DIGITS, LieProbability
+from shoal.migrating.parameters import RapporParameters, lie_of, log_odds, odds_of
+from shoal.planning import plan
+from shoal.plans import LARGEST_CROWD, Memory, Plan
+from shoal.rounding import round_up
+from shoal.survey import Survey, Text
+
+__all__ = ["Migration", "RapporParameters", "migrate"]
+
+
+@dataclass(frozen=True)
+class Migration:
+    """RAPPOR's parameters, the plan that is at least as private, and what each promises."""
+
+    parameters: RapporParameters
+    plan: Plan
+    crowd_size: int | None
+    delta: str
+
+    @cached_property
+    def proven_fresh(self) -> float | None:
+        """RAPPOR's proven epsilon if every report drew its cohort afresh, rounded up."""
+        return self._proven(self.crowd_size)
+
+    @cached_property
+    def proven_kept(self) -> float | None:
+        """RAPPOR's proven epsilon as it runs: devices keep a cohort, and it splits the crowd."""
+        crowd = self.cohort_crowd
+        return self.proven_fresh if crowd == self.crowd_size else self._proven(crowd)
+
+    @property
+    def cohort_crowd(self) -> int | None:
+        """How many reports a cohort has if they are spread evenly."""
+        return None if self.crowd_size is None else self.crowd_size // self.parameters.m
+
+    def _proven(self, crowd: int | None) -> float | None:
+        weaker = self.parameters.weaker
+        if not crowd or not weaker:
+            return None
+        found = audit(self.plan.survey, q=weaker, crowd_size=crowd)
+        return round_up(found.epsilon(delta=float(self.delta)))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know before trusting the numbers."""
+        given, memory, said = self.parameters, self.plan.memory, []
+        if given.is_symmetric:
+            said.append("p = 1 - q: RAPPOR's channel is Shoal's, with q1 = f/2 and q2 = p.")
+        else:
+            said.append(
+                "p is not 1 - q: RAPPOR's channel is not symmetric, Shoal's is; the plan takes the"
+                " closest symmetric one that is at least as private for a 0 and for a 1."
+            )
+        if not given.f:
+            said.append("f = 0: nothing is permanent, so reports of one person average away.")
+        if given.f and memory is None:
+            said.append(
+                "the instantaneous response never lies: every report of a person is the same"
+                " vector, an identifier; the plan reports it once."
+            )
+        if min(2 * given.h, given.k) < 2 * given.h:
+            said.append("2h exceeds k: only k bits can differ, RAPPOR's formulas count 2h.")
+        said.append(
+            "RAPPOR's devices keep their cohort, which splits the crowd; Shoal draws it afresh for"
+            " each report and hashes differently, so old reports are not reports of the plan."
+        )
+        if memory is not None:
+            said.append(
+                "each release keeps what is proven at q; all releases together keep only the local"
+                " epsilon of q1, for each distinct answer a person ever had."
+            )
+        return tuple(said)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as plain JSON values; privacy is rounded up, null is no bound."""
+        given, plan = self.parameters, self.plan
+        memory, promise = plan.memory, plan.promise
+        crowd = None
+        if self.crowd_size is not None:
+            crowd = {
+                "size": self.crowd_size,
+                "delta": float(self.delta),
+                "proven_fresh_cohorts": self.proven_fresh,
+                "cohort_size": self.cohort_crowd,
+                "proven_kept_cohorts": self.proven_kept,
+            }
+        all_time = math.inf
+        if memory is not None:
+            all_time = plan.survey.differing_bits * log_odds(1 / memory.q1.fraction - 1)
+        return {
+            "parameters": given.to_json(),
+            "symmetric": given.is_symmetric,
+            "effective": {"p_star": float(given.p_star), "q_star": float(given.q_star)},
+            "rappor": {
+                "epsilon_1": _up(given.epsilon_1),
+                "epsilon_infinity": _up(given.epsilon_infinity),
+                "local_epsilon": _up(given.local_epsilon),
+                "all_time_epsilon": _up(given.all_time_epsilon),
+                "between_q": [float(given.weaker), float(given.stronger)],
+            },
+            "crowd": crowd,
+            "plan": {
+                "id": plan.id,
+                "q": float(plan.q),
+                "q1": None if memory is None else float(memory.q1),
+                "q2": None if memory is None else float(memory.q2),
+                "bits": plan.bits,
+                "promise": promise.kind,
+                "epsilon": float(promise.epsilon),
+                "delta": None if promise.delta is None else float(promise.delta),
+                "local_epsilon": _up(plan.local_epsilon),
+                "all_time_epsilon": _up(all_time),
+            },
+            "notes": list(self.notes),
+        }
+
+
+def migrate(
+    parameters: RapporParameters,
+    *,
+    crowd_size: int | None = None,
+    delta: object = "1e-6",
+    name: str = "rappor",
+    question: str = "value",
+) -> Migration:
+    """Find the plan that RAPPOR's parameters mean and say what they promise.
+
+    Parameters
+    ----------
+    parameters
+        RAPPOR's numbers.
+    crowd_size
+        How many reports are released together; without it only local promises are made.
+    delta
+        The delta of the proven promise.
+    name, question
+        What the plan's survey and its text question are called.
+
+    Examples
+    --------
+    >>> given = RapporParameters(k=128, h=2, m=16, p="0.25", q="0.75", f="0.5")
+    >>> found = migrate(given)
+    >>> float(found.plan.q), found.plan.promise.epsilon
+    (0.375, '2.0434')
+    """
+    wish = check_decimal("delta", delta, above=0, below=1)
+    if crowd_size is not None:
+        check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
+    text = Text(question, bits=parameters.k, hashes=parameters.h, cohorts=parameters.m)
+    survey = Survey(name, (text,))
+    q, memory = _lies(parameters)
+    proven = {} if crowd_size is None else {"crowd_size": crowd_size, "delta": wish}
+    made = plan(survey, q=q, **proven)  # type: ignore[arg-type]
+    return Migration(parameters, replace(made, memory=memory), crowd_size, wish)
+
+
+def _lies(given: RapporParameters) -> tuple[LieProbability, Memory | None]:
+    """Return Shoal's lie probability, rounded up, and how memory splits it."""
+    permanent, instantaneous = given.f / 2, lie_of(min(odds_of(given.p, given.q)))
+    if not permanent and not instantaneous:
+        raise InputError("with f=0, p=0 and q=1 every report is the truth; there is no plan.")
+    if not permanent or not instantaneous:
+        return LieProbability.at_least(permanent or instantaneous), None
+    memory = LieProbability.at_least(permanent), LieProbability.at_least(instantaneous)
+    if sum(lie.digits for lie in memory) > MOST_DIGITS:
+        raise InputError(
+            f"f/2={float(permanent):g} and q2={float(instantaneous):g} are too close to 0 or 1/2"
+            " to be drawn exactly; round them."
+        )
+    made = Memory(*memory)
+    return made.q, made
+
+
+def _up(value: float) -> float | None:
+    return None if math.isinf(value) else round_up(value)

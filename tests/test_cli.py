@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -160,6 +161,10 @@ class TestPlan:
         words = ["plan", "survey.toml", "--q", "0.25", "--epsilon", "1", "--promise", "local"]
         shoal(*words, code=3)
 
+    def test_one_bit_is_not_bits(self, shoal: Command):
+        assert "answer: 1 bit a report" in shoal("plan", "--flags", "1", "--q", "0.25")
+        assert "answer: 2 bits a report" in shoal("plan", "--flags", "2", "--q", "0.25")
+
 
 class TestEncodeAndRandomize:
     def test_encode(self, shoal: Command, at: Path):
@@ -203,6 +208,13 @@ class TestEncodeAndRandomize:
         assert "row 301, question 'channel': 'gamma'" in said
         assert (at / "r.parquet").read_bytes() == before
         assert not list(at.glob("*.part"))
+
+    @pytest.mark.parametrize("word", ["encode", "randomize"])
+    def test_a_table_of_nobody_writes_nothing(self, shoal: Command, at: Path, word: str):
+        (at / "answers.csv").write_text(HEADER, "utf-8")
+        said = shoal(word, "plan.json", "answers.csv", "-o", "r.parquet", code=2)
+        assert "there are no answers in answers.csv" in said
+        assert not (at / "r.parquet").exists()
 
     def test_the_answers_are_not_overwritten(self, shoal: Command, at: Path):
         shoal("encode", "plan.json", "answers.csv", "-o", "o.parquet")
@@ -330,6 +342,14 @@ class TestEstimate:
         text = shoal("estimate", "plan.json", tally_file)
         for word in ("browser", "300 reports", "sync", "(missing)", "65 and above"):
             assert word in text
+
+    def test_intervals_in_the_table_are_rounded_outward(self, shoal: Command, tally_file: Path):
+        words = ["estimate", "plan.json", tally_file, "--interval", "normal"]
+        row = shoal.json(*words)["questions"]["features"]["sync"]
+        assert row["low"] % 1
+        (line,) = [line for line in shoal(*words).splitlines() if line.startswith("sync")]
+        _, _, _, low, high, _ = line.split()
+        assert (int(low), int(high)) == (math.floor(row["low"]), math.ceil(row["high"]))
 
     def test_a_crowd_that_is_not_whole(self, shoal: Command, at: Path):
         shoal("plan", "survey.toml", "--q", "0.25", "--crowd", "301", "-o", "crowd.json")

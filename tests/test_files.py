@@ -268,12 +268,25 @@ class TestAnswers:
             (b"f,c,n\n\xff,x,1\n", "UTF8"),
             (b"f,c,n\na,x,1\nb,z,1\n", "row 2, question 'c': 'z'"),
             (b"f,f,c,n\na,b,x,1\n", "'?f'?"),
+            (b"f;c;n\na;x;1\n", "no column 'f'; it has 'f;c;n', as if semicolons separated"),
+            (b"f\tc\tn\na\tx\t1\n", "as if tabs separated the columns; put commas between"),
+            (b"g;h,c,n\na,x,1\n", r"it has 'g;h', 'c', 'n'\.$"),
+            (b"f,c,n\n", "there are no answers in .*a.csv"),
+            (b"f,c,n", "there are no answers"),
         ],
     )
     def test_csv_that_is_none(self, content: bytes, why: str, tmp_path: Path):
         (tmp_path / "a.csv").write_bytes(content)
         with pytest.raises(AnswerError, match=why):
             answers(tmp_path / "a.csv")
+
+    def test_files_with_nobody_in_them(self, tmp_path: Path):
+        (tmp_path / "a.ndjson").write_text("\n\n", "utf-8")
+        empty = pa.table({"f": pa.array([], pa.string()), "c": pa.array([], pa.string())})
+        pq.write_table(empty.append_column("n", pa.array([], pa.int64())), tmp_path / "a.parquet")
+        for name in ("a.ndjson", "a.parquet"):
+            with pytest.raises(AnswerError, match="there are no answers"):
+                answers(tmp_path / name)
 
     def test_ndjson_details(self, tmp_path: Path):
         text = '{"f": ["a"], "c": "x", "n": 1, "name": "Ann"}\n\n{"f": "", "c": "y", "n": 0}\n'

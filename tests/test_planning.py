@@ -275,6 +275,18 @@ class TestThreeSigma:
             assert float(made.q) == pytest.approx(q, abs=1e-4)
         with pytest.raises(InputError):
             plan(FIVE, epsilon="1", promise="three-sigma")
+        with pytest.raises(InputError, match="no privacy at all"):
+            plan(FIVE, crowd_size=100, epsilon="1000", promise="three-sigma")
+
+    def test_a_crowd_without_a_solution_is_refused(self, monkeypatch: pytest.MonkeyPatch):
+        """No crowd found so far lacks one; the theory may still say so."""
+
+        def none(*given: object) -> float:
+            raise ValueError("no q satisfies the rule")
+
+        monkeypatch.setattr("shoal.theory.three_sigma.three_sigma_q", none)
+        with pytest.raises(PrivacyRefusal, match="three-sigma rule at epsilon=1 in a crowd of 100"):
+            plan(FIVE, crowd_size=100, epsilon="1", promise="three-sigma")
 
 
 class TestCommandLine:

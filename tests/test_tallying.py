@@ -106,6 +106,17 @@ class TestCounts:
         straight = counted.joint_counts([3, 17])
         assert counted.joint_counts([17, 3]).tolist() == straight[[0, 2, 1, 3]].tolist()
 
+    @pytest.mark.parametrize("chosen", [(17,), (11, 3), (17, 3, 11)])
+    def test_a_part_of_a_group_is_summed_from_it(self, chosen: tuple[int, ...]):
+        plan, vectors = plan_of(20), vectors_of(300, 20)
+        rows = Synthetic(pack(vectors), 20)
+        whole = tally(plan, rows, joint=[(3, 17, 5, 11), (3, 17, 5, 11, 0, 1)])
+        assert whole.by_vector is None
+        wanted = tally(plan, rows, joint=[chosen]).joint_counts(chosen)
+        assert whole.joint_counts(chosen).tolist() == wanted.tolist()
+        with pytest.raises(TallyError, match="does not count bits"):
+            whole.joint_counts([3, 4])
+
     def test_a_group_that_was_not_counted(self):
         with pytest.raises(TallyError, match="does not count bits"):
             tally(plan_of(20), Synthetic(pack(vectors_of(5, 20)), 20)).joint_counts([1, 2])

@@ -182,7 +182,15 @@ def _three_sigma(survey: Survey, q: LieProbability | None, crowd: int | None, wi
     epsilon = wish["epsilon"]
     if crowd is None or epsilon is None or q is not None:
         raise InputError("the three-sigma rule takes crowd_size and epsilon, and gives q.")
-    wanted = three_sigma_q(survey.differing_bits, crowd, float(epsilon))
+    try:
+        wanted = three_sigma_q(survey.differing_bits, crowd, float(epsilon))
+    except OverflowError as error:
+        raise InputError(f"epsilon={epsilon} asks for no privacy at all; ask for less.") from error
+    except ValueError as error:
+        raise PrivacyRefusal(
+            f"no lie probability keeps the three-sigma rule at epsilon={epsilon} in a crowd of"
+            f" {crowd}; ask for a larger epsilon or a larger crowd."
+        ) from error
     return Plan(survey, LieProbability.at_least(wanted), Promise("three-sigma", epsilon), crowd)
 
 

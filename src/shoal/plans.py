@@ -216,7 +216,7 @@ class Plan:
     def from_json(cls, document: object) -> Plan:
         """Read a plan from plain JSON values; if they name an id, it must be theirs."""
         fields = _exact_keys("a plan", document, set(_FIELDS), optional={"id"})
-        if fields["version"] != VERSION or isinstance(fields["version"], bool):
+        if fields["version"] != VERSION or type(fields["version"]) is not int:
             raise PlanError(
                 f"this is Shoal's plan version {VERSION}, got version {fields['version']!r}."
                 " A newer Shoal may read it."

@@ -98,11 +98,15 @@ class Tally:
     __hash__ = None  # type: ignore[assignment]  # it holds arrays
 
     def joint_counts(self, bits: Sequence[int]) -> Counts:
-        """Return the counts of the joint values of chosen bits, the first one least significant."""
+        """Return the counts of the joint values of chosen bits, the first one least significant.
+
+        They are summed from the smallest group that holds the bits, or from whole vectors.
+        """
         chosen = checked_bits(bits, self.bits)
-        for counted, table in self.joint.items():
-            if sorted(counted) == sorted(chosen):
-                return _reordered(table, [counted.index(bit) for bit in chosen])
+        holding = [counted for counted in self.joint if set(chosen) <= set(counted)]
+        if holding:
+            group = min(holding, key=len)
+            return _marginal(self.joint[group], [group.index(bit) for bit in chosen])
         if self.by_vector is None:
             raise TallyError(
                 f"the tally does not count bits {list(chosen)} jointly; tally with joint= or"
@@ -292,11 +296,15 @@ def _added_cohorts(
     return tuple(a + b for a, b in zip(mine, other, strict=True))
 
 
-def _reordered(table: Counts, places: Sequence[int]) -> Counts:
-    """Return a joint table with its bits in another order."""
+def _marginal(table: Counts, places: Sequence[int]) -> Counts:
+    """Return the joint table of some bits of a joint table, in the order asked for."""
     values = np.arange(table.size)
-    source = sum((values >> new & 1) << old for new, old in enumerate(places))
-    return np.asarray(table[source])
+    reduced = np.zeros_like(values)
+    for new, old in enumerate(places):
+        reduced |= (values >> old & 1) << new
+    counts = np.zeros(1 << len(places), np.int64)
+    np.add.at(counts, reduced, table)
+    return counts
 
 
 def _joint_table(bits: Sequence[int]) -> Counts:

@@ -132,8 +132,11 @@ def full_counts(tally: Tally, first: Side, second: Side) -> NDArray[np.int64] | 
     bits = (*first.positions, *second.positions)
     if len(bits) > MOST_JOINT_BITS:
         return None
-    counts = _marginal(tally, bits)
-    return None if counts is None else counts.reshape(1 << len(second.positions), -1).T
+    try:
+        counts = tally.joint_counts(bits)
+    except TallyError:
+        return None
+    return counts.reshape(1 << len(second.positions), -1).T
 
 
 def both_set(tally: Tally, survey: Survey, first: Side, second: Side) -> NDArray[np.int64]:
@@ -144,22 +147,11 @@ def both_set(tally: Tally, survey: Survey, first: Side, second: Side) -> NDArray
     found = np.zeros((len(first.positions), len(second.positions)), np.int64)
     for i, a in enumerate(first.positions):
         for j, b in enumerate(second.positions):
-            counts = _marginal(tally, (a, b))
-            if counts is None:
-                raise TallyError(_not_counted(survey, first, second))
-            found[i, j] = counts[3]
+            try:
+                found[i, j] = tally.joint_counts((a, b))[3]
+            except TallyError as error:
+                raise TallyError(_not_counted(survey, first, second)) from error
     return found
-
-
-def _marginal(tally: Tally, bits: tuple[int, ...]) -> NDArray[np.int64] | None:
-    """Return the joint counts of bits from any group that holds them, or from whole vectors."""
-    for counted, table in tally.joint.items():
-        if set(bits) <= set(counted):
-            places = [counted.index(bit) for bit in bits]
-            values = np.arange(table.size)
-            index = sum((values >> place & 1) << new for new, place in enumerate(places))
-            return np.bincount(index, weights=table, minlength=1 << len(bits)).astype(np.int64)
-    return None if tally.by_vector is None else tally.joint_counts(bits)
 
 
 def _not_counted(survey: Survey, first: Side, second: Side) -> str:

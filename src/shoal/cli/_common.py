@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -145,6 +146,11 @@ def check_not_same(source: Path, output: Path) -> None:
 def print_json(document: object) -> None:
     """Print one JSON document on stdout, and nothing else."""
     click.echo(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def outward(low: float, high: float) -> list[str]:
+    """Write the ends of an interval as whole people, rounded so that it never gets narrower."""
+    return [f"{math.floor(low):,}", f"{math.ceil(high):,}"]
 
 
 def printer() -> Any:

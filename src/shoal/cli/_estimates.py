@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.cli._common import printer
+from shoal.cli._common import outward, printer
 
 
 def show_estimates(document: dict[str, Any], title: str) -> None:
@@ -28,7 +28,7 @@ def show_estimates(document: dict[str, Any], title: str) -> None:
         for label, row in options.items():
             truth = [f"{row['truth']:,}"] if known else []
             cells = [f"{row['count']:,.0f}", f"{row['share']:.2%}"]
-            bounds = [f"{row['low']:,.0f}", f"{row['high']:,.0f}"]
+            bounds = outward(row["low"], row["high"])
             odd = "does not fit the plan" if row.get("incompatible") else _bar(row, document)
             table.add_row(escape(label), *truth, *cells, *bounds, odd)
         console.print()

@@ -12,6 +12,7 @@ from shoal.cli._common import (
     IN_FILE,
     json_option,
     level_option,
+    outward,
     print_json,
     printer,
     target_option,
@@ -69,8 +70,9 @@ def _show(document: dict[str, Any]) -> None:
     for name in ("count", "low", "high", "constrained"):
         table.add_column(name, justify="right")
     for cell in document["table"]:
-        numbers = [f"{cell[key]:,.0f}" for key in ("count", "low", "high", "constrained")]
-        table.add_row(escape(cell["first"]), escape(cell["second"]), *numbers)
+        names = escape(cell["first"]), escape(cell["second"])
+        count, likely = (f"{cell[key]:,.0f}" for key in ("count", "constrained"))
+        table.add_row(*names, count, *outward(cell["low"], cell["high"]), likely)
     console.print(table)
     test = document["independence"]
     console.print(

@@ -85,8 +85,9 @@ def _show(found: Comparison, plot: Path | None) -> None:
     from rich.table import Table
 
     console = printer()
+    size = "1 bit" if found.survey.bits == 1 else f"{found.survey.bits} bits"
     console.print(
-        f"[bold]{escape(found.survey.name)}[/bold]: {found.survey.bits} bits,"
+        f"[bold]{escape(found.survey.name)}[/bold]: {size},"
         f" {found.crowd_size:,} people, epsilon {found.epsilon}, delta {found.delta}"
     )
     table = Table(box=None, pad_edge=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from shoal.cli._common import IN_FILE, json_option, level_option, print_json, printer
+from shoal.cli._common import IN_FILE, json_option, level_option, outward, print_json, printer
 from shoal.discovering import discover
 from shoal.plans import Plan
 from shoal.tallying import Tally
@@ -74,8 +74,8 @@ def _show(document: dict[str, Any], reports: int) -> None:
         for name in ("count", "low", "high"):
             table.add_column(name, justify="right")
         for row in document["words"]:
-            numbers = [f"{row[name]:,.0f}" for name in ("count", "low", "high")]
-            table.add_row(escape(row["word"]), *numbers)
+            bounds = outward(row["low"], row["high"])
+            table.add_row(escape(row["word"]), f"{row['count']:,.0f}", *bounds)
         console.print(table)
     for note in document["notes"]:
         console.print(f"- {note}")

@@ -103,7 +103,8 @@ def _show(made: Plan, output: Path | None) -> None:
     from shoal.cli._certificate import promise_in_words
 
     console = printer()
-    console.print(f"[bold]{escape(made.survey.name)}[/bold]: {made.bits} bits a report")
+    size = "1 bit" if made.bits == 1 else f"{made.bits} bits"
+    console.print(f"[bold]{escape(made.survey.name)}[/bold]: {size} a report")
     console.print(f"lie probability  {made.q}")
     console.print(f"promise          {promise_in_words(made.promise)}")
     console.print(f"crowd            {made.crowd_size or 'none needed'}")

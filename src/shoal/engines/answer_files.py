@@ -30,29 +30,34 @@ _BLOCK_BYTES = 8 << 20
 def read_answers(survey: Survey, path: Path) -> Iterator[Original]:
     """Encode the answers in a CSV, NDJSON or Parquet file, or take the originals in Parquet.
 
-    Originals are only taken for the survey that they were encoded for.
+    Originals are only taken for the survey that they were encoded for. A file of nobody's answers
+    is an error: it is rarely meant.
     """
+    readers = {".csv": _read_csv, ".ndjson": _read_ndjson, ".jsonl": _read_ndjson}
+    reader = (readers | {".parquet": _read_parquet}).get(path.suffix.lower())
+    if reader is None:
+        raise AnswerError(f"answers come as .csv, .ndjson or .parquet, got {path.name!r}.")
+    nobody = True
     try:
-        suffix = path.suffix.lower()
-        if suffix == ".csv":
-            yield from _read_csv(survey, path)
-        elif suffix in (".ndjson", ".jsonl"):
-            yield from _read_ndjson(survey, path)
-        elif suffix == ".parquet":
-            yield from _read_parquet(survey, path)
-        else:
-            raise AnswerError(f"answers come as .csv, .ndjson or .parquet, got {path.name!r}.")
+        for original in reader(survey, path):
+            nobody = nobody and not len(original)
+            yield original
     except OSError as error:
         reason = error.strerror or first_line(error)
         raise AnswerError(f"cannot read answers {path}: {reason}.") from error
     except pa.ArrowException as error:
         raise AnswerError(f"cannot read answers {path}: {first_line(error)}.") from error
+    if nobody:
+        raise AnswerError(f"there are no answers in {path}; it needs a row for each person.")
 
 
 def _read_csv(survey: Survey, path: Path) -> Iterator[Original]:
     with path.open("rb") as file:
-        if not file.read(1):
-            raise AnswerError(f"{path} is empty; its first line must name the questions.")
+        start = file.read(1 << 16)
+    if not start:
+        raise AnswerError(f"{path} is empty; its first line must name the questions.")
+    if len(start) < 1 << 16 and not {*b"\r\n"} & {*start}:
+        return  # a header and nobody: Arrow would not call it a table
     read = pa_csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False)
     try:
         with pa_csv.open_csv(path, read_options=read) as reader:

@@ -63,9 +63,20 @@ def check_columns(survey: Survey, names: list[str]) -> None:
     """Refuse a table that lacks a question's column, or has it twice."""
     for question in survey:
         if question.name not in names:
-            raise AnswerError(f"the table has no column {question.name!r}; it has {listed(names)}.")
+            raise AnswerError(
+                f"the table has no column {question.name!r}; it has {listed(names)}"
+                f"{_separator_hint(question.name, names)}."
+            )
         if names.count(question.name) > 1:
             raise AnswerError(f"the table has column {question.name!r} twice.")
+
+
+def _separator_hint(wanted: str, names: list[str]) -> str:
+    """Say so if the column is there, but not a comma before or after it."""
+    for separator, called in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+        if any(wanted in map(str.strip, name.split(separator)) for name in names):
+            return f", as if {called} separated the columns; put commas between them"
+    return ""
 
 
 def _encode_column(question: Question, column: Any, out: Vectors, first_row: int) -> None:

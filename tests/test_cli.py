@@ -304,7 +304,9 @@ class TestEstimate:
         assert list(document) == [
             *("plan", "crowd_size", "reports", "q", "level", "interval", "target", "simulated"),
             "questions",
+            "notes",
         ]
+        assert document["notes"] == []
         plan = Plan.read(at / "plan.json")
         assert document["plan"] == plan.id
         assert document["crowd_size"] is None

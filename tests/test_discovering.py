@@ -6,23 +6,35 @@ import json
 import string
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
 import shoal
-from shoal import Plan, SimulationBits, Survey, Tally, Text, randomize, tally
+from shoal import (
+    Flags,
+    Original,
+    Plan,
+    SimulationBits,
+    Survey,
+    Tally,
+    Text,
+    encode,
+    randomize,
+    tally,
+)
 from shoal.cli import run
 from shoal.discovering import (
     discover,
     discovery_survey,
-    encode_words,
     layout_of,
     simulate_words,
 )
@@ -32,6 +44,10 @@ from shoal.randomness import simulation_generator
 from shoal.vectors import unpack
 
 SMALL = discovery_survey("words", 4, alphabet="abcd", bits=64, cohorts=6)
+
+
+def encode_words(survey: Survey | Plan, words: Sequence[object], **how: Any) -> Original:
+    return encode(survey, [{"word": word} for word in words], **how)
 
 
 def zipf(crowd: int, words: int, length: int, seed: int) -> dict[str, int]:
@@ -125,16 +141,33 @@ class TestEncoding:
 
     def test_wrong_words(self):
         with pytest.raises(AnswerError, match="row 2"):
-            encode_words(SMALL, ["ab", 7])  # type: ignore[list-item]
+            encode_words(SMALL, ["ab", 7])
 
-    def test_plain_encoding_refuses(self):
-        with pytest.raises(AnswerError, match="the answer is missing"):
-            shoal.encode(SMALL, {"word": "ab"})
+    def test_the_pair_is_not_asked(self):
+        with pytest.raises(AnswerError, match="'word: pairs of 4 letters', which is not asked"):
+            encode(SMALL, {"word": "ab", "word: pairs of 4 letters": "ab"})
+        with pytest.raises(AnswerError, match="no answer to question 'word'"):
+            encode(SMALL, {})
+
+    def test_a_table_says_the_same_as_a_list(self):
+        words = ["abcd", "dd", None, " ", "abcdabcd", "b"] * 30
+        table = pa.table({"word": words, "ignored": range(180)})
+        whole = encode(SMALL, table, random_bits=SimulationBits(5))
+        rows = encode_words(SMALL, words, random_bits=SimulationBits(5))
+        assert (whole.rows == rows.rows).all()
+
+    def test_beside_other_questions(self):
+        mixed = Survey("mixed", (Flags("f", ("x", "y")), *SMALL.questions))
+        answers = [{"f": ["y"], "word": "abcd"}, {"f": [], "word": None}]
+        original = encode(mixed, answers, random_bits=SimulationBits(1))
+        vectors = unpack(original.rows, mixed.bits)
+        assert vectors[:, :2].tolist() == [[0, 1], [0, 0]]
+        assert vectors[:, mixed.slice_of("word: pairs of 4 letters")].sum(axis=1).tolist() == [1, 1]
 
     def test_a_device_loads_no_scipy(self):
         code = (
-            "import sys; from shoal.discovering import discovery_survey, encode_words;"
-            "encode_words(discovery_survey('w', 5), ['shoal']);"
+            "import sys; from shoal import discovery_survey, encode;"
+            "encode(discovery_survey('w', 5), {'word': 'shoal'});"
             "assert not {'scipy', 'shoal.tallying', 'shoal.decoding'} & set(sys.modules)"
         )
         subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -142,8 +175,7 @@ class TestEncoding:
     def test_the_server_loads_no_encoder(self):
         code = (
             "import sys; from shoal.discovering import discover;"
-            "assert not {'shoal.encoding', 'shoal.randomizing', 'shoal.discovering.words'}"
-            " & set(sys.modules)"
+            "assert not {'shoal.encoding', 'shoal.randomizing'} & set(sys.modules)"
         )
         subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
@@ -366,3 +398,52 @@ class TestCommand:
         assert document["words"] == []
         assert "no pair is frequent" in document["notes"][0]
         assert run(words) == 0
+
+    def test_from_a_survey_to_words(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ):
+        """Make the survey, plan, randomize a column of words, tally, discover; real noise.
+
+        3000, 2000 and 1000 people at q = 0.02: the rarest pair is above 30 sigma, so that a miss
+        has a probability far below 1e-12, and so has a count off by 8 sigma. A false word, of which
+        there is one in ten thousand, would come after them.
+        """
+        monkeypatch.chdir(tmp_path)
+        make = "discover --make words.toml --length 6 --alphabet abcdefghij --question animal"
+        assert run([*make.split(), "--bits", "256", "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["name"] == "words"
+        assert document["bits"] == 256 + 112
+        words = ["bee"] * 3000 + ["hedge"] * 2000 + ["dad"] * 1000 + [""] * 500 + ["zebra"] * 500
+        Path("answers.csv").write_text("\n".join(["animal", *words]) + "\n", "utf-8")
+        for line in (
+            "plan words.toml --q 0.02 -o plan.json",
+            "randomize plan.json answers.csv -o reports.parquet",
+            "tally plan.json reports.parquet -o tally.json",
+        ):
+            assert run(line.split()) == 0
+        capsys.readouterr()
+        assert run("discover plan.json tally.json --json".split()) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["question"] == "animal"
+        assert [row["word"] for row in document["words"][:3]] == ["bee", "hedge", "dad"]
+        for row, truth in zip(document["words"], (3000, 2000, 1000), strict=False):
+            assert abs(row["count"] - truth) < 8 * row["sigma"]
+
+    def test_bad_usage(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+        survey = str(tmp_path / "s.toml")
+        for words in (
+            ["discover"],
+            ["discover", "plan.json"],
+            ["discover", "--make", survey],
+            ["discover", "--make", survey, "--length", "1"],
+            ["discover", "--make", str(tmp_path / "s.json"), "--length", "5"],
+            ["discover", "--make", survey, "--length", "5", "--alphabet", "a_"],
+            ["discover", "plan.json", "--make", survey, "--length", "5"],
+            ["discover", "--make", str(tmp_path / "none" / "s.toml"), "--length", "5"],
+        ):
+            assert run(words) == 2
+            said = capsys.readouterr()
+            assert said.out == ""
+            assert len(said.err.splitlines()) == 1
+        assert not list(tmp_path.iterdir())

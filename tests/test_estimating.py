@@ -204,8 +204,9 @@ class TestJson:
         document = estimate(PLAN, counted([300, 700, 250, 400, 350], 1000)).to_json(0.9, "normal")
         assert list(document) == [
             *("plan", "crowd_size", "reports", "q", "level", "interval", "target", "simulated"),
-            "questions",
+            *("questions", "notes"),
         ]
+        assert document["notes"] == []
         assert document["level"] == 0.9
         assert document["interval"] == "normal"
         assert list(document["questions"]) == ["f", "c"]

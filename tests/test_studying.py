@@ -363,7 +363,8 @@ class TestCommand:
         [
             ["--users", "10", "--vary", "q=0.1"],
             ["--users", "10", "--plot", "s.png"],
-            ["--users", "10", "--through", "law"],
+            ["--users", "10", "--repeat", "9", "--texts", "words.txt"],
+            ["--users", "10", "--repeat", "9", "-o", "tally.json"],
             ["--users", "10", "--repeat", "1"],
             ["--users", "10", "--repeat", "9", "--target", "population"],
             ["--users", "10", "--repeat", "9", "--vary", "q"],

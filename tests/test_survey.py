@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import Choice, Choices, Flags, Number, ShoalError, Survey, plan
+from shoal import Choice, Choices, Flags, Number, ShoalError, Survey, Text, plan
 from shoal.errors import SurveyError
 from tests.strategies import bounded, json_values, mutated_bytes, mutated_json, surveys
 
@@ -241,3 +241,16 @@ def _try(parse: Any) -> None:
     except ShoalError:
         return
     assert Survey.from_json(survey.to_json()) == survey
+
+
+class TestToToml:
+    @given(surveys())
+    def test_round_trip(self, survey: Survey):
+        assert Survey.from_toml(survey.to_toml()) == survey
+
+    def test_text_and_odd_letters(self):
+        survey = Survey(
+            'a "name" \\ with #',
+            (Text("word", bits=8, hashes=1, cohorts=2), Choice("c", ("'", "é"), missing="option")),
+        )
+        assert Survey.from_toml(survey.to_toml()) == survey

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from shoal.associating import Association, associate
     from shoal.auditing import Certificate, audit
     from shoal.combining import compare, difference, ratio, total
-    from shoal.decoding import Decoded, DecodedText, Proposal, decode, propose
+    from shoal.decoding.decode import Decoded, DecodedText, decode
+    from shoal.decoding.sizing import Proposal, propose
     from shoal.discovering.finding import Discovery, discover
     from shoal.discovering.layout import discovery_survey
     from shoal.encoding import encode
@@ -70,7 +71,8 @@ _MODULES = {
     "associating": ["Association", "associate"],
     "auditing": ["Certificate", "audit"],
     "combining": ["compare", "difference", "ratio", "total"],
-    "decoding": ["Decoded", "DecodedText", "Proposal", "decode", "propose"],
+    "decoding.decode": ["Decoded", "DecodedText", "decode"],
+    "decoding.sizing": ["Proposal", "propose"],
     "discovering.finding": ["Discovery", "discover"],
     "discovering.layout": ["discovery_survey"],
     "encoding": ["encode"],

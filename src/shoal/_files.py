@@ -59,7 +59,11 @@ def read_json(path: Path, what: str, error: type[InputError]) -> object:
 
 def write_json(path: Path, document: object) -> None:
     """Write a JSON document whole or not at all."""
-    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_text(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text whole or not at all."""
     scratch = path.with_name(path.name + ".part")
     try:
         scratch.write_text(text, "utf-8")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shoal._check import shown
+from shoal.discovering.layout import layout_in
 from shoal.errors import AnswerError, InputError
 from shoal.plans import Plan
 from shoal.randomness import RandomBits, SystemBits, draw_below
@@ -118,6 +119,12 @@ def too_many(question: Question, count: int) -> str:
     return f"sets {count} options, at most {question.most_set_bits} are allowed"
 
 
+def asked_of(survey: Survey) -> tuple[Question, ...]:
+    """Return the questions that a person answers; the pair of letters follows from the word."""
+    layout = layout_in(survey)
+    return tuple(question for question in survey if not layout or question.name != layout.pairs)
+
+
 def draw_cohorts(survey: Survey, count: int, random_bits: RandomBits) -> Cohorts | None:
     """Draw a cohort for each report, uniformly and afresh, if the survey has cohorts."""
     if survey.cohorts is None:
@@ -134,12 +141,14 @@ def encode_rows(
     """Encode a list of mappings; `first_row` is what messages call the first of them."""
     vectors = np.zeros((len(answers), survey.bits), bool)
     cohorts = draw_cohorts(survey, len(answers), random_bits)
+    asked, layout = asked_of(survey), layout_in(survey)
+    names = {question.name for question in asked}
     for row, answer in enumerate(answers, first_row):
         if not isinstance(answer, Mapping):
             raise AnswerError(f"row {row} must map questions to answers, got {shown(answer)}.")
-        if unknown := [name for name in answer if name not in {q.name for q in survey}]:
+        if unknown := [name for name in answer if name not in names]:
             raise AnswerError(f"row {row} answers {shown(unknown[0])}, which is not asked.")
-        for question in survey:
+        for question in asked:
             if question.name not in answer and isinstance(question, (Flags, Text)):
                 # Leaving out a question is not the same as answering that nothing is set.
                 raise AnswerError(f"row {row} has no answer to question {question.name!r}.")
@@ -151,6 +160,10 @@ def encode_rows(
             else:
                 bits = set_bits(question, given, row)
             vectors[row - first_row, [start + bit for bit in bits]] = True
+        if layout is not None:
+            assert cohorts is not None
+            pair = layout.pair_bit(answer[layout.word], int(cohorts[row - first_row]))
+            vectors[row - first_row, survey.slice_of(layout.pairs).start + pair] = True
     return Original(pack(vectors), survey.bits, cohorts)
 
 

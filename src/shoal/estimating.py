@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal._check import check_level, check_number
+from shoal.discovering.layout import layout_in
 from shoal.errors import InputError, PrivacyRefusal, TallyError
 from shoal.intervals import (
     Interval,
@@ -30,7 +31,7 @@ from shoal.intervals import (
 from shoal.joint import JointEstimates, estimate_joint
 from shoal.lies import LieProbability, exact_fraction
 from shoal.plans import Plan
-from shoal.survey import Question, Text
+from shoal.survey import Question, Survey, Text
 from shoal.tallying import Tally
 
 __all__ = ["Estimate", "Estimates", "estimate", "sample_size"]
@@ -91,9 +92,14 @@ class Estimates(Mapping[str, Mapping[str, Estimate]]):
 
     @cached_property
     def _questions(self) -> dict[str, dict[str, Estimate]]:
-        # The bits of a text say nothing one by one: they are decoded.
-        asked = [question for question in self.plan.survey if not isinstance(question, Text)]
-        return {question.name: self._estimate(question) for question in asked}
+        survey = self.plan.survey
+        return {q.name: self._estimate(q) for q in survey if not _elsewhere(survey, q)}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which questions are not estimated option by option, and what to do about them."""
+        survey = self.plan.survey
+        return tuple(filter(None, (_elsewhere(survey, question) for question in survey)))
 
     def _estimate(self, question: Question) -> dict[str, Estimate]:
         ones = self.tally.by_bit[self.plan.survey.slice_of(question.name)]
@@ -107,8 +113,8 @@ class Estimates(Mapping[str, Mapping[str, Estimate]]):
         }
 
     def __getitem__(self, question: str) -> Mapping[str, Estimate]:
-        if isinstance(self.plan.survey[question], Text):
-            raise InputError(f"question {question!r} is text; decode it with candidates.")
+        if note := _elsewhere(self.plan.survey, self.plan.survey[question]):
+            raise InputError(note)
         return self._questions[question]
 
     def __iter__(self) -> Iterator[str]:
@@ -143,6 +149,7 @@ class Estimates(Mapping[str, Mapping[str, Estimate]]):
                 question: {label: _row(one, level, kind) for label, one in options.items()}
                 for question, options in self.items()
             },
+            "notes": list(self.notes),
         }
 
 
@@ -242,6 +249,16 @@ def nearest_feasible(
         middle = (low + high) / 2
         low, high = (middle, high) if total(middle) > wanted else (low, middle)
     return np.clip(counts - (low + high) / 2, 0, reports)
+
+
+def _elsewhere(survey: Survey, question: Question) -> str | None:
+    """Say how a question's answers are found, if its bits say nothing one by one."""
+    if isinstance(question, Text):
+        return f"question {question.name!r} is text; find its answers with shoal decode."
+    layout = layout_in(survey)
+    if layout is not None and question.name == layout.pairs:
+        return f"question {question.name!r} leads to unknown words; find them with shoal discover."
+    return None
 
 
 def _row(one: Estimate, level: float, kind: IntervalKind) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,23 +15,42 @@ from shoal.errors import InputError
 from shoal.estimating import Estimates, estimate
 from shoal.intervals import IntervalKind, Target
 from shoal.plans import Plan
+from shoal.populating import CHUNK, Texts, Weights, populate, populate_texts, texts_for
 from shoal.randomizing import randomize
 from shoal.randomness import SimulationBits, SystemBits, simulation_generator
-from shoal.survey import Question, Survey, Text
-from shoal.tallying import Tallying
-from shoal.vectors import Cohorts, Original, pack, row_bytes
+from shoal.survey import Survey
+from shoal.tallying import Tally, Tallying
+from shoal.vectors import Original, row_bytes
+
+if TYPE_CHECKING:
+    from shoal.decoding import Decoded
 
 __all__ = ["Simulation", "populate", "populate_texts", "simulate"]
 
-_CHUNK = 1 << 17
+Through = Literal["law", "path"]
+_NOBODY = "say how many users to simulate, or give their answers."
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """Estimates from simulated reports, and the true counts that nobody sees in real life."""
+    """Estimates from simulated reports, and the true counts that nobody sees in real life.
+
+    `texts` are the true counts of each text of each text question, where they are known.
+    """
 
     estimates: Estimates
     truth: NDArray[np.int64]
+    texts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def decoded(self, question: str, level: float = 0.95) -> Decoded:
+        """Decode a text question, with all texts that people could have as candidates."""
+        from shoal.decoding import decode
+
+        if question not in self.texts:
+            raise InputError(f"the texts behind question {question!r} are not known.")
+        texts = [text for text in self.texts[question] if text]
+        plan, tally = self.estimates.plan, self.estimates.tally
+        return decode(plan, tally, texts, question=question, level=level)
 
     def true_count(self, question: str, label: str) -> int:
         """Return how many simulated people have the bit set."""
@@ -43,6 +62,13 @@ class Simulation:
         for question, options in document["questions"].items():
             for label, row in options.items():
                 row["truth"] = self.true_count(question, label)
+        for question, counts in self.texts.items():
+            if not any(counts):
+                continue  # nobody could have a text
+            decoded = self.decoded(question, level).to_json()
+            for row in decoded["candidates"]:
+                row["truth"] = sum(counts[text] for text in (row["value"], *row.get("same_as", ())))
+            document.setdefault("texts", {})[question] = decoded
         return document
 
 
@@ -51,6 +77,8 @@ def simulate(
     *,
     users: int | None = None,
     answers: Original | Iterable[Original] | None = None,
+    texts: Weights | None = None,
+    through: Through | None = None,
     seed: int | None = None,
     target: Target = "crowd",
     progress: Callable[[int], None] | None = None,
@@ -65,6 +93,13 @@ def simulate(
         How many people to simulate. With `answers`, that many are drawn from them.
     answers
         Originals to report; without them a population is made up.
+    texts
+        What made-up people answer to text questions, and how likely each text is; "" is no answer.
+        Without them there are a hundred texts, falling off like 1 / rank.
+    through
+        ``"path"`` makes every report. ``"law"`` draws the counts of made-up people from their exact
+        law, however many there are; it is the default for plans with text, unless they declare
+        joint counts.
     seed
         Repeats the run exactly; without it the noise is fresh each time.
     progress
@@ -80,48 +115,57 @@ def simulate(
     """
     if seed is None:
         seed = int.from_bytes(SystemBits().draw(7))
+    if answers is not None and (texts is not None or through == "law"):
+        raise InputError("texts and the law are for made-up people; leave out the answers.")
+    if through is None:
+        made_up = answers is None and plan.cohorts is not None and not plan.joint
+        through = "law" if made_up else "path"
+    if through not in get_args(Through):
+        raise InputError(f"through must be law or path, got {through!r}.")
     generator = simulation_generator(seed)
     noise = SimulationBits(int(generator.integers(2**62)))
+    asked = texts_for(plan.survey, texts)
+    if through == "law":
+        tally, truth = _drawn(plan, users, asked, generator, progress)
+    else:
+        originals = people(plan.survey, users, answers, generator, asked)
+        tally, truth = _reported(plan, originals, noise, progress)
+    known = {name: given.true_counts for name, given in asked.items()} if answers is None else {}
+    return Simulation(estimate(plan, tally, target=target), truth, known)
+
+
+def _drawn(
+    plan: Plan,
+    users: int | None,
+    texts: Mapping[str, Texts],
+    generator: np.random.Generator,
+    progress: Callable[[int], None] | None,
+) -> tuple[Tally, NDArray[np.int64]]:
+    from shoal.drawing import draw_tally
+
+    if users is None:
+        raise InputError(_NOBODY)
+    found = draw_tally(plan, users, texts, generator)
+    if progress is not None:
+        progress(users)
+    return found
+
+
+def _reported(
+    plan: Plan,
+    originals: Iterable[Original],
+    noise: SimulationBits,
+    progress: Callable[[int], None] | None,
+) -> tuple[Tally, NDArray[np.int64]]:
     truth = BitCounter(row_bytes(plan.bits))
     tallying = Tallying(plan)
-    for original in people(plan.survey, users, answers, generator):
+    for original in originals:
         truth.add(original.rows)
         synthetic = randomize(original, plan, random_bits=noise)
         tallying.add(synthetic.rows, simulated=True, cohorts=synthetic.cohorts)
         if progress is not None:
             progress(len(original))
-    counts = truth.counts()[: plan.bits]
-    return Simulation(estimate(plan, tallying.result(), target=target), counts)
-
-
-def populate(survey: Survey, users: int, generator: np.random.Generator) -> Iterator[Original]:
-    """Make up people: half have the first option, fewer the later ones."""
-    check_integer("users", users, lowest=1)
-    for start in range(0, users, _CHUNK):
-        count = min(_CHUNK, users - start)
-        cohorts = _cohorts(survey, count, generator)
-        blocks = [
-            _texts(survey, question, cohorts, generator)
-            if isinstance(question, Text) and cohorts is not None
-            else _answers(question, count, generator)
-            for question in survey
-        ]
-        yield Original(pack(np.concatenate(blocks, axis=1)), survey.bits, cohorts)
-
-
-def populate_texts(
-    survey: Survey, counts: Mapping[str, int], generator: np.random.Generator
-) -> Iterator[Original]:
-    """Make up people for a survey of one text question: so many for each text, in any order."""
-    (question,) = survey.questions
-    table = survey.text_hash(question.name).table(counts, survey.cohorts or 0)
-    people = np.repeat(np.arange(len(counts)), list(counts.values()))
-    generator.shuffle(people)
-    for start in range(0, len(people), _CHUNK):
-        chunk = people[start : start + _CHUNK]
-        cohorts = _cohorts(survey, len(chunk), generator)
-        vectors = _set_positions(table[chunk, cohorts], survey.bits)
-        yield Original(pack(vectors), survey.bits, cohorts)
+    return tallying.result(), truth.counts()[: plan.bits]
 
 
 def people(
@@ -129,12 +173,13 @@ def people(
     users: int | None,
     answers: Original | Iterable[Original] | None,
     generator: np.random.Generator,
+    texts: Mapping[str, Texts] | None = None,
 ) -> Iterator[Original]:
     """Yield made-up people, the given ones, or as many as asked for drawn from the given ones."""
     if answers is None:
         if users is None:
-            raise InputError("say how many users to simulate, or give their answers.")
-        yield from populate(survey, users, generator)
+            raise InputError(_NOBODY)
+        yield from populate(survey, users, generator, texts)
         return
     given = [answers] if isinstance(answers, Original) else answers
     if users is None:
@@ -148,41 +193,6 @@ def people(
     cohorts = np.concatenate(carried) if carried else None
     if not len(rows):
         raise InputError("there are no answers to draw users from.")
-    for start in range(0, check_integer("users", users, lowest=1), _CHUNK):
-        drawn = generator.integers(len(rows), size=min(_CHUNK, users - start))
+    for start in range(0, check_integer("users", users, lowest=1), CHUNK):
+        drawn = generator.integers(len(rows), size=min(CHUNK, users - start))
         yield Original(rows[drawn], survey.bits, None if cohorts is None else cohorts[drawn])
-
-
-def _answers(question: Question, count: int, generator: np.random.Generator) -> NDArray[np.bool_]:
-    """Draw answers to one question, the options falling off like 1 / rank."""
-    weights = 1 / np.arange(1, question.bits + 1)
-    if question.takes_one:
-        cumulative = np.cumsum(weights / weights.sum())
-        chosen = np.searchsorted(cumulative[:-1], generator.random(count), side="right")
-        return np.asarray(np.arange(question.bits) == chosen[:, None])
-    wished = generator.random((count, question.bits)) < weights / 2
-    # Those who wish for more than is allowed keep the options that come first.
-    return np.asarray(wished & (np.cumsum(wished, axis=1) <= question.most_set_bits))
-
-
-def _cohorts(survey: Survey, count: int, generator: np.random.Generator) -> Cohorts | None:
-    if survey.cohorts is None:
-        return None
-    return generator.integers(survey.cohorts, size=count).astype(np.uint16)
-
-
-def _texts(
-    survey: Survey, question: Text, cohorts: Cohorts, generator: np.random.Generator
-) -> NDArray[np.bool_]:
-    """Draw from a hundred made-up texts, `text 1` the most frequent, falling off like 1 / rank."""
-    weights = 1 / np.arange(1, 101)
-    drawn = generator.choice(100, len(cohorts), p=weights / weights.sum())
-    names = [f"text {rank}" for rank in range(1, 101)]
-    table = survey.text_hash(question.name).table(names, question.cohorts)
-    return _set_positions(table[drawn, cohorts], question.bits)
-
-
-def _set_positions(positions: NDArray[np.uint16], bits: int) -> NDArray[np.bool_]:
-    vectors = np.zeros((len(positions), bits), bool)
-    np.put_along_axis(vectors, positions.astype(np.int64), True, axis=1)
-    return vectors

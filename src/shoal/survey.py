@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -165,6 +166,32 @@ class Survey:
         """The SHA-256 of the survey's canonical JSON: what originals are encoded for."""
         return hashlib.sha256(canonical_json(self.to_json())).hexdigest()
 
+    def to_toml(self) -> str:
+        """Return the survey as the TOML text that `from_toml` reads.
+
+        >>> print(Survey("browser", (Choice("channel", ("release", "beta")),)).to_toml())
+        name = "browser"
+        <BLANKLINE>
+        [[question]]
+        name = "channel"
+        kind = "choice"
+        options = ["release", "beta"]
+        <BLANKLINE>
+        """
+        lines = [f"name = {_toml(self.name)}"]
+        for question in self.questions:
+            fields = question.to_json()
+            lines += ["", "[[question]]"]
+            for key in ("name", "kind", *(key for key in fields if key not in ("name", "kind"))):
+                if fields[key] is not None:
+                    lines.append(f"{key} = {_toml(fields[key])}")
+        return "\n".join(lines) + "\n"
+
     def to_json(self) -> dict[str, Any]:
         """Return the survey as plain JSON values."""
         return {"name": self.name, "questions": [q.to_json() for q in self.questions]}
+
+
+def _toml(value: str | int | list[str]) -> str:
+    """Write a text, a whole number or a list of texts; JSON's way of quoting is TOML's too."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

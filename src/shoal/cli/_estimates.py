@@ -33,6 +33,8 @@ def show_estimates(document: dict[str, Any], title: str) -> None:
             table.add_row(escape(label), *truth, *cells, *bounds, odd)
         console.print()
         console.print(table)
+    for note in document["notes"]:
+        console.print(f"- {escape(note)}", soft_wrap=True)
 
 
 def _bar(row: dict[str, Any], document: dict[str, Any], width: int = 24) -> str:

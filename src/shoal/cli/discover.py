@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import click
 
-from shoal.cli._common import IN_FILE, json_option, level_option, outward, print_json, printer
-from shoal.discovering import discover
+from shoal._files import write_text
+from shoal.cli._common import (
+    IN_FILE,
+    OUT_FILE,
+    json_option,
+    level_option,
+    outward,
+    print_json,
+    printer,
+)
+from shoal.discovering import discover, discovery_survey
+from shoal.errors import InputError
 from shoal.plans import Plan
 from shoal.tallying import Tally
 
 
 @click.command()
-@click.argument("plan_file", type=IN_FILE, metavar="PLAN.json")
-@click.argument("tally_file", type=IN_FILE, metavar="TALLY.json")
+@click.argument("plan_file", type=IN_FILE, required=False, metavar="PLAN.json")
+@click.argument("tally_file", type=IN_FILE, required=False, metavar="TALLY.json")
 @click.option("--top", type=int, metavar="K", help="Show at most this many words.")
 @click.option(
     "--fdr",
@@ -32,21 +43,36 @@ from shoal.tallying import Tally
     help="Chains of pairs to decode at most.",
 )
 @level_option
+@click.option("--make", type=OUT_FILE, metavar="SURVEY.toml", help="Instead: write such a survey.")
+@click.option("--length", type=int, metavar="L", help="With --make: letters of the longest word.")
+@click.option("--alphabet", default=ascii_lowercase, show_default=True, help="With --make.")
+@click.option("--question", default="word", show_default=True, help="With --make: its name.")
+@click.option("--bits", type=int, default=1024, show_default=True, help="With --make.")
 @json_option
 def command(
-    plan_file: Path,
-    tally_file: Path,
+    plan_file: Path | None,
+    tally_file: Path | None,
     top: int | None,
     fdr: float,
     candidates: int,
     level: float,
+    make: Path | None,
     as_json: bool,
+    **wish: Any,
 ) -> None:
     """Find frequent texts without a list of candidates.
 
-    The plan's survey must be one that `shoal.discovering.discovery_survey` made. A plan with a
+    Words can be found in the reports of a survey that --make wrote: the ordinary `shoal plan`,
+    `randomize` and `tally` take it, and its answers are one column with the word. A plan with a
     crowd refuses a tally of fewer reports (exit code 3).
     """
+    if make is not None:
+        if plan_file is not None:
+            raise InputError("--make takes no files; it comes before the plan.")
+        _make(make, as_json, **wish)
+        return
+    if plan_file is None or tally_file is None:
+        raise InputError("discover needs a plan and a tally, or --make to write a survey.")
     plan = Plan.read(plan_file)
     tally = Tally.read(tally_file, plan)
     found = discover(plan, tally, top=top, fdr=fdr, level=level, candidates=candidates)
@@ -55,6 +81,24 @@ def command(
         print_json(document)
     else:
         _show(document, tally.reports)
+
+
+def _make(
+    output: Path, as_json: bool, length: int | None, alphabet: str, question: str, bits: int
+) -> None:
+    if length is None:
+        raise InputError("--make needs --length, the letters of the longest word to find.")
+    if output.suffix.lower() != ".toml":
+        raise InputError(f"a survey is written as .toml, got {output.name!r}.")
+    survey = discovery_survey(output.stem, length, alphabet=alphabet, question=question, bits=bits)
+    write_text(output, survey.to_toml())
+    if as_json:
+        print_json(survey.to_json() | {"bits": survey.bits, "output": str(output)})
+    else:
+        click.echo(
+            f"survey {survey.name} of {survey.bits:,} bits written to {output}; answers have one"
+            f" column, {question}."
+        )
 
 
 def _show(document: dict[str, Any], reports: int) -> None:

@@ -13,6 +13,7 @@ from shoal.cli._common import (
     interval_option,
     json_option,
     level_option,
+    outward,
     print_json,
     printer,
     progress,
@@ -26,6 +27,12 @@ from shoal.plans import Plan
 @click.argument("plan_file", type=IN_FILE, metavar="PLAN.json")
 @click.option("--users", type=int, metavar="N", help="How many people to simulate.")
 @click.option("--answers", type=IN_FILE, help="Draw the people from these answers.")
+@click.option(
+    "--texts",
+    type=IN_FILE,
+    help="What they answer to text: lines that fall off like 1 / rank, or a .csv of text,weight.",
+)
+@click.option("--zipf", type=float, metavar="S", help="With --texts of lines: like 1 / rank^S.")
 @click.option("--seed", type=int, help="Repeat a run exactly.")
 @click.option("--repeat", type=int, metavar="R", help="Study R runs on the same people.")
 @click.option(
@@ -34,8 +41,9 @@ from shoal.plans import Plan
 @click.option(
     "--through",
     type=click.Choice(["law", "path"]),
-    help="With --repeat: draw tallies from their law (the default), or make every report.",
+    help="Draw counts from their law (the default of --repeat and of text), or make every report.",
 )
+@click.option("-o", "--output", type=OUT_FILE, help="Where to write the simulated tally.")
 @click.option("--plot", type=OUT_FILE, help="With --repeat: draw it, as .png, .svg or .pdf.")
 @level_option
 @interval_option
@@ -45,10 +53,13 @@ def command(
     plan_file: Path,
     users: int | None,
     answers: Path | None,
+    texts: Path | None,
+    zipf: float | None,
     seed: int | None,
     repeat: int | None,
     vary: str | None,
     through: Any,
+    output: Path | None,
     plot: Path | None,
     level: float,
     kind: Any,
@@ -62,8 +73,12 @@ def command(
     """
     from shoal.simulating import simulate
 
-    if repeat is None and (vary or through or plot):
-        raise InputError("--vary, --through and --plot belong to a study; give --repeat too.")
+    if repeat is None and (vary or plot):
+        raise InputError("--vary and --plot belong to a study; give --repeat too.")
+    if repeat is not None and (texts or output):
+        raise InputError("--texts and --output are for one run; leave out --repeat.")
+    if zipf is not None and texts is None:
+        raise InputError("--zipf says how texts fall off; give --texts too.")
     if repeat is not None and target != "crowd":
         raise InputError("a study keeps the people and repeats the lies: its target is the crowd.")
     plan = Plan.read(plan_file)
@@ -77,15 +92,66 @@ def command(
         return
     with progress("simulating", users) as advance:
         run = simulate(
-            plan, users=users, answers=originals, seed=seed, target=target, progress=advance
+            plan,
+            users=users,
+            answers=originals,
+            texts=_read_weights(texts, zipf),
+            through=through,
+            seed=seed,
+            target=target,
+            progress=advance,
         )
+    if output is not None:
+        run.estimates.tally.write(output)
     document = run.to_json(level, kind)
     if as_json:
         print_json(document)
     else:
         from shoal.cli._estimates import show_estimates
 
-        show_estimates(document, plan.survey.name)
+        # What is text stands below, with its truth.
+        notes = [] if "texts" in document else document["notes"]
+        show_estimates(document | {"notes": notes}, plan.survey.name)
+        for question, decoded in document.get("texts", {}).items():
+            _show_texts(question, decoded)
+        if output is not None:
+            click.echo(f"tally written to {output}")
+
+
+def _read_weights(path: Path | None, exponent: float | None) -> dict[str, float] | None:
+    """Read texts and how likely each is."""
+    if path is None:
+        return None
+    from shoal.decoding import read_candidates
+    from shoal.populating import read_weights, zipf
+
+    if path.suffix.lower() == ".csv":
+        if exponent is not None:
+            raise InputError("--zipf is for a file of lines; a .csv gives the weights itself.")
+        return read_weights(path)
+    texts = [text for text in read_candidates(path) if text]
+    return zipf(texts, 1.0 if exponent is None else exponent)
+
+
+def _show_texts(question: str, decoded: dict[str, Any], most: int = 20) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = printer()
+    rows = [row for row in decoded["candidates"] if row["found"]]
+    false = sum(row["truth"] == 0 for row in rows)
+    table = Table(title=escape(question), title_justify="left", box=None, pad_edge=False)
+    table.add_column("text", overflow="fold")
+    for name in ("truth", "count", "low", "high"):
+        table.add_column(name, justify="right")
+    for row in rows[:most]:
+        numbers = f"{row['truth']:,}", f"{row['count']:,.0f}", *outward(row["low"], row["high"])
+        table.add_row(escape(" = ".join([row["value"], *row.get("same_as", [])[:3]])), *numbers)
+    console.print()
+    console.print(table)
+    console.print(
+        f"{len(rows):,} of {len(decoded['candidates']):,} texts found, {false:,} of them nobody's"
+    )
 
 
 def _study(

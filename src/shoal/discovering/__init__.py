@@ -2,7 +2,7 @@
 
 =====================  =====================================================================
 `discovery_survey`     a survey of the word, hashed, and one pair of its letters
-`encode_words`         words to Originals, on the device
+`layout_of`            how its words are cut; `shoal.encode` derives the pair from the word
 `discover`             a tally to the frequent words
 `simulate_words`       the tally of a crowd that does not exist, of any size
 =====================  =====================================================================
@@ -19,14 +19,12 @@ if TYPE_CHECKING:
     from shoal.discovering.finding import Discovery, discover
     from shoal.discovering.layout import Layout, discovery_survey, layout_of
     from shoal.discovering.simulating import simulate_words
-    from shoal.discovering.words import encode_words
 
 __all__ = [
     "Discovery",
     "Layout",
     "discover",
     "discovery_survey",
-    "encode_words",
     "layout_of",
     "simulate_words",
 ]
@@ -36,7 +34,6 @@ _HOME = {
     "Layout": "layout",
     "discover": "finding",
     "discovery_survey": "layout",
-    "encode_words": "words",
     "layout_of": "layout",
     "simulate_words": "simulating",
 }

@@ -18,14 +18,14 @@ import re
 import string
 import unicodedata
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from shoal._check import check_integer
 from shoal.errors import SurveyError
 from shoal.hashing import normal_text
 from shoal.survey import Choice, Survey, Text
 
-__all__ = ["Layout", "discovery_survey", "layout_of"]
+__all__ = ["Layout", "discovery_survey", "layout_in", "layout_of"]
 
 PADDING = "_"
 OTHER = "other"
@@ -62,12 +62,16 @@ class Layout:
         return cohort % self.positions
 
     def option(self, word: str, position: int) -> int:
-        """Return which option of the pair question a word sets at a position."""
+        """Return which option of the pair question a word sets at a position; "" is no word."""
         normal = normal_text(word)
         if not normal or len(normal) > self.length or set(normal) - set(self.alphabet):
             return len(self.options)  # other
         filled = normal.ljust(self.length, PADDING)
         return self._place[filled[position : position + 2]]
+
+    def pair_bit(self, word: str | None, cohort: int) -> int:
+        """Return which option of the pair question a report in this cohort sets for a word."""
+        return self.option(word or "", self.position(cohort))
 
 
 def discovery_survey(
@@ -128,6 +132,18 @@ def discovery_survey(
 
 def layout_of(survey: Survey) -> Layout:
     """Return how a survey's words are cut, or say that it is not one of `discovery_survey`."""
+    layout = layout_in(survey)
+    if layout is None:
+        raise SurveyError(
+            f"survey {survey.name!r} has no question for pairs of letters beside a text; make it"
+            " with shoal discover --make, or discovery_survey."
+        )
+    return layout
+
+
+@lru_cache(maxsize=16)
+def layout_in(survey: Survey) -> Layout | None:
+    """Return how a survey's words are cut into pairs; None if they are not."""
     for question in survey:
         named = _NAME.fullmatch(question.name)
         if named is None or not isinstance(question, Choice) or question.missing:
@@ -137,12 +153,10 @@ def layout_of(survey: Survey) -> Layout:
         layout = Layout(named["word"], question.name, length, letters)
         if not 2 <= length <= LONGEST or question.options != (*layout.options, OTHER):
             continue
-        if isinstance(survey[layout.word], Text) and (survey.cohorts or 0) % layout.positions == 0:
+        text = any(isinstance(other, Text) and other.name == layout.word for other in survey)
+        if text and (survey.cohorts or 0) % layout.positions == 0:
             return layout
-    raise SurveyError(
-        f"survey {survey.name!r} has no question for pairs of letters beside a text; make it with"
-        " shoal.discovering.discovery_survey."
-    )
+    return None
 
 
 def _check_alphabet(alphabet: str) -> None:

@@ -9,7 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shoal.encoding import draw_cohorts, missing_bit, set_bits, text_bits, too_many, wrong_answer
+from shoal.discovering.layout import layout_in
+from shoal.encoding import (
+    asked_of,
+    draw_cohorts,
+    missing_bit,
+    set_bits,
+    text_bits,
+    too_many,
+    wrong_answer,
+)
 from shoal.errors import AnswerError
 from shoal.questions import listed
 from shoal.randomness import RandomBits, SystemBits
@@ -32,10 +41,11 @@ def encode_table(
     check_columns(survey, columns.column_names)
     rows = np.empty((columns.num_rows, row_bytes(survey.bits)), np.uint8)
     cohorts = draw_cohorts(survey, columns.num_rows, random_bits)
+    asked, layout = asked_of(survey), layout_in(survey)
     for start in range(0, columns.num_rows, _ROWS):
         part = columns.slice(start, _ROWS)
         vectors = np.zeros((part.num_rows, survey.bits), bool)
-        for question in survey:
+        for question in asked:
             block = vectors[:, survey.slice_of(question.name)]
             column = part.column(question.name).combine_chunks()
             if isinstance(question, Text):
@@ -44,6 +54,12 @@ def encode_table(
                 _encode_text(survey, question, column, chosen, block, first_row + start)
             else:
                 _encode_column(question, column, block, first_row + start)
+        if layout is not None:
+            assert cohorts is not None
+            drawn = cohorts[start : start + _ROWS].tolist()
+            pairs = map(layout.pair_bit, part.column(layout.word).to_pylist(), drawn)
+            first_bit = survey.slice_of(layout.pairs).start
+            vectors[np.arange(part.num_rows), first_bit + np.fromiter(pairs, np.int64)] = True
         rows[start : start + _ROWS] = pack(vectors)
     return Original(rows, survey.bits, cohorts)
 
@@ -61,7 +77,7 @@ def _encode_text(
 
 def check_columns(survey: Survey, names: list[str]) -> None:
     """Refuse a table that lacks a question's column, or has it twice."""
-    for question in survey:
+    for question in asked_of(survey):
         if question.name not in names:
             raise AnswerError(
                 f"the table has no column {question.name!r}; it has {listed(names)}"

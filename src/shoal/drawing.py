@@ -1,0 +1,131 @@
+"""The tally of a crowd that does not exist, drawn count by count instead of report by report.
+
+Everybody draws a cohort and the lies about different bits are independent. So the ones of a bit in
+a cohort where m of n people have it set are Bin(m, p) + Bin(n - m, q), independently for each
+(KR 3.1): the counts by cohort and bit have exactly the law that reports would give them, at a cost
+that does not grow with the crowd. The counts by set bits do not: they only agree with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal._check import check_integer
+from shoal.discovering.layout import layout_in
+from shoal.errors import InputError
+from shoal.plans import Plan
+from shoal.populating import Texts, chances_of
+from shoal.survey import Question, Survey
+from shoal.tallying import CohortCounts, Tally
+
+__all__ = ["draw_tally", "lied_tally", "true_ones"]
+
+Counts = NDArray[np.int64]
+_TEXTS = 1 << 13
+
+
+def draw_tally(
+    plan: Plan, users: int, texts: Mapping[str, Texts], generator: np.random.Generator
+) -> tuple[Tally, Counts]:
+    """Draw the tally of made-up people, as `populate` makes them up; also return the true counts.
+
+    Parameters
+    ----------
+    plan
+        The plan; one that declares joint counts is refused, since they are not drawn.
+    users
+        How many people there are.
+    texts
+        What they answer to each text question; its counts are raised.
+    generator
+        Where everything is drawn from.
+    """
+    check_integer("users", users, lowest=1)
+    if plan.joint:
+        raise InputError(
+            "the plan declares joint counts, which are not drawn from their law; simulate through"
+            " the path."
+        )
+    survey, layout = plan.survey, layout_in(plan.survey)
+    cohorts = survey.cohorts or 1
+    sizes = generator.multinomial(users, np.full(cohorts, 1 / cohorts))
+    blocks: dict[str, Counts] = {}
+    for question in survey:
+        if question.name in texts:
+            given = texts[question.name]
+            people = generator.multinomial(sizes, given.chances).T
+            given.counts[:] += people.sum(axis=1)
+            blocks |= true_ones(survey, given, people)
+        elif layout is None or question.name != layout.pairs:
+            blocks[question.name] = _ones(question, sizes, generator)
+    truth = np.concatenate([blocks[question.name] for question in survey], axis=1)
+    return lied_tally(plan, sizes, truth, generator), truth.sum(axis=0)
+
+
+def true_ones(survey: Survey, given: Texts, people: Counts) -> dict[str, Counts]:
+    """Return how many people set each bit of a text question, and of its pairs, in each cohort.
+
+    `people` are those of each text in each cohort.
+    """
+    layout = layout_in(survey)
+    asked = [given.question]
+    if layout is not None and layout.word == given.question:
+        asked.append(layout.pairs)
+    blocks = {name: np.zeros((people.shape[1], survey[name].bits), np.int64) for name in asked}
+    present = np.flatnonzero(people.any(axis=1))
+    for start in range(0, len(present), _TEXTS):
+        chosen = present[start : start + _TEXTS]
+        texts = given.only(chosen)
+        _add_words(blocks[given.question], texts, people[chosen])
+        if layout is not None and texts.pairs is not None:
+            for cohort, here in enumerate(people[chosen].T):
+                options = texts.pairs[:, layout.position(cohort)]
+                np.add.at(blocks[layout.pairs][cohort], options, here)
+    return blocks
+
+
+def _add_words(ones: Counts, texts: Texts, people: Counts) -> None:
+    answering = people * texts.answered[:, None]
+    places = np.sort(texts.positions, axis=2)
+    cohort = np.broadcast_to(np.arange(len(ones)), people.shape)
+    for number in range(places.shape[2]):
+        # Two hashes of a text may agree; it still sets the bit once.
+        again = number > 0 and places[:, :, number] == places[:, :, number - 1]
+        np.add.at(ones, (cohort, places[:, :, number]), np.where(again, 0, answering))
+
+
+def lied_tally(plan: Plan, sizes: Counts, truth: Counts, generator: np.random.Generator) -> Tally:
+    """Draw the tally of cohorts of known sizes whose true counts by bit are known."""
+    q = float(plan.q)
+    ones = generator.binomial(truth, 1 - q) + generator.binomial(sizes[:, None] - truth, q)
+    reports, by_bit = int(sizes.sum()), ones.sum(axis=0)
+    low, rest = divmod(int(by_bit.sum()), max(reports, 1))
+    by_set_bits = np.zeros(plan.bits + 1, np.int64)
+    by_set_bits[low] += reports - rest
+    by_set_bits[min(low + 1, plan.bits)] += rest
+    cohorts = None
+    if plan.cohorts is not None:
+        cohorts = tuple(
+            CohortCounts(size, counts) for size, counts in zip(sizes.tolist(), ones, strict=True)
+        )
+    return Tally(plan.id, reports, by_bit, by_set_bits, simulated=True, cohorts=cohorts)
+
+
+def _ones(question: Question, sizes: Counts, generator: np.random.Generator) -> Counts:
+    """Draw how many people set each bit of a question that is no text, in each cohort."""
+    chances = chances_of(question)
+    if question.takes_one:
+        return generator.multinomial(sizes, chances)
+    ones = np.zeros((len(sizes), question.bits), np.int64)
+    # By how many options they have set so far; the last have all that are allowed.
+    groups = np.zeros((len(sizes), question.most_set_bits + 1), np.int64)
+    groups[:, 0] = sizes
+    for bit, chance in enumerate(chances):
+        set_now = generator.binomial(groups[:, :-1], chance)
+        ones[:, bit] = set_now.sum(axis=1)
+        groups[:, :-1] -= set_now
+        groups[:, 1:] += set_now
+    return ones

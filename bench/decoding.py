@@ -1,34 +1,35 @@
 """Decoding text: what is found among real words, beside RAPPOR's method on the same reports.
 
 Run by itself: ``python -m bench.decoding [--repetitions 20] [--candidates 10000]``; ``--alone``
-leaves RAPPOR's method out, ``--large`` measures time and memory with 100,000 candidates. The words
-and their frequencies are those that the package `wordsegment` ships. Half of the candidates are
-real words, half are made up. In every repetition the same people draw cohorts and lies afresh,
-under a survey of another name and so with other hashes.
+leaves RAPPOR's method out, ``--large`` only measures time and memory with 100,000 candidates. The
+words and their frequencies are those of the package `wordfreq`. Half of the candidates are real
+words, half are made up. The size of the question is what `propose` says. In every repetition the
+same people draw cohorts and lies afresh, under a survey of another name and so with other hashes;
+the counts are drawn from their exact law (`shoal.decoding.simulate_texts`).
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import resources
+from pathlib import Path
 
 import numpy as np
 from scipy import sparse, stats
 
 from bench.measuring import Options, Table
-from shoal import Original, Plan, SimulationBits, Survey, Tally, Tallying, Text, plan, randomize
-from shoal.decoding import decode
-from shoal.decoding.sizing import predicted_sigma
+from shoal import Plan, Survey, Tally, Text, plan
+from shoal.decoding import decode, simulate_texts, propose
 from shoal.randomness import simulation_generator
-from shoal.vectors import pack
 
 CROWD = 1_000_000
-_CHUNK = 1 << 17
+EPSILON, DELTA = "2", "1e-6"
+PENALTIES = (0.001, 0.003, 0.01)
 
 
 @dataclass
@@ -40,11 +41,13 @@ class Found:
 
 
 def word_frequencies() -> dict[str, float]:
-    """Words of the web by falling frequency, with their share."""
-    text = (resources.files("wordsegment") / "unigrams.txt").read_text("utf-8")
-    pairs = [line.split("\t") for line in text.splitlines()]
-    total = sum(float(count) for _, count in pairs)
-    return {word: float(count) / total for word, count in pairs}
+    """English words by falling frequency, with their share."""
+    from wordfreq import get_frequency_dict
+
+    shares = get_frequency_dict("en", "small")
+    total = sum(shares.values())
+    ranked = sorted(shares.items(), key=lambda pair: (-pair[1], pair[0]))
+    return {word: share / total for word, share in ranked}
 
 
 def crowd_of_words(people: int, seed: int = 0) -> dict[str, int]:
@@ -52,32 +55,6 @@ def crowd_of_words(people: int, seed: int = 0) -> dict[str, int]:
     shares = word_frequencies()
     drawn = simulation_generator(seed).multinomial(people, list(shares.values()))
     return {word: int(n) for word, n in zip(shares, drawn, strict=True) if n}
-
-
-class Crowd:
-    """People whose words stay the same; each tally has fresh cohorts and lies."""
-
-    def __init__(self, made: Plan, counts: dict[str, int]) -> None:
-        (question,) = made.survey.questions
-        assert isinstance(question, Text)
-        self.plan, self.question, self.counts = made, question, counts
-        self._table = made.survey.text_hash(question.name).table(counts, question.cohorts)
-        self._people = np.repeat(np.arange(len(counts)), list(counts.values()))
-
-    def tally(self, seed: int) -> Tally:
-        """Randomize and count everybody: the real path, with seeded bits."""
-        generator, noise = simulation_generator(seed), SimulationBits(seed + 1_000_000)
-        tallying = Tallying(self.plan)
-        for start in range(0, len(self._people), _CHUNK):
-            people = self._people[start : start + _CHUNK]
-            cohorts = generator.integers(self.question.cohorts, size=len(people)).astype(np.uint16)
-            vectors = np.zeros((len(people), self.plan.bits), bool)
-            positions = self._table[people, cohorts].astype(np.int64)
-            np.put_along_axis(vectors, positions, True, axis=1)
-            original = Original(pack(vectors), self.plan.bits, cohorts)
-            report = randomize(original, self.plan, random_bits=noise)
-            tallying.add(report.rows, simulated=True, cohorts=report.cohorts)
-        return tallying.result()
 
 
 def rappor_decode(made: Plan, tally: Tally, candidates: Sequence[str], penalty: float) -> Found:
@@ -139,20 +116,13 @@ def scores(found: Found, truth: dict[str, int], candidates: Sequence[str], above
     false = sum(word not in truth for word in found.counts)
     return {
         "wanted": len(wanted),
-        "recall": float(np.mean([word in found.counts for word in wanted])),
+        "recall %": 100 * float(np.mean([word in found.counts for word in wanted])),
         "found": len(found.counts),
         "false": false,
-        "false share": false / max(len(found.counts), 1),
+        "false %": 100 * false / max(len(found.counts), 1),
         "rmse": float(np.sqrt(np.mean(np.square(errors)))),
-        "coverage": float(np.mean(covered)) if covered else float("nan"),
+        "coverage %": 100 * float(np.mean(covered)) if covered else float("nan"),
     }
-
-
-def make_crowd(people: int, bits: int, hashes: int, cohorts: int, name: str = "words") -> Crowd:
-    """Words of the web answered under a proven promise of epsilon 2 and delta 1e-6."""
-    survey = Survey(name, (Text("word", bits=bits, hashes=hashes, cohorts=cohorts),))
-    made = plan(survey, crowd_size=people, epsilon="2", delta="1e-6")
-    return Crowd(made, crowd_of_words(people))
 
 
 def candidate_list(count: int) -> list[str]:
@@ -161,81 +131,106 @@ def candidate_list(count: int) -> list[str]:
     return words + [f"no such word {number}" for number in range(count - len(words))]
 
 
-PENALTIES = (0.003, 0.01, 0.03)
+def text_plan(people: int, bits: int, hashes: int, cohorts: int, name: str) -> Plan:
+    """A text question under a proven promise."""
+    survey = Survey(name, (Text("word", bits=bits, hashes=hashes, cohorts=cohorts),))
+    return plan(survey, crowd_size=people, epsilon=EPSILON, delta=DELTA)
 
 
 def measure(
-    options: Options, repetitions: int = 3, candidates: int = 10_000, peers: bool = True
+    options: Options,
+    repetitions: int | None = None,
+    candidates: int = 10_000,
+    peers: bool = True,
 ) -> Table:
     """Decode the same reports with both methods."""
+    repetitions = repetitions or (2 if options.quick else 20)
     people, texts = options.size(CROWD), candidate_list(candidates)
-    results: dict[str, list[dict]] = {}
+    truth = crowd_of_words(people)
+    size = propose(candidates, people, EPSILON, DELTA)
+    ways = {
+        "shoal, false discoveries 5 %": partial(shoal_decode, fdr=0.05),
+        "shoal, false discoveries 0.1 %": partial(shoal_decode, fdr=0.001),
+    }
+    for penalty in PENALTIES if peers else ():
+        name = f"LASSO {penalty}, least squares, Bonferroni"
+        ways[name] = partial(rappor_decode, penalty=penalty)
+    results: dict[str, list[dict]] = {name: [] for name in ways}
     for number in range(repetitions):
-        crowd = make_crowd(people, 256, 1, 64, f"words {number}")
-        tally, q = crowd.tally(number), float(crowd.plan.q)
-        sigma = predicted_sigma(people, q, bits=256, hashes=1, cohorts=64)
-        ways = {
-            "shoal, false discoveries 5 %": partial(shoal_decode, fdr=0.05),
-            "shoal, false discoveries 0.1 %": partial(shoal_decode, fdr=0.001),
-        }
-        for penalty in PENALTIES if peers else ():
-            name = f"LASSO {penalty}, least squares, Bonferroni"
-            ways[name] = partial(rappor_decode, penalty=penalty)
+        made = text_plan(people, size.bits, size.hashes, size.cohorts, f"words {number}")
+        tally = simulate_texts(made, truth, seed=number)
         for name, way in ways.items():
             began = time.perf_counter()
-            result = scores(way(crowd.plan, tally, texts), crowd.counts, texts, 6 * sigma)
+            result = scores(way(made, tally, texts), truth, texts, 6 * size.sigma)
             result["s"] = time.perf_counter() - began
-            results.setdefault(name, []).append(result)
+            results[name].append(result)
             shown = ", ".join(f"{key} {value:.4g}" for key, value in result.items())
             print(f"  {number + 1} of {repetitions}, {name}: {shown}", flush=True)
-    columns = ("recall", "found", "false", "false share", "rmse", "coverage", "s")
+    columns = ("recall %", "found", "false", "false %", "rmse", "coverage %", "s")
     rows = [
         (name, *(float(np.mean([run[key] for run in runs])) for key in columns))
         for name, runs in results.items()
     ]
+    wanted = results["shoal, false discoveries 5 %"][0]["wanted"]
     text = (
-        f"{people:,} people answer words of the web, promise epsilon 2 and delta 1e-6"
-        f" (q = {q:.4g}), 256 bits, 1 hash, 64 cohorts, {candidates:,} candidates of which half do"
-        f" not exist; means of {repetitions} repetitions. Recall and error are of the words"
-        f" answered by more than six predicted sigmas, {6 * sigma:.0f} people. LASSO's penalty is"
-        " a share of the smallest one that selects nothing."
+        f"{people:,} people answer English words under a proven promise of epsilon {EPSILON} and"
+        f" delta {DELTA} (q = {float(made.q):.4g}); {size.bits} bits, {size.hashes} hash,"
+        f" {size.cohorts} cohorts, as proposed; {candidates:,} candidates of which half do not"
+        f" exist; means of {repetitions} repetitions. Recall and error are of the {wanted} words"
+        f" answered by more than six predicted sigmas, {6 * size.sigma:.0f} people; coverage is of"
+        " the 95 % intervals of what was found. LASSO's penalty is a share of the smallest one"
+        " that selects nothing."
     )
-    return Table("Decoding text", ("method", *columns), rows, text)
+    return Table("Decoding text", ("method", *columns), rows, text, [large_note()], best=False)
 
 
-def large() -> None:
-    """Time and memory of 100,000 candidates."""
-    crowd = make_crowd(CROWD, 256, 1, 64)
-    tally, texts = crowd.tally(0), candidate_list(100_000)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def large_note() -> str:
+    """Time and memory of 100,000 candidates, in a process of their own."""
+    command = [sys.executable, "-m", "bench.decoding", "--large"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def large() -> str:
+    """Decode 100,000 candidates in 64 cohorts of 256 bits."""
+    made = text_plan(CROWD, 256, 1, 64, "words")
+    tally, texts = simulate_texts(made, crowd_of_words(CROWD), seed=0), candidate_list(100_000)
+    before = _peak_memory()
     began, busy = time.perf_counter(), time.process_time()
-    found = decode(crowd.plan, tally, texts).found
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(
-        f"100,000 candidates: {time.perf_counter() - began:.1f} s"
-        f" ({time.process_time() - busy:.1f} s of one core), {len(found)} found,"
-        f" peak {peak:.0f} MB, {before:.0f} MB before decoding"
+    found = decode(made, tally, texts).found
+    peak = _peak_memory()
+    return (
+        f"100,000 candidates, 256 bits, 64 cohorts: {time.perf_counter() - began:.1f} s"
+        f" ({time.process_time() - busy:.1f} s of one core), {len(found)} found, peak {peak:.0f}"
+        f" MB, of which {before:.0f} MB before decoding."
     )
+
+
+def _peak_memory() -> float:
+    """In MB. `getrusage` would count the process that started this one."""
+    status = Path("/proc/self/status").read_text("utf-8")
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.decoding", description=__doc__)
-    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--repetitions", type=int)
     parser.add_argument("--candidates", type=int, default=10_000)
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     if arguments.large:
-        large()
+        print(large())
         return
-    options = Options(quick=arguments.quick)
+    options = Options(2, arguments.quick)
     table = measure(options, arguments.repetitions, arguments.candidates, not arguments.alone)
     print(table.text)
     print(" | ".join(table.columns))
     for row in table.rows:
         print(" | ".join(v if isinstance(v, str) else f"{v:.4g}" for v in row))
+    print(*table.notes, sep="\n")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,8 @@ class Table:
     rows: list[Sequence[Any]]
     text: str
     notes: list[str] = field(default_factory=list)
+    best: bool = True
+    """Whether the rows are the best of the rounds; else the text says what they are."""
 
 
 def candidates_of(

@@ -29,6 +29,8 @@ _LIBRARIES = (
     "numba",
     "duckdb",
     "polars",
+    "scikit-learn",
+    "wordfreq",
 )
 
 _HEAD = """\
@@ -114,7 +116,8 @@ def markdown(table: dict[str, Any]) -> str:
         f"|---|{'---:|' * (len(names) - 1)}",
     ]
     lines += [f"| {' | '.join(_cell(value) for value in row)} |" for row in table["rows"]]
-    lines += ["", f"{table['text']} Best of {table['rounds']} rounds.", ""]
+    best = f" Best of {table['rounds']} rounds." if table.get("best", True) else ""
+    lines += ["", table["text"] + best, ""]
     lines += [f"- {note}" for note in table["notes"]]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -65,7 +65,7 @@ def command(
 
     plan = Plan.read(plan_file)
     tally = Tally.read(tally_file, plan)
-    candidates = [text for text in read_candidates(candidate_file, column) if text is not None]
+    candidates = read_candidates(candidate_file, column)
     with progress("hashing candidates", len(candidates)) as advance:
         decoded = decode(
             plan, tally, candidates, question=question, fdr=fdr, level=level, progress=advance
@@ -104,8 +104,10 @@ def _show(document: dict[str, Any], top: int) -> None:
     console.print(table)
     if len(found) > top:
         console.print(f"and {len(found) - top:,} more; --top shows them, --json all candidates")
-    rest = document["unexplained"]
-    console.print(f"unexplained: {rest['count']:,.0f} reports, sigma {rest['sigma']:,.0f}")
+    console.print(
+        f"unexplained: {document['unexplained']:,.0f} reports,"
+        f" sigma {document['unexplained_sigma']:,.0f}"
+    )
     for group in document["alike"][:5]:
         console.print(f"hard to tell apart: {escape(', '.join(group[:8]))}")
 

@@ -53,10 +53,10 @@ def check_candidates(source: Iterable[object]) -> Candidates:
     return Candidates(tuple(texts), empty, given - empty - len(texts))
 
 
-def read_candidates(path: Path | str, column: str | None = None) -> list[str | None]:
+def read_candidates(path: Path | str, column: str | None = None) -> list[str]:
     """Read candidates: the lines of a text file, or a column of a CSV or Parquet table.
 
-    A table of one column needs no name for it.
+    A table of one column needs no name for it. A missing cell is an empty text.
     """
     path = Path(path)
     try:
@@ -74,7 +74,7 @@ def read_candidates(path: Path | str, column: str | None = None) -> list[str | N
         raise InputError(f"candidates {path} are not UTF-8 text.") from error
 
 
-def _column(path: Path, column: str | None) -> list[str | None]:
+def _column(path: Path, column: str | None) -> list[str]:
     import pyarrow as pa
     import pyarrow.csv as pa_csv
     import pyarrow.parquet as pq
@@ -94,5 +94,5 @@ def _column(path: Path, column: str | None) -> list[str | None]:
         raise InputError(f"{path} has {len(names)} columns; say which one holds the candidates.")
     if column is not None and column not in names:
         raise InputError(f"{path} has no column {column!r}; it has {', '.join(names[:8])}.")
-    found: list[str | None] = table.column(column or names[0]).to_pylist()
-    return found
+    cells = table.column(column or names[0]).to_pylist()
+    return ["" if cell is None else cell for cell in cells]

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from shoal._check import check_level, check_number
-from shoal.decoding.candidates import check_candidates
+from shoal.decoding.candidates import Candidates, check_candidates
 from shoal.decoding.design import Design, Floats, Places, make_design
-from shoal.decoding.fitting import Data, Fit, make_data
-from shoal.decoding.inference import conditional_low, covariance, excess, spread
+from shoal.decoding.fitting import Data, make_data
+from shoal.decoding.inference import conditional_low, excess, spread
+from shoal.decoding.results import Decoded, DecodedText, Regression
 from shoal.decoding.selecting import Selection, select
 from shoal.errors import InputError
 from shoal.estimating import estimate
-from shoal.hashing import normal_text
-from shoal.intervals import Interval, normal_factor
+from shoal.intervals import normal_factor
 from shoal.plans import Plan
 from shoal.questions import Text, listed
 from shoal.survey import Survey
@@ -28,127 +25,6 @@ __all__ = ["Decoded", "DecodedText", "decode"]
 
 ALIKE = 0.75
 """Candidates that set this share of their bits alike are listed as hard to tell apart."""
-
-
-@dataclass(frozen=True)
-class DecodedText:
-    """How many people answered one text.
-
-    `count` is the least-squares estimate, unbiased and perhaps negative, and `sigma` its standard
-    deviation. `constrained` is the non-negative fit: the texts found together, 0 for the others.
-    `same_as` are candidates that set the same bits in every cohort: the count is of all of them.
-    """
-
-    value: str
-    count: float
-    sigma: float
-    low: float
-    high: float
-    found: bool
-    constrained: float
-    same_as: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Inside:
-    """What covariances are computed from."""
-
-    data: Data
-    design: Design
-    fit: Fit
-    pattern: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Decoded(Sequence[DecodedText]):
-    """The candidates by falling count; ``decoded["word"]`` is the row of one of them.
-
-    `unexplained` is how many reports the texts found do not account for, and `other_texts` how many
-    people answered a text that was not found; the rest of the unexplained answered nothing. `alike`
-    lists groups of candidates that are hard to tell apart, those found first.
-    """
-
-    question: str
-    reports: int
-    fdr: float
-    level: float
-    texts: tuple[DecodedText, ...]
-    unexplained: float
-    unexplained_sigma: float
-    other_texts: float
-    other_texts_sigma: float
-    alike: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...]
-    simulated: bool
-    _inside: _Inside = field(repr=False, compare=False)
-
-    @cached_property
-    def _by_value(self) -> dict[str, DecodedText]:
-        return {value: row for row in self.texts for value in (row.value, *row.same_as)}
-
-    @property
-    def found(self) -> tuple[DecodedText, ...]:
-        """The texts that were found, by falling count."""
-        return tuple(row for row in self.texts if row.found)
-
-    def __getitem__(self, key: Any) -> Any:  # a text, or a place in the order
-        if not isinstance(key, str):
-            return self.texts[key]
-        try:
-            return self._by_value[normal_text(key)]
-        except KeyError:
-            raise InputError(f"{key!r} is not among the candidates.") from None
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def __iter__(self) -> Iterator[DecodedText]:
-        return iter(self.texts)
-
-    def covariance(self, values: Iterable[str]) -> Floats:
-        """Return the covariance matrix of the counts of texts that were found."""
-        return covariance(*self._parts, self._combinations(values))
-
-    def total(self, values: Iterable[str]) -> Interval:
-        """Return an interval for the people behind several texts that were found, together.
-
-        It treats the texts as chosen beforehand.
-        """
-        whole = self._combinations(values).sum(axis=0, keepdims=True)
-        counts = np.append(self._inside.fit.background, self._inside.fit.counts)
-        centre = float((whole @ counts)[0])
-        reach = normal_factor(self.level) * float(spread(*self._parts, whole)[0])
-        return Interval(max(centre - reach, 0.0), centre + reach, self.level, "normal")
-
-    @property
-    def _parts(self) -> tuple[Data, Design, Fit]:
-        return self._inside.data, self._inside.design, self._inside.fit
-
-    def _combinations(self, values: Iterable[str]) -> Floats:
-        chosen = self._inside.fit.chosen
-        rows = []
-        for value in values:
-            if not self[value].found:
-                raise InputError(f"{value!r} was not found, so its count is not fitted.")
-            rows.append(np.flatnonzero(chosen == self._inside.pattern[self[value].value]))
-        combinations = np.zeros((len(rows), len(chosen) + 1))
-        combinations[np.arange(len(rows)), np.ravel(rows).astype(int) + 1] = 1
-        return combinations
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document that `shoal decode --json` prints."""
-        return {
-            "question": self.question,
-            "reports": self.reports,
-            "fdr": self.fdr,
-            "level": self.level,
-            "simulated": self.simulated,
-            "unexplained": {"count": self.unexplained, "sigma": self.unexplained_sigma},
-            "other_texts": {"count": self.other_texts, "sigma": self.other_texts_sigma},
-            "notes": list(self.notes),
-            "alike": [list(group) for group in self.alike],
-            "candidates": [_row(text) for text in self.texts],
-        }
 
 
 def decode(
@@ -207,30 +83,23 @@ def decode(
     selected = select(data, design, fdr)
     sigmas = _sigmas(data, design, selected)
     rows = _rows(checked.texts, data, design, selected, sigmas, level)
-    whole = np.append(0.0, np.isin(selected.fit.chosen, selected.found).astype(float))
-    both = np.vstack((whole, np.eye(len(whole))[0]))
-    explained, others = both @ np.append(selected.fit.background, selected.fit.counts)
-    chance, chance_sigma = excess(selected.counts, sigmas, selected.z, selected.cutoff)
-    spreads = np.hypot(spread(data, design, selected.fit, both), chance_sigma)
+    (explained, others), spreads = _totals(data, design, selected, sigmas)
+    alike = _alike(checked.texts, design, selected.found)
+    pattern = {checked.texts[group[0]]: place for place, group in enumerate(design.members)}
     return Decoded(
-        asked.name,
-        tally.reports,
-        fdr,
-        level,
-        tuple(sorted(rows, key=lambda row: (-row.count, row.value))),
-        tally.reports - float(explained) + chance,
-        float(spreads[0]),
-        float(others) + chance,
-        float(spreads[1]),
-        _alike(checked.texts, design, selected.found),
-        _notes(checked.empty, checked.repeated),
-        tally.simulated,
-        _Inside(
-            data,
-            design,
-            selected.fit,
-            {checked.texts[group[0]]: pattern for pattern, group in enumerate(design.members)},
-        ),
+        question=asked.name,
+        reports=tally.reports,
+        fdr=fdr,
+        level=level,
+        texts=tuple(sorted(rows, key=lambda row: (-row.count, row.value))),
+        unexplained=tally.reports - explained,
+        unexplained_sigma=spreads[0],
+        other_texts=others,
+        other_texts_sigma=spreads[1],
+        alike=alike,
+        notes=_notes(checked, len(checked.texts) - design.patterns, len(alike)),
+        simulated=tally.simulated,
+        _regression=Regression(data, design, selected.fit, pattern),
     )
 
 
@@ -250,9 +119,24 @@ def _text_question(survey: Survey, name: str | None) -> Text:
 
 
 def _sigmas(data: Data, design: Design, selected: Selection) -> Floats:
+    """Return the sigma of every count; least squares knows those of the fitted ones best."""
     sigmas, fitted = selected.sigmas.copy(), selected.fit
     sigmas[fitted.chosen] = spread(data, design, fitted, np.eye(len(fitted.chosen) + 1)[1:])
     return np.asarray(sigmas * np.sqrt(1 + selected.blur))
+
+
+def _totals(
+    data: Data, design: Design, selected: Selection, sigmas: Floats
+) -> tuple[list[float], list[float]]:
+    """Return the people behind all texts found and behind all other texts, and their sigmas."""
+    fitted = selected.fit
+    found = np.append(0.0, np.isin(fitted.chosen, selected.found).astype(float))
+    background = np.eye(len(found))[0]
+    both = np.vstack((found, background))
+    totals = both @ np.append(fitted.background, fitted.counts)
+    chance, chance_sigma = excess(selected.counts, sigmas, selected.z, selected.cutoff)
+    spreads = np.hypot(spread(data, design, fitted, both), chance_sigma)
+    return (totals + [-chance, chance]).tolist(), spreads.tolist()
 
 
 def _rows(
@@ -319,23 +203,14 @@ def _alike(texts: Sequence[str], design: Design, found: Places) -> tuple[tuple[s
     return tuple(listed_groups)
 
 
-def _notes(empty: int, repeated: int) -> tuple[str, ...]:
+def _notes(checked: Candidates, merged: int, alike: int) -> tuple[str, ...]:
     notes = []
-    if empty:
-        notes.append(f"{empty} empty candidates were left out")
-    if repeated:
-        notes.append(f"{repeated} candidates stood there before, in normal form")
+    if checked.empty:
+        notes.append(f"empty candidates left out: {checked.empty}")
+    if checked.repeated:
+        notes.append(f"candidates left out that stood there before: {checked.repeated}")
+    if merged:
+        notes.append(f"candidates with all bits of another, counted with it: {merged}")
+    if alike:
+        notes.append(f"groups of candidates that are hard to tell apart: {alike}")
     return tuple(notes)
-
-
-def _row(text: DecodedText) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "value": text.value,
-        "count": text.count,
-        "sigma": text.sigma,
-        "low": text.low,
-        "high": text.high,
-        "found": text.found,
-        "constrained": text.constrained,
-    }
-    return row | {"same_as": list(text.same_as)} if text.same_as else row

@@ -35,7 +35,13 @@ CLIP = 4.0
 _CLIPPED_SQUARE = 0.99988
 """E[min(|Z|, 4)^2] of a standard normal Z, to five digits."""
 
-_STEPS = 4
+_LEFT_OUT = 1e-6
+"""What is left of the weight of a bit that is not fitted: a text all of whose bits are left out
+then has a huge sigma, where it would have none at all."""
+
+_STEPS = 8
+_SETTLED = 0.05
+"""Fitting ends after so many steps, or when no count moves by more than this part of its sigma."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +78,11 @@ class Fit:
         """Return the weight of every row in combinations of (background, counts)."""
         return np.asarray((combinations @ self.inverse) @ (self.columns.T * self.weight.ravel()))
 
+    def fixed(self, data: Data) -> Floats:
+        """Return the part of each row's variance that no fitted text brings: lies and `extra`."""
+        extra = self.extra * data.shares[:, None] * len(data.shares)
+        return np.broadcast_to(data.noise + extra, data.debiased.shape)
+
 
 def make_data(cohorts: tuple[CohortCounts, ...], bits: slice, q: float, hashes: int) -> Data:
     """Debias the counts of one question, cohort by cohort."""
@@ -100,39 +111,48 @@ def fit(data: Data, design: Design, chosen: Places, extra: float, surplus: float
     )
     columns = sparse.csc_array(sparse.hstack((other, design.columns(chosen, data.shares))))
     solution = np.zeros(columns.shape[1])
-    residual = data.debiased - _mean(data)
-    keep = data.used
-    for _ in range(_STEPS):
-        known = data.noise + _cohort_spread(data, columns, solution)
-        variance = _usable(known + extra * shares * len(shares))
-        weight = np.broadcast_to(keep / variance, variance.shape)
-        inverse = _inverted(columns, weight)
-        solution = inverse @ (columns.T @ (weight * data.debiased).ravel())
-        residual = data.debiased - (columns @ solution).reshape(variance.shape)
-        freedom = max(1 - (columns.shape[1] + surplus) / variance.size, 0.1)
-        extra = _extra_variance(residual, known, shares * len(shares), data.used, freedom)
-        variance = _usable(known + extra * shares * len(shares))
-        keep = data.used * (np.abs(residual) <= CLIP * np.sqrt(variance))
+    residual, variance = np.zeros(data.debiased.shape), np.ones(data.debiased.shape)
+    freedom = max(1 - (columns.shape[1] + surplus) / residual.size, 0.1)
+    uneven = shares * len(shares)
+    for hard in (False, True):
+        for _ in range(_STEPS):
+            before = solution
+            trust = data.used * _trust(residual / np.sqrt(variance), hard=hard)
+            known = data.noise + _cohort_spread(data, columns, solution)
+            weight = trust / _usable(known + extra * uneven)
+            inverse = _inverted(columns, weight)
+            solution = inverse @ (columns.T @ (weight * data.debiased).ravel())
+            residual = data.debiased - (columns @ solution).reshape(residual.shape)
+            extra = _extra_variance(residual, known, uneven, data.used, freedom)
+            variance = _usable(known + extra * uneven)
+            if (np.abs(solution - before) <= _SETTLED * np.sqrt(np.diag(inverse))).all():
+                break
     return Fit(
-        chosen,
-        solution[1:],
-        float(solution[0]),
-        inverse,
-        columns,
-        residual,
-        variance,
-        weight,
-        extra,
+        chosen=chosen,
+        counts=solution[1:],
+        background=float(solution[0]),
+        inverse=inverse,
+        columns=columns,
+        residual=residual,
+        variance=variance,
+        weight=weight,
+        extra=extra,
     )
-
-
-def _mean(data: Data) -> Floats:
-    centre = data.debiased.sum() / data.debiased.shape[1]
-    return np.asarray(data.shares[:, None] * centre)
 
 
 def _usable(variance: Floats) -> Floats:
     return np.maximum(variance, 1e-12)  # a cohort without reports has none
+
+
+def _trust(standardized: Floats, *, hard: bool) -> Floats:
+    """Return by how much to weigh residuals: all of it up to `CLIP`, beyond less and less, or none.
+
+    Least squares alone is misled where a popular unknown text shares one bit with a known one: all
+    bits of the known one then seem far off. Huber's weights, the soft ones, find the only minimum
+    of a convex loss from wherever they begin, and from there the bits far off can be left out.
+    """
+    beyond = np.maximum(np.abs(standardized) / CLIP, 1.0)
+    return np.asarray(np.where(beyond > 1, _LEFT_OUT, 1.0) if hard else 1 / beyond)
 
 
 def _cohort_spread(data: Data, columns: sparse.csc_array, solution: Floats) -> Floats:

@@ -36,7 +36,7 @@ def spread(data: Data, design: Design, fitted: Fit, combinations: Floats) -> Flo
         part = slice(start, start + step)
         weights = fitted.weights_of(combinations[part])
         drawn = _drawn(data, design, fitted, weights)
-        fixed = _fixed_variance(data, fitted)
+        fixed = fitted.fixed(data)
         variances[part] = (weights**2) @ fixed.ravel()
         mean = np.einsum("j,tsj->ts", data.shares, drawn)
         square = np.einsum("j,tsj->ts", data.shares, drawn**2)
@@ -54,7 +54,7 @@ def covariance(data: Data, design: Design, fitted: Fit, combinations: Floats) ->
     drawn = _drawn(data, design, fitted, weights)
     drawn = drawn - np.einsum("j,tsj->ts", data.shares, drawn)[:, :, None]
     people = np.maximum(fitted.counts, 0)
-    result = (weights * _fixed_variance(data, fitted).ravel()) @ weights.T
+    result = (weights * fitted.fixed(data).ravel()) @ weights.T
     result += np.einsum("s,j,tsj,usj->tu", people, data.shares, drawn, drawn, optimize=True)
     whole = np.einsum("s,tsj->tj", people, drawn)
     result -= (whole * data.shares) @ whole.T / data.reports
@@ -96,12 +96,6 @@ def excess(counts: Floats, sigmas: Floats, z: Floats, cutoff: float) -> tuple[fl
     scale = sigmas[near] ** 2 * z[near] / np.maximum(counts[near], sigmas[near])
     bias = float(scale.mean()) * density
     return bias, bias * math.sqrt(0.25 / below + 0.25 / above + 1 / 16)
-
-
-def _fixed_variance(data: Data, fitted: Fit) -> Floats:
-    """Return the variance of each row that does not come from fitted texts: lies and the rest."""
-    extra = fitted.extra * data.shares[:, None] * len(data.shares)
-    return np.broadcast_to(data.noise + extra, data.debiased.shape)
 
 
 def _drawn(data: Data, design: Design, fitted: Fit, weights: Floats) -> Floats:

@@ -1,0 +1,155 @@
+"""What decoding returns: the candidates with their counts, and what they do not explain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from shoal.decoding.design import Design, Floats
+from shoal.decoding.fitting import Data, Fit
+from shoal.decoding.inference import covariance, spread
+from shoal.errors import InputError
+from shoal.hashing import normal_text
+from shoal.intervals import Interval, normal_factor
+
+__all__ = ["Decoded", "DecodedText", "Regression"]
+
+
+@dataclass(frozen=True)
+class DecodedText:
+    """How many people answered one text.
+
+    `count` is the least-squares estimate, unbiased and perhaps negative, and `sigma` its standard
+    deviation. `constrained` is the non-negative fit: the texts found together, 0 for the others.
+    `same_as` are candidates that set the same bits in every cohort: the count is of all of them.
+    """
+
+    value: str
+    count: float
+    sigma: float
+    low: float
+    high: float
+    found: bool
+    constrained: float
+    same_as: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Regression:
+    """The last fit and its data, for covariances; `pattern` is the column of each text."""
+
+    data: Data
+    design: Design
+    fit: Fit
+    pattern: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Decoded(Sequence[DecodedText]):
+    """The candidates by falling count; ``decoded["word"]`` is the row of one of them.
+
+    `unexplained` is how many reports the texts found do not account for, and `other_texts` how many
+    people answered a text that was not found; the rest of the unexplained answered nothing. `alike`
+    lists groups of candidates that are hard to tell apart, those found first.
+    """
+
+    question: str
+    reports: int
+    fdr: float
+    level: float
+    texts: tuple[DecodedText, ...]
+    unexplained: float
+    unexplained_sigma: float
+    other_texts: float
+    other_texts_sigma: float
+    alike: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+    simulated: bool
+    _regression: Regression = field(repr=False, compare=False)
+
+    @cached_property
+    def _by_value(self) -> dict[str, DecodedText]:
+        return {value: row for row in self.texts for value in (row.value, *row.same_as)}
+
+    @property
+    def found(self) -> tuple[DecodedText, ...]:
+        """The texts that were found, by falling count."""
+        return tuple(row for row in self.texts if row.found)
+
+    def __getitem__(self, key: Any) -> Any:  # a text, or a place in the order
+        if not isinstance(key, str):
+            return self.texts[key]
+        try:
+            return self._by_value[normal_text(key)]
+        except KeyError:
+            raise InputError(f"{key!r} is not among the candidates.") from None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __iter__(self) -> Iterator[DecodedText]:
+        return iter(self.texts)
+
+    def covariance(self, values: Iterable[str]) -> Floats:
+        """Return the covariance matrix of the counts of texts that were found."""
+        return covariance(*self._parts, self._combinations(values))
+
+    def total(self, values: Iterable[str]) -> Interval:
+        """Return an interval for the people behind several texts that were found, together.
+
+        It treats the texts as chosen beforehand.
+        """
+        whole = self._combinations(values).sum(axis=0, keepdims=True)
+        counts = np.append(self._regression.fit.background, self._regression.fit.counts)
+        centre = float((whole @ counts)[0])
+        reach = normal_factor(self.level) * float(spread(*self._parts, whole)[0])
+        return Interval(max(centre - reach, 0.0), centre + reach, self.level, "normal")
+
+    @property
+    def _parts(self) -> tuple[Data, Design, Fit]:
+        return self._regression.data, self._regression.design, self._regression.fit
+
+    def _combinations(self, values: Iterable[str]) -> Floats:
+        chosen = self._regression.fit.chosen
+        rows = []
+        for value in values:
+            if not self[value].found:
+                raise InputError(f"{value!r} was not found, so its count is not fitted.")
+            rows.append(np.flatnonzero(chosen == self._regression.pattern[self[value].value]))
+        combinations = np.zeros((len(rows), len(chosen) + 1))
+        combinations[np.arange(len(rows)), np.ravel(rows).astype(int) + 1] = 1
+        return combinations
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document that `shoal decode --json` prints."""
+        return {
+            "question": self.question,
+            "reports": self.reports,
+            "fdr": self.fdr,
+            "level": self.level,
+            "simulated": self.simulated,
+            "unexplained": self.unexplained,
+            "unexplained_sigma": self.unexplained_sigma,
+            "other_texts": self.other_texts,
+            "other_texts_sigma": self.other_texts_sigma,
+            "notes": list(self.notes),
+            "alike": [list(group) for group in self.alike],
+            "candidates": [_row(text) for text in self.texts],
+        }
+
+
+def _row(text: DecodedText) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "value": text.value,
+        "count": text.count,
+        "sigma": text.sigma,
+        "low": text.low,
+        "high": text.high,
+        "found": text.found,
+        "constrained": text.constrained,
+    }
+    return row | {"same_as": list(text.same_as)} if text.same_as else row

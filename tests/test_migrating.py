@@ -115,6 +115,26 @@ class TestPaper:
         assert (PAPER.p_star, PAPER.q_star) == (Fraction(9, 16), Fraction(11, 16))
         assert PAPER.epsilon_1 == pytest.approx(2 * math.log(77 / 45))  # (11 * 7) / (9 * 5)
 
+    @pytest.mark.parametrize(
+        ("given", "stars", "one", "forever"),
+        [
+            # f/2 = 1/8: p* = 1/8 + 3/4 * 7/20, q* = 1/8 + 3/4 * 13/20; 2 ln(49/31), 2 ln 7.
+            ((32, 1, 8, "0.35", "0.65", "0.25"), ("31/80", "49/80"), 0.9156662, 3.8918203),
+            # One-time RAPPOR: nothing instantaneous, so both bounds are 2 ln 3.
+            ((8, 1, 1, "0", "1", "0.5"), ("1/4", "3/4"), 2.1972246, 2.1972246),
+            # f = 3/4, h = 4: p* = 3/8 * 3/4 + 1/16, q* = 3/8 * 3/4 + 1/8; 4 ln(13 * 21 / (11 * 19)).
+            ((64, 4, 2, "0.25", "0.5", "0.75"), ("11/32", "13/32"), 1.0685502, 4.0866050),
+        ],
+    )
+    def test_cases_worked_by_hand(
+        self, given: tuple[Any, ...], stars: tuple[str, str], one: float, forever: float
+    ):
+        """Lemma 1, Theorem 2 and Theorem 1 of Erlingsson, Pihur and Korolova (2014)."""
+        case = RapporParameters(*given)
+        assert (case.p_star, case.q_star) == tuple(map(Fraction, stars))
+        assert case.epsilon_1 == pytest.approx(one, abs=1e-6)
+        assert case.epsilon_infinity == pytest.approx(forever, abs=1e-6)
+
 
 class TestPlan:
     def test_symmetric_is_exact(self):

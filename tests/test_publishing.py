@@ -301,6 +301,16 @@ class TestPage:
         assert any("decoded with candidates" in text for text in page.said("p"))
         assert "decoded with candidates" in made.to_markdown()
         assert [tag for tag, _ in page.elements].count("table") == 1
+        shown = made.estimates._repr_html_()
+        assert "find its answers with shoal decode" in shown
+        assert shown.count("<table") == 1
+
+    def test_a_survey_of_text_alone(self):
+        agreed = plan(Survey("s", (Text("word", 4, 1, 2),)), q="0.25")
+        table = Tally(agreed.id, 10, np.full(4, 4), np.array([0, 4, 6, 0, 0]))
+        made = publish(agreed, table)
+        assert "decoded with candidates" in made.to_html()
+        assert "find its answers with shoal decode" in made.estimates._repr_html_()
 
 
 class TestPromises:

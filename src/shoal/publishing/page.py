@@ -83,6 +83,8 @@ def notebook_html(
     if numbers["simulated"]:
         parts.append(element("p", element("strong", SIMULATED)))
     for question in estimates.plan.survey:
+        if question.name not in numbers["questions"]:
+            continue  # the notes say what it takes
         name = (
             f"shoal-{estimates.plan.id[:8]}-{estimates.plan.survey.slice_of(question.name).start}"
         )
@@ -91,6 +93,7 @@ def notebook_html(
             chart(question, numbers, layout, name=name),
             _table(question, numbers),
         ]
+    parts += [element("p", note) for note in numbers["notes"]]
     if document is not None:
         parts.append(element("p", document["promise"]["short"]))
     return element("div", *parts)

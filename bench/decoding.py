@@ -24,7 +24,7 @@ from scipy import sparse, stats
 
 from bench.measuring import Options, Table
 from shoal import Plan, Survey, Tally, Text, plan
-from shoal.decoding import decode, simulate_texts, propose
+from shoal.decoding import Decoded, decode, propose, simulate_texts
 from shoal.randomness import simulation_generator
 
 CROWD = 1_000_000
@@ -38,6 +38,13 @@ class Found:
 
     counts: dict[str, float]
     intervals: dict[str, tuple[float, float]]
+
+    @classmethod
+    def of(cls, decoded: Decoded) -> Found:
+        return cls(
+            {row.value: row.count for row in decoded.found},
+            {row.value: (row.low, row.high) for row in decoded.found},
+        )
 
 
 def word_frequencies() -> dict[str, float]:
@@ -78,10 +85,10 @@ def rappor_decode(made: Plan, tally: Tally, candidates: Sequence[str], penalty: 
     X.data[:] = 1.0  # a bit that two hashes set is set once
     X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
     largest = float(np.abs(X.T @ (y - y.mean())).max()) / len(y)
-    lasso = Lasso(alpha=penalty * largest, positive=True, max_iter=2000, tol=1e-4)
-    chosen = np.flatnonzero(lasso.fit(X, y).coef_)
-    A = np.column_stack((np.ones(len(y)), X[:, chosen].toarray()))
-    inverse = np.linalg.pinv(A.T @ A)
+    lasso = Lasso(alpha=penalty * largest, positive=True, max_iter=2000, tol=1e-4).fit(X, y)
+    chosen = np.flatnonzero(lasso.coef_)
+    A = sparse.csc_array(sparse.hstack((np.ones((len(y), 1)), X[:, chosen])))
+    inverse = np.linalg.inv((A.T @ A).toarray())
     beta = inverse @ (A.T @ y)
     freedom = len(y) - A.shape[1]
     sigma = np.sqrt(((y - A @ beta) ** 2).sum() / freedom * np.diag(inverse))[1:]
@@ -101,11 +108,7 @@ def rappor_decode(made: Plan, tally: Tally, candidates: Sequence[str], penalty: 
 
 def shoal_decode(made: Plan, tally: Tally, candidates: Sequence[str], fdr: float = 0.05) -> Found:
     """Our method."""
-    found = decode(made, tally, candidates, fdr=fdr).found
-    return Found(
-        {row.value: row.count for row in found},
-        {row.value: (row.low, row.high) for row in found},
-    )
+    return Found.of(decode(made, tally, candidates, fdr=fdr))
 
 
 def scores(found: Found, truth: dict[str, int], candidates: Sequence[str], above: float) -> dict:

@@ -25,7 +25,7 @@ ZEROS = "00" * 32
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
-def hashing(vector: dict) -> TextHash:
+def hashing(vector) -> TextHash:
     return TextHash(vector["survey"], vector["question"], vector["bits"], vector["hashes"])
 
 

@@ -136,7 +136,7 @@ def _totals(
     totals = both @ np.append(fitted.background, fitted.counts)
     chance, chance_sigma = excess(selected.counts, sigmas, selected.z, selected.cutoff)
     spreads = np.hypot(spread(data, design, fitted, both), chance_sigma)
-    return (totals + [-chance, chance]).tolist(), spreads.tolist()
+    return (totals + np.array([-chance, chance])).tolist(), spreads.tolist()
 
 
 def _rows(

@@ -18,11 +18,10 @@ left out of the fit, and residuals are clipped where they are used to look for m
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import linalg, optimize, sparse
 
 from shoal.decoding.design import Design, Floats, Places
 from shoal.tallying import CohortCounts
@@ -167,8 +166,9 @@ def _inverted(columns: sparse.csc_array, weight: Floats) -> Floats:
     # Patterns that are nearly the same are told apart badly, not wrongly: a ridge of one part in
     # 10^9 keeps the equations solvable and shows as a huge sigma.
     scaled = normal / scale / scale[:, None] + 1e-9 * np.eye(len(scale))
-    factor = linalg.cho_factor(scaled)
-    return np.asarray(linalg.cho_solve(factor, np.eye(len(scale))) / scale / scale[:, None])
+    upper, _ = linalg.lapack.dpotri(linalg.cholesky(scaled))
+    inverse = np.triu(upper) + np.triu(upper, 1).T
+    return np.asarray(inverse / scale / scale[:, None])
 
 
 def _extra_variance(
@@ -183,15 +183,15 @@ def _extra_variance(
     rows = max(float(used.sum()) * float(residual.shape[1]), 1.0)
     target = _CLIPPED_SQUARE * freedom
 
-    def ratio(extra: float) -> float:
+    def gap(extra: float) -> float:
         spread = _usable(known + extra * shape)
-        return float((np.minimum(squares / spread, CLIP**2) * used).sum()) / rows
+        return float((np.minimum(squares / spread, CLIP**2) * used).sum()) / rows - target
 
-    if ratio(0.0) <= target:
+    if gap(0.0) <= 0:
         return 0.0
-    low: float = 0.0
-    high: float = float(squares.max()) + 1.0
-    for _ in range(40):
-        middle = (low + high) / 2 if high < 4 * low or low == 0 else math.sqrt(low * high)
-        low, high = (middle, high) if ratio(middle) > target else (low, middle)
-    return high
+    high = float(squares.max()) + 1.0
+    while gap(high) > 0:  # a cohort of few reports has a small part in `shape`
+        high *= 4
+    while high > 1e-6 and gap(high / 4) <= 0:
+        high /= 4
+    return float(optimize.brentq(gap, 0.0, high, rtol=1e-6))

@@ -1,4 +1,4 @@
-"""The tally of a crowd that does not exist, drawn count by count instead of report by report."""
+"""The tally of a crowd whose texts are known and that does not exist."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import numpy as np
 
 from shoal._check import check_integer
 from shoal.decoding.design import make_design
+from shoal.drawing import lied_tally
 from shoal.errors import InputError
 from shoal.hashing import normal_text
 from shoal.plans import Plan
 from shoal.questions import Text
 from shoal.randomness import simulation_generator
-from shoal.tallying import CohortCounts, Tally
+from shoal.tallying import Tally
 
 __all__ = ["simulate_texts"]
 
@@ -21,9 +22,8 @@ __all__ = ["simulate_texts"]
 def simulate_texts(plan: Plan, counts: Mapping[str, int], *, seed: int) -> Tally:
     """Draw the tally of a crowd whose texts are known, at the cost of its texts.
 
-    Everybody draws a cohort and the lies about different bits are independent, so the counts by
-    cohort and bit have exactly the law that reports would give them. The counts by set bits do not:
-    they are only made to agree with the others. An empty text sets no bit.
+    The counts by cohort and bit have exactly the law that reports would give them; see
+    `shoal.drawing`. An empty text sets no bit.
 
     >>> import shoal
     >>> survey = shoal.Survey("words", (shoal.Text("word", bits=64, hashes=1, cohorts=16),))
@@ -35,7 +35,7 @@ def simulate_texts(plan: Plan, counts: Mapping[str, int], *, seed: int) -> Tally
     if len(survey.questions) != 1 or not isinstance(survey.questions[0], Text):
         raise InputError("a tally of texts is drawn for a survey of one text question only.")
     asked = survey.questions[0]
-    generator, q = simulation_generator(seed), float(plan.q)
+    generator = simulation_generator(seed)
     people: dict[str, int] = {}
     for text, count in counts.items():
         check_integer(f"count of {text!r}", count, lowest=0)
@@ -52,14 +52,4 @@ def simulate_texts(plan: Plan, counts: Mapping[str, int], *, seed: int) -> Tally
         for cohort, places in enumerate(design.positions):
             for place in places:
                 truth[cohort] += np.bincount(place, here[:, cohort], asked.bits + 1).astype(int)
-    truth = truth[:, :-1]
-    ones = generator.binomial(truth, 1 - q) + generator.binomial(sizes[:, None] - truth, q)
-    cohorts = [CohortCounts(int(n), row) for n, row in zip(sizes, ones, strict=True)]
-    whole = sum(cohorts[1:], start=cohorts[0])
-    low, rest = divmod(int(whole.by_bit.sum()), max(whole.reports, 1))
-    by_set_bits = np.zeros(asked.bits + 1, np.int64)
-    by_set_bits[low] += whole.reports - rest
-    by_set_bits[min(low + 1, asked.bits)] += rest
-    return Tally(
-        plan.id, whole.reports, whole.by_bit, by_set_bits, simulated=True, cohorts=tuple(cohorts)
-    )
+    return lied_tally(plan, sizes, truth[:, :-1], generator)

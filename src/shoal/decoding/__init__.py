@@ -9,9 +9,22 @@ decoding asks which patterns, and how many people behind each, explain what was 
 `simulate_texts`   the tally of a crowd that does not exist, to try a question out
 =================  ============================================================================
 
-Inside: `candidates` (lists, files and columns), `design` (who sets which bit), `fitting` (least
-squares), `selecting` (p-values and false discoveries), `inference` (spread and intervals),
-`sizing`.
+Inside: `candidates` (lists, files and columns), `design` (who sets which bit), `fitting` (weighted
+least squares), `selecting` (p-values and false discoveries, fit and look again), `inference`
+(spread and intervals), `results`, `sizing`, `simulating`.
+
+What is exact: the mean of the debiased counts, the variance of lies and cohorts, and, before
+anything is fitted, the independence of the p-values of absent texts. What is approximate, by name:
+
+* the counts are taken as normal, which needs a few hundred reports and 16 cohorts or so;
+* the tail of the null law is a saddlepoint approximation (`selecting`);
+* texts that are not fitted are noise of one common variance, `extra` (`fitting`);
+* bits far off the fit are left out (`fitting`);
+* fitting what was found and looking again uses the data twice (`selecting`);
+* intervals condition on passing the cutoff as if estimates were independent (`inference`);
+* the sum of what was found is corrected by a density estimate (`inference.excess`).
+
+`bench/decoding.py` measures what they come to.
 """
 
 from shoal.decoding.candidates import read_candidates

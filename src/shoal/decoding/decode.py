@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -83,7 +84,7 @@ def decode(
     selected = select(data, design, fdr)
     sigmas = _sigmas(data, design, selected)
     rows = _rows(checked.texts, data, design, selected, sigmas, level)
-    (explained, others), spreads = _totals(data, design, selected, sigmas)
+    explained, explained_sigma = _explained(data, design, selected, sigmas)
     alike = _alike(checked.texts, design, selected.found)
     pattern = {checked.texts[group[0]]: place for place, group in enumerate(design.members)}
     return Decoded(
@@ -93,9 +94,7 @@ def decode(
         level=level,
         texts=tuple(sorted(rows, key=lambda row: (-row.count, row.value))),
         unexplained=tally.reports - explained,
-        unexplained_sigma=spreads[0],
-        other_texts=others,
-        other_texts_sigma=spreads[1],
+        unexplained_sigma=explained_sigma,
         alike=alike,
         notes=_notes(checked, len(checked.texts) - design.patterns, len(alike)),
         simulated=tally.simulated,
@@ -125,18 +124,16 @@ def _sigmas(data: Data, design: Design, selected: Selection) -> Floats:
     return np.asarray(sigmas * np.sqrt(1 + selected.blur))
 
 
-def _totals(
+def _explained(
     data: Data, design: Design, selected: Selection, sigmas: Floats
-) -> tuple[list[float], list[float]]:
-    """Return the people behind all texts found and behind all other texts, and their sigmas."""
+) -> tuple[float, float]:
+    """Return how many people are behind all texts found, and its sigma."""
     fitted = selected.fit
-    found = np.append(0.0, np.isin(fitted.chosen, selected.found).astype(float))
-    background = np.eye(len(found))[0]
-    both = np.vstack((found, background))
-    totals = both @ np.append(fitted.background, fitted.counts)
+    whole = np.append(0.0, np.isin(fitted.chosen, selected.found).astype(float))[None, :]
+    total = float((whole[:, 1:] @ fitted.counts)[0])
     chance, chance_sigma = excess(selected.counts, sigmas, selected.z, selected.cutoff)
-    spreads = np.hypot(spread(data, design, fitted, both), chance_sigma)
-    return (totals + np.array([-chance, chance])).tolist(), spreads.tolist()
+    sigma = float(spread(data, design, fitted, whole)[0])
+    return total - chance, math.hypot(sigma, chance_sigma)
 
 
 def _rows(

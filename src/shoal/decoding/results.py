@@ -52,9 +52,9 @@ class Regression:
 class Decoded(Sequence[DecodedText]):
     """The candidates by falling count; ``decoded["word"]`` is the row of one of them.
 
-    `unexplained` is how many reports the texts found do not account for, and `other_texts` how many
-    people answered a text that was not found; the rest of the unexplained answered nothing. `alike`
-    lists groups of candidates that are hard to tell apart, those found first.
+    `unexplained` is how many reports the texts found do not account for: people who answered
+    another text, or nothing. `alike` lists groups of candidates that are hard to tell apart, the
+    one that was found first.
     """
 
     question: str
@@ -64,8 +64,6 @@ class Decoded(Sequence[DecodedText]):
     texts: tuple[DecodedText, ...]
     unexplained: float
     unexplained_sigma: float
-    other_texts: float
-    other_texts_sigma: float
     alike: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...]
     simulated: bool
@@ -134,8 +132,6 @@ class Decoded(Sequence[DecodedText]):
             "simulated": self.simulated,
             "unexplained": self.unexplained,
             "unexplained_sigma": self.unexplained_sigma,
-            "other_texts": self.other_texts,
-            "other_texts_sigma": self.other_texts_sigma,
             "notes": list(self.notes),
             "alike": [list(group) for group in self.alike],
             "candidates": [_row(text) for text in self.texts],

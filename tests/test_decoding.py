@@ -250,6 +250,12 @@ class TestSmallCrowds:
         with pytest.raises(InputError, match="not among the candidates"):
             decoded["juice"]
 
+    def test_progress(self):
+        done: list[int] = []
+        self.decoded([*self.COUNTS, *(f"drink {i}" for i in range(5000))], progress=done.append)
+        assert sum(done) == 5003
+        assert len(done) > 1
+
     def test_not_found(self):
         row = self.decoded(["water", "tea", "coffee", *(f"drink {i}" for i in range(100))])
         absent = [one for one in row if not one.found]
@@ -329,6 +335,7 @@ class TestCannotBeToldApart:
         same = {t for t, place in zip(candidates, table, strict=True) if place == table[3]}
         row = decoded["text 3"]
         assert {row.value, *row.same_as} == same
+        assert f"counted with it: {40 - len(decoded)}" in decoded.notes[0]
 
     def test_nearly_alike(self):
         """Candidates that share four of five bits with one that was found are listed with it."""
@@ -344,6 +351,7 @@ class TestCannotBeToldApart:
         assert len(near) == 3
         assert {v for t in listed for v in (t, *decoded[t].same_as)} >= near
         assert decoded.to_json()["alike"]
+        assert any("hard to tell apart" in note for note in decoded.notes)
 
 
 class TestParts:

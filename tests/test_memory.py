@@ -32,9 +32,10 @@ from shoal import (
     estimate,
     randomize,
 )
+from shoal._disk import Disk, SharedFile
 from shoal.errors import ShoalError
 from shoal.ledger import Ledger
-from shoal.memory import DeviceMemory, durable, linking_probability
+from shoal.memory import DeviceMemory, linking_probability
 from shoal.memory.sealed import seal, unseal
 from shoal.tallying import Tallying
 from shoal.vectors import pack, unpack
@@ -265,7 +266,7 @@ class TestCrashes:
 
         for name in real:
             monkeypatch.setattr(os, name, noted(name))
-        durable.write_whole(path, b"x")
+        Disk().store(path, b"x", "part")
         assert done == ["fsync", "replace", "fsync"]
 
     def test_an_unwritable_place(self, tmp_path: Path):
@@ -333,7 +334,7 @@ class TestProcesses:
 
     def test_a_lock_that_is_not_let_go(self, path: Path):
         with (
-            durable.exclusive(path, 1),
+            SharedFile(path, "memory", 1, None).changing(),
             pytest.raises(ShoalError, match=r"in use by another process for 0\.05 seconds"),
         ):
             DeviceMemory(path, KEY, timeout=0.05).report(PLAN, answer(1))

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 import shoal
 from shoal import Flags, LieProbability, Memory, Plan, PrivacyRefusal, Promise, Survey, parse_batch
+from shoal._disk import Disk
 from shoal._files import canonical_json
 from shoal.cli import run
 from shoal.errors import AnswerError, InputError, PlanError
@@ -37,7 +38,6 @@ from shoal.sending import (
     check_promise,
     read_plan,
 )
-from shoal.sending._disk import Disk
 from shoal.sending._folder import Folder
 from shoal.sending.outbox import LONGEST_BACKOFF, LONGEST_WAIT, uniform
 from shoal.sending.records import Record
@@ -358,7 +358,7 @@ class NoFileSync(FaultyDisk):
 
 
 class NotAtomic(FaultyDisk):
-    def store(self, path: Path, content: bytes) -> None:
+    def store(self, path: Path, content: bytes, scratch: str) -> None:
         self.write(path, content)
         self.sync_file(path)
         self.sync_folder(path.parent)
@@ -754,10 +754,15 @@ class Charges:
         self.made: list[str | None] = []
         self.most = most
 
-    def charge(self, plan: Plan, answer_digest: str | None = None) -> None:
+    def charge(
+        self, plan: Plan, answer_digest: str | None = None, *, token: str | None = None
+    ) -> None:
         if len(self.made) >= self.most:
             raise PrivacyRefusal("the ledger is full.")
         self.made.append(answer_digest)
+
+    def settle(self, token: str) -> None:
+        pass
 
 
 class TestCollaborators:
@@ -885,7 +890,7 @@ class TestSending:
         assert [one.state for one in outbox.finish(1e6)] == ["sent"]
         assert len(set(collector.posted)) == 1
 
-    @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 415, 422])
+    @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 415, 422])
     def test_refused_for_good_is_kept_aside(self, tmp_path, status):
         collector = Collector(Reply(status))
         outbox = box(tmp_path, collector)
@@ -902,13 +907,14 @@ class TestSending:
         with pytest.raises(InputError, match="only a failed"):
             outbox.retry(ticket)
 
-    def test_gone_is_dropped_with_a_note(self, tmp_path):
-        outbox = box(tmp_path, Collector(Reply(410)))
+    @pytest.mark.parametrize("status", [409, 410])
+    def test_closed_is_dropped_with_a_note(self, tmp_path, status):
+        outbox = box(tmp_path, Collector(Reply(status)))
         outbox.answer(PLAN, ANSWER)
         (ticket,) = outbox.send_due()
         assert (ticket.state, ticket.reason) == (
             "expired",
-            "the collector no longer takes it (410)",
+            f"the collector no longer takes it ({status})",
         )
         (file,) = tmp_path.glob("*.expired")
         assert Record.from_bytes(file.read_bytes()).batch == b""
@@ -1064,7 +1070,7 @@ class TestHttp:
             ("Accept-Encoding", "identity"),
             ("Connection", "close"),
             ("Content-Length", "6"),
-            ("Content-Type", "application/octet-stream"),
+            ("Content-Type", "application/vnd.shoal.reports"),
             ("Host", f"127.0.0.1:{server.port}"),
             ("User-Agent", f"shoal/{shoal.__version__}"),
         ]
@@ -1375,7 +1381,9 @@ class TestCommand:
     def test_a_refusal_is_told(self, server, capsys):
         server.answers = [reply(400)]
         words = ["plan.json", "--answer", "features=f1", "--to", server.url, "--outbox", "box"]
-        assert "refused it (400)" in self.send(capsys, *words, "--now", code=1)
+        assert "refused it (400: it is not what the plan says)" in self.send(
+            capsys, *words, "--now", code=1
+        )
 
     def test_nobody_there_is_no_failure(self, capsys):
         words = ["plan.json", "--answer", "features=f1", "--to", "http://127.0.0.1:9"]

@@ -4,11 +4,14 @@ The way of the data, and the names for each step:
 
 Agreed before any data exists
     `Survey` of `Flags`, `Choice`, `Choices`, `Number`, `Text`; `plan` makes the `Plan`: the
-    `LieProbability` q, the crowd size and the `Promise`; `audit` gives its `Certificate`.
+    `LieProbability` q, the crowd size and the `Promise`; `audit` gives its `Certificate`. Where the same people
+    report again, `plan_with_memory` splits q and `statements` say what holds over time.
 
 On the device, the only place where an Original exists
     `encode` turns an answer into an `Original`; `randomize` turns that into a `Synthetic`;
-    `pack_reports` wraps it for the wire.
+    `pack_reports` wraps it for the wire. An `Outbox` does all of that once and sends the same bytes
+    until they are accepted, with an `HttpTransport`; `DeviceMemory` keeps permanent lies, the
+    `Ledger` counts what was given away.
 
 From here on only Synthetic
     `tally` counts reports into a `Tally` (tallies add); `estimate` gives unbiased `Estimates` with
@@ -37,14 +40,18 @@ if TYPE_CHECKING:
     from shoal.estimating import Estimate, Estimates, estimate, sample_size
     from shoal.inspecting import inspect_pairs, inspect_pipeline, inspect_randomizer
     from shoal.intervals import Interval
+    from shoal.ledger import Ledger
     from shoal.lies import LieProbability
+    from shoal.memory import DeviceMemory
     from shoal.planning import plan
     from shoal.plans import Memory, Plan, Promise
     from shoal.publishing import Publication, publish
     from shoal.randomizing import randomize
     from shoal.randomness import SimulationBits, SystemBits
+    from shoal.remembering import Statement, plan_with_memory, statements
     from shoal.reports import Batch, pack_reports, parse_batch
     from shoal.searching import search
+    from shoal.sending import HttpTransport, Outbox
     from shoal.simulating import Simulation, simulate
     from shoal.studying import Study, study
     from shoal.survey import Choice, Choices, Flags, Number, Question, Survey, Text
@@ -63,14 +70,18 @@ _MODULES = {
     "estimating": ["Estimate", "Estimates", "estimate", "sample_size"],
     "inspecting": ["inspect_pairs", "inspect_pipeline", "inspect_randomizer"],
     "intervals": ["Interval"],
+    "ledger": ["Ledger"],
     "lies": ["LieProbability"],
+    "memory": ["DeviceMemory"],
     "planning": ["plan"],
     "plans": ["Memory", "Plan", "Promise"],
     "publishing": ["Publication", "publish"],
     "randomizing": ["randomize"],
     "randomness": ["SimulationBits", "SystemBits"],
+    "remembering": ["Statement", "plan_with_memory", "statements"],
     "reports": ["Batch", "pack_reports", "parse_batch"],
     "searching": ["search"],
+    "sending": ["HttpTransport", "Outbox"],
     "simulating": ["Simulation", "simulate"],
     "studying": ["Study", "study"],
     "survey": ["Choice", "Choices", "Flags", "Number", "Question", "Survey", "Text"],
@@ -84,15 +95,19 @@ __all__ = [
     "Certificate",
     "Choice",
     "Choices",
+    "DeviceMemory",
     "Estimate",
     "Estimates",
     "Flags",
+    "HttpTransport",
     "InputError",
     "Interval",
+    "Ledger",
     "LieProbability",
     "Memory",
     "Number",
     "Original",
+    "Outbox",
     "Plan",
     "PrivacyRefusal",
     "Promise",
@@ -101,6 +116,7 @@ __all__ = [
     "ShoalError",
     "Simulation",
     "SimulationBits",
+    "Statement",
     "Study",
     "Survey",
     "Synthetic",
@@ -119,12 +135,14 @@ __all__ = [
     "pack_reports",
     "parse_batch",
     "plan",
+    "plan_with_memory",
     "publish",
     "randomize",
     "ratio",
     "sample_size",
     "search",
     "simulate",
+    "statements",
     "study",
     "tally",
     "total",

@@ -14,6 +14,7 @@ returns, and processes charge one after another, so that a report which left was
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from shoal._check import check_decimal, check_decimal_text, check_integer, check_number
+from shoal._disk import Disk, SharedFile
 from shoal._files import read_json
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.lies import LieProbability
-from shoal.memory.durable import exclusive, write_whole
 from shoal.memory.revealing import changing_epsilon, local_epsilon, repeated_epsilon
 from shoal.plans import Memory, Plan
 
@@ -96,6 +97,7 @@ class Account:
 
     plans: tuple[PlanAccount, ...] = ()
     limit: str | None = None
+    pending: tuple[str, ...] = ()
 
     @property
     def epsilon(self) -> Decimal:
@@ -142,6 +144,8 @@ class Ledger:
         The file; it is made by the first charge.
     timeout
         For how many seconds to wait while another process uses it.
+    disk
+        The file system; tests bring their own.
 
     Examples
     --------
@@ -161,17 +165,29 @@ class Ledger:
     Decimal('4.394450')
     """
 
-    def __init__(self, path: Path | str, *, timeout: float = 10.0) -> None:
-        self.path = Path(path)
-        self._timeout = check_number("timeout", timeout)
+    def __init__(
+        self, path: Path | str, *, timeout: float = 10.0, disk: Disk | None = None
+    ) -> None:
+        self._file = SharedFile(path, "ledger", check_number("timeout", timeout), disk)
+
+    @property
+    def path(self) -> Path:
+        """Where the account is kept."""
+        return self._file.path
 
     def read(self) -> Account:
         """Return what was given away so far; a file that does not exist is nothing."""
-        if not self.path.exists():
+        if self._file.read() is None:
             return Account()
         return _account(read_json(self.path, "ledger", InputError), self.path)
 
-    def charge(self, plan: Plan, answer_digest: str | bytes | None = None) -> Decimal:
+    def charge(
+        self,
+        plan: Plan,
+        answer_digest: str | bytes | None = None,
+        *,
+        token: str | None = None,
+    ) -> Decimal:
         """Count one report before it is randomized; return what it adds to the epsilon.
 
         Raises `PrivacyRefusal`, and counts nothing, if the total would pass the person's limit.
@@ -184,15 +200,24 @@ class Ledger:
             The plan of the report.
         answer_digest
             With memory, `DeviceMemory.digest` of the answer; without, it is not used.
+        token
+            The caller's name for the one report that this charge is for. Whoever crashed and does
+            not know whether it had charged charges again with the same token, which then costs
+            nothing; when the report is stored, `settle` ends that.
         """
         answer = _digest(answer_digest)
         if plan.memory is not None and answer is None:
             raise InputError("a plan with memory is charged with the answer's digest.")
         with self._changing() as account:
+            # Bound to plan and answer: the same token for another answer is another report.
+            name = None if token is None else _pending_name(token, plan.id, answer)
+            if name in account.pending:
+                return Decimal(0)
             before = account.of(plan)
             after = before.after(answer)
             others = tuple(one for one in account.plans if one.plan_id != plan.id)
-            changed = replace(account, plans=(*others, after))
+            pending = account.pending if name is None else (*account.pending, name)
+            changed = replace(account, plans=(*others, after), pending=pending)
             if account.limit is not None and changed.epsilon > Decimal(account.limit):
                 raise PrivacyRefusal(
                     f"this device has given away an epsilon of {account.epsilon}; one more report"
@@ -201,6 +226,15 @@ class Ledger:
                 )
             self._write(changed)
             return after.epsilon - before.epsilon
+
+    def settle(self, token: str) -> None:
+        """Let a charge's token go: its report is stored and will never be made again."""
+        start = _pending_name(token)
+        if not any(name.startswith(start) for name in self.read().pending):
+            return
+        with self._changing() as account:
+            rest = tuple(name for name in account.pending if not name.startswith(start))
+            self._write(replace(account, pending=rest))
 
     def set_limit(self, limit: object) -> None:
         """Set the person's limit on the total epsilon, a decimal above 0; None takes it away.
@@ -213,16 +247,17 @@ class Ledger:
 
     @contextmanager
     def _changing(self) -> Iterator[Account]:
-        with exclusive(self.path, self._timeout):
+        with self._file.changing():
             yield self.read()
 
     def _write(self, account: Account) -> None:
         document = {
             "version": VERSION,
             "limit": account.limit,
+            "pending": list(account.pending),
             "plans": {one.plan_id: _plain(one) for one in account.plans},
         }
-        write_whole(self.path, (json.dumps(document, indent=1) + "\n").encode())
+        self._file.write((json.dumps(document, indent=1) + "\n").encode())
 
 
 def _digest(value: str | bytes | None) -> str | None:
@@ -230,6 +265,16 @@ def _digest(value: str | bytes | None) -> str | None:
     if text is not None and (not isinstance(text, str) or not 16 <= len(text) <= 128):
         raise InputError("an answer's digest is 16 to 128 characters, as DeviceMemory gives it.")
     return text
+
+
+def _pending_name(token: str, plan_id: str = "", answer: str | None = None) -> str:
+    """Return the name of a charge that waits for its report; by the token alone, its start."""
+    if not isinstance(token, str) or not 16 <= len(token) <= 128:
+        raise InputError("a charge's token is a text of 16 to 128 characters.")
+    start = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()[:32] + "."
+    if not plan_id:
+        return start
+    return start + hashlib.sha256(f"{plan_id}.{answer or ''}".encode()).hexdigest()[:32]
 
 
 def _plain(account: PlanAccount) -> dict[str, Any]:
@@ -251,9 +296,11 @@ def _account(document: object, path: Path) -> Account:
         limit = document["limit"]
         if limit is not None:
             check_decimal_text("limit", limit, above=0)
-        return Account(
-            tuple(_plan_account(name, kept) for name, kept in document["plans"].items()), limit
-        )
+        pending = document["pending"]
+        if not isinstance(pending, list) or not all(isinstance(name, str) for name in pending):
+            raise TypeError("pending")
+        plans = tuple(_plan_account(name, kept) for name, kept in document["plans"].items())
+        return Account(plans, limit, tuple(pending))
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise InputError(
             f"{path} is not a ledger that this Shoal reads; it was not touched."

@@ -8,8 +8,10 @@ id once then counts the answer once.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,14 +19,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from shoal._check import check_number, check_text
+from shoal._disk import Disk
 from shoal._files import first_line
 from shoal.encoding import encode
-from shoal.errors import AnswerError, InputError, PrivacyRefusal
+from shoal.errors import AnswerError, InputError, PrivacyRefusal, ShoalError, TransportError
 from shoal.plans import Plan
 from shoal.randomizing import randomize
 from shoal.randomness import SystemBits
 from shoal.reports import pack_reports
-from shoal.sending._disk import Disk
 from shoal.sending._folder import Folder
 from shoal.sending.checking import (
     SHORTEST_WINDOW,
@@ -33,8 +35,8 @@ from shoal.sending.checking import (
     check_promise,
     read_plan,
 )
-from shoal.sending.records import Record, Ticket, key_digest, record_name
-from shoal.sending.transport import Reply, Transport, TransportError
+from shoal.sending.records import Record, Ticket, key_digest
+from shoal.sending.transport import Reply, Transport
 from shoal.vectors import Original, Synthetic
 
 __all__ = ["Outbox"]
@@ -45,14 +47,27 @@ FIRST_BACKOFF, LONGEST_BACKOFF = 30.0, 6 * 3600.0
 LONGEST_WAIT = 24 * 3600.0
 """For how long a collector may tell a device to wait."""
 
-ACCEPTED, GONE, AGAIN = 202, 410, {408, 425, 429}
+KEPT_ASIDE = 30 * 86_400
+"""For how many seconds a refused report is kept where the plan has no window."""
+
+ACCEPTED, CLOSED, AGAIN = 202, {409, 410}, {408, 425, 429}
 """A request that came too slowly, too early or too often may be made again; no other 4xx may."""
+
+REFUSALS = {
+    400: "it is not what the plan says",
+    404: "it does not know the plan",
+    413: "it is too large",
+    415: "it does not take this kind of report",
+    422: "it is not what the plan says",
+}
 
 
 class Remembering(Protocol):
     """Permanent lies, as `shoal.memory.DeviceMemory` keeps them."""
 
-    def report(self, plan: Plan, original: Original, *, ledger: Any = None) -> Synthetic:
+    def report(
+        self, plan: Plan, original: Original, *, ledger: Any = None, token: str | None = None
+    ) -> Synthetic:
         """Return the vector to send; with a ledger, charge it first."""
         ...
 
@@ -60,8 +75,14 @@ class Remembering(Protocol):
 class Charging(Protocol):
     """The device's own account of what it reveals, as `shoal.ledger.Ledger` keeps it."""
 
-    def charge(self, plan: Plan, answer_digest: str | None = None) -> object:
-        """Charge one report, durably, or raise `PrivacyRefusal`."""
+    def charge(
+        self, plan: Plan, answer_digest: str | None = None, *, token: str | None = None
+    ) -> object:
+        """Charge one report, durably and once for a token, or raise `PrivacyRefusal`."""
+        ...
+
+    def settle(self, token: str) -> None:
+        """Let a token go: its report is stored."""
         ...
 
 
@@ -164,17 +185,21 @@ class Outbox:
             names = self._folder.names(plan.id)
             digest = key_digest(key)
             if taken := next((name for name in names if name.endswith(f".{digest}")), None):
-                return self._folder.confirm(taken)
+                ticket = self._folder.confirm(taken)
+                self._settle(plan, digest)
+                return ticket
             made = [name for name in names if not repeats or name.split(".")[1] == str(window)]
             if len(made) >= plan.max_reports_per_person:
                 raise PrivacyRefusal(
                     f"the plan takes {plan.max_reports_per_person} report(s) of one person, and"
                     f" this device has made {len(made)}; nothing was made."
                 )
-            synthetic = self._synthetic(plan, encode(plan, answers))
+            synthetic = self._synthetic(plan, encode(plan, answers), digest)
             batch = pack_reports(plan, synthetic, window=window).to_bytes()
             record = self._first(plan, window, batch, now)
-            return self._folder.wait(record_name(plan.id, window, key), record)
+            ticket = self._folder.wait(f"{plan.id}.{window}.{digest}", record)
+            self._settle(plan, digest)
+            return ticket
 
     def send_due(self, *, hurry: bool = False) -> list[Ticket]:
         """Try every report whose time has come, once, and return what became of each.
@@ -183,6 +208,8 @@ class Outbox:
         process is sending from this folder, it is left to it.
         """
         with self._folder.sending() as mine:
+            if mine:
+                self._expire_failed()
             names = self._folder.names(state="waiting") if mine else []
             return [ticket for name in names if (ticket := self._attempt(name, hurry)) is not None]
 
@@ -225,15 +252,31 @@ class Outbox:
             self._recomputed.add(plan.id)
         return plan
 
-    def _synthetic(self, plan: Plan, original: Original) -> Synthetic:
-        """Charge, then randomize: a crash in between costs budget and never privacy."""
-        if self._memory is not None and plan.memory is not None:
-            if self._ledger is None:
+    def _synthetic(self, plan: Plan, original: Original, digest: str) -> Synthetic:
+        """Charge, then randomize; after a crash in between, the charge stands and is not repeated.
+
+        What was drawn and not stored never left, so that one charge covers both attempts.
+        """
+        if self._ledger is None:
+            if self._memory is not None and plan.memory is not None:
                 return self._memory.report(plan, original)
-            return self._memory.report(plan, original, ledger=self._ledger)
-        if self._ledger is not None:
-            self._ledger.charge(plan)
+            return randomize(original, plan)
+        token = self._token(plan, digest)
+        if self._memory is not None and plan.memory is not None:
+            return self._memory.report(plan, original, ledger=self._ledger, token=token)
+        self._ledger.charge(plan, token=token)
         return randomize(original, plan)
+
+    def _token(self, plan: Plan, digest: str) -> str:
+        """Return the ledger's name for one answer of this folder; another folder has another."""
+        own = f"{self._folder.identity()}.{plan.id}.{digest}"
+        return hashlib.sha256(own.encode()).hexdigest()
+
+    def _settle(self, plan: Plan, digest: str) -> None:
+        # The report is stored; a token that stays behind stands for it alone and does no harm.
+        if self._ledger is not None:
+            with suppress(ShoalError):
+                self._ledger.settle(self._token(plan, digest))
 
     def _first(self, plan: Plan, window: int, batch: bytes, now: float) -> Record:
         spread, expires = self._spread, None
@@ -241,7 +284,17 @@ class Outbox:
             # The collector knows the ids of this window and the one before, and takes no others.
             expires = (window + 2) * plan.window
             spread = min(spread, plan.window / 2)
-        return Record(plan.id, window, batch, now + spread * self._jitter(), expires)
+        due = now + spread * self._jitter()
+        return Record(plan.id, window, batch, due, expires, address=self._address)
+
+    @property
+    def _address(self) -> str | None:
+        return getattr(self._transport, "address", None)
+
+    def _expire_failed(self) -> None:
+        for name in self._folder.names(state="failed"):
+            with self._folder.changing():
+                self._folder.expire_failed(name, self._clock())
 
     def _attempt(self, name: str, hurry: bool) -> Ticket | None:
         with self._folder.changing():
@@ -251,6 +304,8 @@ class Outbox:
             now = self._clock()
             if record.expires is not None and now >= record.expires:
                 return self._folder.settle(name, record, "expired", "its window has passed")
+            if record.address not in (None, self._address):
+                return None
             if record.due - now > 2 * LONGEST_WAIT:  # the clock was set back
                 record = replace(record, due=now + self._spread * self._jitter())
                 self._folder.wait(name, record)
@@ -270,16 +325,16 @@ class Outbox:
     def _after(self, name: str, record: Record, reply: Reply) -> Ticket:
         if reply.status == ACCEPTED:
             return self._folder.settle(name, record, "sent", None)
-        if reply.status == GONE:
-            return self._folder.settle(
-                name, record, "expired", "the collector no longer takes it (410)"
-            )
+        if reply.status in CLOSED:
+            reason = f"the collector no longer takes it ({reply.status})"
+            return self._folder.settle(name, record, "expired", reason)
         if 400 <= reply.status < 500 and reply.status not in AGAIN:
-            return self._folder.settle(
-                name, record, "failed", f"the collector refused it ({reply.status})"
-            )
+            why = REFUSALS.get(reply.status)
+            reason = f"the collector refused it ({reply.status}{f': {why}' if why else ''})"
+            until = record.expires or int(self._clock()) + KEPT_ASIDE
+            return self._folder.settle(name, replace(record, expires=until), "failed", reason)
         # Nothing else is a collector's answer: a 200 or a redirect may be a hotel's login page.
-        if reply.retry_after is not None and (reply.status == 503 or reply.status in AGAIN):
+        if reply.retry_after is not None and (reply.status >= 500 or reply.status in AGAIN):
             wait = min(max(reply.retry_after, 0.0), LONGEST_WAIT)
             record = replace(record, due=record.due + wait)
             self._folder.wait(name, record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from bench import certifying, files, randomizing, starting, tallying
+from bench import certifying, device, files, randomizing, starting, tallying
 from bench.measuring import Options
 from bench.reporting import machine, markdown, save
 
@@ -17,6 +17,7 @@ SECTIONS = {
     "files": files.measure,
     "certifying": certifying.measure,
     "starting": starting.measure,
+    "device": device.measure,
 }
 """Each section, in the order of the page: a function from Options to a Table."""
 

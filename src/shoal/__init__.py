@@ -4,8 +4,9 @@ The way of the data, and the names for each step:
 
 Agreed before any data exists
     `Survey` of `Flags`, `Choice`, `Choices`, `Number`, `Text`; `plan` makes the `Plan`: the
-    `LieProbability` q, the crowd size and the `Promise`; `audit` gives its `Certificate`. Where the same people
-    report again, `plan_with_memory` splits q and `statements` say what holds over time.
+    `LieProbability` q, the crowd size and the `Promise`; `audit` gives its `Certificate`.
+    Where the same people report again, `plan_with_memory` splits q and `statements` say what holds
+    over time.
 
 On the device, the only place where an Original exists
     `encode` turns an answer into an `Original`; `randomize` turns that into a `Synthetic`;

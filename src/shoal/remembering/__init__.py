@@ -17,7 +17,15 @@ Composition theorems need fresh coins, and a permanent vector's are not. What ho
   local bound, the local bound is all that is claimed.
 """
 
+from shoal.remembering.horizons import Horizon, parse_horizon
 from shoal.remembering.planning import plan_with_memory
 from shoal.remembering.stating import HoldsFor, Statement, statements
 
-__all__ = ["HoldsFor", "Statement", "plan_with_memory", "statements"]
+__all__ = [
+    "HoldsFor",
+    "Horizon",
+    "Statement",
+    "parse_horizon",
+    "plan_with_memory",
+    "statements",
+]

@@ -12,6 +12,7 @@ from shoal.errors import InputError, PrivacyRefusal
 from shoal.lies import LieProbability, exact_fraction
 from shoal.memory.revealing import repeated_epsilon
 from shoal.plans import LARGEST_CROWD, Memory, Plan, Promise
+from shoal.remembering.horizons import parse_horizon
 from shoal.survey import Survey
 
 __all__ = ["plan_with_memory"]
@@ -28,7 +29,8 @@ def plan_with_memory(
     crowd_size: int,
     epsilon: object,
     delta: object,
-    releases: int,
+    releases: int | None = None,
+    horizon: str | None = None,
     lifetime_epsilon: object = None,
     distinct_answers: int = 1,
     instantaneous: object = "0.5",
@@ -49,7 +51,10 @@ def plan_with_memory(
     crowd_size, epsilon, delta
         The promise of each release.
     releases
-        How many times each person may report: the horizon.
+        How many times each person may report.
+    horizon
+        The same in words, such as "daily for a year"; it sets the plan's window too, in each of
+        which an outbox makes one report.
     lifetime_epsilon
         What a person's reports in all releases may reveal about the answers to somebody who sees
         every report and knows its sender; None sets no limit.
@@ -73,7 +78,12 @@ def plan_with_memory(
     (0.2146, 0.1223, 0.1223)
     """
     check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
-    check_integer("releases", releases, lowest=1)
+    if (releases is None) == (horizon is None):
+        raise InputError('give releases, or a horizon such as "daily for a year", one of them.')
+    window = None
+    if horizon is not None:
+        window, releases = parse_horizon(horizon)
+    releases = check_integer("releases", releases, lowest=1)
     check_integer("distinct_answers", distinct_answers, lowest=1, highest=releases)
     epsilon_text = check_decimal("epsilon", epsilon, above=0)
     delta_text = check_decimal("delta", delta, above=0, below=1)
@@ -112,6 +122,7 @@ def plan_with_memory(
             memory.q,
             Promise("proven", epsilon_text, delta_text),
             crowd_size,
+            window=window,
             memory=memory,
         )
         if _certified(survey, memory.q, crowd_size, asked, allowed):

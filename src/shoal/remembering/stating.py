@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["HoldsFor", "Statement", "statements"]
 
+WORTH_COMPOSING = 12.0
+"""Above this epsilon of a single release, bounds that are quick will do: all of them say little."""
+
 HoldsFor = Literal[
     "one report",
     "one release",
@@ -113,7 +116,7 @@ def _one_release(plan: Plan, crowd: int, delta: float) -> Statement:
     return Statement(
         "proven",
         "one release",
-        round_up(certificate.epsilon(delta=delta), 6),
+        round_up(_epsilon(certificate, delta), 6),
         delta,
         f"One release of {crowd:,} reports, one per person, whatever the answers are.",
     )
@@ -150,7 +153,7 @@ def _same_crowd(plan: Plan, memory: Memory, delta: float, crowd: int) -> Stateme
     return Statement(
         "proven",
         "same crowd, every release",
-        round_up(certificate.epsilon(delta=delta), 6),
+        round_up(_epsilon(certificate, delta), 6),
         delta,
         f"All releases together, however many, if the same people report in each and {crowd:,} of"
         " them, this person among them, never change their answer: everything is made from their"
@@ -171,7 +174,7 @@ def _changing(
     one_answer, any_answers = local
     cube = audit(_cube(plan.bits), q=memory.q2, crowd_size=crowd)
     # All releases reveal at least what one does; if that is too much, nothing is to be composed.
-    single = cube.epsilon(delta=delta)
+    single = _epsilon(cube, delta)
     composed = _composed(cube, releases, delta) if single < any_answers.epsilon else math.inf
     if composed < any_answers.epsilon:
         return Statement(
@@ -217,14 +220,26 @@ def _fresh(plan: Plan, crowd: int | None, reports: int, delta: float) -> list[St
     return made
 
 
+def _epsilon(certificate: Certificate, delta: float) -> float:
+    """Return the proven epsilon; where that is large and within a tenth of the local one, the latter.
+
+    There the exact search takes a minute for many bits and gains nothing that matters.
+    """
+    local = round_up(certificate.local_epsilon, 6)
+    if local > WORTH_COMPOSING and certificate.delta(epsilon=0.9 * local).high > delta:
+        return local
+    return certificate.epsilon(delta=delta)
+
+
 def _composed(certificate: Certificate, releases: int, delta: float) -> float:
-    """Return the epsilon of several releases: composed tightly if that is installed, else added."""
+    """Return the epsilon of several releases: composed tightly where it is worth it, else added."""
     if delta == 0:
         return math.inf
+    single = _epsilon(certificate, delta)
     if releases == 1:
-        return certificate.epsilon(delta=delta)
-    if importlib.util.find_spec("dp_accounting") is None:
-        return certificate.compose(releases).basic_epsilon(delta=delta)
+        return single
+    if single > WORTH_COMPOSING or importlib.util.find_spec("dp_accounting") is None:
+        return releases * _epsilon(certificate, delta / releases)
     return certificate.compose(releases).epsilon(delta=delta)
 
 

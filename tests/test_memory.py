@@ -36,6 +36,7 @@ from shoal._disk import Disk, SharedFile
 from shoal.errors import ShoalError
 from shoal.ledger import Ledger
 from shoal.memory import DeviceMemory, linking_probability
+from shoal.memory.keys import key_from_text, read_key
 from shoal.memory.sealed import seal, unseal
 from shoal.tallying import Tallying
 from shoal.vectors import pack, unpack
@@ -133,6 +134,34 @@ class TestRemember:
     def test_a_bad_key(self, path: Path, key: object):
         with pytest.raises(InputError, match="32"):
             DeviceMemory(path, key)  # type: ignore[arg-type]
+
+
+class TestKeys:
+    def test_made_once_for_its_owner_only(self, tmp_path: Path, path: Path):
+        made = read_key(tmp_path / "key", path)
+        assert read_key(tmp_path / "key", path) == made
+        assert len(made) == 32
+        assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+        DeviceMemory(path, made).remember(PLAN, answer(1))
+        assert DeviceMemory(path, read_key(tmp_path / "key", path)).counts() == {PLAN.id: 1}
+
+    def test_others_may_not_read_it(self, tmp_path: Path, path: Path):
+        read_key(tmp_path / "key", path)
+        (tmp_path / "key").chmod(0o640)
+        with pytest.raises(InputError, match="others can read"):
+            read_key(tmp_path / "key", path)
+
+    def test_none_is_made_for_a_memory_that_has_one(self, tmp_path: Path, path: Path):
+        DeviceMemory(path, KEY).remember(PLAN, answer(1))
+        with pytest.raises(InputError, match="does not open; find the key"):
+            read_key(tmp_path / "key", path)
+        assert not (tmp_path / "key").exists()
+
+    @pytest.mark.parametrize("text", ["", "00" * 31, "0" * 65, "zz" * 32, "00" * 32])
+    def test_what_is_no_key_is_not_shown(self, text: str):
+        with pytest.raises(InputError) as error:
+            key_from_text(text, "there")
+        assert not text or text not in str(error.value)
 
 
 class TestForget:

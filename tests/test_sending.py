@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import json
 import os
@@ -27,6 +28,8 @@ from shoal._disk import Disk
 from shoal._files import canonical_json
 from shoal.cli import run
 from shoal.errors import AnswerError, InputError, PlanError
+from shoal.ledger import Ledger
+from shoal.memory.revealing import repeated_epsilon
 from shoal.sending import (
     HttpTransport,
     Outbox,
@@ -804,6 +807,77 @@ class TestSending:
         (file,) = tmp_path.glob("*.expired")
         assert Record.from_bytes(file.read_bytes()).batch == b""
 
+    def test_refused_bytes_are_kept_until_their_window_ends(self, tmp_path):
+        clock = Clock()
+        plan = replace(PLAN, window=86_400)
+        outbox = box(tmp_path, Collector(Reply(404), plans=(plan,)), clock)
+        outbox.answer(plan, ANSWER, answer_key="a")
+        (ticket,) = outbox.send_due()
+        assert ticket.reason == "the collector refused it (404: it does not know the plan)"
+        (file,) = tmp_path.glob("*.failed")
+        assert Record.from_bytes(file.read_bytes()).batch
+        clock.now = (ticket.window + 2) * 86_400 - 1
+        outbox.send_due()
+        assert file.exists()
+        clock.now += 1
+        outbox.send_due()
+        assert not file.exists()
+        (note,) = outbox.tickets()
+        assert (note.state, note.reason) == ("expired", ticket.reason)
+        (left,) = tmp_path.glob("*.expired")
+        assert Record.from_bytes(left.read_bytes()).batch == b""
+        assert outbox.answer(plan, ANSWER, answer_key="a") == note
+
+    def test_without_a_window_they_are_kept_for_a_month(self, tmp_path):
+        clock = Clock()
+        outbox = box(tmp_path, Collector(Reply(400)), clock)
+        outbox.answer(PLAN, ANSWER)
+        outbox.send_due()
+        clock.now += 29 * 86_400
+        outbox.send_due()
+        assert outbox.tickets()[0].state == "failed"
+        clock.now += 2 * 86_400
+        outbox.send_due()
+        assert outbox.tickets()[0].state == "expired"
+
+    def test_a_crash_while_they_are_deleted(self, tmp_path):
+        for k in range(12):
+            clock = Clock()
+            outbox = box(tmp_path / str(k), Collector(Reply(400)), clock)
+            outbox.answer(PLAN, ANSWER)
+            outbox.send_due()
+            clock.now += 31 * 86_400
+            disk = FaultyDisk(Faults())
+            other = box(tmp_path / str(k), Collector(), clock, disk=disk)
+            disk.faults.crash_at, disk.faults.labels = k, []
+            try:
+                other.send_due()
+            except Crash:
+                disk.power_cut()
+            outbox.send_due()
+            assert [one.state for one in outbox.tickets()] == ["expired"]
+            assert not list((tmp_path / str(k)).glob("*.failed"))
+
+    def test_a_report_goes_to_the_address_it_was_made_for(self, tmp_path):
+        class Addressed(Collector):
+            def __init__(self, address: str) -> None:
+                super().__init__()
+                self.address = address
+
+        here, there = Addressed("https://a.example:443"), Addressed("https://b.example:443")
+        box(tmp_path, here).answer(PLAN, ANSWER)
+        assert box(tmp_path, there).send_due() == []
+        assert there.posted == []
+        assert [one.state for one in box(tmp_path, here).send_due()] == ["sent"]
+
+    def test_a_full_collector_is_tried_again(self, tmp_path):
+        clock, collector = Clock(), Collector(Reply(507, 60.0))
+        outbox = box(tmp_path, collector, clock)
+        outbox.answer(PLAN, ANSWER)
+        (ticket,) = outbox.send_due()
+        assert (ticket.state, ticket.due) == ("waiting", clock.now + 60 + 15)
+        assert [one.state for one in outbox.finish(1e6)] == ["sent"]
+
     def test_a_window_that_passed(self, tmp_path):
         clock = Clock(1_800_000_000 // 86_400 * 86_400 + 86_399.0)
         plan = replace(PLAN, window=86_400)
@@ -1139,6 +1213,58 @@ class TestHttp:
         assert server.requests == []
 
 
+class TestSigned:
+    @pytest.fixture
+    def signer(self) -> Any:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+
+    @staticmethod
+    def text(content: bytes) -> str:
+        return base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+    def test_a_plan_of_the_pinned_key(self, server, signer):
+        body = canonical_json({"id": PLAN.id} | PLAN.to_json())
+        key = signer.public_key().public_bytes_raw()
+        server.answers = [
+            reply(200, body, Shoal_Signature=text, Shoal_Key=self.text(key))
+            for text in (self.text(signer.sign(body)), self.text(signer.sign(body)) + "==")
+        ]
+        for pinned in (key, self.text(key)):
+            content = HttpTransport(server.url, public_key=pinned).fetch_plan(PLAN.id)
+            assert read_plan(content, PLAN.id) == PLAN
+
+    @pytest.mark.parametrize("kind", ["none", "other key", "other bytes", "short", "nonsense"])
+    def test_anything_else_is_not_used(self, server, signer, kind, tmp_path):
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        body = canonical_json(PLAN.to_json())
+        other = Ed25519PrivateKey.generate()
+        text = {
+            "other key": self.text(other.sign(body)),
+            "other bytes": self.text(signer.sign(body + b" ")),
+            "short": self.text(signer.sign(body)[:-1]),
+            "nonsense": "%" * 86,
+        }.get(kind)
+        # The key that comes along proves nothing: whoever sends the plan sends it too.
+        headers = {"Shoal_Key": self.text(other.public_key().public_bytes_raw())}
+        server.answers = [reply(200, body, **headers | ({"Shoal_Signature": text} if text else {}))]
+        transport = HttpTransport(server.url, public_key=signer.public_key().public_bytes_raw())
+        with pytest.raises(TransportError, match=r"signature of the pinned|signed with the pinned"):
+            box(tmp_path, transport).plan(PLAN.id)
+        assert not list((tmp_path / "plans").iterdir())
+
+    @pytest.mark.parametrize("key", [b"", bytes(31), "A" * 42, "!" * 43, 5, "é" * 43])
+    def test_what_is_no_key(self, key):
+        with pytest.raises(InputError, match="32 bytes, or 43 characters"):
+            HttpTransport("https://example.org", public_key=key)
+
+    def test_without_a_pinned_key_the_id_is_what_counts(self, server):
+        server.answers = [reply(200, canonical_json(PLAN.to_json()), Shoal_Signature="x")]
+        assert read_plan(HttpTransport(server.url).fetch_plan(PLAN.id), PLAN.id) == PLAN
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A key and a certificate for 127.0.0.1 that nobody else trusts."""
@@ -1247,6 +1373,44 @@ class TestCommand:
         text = self.send(capsys, "--to", server.url, "--outbox", "box", "--now")
         assert "1 sent" in text
         assert len(server.requests) == 2
+
+    def test_with_memory_and_ledger(self, server, capsys, tmp_path):
+        layers = Memory(LieProbability(1, 2), LieProbability(1, 2))
+        plan = replace(PLAN, q=layers.q, memory=layers, window=86_400)
+        plan.write("plan.json")
+        words = ["plan.json", "--answer", "features=f1", "--to", server.url, "--outbox", "box"]
+        assert "no memory" in self.send(capsys, *words, code=3)
+        assert "--memory-key FILE" in self.send(capsys, *words, "--memory", "memory", code=2)
+        kept = ["--memory", "memory", "--memory-key", "key", "--ledger", "ledger.json", "--now"]
+        assert run(["ledger", "ledger.json", "--set-limit", "33"]) == 0
+        for _ in range(2):
+            told = self.send(capsys, *words, *kept, "--json")
+            assert told["answer"]["state"] == "sent"
+        assert len(server.requests) == 1
+        account = Ledger("ledger.json").read()
+        assert account.of(plan).reports == 1
+        assert account.epsilon == repeated_epsilon(64, layers, 1)
+        # Another outbox of the same person: the limit is the person's.
+        words[-1] = "other"
+        assert "past the limit of 33" in self.send(capsys, *words, *kept, code=3)
+        assert len(server.requests) == 1
+        assert not list(tmp_path.glob("other/*.waiting"))
+
+    def test_a_key_from_the_environment(self, server, capsys, monkeypatch):
+        words = ["plan.json", "--answer", "features=f1", "--to", server.url, "--outbox", "box"]
+        monkeypatch.setenv("SHOAL_MEMORY_KEY", "nonsense")
+        told = self.send(capsys, *words, "--memory", "memory", code=2)
+        assert "SHOAL_MEMORY_KEY must hold" in told
+        assert "nonsense" not in told
+        monkeypatch.setenv("SHOAL_MEMORY_KEY", bytes(range(32)).hex())
+        self.send(capsys, *words, "--memory", "memory", "--now")
+        assert len(server.requests) == 1
+        assert "name it with --memory" in self.send(capsys, *words, "--memory-key", "k", code=2)
+
+    def test_a_pinned_key(self, server, capsys):
+        url = f"{server.url}/v1/plans/{PLAN.id}"
+        words = [url, "--answer", "features=f1", "--outbox", "box", "--key", "A" * 43]
+        assert "without a signature of the pinned key" in self.send(capsys, *words, code=1)
 
     def test_waiting(self, server, capsys, monkeypatch):
         monkeypatch.setattr("shoal.sending.outbox.FIRST_BACKOFF", 0.1)

@@ -28,8 +28,8 @@ class Horizon(NamedTuple):
 def parse_horizon(text: str) -> Horizon:
     """Read "daily for a year", "weekly for 2 years", "every 14 days for 6 months".
 
-    Months and years are taken at their longest, 31 and 366 days, and windows that are cut count
-    whole, so that nobody reports more often than was planned; a monthly window has 30 days.
+    Months and years are taken at their longest, 31 and 366 days; a window that is cut counts whole.
+    Windows are whole numbers of seconds since 1970 (UTC), and a monthly one has 30 days.
 
     >>> parse_horizon("daily for a year")
     Horizon(window=86400, releases=366)

@@ -221,7 +221,7 @@ def _fresh(plan: Plan, crowd: int | None, reports: int, delta: float) -> list[St
 
 
 def _epsilon(certificate: Certificate, delta: float) -> float:
-    """Return the proven epsilon; where that is large and within a tenth of the local one, the latter.
+    """Return the proven epsilon; where it is large and within a tenth of the local one, that one.
 
     There the exact search takes a minute for many bits and gains nothing that matters.
     """

@@ -27,9 +27,12 @@ from shoal import (
     Promise,
     SimulationBits,
     Survey,
+    Synthetic,
+    Tally,
     Text,
     encode,
     estimate,
+    plan_with_memory,
     randomize,
 )
 from shoal._disk import Disk, SharedFile
@@ -439,6 +442,50 @@ class TestEstimates:
         predicted = (1 - 2 * q2) ** 2 * q1 * (1 - q1) / (q * (1 - q))
         seen = np.mean([np.mean(zs[a] * zs[b]) for a, b in ((0, 1), (0, 2), (1, 2))])
         assert abs(seen - predicted) < 5 / math.sqrt(BITS)
+
+    def test_with_the_planner_s_layers_sigma_is_as_predicted(self):
+        """300 crowds of 1000 people, five bits, four releases each; seeded.
+
+        Each of the four statistics is a mean of 1500 or 6000 z-scores or of their squares and fails
+        by chance with probability below 1e-6.
+        """
+        survey = Survey("s", (Flags("f", tuple("abcde")),))
+        plan = plan_with_memory(
+            survey, crowd_size=1000, epsilon=1, delta="1e-6", releases=4, lifetime_epsilon=6
+        )
+        memory = plan.memory
+        assert memory is not None
+        assert memory.q1.fraction > memory.q2.fraction > 0
+        people, crowds, releases, bits = 1000, 300, 4, SimulationBits(11)
+        truth = np.zeros((people, 5), np.uint8)
+        truth[:300, 0] = truth[:700, 3] = 1
+        everybody = Original(pack(np.tile(truth, (crowds, 1))), 5)
+        kept = randomize(everybody, memory.q1, random_bits=bits)
+        q1, q2, q = float(memory.q1), float(memory.q2), float(plan.q)
+        errors = []
+        for _release in range(releases):
+            sent = randomize(Original(kept.rows, 5), memory.q2, random_bits=bits)
+            ones = unpack(sent.rows, 5).reshape(crowds, people, 5).sum(axis=1)
+            errors.append((ones - people * q) / (1 - 2 * q) - truth.sum(axis=0))
+        sigma = math.sqrt(people * q * (1 - q)) / (1 - 2 * q)
+        one = estimate(plan, _tally_of(plan, sent, people))["f"]["a"]
+        assert one.sigma == pytest.approx(sigma, rel=1e-9)
+        single, mean = np.array(errors) / sigma, np.mean(errors, axis=0)
+        # The four releases of a crowd are correlated, so that they count as one.
+        assert abs(single.mean()) < 5 / math.sqrt(single[0].size)
+        assert abs((single**2).mean() - 1) < 5 * math.sqrt(2 / single[0].size)
+        whole = (1 - 2 * q2) ** 2 * q1 * (1 - q1) + q2 * (1 - q2) / releases
+        of_mean = math.sqrt(people * whole) / (1 - 2 * q)
+        assert abs((mean / of_mean).mean()) < 5 / math.sqrt(mean.size)
+        assert abs(((mean / of_mean) ** 2).mean() - 1) < 5 * math.sqrt(2 / mean.size)
+        # Four fresh releases would have half the sigma; the permanent lies stay.
+        assert of_mean > 0.7 * sigma
+
+
+def _tally_of(plan: Plan, sent: Synthetic, people: int) -> Tally:
+    tallying = Tallying(plan)
+    tallying.add(sent.rows[:people], simulated=True)
+    return tallying.result()
 
 
 class TestLinking:

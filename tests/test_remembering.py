@@ -140,6 +140,7 @@ CASES = [
     *itertools.product([(1, 2), (1, 4), (2, 2)], LAYERS),
     ((2, 3), (QUARTER, SLIGHT)),
     ((2, 3), (EIGHTH, QUARTER)),
+    ((2, 4), (EIGHTH, QUARTER)),
 ]
 
 

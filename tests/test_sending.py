@@ -492,6 +492,11 @@ class TestChecking:
         with pytest.raises(PrivacyRefusal, match=r"70\.31"):  # 64 ln 3
             check_plan(plan, limit=40)
 
+    def test_several_reports_add_up(self):
+        with pytest.raises(PrivacyRefusal, match=r"2 reports of this plan reveal .* 65\.3857"):
+            check_plan(PLAN, limit=40, reports=2)
+        check_plan(PLAN, limit="65.3857", reports=2)
+
     def test_short_windows_tell_the_time(self):
         with pytest.raises(PrivacyRefusal, match="would tell when"):
             check_plan(replace(PLAN, window=60))
@@ -617,6 +622,29 @@ class TestAnswering:
     def test_above_the_limit(self, tmp_path):
         with pytest.raises(PrivacyRefusal, match="limit"):
             box(tmp_path, Collector(), limit=1).answer(PLAN, ANSWER)
+
+    def test_above_the_limit_with_several_reports(self, tmp_path):
+        """A plan may take many reports of one person; the device's limit is on all of them."""
+        plan = replace(PLAN, max_reports_per_person=1000)
+        outbox = box(tmp_path, Collector(plans=(plan,)), limit=70)
+        for key in ("a", "b", "a"):
+            outbox.answer(plan, ANSWER, answer_key=key)
+        with pytest.raises(PrivacyRefusal, match=r"3 reports of this plan reveal"):
+            outbox.answer(plan, ANSWER, answer_key="c")
+        outbox.finish(1e6)
+        with pytest.raises(PrivacyRefusal, match=r"3 reports"):
+            outbox.answer(plan, ANSWER, answer_key="c")
+        charges = Charges()
+        box(tmp_path, Collector(), limit=70, ledger=charges).answer(plan, ANSWER, answer_key="c")
+        assert len(charges.made) == 1  # the ledger has a limit of its own
+
+    def test_a_link_in_our_place_is_not_followed(self, tmp_path):
+        outbox = box(tmp_path / "box", Collector())
+        (tmp_path / "precious").write_text("precious")
+        (tmp_path / "box" / "part").symlink_to(tmp_path / "precious")
+        with pytest.raises(InputError, match="cannot be used"):
+            outbox.answer(PLAN, ANSWER)
+        assert (tmp_path / "precious").read_text() == "precious"
 
     def test_a_folder_that_cannot_be(self, tmp_path):
         (tmp_path / "file").write_text("")
@@ -869,6 +897,11 @@ class TestSending:
         assert box(tmp_path, there).send_due() == []
         assert there.posted == []
         assert [one.state for one in box(tmp_path, here).send_due()] == ["sent"]
+
+        box(tmp_path, here).answer(replace(PLAN, max_reports_per_person=2), ANSWER)
+        clock = Clock()
+        box(tmp_path, there, clock).finish(1e6)  # ends at once: nothing here is its own
+        assert clock.now == Clock().now
 
     def test_a_full_collector_is_tried_again(self, tmp_path):
         clock, collector = Clock(), Collector(Reply(507, 60.0))

@@ -21,6 +21,8 @@ __all__ = ["Disk", "SharedFile"]
 
 _PAUSE = 0.005
 _PRIVATE = 0o600
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+"""In a folder that others write to, a link under our name would send what we write elsewhere."""
 
 
 class Disk:
@@ -63,7 +65,7 @@ class Disk:
         folder.mkdir(mode=0o700, exist_ok=True)
 
     def write(self, path: Path, content: bytes) -> None:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK, _PRIVATE)
         with open(handle, "wb") as file:
             file.write(content)
 
@@ -95,7 +97,7 @@ class Disk:
 
         The lock file stays: to remove it would let two holders in.
         """
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, _PRIVATE)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | _NO_LINK, _PRIVATE)
         try:
             until = time.monotonic() + patience
             while not (held := _try_lock(handle)) and time.monotonic() < until:

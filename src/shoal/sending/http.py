@@ -162,24 +162,24 @@ class HttpTransport:
         """Yield a socket that is cut off at the deadline, whatever it is waiting for."""
         import ssl
 
-        wire = _connect(self._origin.host, self._origin.port, deadline)
-        if self._origin.scheme == "https":
-            if self._context is None:
-                self._context = ssl.create_default_context()
-            wire = self._context.wrap_socket(
-                wire, server_hostname=self._origin.host, do_handshake_on_connect=False
-            )
-        # A timeout of the socket would begin anew with every byte that trickles in.
-        cut = threading.Timer(max(deadline - time.monotonic(), 0), _cut_off, (wire,))
-        cut.daemon = True
-        cut.start()
-        try:
-            if isinstance(wire, ssl.SSLSocket):
-                wire.do_handshake()
-            yield wire
-        finally:
-            cut.cancel()
-            wire.close()
+        with _connect(self._origin.host, self._origin.port, deadline) as wire:
+            if self._origin.scheme == "https":
+                if self._context is None:
+                    self._context = ssl.create_default_context()
+                wire = self._context.wrap_socket(
+                    wire, server_hostname=self._origin.host, do_handshake_on_connect=False
+                )
+            # A timeout of the socket would begin anew with every byte that trickles in.
+            cut = threading.Timer(max(deadline - time.monotonic(), 0), _cut_off, (wire,))
+            cut.daemon = True
+            cut.start()
+            try:
+                if isinstance(wire, ssl.SSLSocket):
+                    wire.do_handshake()
+                yield wire
+            finally:
+                cut.cancel()
+                wire.close()
 
     def _redirected(self, path: str, location: str | None) -> str:
         here = self._origin

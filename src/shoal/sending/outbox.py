@@ -109,7 +109,8 @@ class Outbox:
     ledger
         The device's `Ledger`: charged before a report is made.
     limit
-        The largest local epsilon of a plan that is answered, or None for any.
+        The largest local epsilon of a plan that is answered, or None for any. Without a ledger,
+        several reports of a plan without memory add up.
     recompute
         Whether to recompute a plan's promise before answering it; this loads SciPy.
     spread
@@ -194,6 +195,8 @@ class Outbox:
                     f"the plan takes {plan.max_reports_per_person} report(s) of one person, and"
                     f" this device has made {len(made)}; nothing was made."
                 )
+            if self._ledger is None:  # nobody else counts reports that add up
+                self._checked(plan, len(names) + 1)
             synthetic = self._synthetic(plan, encode(plan, answers), digest)
             batch = pack_reports(plan, synthetic, window=window).to_bytes()
             record = self._first(plan, window, batch, now)
@@ -225,11 +228,17 @@ class Outbox:
         while True:
             self.send_due()
             tickets = self.tickets()
-            due = [ticket.due for ticket in tickets if ticket.due is not None]
+            due = self._due(tickets)
             pause = max(min(due, default=0.0) - self._clock(), 0.05)
             if not due or self._clock() + pause > end:
                 return tickets
             self._sleep(pause)
+
+    def _due(self, tickets: list[Ticket]) -> list[float]:
+        """Return when each report is tried that this outbox may send."""
+        with self._folder.changing():
+            waiting = [self._folder.waiting(one.name) for one in tickets if one.state == "waiting"]
+        return [one.due for one in waiting if one and one.address in (None, self._address)]
 
     def tickets(self) -> list[Ticket]:
         """Return what became of every answer."""
@@ -241,8 +250,8 @@ class Outbox:
         with self._folder.changing():
             return self._folder.revive(ticket.name, self._clock())
 
-    def _checked(self, plan: Plan) -> Plan:
-        check_plan(plan, limit=self._limit, shortest_window=self._shortest_window)
+    def _checked(self, plan: Plan, reports: int = 1) -> Plan:
+        check_plan(plan, limit=self._limit, reports=reports, shortest_window=self._shortest_window)
         if plan.memory is not None and self._memory is None:
             raise PrivacyRefusal(
                 "the plan needs permanent lies, and this outbox has no memory; give it one."

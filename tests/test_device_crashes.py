@@ -7,6 +7,10 @@ that undoes whatever was not synced.
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -239,6 +243,97 @@ class TestOncePerAnswer:
             assert world.live(QuickDisk())
             assert world.wrong() == []
             assert len(set(permanent)) == 1
+
+
+KILLS = """
+import json, os, random, signal, sys, time
+from pathlib import Path
+from shoal import *
+from shoal.sending import Reply
+
+folder, plan = Path(sys.argv[1]), Plan.read(sys.argv[2])
+key, answer = bytes(range(32)), {"features": ["f1", "f7"]}
+
+def append(name, line):
+    handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.write(handle, line.encode() + b"\\n")
+    os.close(handle)
+
+def read(name):
+    return (folder / name).read_text().split() if (folder / name).exists() else []
+
+class Log:
+    def post_report(self, plan_id, content):
+        append("received", content.hex())
+        return Reply(202)
+
+def life(days):
+    outbox = Outbox(
+        folder / "outbox", Log(), spread=0, jitter=lambda: 0.0,
+        memory=DeviceMemory(folder / "memory", key), ledger=Ledger(folder / "ledger"),
+    )
+    for day in days:
+        append("begun", str(day))
+        outbox.answer(plan, answer, answer_key=f"day {day}")
+        append("taken", str(day))
+        outbox.send_due()
+
+def child(work):
+    pid = os.fork()
+    if not pid:
+        work()
+        os._exit(0)
+    return pid
+
+randomize(encode(plan, answer), plan)
+chance = random.Random(3)
+for number in range(int(sys.argv[3])):
+    start = len(set(read("taken")))
+    pid = child(lambda: life(range(start, start + 1000)))
+    time.sleep(chance.uniform(0.005, 0.15))
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+begun = sorted(set(map(int, read("begun"))))
+racers = [child(lambda: life(begun)) for _ in range(3)]
+for pid in racers:
+    os.waitpid(pid, 0)
+account = Ledger(folder / "ledger").read()
+received = set(read("received"))
+print(json.dumps({
+    "days": len(begun),
+    "versions": len(received),
+    "ids": len({line[84:116] for line in received}),
+    "charges": account.of(plan).reports,
+    "distinct": account.of(plan).distinct_answers,
+    "pending": len(account.pending),
+    "remembered": list(DeviceMemory(folder / "memory", key).counts().values()),
+    "waiting": len(list((folder / "outbox").glob("*.waiting"))),
+}))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
+def test_killed_at_random_and_finished_by_three_at_once(tmp_path):
+    """Real files, real syncs, real kills; every answer has one version and one charge.
+
+    The plan has no window, whose end would drop what was not sent in time.
+    """
+    replace(PLAN, window=None, max_reports_per_person=10**6).write(tmp_path / "plan.json")
+    words = [sys.executable, "-c", KILLS, str(tmp_path), str(tmp_path / "plan.json"), "40"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    days = found.pop("days")
+    assert days >= 3
+    assert found == {
+        "versions": days,
+        "ids": days,
+        "charges": days,
+        "distinct": 1,
+        "pending": 0,
+        "remembered": [1],
+        "waiting": 0,
+    }
 
 
 class TestThePrice:

@@ -16,7 +16,18 @@ ROOT = Path(shoal.__file__).parent
 
 DEVICE = {
     *("encoding", "randomizing", "reports", "lies", "plans", "survey", "vectors", "randomness"),
-    *("_check", "_disk", "_files", "errors", "hashing", "questions", "ledger", "memory", "sending"),
+    *(
+        "_check",
+        "_disk",
+        "_files",
+        "errors",
+        "hashing",
+        "questions",
+        "accounts",
+        "ledger",
+        "memory",
+        "sending",
+    ),
 }
 SERVER = {
     *("tallying", "estimating", "joint", "intervals", "combining", "counting", "anonymizing"),

@@ -36,6 +36,7 @@ from shoal.sending.checking import (
     read_plan,
 )
 from shoal.sending.records import Record, Ticket, key_digest
+from shoal.sending.replies import may_ask_to_wait, outcome
 from shoal.sending.transport import Reply, Transport
 from shoal.vectors import Original, Synthetic
 
@@ -49,17 +50,6 @@ LONGEST_WAIT = 24 * 3600.0
 
 KEPT_ASIDE = 30 * 86_400
 """For how many seconds a refused report is kept where the plan has no window."""
-
-ACCEPTED, CLOSED, AGAIN = 202, {409, 410}, {408, 425, 429}
-"""A request that came too slowly, too early or too often may be made again; no other 4xx may."""
-
-REFUSALS = {
-    400: "it is not what the plan says",
-    404: "it does not know the plan",
-    413: "it is too large",
-    415: "it does not take this kind of report",
-    422: "it is not what the plan says",
-}
 
 
 class Remembering(Protocol):
@@ -332,22 +322,17 @@ class Outbox:
             return self._after(name, record, reply)
 
     def _after(self, name: str, record: Record, reply: Reply) -> Ticket:
-        if reply.status == ACCEPTED:
-            return self._folder.settle(name, record, "sent", None)
-        if reply.status in CLOSED:
-            reason = f"the collector no longer takes it ({reply.status})"
-            return self._folder.settle(name, record, "expired", reason)
-        if 400 <= reply.status < 500 and reply.status not in AGAIN:
-            why = REFUSALS.get(reply.status)
-            reason = f"the collector refused it ({reply.status}{f': {why}' if why else ''})"
+        state, reason = outcome(reply)
+        if state == "failed":
             until = record.expires or int(self._clock()) + KEPT_ASIDE
-            return self._folder.settle(name, replace(record, expires=until), "failed", reason)
-        # Nothing else is a collector's answer: a 200 or a redirect may be a hotel's login page.
-        if reply.retry_after is not None and (reply.status >= 500 or reply.status in AGAIN):
+            record = replace(record, expires=until)
+        if state != "waiting":
+            return self._folder.settle(name, record, state, reason)
+        if reply.retry_after is not None and may_ask_to_wait(reply):
             wait = min(max(reply.retry_after, 0.0), LONGEST_WAIT)
             record = replace(record, due=record.due + wait)
             self._folder.wait(name, record)
-        return record.ticket(name, "waiting", f"the collector said {reply.status}")
+        return record.ticket(name, "waiting", reason)
 
 
 def _own_key(answer_key: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from bench import certifying, decoding, files, randomizing, starting, tallying
+from bench import certifying, decoding, device, files, randomizing, starting, tallying
 from bench.measuring import Options
 from bench.reporting import machine, markdown, save
 
@@ -18,6 +18,7 @@ SECTIONS = {
     "certifying": certifying.measure,
     "decoding": decoding.measure,
     "starting": starting.measure,
+    "device": device.measure,
 }
 """Each section, in the order of the page: a function from Options to a Table."""
 

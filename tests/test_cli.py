@@ -580,3 +580,62 @@ def test_a_table_of_pandas_as_parquet(shoal: Command, at: Path):
     table = pa.table({"features": [["sync"], []], "channel": ["beta", None], "age": [20, 70]})
     pq.write_table(table, at / "a.parquet")
     assert shoal.json("randomize", "plan.json", "a.parquet", "-o", "r.parquet")["reports"] == 2
+
+
+class TestMemory:
+    """Planning and auditing for people who report again."""
+
+    PLAN = ("plan", "--flags", "3", "--crowd", "5000", "--epsilon", "1", "--delta", "1e-6")
+
+    def test_a_horizon_makes_a_plan_with_memory(self, at, capsys):
+        words = [*self.PLAN, "--horizon", "daily for a week", "--lifetime", "6", "-o", "m.json"]
+        assert run([*words, "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        made = Plan.read("m.json")
+        assert made.memory is not None
+        assert made.window == document["window"] == 86_400
+        assert document["memory"] == {"q1": float(made.memory.q1), "q2": float(made.memory.q2)}
+        stated = {one["holds_for"]: one for one in document["statements"]}
+        assert stated["one answer, every release"]["epsilon"] <= 6
+        assert stated["one release"]["epsilon"] <= 1
+        assert any("the statements say" in one for one in document["certificate"]["assumptions"])
+        assert run(words) == 0
+        shown = capsys.readouterr().out
+        for part in ("permanent", "fresh on top", "Over time", "changing crowds"):
+            assert part in shown
+
+    def test_an_audit_states_what_holds_over_time(self, at, capsys):
+        assert run([*self.PLAN, "--horizon", "weekly for a year", "-o", "m.json"]) == 0
+        capsys.readouterr()
+        said = {}
+        for words in ([], ["--releases", "53"], ["--releases", "2"], ["--colluders", "1000"]):
+            assert run(["audit", "m.json", "--json", *words]) == 0
+            document = json.loads(capsys.readouterr().out)
+            assert "composition" not in document
+            said[" ".join(words)] = {
+                one["holds_for"]: one["epsilon"] for one in document["statements"]
+            }
+        assert said[""] == said["--releases 53"]
+        one_answer = "one answer, every release"
+        assert said["--releases 2"][one_answer] < said[""][one_answer]
+        assert said["--colluders 1000"]["one release"] > said[""]["one release"]
+        assert run(["audit", "m.json"]) == 0
+        assert "same crowd, every release" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["--lifetime", "5"], "need --horizon"),
+            (["--distinct-answers", "2"], "need --horizon"),
+            (["--horizon", "now and then"], "a horizon is written like"),
+            (["--horizon", "daily for a week", "--q", "0.2"], "gives q"),
+            (["--horizon", "daily for a week", "--promise", "local"], "not a local one"),
+            (["--horizon", "daily for a week", "--releases", "3"], "one of them"),
+            (["--releases", "3", "--distinct-answers", "0"], "distinct_answers must be"),
+            (["--releases", "3", "--fresh", "1"], "instantaneous must be"),
+        ],
+    )
+    def test_usage(self, at, capsys, words, message):
+        capsys.readouterr()
+        assert run([*self.PLAN, *words]) == 2
+        assert message in capsys.readouterr().err

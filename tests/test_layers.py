@@ -17,8 +17,8 @@ ROOT = Path(shoal.__file__).parent
 
 DEVICE = {
     *("encoding", "randomizing", "reports", "lies", "plans", "survey", "vectors", "randomness"),
-    *("_check", "_files", "errors", "hashing", "questions", "ledger", "memory", "sending"),
-    *("discovering/layout",),
+    *("_check", "_disk", "_files", "errors", "hashing", "questions", "accounts", "ledger"),
+    *("memory", "sending", "discovering/layout"),
 }
 SERVER = {
     *("tallying", "estimating", "joint", "intervals", "combining", "counting", "anonymizing"),

@@ -154,6 +154,46 @@ class TestCharging:
         ledger.charge(KEPT, bytes(32).hex())
         assert ledger.read().of(KEPT).distinct_answers == 1
 
+    def test_a_token_is_charged_once_until_it_is_settled(self, ledger: Ledger):
+        token = "t" * 16
+        first = ledger.charge(KEPT, ONE, token=token)
+        assert ledger.charge(KEPT, ONE, token=token) == 0
+        assert ledger.charge(KEPT, TWO, token=token) == first  # another answer is another report
+        assert ledger.charge(FRESH, token=token) > 0  # and so is another plan
+        assert ledger.read().of(KEPT).reports == 2
+        ledger.settle(token)
+        assert ledger.read().pending == ()
+        assert 0 < ledger.charge(KEPT, ONE, token=token) < first
+        ledger.settle("u" * 16)  # of nobody
+        assert len(ledger.read().pending) == 1
+
+    def test_a_charge_that_stands_is_not_refused_again(self, ledger: Ledger):
+        ledger.set_limit(str(local_epsilon(4, Q)))
+        ledger.charge(FRESH, token="t" * 16)
+        assert ledger.charge(FRESH, token="t" * 16) == 0
+        with pytest.raises(PrivacyRefusal):
+            ledger.charge(FRESH, token="u" * 16)
+        assert len(ledger.read().pending) == 1
+
+    @pytest.mark.parametrize("token", ["", "short", "x" * 129, 5])
+    def test_a_bad_token(self, ledger: Ledger, token):
+        with pytest.raises(InputError, match="16 to 128"):
+            ledger.charge(FRESH, token=token)
+
+    def test_a_path_means_the_same_file_after_moving_or_through_a_link(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.chdir(tmp_path)
+        ledger = Ledger("ledger.json")
+        ledger.charge(FRESH)
+        (tmp_path / "link").symlink_to("ledger.json")
+        (tmp_path / "below").mkdir()
+        monkeypatch.chdir(tmp_path / "below")
+        ledger.charge(FRESH)
+        Ledger(tmp_path / "link").charge(FRESH)
+        assert ledger.read().of(FRESH).reports == 3
+        assert (tmp_path / "link").is_symlink()
+
     @pytest.mark.parametrize("limit", ["0", "-1", "NaN", "much", True])
     def test_a_bad_limit(self, ledger: Ledger, limit: object):
         with pytest.raises(InputError, match="limit must be a decimal"):
@@ -163,7 +203,9 @@ class TestCharging:
         "content",
         [
             "", "{", "[]", "{}", '{"version": 2, "limit": null, "plans": {}}',
-            '{"version": 1, "limit": 3, "plans": {}}', '{"version": 1, "limit": null, "plans": []}',
+            '{"version": 1, "limit": 3, "plans": {}}', '{"version": 1, "limit": null, "plans": {}}',
+            '{"version": 1, "limit": null, "pending": [1], "plans": {}}',
+            '{"version": 1, "limit": null, "plans": []}',
             '{"version": 1, "limit": null, "plans": {"x": {"reports": -1}}}',
         ],
     )  # fmt: skip

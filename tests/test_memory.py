@@ -27,14 +27,19 @@ from shoal import (
     Promise,
     SimulationBits,
     Survey,
+    Synthetic,
+    Tally,
     Text,
     encode,
     estimate,
+    plan_with_memory,
     randomize,
 )
+from shoal._disk import Disk, SharedFile
 from shoal.errors import ShoalError
 from shoal.ledger import Ledger
-from shoal.memory import DeviceMemory, durable, linking_probability
+from shoal.memory import DeviceMemory, linking_probability
+from shoal.memory.keys import key_from_text, read_key
 from shoal.memory.sealed import seal, unseal
 from shoal.tallying import Tallying
 from shoal.vectors import pack, unpack
@@ -132,6 +137,34 @@ class TestRemember:
     def test_a_bad_key(self, path: Path, key: object):
         with pytest.raises(InputError, match="32"):
             DeviceMemory(path, key)  # type: ignore[arg-type]
+
+
+class TestKeys:
+    def test_made_once_for_its_owner_only(self, tmp_path: Path, path: Path):
+        made = read_key(tmp_path / "key", path)
+        assert read_key(tmp_path / "key", path) == made
+        assert len(made) == 32
+        assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+        DeviceMemory(path, made).remember(PLAN, answer(1))
+        assert DeviceMemory(path, read_key(tmp_path / "key", path)).counts() == {PLAN.id: 1}
+
+    def test_others_may_not_read_it(self, tmp_path: Path, path: Path):
+        read_key(tmp_path / "key", path)
+        (tmp_path / "key").chmod(0o640)
+        with pytest.raises(InputError, match="others can read"):
+            read_key(tmp_path / "key", path)
+
+    def test_none_is_made_for_a_memory_that_has_one(self, tmp_path: Path, path: Path):
+        DeviceMemory(path, KEY).remember(PLAN, answer(1))
+        with pytest.raises(InputError, match="does not open; find the key"):
+            read_key(tmp_path / "key", path)
+        assert not (tmp_path / "key").exists()
+
+    @pytest.mark.parametrize("text", ["", "00" * 31, "0" * 65, "zz" * 32, "00" * 32])
+    def test_what_is_no_key_is_not_shown(self, text: str):
+        with pytest.raises(InputError) as error:
+            key_from_text(text, "there")
+        assert not text or text not in str(error.value)
 
 
 class TestForget:
@@ -265,7 +298,7 @@ class TestCrashes:
 
         for name in real:
             monkeypatch.setattr(os, name, noted(name))
-        durable.write_whole(path, b"x")
+        Disk().store(path, b"x", "part")
         assert done == ["fsync", "replace", "fsync"]
 
     def test_an_unwritable_place(self, tmp_path: Path):
@@ -333,7 +366,7 @@ class TestProcesses:
 
     def test_a_lock_that_is_not_let_go(self, path: Path):
         with (
-            durable.exclusive(path, 1),
+            SharedFile(path, "memory", 1, None).changing(),
             pytest.raises(ShoalError, match=r"in use by another process for 0\.05 seconds"),
         ):
             DeviceMemory(path, KEY, timeout=0.05).report(PLAN, answer(1))
@@ -409,6 +442,50 @@ class TestEstimates:
         predicted = (1 - 2 * q2) ** 2 * q1 * (1 - q1) / (q * (1 - q))
         seen = np.mean([np.mean(zs[a] * zs[b]) for a, b in ((0, 1), (0, 2), (1, 2))])
         assert abs(seen - predicted) < 5 / math.sqrt(BITS)
+
+    def test_with_the_planner_s_layers_sigma_is_as_predicted(self):
+        """300 crowds of 1000 people, five bits, four releases each; seeded.
+
+        Each of the four statistics is a mean of 1500 or 6000 z-scores or of their squares and fails
+        by chance with probability below 1e-6.
+        """
+        survey = Survey("s", (Flags("f", tuple("abcde")),))
+        plan = plan_with_memory(
+            survey, crowd_size=1000, epsilon=1, delta="1e-6", releases=4, lifetime_epsilon=6
+        )
+        memory = plan.memory
+        assert memory is not None
+        assert memory.q1.fraction > memory.q2.fraction > 0
+        people, crowds, releases, bits = 1000, 300, 4, SimulationBits(11)
+        truth = np.zeros((people, 5), np.uint8)
+        truth[:300, 0] = truth[:700, 3] = 1
+        everybody = Original(pack(np.tile(truth, (crowds, 1))), 5)
+        kept = randomize(everybody, memory.q1, random_bits=bits)
+        q1, q2, q = float(memory.q1), float(memory.q2), float(plan.q)
+        errors = []
+        for _release in range(releases):
+            sent = randomize(Original(kept.rows, 5), memory.q2, random_bits=bits)
+            ones = unpack(sent.rows, 5).reshape(crowds, people, 5).sum(axis=1)
+            errors.append((ones - people * q) / (1 - 2 * q) - truth.sum(axis=0))
+        sigma = math.sqrt(people * q * (1 - q)) / (1 - 2 * q)
+        one = estimate(plan, _tally_of(plan, sent, people))["f"]["a"]
+        assert one.sigma == pytest.approx(sigma, rel=1e-9)
+        single, mean = np.array(errors) / sigma, np.mean(errors, axis=0)
+        # The four releases of a crowd are correlated, so that they count as one.
+        assert abs(single.mean()) < 5 / math.sqrt(single[0].size)
+        assert abs((single**2).mean() - 1) < 5 * math.sqrt(2 / single[0].size)
+        whole = (1 - 2 * q2) ** 2 * q1 * (1 - q1) + q2 * (1 - q2) / releases
+        of_mean = math.sqrt(people * whole) / (1 - 2 * q)
+        assert abs((mean / of_mean).mean()) < 5 / math.sqrt(mean.size)
+        assert abs(((mean / of_mean) ** 2).mean() - 1) < 5 * math.sqrt(2 / mean.size)
+        # Four fresh releases would have half the sigma; the permanent lies stay.
+        assert of_mean > 0.7 * sigma
+
+
+def _tally_of(plan: Plan, sent: Synthetic, people: int) -> Tally:
+    tallying = Tallying(plan)
+    tallying.add(sent.rows[:people], simulated=True)
+    return tallying.result()
 
 
 class TestLinking:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,8 @@ from shoal import (
 )
 from shoal.memory import linking_probability
 from shoal.memory.revealing import local_epsilon, repeated_epsilon
-from shoal.remembering import Statement, plan_with_memory, statements
+from shoal.remembering import Statement, parse_horizon, plan_with_memory, statements
+from shoal.remembering.stating import WORTH_COMPOSING, _epsilon
 
 Vector = tuple[int, ...]
 Answers = tuple[Vector | None, Vector | None]
@@ -138,6 +140,7 @@ CASES = [
     *itertools.product([(1, 2), (1, 4), (2, 2)], LAYERS),
     ((2, 3), (QUARTER, SLIGHT)),
     ((2, 3), (EIGHTH, QUARTER)),
+    ((2, 4), (EIGHTH, QUARTER)),
 ]
 
 
@@ -310,6 +313,38 @@ class TestStatementsSayNoMore:
 FIVE = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
 
 
+class TestCertificates:
+    def test_of_a_plan_with_memory_point_to_the_statements(self):
+        made = small_plan(1, 3, EIGHTH, QUARTER)
+        certificate = audit(made)
+        assert any("the statements say" in one for one in certificate.assumptions)
+        assert not any("releases compose" in one for one in certificate.assumptions)
+        fresh = audit(replace(made, memory=None))
+        assert any("fresh lies; more releases compose" in one for one in fresh.assumptions)
+        assert certificate.delta(epsilon=0.5) == fresh.delta(epsilon=0.5)
+
+    def test_do_not_compose_with_memory(self):
+        """`test_adding_up_single_releases_would_be_false_with_memory` shows why."""
+        made = small_plan(1, 3, EIGHTH, QUARTER)
+        with pytest.raises(PrivacyRefusal, match="do not compose"):
+            audit(made).compose(2)
+        audit(replace(made, memory=None)).compose(2)
+
+    def test_of_several_reports_that_share_their_lies_are_refused(self):
+        made = replace(small_plan(1, 3, EIGHTH, QUARTER), max_reports_per_person=2)
+        with pytest.raises(PrivacyRefusal, match="share permanent lies"):
+            audit(made)
+        audit(replace(made, memory=None))
+
+    def test_large_bounds_are_quick_and_still_bounds(self):
+        """Where the crowd hardly helps, the local epsilon is given, a tenth too large at most."""
+        many = Survey("many", (Flags("f", tuple(str(j) for j in range(10))),))
+        certificate = audit(many, q="0.1", crowd_size=1000)
+        assert certificate.local_epsilon > WORTH_COMPOSING
+        exact = certificate.epsilon(delta=1e-6)
+        assert exact <= _epsilon(certificate, 1e-6) <= exact / 0.9
+
+
 class TestPlanning:
     @pytest.mark.parametrize(
         ("survey", "crowd", "epsilon", "delta"),
@@ -370,18 +405,53 @@ class TestPlanning:
             assert total <= 8
         assert audit(made).delta(epsilon=1).high <= 1e-6
 
+    @pytest.mark.parametrize(
+        ("words", "window", "releases"),
+        [
+            ("daily for a year", 86_400, 366),
+            ("Weekly  for 2 years", 7 * 86_400, 105),
+            ("hourly for a day", 3600, 24),
+            ("monthly for a year", 30 * 86_400, 13),
+            ("every 14 days for 6 months", 14 * 86_400, 14),
+            ("every 3 days for a week", 3 * 86_400, 3),
+        ],
+    )
+    def test_a_horizon_in_words(self, words: str, window: int, releases: int):
+        assert parse_horizon(words) == (window, releases)
+        wish: dict[str, Any] = {
+            "crowd_size": 10_000,
+            "epsilon": 1,
+            "delta": "1e-6",
+            "lifetime_epsilon": "20",
+        }
+        made = plan_with_memory(FIVE, horizon=words, **wish)
+        assert made.window == window
+        assert made.memory == plan_with_memory(FIVE, releases=releases, **wish).memory
+
+    @pytest.mark.parametrize("words", ["", "daily", "daily for ever", "every 0 days for a year", 5])
+    def test_what_is_no_horizon(self, words):
+        with pytest.raises(InputError, match="a horizon is written like"):
+            parse_horizon(words)
+
+    def test_a_horizon_or_a_number(self):
+        wish: dict[str, Any] = {"crowd_size": 1000, "epsilon": 1, "delta": "1e-6"}
+        both: dict[str, Any] = {"releases": 2, "horizon": "daily for a week"}
+        for more in ({}, both):
+            with pytest.raises(InputError, match="one of them"):
+                plan_with_memory(FIVE, **wish, **more)
+
     def test_refusals(self):
-        wish = {"crowd_size": 1000, "epsilon": 1, "delta": "1e-6", "releases": 5}
+        wish: dict[str, Any] = {"crowd_size": 1000, "epsilon": 1, "delta": "1e-6", "releases": 5}
         with pytest.raises(PrivacyRefusal, match="coin toss"):
-            plan_with_memory(FIVE, **wish, lifetime_epsilon="1e-6")  # type: ignore[arg-type]
+            plan_with_memory(FIVE, **wish, lifetime_epsilon="1e-6")
         tiny = wish | {"crowd_size": 2, "epsilon": "1e-9", "delta": "1e-12"}
         with pytest.raises(PrivacyRefusal, match="coin toss"):
-            plan_with_memory(FIVE, **tiny)  # type: ignore[arg-type]
+            plan_with_memory(FIVE, **tiny)
         with pytest.raises(PrivacyRefusal, match="one report per release"):
-            plan_with_memory(FIVE, **wish, max_reports_per_person=2)  # type: ignore[arg-type]
+            plan_with_memory(FIVE, **wish, max_reports_per_person=2)
         text = Survey("t", (Text("word", 16, 2, 4),))
         with pytest.raises(InputError, match="splits the crowd"):
-            plan_with_memory(text, **wish)  # type: ignore[arg-type]
+            plan_with_memory(text, **wish)
         for wrong in (
             {"instantaneous": "0"},
             {"instantaneous": "1"},
@@ -391,7 +461,7 @@ class TestPlanning:
             {"crowd_size": 0},
         ):
             with pytest.raises(InputError):
-                plan_with_memory(FIVE, **(wish | wrong))  # type: ignore[arg-type]
+                plan_with_memory(FIVE, **(wish | wrong))
 
     def test_following_a_person_is_as_hard_as_documented(self):
         made = plan_with_memory(FIVE, crowd_size=10_000, epsilon=1, delta="1e-6", releases=52)

@@ -5,10 +5,14 @@ The way of the data, and the names for each step:
 Agreed before any data exists
     `Survey` of `Flags`, `Choice`, `Choices`, `Number`, `Text`; `plan` makes the `Plan`: the
     `LieProbability` q, the crowd size and the `Promise`; `audit` gives its `Certificate`.
+    Where the same people report again, `plan_with_memory` splits q and `statements` say what holds
+    over time.
 
 On the device, the only place where an Original exists
     `encode` turns an answer into an `Original`; `randomize` turns that into a `Synthetic`;
-    `pack_reports` wraps it for the wire.
+    `pack_reports` wraps it for the wire. An `Outbox` does all of that once and sends the same bytes
+    until they are accepted, with an `HttpTransport`; `DeviceMemory` keeps permanent lies, the
+    `Ledger` counts what was given away.
 
 From here on only Synthetic
     `tally` counts reports into a `Tally` (tallies add); `estimate` gives unbiased `Estimates` with
@@ -48,15 +52,19 @@ if TYPE_CHECKING:
     from shoal.estimating import Estimate, Estimates, estimate, sample_size
     from shoal.inspecting import inspect_pairs, inspect_pipeline, inspect_randomizer
     from shoal.intervals import Interval
+    from shoal.ledger import Ledger
     from shoal.lies import LieProbability
+    from shoal.memory import DeviceMemory
     from shoal.migrating import Migration, RapporParameters, migrate
     from shoal.planning import plan
     from shoal.plans import Memory, Plan, Promise
     from shoal.publishing import Publication, publish
     from shoal.randomizing import randomize
     from shoal.randomness import SimulationBits, SystemBits
+    from shoal.remembering import Statement, plan_with_memory, statements
     from shoal.reports import Batch, pack_reports, parse_batch
     from shoal.searching import search
+    from shoal.sending import HttpTransport, Outbox
     from shoal.simulating import Simulation, simulate
     from shoal.studying import Study, study
     from shoal.survey import Choice, Choices, Flags, Number, Question, Survey, Text
@@ -80,15 +88,19 @@ _MODULES = {
     "estimating": ["Estimate", "Estimates", "estimate", "sample_size"],
     "inspecting": ["inspect_pairs", "inspect_pipeline", "inspect_randomizer"],
     "intervals": ["Interval"],
+    "ledger": ["Ledger"],
     "lies": ["LieProbability"],
     "migrating": ["Migration", "RapporParameters", "migrate"],
+    "memory": ["DeviceMemory"],
     "planning": ["plan"],
     "plans": ["Memory", "Plan", "Promise"],
     "publishing": ["Publication", "publish"],
     "randomizing": ["randomize"],
     "randomness": ["SimulationBits", "SystemBits"],
+    "remembering": ["Statement", "plan_with_memory", "statements"],
     "reports": ["Batch", "pack_reports", "parse_batch"],
     "searching": ["search"],
+    "sending": ["HttpTransport", "Outbox"],
     "simulating": ["Simulation", "simulate"],
     "studying": ["Study", "study"],
     "survey": ["Choice", "Choices", "Flags", "Number", "Question", "Survey", "Text"],
@@ -105,17 +117,21 @@ __all__ = [
     "Choices",
     "Decoded",
     "DecodedText",
+    "DeviceMemory",
     "Discovery",
     "Estimate",
     "Estimates",
     "Flags",
+    "HttpTransport",
     "InputError",
     "Interval",
+    "Ledger",
     "LieProbability",
     "Memory",
     "Migration",
     "Number",
     "Original",
+    "Outbox",
     "Plan",
     "PrivacyRefusal",
     "Promise",
@@ -126,6 +142,7 @@ __all__ = [
     "ShoalError",
     "Simulation",
     "SimulationBits",
+    "Statement",
     "Study",
     "Survey",
     "Synthetic",
@@ -149,6 +166,7 @@ __all__ = [
     "pack_reports",
     "parse_batch",
     "plan",
+    "plan_with_memory",
     "propose",
     "publish",
     "randomize",
@@ -156,6 +174,7 @@ __all__ = [
     "sample_size",
     "search",
     "simulate",
+    "statements",
     "study",
     "tally",
     "total",

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from shoal._check import check_integer, check_number
 from shoal.composing import group_factor
-from shoal.errors import InputError
+from shoal.errors import InputError, PrivacyRefusal
 from shoal.lies import LieProbability, exact_fraction
-from shoal.plans import Plan
+from shoal.plans import Memory, Plan
 from shoal.rounding import round_up
 from shoal.survey import Survey
 from shoal.theory import coin, homogeneous
@@ -53,12 +53,18 @@ def audit(plan: Plan | Survey, *, q: object = None, crowd_size: int | None = Non
             raise InputError("a plan already says its q and its crowd size.")
         if plan.crowd_size is None:
             raise InputError("the plan has no crowd; audit its survey with a crowd_size.")
+        if plan.memory is not None and plan.max_reports_per_person > 1:
+            raise PrivacyRefusal(
+                "with memory a person's reports share permanent lies, so that no crowd is proven to"
+                f" hide {plan.max_reports_per_person} of them in one release; take 1."
+            )
         return Certificate(
             plan.survey,
             plan.q.fraction,
             plan.crowd_size,
             plan.max_reports_per_person,
             plan.honest_fraction,
+            plan.memory,
         )
     if q is None or crowd_size is None:
         raise InputError("to audit a survey give q and crowd_size.")
@@ -80,7 +86,8 @@ class Certificate:
 
     Brackets are ``(low, high)``; the promise is the high end. With several reports per person the
     proven delta is that of group privacy; the attack stays that of one report. `crowd_size` counts
-    honest reports: with an honest fraction h a release holds crowd_size / h.
+    honest reports: with an honest fraction h a release holds crowd_size / h. Where a plan has
+    memory, everything here is about one release, and `shoal.remembering.statements` say the rest.
     """
 
     survey: Survey
@@ -88,6 +95,7 @@ class Certificate:
     crowd_size: int
     reports_per_person: int = 1
     honest_fraction: str | None = None
+    memory: Memory | None = None
 
     @cached_property
     def _domain(self) -> Domain:
@@ -158,6 +166,11 @@ class Certificate:
         """Return what several releases promise together, each with fresh lies."""
         from shoal.composing import Composition
 
+        if self.memory is not None:
+            raise PrivacyRefusal(
+                "releases with permanent lies do not compose: their coins are not fresh; see"
+                " shoal.remembering.statements for what holds over time."
+            )
         return Composition(self, releases)
 
     def group_delta(self, *, epsilon: float, reports: int) -> float:
@@ -178,8 +191,13 @@ class Certificate:
             f"Exactly {self.crowd_size:,} reports are released together; that number is public.",
             "The reports are perfectly anonymized: nobody can tell who sent which.",
             "The other people are honest; with t colluders the crowd is smaller by t.",
-            f"Each person sends at most {self.reports_per_person} report(s) per release, with fresh"
-            " lies; more releases compose.",
+            f"Each person sends at most {self.reports_per_person} report(s) per release, "
+            + (
+                "with fresh lies; more releases compose."
+                if self.memory is None
+                else "with lies that are partly permanent; more releases do not compose, and the"
+                " statements say what holds for them."
+            ),
             *(
                 [f"At least a part {self.honest_fraction} of every release is honest."]
                 if self.honest_fraction not in (None, "1")

@@ -13,6 +13,7 @@ from the package is a bug.
     │   ├── ReportError              a report, a batch or a file of them
     │   └── TallyError               a tally, or tallies that do not belong together
     ├── PrivacyRefusal               done as asked, privacy would not hold    exit code 3
+    ├── TransportError               nothing came back over the network       exit code 1
     └── EntropyError (RuntimeError)  the machine gave no random bits          exit code 1
 """
 
@@ -26,6 +27,7 @@ __all__ = [
     "ShoalError",
     "SurveyError",
     "TallyError",
+    "TransportError",
 ]
 
 
@@ -65,6 +67,10 @@ class PrivacyRefusal(ShoalError):  # noqa: N818  it refuses; nothing went wrong
     """Done as asked, the promised privacy would not hold."""
 
     exit_code = 3
+
+
+class TransportError(ShoalError):
+    """Nothing came back, or nothing that can be trusted; trying again later may help."""
 
 
 class EntropyError(ShoalError, RuntimeError):

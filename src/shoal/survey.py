@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -138,6 +137,8 @@ class Survey:
         ... ''').bits
         2
         """
+        import tomllib  # not on a device, which gets its survey in a plan
+
         try:
             text = source.read_text("utf-8") if isinstance(source, Path) else source
             # Numbers stay the digits that the author wrote: a plan's id must not depend on floats.

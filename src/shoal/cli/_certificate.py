@@ -83,9 +83,29 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
             f" {text_up(together['basic_epsilon'])}",
         )
     console.print(table)
+    if "statements" in document:
+        show_statements(document["statements"])
     console.print("\nThe promise rests on this:")
     for assumption in document["assumptions"]:
         console.print(f"- {assumption}")
+
+
+def show_statements(made: list[dict[str, Any]]) -> None:
+    """Print what holds over time, one statement a row."""
+    from rich.table import Table
+
+    console = printer()
+    console.print("\nOver time, for people who report again:")
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for one in made:
+        delta = f", delta {text_up(one['delta'], 3)}" if one["delta"] else ""
+        epsilon = f"epsilon {text_up(one['epsilon'])}{delta}"
+        table.add_row(one["kind"], one["holds_for"], epsilon, one["words"])
+    console.print(table)
 
 
 def _crowd_in_words(crowd: dict[str, int]) -> str:

@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 @click.option(
     "--colluders", type=int, default=0, metavar="T", help="People who tell what they sent."
 )
-@click.option("--releases", type=int, metavar="R", help="Compose this many releases.")
+@click.option("--releases", type=int, metavar="R", help="How many releases hold a report of one.")
 @click.option("--randomizer", metavar="MODULE:FUNCTION", help="Question this randomizer instead.")
 @click.option("--pairs", type=IN_FILE, help="Question recorded pairs, a CSV of original,synthetic.")
 @click.option("--samples", type=int, default=100_000, show_default=True, help="Rows to ask for.")
@@ -71,7 +72,9 @@ def command(
 ) -> None:
     """Certify what a plan gives, or question a running randomizer.
 
-    Without --epsilon or --delta a plan is certified at the epsilon that it promises.
+    Without --epsilon or --delta a plan is certified at the epsilon that it promises. With
+    --releases they compose; where the plan has memory they do not, and what holds over time is
+    stated, by default for a year.
 
     With --randomizer, the function gets an array of 0 and 1 with one row per report (or one row at
     a time) and returns the randomized array; its flips are tested against --q. With --pairs the
@@ -95,7 +98,9 @@ def command(
     broken = plan is not None and not keeps_promise(plan)
     if plan is not None:
         document["promise_kept"] = not broken
-    if releases is not None:
+    if plan is not None and plan.memory is not None:
+        document["statements"] = _statements(plan, releases, delta, colluders)
+    elif releases is not None:
         document["composition"] = certificate.compose(releases).to_json(document["delta"])
     if plot is not None:
         from shoal.plotting import draw, save
@@ -126,6 +131,19 @@ def _certificate(
         assert survey is not None
         certificate = audit(survey, q=q, crowd_size=crowd)
     return certificate.with_colluders(colluders) if colluders else certificate
+
+
+def _statements(
+    plan: Plan, releases: int | None, delta: float | None, colluders: int
+) -> list[dict[str, Any]]:
+    """Return what holds over time; without a number, for a report in each window of a year."""
+    from shoal.remembering import statements
+
+    if releases is None:
+        releases = 1 if plan.window is None else -(-366 * 86_400 // plan.window)
+    if colluders and plan.crowd_size is not None:
+        plan = replace(plan, crowd_size=plan.crowd_size - colluders)
+    return [one.to_json() for one in statements(plan, releases, delta=delta)]
 
 
 def _question(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ from shoal.planning import plan
 from shoal.plans import Plan
 from shoal.survey import Survey
 
+if TYPE_CHECKING:
+    from shoal.remembering import Statement
+
 
 @click.command()
 @survey_options
@@ -33,6 +36,13 @@ from shoal.survey import Survey
     type=click.Choice(["proven", "sufficient", "three-sigma", "local"]),
     help="What shall hold; proven if nothing else is said.",
 )
+@click.option("--horizon", metavar="WORDS", help="With memory: 'daily for a year' and the like.")
+@click.option("--releases", type=int, metavar="R", help="With memory: reports of one person.")
+@click.option("--lifetime", metavar="E", help="With memory: what all of them may reveal.")
+@click.option(
+    "--distinct-answers", type=int, metavar="K", help="With memory: answers a person may have."
+)
+@click.option("--fresh", metavar="PART", help="With memory: the part of lies that is fresh.")
 @click.option("-o", "--output", type=OUT_FILE, help="Where to write the plan.")
 @plot_options("precision")
 @json_option
@@ -44,6 +54,11 @@ def command(
     eta: str | None,
     q: str | None,
     promise: Any,
+    horizon: str | None,
+    releases: int | None,
+    lifetime: str | None,
+    distinct_answers: int | None,
+    fresh: str | None,
     output: Path | None,
     plot: Path | None,
     picture: Any,
@@ -53,12 +68,42 @@ def command(
 
     Of --q, --crowd, --epsilon and --delta one may be left out; it is solved for, rounded the safe
     way and certified.
+
+    With --horizon or --releases the same people report again: lies become partly permanent, so that
+    they do not average away, and what holds over time is stated.
     """
     if survey is None:
         raise InputError("name a survey file, or use --flags, --choice or --choices.")
-    made = plan(
-        survey, q=q, crowd_size=crowd, epsilon=epsilon, delta=delta, eta=eta, promise=promise
-    )
+    over_time: list[Statement] = []
+    if horizon is None and releases is None:
+        if (lifetime, distinct_answers, fresh) != (None, None, None):
+            raise InputError("--lifetime, --distinct-answers and --fresh need --horizon.")
+        made = plan(
+            survey, q=q, crowd_size=crowd, epsilon=epsilon, delta=delta, eta=eta, promise=promise
+        )
+    else:
+        from shoal.remembering import parse_horizon, plan_with_memory, statements
+
+        if crowd is None or epsilon is None or delta is None or q or eta:
+            raise InputError(
+                "a plan with memory takes --crowd, --epsilon and --delta, and gives q."
+            )
+        if promise not in (None, "proven"):
+            raise InputError(f"a plan with memory has a proven promise, not a {promise} one.")
+        made = plan_with_memory(
+            survey,
+            crowd_size=crowd,
+            epsilon=epsilon,
+            delta=delta,
+            releases=releases,
+            horizon=horizon,
+            lifetime_epsilon=lifetime,
+            distinct_answers=1 if distinct_answers is None else distinct_answers,
+            instantaneous="0.5" if fresh is None else fresh,
+        )
+        count = parse_horizon(horizon).releases if horizon is not None else releases
+        assert count is not None
+        over_time = statements(made, count)
     if output is not None:
         made.write(output)
     if plot is not None:
@@ -66,15 +111,15 @@ def command(
 
         save(draw(picture, made), plot)
     if as_json:
-        print_json(_document(made))
+        print_json(_document(made, over_time))
     else:
-        _show(made, output)
+        _show(made, over_time, output)
 
 
-def _document(made: Plan) -> dict[str, Any]:
+def _document(made: Plan, over_time: list[Statement]) -> dict[str, Any]:
     certificate = _certificate(made)
     promise = made.promise
-    return {
+    document = {
         "id": made.id,
         "q": float(made.q),
         "q_fraction": made.q.to_json(),
@@ -87,6 +132,11 @@ def _document(made: Plan) -> dict[str, Any]:
         "sigma_count": certificate["sigma_count"] if certificate else None,
         "certificate": certificate,
     }
+    if made.memory is not None:
+        document["memory"] = {"q1": float(made.memory.q1), "q2": float(made.memory.q2)}
+        document["window"] = made.window
+        document["statements"] = [one.to_json() for one in over_time]
+    return document
 
 
 def _certificate(made: Plan) -> dict[str, Any] | None:
@@ -97,15 +147,18 @@ def _certificate(made: Plan) -> dict[str, Any] | None:
     return audit(made).to_json(epsilon=float(made.promise.epsilon))
 
 
-def _show(made: Plan, output: Path | None) -> None:
+def _show(made: Plan, over_time: list[Statement], output: Path | None) -> None:
     from rich.markup import escape
 
-    from shoal.cli._certificate import promise_in_words
+    from shoal.cli._certificate import promise_in_words, show_statements
 
     console = printer()
     size = "1 bit" if made.bits == 1 else f"{made.bits} bits"
     console.print(f"[bold]{escape(made.survey.name)}[/bold]: {size} a report")
     console.print(f"lie probability  {made.q}")
+    if made.memory is not None:
+        console.print(f"  permanent      {made.memory.q1}")
+        console.print(f"  fresh on top   {made.memory.q2}")
     console.print(f"promise          {promise_in_words(made.promise)}")
     console.print(f"crowd            {made.crowd_size or 'none needed'}")
     if made.crowd_size is not None:
@@ -119,3 +172,5 @@ def _show(made: Plan, output: Path | None) -> None:
     console.print(f"plan id          {made.id}", soft_wrap=True)
     if output is not None:
         console.print(f"written to       {escape(str(output))}", soft_wrap=True)
+    if over_time:
+        show_statements([one.to_json() for one in over_time])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -17,8 +18,10 @@ from shoal.errors import AnswerError, InputError
 from shoal.plans import Plan
 
 if TYPE_CHECKING:
+    from shoal.memory import DeviceMemory
     from shoal.sending import Outbox, Ticket
 
+KEY_VARIABLE = "SHOAL_MEMORY_KEY"
 SPREAD = 3600.0
 """Seconds below which the random wait before the first attempt is drawn."""
 
@@ -31,7 +34,18 @@ SPREAD = 3600.0
 @click.option("--from", "source", metavar="FILE", help="Answers as a JSON object; - reads stdin.")
 @click.option("--to", metavar="URL", help="The collector; by default where the plan comes from.")
 @click.option("--outbox", "folder", type=IN_FILE, required=True, help="Where reports wait.")
-@click.option("--key", metavar="KEY", help="Your name for this answer; it is taken once.")
+@click.option("--answer-key", metavar="NAME", help="Your name for this answer; it is taken once.")
+@click.option("--ledger", "ledger_file", type=IN_FILE, help="Charge the report to this account.")
+@click.option("--memory", "memory_file", type=IN_FILE, help="Where permanent lies are kept.")
+@click.option(
+    "--memory-key",
+    "key_file",
+    type=IN_FILE,
+    help=f"The memory's key, made if need be; else {KEY_VARIABLE} holds it.",
+)
+@click.option(
+    "--key", metavar="KEY", help="The collector's key, with which fetched plans are signed."
+)
 @click.option("--limit", metavar="EPSILON", help="Refuse plans with a larger local epsilon.")
 @click.option("--recompute", is_flag=True, help="Recompute the plan's promise first.")
 @click.option("--now", is_flag=True, help="Send at once, without the random wait.")
@@ -51,6 +65,10 @@ def command(
     source: str | None,
     to: str | None,
     folder: Path,
+    answer_key: str | None,
+    ledger_file: Path | None,
+    memory_file: Path | None,
+    key_file: Path | None,
     key: str | None,
     limit: str | None,
     recompute: bool,
@@ -63,15 +81,22 @@ def command(
     """Answer a plan once and send the report until the collector has it.
 
     The report is made once and kept in the outbox; whatever crashes, the same bytes are sent.
-    Answering again gives the same report. Without a plan, what waits and is due is sent.
+    Answering again gives the same report, or, with --ledger or for a plan with memory, one in each
+    window of the plan. Without a plan, what waits and is due is sent.
     Answers on the command line are seen by other users of this machine; --from is not.
     """
+    from shoal.ledger import Ledger
     from shoal.sending import HttpTransport, Outbox
+
+    memory = _memory(memory_file, key_file)
+    ledger = None if ledger_file is None else Ledger(ledger_file)
 
     def outbox_to(url: str) -> Outbox:
         return Outbox(
             folder,
-            HttpTransport(url, timeout=timeout, allow_plain=plain),
+            HttpTransport(url, timeout=timeout, allow_plain=plain, public_key=key),
+            memory=memory,
+            ledger=ledger,
             limit=limit,
             recompute=recompute,
             spread=0.0 if now else SPREAD,
@@ -85,8 +110,8 @@ def command(
     if plan_source is not None:
         answers = _answers(given, source)
         plan = outbox_to(base).plan(plan_id) if base else Plan.read(plan_source)
-        ticket = outbox.answer(plan, answers, answer_key=key)
-    elif given or source is not None or key is not None:
+        ticket = outbox.answer(plan, answers, answer_key=answer_key)
+    elif given or source is not None or answer_key is not None:
         raise InputError("answers need the plan that they answer: PLAN.json or its URL.")
     tried = {one.name: one for one in outbox.send_due(hurry=now)}
     if wait:
@@ -94,6 +119,22 @@ def command(
     if ticket is not None:
         ticket = tried.get(ticket.name, ticket)
     return _tell(outbox, ticket, as_json)
+
+
+def _memory(memory_file: Path | None, key_file: Path | None) -> DeviceMemory | None:
+    """Return the device's memory, with the key from a file or from the environment."""
+    if memory_file is None:
+        if key_file is not None:
+            raise InputError("--memory-key is the key of a memory; name it with --memory.")
+        return None
+    from shoal.memory import DeviceMemory
+    from shoal.memory.keys import key_from_text, read_key
+
+    if key_file is not None:
+        return DeviceMemory(memory_file, read_key(key_file, memory_file))
+    if KEY_VARIABLE not in os.environ:
+        raise InputError(f"give the memory's key: --memory-key FILE, or {KEY_VARIABLE}.")
+    return DeviceMemory(memory_file, key_from_text(os.environ[KEY_VARIABLE], KEY_VARIABLE))
 
 
 def _split_url(source: str) -> tuple[str, str]:

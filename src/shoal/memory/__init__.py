@@ -5,8 +5,9 @@ Fresh lies about the same answer average away. With memory the lies come in two 
 *instantaneous* one with probability q2 on top, drawn for each report. What is remembered is
 already randomized, and the file that holds it is encrypted.
 
-`DeviceMemory` is the device's file; `linking_probability` says how well two reports of one device
-can be matched; `shoal.remembering` plans with memory and says what it promises over time.
+`DeviceMemory` is the device's file, `shoal.memory.keys` keeps its key in another one;
+`linking_probability` says how well two reports of one device can be matched; `shoal.remembering`
+plans with memory and says what it promises over time.
 """
 
 from shoal.memory.device import DeviceMemory

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shoal._check import check_number
+from shoal._disk import Disk, SharedFile
 from shoal._files import canonical_json
 from shoal.errors import InputError
-from shoal.memory.durable import exclusive, read_whole, write_whole
 from shoal.memory.sealed import check_key, derive, seal, unseal
 from shoal.plans import Memory, Plan
 from shoal.randomizing import randomize
@@ -58,6 +58,8 @@ class DeviceMemory:
         says nothing, and an answer is written nowhere even within it.
     timeout
         For how many seconds to wait while another process uses the file.
+    disk
+        The file system; tests bring their own.
 
     Examples
     --------
@@ -76,11 +78,17 @@ class DeviceMemory:
     [1]
     """
 
-    def __init__(self, path: Path | str, key: bytes, *, timeout: float = 10.0) -> None:
-        self.path = Path(path)
-        self._timeout = check_number("timeout", timeout)
+    def __init__(
+        self, path: Path | str, key: bytes, *, timeout: float = 10.0, disk: Disk | None = None
+    ) -> None:
+        self._file = SharedFile(path, "memory", check_number("timeout", timeout), disk)
         self._file_key = derive(check_key(key), b"file")
         self._answer_key = derive(key, b"answers")
+
+    @property
+    def path(self) -> Path:
+        """Where the memory is kept."""
+        return self._file.path
 
     def __repr__(self) -> str:
         return f"DeviceMemory({str(self.path)!r}, key not shown)"
@@ -106,22 +114,25 @@ class DeviceMemory:
         original: Original,
         *,
         ledger: Ledger | None = None,
+        token: str | None = None,
         random_bits: RandomBits | None = None,
     ) -> Synthetic:
         """Return what may be sent: the permanent vector with fresh lies on top.
 
         Where the plan has no memory, each report gets fresh lies with the plan's q. With a
-        `ledger` the report is charged to it, durably, before anything is randomized.
+        `ledger` the report is charged to it, durably, before anything is randomized; `token` is
+        then what `Ledger.charge` takes.
         """
         self._check(plan, original)
         if plan.memory is None:
             if ledger is not None:
-                ledger.charge(plan)
+                ledger.charge(plan, token=token)
             return randomize(original, plan, random_bits=random_bits)
         with self._changing() as plans:
             if ledger is not None:
                 # Under the lock, so that what is charged is the vector that is used.
-                ledger.charge(plan, self._digest(self._plan(plans, plan), plan, original))
+                name = self._digest(self._plan(plans, plan), plan, original)
+                ledger.charge(plan, name, token=token)
             kept = self._permanent(plans, plan, plan.memory, original, random_bits)
         # The second lies fall on the permanent vector as the first fell on the truth.
         again = Original(kept.rows, kept.bits)
@@ -178,7 +189,7 @@ class DeviceMemory:
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, _PlanMemory]]:
-        with exclusive(self.path, self._timeout):
+        with self._file.changing():
             yield self._read() or {}
 
     def _permanent(
@@ -209,7 +220,7 @@ class DeviceMemory:
         return hmac.new(self._answer_key, message, hashlib.sha256).hexdigest()
 
     def _read(self) -> dict[str, _PlanMemory] | None:
-        sealed = read_whole(self.path, "memory")
+        sealed = self._file.read()
         if sealed is None:
             return None
         content = unseal(self._file_key, sealed, self.path)
@@ -220,7 +231,7 @@ class DeviceMemory:
 
     def _write(self, plans: dict[str, _PlanMemory]) -> None:
         document = {name: _plain(kept) for name, kept in plans.items()}
-        write_whole(self.path, seal(self._file_key, canonical_json({"plans": document})))
+        self._file.write(seal(self._file_key, canonical_json({"plans": document})))
 
 
 def _one_row(row: bytes, bits: int) -> Rows:

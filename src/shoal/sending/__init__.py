@@ -5,11 +5,12 @@ the device and reports away from it, and `HttpTransport` does so over HTTPS. `re
 `check_plan` and `check_promise` are what a device checks before it answers.
 """
 
+from shoal.errors import TransportError
 from shoal.sending.checking import check_plan, check_promise, read_plan
 from shoal.sending.http import HttpTransport
 from shoal.sending.outbox import Outbox
 from shoal.sending.records import Ticket
-from shoal.sending.transport import Reply, Transport, TransportError
+from shoal.sending.transport import Reply, Transport
 
 __all__ = [
     "HttpTransport",

@@ -8,15 +8,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from shoal._disk import Disk
 from shoal._files import canonical_json, first_line
 from shoal.errors import InputError, PlanError, ReportError
 from shoal.plans import Plan
-from shoal.sending._disk import Disk
+from shoal.randomness import SystemBits
 from shoal.sending.checking import check_plan_id, read_plan
 from shoal.sending.records import SETTLED, Record, State, Ticket
 
 __all__ = ["Folder"]
 
+_IDENTITY = re.compile("[0-9a-f]{32}")
 _FILE = re.compile(r"([0-9a-f]{64}\.[0-9]{1,10}\.[0-9a-f]{32})\.(waiting|sent|failed|expired)")
 
 
@@ -24,10 +26,10 @@ class Folder:
     """``name.waiting`` is a report to send; ``name.sent``, ``.failed``, ``.expired`` are notes."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
-        self.path, self._disk = path, disk
+        self.path, self._disk = path.resolve(), disk
         with self._telling():
-            disk.make_folder(path)
-            disk.make_folder(path / "plans")
+            disk.make_folder(self.path)
+            disk.make_folder(self.path / "plans")
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -38,7 +40,7 @@ class Folder:
     @contextmanager
     def sending(self) -> Iterator[bool]:
         """Yield whether this is the only one who sends; others may change the folder meanwhile."""
-        with self._telling(), self._disk.lock(self.path / "sending", wait=False) as mine:
+        with self._telling(), self._disk.lock(self.path / "sending", patience=0.0) as mine:
             yield mine
 
     @contextmanager
@@ -59,7 +61,25 @@ class Folder:
 
     def keep_plan(self, plan: Plan) -> None:
         """Keep a plan for the next time."""
-        self._disk.store(self._plan_file(plan.id), canonical_json(plan.to_json()))
+        self._store(self._plan_file(plan.id), canonical_json(plan.to_json()))
+
+    def identity(self) -> str:
+        """Return the folder's own random name, drawn and kept the first time."""
+        file = self.path / "identity"
+        try:
+            known = file.read_text("ascii", "replace")
+        except FileNotFoundError:
+            known = ""
+        if not _IDENTITY.fullmatch(known):
+            known = SystemBits().draw(16).hex()
+            self._store(file, known.encode())
+        else:
+            self._disk.sync_folder(self.path)  # whoever drew it may have been killed before it did
+        return known
+
+    def _store(self, file: Path, content: bytes) -> None:
+        # One scratch name, so that what a crash leaves of a report is written over by the next.
+        self._disk.store(file, content, "part")
 
     def _plan_file(self, plan_id: str) -> Path:
         return self.path / "plans" / f"{check_plan_id(plan_id)}.json"
@@ -85,14 +105,14 @@ class Folder:
 
     def wait(self, name: str, record: Record) -> Ticket:
         """Store a record that is to be sent."""
-        self._disk.store(self._file(name, "waiting"), record.to_bytes())
+        self._store(self._file(name, "waiting"), record.to_bytes())
         return record.ticket(name, "waiting")
 
     def settle(self, name: str, record: Record, state: State, reason: str | None) -> Ticket:
         """Store the note, then delete the report: in between both exist, and the note counts."""
         kept = record.batch if state == "failed" else b""
         note = replace(record, batch=kept, due=0.0, reason=reason)
-        self._disk.store(self._file(name, state), note.to_bytes())
+        self._store(self._file(name, state), note.to_bytes())
         self._disk.remove(self._file(name, "waiting"))
         return note.ticket(name, state)
 
@@ -101,9 +121,23 @@ class Folder:
         if self.ticket(name).state != "failed":
             raise InputError("only a failed report can be tried again.")
         record = Record.from_bytes(self._file(name, "failed").read_bytes())
+        if not record.batch:
+            raise InputError("the stored report was damaged, and no other may be made.")
         ticket = self.wait(name, replace(record, attempts=0, reason=None, due=due))
         self._disk.remove(self._file(name, "failed"))
         return ticket
+
+    def expire_failed(self, name: str, now: float) -> None:
+        """Delete the bytes of a failed report whose time is over, and keep the note."""
+        file = self._file(name, "failed")
+        try:
+            record = Record.from_bytes(file.read_bytes())
+        except (FileNotFoundError, ReportError):
+            return
+        if record.expires is not None and now >= record.expires:
+            note = replace(record, batch=b"")
+            self._store(self._file(name, "expired"), note.to_bytes())
+            self._disk.remove(file)
 
     def waiting(self, name: str) -> Record | None:
         """Return a record that is to be sent; finish what a crash left half done."""
@@ -118,9 +152,9 @@ class Folder:
         try:
             return Record.from_bytes(content)
         except ReportError as error:
-            # Its bytes may have been sent before, so no others may be: it is put aside as it is.
+            # Its bytes may have been sent before, so that no others may be.
             plan_id, window, _ = name.split(".")
-            damaged = Record(plan_id, int(window), content, 0.0)
+            damaged = Record(plan_id, int(window), b"", 0.0)
             self.settle(name, damaged, "failed", first_line(error))
             return None
 

@@ -56,8 +56,14 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a number")
 
 
-def check_plan(plan: Plan, *, limit: object = None, shortest_window: int = SHORTEST_WINDOW) -> Plan:
-    """Return the plan if a device with this limit may answer it, by what one report reveals.
+def check_plan(
+    plan: Plan,
+    *,
+    limit: object = None,
+    reports: int = 1,
+    shortest_window: int = SHORTEST_WINDOW,
+) -> Plan:
+    """Return the plan if a device with this limit may answer it, by what its reports reveal.
 
     Parameters
     ----------
@@ -66,6 +72,8 @@ def check_plan(plan: Plan, *, limit: object = None, shortest_window: int = SHORT
     limit
         The largest local epsilon that the device agrees to, above 0, or None for any. For a plan
         with memory, the permanent lies count: they are all that protects over time.
+    reports
+        How many reports the device will have made then; without memory they add up.
     shortest_window
         The shortest window in seconds, since a report carries its number.
 
@@ -90,11 +98,14 @@ def check_plan(plan: Plan, *, limit: object = None, shortest_window: int = SHORT
         )
     if limit is not None:
         most = Decimal(check_decimal("limit", limit, above=0))
-        revealed = _local_epsilon(plan, plan.memory.q1 if plan.memory else plan.q)
+        if plan.memory is not None:
+            reports = 1
+        revealed = reports * _local_epsilon(plan, plan.memory.q1 if plan.memory else plan.q)
         if revealed > most:
             shown_up = revealed.quantize(Decimal("0.0001"), rounding=ROUND_CEILING)
             raise PrivacyRefusal(
-                f"one report of this plan reveals up to a local epsilon of {shown_up},"
+                f"{'one report' if reports == 1 else f'{reports} reports'} of this plan"
+                f" {'reveals' if reports == 1 else 'reveal'} up to a local epsilon of {shown_up},"
                 f" more than this device's limit of {most}."
             )
     return plan

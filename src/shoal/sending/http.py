@@ -6,28 +6,30 @@ are no cookies, no proxies from the environment and no redirects to anywhere els
 
 from __future__ import annotations
 
-import http.client
-import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from email.utils import parsedate_to_datetime
-from ipaddress import ip_address
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 import shoal
 from shoal._check import shown
 from shoal._files import first_line
-from shoal.errors import InputError
+from shoal.errors import InputError, TransportError
 from shoal.sending.checking import LARGEST_PLAN, check_plan_id
-from shoal.sending.transport import Reply, TransportError
+from shoal.sending.signing import SIGNATURE, check_public_key, check_signature
+from shoal.sending.transport import Reply
+
+if TYPE_CHECKING:  # these take longer to load than the rest of the device together
+    import http.client
+    import socket
+    import ssl
 
 __all__ = ["HttpTransport"]
 
 MOST_REDIRECTS = 3
+REPORTS_TYPE = "application/vnd.shoal.reports"
 _PORTS = {"https": 443, "http": 80}
 
 
@@ -50,6 +52,8 @@ class HttpTransport:
         How TLS is verified; by default the system's certificates and the host's name.
     allow_plain
         Take ``http`` to other machines too, where the network is trusted.
+    public_key
+        The collector's Ed25519 key, 32 bytes or their base64url; plans must then be signed with it.
     largest_plan
         Bytes of a plan that are read before giving up.
 
@@ -68,6 +72,7 @@ class HttpTransport:
         timeout: float = 10.0,
         context: ssl.SSLContext | None = None,
         allow_plain: bool = False,
+        public_key: bytes | str | None = None,
         largest_plan: int = LARGEST_PLAN,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -78,11 +83,21 @@ class HttpTransport:
                 " machine only, unless it is allowed explicitly."
             )
         self._path = path.rstrip("/")
+        self._public_key = None if public_key is None else check_public_key(public_key)
         self._timeout, self._largest_plan, self._clock = timeout, largest_plan, clock
         self._context = context
 
+    @property
+    def address(self) -> str:
+        """Where reports go; what was made for one address is sent to no other."""
+        scheme, host, port = self._origin
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{self._path}"
+
     def fetch_plan(self, plan_id: str) -> bytes:
-        """Return the plan's JSON, following redirects on the same host."""
+        """Return the plan's JSON, following redirects on the same host.
+
+        With a pinned key, the signature over the exact bytes is checked.
+        """
         path = f"{self._path}/v1/plans/{check_plan_id(plan_id)}"
         deadline = time.monotonic() + self._timeout
         for _ in range(MOST_REDIRECTS + 1):
@@ -102,6 +117,8 @@ class HttpTransport:
                 # A body that was cut off looks like one that ended.
                 if response.length or time.monotonic() >= deadline:
                     raise TransportError("no answer in time, or only a part of one.")
+                if self._public_key is not None:
+                    check_signature(self._public_key, content, response.getheader(SIGNATURE))
                 return content
         raise TransportError(f"more than {MOST_REDIRECTS} redirects; giving up.")
 
@@ -118,11 +135,13 @@ class HttpTransport:
         self, method: str, path: str, body: bytes | None, deadline: float
     ) -> Iterator[http.client.HTTPResponse]:
         """Yield the response to one request on a connection of its own."""
+        import http.client
+
         connection = http.client.HTTPConnection(self._origin.host, self._origin.port)
         connection.default_port = _PORTS[self._origin.scheme]  # as the Host header counts it
         headers = {"User-Agent": f"shoal/{shoal.__version__}", "Connection": "close"}
         if body is not None:
-            headers["Content-Type"] = "application/octet-stream"
+            headers["Content-Type"] = REPORTS_TYPE
         try:
             with self._connected(deadline) as wire:
                 connection.sock = wire
@@ -141,25 +160,26 @@ class HttpTransport:
     @contextmanager
     def _connected(self, deadline: float) -> Iterator[socket.socket]:
         """Yield a socket that is cut off at the deadline, whatever it is waiting for."""
-        left = max(deadline - time.monotonic(), 0.001)
-        wire = socket.create_connection((self._origin.host, self._origin.port), left)
-        if self._origin.scheme == "https":
-            if self._context is None:
-                self._context = ssl.create_default_context()
-            wire = self._context.wrap_socket(
-                wire, server_hostname=self._origin.host, do_handshake_on_connect=False
-            )
-        # A timeout of the socket would begin anew with every byte that trickles in.
-        cut = threading.Timer(max(deadline - time.monotonic(), 0), _cut_off, (wire,))
-        cut.daemon = True
-        cut.start()
-        try:
-            if isinstance(wire, ssl.SSLSocket):
-                wire.do_handshake()
-            yield wire
-        finally:
-            cut.cancel()
-            wire.close()
+        import ssl
+
+        with _connect(self._origin.host, self._origin.port, deadline) as wire:
+            if self._origin.scheme == "https":
+                if self._context is None:
+                    self._context = ssl.create_default_context()
+                wire = self._context.wrap_socket(
+                    wire, server_hostname=self._origin.host, do_handshake_on_connect=False
+                )
+            # A timeout of the socket would begin anew with every byte that trickles in.
+            cut = threading.Timer(max(deadline - time.monotonic(), 0), _cut_off, (wire,))
+            cut.daemon = True
+            cut.start()
+            try:
+                if isinstance(wire, ssl.SSLSocket):
+                    wire.do_handshake()
+                yield wire
+            finally:
+                cut.cancel()
+                wire.close()
 
     def _redirected(self, path: str, location: str | None) -> str:
         here = self._origin
@@ -185,13 +205,37 @@ class HttpTransport:
             return None
         if text.strip().isascii() and text.strip().isdigit():
             return float(text.strip()[:9])
+        from email.utils import parsedate_to_datetime
+
         try:
             return max(parsedate_to_datetime(text).timestamp() - self._clock(), 0.0)
         except (ValueError, OverflowError):
             return None
 
 
+def _connect(host: str, port: int, deadline: float) -> socket.socket:
+    """Return a connection to the first address that answers; the deadline is for all together."""
+    import socket
+
+    failure: OSError = TimeoutError("timed out")
+    for family, kind, protocol, _, address in socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM
+    ):
+        wire = socket.socket(family, kind, protocol)
+        try:
+            wire.settimeout(max(deadline - time.monotonic(), 0.001))
+            wire.connect(address)
+        except OSError as problem:
+            wire.close()
+            failure = problem
+        else:
+            return wire
+    raise failure
+
+
 def _cut_off(wire: socket.socket) -> None:
+    import socket
+
     with suppress(OSError):  # it may be closed already
         # Not the method of the TLS socket, which would pull the session from under its reader.
         socket.socket.shutdown(wire, socket.SHUT_RDWR)
@@ -215,6 +259,8 @@ def _parsed(url: str, query: bool = False) -> tuple[_Origin, str]:
 
 
 def _is_loopback(host: str) -> bool:
+    from ipaddress import ip_address
+
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -8,8 +8,10 @@ id once then counts the answer once.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,14 +19,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from shoal._check import check_number, check_text
+from shoal._disk import Disk
 from shoal._files import first_line
 from shoal.encoding import encode
-from shoal.errors import AnswerError, InputError, PrivacyRefusal
+from shoal.errors import AnswerError, InputError, PrivacyRefusal, ShoalError, TransportError
 from shoal.plans import Plan
 from shoal.randomizing import randomize
 from shoal.randomness import SystemBits
 from shoal.reports import pack_reports
-from shoal.sending._disk import Disk
 from shoal.sending._folder import Folder
 from shoal.sending.checking import (
     SHORTEST_WINDOW,
@@ -33,8 +35,9 @@ from shoal.sending.checking import (
     check_promise,
     read_plan,
 )
-from shoal.sending.records import Record, Ticket, key_digest, record_name
-from shoal.sending.transport import Reply, Transport, TransportError
+from shoal.sending.records import Record, Ticket, key_digest
+from shoal.sending.replies import may_ask_to_wait, outcome
+from shoal.sending.transport import Reply, Transport
 from shoal.vectors import Original, Synthetic
 
 __all__ = ["Outbox"]
@@ -45,14 +48,16 @@ FIRST_BACKOFF, LONGEST_BACKOFF = 30.0, 6 * 3600.0
 LONGEST_WAIT = 24 * 3600.0
 """For how long a collector may tell a device to wait."""
 
-ACCEPTED, GONE, AGAIN = 202, 410, {408, 425, 429}
-"""A request that came too slowly, too early or too often may be made again; no other 4xx may."""
+KEPT_ASIDE = 30 * 86_400
+"""For how many seconds a refused report is kept where the plan has no window."""
 
 
 class Remembering(Protocol):
     """Permanent lies, as `shoal.memory.DeviceMemory` keeps them."""
 
-    def report(self, plan: Plan, original: Original, *, ledger: Any = None) -> Synthetic:
+    def report(
+        self, plan: Plan, original: Original, *, ledger: Any = None, token: str | None = None
+    ) -> Synthetic:
         """Return the vector to send; with a ledger, charge it first."""
         ...
 
@@ -60,8 +65,14 @@ class Remembering(Protocol):
 class Charging(Protocol):
     """The device's own account of what it reveals, as `shoal.ledger.Ledger` keeps it."""
 
-    def charge(self, plan: Plan, answer_digest: str | None = None) -> object:
-        """Charge one report, durably, or raise `PrivacyRefusal`."""
+    def charge(
+        self, plan: Plan, answer_digest: str | None = None, *, token: str | None = None
+    ) -> object:
+        """Charge one report, durably and once for a token, or raise `PrivacyRefusal`."""
+        ...
+
+    def settle(self, token: str) -> None:
+        """Let a token go: its report is stored."""
         ...
 
 
@@ -88,7 +99,8 @@ class Outbox:
     ledger
         The device's `Ledger`: charged before a report is made.
     limit
-        The largest local epsilon of a plan that is answered, or None for any.
+        The largest local epsilon of a plan that is answered, or None for any. Without a ledger,
+        several reports of a plan without memory add up.
     recompute
         Whether to recompute a plan's promise before answering it; this loads SciPy.
     spread
@@ -164,17 +176,23 @@ class Outbox:
             names = self._folder.names(plan.id)
             digest = key_digest(key)
             if taken := next((name for name in names if name.endswith(f".{digest}")), None):
-                return self._folder.confirm(taken)
+                ticket = self._folder.confirm(taken)
+                self._settle(plan, digest)
+                return ticket
             made = [name for name in names if not repeats or name.split(".")[1] == str(window)]
             if len(made) >= plan.max_reports_per_person:
                 raise PrivacyRefusal(
                     f"the plan takes {plan.max_reports_per_person} report(s) of one person, and"
                     f" this device has made {len(made)}; nothing was made."
                 )
-            synthetic = self._synthetic(plan, encode(plan, answers))
+            if self._ledger is None:  # nobody else counts reports that add up
+                self._checked(plan, len(names) + 1)
+            synthetic = self._synthetic(plan, encode(plan, answers), digest)
             batch = pack_reports(plan, synthetic, window=window).to_bytes()
             record = self._first(plan, window, batch, now)
-            return self._folder.wait(record_name(plan.id, window, key), record)
+            ticket = self._folder.wait(f"{plan.id}.{window}.{digest}", record)
+            self._settle(plan, digest)
+            return ticket
 
     def send_due(self, *, hurry: bool = False) -> list[Ticket]:
         """Try every report whose time has come, once, and return what became of each.
@@ -183,6 +201,8 @@ class Outbox:
         process is sending from this folder, it is left to it.
         """
         with self._folder.sending() as mine:
+            if mine:
+                self._expire_failed()
             names = self._folder.names(state="waiting") if mine else []
             return [ticket for name in names if (ticket := self._attempt(name, hurry)) is not None]
 
@@ -198,11 +218,17 @@ class Outbox:
         while True:
             self.send_due()
             tickets = self.tickets()
-            due = [ticket.due for ticket in tickets if ticket.due is not None]
+            due = self._due(tickets)
             pause = max(min(due, default=0.0) - self._clock(), 0.05)
             if not due or self._clock() + pause > end:
                 return tickets
             self._sleep(pause)
+
+    def _due(self, tickets: list[Ticket]) -> list[float]:
+        """Return when each report is tried that this outbox may send."""
+        with self._folder.changing():
+            waiting = [self._folder.waiting(one.name) for one in tickets if one.state == "waiting"]
+        return [one.due for one in waiting if one and one.address in (None, self._address)]
 
     def tickets(self) -> list[Ticket]:
         """Return what became of every answer."""
@@ -214,8 +240,8 @@ class Outbox:
         with self._folder.changing():
             return self._folder.revive(ticket.name, self._clock())
 
-    def _checked(self, plan: Plan) -> Plan:
-        check_plan(plan, limit=self._limit, shortest_window=self._shortest_window)
+    def _checked(self, plan: Plan, reports: int = 1) -> Plan:
+        check_plan(plan, limit=self._limit, reports=reports, shortest_window=self._shortest_window)
         if plan.memory is not None and self._memory is None:
             raise PrivacyRefusal(
                 "the plan needs permanent lies, and this outbox has no memory; give it one."
@@ -225,15 +251,31 @@ class Outbox:
             self._recomputed.add(plan.id)
         return plan
 
-    def _synthetic(self, plan: Plan, original: Original) -> Synthetic:
-        """Charge, then randomize: a crash in between costs budget and never privacy."""
-        if self._memory is not None and plan.memory is not None:
-            if self._ledger is None:
+    def _synthetic(self, plan: Plan, original: Original, digest: str) -> Synthetic:
+        """Charge, then randomize; after a crash in between, the charge stands and is not repeated.
+
+        What was drawn and not stored never left, so that one charge covers both attempts.
+        """
+        if self._ledger is None:
+            if self._memory is not None and plan.memory is not None:
                 return self._memory.report(plan, original)
-            return self._memory.report(plan, original, ledger=self._ledger)
-        if self._ledger is not None:
-            self._ledger.charge(plan)
+            return randomize(original, plan)
+        token = self._token(plan, digest)
+        if self._memory is not None and plan.memory is not None:
+            return self._memory.report(plan, original, ledger=self._ledger, token=token)
+        self._ledger.charge(plan, token=token)
         return randomize(original, plan)
+
+    def _token(self, plan: Plan, digest: str) -> str:
+        """Return the ledger's name for one answer of this folder; another folder has another."""
+        own = f"{self._folder.identity()}.{plan.id}.{digest}"
+        return hashlib.sha256(own.encode()).hexdigest()
+
+    def _settle(self, plan: Plan, digest: str) -> None:
+        # The report is stored; a token that stays behind stands for it alone and does no harm.
+        if self._ledger is not None:
+            with suppress(ShoalError):
+                self._ledger.settle(self._token(plan, digest))
 
     def _first(self, plan: Plan, window: int, batch: bytes, now: float) -> Record:
         spread, expires = self._spread, None
@@ -241,7 +283,17 @@ class Outbox:
             # The collector knows the ids of this window and the one before, and takes no others.
             expires = (window + 2) * plan.window
             spread = min(spread, plan.window / 2)
-        return Record(plan.id, window, batch, now + spread * self._jitter(), expires)
+        due = now + spread * self._jitter()
+        return Record(plan.id, window, batch, due, expires, address=self._address)
+
+    @property
+    def _address(self) -> str | None:
+        return getattr(self._transport, "address", None)
+
+    def _expire_failed(self) -> None:
+        for name in self._folder.names(state="failed"):
+            with self._folder.changing():
+                self._folder.expire_failed(name, self._clock())
 
     def _attempt(self, name: str, hurry: bool) -> Ticket | None:
         with self._folder.changing():
@@ -251,6 +303,8 @@ class Outbox:
             now = self._clock()
             if record.expires is not None and now >= record.expires:
                 return self._folder.settle(name, record, "expired", "its window has passed")
+            if record.address not in (None, self._address):
+                return None
             if record.due - now > 2 * LONGEST_WAIT:  # the clock was set back
                 record = replace(record, due=now + self._spread * self._jitter())
                 self._folder.wait(name, record)
@@ -268,22 +322,17 @@ class Outbox:
             return self._after(name, record, reply)
 
     def _after(self, name: str, record: Record, reply: Reply) -> Ticket:
-        if reply.status == ACCEPTED:
-            return self._folder.settle(name, record, "sent", None)
-        if reply.status == GONE:
-            return self._folder.settle(
-                name, record, "expired", "the collector no longer takes it (410)"
-            )
-        if 400 <= reply.status < 500 and reply.status not in AGAIN:
-            return self._folder.settle(
-                name, record, "failed", f"the collector refused it ({reply.status})"
-            )
-        # Nothing else is a collector's answer: a 200 or a redirect may be a hotel's login page.
-        if reply.retry_after is not None and (reply.status == 503 or reply.status in AGAIN):
+        state, reason = outcome(reply)
+        if state == "failed":
+            until = record.expires or int(self._clock()) + KEPT_ASIDE
+            record = replace(record, expires=until)
+        if state != "waiting":
+            return self._folder.settle(name, record, state, reason)
+        if reply.retry_after is not None and may_ask_to_wait(reply):
             wait = min(max(reply.retry_after, 0.0), LONGEST_WAIT)
             record = replace(record, due=record.due + wait)
             self._folder.wait(name, record)
-        return record.ticket(name, "waiting", f"the collector said {reply.status}")
+        return record.ticket(name, "waiting", reason)
 
 
 def _own_key(answer_key: str) -> str:

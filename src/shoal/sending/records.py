@@ -27,7 +27,7 @@ __all__ = ["Record", "State", "Ticket"]
 VERSION = 1
 
 State = Literal["waiting", "sent", "failed", "expired"]
-"""A record waits until it is sent; `failed` keeps its bytes, `sent` and `expired` do not."""
+"""A record waits until it is sent; `failed` keeps its bytes for a time, the others do not."""
 
 SETTLED: tuple[State, ...] = get_args(State)[1:]
 
@@ -68,6 +68,7 @@ class Record:
     expires: int | None = None
     attempts: int = 0
     reason: str | None = None
+    address: str | None = None
 
     def tried(self, due: float) -> Record:
         """Return the same bytes after one more attempt."""
@@ -83,6 +84,7 @@ class Record:
         """Return the record as it is stored."""
         return canonical_json(
             {
+                "address": self.address,
                 "attempts": self.attempts,
                 "batch": base64.b64encode(self.batch).decode(),
                 "check": hashlib.sha256(self.batch).hexdigest(),
@@ -100,7 +102,7 @@ class Record:
         """Read what `to_bytes` stored; anything else is a `ReportError`."""
         try:
             fields = json.loads(content, object_pairs_hook=unique_keys)
-            if fields.pop("version") != VERSION or len(fields) != 8:
+            if fields.pop("version") != VERSION or len(fields) != 9:
                 raise ValueError("it has another version")
             for name in ("attempts", "due", "window"):
                 check_integer(name, fields[name], lowest=0)
@@ -119,14 +121,10 @@ class Record:
                 expires=fields["expires"],
                 attempts=fields["attempts"],
                 reason=None if fields["reason"] is None else str(fields["reason"]),
+                address=None if fields["address"] is None else str(fields["address"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as problem:
             raise ReportError("a stored report is damaged.") from problem
-
-
-def record_name(plan_id: str, window: int, answer_key: str) -> str:
-    """Return the name under which an answer is kept."""
-    return f"{plan_id}.{window}.{key_digest(answer_key)}"
 
 
 def key_digest(answer_key: str) -> str:

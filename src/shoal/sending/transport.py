@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from shoal.errors import ShoalError
-
-__all__ = ["Reply", "Transport", "TransportError"]
-
-
-class TransportError(ShoalError):
-    """Nothing came back, or nothing that can be trusted; trying again later may help."""
+__all__ = ["Reply", "Transport"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +19,8 @@ class Reply:
 class Transport(Protocol):
     """Carries plans and reports: over HTTP, through a relay, or within a test.
 
-    Both calls raise `TransportError` or `OSError` where nobody can say what happened.
+    A transport may have an `address`: a report that was made for one is sent to no other. Both
+    calls raise `shoal.errors.TransportError` or `OSError` where nobody can say what happened.
     """
 
     def fetch_plan(self, plan_id: str) -> bytes:

@@ -1,0 +1,48 @@
+"""How often and for how long somebody reports, in words."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from shoal.errors import InputError
+
+__all__ = ["Horizon", "parse_horizon"]
+
+_DAY = 86_400
+_RATES = {"hourly": 3600, "daily": _DAY, "weekly": 7 * _DAY, "monthly": 30 * _DAY}
+_SPANS = {"day": 1, "week": 7, "month": 31, "year": 366}
+_WORDS = re.compile(
+    r"(?:(hourly|daily|weekly|monthly)|every ([1-9][0-9]{0,3}) days) for"
+    r" (an?|[1-9][0-9]{0,3}) (day|week|month|year)s?"
+)
+
+
+class Horizon(NamedTuple):
+    """One report in each window of so many seconds, and how many windows there are."""
+
+    window: int
+    releases: int
+
+
+def parse_horizon(text: str) -> Horizon:
+    """Read "daily for a year", "weekly for 2 years", "every 14 days for 6 months".
+
+    Months and years are taken at their longest, 31 and 366 days; a window that is cut counts whole.
+    Windows are whole numbers of seconds since 1970 (UTC), and a monthly one has 30 days.
+
+    >>> parse_horizon("daily for a year")
+    Horizon(window=86400, releases=366)
+    >>> parse_horizon("every 14 days for 6 months").releases
+    14
+    """
+    found = _WORDS.fullmatch(" ".join(text.lower().split())) if isinstance(text, str) else None
+    if found is None:
+        raise InputError(
+            f"a horizon is written like 'daily for a year' or 'every 14 days for 6 months', got"
+            f" {str(text)[:60]!r}."
+        )
+    rate, days, count, span = found.groups()
+    window = _RATES[rate] if rate else int(days) * _DAY
+    lasts = (1 if count in ("a", "an") else int(count)) * _SPANS[span] * _DAY
+    return Horizon(window, -(-lasts // window))

@@ -1,0 +1,55 @@
+"""Plans that a collector signed, for devices that pin its key.
+
+A plan's id already says what it must be. A pinned key says who stands behind it: the collector
+signs the bytes of its answer with Ed25519 and puts the signature beside them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from shoal.errors import InputError, TransportError
+
+__all__ = ["check_public_key", "check_signature"]
+
+SIGNATURE, KEY = "Shoal-Signature", "Shoal-Key"
+"""The headers that carry the signature and, for people who look, the key; both in base64url."""
+
+_KEY_BYTES, _SIGNATURE_BYTES = 32, 64
+
+
+def check_public_key(key: bytes | str) -> bytes:
+    """Return a collector's public key, 32 bytes, from its bytes or their base64url.
+
+    >>> check_public_key("A" * 43) == bytes(32)
+    True
+    """
+    found = key if isinstance(key, bytes) else _decoded(key)
+    if found is None or len(found) != _KEY_BYTES:
+        raise InputError("a collector's public key is 32 bytes, or 43 characters of base64url.")
+    return found
+
+
+def check_signature(public_key: bytes, content: bytes, signature: str | None) -> None:
+    """Raise `TransportError` unless the key's holder signed exactly these bytes."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    given = _decoded(signature)
+    if given is None or len(given) != _SIGNATURE_BYTES:
+        raise TransportError("the plan came without a signature of the pinned key; not used.")
+    try:
+        Ed25519PublicKey.from_public_bytes(public_key).verify(given, content)
+    except (InvalidSignature, ValueError):  # a ValueError: these 32 bytes are no key
+        raise TransportError("the plan was not signed with the pinned key; not used.") from None
+
+
+def _decoded(text: object) -> bytes | None:
+    if not isinstance(text, str) or not text.isascii() or len(text) > 128:
+        return None
+    bare = text.strip().rstrip("=")
+    try:
+        return base64.b64decode(bare + "=" * (-len(bare) % 4), altchars=b"-_", validate=True)
+    except binascii.Error:
+        return None

@@ -1,0 +1,3 @@
+class S:
+    def to_json(self): return {}
+def screen(plan, tally): return S()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from bench import certifying, files, randomizing, starting, tallying
+from bench import certifying, collecting, files, randomizing, starting, tallying
 from bench.measuring import Options
 from bench.reporting import machine, markdown, save
 
@@ -16,6 +16,7 @@ SECTIONS = {
     "tallying-1000": tallying.long,
     "files": files.measure,
     "certifying": certifying.measure,
+    "collecting": collecting.measure,
     "starting": starting.measure,
 }
 """Each section, in the order of the page: a function from Options to a Table."""

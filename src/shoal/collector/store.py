@@ -155,10 +155,11 @@ class Store:
         if kept.state != "published":
             return problems.PLAN_CLOSED
         now = self._window(kept.plan)
-        if int(upload.windows.min()) < max(now - 1, kept.oldest_window):
+        windows = upload.windows.tolist()
+        if min(windows) < max(now - 1, kept.oldest_window):
             return problems.WINDOW_EXPIRED
         # A device's clock may be a little ahead of ours.
-        if int(upload.windows.max()) > now + (kept.plan.window is not None):
+        if max(windows) > now + (kept.plan.window is not None):
             return problems.WINDOW_NOT_OPEN
         return None
 

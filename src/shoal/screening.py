@@ -1,3 +1,0 @@
-class S:
-    def to_json(self): return {}
-def screen(plan, tally): return S()

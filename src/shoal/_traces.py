@@ -84,15 +84,13 @@ class SetBits:
         bits, q, seen = plan.bits, float(plan.q), tally.by_set_bits
         self._reports = tally.reports
         lowest, highest = (set_bit_laws(bits, k, k, q)[0] for k in (fewest, most))
-        sets = [(f"{t} or more", int(seen[t:].sum())) for t in range(1, bits + 1)]
-        sets += [(f"{t} or fewer", int(seen[: t + 1].sum())) for t in range(bits)]
         # More true bits make more set bits likelier, so the extreme originals bound the tails.
+        counts = [np.cumsum(seen[::-1])[::-1][1:], np.cumsum(seen)[:-1]]
         rates = [np.cumsum(highest[::-1])[::-1][1:], np.cumsum(lowest)[:-1]]
         if (most - fewest + 1) * (bits + 1) <= MOST_LAW_CELLS:
-            sets += [(f"exactly {t}", int(count)) for t, count in enumerate(seen)]
+            counts.append(seen)
             rates.append(set_bit_laws(bits, fewest, most, q).max(axis=0))
-        self._words = [words for words, _ in sets]
-        self._counts = np.array([count for _, count in sets], np.int64)
+        self._bits, self._counts = bits, np.concatenate(counts)
         self._rates = np.minimum(np.concatenate(rates) * (1 + 1e-9), 1.0)
 
     def traces(self, fakes: int) -> Iterator[Trace]:
@@ -102,8 +100,11 @@ class SetBits:
             yield Trace(p * p_values.size, partial(self._sentence, i))
 
     def _sentence(self, i: int) -> str:
+        kind, place = divmod(i, self._bits)
+        many = (f"{place + 1} or more", f"{place} or fewer")
+        words = many[kind] if kind < 2 else f"exactly {i - 2 * self._bits}"
         return (
-            f"{self._counts[i]:,} reports have {self._words[i]} set bits; an honest crowd is"
+            f"{self._counts[i]:,} reports have {words} set bits; an honest crowd is"
             f" expected to have at most {self._reports * self._rates[i]:,.4g}."
         )
 

@@ -11,7 +11,7 @@ forbidden   under the same survey's name it protects less those who may answer b
             another name, and be published after the old plan is closed
 =========== =====================================================================================
 
-A program sees words, not meanings. A word that stood at another bit before is taken for a swap,
+A program sees words, not meanings. A word that moves from one bit to another is taken for a swap,
 hence for a new plan; whether a new word says the same as the old one is for people to judge.
 """
 
@@ -123,13 +123,19 @@ def _rules(question: Any) -> dict[str, Any]:
 
 
 def _swapped(what: str, old: list[str], new: list[str]) -> Iterator[str]:
-    """Yield the words that now stand where they did not, though they stood elsewhere before."""
-    before, after = set(old), set(new)
-    for was, now in zip(old, new, strict=False):
-        if was != now and now in before:
-            yield f"The {what} {now!r} stands in the place of {was!r}, and stood elsewhere before."
-        elif was != now and was in after:
-            yield f"The {what} {was!r} has moved, and {now!r} stands in its place."
+    """Yield the words that have left a place and stand at another one now."""
+    before, after = _places(old), _places(new)
+    for word in sorted(before.keys() & after.keys()):
+        left, come = before[word] - after[word], after[word] - before[word]
+        if left and come:
+            yield f"The {what} {word!r} has moved to the place of {old[min(come)]!r}."
+
+
+def _places(words: list[str]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for place, word in enumerate(words):
+        found.setdefault(word, set()).add(place)
+    return found
 
 
 def _words(old: Survey, new: Survey) -> Iterator[str]:

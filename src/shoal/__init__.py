@@ -14,9 +14,11 @@ From here on only Synthetic
     `tally` counts reports into a `Tally` (tallies add); `estimate` gives unbiased `Estimates` with
     an `Interval` each, and `sample_size` how many reports a wanted precision takes; `difference`,
     `total`, `ratio` and `compare` combine estimates; `publish` makes the `Publication` that others
-    read.
+    read. `screen` gives a `Screening`: whether a whole crowd shows traces of fake reports.
 
 Beside the path
+    `poisoning` says what fakes can do under a plan, a `Poisoning`; `compare_plans` what an edit of
+    a plan means, a `Change`;
     `inspect_randomizer` and `inspect_pipeline` question what runs, ours or a peer's; `search` looks
     for crowds worse than the papers', `shoal.reproducing` recomputes their numbers and
     `shoal.plotting` draws pictures;
@@ -31,10 +33,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shoal.auditing import Certificate, audit
+    from shoal.changing import Change, compare_plans
     from shoal.combining import compare, difference, ratio, total
     from shoal.encoding import encode
     from shoal.errors import InputError, PrivacyRefusal, ShoalError
     from shoal.estimating import Estimate, Estimates, estimate, sample_size
+    from shoal.faking import Poisoning, poisoning
     from shoal.inspecting import inspect_pairs, inspect_pipeline, inspect_randomizer
     from shoal.intervals import Interval
     from shoal.lies import LieProbability
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from shoal.randomizing import randomize
     from shoal.randomness import SimulationBits, SystemBits
     from shoal.reports import Batch, pack_reports, parse_batch
+    from shoal.screening import Screening, screen
     from shoal.searching import search
     from shoal.simulating import Simulation, simulate
     from shoal.studying import Study, study
@@ -57,10 +62,12 @@ __version__ = "0.1.0"
 # only its own side.
 _MODULES = {
     "auditing": ["Certificate", "audit"],
+    "changing": ["Change", "compare_plans"],
     "combining": ["compare", "difference", "ratio", "total"],
     "encoding": ["encode"],
     "errors": ["InputError", "PrivacyRefusal", "ShoalError"],
     "estimating": ["Estimate", "Estimates", "estimate", "sample_size"],
+    "faking": ["Poisoning", "poisoning"],
     "inspecting": ["inspect_pairs", "inspect_pipeline", "inspect_randomizer"],
     "intervals": ["Interval"],
     "lies": ["LieProbability"],
@@ -70,6 +77,7 @@ _MODULES = {
     "randomizing": ["randomize"],
     "randomness": ["SimulationBits", "SystemBits"],
     "reports": ["Batch", "pack_reports", "parse_batch"],
+    "screening": ["Screening", "screen"],
     "searching": ["search"],
     "simulating": ["Simulation", "simulate"],
     "studying": ["Study", "study"],
@@ -82,6 +90,7 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "Batch",
     "Certificate",
+    "Change",
     "Choice",
     "Choices",
     "Estimate",
@@ -94,10 +103,12 @@ __all__ = [
     "Number",
     "Original",
     "Plan",
+    "Poisoning",
     "PrivacyRefusal",
     "Promise",
     "Publication",
     "Question",
+    "Screening",
     "ShoalError",
     "Simulation",
     "SimulationBits",
@@ -110,6 +121,7 @@ __all__ = [
     "Text",
     "audit",
     "compare",
+    "compare_plans",
     "difference",
     "encode",
     "estimate",
@@ -119,10 +131,12 @@ __all__ = [
     "pack_reports",
     "parse_batch",
     "plan",
+    "poisoning",
     "publish",
     "randomize",
     "ratio",
     "sample_size",
+    "screen",
     "search",
     "simulate",
     "study",

@@ -28,6 +28,7 @@ WORDS = {
     "serve": "Collect reports as a service: whole crowds or nothing.",
     "tally": "Count reports.",
     "estimate": "Estimate the crowd's answers from a tally, with intervals.",
+    "screen": "Look for traces of fake reports in a whole crowd.",
     "publish": "Make a report page, tables or files of the estimates.",
     "simulate": "Try a plan on people who do not exist.",
     "search": "Look for crowds that break the papers' conjecture.",

@@ -1,4 +1,4 @@
-"""The collector under load: durable reports a second, beside the disk's and the framework's limit."""
+"""The collector under load: durable reports a second, beside what disk and framework allow."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shoal import Flags, Survey, plan
-
 from bench.measuring import LIMIT, Options, Table
+from shoal import Flags, Survey, plan
 
 SERVER_CORE, LOAD_CORE = 0, 1
 SINGLE, BATCH = 1, 1000
@@ -51,15 +50,22 @@ def measure(options: Options) -> Table:
         serve = [sys.executable, "-m", "shoal", "serve", "--data", str(folder / "data"),
                  "--public", "127.0.0.1:0", "--console", "127.0.0.1:0", "--json",
                  "--spare-megabytes", "0", str(folder / "plan.json")]  # fmt: skip
-        with _running(serve) as (ours, process), _running([sys.executable, "-c", _ECHO]) as (
-            echo,
-            _,
+        with (
+            _running(serve) as (ours, process),
+            _running([sys.executable, "-c", _ECHO]) as (
+                echo,
+                _,
+            ),
         ):
             memory = [_memory(process.pid)]
             for number in range(options.rounds):
                 ways: list[tuple[str, int, dict[str, Any]]] = [
                     ("**Shoal**, one report a request", SINGLE, {"port": ours}),
-                    (LIMIT + "Starlette echo, nothing kept", SINGLE, {"port": echo, "path": "/echo"}),
+                    (
+                        LIMIT + "Starlette echo, nothing kept",
+                        SINGLE,
+                        {"port": echo, "path": "/echo"},
+                    ),
                     (f"**Shoal**, {BATCH:,} reports a request", BATCH, {"port": ours}),
                 ]
                 for name, reports, how in ways:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from typing import NamedTuple
 
 from shoal.collector.store import Epoch, KeptPlan
 from shoal.publishing.markup import Markup, element
 from shoal.publishing.words import short_promise
+from shoal.screening import Screening
 
-__all__ = ["home"]
+__all__ = ["Crowd", "home"]
 
 
-def home(plans: Sequence[KeptPlan], epochs: Mapping[str, Sequence[Epoch]]) -> str:
+class Crowd(NamedTuple):
+    """A crowd and, if it is sealed, the traces of fake reports in it."""
+
+    epoch: Epoch
+    screening: Screening | None
+
+
+def home(plans: Sequence[KeptPlan], crowds: Mapping[str, Sequence[Crowd]]) -> str:
     """Return the page of all plans and their crowds."""
     css = (files("shoal.publishing") / "templates" / "page.css").read_text("utf-8")
     head = element(
@@ -22,7 +31,7 @@ def home(plans: Sequence[KeptPlan], epochs: Mapping[str, Sequence[Epoch]]) -> st
         element("title", "Shoal"),
         element("style", Markup(css)),
     )
-    sections = [_plan(kept, epochs[kept.plan.id]) for kept in plans]
+    sections = [_plan(kept, crowds[kept.plan.id]) for kept in plans]
     if not sections:
         sections = [element("p", "There is no plan yet. Send one to /v1/plans.")]
     main = element(
@@ -34,14 +43,15 @@ def home(plans: Sequence[KeptPlan], epochs: Mapping[str, Sequence[Epoch]]) -> st
     return f'<!doctype html>\n<html lang="en">{head}{element("body", main)}</html>\n'
 
 
-def _plan(kept: KeptPlan, epochs: Sequence[Epoch]) -> Markup:
+def _plan(kept: KeptPlan, crowds: Sequence[Crowd]) -> Markup:
     plan = kept.plan
     rows = [
         element("tr", element("td", str(epoch.number)), element("td", _state(epoch)),
-                element("td", *_links(plan.id, epoch)))
-        for epoch in epochs
+                element("td", _traces(screening)), element("td", *_links(plan.id, epoch)))
+        for epoch, screening in crowds
     ]  # fmt: skip
-    heading = element("tr", *(element("th", name) for name in ("crowd", "state", "look at")))
+    names = ("crowd", "state", "traces of fake reports", "look at")
+    heading = element("tr", *(element("th", name) for name in names))
     return element(
         "section",
         element("h2", element("bdi", plan.survey.name)),
@@ -57,6 +67,14 @@ def _state(epoch: Epoch) -> str:
     if epoch.state == "open":
         return f"open, {epoch.tenths} tenths full"
     return f"{epoch.state}, it was {epoch.tenths} tenths full"
+
+
+def _traces(screening: Screening | None) -> str:
+    if screening is None:
+        return ""
+    if not screening.suspicious:
+        return "none seen"
+    return " ".join(screening.findings)
 
 
 def _links(plan_id: str, epoch: Epoch) -> list[Markup]:

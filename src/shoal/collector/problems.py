@@ -78,6 +78,9 @@ PROMISE_UNPROVEN = Problem(
 CROWD_TOO_SMALL = Problem(
     422, "plan-unsafe", "The plan has no crowd, or a smaller one than this collector takes."
 )
+PROTECTS_LESS = Problem(
+    422, "plan-unsafe", "It protects less than a plan of this survey that is open: shoal plan diff."
+)
 TOO_MANY = Problem(429, "too-many-requests", "Too many reports are coming; try later.", 10)
 INTERNAL = Problem(503, "internal", "The collector failed; nothing was taken.", 30)
 BUSY = Problem(503, "busy", "Too many reports are waiting; try again soon.", 2)

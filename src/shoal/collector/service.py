@@ -142,7 +142,8 @@ class Collector:
         """Keep a plan as a draft, or tell why not; a plan that is known stays as it is."""
         if plan.id in self._plans:
             return None
-        problem = await self.compute(certifying.objection, plan, self.settings)
+        taken = [kept.plan for kept in self.plans() if kept.state in ("published", "paused")]
+        problem = await self.compute(certifying.objection, plan, self.settings, taken)
         if problem is None:
             await self.in_store(self.store.add_plan, plan)
             await self._reload(plan.id)

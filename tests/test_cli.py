@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shoal import Plan, SimulationBits, Survey, Tally, randomize
+from shoal import Plan, SimulationBits, Survey, Tally, randomize, tally
 from shoal.cli import WORDS, run
 from shoal.engines.answer_files import read_answers
 from shoal.engines.report_files import VectorWriter
@@ -129,8 +129,6 @@ class TestScreen:
         plan = Plan.read("plan.json")
         rows = np.tile(np.array([[255, 1]], np.uint8), (300, 1))
         tallied = Tally.read(tally_file, plan)
-        from shoal import tally
-
         (tallied + tally(plan, Synthetic(rows, 9))).write("fakes.json")
         assert shoal.json("screen", "plan.json", "fakes.json")["suspicious"] is True
         text = shoal("screen", "plan.json", "fakes.json")
@@ -141,8 +139,6 @@ class TestScreen:
         shoal("plan", "survey.toml", "--q", "0.25", "--crowd", "1000", "-o", "crowd.json")
         shoal("tally", "crowd.json", "r.parquet", "-o", "few.json", code=2)
         plan = Plan.read("crowd.json")
-        from shoal import tally
-
         tally(plan, Synthetic(np.zeros((5, 2), np.uint8), 9)).write("few.json")
         assert "crowd of 1000" in shoal("screen", "crowd.json", "few.json", code=3)
         shoal("screen", "plan.json", tally_file, "--alarm", "2", code=2)

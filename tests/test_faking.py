@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -65,6 +66,9 @@ def test_against_local_privacy():
     q = float(agreed.q)
     assert can.fakes_for_one_sigma == pytest.approx(math.sqrt(10_000 * q / (1 - q)))
     assert "10,000" in can.sentences[-1]
+    half = poisoning(replace(agreed, honest_fraction="0.5"))
+    assert half.reports == 20_000
+    assert half.fakes_for_one_sigma == pytest.approx(math.sqrt(20_000 * q / (1 - q)))
 
 
 def test_a_local_plan_is_its_own_comparison():

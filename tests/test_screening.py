@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -64,7 +64,7 @@ def allowed(plan: Plan) -> list[int]:
 SMALL = {
     "one flag": (agreed(Flags("f", options(1))), 6),
     "two flags": (agreed(Flags("f", options(2))), 5),
-    "two flags, few lies": (agreed(Flags("f", options(2)), q="0.03125"), 5),
+    "two flags, many lies": (agreed(Flags("f", options(2)), q="0.4375"), 5),
     "blind": (agreed(Flags("f", options(2)), q="0.5"), 5),
     "choice of two": (agreed(Choice("c", options(2)), q="0.125"), 6),
     "choice of three": (agreed(Choice("c", options(3)), q="0.125"), 4),
@@ -84,7 +84,7 @@ def worlds(plan: Plan, people: int, fakes: int, q: float) -> Iterator[dict[tuple
     for crowd in itertools.combinations_with_replacement(allowed(plan), people - fakes):
         seen: dict[tuple[int, ...], float] = {(): 1.0}
         for original in crowd:
-            more: Counter[tuple[int, ...]] = Counter()
+            more: defaultdict[tuple[int, ...], float] = defaultdict(float)
             for before, chance in seen.items():
                 for vector in range(size):
                     more[tuple(sorted((*before, vector)))] += chance * channel[original, vector]

@@ -3,7 +3,8 @@
 An honest report moves the estimate of an option by one person on average. A fake one does not lie:
 a one that was never randomized moves it by p / (p - q), a zero by -q / (p - q), and it may do so
 for every option at once. Replacing a part s of the people by fakes moves an estimated share by at
-most s p / (p - q), up or down, since (p + q) / (p - q) - q / (p - q) is the same number.
+most s p / (p - q), up where nobody has the option and down where everybody has, since
+1 + q / (p - q) = p / (p - q).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from shoal._check import check_number
 from shoal.errors import InputError
 from shoal.plans import Plan
-from shoal.rounding import round_up
+from shoal.rounding import round_down, round_up
 from shoal.theory import coin
 
 __all__ = ["Poisoning", "poisoning"]
@@ -27,13 +28,14 @@ class Poisoning:
 
     `up` and `down` are people by which one fake report moves the estimate of an option, and
     `options` how many it moves at once. `up_if_local` is what one fake would do under local
-    differential privacy at the epsilon that the plan promises. All are infinite at q = 1/2.
+    differential privacy at the epsilon that the plan promises; infinite at q = 1/2. `reports` and
+    `sigma` are those of a whole crowd, if the plan has one and something can be estimated.
     """
 
     up: float
     down: float
     options: int
-    crowd_size: int | None
+    reports: int | None
     sigma: float | None
     epsilon: float
     up_if_local: float
@@ -47,10 +49,7 @@ class Poisoning:
     @property
     def fakes_for_one_sigma(self) -> float | None:
         """How many fakes in a whole crowd move a count by as much as its noise does."""
-        # sigma / up, which is sqrt(N q / p) and has a limit where both are infinite.
-        if self.crowd_size is None or self.sigma is None:
-            return None
-        return self.sigma / self.up
+        return None if self.sigma is None else self.sigma / self.up
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -68,7 +67,7 @@ class Poisoning:
         ]
         if self.fakes_for_one_sigma is not None:
             said.append(
-                f"In a crowd of {self.crowd_size:,} about {self.fakes_for_one_sigma:,.0f} fakes"
+                f"In a crowd of {self.reports:,} reports {self.fakes_for_one_sigma:,.0f} fakes"
                 " move a count by one sigma of the noise."
             )
         return tuple(said)
@@ -82,7 +81,7 @@ class Poisoning:
             "down": None if blind else -round_up(-self.down),
             "options": self.options,
             "one_percent_of_fakes": None if blind else round_up(self.shift(0.01)),
-            "fakes_for_one_sigma": one_sigma,
+            "fakes_for_one_sigma": None if one_sigma is None else round_down(one_sigma),
             "epsilon": self.epsilon,
             "up_if_local": None if math.isinf(self.up_if_local) else round_up(self.up_if_local),
             "sentences": list(self.sentences),
@@ -109,7 +108,7 @@ def poisoning(plan: Plan) -> Poisoning:
         up,
         1 - up,
         plan.bits,
-        plan.crowd_size,
+        None if plan.crowd_size is None else plan.reports_needed,
         None if plan.crowd_size is None or blind else coin.count_sigma(plan.reports_needed, q),
         epsilon,
         _up(q) if plan.promise.kind == "local" else _up(local_q),

@@ -437,13 +437,11 @@ class TestSmallDisk:
                 served.post(chosen(made[-1], range(100)))
             assert {status for status, _ in answers} <= {202, 503, 507}
             filler.unlink()
-            for batch in made:
-                assert served.post(batch) == (202, "")
+            for batch, (status, _) in zip(made, answers, strict=True):
+                if status != 202:
+                    assert served.post(batch) == (202, "")
+            assert served.post(made[0]) == (202, "")
             assert served.stop() == 0
-            served.start()
-            for batch in made[:5]:
-                assert served.post(batch) == (202, "")
-            served.stop()
         assert (202, "") in answers
         check_total(folder, WIDE, made)
 

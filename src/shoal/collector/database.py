@@ -19,6 +19,8 @@ __all__ = ["NAME", "StorageError", "StorageFull", "locked", "open_database", "tr
 
 NAME = "shoal.db"
 VERSION = 1
+PATIENCE = 10
+"""Seconds to wait for another process that writes."""
 
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
@@ -44,9 +46,20 @@ CREATE TABLE epochs (
     release BLOB,
     PRIMARY KEY (plan, number)
 );
+-- A sealed epoch does not change, until its plan is closed and all that was collected destroyed.
 CREATE TRIGGER what_is_sealed_stays BEFORE UPDATE ON epochs
-WHEN old.state <> 'open' AND new.state <> 'destroyed'
+WHEN old.state <> 'open' AND NOT (
+    new.state = 'destroyed' AND new.release IS NULL
+    AND new.plan = old.plan AND new.number = old.number
+    AND (SELECT state FROM plans WHERE id = old.plan) = 'closed'
+)
 BEGIN SELECT RAISE(ABORT, 'a sealed epoch does not change'); END;
+CREATE TRIGGER what_is_sealed_is_not_removed BEFORE DELETE ON epochs
+WHEN old.state <> 'open'
+BEGIN SELECT RAISE(ABORT, 'a sealed epoch does not go'); END;
+CREATE TRIGGER what_is_sealed_is_not_replaced BEFORE INSERT ON epochs
+WHEN EXISTS (SELECT 1 FROM epochs WHERE plan = new.plan AND number = new.number)
+BEGIN SELECT RAISE(ABORT, 'a sealed epoch is not replaced'); END;
 
 CREATE TABLE counts (
     plan TEXT NOT NULL, part INTEGER NOT NULL, numbers BLOB NOT NULL, PRIMARY KEY (plan, part)
@@ -85,7 +98,7 @@ def open_database(path: Path, *, create: bool = True) -> sqlite3.Connection:
         if not create and not path.exists():
             raise InputError(f"there is no collector's data at {path}.")
         connection = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, timeout=10
+            path, isolation_level=None, check_same_thread=False, timeout=PATIENCE
         )
         try:
             connection.execute("PRAGMA journal_mode = WAL")

@@ -50,13 +50,21 @@ def verify(public_key: str, signature: str, document: bytes) -> bool:
 
 
 def private_file(path: Path, text: str) -> None:
-    """Write a new file that only its owner can read, durably; an existing one is an error."""
+    """Write a new file that only its owner can read; it is there whole, or not at all.
+
+    An existing file is an error. The folder is one process's, so nobody comes in between.
+    """
+    if path.exists():
+        raise StorageError(f"{path} is there already; it is not written over.")
+    part = path.with_name(f"{path.name}.part")
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        part.unlink(missing_ok=True)  # of a process that was killed while it wrote
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        part.rename(path)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)

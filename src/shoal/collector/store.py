@@ -20,7 +20,7 @@ import numpy as np
 
 from shoal.collector import problems
 from shoal.collector.crowd import OpenCrowd
-from shoal.collector.database import NAME, open_database, told, transaction
+from shoal.collector.database import NAME, PATIENCE, open_database, told, transaction
 from shoal.collector.life import State, may_become
 from shoal.collector.problems import Problem
 from shoal.collector.seen import SeenReports
@@ -327,9 +327,17 @@ class Store:
             )
 
     def _scrub(self) -> None:
-        """Take what was deleted out of the write-ahead log too."""
+        """Take what was deleted or overwritten out of the write-ahead log too.
+
+        While somebody else reads, a backup for one, that cannot be done; reports do not wait for
+        it, and the next sweep tries again.
+        """
         with told():
-            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._database.execute("PRAGMA busy_timeout = 0")
+            try:
+                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            finally:
+                self._database.execute(f"PRAGMA busy_timeout = {PATIENCE * 1000}")
 
     # Crowds
 
@@ -374,17 +382,19 @@ class Store:
         """Do what time asks for: forget expired windows, give up crowds past their deadline.
 
         Windows only go forward: once forgotten, a window stays closed though the clock went back.
+        The log is emptied each time: it holds the counts of every commit, whose differences are the
+        reports of that commit, and after a crash what was deleted just before.
         """
-        scrub = False
+        changed = False
         with self._transaction():
             published = "SELECT id FROM plans WHERE state IN ('published', 'paused')"
             for (plan_id,) in self._database.execute(published).fetchall():
                 kept = self._opened(plan_id)
                 assert kept is not None
-                scrub |= self._expire_windows(kept) | self._expire_crowd(kept)
-        if scrub:
+                changed |= self._expire_windows(kept) | self._expire_crowd(kept)
+        if changed:
             self._open.clear()
-            self._scrub()
+        self._scrub()
 
     def _expire_windows(self, kept: _Open) -> bool:
         oldest = max(self._window(kept.plan) - 1, 0)

@@ -16,7 +16,7 @@ from shoal import demonstrating as module
 from shoal.cli.demo import SURVEY
 from shoal.demonstrating import demonstrate
 from shoal.randomness import simulation_generator
-from shoal.sending import Reply
+from shoal.sending import HttpTransport, Reply
 from shoal.simulating import populate
 from shoal.vectors import unpack
 
@@ -50,7 +50,9 @@ class TestDemonstrate:
     def test_a_crowd_from_devices_to_estimates(
         self, agreed: Plan, at: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        """Also with settings of another collector in the environment. By Hoeffding a count of ones is off by 4 sqrt(n) with probability at most 2 exp(-32).
+        """Settings of another collector are in the environment and are not read.
+
+        By Hoeffding a count of ones is off by 4 sqrt(n) with probability at most 2 exp(-32).
         False alarm: 2.1e-13 for the 8 counts together.
         """
         monkeypatch.setenv("SHOAL_INGEST", "token")
@@ -82,7 +84,7 @@ class TestDemonstrate:
         self, agreed: Plan, at: Path, monkeypatch: pytest.MonkeyPatch
     ):
         monkeypatch.setattr(module, "_PATIENCE", 0.1)
-        monkeypatch.setattr(module.HttpTransport, "post_report", lambda *_: Reply(503))
+        monkeypatch.setattr(HttpTransport, "post_report", lambda *_: Reply(503))
         with pytest.raises(ShoalError, match="report is waiting: the collector did not take it"):
             demonstrate(agreed, seed=1)
         assert left_behind(at) == []

@@ -532,10 +532,19 @@ class TestEveryCommand:
         shoal("guess", code=2)
         shoal("--fast", code=2)
 
-    def test_demo(self, shoal: Command):
-        document = shoal.json("demo", "--users", "2000")
+    def test_demo(self, shoal: Command, at: Path):
+        document = shoal.json("demo", "--users", "100")
         assert isinstance(document, dict)
-        assert "shoal randomize" in shoal("demo", "--users", "2000")
+        assert (document["reports"], document["before_sealing"]) == (100, 409)
+        assert document["page"] == "shoal-demo.html"
+        first = (at / "shoal-demo.html").read_text("utf-8")
+        said = shoal("demo", "--users", "100")
+        assert "shoal serve" in said
+        assert "over the one that was there" in " ".join(said.split())
+        assert (at / "shoal-demo.html").read_text("utf-8") != first
+        said = shoal("demo", "--users", "100", "--report", "none/x.html", code=2)
+        assert "name another file with --report" in said
+        shoal("demo", "--users", "99", code=2)
 
     def test_an_unexpected_error_is_one_sentence_too(
         self, at: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

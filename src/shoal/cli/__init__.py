@@ -26,6 +26,7 @@ WORDS = {
     "ledger": "What this device has given away so far.",
     "send": "Answer a plan once and send the report, surviving crashes.",
     "serve": "Collect reports as a service: whole crowds or nothing.",
+    "doctor": "Check a collector's deployment.",
     "tally": "Count reports.",
     "estimate": "Estimate the crowd's answers from a tally, with intervals.",
     "screen": "Look for traces of fake reports in a whole crowd.",

@@ -97,6 +97,12 @@ def open_database(path: Path, *, create: bool = True) -> sqlite3.Connection:
     with told():
         if not create and not path.exists():
             raise InputError(f"there is no collector's data at {path}.")
+        # Before SQLite opens it: the write-ahead log is made with the mode of the database. One
+        # that exists is not opened here, since closing it would let go of SQLite's locks.
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        with suppress(PermissionError):
+            os.chmod(path, 0o600)
         connection = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, timeout=PATIENCE
         )
@@ -112,8 +118,6 @@ def open_database(path: Path, *, create: bool = True) -> sqlite3.Connection:
         except BaseException:
             connection.close()
             raise
-    with suppress(OSError):
-        os.chmod(path, 0o600)
     return connection
 
 

@@ -84,6 +84,10 @@ def open_database(path: Path, *, create: bool = True) -> sqlite3.Connection:
     with told():
         if not create and not path.exists():
             raise InputError(f"there is no collector's data at {path}.")
+        # SQLite gives its other files the mode of the first, which must be right before they are.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        with suppress(OSError):
+            os.chmod(path, 0o600)
         connection = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, timeout=10
         )
@@ -99,8 +103,6 @@ def open_database(path: Path, *, create: bool = True) -> sqlite3.Connection:
         except BaseException:
             connection.close()
             raise
-    with suppress(OSError):
-        os.chmod(path, 0o600)
     return connection
 
 

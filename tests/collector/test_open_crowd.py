@@ -23,14 +23,16 @@ from starlette.responses import Response
 
 from shoal import Batch, Plan
 from shoal.collector import store
-from shoal.collector.console import OPERATIONS, Console
+from shoal.collector.console import OPERATIONS
 from shoal.collector.database import NAME
+from shoal.collector.handlers import Handlers
 from shoal.collector.ingest import Ingest
 from shoal.collector.logs import LOG
 from shoal.collector.metrics import Metrics
 from shoal.collector.service import Collector
 from shoal.collector.store import Store
 from shoal.collector.tokens import ROLES
+from shoal.screening import Screening
 
 from .privacy_help import (
     FLAGS_PLAN,
@@ -253,9 +255,9 @@ def exact_progress(patch: pytest.MonkeyPatch) -> None:
 
 
 def open_epoch_shown(patch: pytest.MonkeyPatch) -> None:
-    sealed = Console._sealed
+    sealed = Handlers._sealed
 
-    async def shown(self: Console, request: Any) -> Any:
+    async def shown(self: Handlers, request: Any) -> Any:
         kept, crowd = self._kept(request), self._collector.store._opened
         found = crowd(kept.plan.id)
         if found is None or found.number != request.path_params["number"]:
@@ -263,7 +265,11 @@ def open_epoch_shown(patch: pytest.MonkeyPatch) -> None:
         tally = found.crowd.tally()
         return kept.plan, tally, json.dumps(tally.to_json()).encode()
 
-    patch.setattr(Console, "_sealed", shown)
+    async def not_screened(self: Handlers, plan: Any, tally: Any, number: int) -> Any:
+        return Screening(1.0, 1e-3, (), 0.0, tally.reports, plan.id)
+
+    patch.setattr(Handlers, "_sealed", shown)
+    patch.setattr(Handlers, "_screening", not_screened)  # it would refuse an incomplete crowd
 
 
 def vectors_logged(patch: pytest.MonkeyPatch) -> None:
@@ -348,10 +354,10 @@ def last_upload_kept_in_a_file(patch: pytest.MonkeyPatch) -> None:
 
 
 def counts_in_a_header(patch: pytest.MonkeyPatch) -> None:
-    (place,) = (one for one in OPERATIONS if one.handler is Console.progress)
+    (place,) = (one for one in OPERATIONS if one.handler is Handlers.progress)
 
-    async def telling(self: Console, request: Any) -> Response:
-        response = await Console.progress(self, request)
+    async def telling(self: Handlers, request: Any) -> Response:
+        response = await Handlers.progress(self, request)
         kept = self._collector.store._opened(request.path_params["plan_id"])
         assert kept is not None
         response.headers["etag"] = str(kept.crowd.tally().by_set_bits.tolist())

@@ -218,7 +218,8 @@ class Console:
         return HTMLResponse(pages.home(plans, epochs))
 
     async def openapi(self, request: Request) -> Response:
-        return _json(openapi(OPERATIONS))
+        summary = "Plans, progress in tenths, and sealed crowds."
+        return _json(openapi(OPERATIONS, "Shoal console", summary))
 
     async def healthz(self, request: Request) -> Response:
         return _json({"status": "alive"})
@@ -361,10 +362,18 @@ def make_console(collector: Collector) -> Starlette:
 
         return answer
 
-    routes = [
-        Route(operation.path, endpoint(operation), methods=[operation.method])
-        for operation in OPERATIONS
-    ]
+    endpoints: dict[str, dict[str, Callable[[Request], Awaitable[Response]]]] = {}
+    for operation in OPERATIONS:
+        endpoints.setdefault(operation.path, {})[operation.method] = endpoint(operation)
+
+    def route(path: str, by_method: dict[str, Callable[[Request], Awaitable[Response]]]) -> Route:
+        async def answer(request: Request) -> Response:
+            method = "GET" if request.method == "HEAD" else request.method
+            return await by_method[method](request)
+
+        return Route(path, answer, methods=list(by_method))
+
+    routes = [route(path, by_method) for path, by_method in endpoints.items()]
     return Starlette(routes=routes, exception_handlers=answers_of_problems(collector.refused))
 
 

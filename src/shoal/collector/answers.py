@@ -40,7 +40,10 @@ def answers_of_problems(
     def answer(request: Request, error: Exception) -> Response:
         problem = _problem(error)
         refused(problem)
-        return problem_response(problem)
+        response = problem_response(problem)
+        if isinstance(error, HTTPException) and error.headers:
+            response.headers.update(error.headers)  # which methods an address takes
+        return response
 
     return dict.fromkeys((HTTPException, Refusal, StorageError, Exception), answer)
 

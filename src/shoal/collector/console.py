@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OPERATIONS", "make_console"]
 
+Endpoint = Callable[[Request], Awaitable[Response]]
+
 SAFE = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:;"
@@ -63,7 +65,8 @@ _ESTIMATES = ("application/json", "text/csv", PARQUET, ARROW)
 
 
 async def _openapi(handlers: Handlers, request: Request) -> Response:
-    return json_answer(openapi(OPERATIONS))
+    summary = "Plans, progress in tenths, and sealed crowds."
+    return json_answer(openapi(OPERATIONS, "Shoal console", summary))
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -154,7 +157,7 @@ def make_console(collector: Collector) -> Starlette:
     """Return the ASGI app of the console's listener."""
     handlers = Handlers(collector)
 
-    def endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+    def endpoint(operation: Operation) -> Endpoint:
         async def answer(request: Request) -> Response:
             if operation.role is not None:
                 reading.check_token(collector.tokens, request, operation.role)
@@ -167,8 +170,18 @@ def make_console(collector: Collector) -> Starlette:
 
         return answer
 
-    routes = [
-        Route(operation.path, endpoint(operation), methods=[operation.method])
-        for operation in OPERATIONS
-    ]
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for operation in OPERATIONS:
+        by_path.setdefault(operation.path, {})[operation.method] = endpoint(operation)
+    routes = [_route(path, by_method) for path, by_method in by_path.items()]
     return Starlette(routes=routes, exception_handlers=answers_of_problems(collector.refused))
+
+
+def _route(path: str, by_method: dict[str, Endpoint]) -> Route:
+    """Return one route for all methods of a path, so that others are told which there are."""
+
+    async def answer(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        return await by_method[method](request)
+
+    return Route(path, answer, methods=list(by_method))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
 from shoal.collector import problems
@@ -19,13 +20,15 @@ from shoal.errors import ReportError
 from shoal.plans import Plan
 from shoal.reports import parse_batch
 
-__all__ = ["Ingest", "bearer", "read_body"]
+__all__ = ["BINARY", "Ingest", "bearer", "read_body"]
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 _PATH = re.compile(r"/v1/plans/([0-9a-f]{64})/reports")
-_BINARY = (b"application/vnd.shoal.reports", b"application/octet-stream")
+BINARY = ("application/vnd.shoal.reports", "application/octet-stream")
+"""Media types of a batch in the binary form."""
+_MEDIA = {media.encode() for media in (*BINARY, "application/json")}
 _JSON = b"application/json"
 _ACCEPTED = {
     "type": "http.response.start",
@@ -33,6 +36,11 @@ _ACCEPTED = {
     "headers": [(b"content-length", b"0"), (b"cache-control", b"no-store")],
 }
 _NOTHING = {"type": "http.response.body", "body": b""}
+
+SMALL_BODY = 64 << 10
+"""Bytes that any request may bring; for more there must be room."""
+LARGE_BODIES = 8
+"""How many requests of the largest size may be under way at a time."""
 
 
 class Ingest:
@@ -61,6 +69,12 @@ class Ingest:
         self._settings, self._plan_of, self._committer = settings, plan_of, committer
         self._is_app, self._refused = is_app, refused
         self._allowance = _Allowance(settings.reports_per_second)
+        self._room = Room(LARGE_BODIES * settings.largest_body)
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether only applications with a token may send reports."""
+        return self._settings.ingest == "token"
 
     def takes(self, scope: Scope) -> bool:
         """Whether a request is for this address."""
@@ -78,21 +92,24 @@ class Ingest:
 
     async def _take(self, scope: Scope, receive: Receive) -> Problem | None:
         if scope["method"] != "POST":
-            return problems.WRONG_METHOD
+            return problems.ONLY_POST
         headers = dict(scope["headers"])
         media = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if media not in (*_BINARY, _JSON) or b"content-encoding" in headers:
+        if media not in _MEDIA or b"content-encoding" in headers:
             return problems.WRONG_TYPE
-        if self._settings.ingest == "token" and not self._is_app(bearer(headers)):
+        if self.needs_token and not self._is_app(bearer(headers)):
             return problems.NO_TOKEN
         matched = _PATH.fullmatch(scope["path"])
         assert matched is not None
         plan = self._plan_of(matched[1])
         if isinstance(plan, Problem):
             return plan
-        body = await read_body(receive, headers.get(b"content-length"), self._settings.largest_body)
-        if isinstance(body, Problem):
-            return body
+        with self._room.share() as has_room:
+            length, largest = headers.get(b"content-length"), self._settings.largest_body
+            body = await read_body(receive, length, largest, has_room)
+            return body if isinstance(body, Problem) else await self._submit(plan, media, body)
+
+    async def _submit(self, plan: Plan, media: bytes, body: bytes) -> Problem | None:
         if (media == _JSON) != (body[:1] == b"{"):
             return problems.MALFORMED
         try:
@@ -110,7 +127,38 @@ def bearer(headers: dict[bytes, bytes]) -> str:
     return secret.strip().decode("latin-1") if scheme.lower() == b"bearer" else ""
 
 
-async def read_body(receive: Receive, declared: bytes | None, largest: int) -> bytes | Problem:
+class Room:
+    """Memory for the large bodies of all requests that are under way."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+
+    @contextmanager
+    def share(self) -> Iterator[Callable[[int], bool]]:
+        """Give a function that tells whether a body may grow to a size."""
+        taken = 0
+
+        def has_room(size: int) -> bool:
+            nonlocal taken
+            more = max(size - SMALL_BODY - taken, 0)
+            if more > self._left:
+                return False
+            self._left -= more
+            taken += more
+            return True
+
+        try:
+            yield has_room
+        finally:
+            self._left += taken
+
+
+async def read_body(
+    receive: Receive,
+    declared: bytes | None,
+    largest: int,
+    has_room: Callable[[int], bool] = lambda size: True,
+) -> bytes | Problem:
     """Read a body of at most `largest` bytes, whatever its header declares."""
     if declared is not None and (not declared.isdigit() or int(declared[:20]) > largest):
         return problems.TOO_LARGE
@@ -123,6 +171,8 @@ async def read_body(receive: Receive, declared: bytes | None, largest: int) -> b
         size += len(parts[-1])
         if size > largest:
             return problems.TOO_LARGE
+        if not has_room(size):
+            return problems.BUSY
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)
 

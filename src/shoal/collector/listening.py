@@ -7,10 +7,17 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shoal.collector import problems
+from shoal.collector.problems import Problem
+
 __all__ = ["Connection", "close_slow_ones"]
 
 LARGEST_HEAD = 64 << 10
 """Bytes that the address and the headers of a request may have together."""
+
+_HEADER_COST = 32
+_LINGER = 1.0
+_MOST_REFUSED = 100
 
 
 class Connection(HttpToolsProtocol):
@@ -24,13 +31,34 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self.client = None
         self.waiting_since = self.loop.time()
-        self._head = 0
+        self._head = self._heard = self._silent = 0
+        self._unread, self._unread_since = 0, self.loop.time()
+        self._problem: Problem | None = None
+        most, self.limit_concurrency = self.config.limit_concurrency, None
+        if most is not None and len(self.connections) > most:
+            self._end(problems.CROWDED)
+            if len(self.connections) > most + _MOST_REFUSED:
+                transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came."""
+        if self._problem is not None:
+            return
+        if self.waiting_since is None and (self.cycle is None or self.cycle.response_complete):
+            self.waiting_since = self.loop.time()  # an empty line is not yet a request
+        heard = self._heard
+        super().data_received(data)
+        # The parser keeps the part of a header that has come and says nothing until it ends.
+        self._silent = self._silent + len(data) if heard == self._heard else 0
+        if self._silent > LARGEST_HEAD and self._problem is None:
+            self._end(problems.HEAD_TOO_LARGE)
 
     def on_message_begin(self) -> None:
         """Begin a request."""
         super().on_message_begin()
         self.waiting_since = self.loop.time()
         self._head = 0
+        self._heard += 1
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the address."""
@@ -40,22 +68,57 @@ class Connection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
         super().on_header(name, value)
-        self._grow(len(name) + len(value))
+        self._grow(len(name) + len(value) + _HEADER_COST)
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        super().on_body(body)
+        self._heard += 1
 
     def on_message_complete(self) -> None:
         """End a request."""
         super().on_message_complete()
         self.waiting_since = None
+        self._heard += 1
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP, or too much of it."""
+        self._end(problems.HEAD_TOO_LARGE if self._head > LARGEST_HEAD else problems.BAD_REQUEST)
+
+    def is_stuck(self, patience: float) -> bool:
+        """Whether the other side has neither sent what it owes nor read what it got."""
+        now = self.loop.time()
+        if self.waiting_since is not None and now - self.waiting_since > patience:
+            return True
+        unread = self.transport.get_write_buffer_size()
+        if unread != self._unread:
+            self._unread, self._unread_since = unread, now
+        return unread > 0 and now - self._unread_since > patience
 
     def _grow(self, count: int) -> None:
+        self._heard += 1
         self._head += count
         if self._head > LARGEST_HEAD:
-            self.transport.abort()
+            raise ValueError("the head is too large")  # ends the parsing
+
+    def _end(self, problem: Problem) -> None:
+        """Say a last thing, if it cannot be taken for the answer to an earlier request."""
+        self._problem = problem
+        last = self.cycle
+        if last is not None and not last.response_complete:
+            if self.pipeline or last.response_started or not last.more_body:
+                self.transport.abort()
+                return
+            last.disconnected = True
+            last.message_event.set()
+        self.transport.write(problem.last_words)
+        # Closed at once, the system would take the answer back while the other side still sends.
+        self.transport.write_eof()
+        self.loop.call_later(_LINGER, self.transport.abort)
 
 
 def close_slow_ones(connections: set[Any], patience: float) -> None:
-    """Close the connections that have owed a request for too long."""
+    """Close the connections whose other side has let us wait for too long."""
     for connection in list(connections):
-        since = connection.waiting_since
-        if since is not None and connection.loop.time() - since > patience:
+        if connection.is_stuck(patience):
             connection.transport.abort()

@@ -24,7 +24,9 @@ class _Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         minute = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(self._clock() // 60 * 60))
-        line = {"time": minute, "level": record.levelname.lower(), "event": record.getMessage()}
+        # The event loop's messages show the objects at hand, which hold what somebody sent.
+        event = record.getMessage() if record.name != "asyncio" else "the event loop complains"
+        line = {"time": minute, "level": record.levelname.lower(), "event": event}
         line |= getattr(record, "facts", {})
         if record.exc_info and record.exc_info[0] is not None:
             # Where it failed, but no message: it might hold what somebody sent.
@@ -46,12 +48,15 @@ def _place(record: logging.LogRecord) -> str:
 def log_to(
     level: str, stream: TextIO | None = None, clock: Callable[[], float] = time.time
 ) -> logging.Handler:
-    """Send the collector's log, and uvicorn's errors, to a stream."""
+    """Send the collector's log, and the errors of what it runs on, to a stream.
+
+    What uvicorn warns of are bad requests: whoever sends them could fill the disk with warnings.
+    """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Lines(clock))
-    for name in ("shoal.collector", "uvicorn.error"):
+    for name in ("shoal.collector", "uvicorn.error", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
-        logger.setLevel(level.upper() if name == "shoal.collector" else "WARNING")
+        logger.setLevel(level.upper() if name == "shoal.collector" else "ERROR")
         logger.propagate = False
     return handler

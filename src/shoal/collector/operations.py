@@ -38,8 +38,9 @@ class Parameter:
 class Operation:
     """What a method at a path does, who may do it, and what can be answered.
 
-    `role` is None where no token is needed. `problems` are those of this operation; those that
-    follow from its role, parameters and body are added.
+    `role` is None where no token is needed. `body` is the schema of a JSON body, `binary` the media
+    types of other bodies. `problems` are those of this operation; those that follow from its role,
+    parameters and body are added.
     """
 
     method: str
@@ -51,6 +52,7 @@ class Operation:
     status: int = 200
     media: tuple[str, ...] = ("application/json",)
     body: dict[str, Any] | None = None
+    binary: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
 
     def all_problems(self) -> tuple[Problem, ...]:
@@ -83,18 +85,18 @@ class Operation:
             "security": [{"token": []}] if self.role else [],
         }
         if self.role:
-            document["description"] = f"Needs a token of role {self.role} or higher."
+            higher = "" if self.role == "app" else " or higher"
+            document["description"] = f"Needs a token of role {self.role}{higher}."
         if self.parameters:
             document["parameters"] = [one.to_json() for one in self.parameters]
         if self.body is not None:
-            document["requestBody"] = {
-                "required": True,
-                "content": {"application/json": {"schema": self.body}},
-            }
+            content = {media: {"schema": {"format": "binary"}} for media in self.binary}
+            content["application/json"] = {"schema": self.body}
+            document["requestBody"] = {"required": True, "content": content}
         return document
 
 
-def openapi(operations: Iterable[Operation]) -> dict[str, Any]:
+def openapi(operations: Iterable[Operation], title: str, summary: str) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of operations."""
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
@@ -111,9 +113,9 @@ def openapi(operations: Iterable[Operation]) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "Shoal console",
+            "title": title,
             "version": __version__,
-            "summary": "Plans, progress in tenths, and sealed crowds.",
+            "summary": summary,
         },
         "paths": paths,
         "components": {

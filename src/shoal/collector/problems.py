@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from functools import cached_property
+from http import HTTPStatus
 from typing import Any
 
 __all__ = ["PROBLEMS", "Problem"]
@@ -21,6 +22,7 @@ class Problem:
     name: str
     title: str
     retry_after: int | None = None
+    allow: str | None = None
 
     @cached_property
     def body(self) -> bytes:
@@ -36,12 +38,22 @@ class Problem:
             (b"content-type", b"application/problem+json"),
             (b"content-length", str(len(self.body)).encode()),
             (b"cache-control", b"no-store"),
+            (b"x-content-type-options", b"nosniff"),
         ]
         if self.retry_after is not None:
             headers.append((b"retry-after", str(self.retry_after).encode()))
+        if self.allow is not None:
+            headers.append((b"allow", self.allow.encode()))
         if self.status == 401:
             headers.append((b"www-authenticate", b'Basic realm="Shoal", charset="UTF-8"'))
         return headers
+
+    @cached_property
+    def last_words(self) -> bytes:
+        """The whole answer, after which the connection ends, for where there is no request yet."""
+        lines = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}".encode()]
+        lines += [b"%s: %s" % header for header in (*self.headers, (b"connection", b"close"))]
+        return b"\r\n".join([*lines, b"", self.body])
 
     async def send(self, send: Send) -> None:
         """Answer a request with it."""
@@ -60,6 +72,9 @@ UNKNOWN_EPOCH = Problem(404, "unknown-epoch", "The plan has no such epoch.")
 UNKNOWN_TOKEN = Problem(404, "unknown-token", "There is no such token.")
 NOT_FOUND = Problem(404, "not-found", "There is nothing at this address.")
 WRONG_METHOD = Problem(405, "method-not-allowed", "This address does not take this method.")
+ONLY_POST = Problem(
+    405, "method-not-allowed", "Reports are sent here, and nothing is read.", allow="POST"
+)
 EPOCH_OPEN = Problem(409, "epoch-open", "The crowd is not complete; until it is, nothing is shown.")
 WRONG_STATE = Problem(409, "wrong-state", "The plan's state does not allow this.")
 LAST_ADMIN = Problem(409, "last-admin", "The last admin token cannot be taken away.")
@@ -81,9 +96,13 @@ CROWD_TOO_SMALL = Problem(
 PROTECTS_LESS = Problem(
     422, "plan-unsafe", "It protects less than a plan of this survey that is open: shoal plan diff."
 )
+HEAD_TOO_LARGE = Problem(
+    431, "head-too-large", "The address and the headers are longer than this collector takes."
+)
 TOO_MANY = Problem(429, "too-many-requests", "Too many reports are coming; try later.", 10)
 INTERNAL = Problem(503, "internal", "The collector failed; nothing was taken.", 30)
 BUSY = Problem(503, "busy", "Too many reports are waiting; try again soon.", 2)
+CROWDED = Problem(503, "busy", "Too many connections are open; try again soon.", 2)
 PAUSED = Problem(503, "paused", "The plan is paused; try again later.", 3600)
 UNAVAILABLE = Problem(503, "storage-unavailable", "The data cannot be written now.", 30)
 STOPPING = Problem(503, "stopping", "The collector is stopping; try again soon.", 10)

@@ -12,13 +12,30 @@ from starlette.routing import Route
 
 from shoal.collector import problems
 from shoal.collector.answers import answers_of_problems, problem_response
-from shoal.collector.ingest import Ingest, Receive, Scope
+from shoal.collector.ingest import BINARY, Ingest, Receive, Scope
+from shoal.collector.operations import Operation, Parameter, openapi
 from shoal.collector.problems import Send
 from shoal.collector.signing import Signer
 from shoal.collector.store import KeptPlan
 
 __all__ = ["make_public"]
 
+_PLAN = Parameter(
+    "plan_id", "path", {"type": "string", "pattern": "^[0-9a-f]{64}$"}, "The plan's id."
+)
+_REPORTS = {
+    "type": "object",
+    "required": ["plan", "reports"],
+    "additionalProperties": False,
+    "properties": {
+        "plan": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+        "reports": {
+            "type": "array",
+            "minItems": 1,
+            "items": {"type": "string", "contentEncoding": "base64"},
+        },
+    },
+}
 _FOREVER = "public, max-age=31536000, immutable"
 
 
@@ -53,11 +70,32 @@ def make_public(
         }
         return Response(content, headers=headers, media_type="application/json")
 
+    async def document(request: Request) -> Response:
+        content = openapi(operations, "Shoal collector", "Signed plans out, reports in.")
+        return Response(json.dumps(content), media_type="application/json")
+
+    operations = (
+        Operation(
+            "GET", "/v1/plans/{plan_id}", None, "A published plan, signed.", plan, (_PLAN,)
+        ),
+        Operation(
+            "GET", "/v1/plans/{plan_id}/certificate", None, "What the plan promises, signed.",
+            certificate, (_PLAN,),
+        ),
+        Operation(
+            "POST", "/v1/plans/{plan_id}/reports", "app" if ingest.needs_token else None,
+            "Take reports, each once; the answer is the same for those that have come before.",
+            None, (_PLAN,), status=202, media=(), body=_REPORTS, binary=BINARY,
+            problems=(problems.PLAN_CLOSED, problems.TOO_MANY),
+        ),
+        Operation("GET", "/v1/keys", None, "The keys that plans are signed with.", keys),
+        Operation("GET", "/openapi.json", None, "This document.", document),
+    )  # fmt: skip
     others = Starlette(
         routes=[
-            Route("/v1/plans/{plan_id}", plan),
-            Route("/v1/plans/{plan_id}/certificate", certificate),
-            Route("/v1/keys", keys),
+            Route(operation.path, operation.handler)
+            for operation in operations
+            if operation.handler is not None
         ],
         exception_handlers=answers_of_problems(),
     )

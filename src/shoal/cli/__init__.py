@@ -26,6 +26,8 @@ WORDS = {
     "ledger": "What this device has given away so far.",
     "send": "Answer a plan once and send the report, surviving crashes.",
     "serve": "Collect reports as a service: whole crowds or nothing.",
+    "backup": "Copy a collector's sealed crowds and keys to one file.",
+    "restore": "Make a collector's data of a backup.",
     "tally": "Count reports.",
     "estimate": "Estimate the crowd's answers from a tally, with intervals.",
     "publish": "Make a report page, tables or files of the estimates.",

@@ -25,13 +25,12 @@ from shoal.collector.public import make_public
 from shoal.collector.settings import Settings
 from shoal.collector.signing import Signer, private_file
 from shoal.collector.store import KeptPlan, Store
-from shoal.collector.tokens import Tokens
+from shoal.collector.tokens import TOKEN_FILE, Tokens
 from shoal.plans import Plan
 from shoal.reports import Batch
 
 __all__ = ["Collector"]
 
-TOKEN_FILE = "admin-token"  # noqa: S105  its name
 _SWEEP_SECONDS = 20.0
 
 P = ParamSpec("P")

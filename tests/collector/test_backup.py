@@ -22,9 +22,18 @@ from shoal.collector.store import Epoch, Store
 from shoal.collector.tokens import Tokens
 from shoal.errors import InputError
 from shoal.reports import Batch
-
-from .crash_help import Devices, Served, all_made
-from .store_help import DAY, NOON, Clock, make_plan, published, released, summed, tally_of, upload
+from tests.collector.crash_help import Devices, Served, all_made
+from tests.collector.store_help import (
+    DAY,
+    NOON,
+    Clock,
+    make_plan,
+    published,
+    released,
+    summed,
+    tally_of,
+    upload,
+)
 
 WEEK = 7 * DAY
 NOW = int(NOON // WEEK)

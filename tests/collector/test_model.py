@@ -33,8 +33,7 @@ from shoal.collector.store import Epoch, Store
 from shoal.plans import Plan
 from shoal.reports import Batch
 from shoal.tallying import Tally
-
-from .store_help import (
+from tests.collector.store_help import (
     DAY,
     NOON,
     Clock,

@@ -155,8 +155,10 @@ class Collector:
         certificate = None
         if kept.state == "draft" and wanted == "published":
             certificate = await self.compute(certifying.certificate, kept.plan)
-        moved = await self.in_store(self.store.move, plan_id, wanted, certificate)
-        await self._reload(plan_id)
+        try:
+            moved = await self.in_store(self.store.move, plan_id, wanted, certificate)
+        finally:
+            await self._reload(plan_id)  # it may have moved though something failed after that
         if not moved:
             return problems.WRONG_STATE
         LOG.info("plan %s", wanted, extra={"facts": {"plan": plan_id}})

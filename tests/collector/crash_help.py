@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 
 from shoal.plans import Plan
 from shoal.reports import Batch
-
-from .store_help import chosen, together, upload
+from tests.collector.store_help import chosen, together, upload
 
 LONGEST = 60.0
 """Seconds that anything here may take before it counts as hanging."""

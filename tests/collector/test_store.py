@@ -19,8 +19,7 @@ from shoal.collector.store import Epoch, Store
 from shoal.errors import InputError
 from shoal.plans import Plan
 from shoal.reports import Batch, parse_batch
-
-from .store_help import (
+from tests.collector.store_help import (
     DAY,
     NOON,
     PLANS,
@@ -154,7 +153,8 @@ class TestSealing:
     def test_chance_says_which_reports_fill_the_crowd(self, tmp_path: Path):
         """A hundred of one kind before a hundred of the other: no crowd is of one kind.
 
-        A crowd of 100 among 200 is of one kind with probability 2 / C(200, 100) < 1e-58.
+        False alarm: a crowd of 100 among 200 is of one kind with probability 2 / C(200, 100) <
+        1e-58.
         """
         plan = make_plan(crowd=100)
         store = published(tmp_path, plan)

@@ -27,6 +27,8 @@ WORDS = {
     "send": "Answer a plan once and send the report, surviving crashes.",
     "serve": "Collect reports as a service: whole crowds or nothing.",
     "doctor": "Check a collector's deployment.",
+    "backup": "Copy a collector's sealed crowds and keys to one file.",
+    "restore": "Make a collector's data of a backup.",
     "tally": "Count reports.",
     "estimate": "Estimate the crowd's answers from a tally, with intervals.",
     "screen": "Look for traces of fake reports in a whole crowd.",

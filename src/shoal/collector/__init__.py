@@ -12,8 +12,8 @@ it. There is no way to read a crowd that is open.
 
 Inside: `database` (SQLite and its failures), `life` (what may become of a plan), `crowd` (counts of
 an open crowd), `seen` (which reports have come), `store` (the transactions), `committing`,
-`ingest`, `public`, `console`, `openapi`, `problems`, `tokens`, `signing`, `certifying`, `logs`,
-`metrics`.
+`ingest`, `public`, `console`, `openapi`, `problems`, `tokens`, `signing`, `certifying`, `backup`,
+`logs`, `metrics`.
 """
 
 from __future__ import annotations

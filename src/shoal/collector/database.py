@@ -128,6 +128,8 @@ def _make_tables(connection: sqlite3.Connection) -> None:
             for statement in _statements(_SCHEMA):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
+        elif version < 0:
+            raise InputError("this is a backup; make data of it with shoal restore.")
         elif version != VERSION:
             raise InputError(
                 f"the data are of version {version}, this Shoal reads version {VERSION}."

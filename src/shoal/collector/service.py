@@ -25,13 +25,12 @@ from shoal.collector.public import make_public
 from shoal.collector.settings import Settings
 from shoal.collector.signing import Signer, private_file
 from shoal.collector.store import KeptPlan, Store
-from shoal.collector.tokens import Tokens
+from shoal.collector.tokens import TOKEN_FILE, Tokens
 from shoal.plans import Plan
 from shoal.reports import Batch
 
 __all__ = ["Collector"]
 
-TOKEN_FILE = "admin-token"  # noqa: S105  its name
 _SWEEP_SECONDS = 20.0
 
 P = ParamSpec("P")
@@ -157,8 +156,10 @@ class Collector:
         certificate = None
         if kept.state == "draft" and wanted == "published":
             certificate = await self.compute(certifying.certificate, kept.plan)
-        moved = await self.in_store(self.store.move, plan_id, wanted, certificate)
-        await self._reload(plan_id)
+        try:
+            moved = await self.in_store(self.store.move, plan_id, wanted, certificate)
+        finally:
+            await self._reload(plan_id)  # it may have moved though something failed after that
         if not moved:
             return problems.WRONG_STATE
         LOG.info("plan %s", wanted, extra={"facts": {"plan": plan_id}})

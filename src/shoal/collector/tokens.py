@@ -19,6 +19,8 @@ from shoal.randomness import SystemBits
 
 __all__ = ["ROLES", "Role", "Token", "Tokens"]
 
+TOKEN_FILE = "admin-token"  # noqa: S105  its name
+
 Role = Literal["app", "viewer", "analyst", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 """Each role of the console may do what those before it may; `app` may only send reports."""

@@ -16,6 +16,10 @@ From here on only Synthetic
     `total`, `ratio` and `compare` combine estimates; `publish` makes the `Publication` that others
     read.
 
+As a service
+    `shoal.collector` takes reports over HTTP and shows whole crowds; `shoal.sending` is the
+    device's outbox, and `shoal.demonstrating` runs both on one machine.
+
 Beside the path
     `inspect_randomizer` and `inspect_pipeline` question what runs, ours or a peer's; `search` looks
     for crowds worse than the papers', `shoal.reproducing` recomputes their numbers and

@@ -13,8 +13,8 @@ it. There is no way to read a crowd that is open.
 Inside: `database` (SQLite and its failures), `life` (what may become of a plan), `crowd` (counts of
 an open crowd), `seen` (which reports have come), `store` (the transactions), `committing`,
 `ingest`, `public`, `console`, `openapi`, `problems`, `tokens`, `signing`, `certifying`, `logs`,
-`metrics`. Beside it: `doctor` checks a deployment, with `reaching` (what answers) and `proxies`
-(what a reverse proxy's configuration would give away).
+`metrics`. Beside it: `doctor` checks a deployment, with `premises` (the folder), `reaching` (what
+answers) and `proxies` (what a reverse proxy's configuration would give away).
 """
 
 from __future__ import annotations

@@ -16,6 +16,10 @@ From here on only Synthetic
     `total`, `ratio` and `compare` combine estimates; `publish` makes the `Publication` that others
     read. `screen` gives a `Screening`: whether a whole crowd shows traces of fake reports.
 
+As a service
+    `shoal.collector` takes reports over HTTP and shows whole crowds; `shoal.sending` is the
+    device's outbox, and `shoal.demonstrating` runs both on one machine.
+
 Beside the path
     `poisoning` says what fakes can do under a plan, a `Poisoning`; `compare_plans` what an edit of
     a plan means, a `Change`;

@@ -17,7 +17,7 @@ import pytest
 
 from shoal import InputError, __version__
 from shoal.cli import run
-from shoal.collector import doctor
+from shoal.collector import premises
 from shoal.collector.doctor import Finding, examine, worst
 from tests.collector.serving_help import Served, served, small_plan
 
@@ -126,6 +126,18 @@ class TestTheFolder:
         (data / "shoal.toml").write_text("colour = 'blue'")
         assert "no setting 'colour'" in findings_of(data)["settings"].sentence
 
+    def test_settings_for_trials(self, data: Path):
+        assert verdicts(data)["settings"] == "ok"
+        (data / "shoal.toml").write_text("allow_unproven = true")
+        assert verdicts(data)["settings"] == "warn"
+
+    def test_a_folder_that_one_may_not_look_into(self, data: Path, monkeypatch):
+        monkeypatch.setattr("os.access", lambda *_: False)
+        monkeypatch.setattr(Path, "iterdir", None)
+        found = findings_of(data)
+        assert "sudo -u" in found["owner"].way_out
+        assert "data" not in found
+
     def test_disk_space(self, data: Path, monkeypatch: pytest.MonkeyPatch):
         def free(megabytes: int) -> str:
             usage = type("usage", (), {"free": megabytes << 20})
@@ -149,10 +161,10 @@ class TestTheFolder:
             f"3 1 0:5 / {place} rw shared:2 - {kind} b rw\n"
             f"4 1 0:6 / {place}2 rw - nfs c rw\n"
         )
-        assert doctor._kind_of_file_system(data, str(table)) == kind
-        assert doctor._kind_of_file_system(tmp_path, str(table)) == "xfs"
-        assert doctor._kind_of_file_system(data, str(tmp_path / "none")) is None
-        monkeypatch.setattr(doctor, "_kind_of_file_system", lambda folder: kind)
+        assert premises._kind_of_file_system(data, str(table)) == kind
+        assert premises._kind_of_file_system(tmp_path, str(table)) == "xfs"
+        assert premises._kind_of_file_system(data, str(tmp_path / "none")) is None
+        monkeypatch.setattr(premises, "_kind_of_file_system", lambda folder: kind)
         assert verdicts(data)["file system"] == verdict
 
 

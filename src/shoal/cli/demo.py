@@ -141,7 +141,8 @@ def _tell_after(shown: Demonstration, report: Path, replaced: bool) -> None:
         "shoal plan survey.toml --crowd 100000 --epsilon 1 --delta 1e-6 -o plan.json\n"
         "shoal serve --data collector plan.json\n"
         "shoal send plan.json --answer features=sync --to http://127.0.0.1:8400 --outbox outbox\n"
-        "shoal simulate plan.json --users 100000"
+        "shoal simulate plan.json --users 100000",
+        soft_wrap=True,
     )
 
 

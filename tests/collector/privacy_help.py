@@ -173,6 +173,7 @@ class Server:
         self.said = line
         urls = json.loads(line)
         self.public, self.console = (httpx.URL(urls[name]) for name in ("public", "console"))
+        self.client = httpx.Client(timeout=60, verify=False)
 
     def admin(self) -> Headers:
         token = (self.folder / "admin-token").read_text().strip()
@@ -183,6 +184,7 @@ class Server:
         return socket.create_connection((url.host, url.port), 30, (source, 0))
 
     def stop(self) -> None:
+        self.client.close()
         if self.process.poll() is None:
             self.process.terminate()
             rest, _ = self.process.communicate(timeout=60)
@@ -196,7 +198,7 @@ class Server:
 
 
 @contextmanager
-def serving(folder: Path, *plans: Plan, before: str = "", **settings: object) -> Iterator[Server]:
+def serving(folder: Path, *plans: Plan, before: str = "", **settings: Any) -> Iterator[Server]:
     """Run a collector as a process; `before` is Python that it runs first."""
     data = folder / "data"
     files = []
@@ -219,8 +221,9 @@ def serving(folder: Path, *plans: Plan, before: str = "", **settings: object) ->
         )
     try:
         server = Server(process, data, errors)
-        yield server
-        server.stop()
+        with server.client:
+            yield server
+            server.stop()
     finally:
         if process.poll() is None:
             process.kill()

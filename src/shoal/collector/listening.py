@@ -15,6 +15,9 @@ __all__ = ["Connection", "close_slow_ones"]
 LARGEST_HEAD = 64 << 10
 """Bytes that the address and the headers of a request may have together."""
 
+MOST_WAITING = 16
+"""Requests that may wait on a connection for the answer to an earlier one."""
+
 _HEADER_COST = 32
 _LINGER = 1.0
 _MOST_REFUSED = 100
@@ -53,6 +56,14 @@ class Connection(HttpToolsProtocol):
         if self._silent > LARGEST_HEAD and self._problem is None:
             self._end(problems.HEAD_TOO_LARGE)
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether to stay, because the other side sends no more but has an answer to come."""
+        last = self.cycle
+        if self._problem is not None or last is None or last.response_complete or last.more_body:
+            return False
+        last.keep_alive = False
+        return True
+
     def on_message_begin(self) -> None:
         """Begin a request."""
         super().on_message_begin()
@@ -69,6 +80,12 @@ class Connection(HttpToolsProtocol):
         """Take a header."""
         super().on_header(name, value)
         self._grow(len(name) + len(value) + _HEADER_COST)
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer, or let the request wait for its turn."""
+        super().on_headers_complete()
+        if len(self.pipeline) > MOST_WAITING:
+            raise ValueError("too many requests wait")  # ends the parsing
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""

@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from bench import certifying, decoding, device, files, randomizing, starting, tallying
+from bench import (
+    certifying,
+    collecting,
+    decoding,
+    device,
+    files,
+    randomizing,
+    starting,
+    tallying,
+)
 from bench.measuring import Options
 from bench.reporting import machine, markdown, save
 
@@ -17,6 +26,7 @@ SECTIONS = {
     "files": files.measure,
     "certifying": certifying.measure,
     "decoding": decoding.measure,
+    "collecting": collecting.measure,
     "starting": starting.measure,
     "device": device.measure,
 }

@@ -201,3 +201,13 @@ def test_a_plan_that_breaks_its_promise_is_told(tmp_path, capsys):
 def test_a_false_local_promise_is_no_plan():
     with pytest.raises(InputError, match=r"more than the 0\.1"):
         shoal.Plan(flags(5), shoal.LieProbability(1, 2), shoal.Promise("local", "0.1"))
+
+
+@pytest.mark.parametrize("bits", [300, 512])
+def test_a_ratio_beyond_floats_is_left_out(bits: int) -> None:
+    survey = shoal.Survey("long", (shoal.Flags("uses", tuple(f"f{i}" for i in range(bits))),))
+    promise, q = shoal.Promise("local", "600"), shoal.LieProbability(1, 2)
+    promised = shoal.Plan(survey, q, promise, crowd_size=100)
+    document = audit(promised).to_json(epsilon=600.0)
+    assert (document["ratio"]["mean"] is None) == (bits == 512)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shoal import Plan, SimulationBits, Survey, Tally, randomize
+from shoal import Plan, SimulationBits, Survey, Tally, randomize, tally
 from shoal.cli import WORDS, run
 from shoal.engines.answer_files import read_answers
 from shoal.engines.report_files import VectorWriter
@@ -87,6 +87,63 @@ def tally_file(shoal: Command) -> Path:
     shoal("randomize", "plan.json", "answers.csv", "-o", "r.parquet")
     shoal("tally", "plan.json", "r.parquet", "-o", "tally.json")
     return Path("tally.json")
+
+
+class TestPlanDiff:
+    def test_kinds_and_exit_codes(self, shoal: Command):
+        shoal("plan", "survey.toml", "--q", "0.25", "-o", "same.json")
+        assert shoal.json("plan", "diff", "plan.json", "same.json")["kind"] == "same"
+        text = Path("survey.toml").read_text("utf-8")
+        Path("label.toml").write_text(text.replace("vpn", "proxy"), "utf-8")
+        shoal("plan", "label.toml", "--q", "0.25", "-o", "label.json")
+        document = shoal.json("plan", "diff", "plan.json", "label.json")
+        assert document["kind"] == "label"
+        assert document["old"] == Plan.read("plan.json").id
+        assert "now called 'proxy'" in shoal("plan", "diff", "plan.json", "label.json")
+        shoal("plan", "survey.toml", "--q", "0.3", "-o", "more.json")
+        assert shoal("plan", "diff", "plan.json", "more.json").startswith("new plan")
+
+    def test_forbidden(self, shoal: Command, capsys: pytest.CaptureFixture[str]):
+        shoal("plan", "survey.toml", "--q", "0.125", "-o", "less.json")
+        assert run(["plan", "diff", "plan.json", "less.json", "--json"]) == 3
+        said = capsys.readouterr()
+        assert json.loads(said.out)["kind"] == "forbidden"
+        assert said.err == "shoal: the new plan protects less than the old one of the same name.\n"
+
+    def test_help_and_bad_usage(self, shoal: Command):
+        assert "plan diff OLD.json NEW.json" in " ".join(shoal("plan", "--help").split())
+        assert "Usage: shoal plan diff" in shoal("plan", "diff", "--help")
+        assert "See shoal plan diff --help" in shoal("plan", "diff", "plan.json", code=2)
+        shoal("plan", "diff", "plan.json", "survey.toml", code=2)
+
+    def test_a_survey_may_be_called_diff(self, shoal: Command):
+        Path("diff").write_text(SURVEY, "utf-8")
+        assert shoal.json("plan", "./diff", "--q", "0.25")["bits"] == 9
+
+
+class TestScreen:
+    def test_honest_and_fake(self, shoal: Command, tally_file: Path):
+        document = shoal.json("screen", "plan.json", tally_file, "--alarm", "1e-6")
+        assert document["suspicious"] is False
+        assert document["reports"] == 300
+        assert "no trace of fakes" in shoal("screen", "plan.json", tally_file, "--alarm", "1e-6")
+        plan = Plan.read("plan.json")
+        rows = np.tile(np.array([[255, 1]], np.uint8), (300, 1))
+        tallied = Tally.read(tally_file, plan)
+        (tallied + tally(plan, Synthetic(rows, 9))).write("fakes.json")
+        assert shoal.json("screen", "plan.json", "fakes.json")["suspicious"] is True
+        text = shoal("screen", "plan.json", "fakes.json")
+        assert "suspicious" in text
+        assert "300 reports" in text
+
+    def test_refusals(self, shoal: Command, tally_file: Path):
+        shoal("plan", "survey.toml", "--q", "0.25", "--crowd", "1000", "-o", "crowd.json")
+        shoal("tally", "crowd.json", "r.parquet", "-o", "few.json", code=2)
+        plan = Plan.read("crowd.json")
+        tally(plan, Synthetic(np.zeros((5, 2), np.uint8), 9)).write("few.json")
+        assert "crowd of 1000" in shoal("screen", "crowd.json", "few.json", code=3)
+        shoal("screen", "plan.json", tally_file, "--alarm", "2", code=2)
+        shoal("screen", "plan.json", "none.json", code=2)
 
 
 class TestPlan:
@@ -497,10 +554,19 @@ class TestEveryCommand:
         shoal("guess", code=2)
         shoal("--fast", code=2)
 
-    def test_demo(self, shoal: Command):
-        document = shoal.json("demo", "--users", "2000")
+    def test_demo(self, shoal: Command, at: Path):
+        document = shoal.json("demo", "--users", "100")
         assert isinstance(document, dict)
-        assert "shoal randomize" in shoal("demo", "--users", "2000")
+        assert (document["reports"], document["before_sealing"]) == (100, 409)
+        assert document["page"] == "shoal-demo.html"
+        first = (at / "shoal-demo.html").read_text("utf-8")
+        said = shoal("demo", "--users", "100")
+        assert "shoal serve" in said
+        assert "over the one that was there" in " ".join(said.split())
+        assert (at / "shoal-demo.html").read_text("utf-8") != first
+        said = shoal("demo", "--users", "100", "--report", "none/x.html", code=2)
+        assert "name another file with --report" in said
+        shoal("demo", "--users", "99", code=2)
 
     def test_an_unexpected_error_is_one_sentence_too(
         self, at: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

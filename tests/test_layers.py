@@ -24,6 +24,7 @@ SERVER = {
     *("tallying", "estimating", "joint", "intervals", "combining", "counting", "anonymizing"),
     *("decoding", "laplace", "publishing", "collector", "console", "_tally_json"),
     *("associating", "discovering/assembling", "discovering/finding"),
+    *("screening", "_traces"),
 }
 HEAVY = {"scipy", "pyarrow", "pandas", "polars", "rich", "click", "opendp", "pyspark", "starlette"}
 
@@ -279,6 +280,19 @@ class TestProcesses:
     def test_the_server_loads_no_encoder(self):
         loaded = loaded_after("from shoal import tally, estimate, difference, Tally")
         assert not loaded & {"shoal.encoding", "shoal.randomizing"}
+
+    def test_the_collector_loads_no_encoder(self):
+        """Nor what sends reports, nor what checks a deployment; and settings need no server."""
+        loaded = loaded_after("from shoal.collector import Collector, Settings, serve")
+        assert {"shoal.collector.ingest", "shoal.collector.console"} <= loaded
+        assert not loaded & {"shoal.encoding", "shoal.randomizing", "shoal.sending"}
+        assert not loaded & {"shoal.simulating", "shoal.demonstrating", "shoal.collector.doctor"}
+        loaded = loaded_after("from shoal.collector import Settings")
+        assert not loaded & {"starlette", "uvicorn", "numpy", "scipy"}
+
+    def test_the_doctor_needs_no_server(self):
+        loaded = loaded_after("import shoal.collector.doctor")
+        assert not loaded & {"starlette", "uvicorn", "scipy", "shoal.encoding"}
 
     def test_counting_a_file_of_reports_loads_no_encoder(self, tmp_path: Path):
         """`shoal tally` is the server side."""

@@ -18,7 +18,8 @@ From here on only Synthetic
     `tally` counts reports into a `Tally` (tallies add); `estimate` gives unbiased `Estimates` with
     an `Interval` each, and `sample_size` how many reports a wanted precision takes; `difference`,
     `total`, `ratio` and `compare` combine estimates; `publish` makes the `Publication` that others
-    read. `associate` says whether two answers go together, as an `Association`.
+    read. `associate` says whether two answers go together, as an `Association`; `screen` gives a
+    `Screening`: whether a whole crowd shows traces of fake reports.
 
 Text
     `decode` finds which candidates a crowd answered: `Decoded`, a `DecodedText` each; `propose`
@@ -26,7 +27,13 @@ Text
     `discovery_survey`; it gives a `Discovery`. `migrate` reads `RapporParameters` into a
     `Migration`.
 
+As a service
+    `shoal.collector` takes reports over HTTP and shows whole crowds; `shoal.sending` is the
+    device's outbox, and `shoal.demonstrating` runs both on one machine.
+
 Beside the path
+    `poisoning` says what fakes can do under a plan, a `Poisoning`; `compare_plans` what an edit of
+    a plan means, a `Change`;
     `inspect_randomizer` and `inspect_pipeline` question what runs, ours or a peer's; `search` looks
     for crowds worse than the papers', `shoal.reproducing` recomputes their numbers and
     `shoal.plotting` draws pictures;
@@ -42,6 +49,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shoal.associating import Association, associate
     from shoal.auditing import Certificate, audit
+    from shoal.changing import Change, compare_plans
     from shoal.combining import compare, difference, ratio, total
     from shoal.decoding.decode import Decoded, DecodedText, decode
     from shoal.decoding.sizing import Proposal, propose
@@ -50,6 +58,7 @@ if TYPE_CHECKING:
     from shoal.encoding import encode
     from shoal.errors import InputError, PrivacyRefusal, ShoalError
     from shoal.estimating import Estimate, Estimates, estimate, sample_size
+    from shoal.faking import Poisoning, poisoning
     from shoal.inspecting import inspect_pairs, inspect_pipeline, inspect_randomizer
     from shoal.intervals import Interval
     from shoal.ledger import Ledger
@@ -63,6 +72,7 @@ if TYPE_CHECKING:
     from shoal.randomness import SimulationBits, SystemBits
     from shoal.remembering import Statement, plan_with_memory, statements
     from shoal.reports import Batch, pack_reports, parse_batch
+    from shoal.screening import Screening, screen
     from shoal.searching import search
     from shoal.sending import HttpTransport, Outbox
     from shoal.simulating import Simulation, simulate
@@ -78,6 +88,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "associating": ["Association", "associate"],
     "auditing": ["Certificate", "audit"],
+    "changing": ["Change", "compare_plans"],
     "combining": ["compare", "difference", "ratio", "total"],
     "decoding.decode": ["Decoded", "DecodedText", "decode"],
     "decoding.sizing": ["Proposal", "propose"],
@@ -86,6 +97,7 @@ _MODULES = {
     "encoding": ["encode"],
     "errors": ["InputError", "PrivacyRefusal", "ShoalError"],
     "estimating": ["Estimate", "Estimates", "estimate", "sample_size"],
+    "faking": ["Poisoning", "poisoning"],
     "inspecting": ["inspect_pairs", "inspect_pipeline", "inspect_randomizer"],
     "intervals": ["Interval"],
     "ledger": ["Ledger"],
@@ -99,6 +111,7 @@ _MODULES = {
     "randomness": ["SimulationBits", "SystemBits"],
     "remembering": ["Statement", "plan_with_memory", "statements"],
     "reports": ["Batch", "pack_reports", "parse_batch"],
+    "screening": ["Screening", "screen"],
     "searching": ["search"],
     "sending": ["HttpTransport", "Outbox"],
     "simulating": ["Simulation", "simulate"],
@@ -113,6 +126,7 @@ __all__ = [
     "Association",
     "Batch",
     "Certificate",
+    "Change",
     "Choice",
     "Choices",
     "Decoded",
@@ -133,12 +147,14 @@ __all__ = [
     "Original",
     "Outbox",
     "Plan",
+    "Poisoning",
     "PrivacyRefusal",
     "Promise",
     "Proposal",
     "Publication",
     "Question",
     "RapporParameters",
+    "Screening",
     "ShoalError",
     "Simulation",
     "SimulationBits",
@@ -153,6 +169,7 @@ __all__ = [
     "associate",
     "audit",
     "compare",
+    "compare_plans",
     "decode",
     "difference",
     "discover",
@@ -167,11 +184,13 @@ __all__ = [
     "parse_batch",
     "plan",
     "plan_with_memory",
+    "poisoning",
     "propose",
     "publish",
     "randomize",
     "ratio",
     "sample_size",
+    "screen",
     "search",
     "simulate",
     "statements",

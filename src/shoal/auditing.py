@@ -237,7 +237,7 @@ class Certificate:
                     "eta": list(worst.eta),
                 },
             },
-            "ratio": {"mean": mean, "sigma": math.sqrt(variance)},
+            "ratio": {"mean": _finite(mean), "sigma": _finite(math.sqrt(variance))},
             "sigma_count": None if math.isinf(self.sigma) else self.sigma,
             "gain_over_local": _finite(self.gain_over_local(at)),
             "shift_of_a_fake": None if math.isinf(self.sigma) else self.shift_of_a_fake,

@@ -34,7 +34,7 @@ from shoal.plans import Plan
 from shoal.survey import Question, Survey, Text
 from shoal.tallying import Tally
 
-__all__ = ["Estimate", "Estimates", "estimate", "sample_size"]
+__all__ = ["Estimate", "Estimates", "check_crowd", "estimate", "sample_size"]
 
 
 @dataclass(frozen=True)
@@ -176,10 +176,16 @@ def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates
     (100.0, 27.39, Interval(low=45, high=154, level=0.95, kind='exact', compatible=True))
     """
     check_target(target)
-    if tally.plan_id != plan.id:
-        raise TallyError("the tally is of another plan.")
     if plan.q.is_blind:
         raise InputError("q is 1/2: the reports say nothing, so nothing can be estimated.")
+    check_crowd(plan, tally)
+    return Estimates(plan, tally, target)
+
+
+def check_crowd(plan: Plan, tally: Tally) -> None:
+    """Refuse a tally of another plan, an empty one, and one of less than the plan's crowd."""
+    if tally.plan_id != plan.id:
+        raise TallyError("the tally is of another plan.")
     if tally.reports == 0:
         raise TallyError("the tally is empty; there is nothing to estimate from.")
     if plan.crowd_size is not None and tally.reports < plan.reports_needed and not tally.simulated:
@@ -187,7 +193,6 @@ def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates
             f"the plan hides each report in a crowd of {plan.reports_needed}, the tally has"
             f" {tally.reports}; wait for the whole crowd."
         )
-    return Estimates(plan, tally, target)
 
 
 def sample_size(

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.cli._common import json_option, print_json, printer, progress
+from shoal.cli._common import OUT_FILE, json_option, print_json, printer, progress
+from shoal.errors import InputError
 from shoal.plans import Plan
 from shoal.survey import Choice, Flags, Survey
 
+if TYPE_CHECKING:
+    from shoal.demonstrating import Demonstration
+
 SURVEY = Survey(
-    "browser",
+    "browser (a demonstration)",
     (
         Flags("features", ("sync", "dark mode", "reader", "vpn", "screen reader")),
         Choice("channel", ("release", "beta", "nightly")),
@@ -20,32 +26,65 @@ SURVEY = Survey(
 
 
 @click.command()
-@click.option("--users", type=int, default=100_000, show_default=True, help="How many people.")
+@click.option(
+    "--users",
+    type=click.IntRange(100, 1_000_000),
+    default=3000,
+    show_default=True,
+    help="How many people, each with a device.",
+)
 @click.option("--seed", type=int, default=2017, show_default=True, help="Whose story it is.")
+@click.option(
+    "--report",
+    type=OUT_FILE,
+    default=Path("shoal-demo.html"),
+    show_default=True,
+    help="Where the report page is written.",
+)
 @json_option
-def command(users: int, seed: int, as_json: bool) -> None:
-    """Show the whole path in a minute: a survey, a crowd, their reports, the estimates."""
+def command(users: int, seed: int, report: Path, as_json: bool) -> None:
+    """Show the whole path in a minute: a collector, a crowd of devices, the estimates.
+
+    A collector is started on this machine, devices send their reports to it over HTTP, and the
+    crowd's report page is written. The seed says who answers what; the lies are new each time.
+    """
+    try:
+        import starlette  # noqa: F401  the collector needs it, and begins in another process
+        import uvicorn  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"the collector needs {error.name}: pip install 'shoal[server]'."
+        ) from None
+    from shoal.demonstrating import demonstrate
     from shoal.planning import plan
-    from shoal.simulating import simulate
 
+    _check_writable(report)
     agreed = plan(SURVEY, crowd_size=users, epsilon="1", delta="1e-6")
-    with progress("asking", users) as advance:
-        run = simulate(agreed, users=users, seed=seed, progress=advance)
-    document = run.to_json()
+    if not as_json:
+        _tell_before(agreed, seed)
+    with progress("devices send", users) as advance:
+        shown = demonstrate(agreed, seed=seed, progress=advance)
+    replaced = report.exists()
+    report.write_text(shown.page, "utf-8")
     if as_json:
-        print_json(document)
+        print_json(shown.estimates | {"page": str(report), "before_sealing": shown.early})
     else:
-        _tell(agreed, document, seed)
+        _tell_after(shown, report, replaced)
 
 
-def _tell(agreed: Plan, document: dict[str, Any], seed: int) -> None:
+def _check_writable(report: Path) -> None:
+    folder = report.resolve().parent
+    if not os.access(report if report.exists() else folder, os.W_OK):
+        raise InputError(f"cannot write {report}; name another file with --report.")
+
+
+def _tell_before(agreed: Plan, seed: int) -> None:
     from shoal.auditing import audit
     from shoal.cli._certificate import promise_in_words
-    from shoal.cli._estimates import show_estimates
     from shoal.planning import plan
 
     console = printer()
-    users = document["reports"]
+    users = agreed.reports_needed
     alone = plan(SURVEY, epsilon=agreed.promise.epsilon, promise="local")
     gain = audit(agreed).gain_over_local(float(agreed.promise.epsilon))
     console.rule("[bold]1. The question")
@@ -60,29 +99,50 @@ def _tell(agreed: Plan, document: dict[str, Any], seed: int) -> None:
         f"{promise_in_words(agreed.promise)}. Whatever everybody else answered, the counts of"
         f" {users:,} reports come out nearly alike whether Ada's answer is hers or any other. To"
         f" promise the same for each report by itself her device would have to flip each bit with"
-        f" probability {float(alone.q):.4g}, and counts would be {gain:.0f} times less precise: the"
-        " crowd does most of the hiding."
+        f" probability {float(alone.q):.4g}, and counts would be {gain:.1f} times less precise: the"
+        " larger the crowd, the more of the hiding it does."
     )
-    console.rule("[bold]4. The crowd")
+    console.rule("[bold]4. The collector")
+    console.print(
+        f"A collector starts on this machine with the plan, and {users:,} devices, each with an"
+        " outbox of its own, fetch the plan over HTTP, check it, and send one report each ..."
+    )
+
+
+def _tell_after(shown: Demonstration, report: Path, replaced: bool) -> None:
+    from rich.markup import escape
+
+    from shoal.cli._estimates import show_estimates
+
+    console = printer()
+    users = shown.plan.reports_needed
+    console.print(
+        f"With {users - 1:,} reports in, the collector was asked for the estimates and answered"
+        f" {shown.early}: a crowd or nothing. The last report sealed the crowd."
+    )
+    console.rule("[bold]5. The crowd")
     console.print(
         f"Each lie is worthless by itself, but {users:,} of them are lies at a known rate. The"
-        " reports are counted, and the rate is taken out again:\n"
+        " reports were counted as they came and are gone; the rate is taken out again:\n"
     )
-    show_estimates(document, "what the browser maker sees, beside the truth it never sees")
+    show_estimates(shown.estimates, "what the browser maker sees, beside the truth it never sees")
     inside = [
         row["low"] <= row["truth"] <= row["high"]
-        for options in document["questions"].values()
+        for options in shown.estimates["questions"].values()
         for row in options.values()
     ]
     console.print(
         f"\n{sum(inside)} of {len(inside)} intervals hold the truth; 95 % of them should."
     )
-    console.rule("[bold]5. Your turn")
+    again = " again, over the one that was there" if replaced else ""
+    console.print(f"The report page is in {escape(str(report))}{again}. The collector has stopped.")
+    console.rule("[bold]6. Your turn")
     console.print(
         "shoal plan survey.toml --crowd 100000 --epsilon 1 --delta 1e-6 -o plan.json\n"
-        "shoal randomize plan.json answers.csv -o reports.parquet\n"
-        "shoal tally plan.json reports.parquet -o tally.json\n"
-        "shoal estimate plan.json tally.json"
+        "shoal serve --data collector plan.json\n"
+        "shoal send plan.json --answer features=sync --to http://127.0.0.1:8400 --outbox outbox\n"
+        "shoal simulate plan.json --users 100000",
+        soft_wrap=True,
     )
 
 

@@ -15,6 +15,7 @@ from shoal.cli._common import (
     printer,
     survey_options,
 )
+from shoal.cli._plan_diff import EPILOG, PlanOrDiff
 from shoal.errors import InputError
 from shoal.planning import plan
 from shoal.plans import Plan
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from shoal.remembering import Statement
 
 
-@click.command()
+@click.command(cls=PlanOrDiff, epilog=EPILOG)
 @survey_options
 @click.option("--crowd", type=int, metavar="N", help="Reports released together.")
 @click.option("--epsilon", metavar="E", help="The privacy wanted.")

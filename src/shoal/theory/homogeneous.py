@@ -267,6 +267,8 @@ def shortlist(crowds: Iterable[Triple], q: float, epsilon: float) -> list[Triple
 def ratio_moments(L: int, N: int, q: float) -> tuple[float, float]:
     """Mean and variance of R under D_m, forward (SDP 3.1 and appendix; theorem).
 
+    Either is infinite where it is larger than any float.
+
     Examples
     --------
     >>> mean, variance = ratio_moments(5, 1000, 0.24454)
@@ -275,10 +277,14 @@ def ratio_moments(L: int, N: int, q: float) -> tuple[float, float]:
     """
     check_crowd(N, q, 0.0)
     odds = math.exp(log_theta(q))
-    first = phi(q) ** L
-    second = (odds**2 - odds + 1.0 - 1.0 / odds + odds**-2) ** L
+    try:
+        first = phi(q) ** L
+        second = (odds**2 - odds + 1.0 - 1.0 / odds + odds**-2) ** L
+        square = first**2
+    except OverflowError:
+        return math.inf, math.inf
     mean = (N - 1) / N + first / N
-    return mean, (N - 1) / N**2 * (first - 1.0) + (second - first**2) / N**2
+    return mean, (N - 1) / N**2 * (first - 1.0) + (second - square) / N**2
 
 
 def ratio_law(L: int, N: int, q: float, points: int = 2048) -> RatioLaw:

@@ -1,0 +1,54 @@
+"""`shoal doctor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from shoal.cli._common import IN_FILE, json_option, print_json, printer
+
+
+@click.command()
+@click.argument("data", type=IN_FILE, metavar="DATA")
+@click.option("--url", metavar="URL", help="Where devices reach it, through the proxy.")
+@click.option("--console-url", metavar="URL", help="Where people reach the console.")
+@click.option(
+    "--proxy", "proxies", multiple=True, type=IN_FILE, metavar="FILE",
+    help="A configuration of nginx or Caddy; repeatable.",
+)  # fmt: skip
+@click.option("--config", type=IN_FILE, help="Settings as TOML; by default DATA/shoal.toml.")
+@json_option
+def command(
+    data: Path,
+    url: str | None,
+    console_url: str | None,
+    proxies: tuple[Path, ...],
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    """Check a collector's deployment: folder, disk, clock, listeners, and the proxy before it.
+
+    Run it as the user that runs the collector. It ends with 1 if something fails; a warning is
+    something to look at. Nothing is changed.
+    """
+    from shoal.collector.doctor import examine, worst
+
+    findings = examine(data, url=url, console_url=console_url, proxies=proxies, config=config)
+    verdict = worst(findings)
+    if as_json:
+        print_json({"verdict": verdict, "findings": [one.to_json() for one in findings]})
+    else:
+        from rich.markup import escape
+
+        console = printer()
+        colours = {"ok": "green", "warn": "yellow", "fail": "red"}
+        for one in findings:
+            console.print(
+                f"[{colours[one.verdict]}]{one.verdict:4}[/]  [bold]{escape(one.check)}[/bold]: "
+                f"{escape(one.sentence)}",
+                soft_wrap=True,
+            )
+            if one.way_out:
+                console.print(f"      → {escape(one.way_out)}", soft_wrap=True)
+    return 1 if verdict == "fail" else 0

@@ -1,0 +1,62 @@
+"""`shoal serve`: the collector."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shoal.cli._common import IN_FILE, json_option
+from shoal.collector.settings import Settings
+from shoal.errors import InputError
+from shoal.plans import Plan
+
+
+def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for name, default, text in reversed(Settings.table()):
+        flag = f"--{name.replace('_', '-')}"
+        kind = type(default) if type(default) is not bool else click.BOOL
+        command = click.option(flag, name, type=kind, help=f"{text}  [default: {default}]")(command)
+    return command
+
+
+@click.command()
+@click.argument("plans", nargs=-1, type=IN_FILE, metavar="[PLAN.json]...")
+@click.option(
+    "--data", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its folder."
+)
+@click.option("--config", type=IN_FILE, help="Settings as TOML; by default DATA/shoal.toml.")
+@_settings_options
+@json_option
+def command(
+    plans: tuple[Path, ...], data: Path, config: Path | None, as_json: bool, **options: Any
+) -> None:
+    """Receive reports for published plans, hide them in crowds, and show whole crowds.
+
+    Plans named here are published at the start. Every option is a setting too: in DATA/shoal.toml,
+    or in the environment as SHOAL_ and its name.
+    """
+    try:
+        from shoal.collector import serve
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"the collector needs {error.name}: pip install 'shoal[server]'."
+        ) from None
+    file = config or (data / "shoal.toml" if (data / "shoal.toml").exists() else None)
+    settings = Settings.read(os.environ, file, **options)
+    agreed = [Plan.read(path) for path in plans]
+
+    def ready(urls: dict[str, str]) -> None:
+        import json
+
+        if as_json:
+            click.echo(json.dumps(urls))
+        else:
+            click.echo(f"reports are taken at {urls['public']}")
+            click.echo(f"the console is at    {urls['console']}")
+            click.echo(f"the admin token is in {data / 'admin-token'}")
+
+    serve(data, settings, plans=agreed, ready=ready)

@@ -1,0 +1,43 @@
+"""The collector: receives reports, hides them in crowds, and shows a crowd or nothing.
+
+The way of a report: `ingest` reads it, `committing` gathers what arrives together, `store` folds it
+into the open crowd in one durable transaction, and the transaction that completes the crowd seals
+it. There is no way to read a crowd that is open.
+
+=============  ============================================================================
+`Collector`    the whole service as one object, with two ASGI apps: `public` and `console`
+`Settings`     what can be set, in one table
+`serve`        both apps on their addresses until a signal comes
+=============  ============================================================================
+
+Inside, by what they do:
+
+reports     `listening` (connections), `ingest`, `committing`, `store` with `crowd` and `seen`
+plans       `life` (what may become of one), `certifying`, `signing`
+people      `console` (the table of operations), `handlers`, `reading`, `writing`, `pages`, `tokens`
+documents   `operations` (OpenAPI), `problems` (RFC 9457), `answers`, `public`
+the rest    `database`, `service`, `serving`, `logs`, `metrics`, `backup`; `doctor` checks a
+            deployment, with `premises` (the folder), `reaching` (what answers), `proxies` and
+            `proxy_languages` (what a reverse proxy would give away) and `findings`
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal.collector.service import Collector
+    from shoal.collector.serving import serve
+    from shoal.collector.settings import Settings
+
+__all__ = ["Collector", "Settings", "serve"]
+
+_HOME = {"Collector": "service", "Settings": "settings", "serve": "serving"}
+
+
+def __getattr__(name: str) -> object:
+    """Load a part when it is used: settings are read without a web server at hand."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

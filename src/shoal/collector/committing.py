@@ -1,0 +1,91 @@
+"""Group commit: what arrives while one transaction is being written goes into the next.
+
+Writing to the disk is what takes time, and it takes the same for one report as for a thousand. So
+uploads wait while a commit is under way and then go together; the answer comes after the disk has
+them. If too many wait, new ones are refused at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+from shoal.collector import problems
+from shoal.collector.database import StorageError, StorageFull
+from shoal.collector.problems import Problem
+from shoal.reports import Batch
+
+__all__ = ["Committer"]
+
+MOST_PER_COMMIT = 10_000
+"""Reports in one commit; a larger upload goes by itself."""
+
+Accept = Callable[[Sequence[Batch]], Awaitable[list[Problem | None]]]
+
+
+class Committer:
+    """Gathers uploads and hands them on in groups, one group at a time.
+
+    Parameters
+    ----------
+    accept
+        Takes a group of uploads durably and answers for each.
+    most_waiting
+        How many reports may wait before new ones are refused.
+    """
+
+    def __init__(self, accept: Accept, most_waiting: int) -> None:
+        self._accept, self._most_waiting = accept, most_waiting
+        self._uploads: deque[tuple[Batch, asyncio.Future[Problem | None]]] = deque()
+        self._waiting = 0
+        self._wake = asyncio.Event()
+        self._stopping = False
+
+    async def submit(self, upload: Batch) -> Problem | None:
+        """Return when the upload is on the disk, or with the problem why it is not."""
+        if self._stopping:
+            return problems.STOPPING
+        if self._waiting and self._waiting + len(upload) > self._most_waiting:
+            return problems.BUSY
+        answer: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
+        self._uploads.append((upload, answer))
+        self._waiting += len(upload)
+        self._wake.set()
+        return await answer
+
+    async def run(self) -> None:
+        """Commit group after group until stopped and empty."""
+        while not self._stopping or self._uploads:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._uploads:
+                await self._commit(self._next_group())
+
+    def stop(self) -> None:
+        """Take no more; what waits is still committed."""
+        self._stopping = True
+        self._wake.set()
+
+    def _next_group(self) -> list[tuple[Batch, asyncio.Future[Problem | None]]]:
+        group: list[tuple[Batch, asyncio.Future[Problem | None]]] = []
+        size = 0
+        while self._uploads and (not group or size + len(self._uploads[0][0]) <= MOST_PER_COMMIT):
+            group.append(self._uploads.popleft())
+            size += len(group[-1][0])
+        self._waiting -= size
+        return group
+
+    async def _commit(self, group: list[tuple[Batch, asyncio.Future[Problem | None]]]) -> None:
+        answers: Sequence[Problem | None]
+        try:
+            answers = await self._accept([upload for upload, _ in group])
+        except StorageFull:
+            answers = [problems.STORAGE_FULL] * len(group)
+        except StorageError:
+            answers = [problems.UNAVAILABLE] * len(group)
+        except Exception:
+            answers = [problems.INTERNAL] * len(group)
+        for (_, waiting), answer in zip(group, answers, strict=True):
+            if not waiting.done():  # the sender may have gone
+                waiting.set_result(answer)

@@ -1,0 +1,189 @@
+"""The collector's SQLite file: how it is opened, what it holds, how it fails.
+
+Every commit is on the disk when it returns (write-ahead log, synchronous FULL), and what is deleted
+is overwritten (secure_delete). Nothing in the file tells when or from where a report came.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from shoal.errors import InputError, ShoalError
+
+__all__ = ["NAME", "StorageError", "StorageFull", "locked", "open_database", "transaction"]
+
+NAME = "shoal.db"
+VERSION = 1
+PATIENCE = 10
+"""Seconds to wait for another process that writes."""
+
+_SCHEMA = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+INSERT INTO facts VALUES ('commits', 0);
+
+CREATE TABLE plans (
+    id TEXT PRIMARY KEY,
+    state TEXT NOT NULL,
+    document BLOB NOT NULL,
+    certificate BLOB,
+    oldest_window INTEGER NOT NULL DEFAULT 0
+);
+
+-- A release is the tally of a sealed crowd, written once. An open crowd has only its number of
+-- reports here; its counts are in the table of that name.
+CREATE TABLE epochs (
+    plan TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    opened_day INTEGER NOT NULL,
+    reports INTEGER NOT NULL,
+    tenths INTEGER,
+    release BLOB,
+    PRIMARY KEY (plan, number)
+);
+-- A sealed epoch does not change, until its plan is closed and all that was collected destroyed.
+CREATE TRIGGER what_is_sealed_stays BEFORE UPDATE ON epochs
+WHEN old.state <> 'open' AND NOT (
+    new.state = 'destroyed' AND new.release IS NULL
+    AND new.plan = old.plan AND new.number = old.number
+    AND (SELECT state FROM plans WHERE id = old.plan) = 'closed'
+)
+BEGIN SELECT RAISE(ABORT, 'a sealed epoch does not change'); END;
+CREATE TRIGGER what_is_sealed_is_not_removed BEFORE DELETE ON epochs
+WHEN old.state <> 'open'
+BEGIN SELECT RAISE(ABORT, 'a sealed epoch does not go'); END;
+CREATE TRIGGER what_is_sealed_is_not_replaced BEFORE INSERT ON epochs
+WHEN EXISTS (SELECT 1 FROM epochs WHERE plan = new.plan AND number = new.number)
+BEGIN SELECT RAISE(ABORT, 'a sealed epoch is not replaced'); END;
+
+CREATE TABLE counts (
+    plan TEXT NOT NULL, part INTEGER NOT NULL, numbers BLOB NOT NULL, PRIMARY KEY (plan, part)
+);
+
+-- Keyed hashes of report ids, in sorted chunks; the key of a window goes with its chunks.
+CREATE TABLE window_keys (
+    plan TEXT NOT NULL, window INTEGER NOT NULL, key BLOB NOT NULL, PRIMARY KEY (plan, window)
+);
+CREATE TABLE seen (
+    chunk INTEGER PRIMARY KEY,
+    plan TEXT NOT NULL,
+    window INTEGER NOT NULL,
+    level INTEGER NOT NULL,
+    digests BLOB NOT NULL
+);
+CREATE INDEX seen_by_window ON seen (plan, window, level);
+
+CREATE TABLE tokens (
+    id TEXT PRIMARY KEY, role TEXT NOT NULL, digest BLOB NOT NULL, label TEXT NOT NULL
+);
+"""
+
+
+class StorageError(ShoalError):
+    """The data could not be read or written now; nothing of what was asked has happened."""
+
+
+class StorageFull(StorageError):  # noqa: N818  an error of storage, as the name of its base says
+    """There is no space left for what was asked; nothing of it has happened."""
+
+
+def open_database(path: Path, *, create: bool = True) -> sqlite3.Connection:
+    """Open the file, make its tables if it is new, and check that it is whole."""
+    with told():
+        if not create and not path.exists():
+            raise InputError(f"there is no collector's data at {path}.")
+        # Before SQLite opens it: the write-ahead log is made with the mode of the database. One
+        # that exists is not opened here, since closing it would let go of SQLite's locks.
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        with suppress(PermissionError):
+            os.chmod(path, 0o600)
+        connection = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=PATIENCE
+        )
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("PRAGMA temp_store = MEMORY")
+            _make_tables(connection)
+            damage = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if damage != "ok":
+                raise StorageError(f"{path} is damaged: {damage}. Restore a backup.")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    with transaction(connection):
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:
+            for statement in _statements(_SCHEMA):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+        elif version < 0:
+            raise InputError("this is a backup; make data of it with shoal restore.")
+        elif version != VERSION:
+            raise InputError(
+                f"the data are of version {version}, this Shoal reads version {VERSION}."
+            )
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Yield one statement at a time, since `executescript` would commit before the first."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Do everything inside, durably, or nothing of it."""
+    with told():
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # SQLite rolls back by itself when the disk is full
+                connection.execute("ROLLBACK")
+            raise
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Turn SQLite's errors into two: no space, or not now."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            raise StorageFull("no space is left for the collector's data.") from error
+        raise StorageError(f"the collector's data cannot be used: {error}.") from error
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the data for one process; the lock goes with the process, however it ends."""
+    try:
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageError(f"cannot write in {folder}: {error.strerror}.") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise InputError(f"another collector is using {folder}.") from None
+    try:
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,40 @@
+"""What a check of a deployment found: a verdict, a sentence, and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Finding", "Verdict", "worst"]
+
+Verdict = Literal["ok", "warn", "fail"]
+_ORDER: tuple[Verdict, ...] = ("ok", "warn", "fail")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: what was looked at, how it is, and what to do if it is not well."""
+
+    check: str
+    verdict: Verdict
+    sentence: str
+    way_out: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """Return the finding as JSON values."""
+        return {
+            "check": self.check,
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "way_out": self.way_out,
+        }
+
+
+def worst(findings: Iterable[Finding]) -> Verdict:
+    """Return the worst verdict of all.
+
+    >>> worst([Finding("disk", "ok", ""), Finding("clock", "warn", "")])
+    'warn'
+    """
+    return max((finding.verdict for finding in findings), key=_ORDER.index, default="ok")

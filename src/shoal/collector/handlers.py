@@ -1,0 +1,256 @@
+"""What each operation of the console does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, get_args
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from shoal.collector import pages, problems, reading
+from shoal.collector.answers import Refusal
+from shoal.collector.life import State
+from shoal.collector.store import KeptPlan
+from shoal.collector.tokens import ROLES
+from shoal.collector.writing import (
+    FORMS,
+    epoch_line,
+    json_answer,
+    plan_line,
+    report_page,
+    token_line,
+)
+from shoal.errors import InputError
+from shoal.estimating import estimate
+from shoal.intervals import IntervalKind
+from shoal.plans import Plan
+from shoal.screening import Screening, screen
+from shoal.tallying import Tally
+
+if TYPE_CHECKING:
+    from shoal.collector.service import Collector
+
+__all__ = ["LABEL", "Handlers"]
+
+LABEL = re.compile(r"[A-Za-z0-9 ._-]{1,80}")
+"""What a token may be labelled with."""
+
+
+class Handlers:
+    """One method for each operation: a request to its answer."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+        self._report_page = lru_cache(16)(report_page)
+        self._screenings: dict[tuple[str, int], Screening] = {}
+
+    # Plans
+
+    async def plans(self, request: Request) -> Response:
+        """List all plans."""
+        return json_answer({"plans": [plan_line(kept) for kept in self._collector.plans()]})
+
+    async def plan(self, request: Request) -> Response:
+        """Show one plan."""
+        kept = self._kept(request)
+        return json_answer(plan_line(kept) | {"plan": {"id": kept.plan.id} | kept.plan.to_json()})
+
+    async def add_plan(self, request: Request) -> Response:
+        """Keep a plan as a draft."""
+        try:
+            plan = Plan.from_json(await reading.document(request))
+        except (InputError, RecursionError) as error:
+            raise Refusal(problems.MALFORMED_PLAN) from error
+        problem = await self._collector.add_plan(plan)
+        if problem is not None:
+            raise Refusal(problem)
+        kept = self._collector.plan(plan.id)
+        assert kept is not None
+        return json_answer(plan_line(kept), 201)
+
+    async def publish(self, request: Request) -> Response:
+        """Publish a draft, or go on after a pause."""
+        return await self._moved(request, "published")
+
+    async def pause(self, request: Request) -> Response:
+        """Take no reports for a while."""
+        return await self._moved(request, "paused")
+
+    async def close(self, request: Request) -> Response:
+        """Take no more reports."""
+        return await self._moved(request, "closed")
+
+    async def destroy(self, request: Request) -> Response:
+        """Destroy what was collected."""
+        return await self._moved(request, "destroyed")
+
+    async def _moved(self, request: Request, wanted: State) -> Response:
+        problem = await self._collector.move_plan(request.path_params["plan_id"], wanted)
+        if problem is not None:
+            raise Refusal(problem)
+        return json_answer(plan_line(self._kept(request)))
+
+    async def certificate(self, request: Request) -> Response:
+        """Show the certificate a plan was published with."""
+        kept = self._kept(request)
+        if kept.certificate is None:
+            raise Refusal(problems.WRONG_STATE)
+        signature = self._collector.signer.sign(kept.certificate)
+        headers = {"Shoal-Signature": signature, "Shoal-Key": self._collector.signer.public_key}
+        return Response(kept.certificate, headers=headers, media_type="application/json")
+
+    # Crowds
+
+    async def progress(self, request: Request) -> Response:
+        """Tell how full the open crowd is."""
+        kept = self._kept(request)
+        tenths = await self._collector.in_store(self._collector.store.progress, kept.plan.id)
+        return json_answer({"state": kept.state, "tenths": tenths})
+
+    async def epochs(self, request: Request) -> Response:
+        """List the crowds of a plan."""
+        kept = self._kept(request)
+        epochs = await self._collector.in_store(self._collector.store.epochs, kept.plan.id)
+        return json_answer({"epochs": [epoch_line(epoch) for epoch in epochs]})
+
+    async def epoch(self, request: Request) -> Response:
+        """Show a sealed crowd."""
+        plan, tally, release = await self._sealed(request)
+        screening = await self._screening(plan, tally, request.path_params["number"])
+        digest = hashlib.sha256(release).hexdigest()
+        return json_answer(
+            {
+                "plan": plan.id,
+                "number": request.path_params["number"],
+                "state": "sealed",
+                "reports": tally.reports,
+                "sha256": digest,
+                "signature": self._collector.signer.sign(release),
+                "screening": screening.to_json(),
+                "tally": tally.to_json(),
+            }
+        )
+
+    async def estimates(self, request: Request) -> Response:
+        """Show what a sealed crowd answered."""
+        level = reading.level(request)
+        interval = reading.among(request, "interval", get_args(IntervalKind))
+        form = reading.among(request, "format", tuple(FORMS))
+        plan, tally, _ = await self._sealed(request)
+
+        def made() -> Response:
+            document = estimate(plan, tally).to_json(level, interval)  # type: ignore[arg-type]
+            return FORMS[form](document)
+
+        return await self._collector.compute(made)
+
+    async def report(self, request: Request) -> Response:
+        """Show a sealed crowd as a page."""
+        _, _, release = await self._sealed(request)
+        kept = self._kept(request)
+        page = await self._collector.compute(self._report_page, kept.plan, release)
+        return HTMLResponse(page)
+
+    async def latest_report(self, request: Request) -> Response:
+        """Show the last sealed crowd as a page."""
+        kept = self._kept(request)
+        epochs = await self._collector.in_store(self._collector.store.epochs, kept.plan.id)
+        sealed = [epoch.number for epoch in epochs if epoch.state == "sealed"]
+        if not sealed:
+            raise Refusal(problems.EPOCH_OPEN)
+        request.path_params["number"] = sealed[-1]
+        return await self.report(request)
+
+    def _kept(self, request: Request) -> KeptPlan:
+        kept = self._collector.plan(request.path_params["plan_id"])
+        if kept is None:
+            raise Refusal(problems.UNKNOWN_PLAN)
+        return kept
+
+    async def _sealed(self, request: Request) -> tuple[Plan, Tally, bytes]:
+        """Return the plan, tally and release of the epoch that is asked for, if it is sealed."""
+        kept, number = self._kept(request), request.path_params["number"]
+        store = self._collector.store
+        epochs = await self._collector.in_store(store.epochs, kept.plan.id)
+        found = {epoch.number: epoch.state for epoch in epochs}.get(number)
+        if found is None:
+            raise Refusal(problems.UNKNOWN_EPOCH)
+        if found == "open":
+            raise Refusal(problems.EPOCH_OPEN)
+        release = await self._collector.in_store(store.release, kept.plan.id, number)
+        if release is None:
+            raise Refusal(problems.EPOCH_GONE)
+        return kept.plan, Tally.from_json(json.loads(release), kept.plan), release
+
+    async def _screening(self, plan: Plan, tally: Tally, number: int) -> Screening:
+        """Return what traces of fakes a sealed crowd shows; it is looked for once."""
+        place = (plan.id, number)
+        if place not in self._screenings:
+            self._screenings[place] = await self._collector.compute(screen, plan, tally)
+        return self._screenings[place]
+
+    # Tokens
+
+    async def tokens(self, request: Request) -> Response:
+        """List all tokens."""
+        return json_answer({"tokens": [token_line(token) for token in self._collector.tokens]})
+
+    async def add_token(self, request: Request) -> Response:
+        """Make a token."""
+        document = await reading.document(request)
+        if not isinstance(document, Mapping) or set(document) != {"role", "label"}:
+            raise Refusal(problems.BAD_PARAMETER)
+        role, label = document["role"], document["label"]
+        if role not in ROLES or not isinstance(label, str) or not LABEL.fullmatch(label):
+            raise Refusal(problems.BAD_PARAMETER)
+        token, secret = await self._collector.in_store(self._collector.tokens.make, role, label)
+        return json_answer(token_line(token) | {"token": secret}, 201)
+
+    async def remove_token(self, request: Request) -> Response:
+        """Take a token away."""
+        wanted = request.path_params["token_id"]
+        admins = [token.id for token in self._collector.tokens if token.role == "admin"]
+        if admins == [wanted]:
+            raise Refusal(problems.LAST_ADMIN)
+        if not await self._collector.in_store(self._collector.tokens.remove, wanted):
+            raise Refusal(problems.UNKNOWN_TOKEN)
+        return Response(status_code=204)
+
+    # The service itself
+
+    async def home(self, request: Request) -> Response:
+        """Show the page for people."""
+        plans = self._collector.plans()
+        crowds = {kept.plan.id: await self._crowds(kept.plan.id) for kept in plans}
+        return HTMLResponse(pages.home(plans, crowds))
+
+    async def _crowds(self, plan_id: str) -> list[pages.Crowd]:
+        """Return a plan's crowds, those that are sealed with their screening."""
+        store, crowds = self._collector.store, []
+        for epoch in await self._collector.in_store(store.epochs, plan_id):
+            sealed = await self._collector.in_store(store.tally, plan_id, epoch.number)
+            screening = None if sealed is None else await self._screening(*sealed, epoch.number)
+            crowds.append(pages.Crowd(epoch, screening))
+        return crowds
+
+    async def healthz(self, request: Request) -> Response:
+        """Tell that the process answers."""
+        return json_answer({"status": "alive"})
+
+    async def readyz(self, request: Request) -> Response:
+        """Tell whether reports can be taken."""
+        if not await self._collector.ready():
+            raise Refusal(problems.UNAVAILABLE)
+        return json_answer({"status": "ready"})
+
+    async def metrics(self, request: Request) -> Response:
+        """Show the metrics."""
+        states = Counter(kept.state for kept in self._collector.plans())
+        text = self._collector.metrics.text({state: states[state] for state in get_args(State)})
+        return Response(text, media_type=self._collector.metrics.media_type)

@@ -1,0 +1,141 @@
+"""Connections: nobody's address is kept, and nobody may keep one busy for long."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from shoal.collector import problems
+from shoal.collector.problems import Problem
+
+__all__ = ["Connection", "close_slow_ones"]
+
+LARGEST_HEAD = 64 << 10
+"""Bytes that the address and the headers of a request may have together."""
+
+MOST_WAITING = 16
+"""Requests that may wait on a connection for the answer to an earlier one."""
+
+_HEADER_COST = 32
+_LINGER = 1.0
+_MOST_REFUSED = 100
+
+
+class Connection(HttpToolsProtocol):
+    """One connection, without its address and with an eye on how long its request takes."""
+
+    waiting_since: float | None
+    """Since when the connection owes a request, or the rest of one."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin a connection."""
+        super().connection_made(transport)
+        self.client = None
+        self.waiting_since = self.loop.time()
+        self._head = self._heard = self._silent = 0
+        self._unread, self._unread_since = 0, self.loop.time()
+        self._problem: Problem | None = None
+        most, self.limit_concurrency = self.config.limit_concurrency, None
+        if most is not None and len(self.connections) > most:
+            self._end(problems.CROWDED)
+            if len(self.connections) > most + _MOST_REFUSED:
+                transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came."""
+        if self._problem is not None:
+            return
+        if self.waiting_since is None and (self.cycle is None or self.cycle.response_complete):
+            self.waiting_since = self.loop.time()  # an empty line is not yet a request
+        heard = self._heard
+        super().data_received(data)
+        # The parser keeps the part of a header that has come and says nothing until it ends.
+        self._silent = self._silent + len(data) if heard == self._heard else 0
+        if self._silent > LARGEST_HEAD and self._problem is None:
+            self._end(problems.HEAD_TOO_LARGE)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether to stay, because the other side sends no more but has an answer to come."""
+        last = self.cycle
+        if self._problem is not None or last is None or last.response_complete or last.more_body:
+            return False
+        last.keep_alive = False
+        return True
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self.waiting_since = self.loop.time()
+        self._head = 0
+        self._heard += 1
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the address."""
+        super().on_url(url)
+        self._grow(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        super().on_header(name, value)
+        self._grow(len(name) + len(value) + _HEADER_COST)
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer, or let the request wait for its turn."""
+        super().on_headers_complete()
+        if len(self.pipeline) > MOST_WAITING:
+            raise ValueError("too many requests wait")  # ends the parsing
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        super().on_body(body)
+        self._heard += 1
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        super().on_message_complete()
+        self.waiting_since = None
+        self._heard += 1
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP, or too much of it."""
+        self._end(problems.HEAD_TOO_LARGE if self._head > LARGEST_HEAD else problems.BAD_REQUEST)
+
+    def is_stuck(self, patience: float) -> bool:
+        """Whether the other side has neither sent what it owes nor read what it got."""
+        now = self.loop.time()
+        if self.waiting_since is not None and now - self.waiting_since > patience:
+            return True
+        unread = self.transport.get_write_buffer_size()
+        if unread != self._unread:
+            self._unread, self._unread_since = unread, now
+        return unread > 0 and now - self._unread_since > patience
+
+    def _grow(self, count: int) -> None:
+        self._heard += 1
+        self._head += count
+        if self._head > LARGEST_HEAD:
+            raise ValueError("the head is too large")  # ends the parsing
+
+    def _end(self, problem: Problem) -> None:
+        """Say a last thing, if it cannot be taken for the answer to an earlier request."""
+        self._problem = problem
+        last = self.cycle
+        if last is not None and not last.response_complete:
+            if self.pipeline or last.response_started or not last.more_body:
+                self.transport.abort()
+                return
+            last.disconnected = True
+            last.message_event.set()
+        self.transport.write(problem.last_words)
+        # Closed at once, the system would take the answer back while the other side still sends.
+        self.transport.write_eof()
+        self.loop.call_later(_LINGER, self.transport.abort)
+
+
+def close_slow_ones(connections: set[Any], patience: float) -> None:
+    """Close the connections whose other side has let us wait for too long."""
+    for connection in list(connections):
+        if connection.is_stuck(patience):
+            connection.transport.abort()

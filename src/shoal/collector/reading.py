@@ -1,0 +1,90 @@
+"""What a request to the console says: its document, its parameters, its token."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+
+from starlette.requests import Request
+
+from shoal._files import unique_keys
+from shoal.collector import problems
+from shoal.collector.answers import Refusal
+from shoal.collector.ingest import bearer, read_body
+from shoal.collector.tokens import Role, Tokens
+
+__all__ = ["among", "check_token", "document", "level", "number"]
+
+LARGEST_DOCUMENT = 4 << 20
+"""Bytes that a plan, or another document sent to the console, may have."""
+
+
+def check_token(tokens: Tokens, request: Request, role: Role) -> None:
+    """Refuse a request whose token does not allow what it asks for."""
+    headers = dict(request.scope["headers"])
+    secret = bearer(headers)
+    # A browser asks for a name and a password; the token is the password. It sends it along with
+    # every request by itself, so that is not enough for anything but looking.
+    if not secret and request.method == "GET":
+        secret = _password(headers)
+    token = tokens.find(secret) if secret else None
+    if token is None:
+        raise Refusal(problems.NO_TOKEN)
+    if not token.may(role):
+        raise Refusal(problems.WRONG_ROLE)
+
+
+def _password(headers: dict[bytes, bytes]) -> str:
+    scheme, _, content = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() != b"basic":
+        return ""
+    try:
+        return base64.b64decode(content, validate=True).partition(b":")[2].decode("utf-8")
+    except (binascii.Error, ValueError):
+        return ""
+
+
+async def document(request: Request) -> object:
+    """Read a JSON document, strictly."""
+    headers = dict(request.scope["headers"])
+    media = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if media != b"application/json" or b"content-encoding" in headers:
+        raise Refusal(problems.WRONG_TYPE)
+    body = await read_body(request.receive, headers.get(b"content-length"), LARGEST_DOCUMENT)
+    if isinstance(body, problems.Problem):
+        raise Refusal(body)
+
+    def refuse(constant: str) -> object:
+        raise ValueError("not a number")
+
+    try:
+        return json.loads(body, parse_constant=refuse, object_pairs_hook=unique_keys)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(problems.BAD_REQUEST) from error
+
+
+def number(text: str) -> int:
+    """Read the number of an epoch from a path."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise Refusal(problems.UNKNOWN_EPOCH)
+    return int(text)
+
+
+def level(request: Request) -> float:
+    """Read the confidence level that is asked for."""
+    try:
+        wanted = float(request.query_params.get("level", "0.95"))
+    except ValueError:
+        raise Refusal(problems.BAD_PARAMETER) from None
+    if not 0 < wanted < 1:
+        raise Refusal(problems.BAD_PARAMETER)
+    return wanted
+
+
+def among(request: Request, name: str, values: tuple[str, ...]) -> str:
+    """Read a parameter that is one of several words, the first unless it says."""
+    value = request.query_params.get(name, values[0])
+    if value not in values:
+        raise Refusal(problems.BAD_PARAMETER)
+    return value

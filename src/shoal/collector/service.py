@@ -1,0 +1,244 @@
+"""The collector as one object that tests can call in process, without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+from shoal.collector import certifying, problems
+from shoal.collector.committing import Committer
+from shoal.collector.console import make_console
+from shoal.collector.database import StorageError, locked
+from shoal.collector.ingest import Ingest, Receive, Scope
+from shoal.collector.life import State
+from shoal.collector.logs import LOG
+from shoal.collector.metrics import Metrics
+from shoal.collector.problems import Problem, Send
+from shoal.collector.public import make_public
+from shoal.collector.settings import Settings
+from shoal.collector.signing import Signer, private_file
+from shoal.collector.store import KeptPlan, Store
+from shoal.collector.tokens import TOKEN_FILE, Tokens
+from shoal.plans import Plan
+from shoal.reports import Batch
+
+__all__ = ["Collector"]
+
+_SWEEP_SECONDS = 20.0
+
+P = ParamSpec("P")
+R = TypeVar("R")
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Collector:
+    """Receives reports for published plans and releases whole crowds.
+
+    Use it as an asynchronous context; `public` and `console` are its two ASGI apps.
+
+    Parameters
+    ----------
+    folder
+        Where its data are, or shall be; one collector at a time.
+    settings
+        How it runs.
+    clock
+        Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        settings: Settings | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.folder, self.settings = Path(folder), settings or Settings()
+        self._clock = clock
+        self.metrics = Metrics()
+        self._plans: dict[str, KeptPlan] = {}
+        self._spare = True
+        self.public: App
+        self.console: App
+
+    async def __aenter__(self) -> Collector:
+        self._held = ExitStack()
+        try:
+            self._start()
+        except BaseException:
+            self._held.close()
+            raise
+        self._committer = Committer(self._accept, self.settings.most_waiting)
+        ingest = Ingest(
+            self.settings, self._plan_for_reports, self._committer, self._is_app, self.refused
+        )
+        self.public = make_public(self._published, ingest, self.signer)
+        self.console = make_console(self)
+        self._tasks = [
+            asyncio.create_task(self._committer.run()),
+            asyncio.create_task(self._sweep()),
+        ]
+        return self
+
+    def _start(self) -> None:
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"cannot make {self.folder}: {error.strerror}.") from error
+        self._held.enter_context(locked(self.folder))
+        self.signer = Signer(self.folder)
+        self.store = Store(
+            self.folder,
+            deadline_days=self.settings.deadline_days,
+            clock=self._clock,
+            sealed=self._sealed,
+        )
+        self._held.callback(self.store.close)
+        self.tokens = Tokens(self.store.database)
+        self._make_admin()
+        self._plans = {kept.plan.id: kept for kept in self.store.plans()}
+        self._check_space()
+        # SQLite is spoken to by one thread; what takes long to compute has another.
+        self._store_thread = ThreadPoolExecutor(1, "store")
+        self._other_thread = ThreadPoolExecutor(1, "compute")
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        committing, sweeping = self._tasks
+        self._committer.stop()
+        await committing
+        sweeping.cancel()
+        with suppress(asyncio.CancelledError):
+            await sweeping
+        for thread in (self._store_thread, self._other_thread):
+            await asyncio.to_thread(thread.shutdown)
+        self._held.close()
+
+    async def in_store(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Do something with the store, after what is being done with it now."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._store_thread, lambda: work(*args, **kwargs))
+
+    async def compute(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Compute something that takes long while reports go on coming in."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._other_thread, lambda: work(*args, **kwargs))
+
+    # Plans
+
+    async def add_plan(self, plan: Plan) -> Problem | None:
+        """Keep a plan as a draft, or tell why not; a plan that is known stays as it is."""
+        if plan.id in self._plans:
+            return None
+        taken = [kept.plan for kept in self.plans() if kept.state in ("published", "paused")]
+        problem = await self.compute(certifying.objection, plan, self.settings, taken)
+        if problem is None:
+            await self.in_store(self.store.add_plan, plan)
+            await self._reload(plan.id)
+        return problem
+
+    async def move_plan(self, plan_id: str, wanted: State) -> Problem | None:
+        """Bring a plan into another state, or tell why not."""
+        kept = self._plans.get(plan_id)
+        if kept is None:
+            return problems.UNKNOWN_PLAN
+        certificate = None
+        if kept.state == "draft" and wanted == "published":
+            certificate = await self.compute(certifying.certificate, kept.plan)
+        try:
+            moved = await self.in_store(self.store.move, plan_id, wanted, certificate)
+        finally:
+            await self._reload(plan_id)  # it may have moved though something failed after that
+        if not moved:
+            return problems.WRONG_STATE
+        LOG.info("plan %s", wanted, extra={"facts": {"plan": plan_id}})
+        return None
+
+    async def _reload(self, plan_id: str) -> None:
+        kept = await self.in_store(self.store.plan, plan_id)
+        assert kept is not None
+        self._plans[plan_id] = kept
+
+    def plan(self, plan_id: str) -> KeptPlan | None:
+        """Return a plan by its id."""
+        return self._plans.get(plan_id)
+
+    def plans(self) -> list[KeptPlan]:
+        """Return all plans, in the order of their ids."""
+        return [self._plans[plan_id] for plan_id in sorted(self._plans)]
+
+    def _published(self, plan_id: str) -> KeptPlan | None:
+        kept = self._plans.get(plan_id)
+        return None if kept is None or kept.certificate is None else kept
+
+    # Reports
+
+    def _plan_for_reports(self, plan_id: str) -> Plan | Problem:
+        kept = self._plans.get(plan_id)
+        if kept is None:
+            return problems.UNKNOWN_PLAN
+        if not self._spare:
+            return problems.STORAGE_FULL
+        return kept.plan  # its state is looked at in the transaction
+
+    async def _accept(self, uploads: Sequence[Batch]) -> list[Problem | None]:
+        try:
+            return await self.in_store(self.store.accept, uploads)
+        except Exception as error:
+            LOG.error("reports were not taken", exc_info=error)
+            raise
+
+    def _is_app(self, secret: str) -> bool:
+        token = self.tokens.find(secret)
+        return token is not None and token.may("app")
+
+    def refused(self, problem: Problem) -> None:
+        """Count a problem that was answered."""
+        self.metrics.refused(problem)
+
+    def _sealed(self, plan_id: str, number: int) -> None:
+        self.metrics.sealed(self._plans[plan_id].plan.reports_needed)
+        LOG.info("crowd sealed", extra={"facts": {"plan": plan_id, "epoch": number}})
+
+    # Housekeeping
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                self._check_space()
+                await self.in_store(self.store.sweep)
+            except Exception as error:
+                LOG.error("housekeeping failed", exc_info=error)
+            await asyncio.sleep(_SWEEP_SECONDS)
+
+    def _check_space(self) -> None:
+        free = shutil.disk_usage(self.folder).free
+        self._spare = free >= self.settings.spare_megabytes << 20
+
+    async def ready(self) -> bool:
+        """Whether reports can be taken now."""
+        try:
+            await self.in_store(self.store.check)
+        except StorageError:
+            return False
+        return self._spare and not self._tasks[0].done()
+
+    def _make_admin(self) -> None:
+        """Make the first admin token, in a file that only the owner can read."""
+        if any(token.role == "admin" for token in self.tokens):
+            return
+        path = self.folder / TOKEN_FILE
+        if not path.exists():  # else the process died between the file and the database
+            private_file(path, self.tokens.new_secret("admin") + "\n")
+        self.tokens.make("admin", "first", path.read_text().strip())

@@ -1,0 +1,146 @@
+"""Both listeners in one process, until a signal comes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from shoal.collector.listening import Connection, close_slow_ones
+from shoal.collector.logs import LOG, log_to
+from shoal.collector.service import App, Collector
+from shoal.collector.settings import Settings, address
+from shoal.errors import InputError, PrivacyRefusal
+from shoal.plans import Plan
+
+__all__ = ["serve"]
+
+
+def serve(
+    folder: Path | str,
+    settings: Settings | None = None,
+    *,
+    plans: Sequence[Plan] = (),
+    ready: Callable[[dict[str, str]], None] = lambda urls: None,
+) -> None:
+    """Run a collector until it is told to stop.
+
+    Parameters
+    ----------
+    folder, settings
+        Where its data are, and how it runs.
+    plans
+        Plans to publish at the start, if they are not yet.
+    ready
+        Called with the two addresses, as URLs by the names `public` and `console`.
+    """
+    settings = settings or Settings()
+    log_to(settings.log_level)
+    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        runner.run(_serve(Collector(folder, settings), plans, ready))
+
+
+async def _serve(
+    collector: Collector, plans: Sequence[Plan], ready: Callable[[dict[str, str]], None]
+) -> None:
+    settings = collector.settings
+    sockets = {name: _bind(name, getattr(settings, name)) for name in ("public", "console")}
+    async with collector:
+        for plan in plans:
+            await _publish(collector, plan)
+        servers = {
+            name: _Server(_config(app, settings))
+            for name, app in (("public", collector.public), ("console", collector.console))
+        }
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, _stop, list(servers.values()))
+        running = [
+            asyncio.create_task(server.serve(sockets=[sockets[name]]))
+            for name, server in servers.items()
+        ]
+        while not all(server.started for server in servers.values()):
+            await asyncio.sleep(0.01)
+            for task in running:
+                if task.done():
+                    task.result()
+        watching = asyncio.create_task(_watch(servers, settings.patience))
+        LOG.info("ready")
+        ready({name: _url(bound) for name, bound in sockets.items()})
+        await asyncio.gather(*running)
+        watching.cancel()
+    LOG.info("stopped")
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to us, since there are two of them."""
+
+    def capture_signals(self) -> Any:
+        return nullcontext()
+
+
+def _config(app: App, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        limit_concurrency=settings.most_connections,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=10,
+        backlog=4096,
+    )
+
+
+def _stop(servers: list[_Server]) -> None:
+    for server in servers:
+        server.should_exit = True
+
+
+async def _watch(servers: dict[str, _Server], patience: int) -> None:
+    while True:
+        await asyncio.sleep(1)
+        for server in servers.values():
+            close_slow_ones(server.server_state.connections, patience)
+
+
+async def _publish(collector: Collector, plan: Plan) -> None:
+    problem = await collector.add_plan(plan)
+    kept = collector.plan(plan.id)
+    if problem is None and kept is not None and kept.state == "draft":
+        problem = await collector.move_plan(plan.id, "published")
+    if problem is not None:
+        raise PrivacyRefusal(f"plan {plan.id[:12]} is not published: {problem.title}")
+
+
+def _bind(name: str, where: str) -> socket.socket:
+    host, port = address(where)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=4096)
+    except OSError as error:
+        raise InputError(f"cannot listen at {name} = {where}: {error.strerror}.") from error
+
+
+def _url(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # not on every system; the ordinary loop does the same
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,124 @@
+"""What can be set at a collector, in one table: environment, file and options read it.
+
+Later sources win: the default, then ``shoal.toml`` in the data folder (or ``--config``), then the
+environment (``SHOAL_PUBLIC`` for `public`), then the command's options.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from shoal._check import shown
+from shoal._files import first_line
+from shoal.errors import InputError
+
+__all__ = ["Settings"]
+
+
+def _setting(default: Any, help: str, lowest: int = 0, among: tuple[str, ...] = ()) -> Any:
+    metadata = {"help": help, "lowest": lowest, "among": among}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a collector runs.
+
+    >>> Settings.read({"SHOAL_INGEST": "token"}, deadline_days=30).ingest
+    'token'
+    """
+
+    public: str = _setting("127.0.0.1:8400", "Where devices send reports: host:port.")
+    console: str = _setting("127.0.0.1:8401", "Where people look at crowds: host:port.")
+    ingest: str = _setting(
+        "open", "Who may send reports: open, or token (an app's).", among=("open", "token")
+    )
+    allow_unproven: bool = _setting(
+        False, "Take plans whose promise is no guarantee (sufficient, three-sigma)."
+    )
+    smallest_crowd: int = _setting(100, "The smallest crowd that a plan may have.", lowest=1)
+    deadline_days: int = _setting(90, "Days after which an incomplete crowd is given up; 0: never.")
+    largest_body: int = _setting(32 << 20, "The largest request, in bytes.", lowest=1024)
+    most_waiting: int = _setting(200_000, "Reports that may wait for the disk.", lowest=1)
+    reports_per_second: int = _setting(0, "Reports taken in a second; 0: as many as come.")
+    most_connections: int = _setting(2000, "Connections to each listener.", lowest=1)
+    patience: int = _setting(20, "Seconds within which a request must have come.", lowest=1)
+    spare_megabytes: int = _setting(64, "Disk space below which no reports are taken.")
+    log_level: str = _setting(
+        "info", "What is logged.", among=("debug", "info", "warning", "error")
+    )
+
+    @classmethod
+    def read(
+        cls, environment: Mapping[str, str], file: Path | None = None, **options: object
+    ) -> Settings:
+        """Read settings from all sources; what is unknown or out of range is an error."""
+        known = {one.name: one for one in fields(cls)}
+        given: dict[str, object] = {}
+        if file is not None:
+            given |= _file(file)
+        for name in known:
+            if (text := environment.get(f"SHOAL_{name.upper()}")) is not None:
+                given[name] = text
+        given |= {name: value for name, value in options.items() if value is not None}
+        for name in given:
+            if name not in known:
+                raise InputError(
+                    f"there is no setting {shown(name)}; there are {', '.join(known)}."
+                )
+        return cls(**{name: _checked(known[name], value) for name, value in given.items()})
+
+    @classmethod
+    def table(cls) -> list[tuple[str, Any, str]]:
+        """Return name, default and help of every setting."""
+        assert all(one.default is not MISSING for one in fields(cls))
+        return [(one.name, one.default, one.metadata["help"]) for one in fields(cls)]
+
+
+def address(text: str) -> tuple[str, int]:
+    """Split host:port; an IPv6 host stands in brackets.
+
+    >>> address("[::1]:8400")
+    ('::1', 8400)
+    """
+    host, colon, port = text.rpartition(":")
+    if not (host and colon and port.isascii() and port.isdigit() and int(port) < 65_536):
+        raise InputError(f"an address is host:port, got {shown(text)}.")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _file(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read settings {path}: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"settings {path} are not TOML: {first_line(error)}.") from error
+
+
+def _checked(setting: Any, value: object) -> Any:
+    name, limits = setting.name, setting.metadata
+    kind = type(setting.default)
+    if isinstance(value, str) and kind is not str:
+        value = _parsed(name, value, kind)
+    if type(value) is not kind:
+        raise InputError(f"setting {name} is of type {kind.__name__}, got {shown(value)}.")
+    if kind is int and not limits["lowest"] <= value <= 2**53:  # type: ignore[operator]
+        raise InputError(f"setting {name} must be at least {limits['lowest']}, got {value}.")
+    if limits["among"] and value not in limits["among"]:
+        raise InputError(f"setting {name} is {' or '.join(limits['among'])}, got {shown(value)}.")
+    if name in ("public", "console"):
+        address(str(value))
+    return value
+
+
+def _parsed(name: str, text: str, kind: type) -> object:
+    if kind is bool and text.lower() in ("true", "false", "1", "0"):
+        return text.lower() in ("true", "1")
+    if kind is int and text.isascii() and text.isdigit():
+        return int(text[:20])
+    raise InputError(f"setting {name} is of type {kind.__name__}, got {shown(text)}.")

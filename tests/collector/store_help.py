@@ -1,0 +1,187 @@
+"""Plans, uploads and ways to look inside a store that its tests share."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal import Choice, Flags, LieProbability, Plan, Promise, Survey, Text, tally
+from shoal.collector.database import NAME
+from shoal.collector.store import Store
+from shoal.reports import Batch
+from shoal.tallying import Tally
+from shoal.vectors import Synthetic, pack, unpack
+
+DAY = 86_400
+NOON = 20_000 * DAY + DAY // 2
+"""A time in the middle of a day, in seconds since 1970."""
+
+_FLAGS = Flags("f", tuple("abcdefghijklm"))
+
+
+def make_plan(*questions: Any, crowd: int = 50, **fields: Any) -> Plan:
+    survey = Survey("s", questions or (Flags("f", tuple("abcde")),))
+    return Plan(survey, LieProbability(1, 2), Promise("local", "99"), crowd_size=crowd, **fields)
+
+
+PLANS = {
+    "one flag": make_plan(Flags("f", ("a",))),
+    "flags": make_plan(Flags("f", tuple("abcde"))),
+    "twelve bits": make_plan(Flags("f", tuple("abcdefghi")), Choice("c", tuple("xyz"))),
+    "thirteen bits": make_plan(_FLAGS),
+    "choice": make_plan(Choice("c", tuple("uvwxyz"))),
+    "joint": make_plan(
+        _FLAGS,
+        joint=((("f", "a"), ("f", "m")), (("f", "k"), ("f", "b"), ("f", "c"))),
+    ),
+    "joint of few bits": make_plan(joint=((("f", "e"), ("f", "a")),)),
+    "text": make_plan(Text("t", bits=20, hashes=2, cohorts=7)),
+    "text and flags": make_plan(
+        Text("t", bits=9, hashes=1, cohorts=3),
+        Flags("f", ("a", "b")),
+        joint=((("f", "a"), ("f", "b")),),
+    ),
+    "cohorts alone": make_plan(cohorts=4),
+    "honest fraction": make_plan(honest_fraction="0.7"),
+}
+
+
+class Clock:
+    """Time that a test sets."""
+
+    def __init__(self, now: float = NOON) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def upload(plan: Plan, count: int, seed: int, window: int = 0) -> Batch:
+    """Make an upload of random reports, the same for the same seed."""
+    chance = np.random.default_rng([seed, count])
+    rows = pack(chance.random((count, plan.bits)) < chance.random(plan.bits))
+    cohorts = None
+    if plan.cohorts is not None:
+        cohorts = chance.integers(0, plan.cohorts, count, np.uint16)
+    ids = chance.integers(0, 256, (count, 16), np.uint8)
+    return Batch(plan.id, ids, np.full(count, window, np.uint32), cohorts, rows)
+
+
+def chosen(batch: Batch, places: Sequence[int]) -> Batch:
+    """Return some reports of an upload, in the given order."""
+    at = np.asarray(places, np.intp)
+    cohorts = None if batch.cohorts is None else batch.cohorts[at]
+    return Batch(batch.plan_id, batch.ids[at], batch.windows[at], cohorts, batch.rows[at])
+
+
+def together(*batches: Batch) -> Batch:
+    """Return the reports of several uploads as one."""
+    cohorts = [batch.cohorts for batch in batches if batch.cohorts is not None]
+    return Batch(
+        batches[0].plan_id,
+        np.concatenate([batch.ids for batch in batches]),
+        np.concatenate([batch.windows for batch in batches]),
+        np.concatenate(cohorts) if cohorts else None,
+        np.concatenate([batch.rows for batch in batches]),
+    )
+
+
+def published(folder: Path, *plans: Plan, **options: Any) -> Store:
+    """Open a store in which plans are published."""
+    store = Store(folder, clock=options.pop("clock", Clock()), **options)
+    for plan in plans:
+        store.add_plan(plan)
+        assert store.move(plan.id, "published", b"{}")
+    return store
+
+
+def tally_of(plan: Plan, *batches: Batch) -> Tally:
+    """Count reports the way the rest of Shoal does."""
+    return tally(plan, [Synthetic(b.rows, plan.bits, cohorts=b.cohorts) for b in batches])
+
+
+def counted_by_hand(plan: Plan, *batches: Batch) -> dict[str, Any]:
+    """Count reports in plain Python: what a tally's JSON must be."""
+    vectors: list[tuple[int, ...]] = []
+    cohorts: list[int] = []
+    for batch in batches:
+        vectors += [tuple(row) for row in unpack(batch.rows, plan.bits).tolist()]
+        cohorts += [] if batch.cohorts is None else batch.cohorts.tolist()
+
+    def by_bit(some: list[tuple[int, ...]]) -> list[int]:
+        return [sum(vector[bit] for vector in some) for bit in range(plan.bits)]
+
+    joint = []
+    for group in plan.joint:
+        bits = [plan.survey.bit(*name) for name in group]
+        values = Counter(sum(v[bit] << place for place, bit in enumerate(bits)) for v in vectors)
+        joint.append({"bits": bits, "counts": [values[v] for v in range(1 << len(bits))]})
+    set_bits = Counter(sum(vector) for vector in vectors)
+    whole = Counter(pack(np.array([vector])).tobytes().hex() for vector in vectors)
+    return {
+        "plan": plan.id,
+        "reports": len(vectors),
+        "simulated": False,
+        "by_bit": by_bit(vectors),
+        "by_set_bits": [set_bits[count] for count in range(plan.bits + 1)],
+        "by_vector": dict(sorted(whole.items())) if plan.bits <= 12 else None,
+        "joint": sorted(joint, key=lambda table: table["bits"]),
+        "cohorts": None
+        if plan.cohorts is None
+        else [
+            {
+                "reports": cohorts.count(cohort),
+                "by_bit": by_bit(
+                    [v for v, mine in zip(vectors, cohorts, strict=True) if mine == cohort]
+                ),
+            }
+            for cohort in range(plan.cohorts)
+        ],
+    }
+
+
+def released(store: Store, plan: Plan) -> list[Tally]:
+    """Return the tallies of all sealed crowds."""
+    found = [store.tally(plan.id, epoch.number) for epoch in store.epochs(plan.id)]
+    return [one[1] for one in found if one is not None]
+
+
+def summed(tallies: Sequence[Tally]) -> Tally:
+    total = tallies[0]
+    for one in tallies[1:]:
+        total = total + one
+    return total
+
+
+TABLES = ("facts", "plans", "epochs", "counts", "window_keys", "seen")
+
+
+def content(database: sqlite3.Connection) -> dict[str, list[Any]]:
+    """Return everything the database holds about plans and reports."""
+    return {
+        table: database.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()
+        for table in TABLES
+    }
+
+
+def open_reports(database: sqlite3.Connection, plan: Plan) -> int:
+    """Return how many reports the open crowd has: nobody but a test looks there."""
+    query = "SELECT reports FROM epochs WHERE plan = ? AND state = 'open'"
+    return int(database.execute(query, (plan.id,)).fetchone()[0])
+
+
+def data_bytes(folder: Path) -> bytes:
+    """Return the raw bytes of the database and its log."""
+    files = [folder / f"{NAME}{suffix}" for suffix in ("", "-wal")]
+    return b"".join(path.read_bytes() for path in files if path.exists())
+
+
+def json_of(release: bytes | None) -> Any:
+    assert release is not None
+    return json.loads(release)

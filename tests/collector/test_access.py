@@ -1,0 +1,333 @@
+"""Tokens, roles and pages: who may do what, and that pages show text as text."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hmac
+import stat
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from shoal import Flags, LieProbability, Plan, Promise, Survey
+from shoal.collector import tokens
+from shoal.collector.console import OPERATIONS
+from shoal.collector.operations import Operation
+from shoal.collector.tokens import ROLES, Role
+
+from .privacy_help import BINARY, FLAGS_PLAN, Headers, World, in_world, make_reports
+
+MAY: dict[str, set[Role]] = {
+    "app": {"app"},
+    "viewer": {"viewer"},
+    "analyst": {"viewer", "analyst"},
+    "admin": {"viewer", "analyst", "admin"},
+}
+"""What each role may do, written down a second time."""
+
+
+def bearer(secret: str) -> Headers:
+    return {"authorization": f"Bearer {secret}"}
+
+
+def basic(secret: str, name: str = "me") -> Headers:
+    return {"authorization": f"Basic {base64.b64encode(f'{name}:{secret}'.encode()).decode()}"}
+
+
+def all_tokens(world: World) -> dict[str, str]:
+    return {role: world.collector.tokens.make(role, role)[1] for role in ROLES}
+
+
+def path_of(operation: Operation) -> str:
+    """Return an address of the operation that does no harm if it is allowed."""
+    path = operation.path.replace("{number}", "1").replace("{token_id}", "unknown")
+    plan_id = FLAGS_PLAN.id if operation.method == "GET" else "unknown"
+    return path.replace("{plan_id}", plan_id)
+
+
+def run(work: Callable[[World], Awaitable[Any]], folder: Path, **settings: Any) -> Any:
+    return in_world(work, folder / "data", **settings)
+
+
+def test_every_operation_with_every_role(tmp_path: Path) -> None:
+    async def live(world: World) -> dict[tuple[str, str, str], int]:
+        await world.publish(FLAGS_PLAN)
+        made = {role: bearer(secret) for role, secret in all_tokens(world).items()}
+        readers = {"nobody": {}, "stranger": bearer("shoal_admin_" + "0" * 64)} | made
+        found = {}
+        for operation in OPERATIONS:
+            for reader, headers in readers.items():
+                path = path_of(operation)
+                answer = await world.ask("console", operation.method, path, headers)
+                found[operation.method, operation.path, reader] = answer.status_code
+        return found
+
+    statuses = run(live, tmp_path)
+    assert len(statuses) == len(OPERATIONS) * 6
+    for operation in OPERATIONS:
+        for reader in ("nobody", "stranger", *ROLES):
+            status = statuses[operation.method, operation.path, reader]
+            if operation.role is None:
+                assert status == 200
+            elif reader not in MAY:
+                assert status == 401
+            elif operation.role in MAY[reader]:
+                assert status in (200, 404, 409, 415)
+            else:
+                assert status == 403
+
+
+def test_what_is_open_and_who_may_change_things() -> None:
+    """The roles that the operations ask for, so that a change of one is seen."""
+    asked = {(one.method, one.path): one.role for one in OPERATIONS}
+    no_token = {path for (_, path), role in asked.items() if role is None}
+    assert no_token == {"/openapi.json", "/healthz", "/readyz", "/metrics"}
+    assert {role for (method, _), role in asked.items() if method != "GET"} == {"admin"}
+    crowds = {role for (_, path), role in asked.items() if "{number}" in path or "report" in path}
+    assert crowds == {"analyst"}
+
+
+def test_reports_need_an_apps_token_if_so_set(tmp_path: Path) -> None:
+    async def live(world: World) -> dict[str, int]:
+        await world.publish(FLAGS_PLAN)
+        body = make_reports(FLAGS_PLAN, 1, np.random.default_rng(1)).to_bytes()
+        readers: dict[str, Headers] = {"nobody": {}}
+        readers |= {r: bearer(s) for r, s in all_tokens(world).items()}
+        readers["app by password"] = basic(readers["app"]["authorization"].split()[1])
+        return {
+            name: (
+                await world.ask(
+                    "public", "POST", f"/v1/plans/{FLAGS_PLAN.id}/reports", BINARY | headers, body
+                )
+            ).status_code
+            for name, headers in readers.items()
+        }
+
+    found = run(live, tmp_path, ingest="token")
+    assert found.pop("app") == 202
+    assert set(found.values()) == {401}
+
+
+def test_a_password_is_enough_for_looking_only(tmp_path: Path) -> None:
+    """A browser sends it by itself, so a page elsewhere could make it send one that changes."""
+
+    async def live(world: World) -> None:
+        secret = world.admin()["authorization"].split()[1]
+        for name in ("me", "", "a name"):
+            answer = await world.ask("console", "GET", "/v1/plans", basic(secret, name))
+            assert answer.status_code == 200
+        for operation in OPERATIONS:
+            if operation.method != "GET":
+                path = path_of(operation)
+                answer = await world.ask("console", operation.method, path, basic(secret))
+                assert answer.status_code == 401
+        for bad in ("Basic", "Basic *", "Basic " + base64.b64encode(b"\xff:\xff").decode(),
+                    "Basic " + base64.b64encode(secret.encode()).decode(), f"Digest {secret}",
+                    f"Bearer{secret}", "Bearer", secret):  # fmt: skip
+            answer = await world.ask("console", "GET", "/v1/plans", {"authorization": bad})
+            assert answer.status_code == 401
+            assert "www-authenticate" in answer.headers
+        head = await world.ask("console", "HEAD", "/v1/plans")
+        assert head.status_code == 401
+
+    run(live, tmp_path)
+
+
+def test_secrets_are_compared_in_constant_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every token is compared, by digests of one length, whether an earlier one fits or none."""
+    compared: list[tuple[int, int]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((len(one), len(other)))
+        return hmac.compare_digest(one, other)
+
+    class Watched:
+        compare_digest = staticmethod(compare)
+
+    async def live(world: World) -> None:
+        secrets = all_tokens(world)
+        monkeypatch.setattr(tokens, "hmac", Watched)
+        for secret in (*secrets.values(), "", "wrong", secrets["app"][:-1]):
+            compared.clear()
+            found = world.collector.tokens.find(secret)
+            assert (found is not None) == (secret in secrets.values())
+            assert compared == [(32, 32)] * 5
+
+    run(live, tmp_path)
+
+
+def test_a_token_is_told_once_and_kept_as_a_hash(tmp_path: Path) -> None:
+    async def live(world: World) -> list[str]:
+        admin = world.admin()
+        headers = admin | {"content-type": "application/json"}
+        body = b'{"role": "viewer", "label": "wall screen"}'
+        made = await world.ask("console", "POST", "/v1/tokens", headers, body)
+        secret = made.json()["token"]
+        assert secret.startswith("shoal_viewer_")
+        listed = await world.ask("console", "GET", "/v1/tokens", admin)
+        assert secret not in listed.text
+        assert [one["label"] for one in listed.json()["tokens"]].count("wall screen") == 1
+        path = f"/v1/tokens/{made.json()['id']}"
+        assert (await world.ask("console", "GET", "/v1/plans", bearer(secret))).status_code == 200
+        assert (await world.ask("console", "DELETE", path, bearer(secret))).status_code == 403
+        assert (await world.ask("console", "DELETE", path, admin)).status_code == 204
+        assert (await world.ask("console", "GET", "/v1/plans", bearer(secret))).status_code == 401
+        assert (await world.ask("console", "DELETE", path, admin)).status_code == 404
+        for word in ("wrong", secret[:-1] + "x"):
+            await world.ask("console", "GET", "/", bearer(word))
+        secrets = [secret, admin["authorization"].split()[1], *all_tokens(world).values()]
+        assert not [s for s in secrets if s in world.log.getvalue()]
+        return secrets
+
+    secrets = run(live, tmp_path)
+    for path in (tmp_path / "data").iterdir():
+        content = path.read_bytes()
+        kept = [secret for secret in secrets if secret.split("_")[2].encode() in content]
+        assert kept == ([secrets[1]] if path.name == "admin-token" else [])
+
+
+def test_the_last_admin_stays(tmp_path: Path) -> None:
+    async def live(world: World) -> None:
+        admin = world.admin()
+        (only,) = (await world.ask("console", "GET", "/v1/tokens", admin)).json()["tokens"]
+        path = f"/v1/tokens/{only['id']}"
+        assert (await world.ask("console", "DELETE", path, admin)).status_code == 409
+        _, second = world.collector.tokens.make("admin", "second")
+        assert (await world.ask("console", "DELETE", path, admin)).status_code == 204
+        assert (await world.ask("console", "GET", "/v1/tokens", admin)).status_code == 401
+        assert (await world.ask("console", "GET", "/", bearer(second))).status_code == 200
+
+    run(live, tmp_path)
+
+
+def test_files_and_the_next_start(tmp_path: Path) -> None:
+    """The token's file and the folder are the owner's; a later start makes no new token."""
+
+    async def live(world: World) -> str:
+        folder = world.collector.folder
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert stat.S_IMODE((folder / "admin-token").stat().st_mode) == 0o600
+        answer = await world.ask("console", "GET", "/v1/tokens", world.admin())
+        assert len(answer.json()["tokens"]) == 1
+        return world.admin()["authorization"]
+
+    assert run(live, tmp_path) == run(live, tmp_path)
+
+
+def test_any_authorization(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    letters = [*range(32, 127), *range(160, 256)]
+
+    async def live(world: World) -> None:
+        for _ in range(300):
+            text = bytes(random.choice(letters, random.integers(60)).astype(np.uint8)).strip()
+            for value in (text, b"Bearer " + text, b"Basic " + text):
+                headers: Any = {"authorization": value}
+                answer = await world.ask("console", "GET", "/v1/plans", headers)
+                assert answer.status_code == 401
+
+    run(live, tmp_path)
+
+
+# Pages
+
+NASTY = (
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror=alert(1)>",
+    "' onclick='alert(1)",
+    "</title><svg onload=alert(1)>",
+    "=cmd|' /C calc'!A0",
+    "@SUM(1+1)*cmd",
+    "{{7*7}} ${7*7} <b>&amp",
+)  # fmt: skip
+
+
+class Elements(HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.scripts: list[str | None] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += attrs
+        if tag == "script":
+            self.scripts.append(dict(attrs).get("type"))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def nasty_plan(word: str) -> Plan:
+    survey = Survey(word, (Flags(word, (word, "other")),))
+    promise = Promise("local", "6")
+    return Plan(survey, LieProbability.at_least(0.25), promise, crowd_size=100)
+
+
+def pages_of(plan: Plan, folder: Path) -> list[httpx.Response]:
+    async def live(world: World) -> list[httpx.Response]:
+        await world.publish(plan)
+        await world.upload(make_reports(plan, 100, np.random.default_rng(1)))
+        paths = ("/", f"/v1/plans/{plan.id}/epochs/1/report.html",
+                 f"/v1/plans/{plan.id}/epochs/1/estimates?format=csv")  # fmt: skip
+        return [await world.ask("console", "GET", path, world.admin()) for path in paths]
+
+    found: list[httpx.Response] = run(live, folder)
+    return found
+
+
+@pytest.mark.parametrize("word", NASTY)
+def test_pages_show_names_as_text(word: str, tmp_path: Path) -> None:
+    """The pages have no other elements and attributes than those of a survey with a plain name."""
+    plain = pages_of(nasty_plan("plain"), tmp_path / "plain")
+    *pages, table = pages_of(nasty_plan(word), tmp_path / "nasty")
+    for page, model in zip(pages, plain, strict=False):
+        assert page.status_code == 200
+        found, usual = Elements(page.text), Elements(model.text)
+        assert word in found.text
+        assert set(found.names) == set(usual.names)
+        assert {name for name, _ in found.attributes} == {name for name, _ in usual.attributes}
+        assert set(found.scripts) <= {"application/json"}  # data, which no browser runs
+        assert not {"iframe", "object", "form"} & set(usual.names)
+        assert not [name for name, _ in usual.attributes if name.startswith("on")]
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src" not in policy
+        assert "frame-ancestors 'none'" in policy
+    assert table.headers["content-disposition"] == 'attachment; filename="estimates.csv"'
+    cells = [cell for line in csv.reader(table.text.splitlines()) for cell in line]
+    assert cells.count(word) == 3  # as it is: docs/publish.md says what spreadsheets make of it
+
+
+def test_every_answer_of_the_console_is_safe_to_open(tmp_path: Path) -> None:
+    async def live(world: World) -> list[httpx.Response]:
+        await world.publish(FLAGS_PLAN)
+        assert await world.collector.add_plan(replace(FLAGS_PLAN, crowd_size=300)) is None
+        await world.upload(make_reports(FLAGS_PLAN, 100, np.random.default_rng(1)))
+        return [
+            await world.ask("console", "GET", path_of(operation), world.admin())
+            for operation in OPERATIONS
+            if operation.method == "GET"
+        ]
+
+    answers = run(live, tmp_path)
+    assert len(answers) > 10
+    for answer in answers:
+        assert answer.status_code == 200
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert not {"set-cookie", "server", "date", "etag"} & set(answer.headers)

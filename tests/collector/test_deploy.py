@@ -1,0 +1,299 @@
+"""The files in deploy/: what they promise holds, as far as this machine can run them."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.client import HTTPSConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from shoal.cli.serve import command as serve_command
+from shoal.collector.doctor import examine
+from shoal.sending import HttpTransport, Outbox
+from tests.collector.serving_help import Served, served, small_plan
+
+DEPLOY = Path(__file__).parent.parent.parent / "deploy"
+CANARY = "canary-6b1f"
+
+
+def options_of(words: list[str]) -> dict[str, Any]:
+    """Parse the words after `shoal serve` as the command does."""
+    return serve_command.make_context("serve", list(words)).params
+
+
+class TestTheUnit:
+    def unit(self) -> configparser.ConfigParser:
+        parser = configparser.ConfigParser(strict=False, interpolation=None)
+        parser.optionxform = str  # type: ignore[assignment, method-assign]
+        parser.read_string((DEPLOY / "shoal.service").read_text("utf-8"))
+        return parser
+
+    def test_its_command_is_one(self):
+        service = self.unit()["Service"]
+        program, word, *rest = service["ExecStart"].split()
+        assert (program, word) == ("/opt/shoal/bin/shoal", "serve")
+        assert options_of(rest)["data"] == Path("/var/lib") / service["StateDirectory"]
+        assert (service["UMask"], service["StateDirectoryMode"]) == ("0077", "0700")
+
+    @pytest.mark.system
+    @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
+    def test_systemd_takes_it(self, tmp_path: Path):
+        text = (DEPLOY / "shoal.service").read_text("utf-8")
+        text = text.replace("/opt/shoal/bin/shoal", sys.executable)
+        text = re.sub(r"^(User|Group)=.*", r"\1=root", text, flags=re.M)
+        (tmp_path / "shoal.service").write_text(text)
+        command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / "shoal.service")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+class TestContainers:
+    def test_the_image_does_not_run_as_root(self):
+        text = (DEPLOY / "Dockerfile").read_text("utf-8").replace("\\\n", "")
+        lines = dict(re.findall(r"^(USER|ENTRYPOINT|HEALTHCHECK) (.*)$", text, re.M))
+        assert int(lines["USER"]) > 0
+        program, word, *rest = json.loads(lines["ENTRYPOINT"])
+        assert (program, word) == ("/opt/shoal/bin/shoal", "serve")
+        assert options_of(rest)["data"] == Path("/data")
+
+    def test_compose_shows_only_the_proxy(self):
+        yaml = pytest.importorskip("yaml", reason="no reader of YAML here")
+        document = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
+        collector, proxy = document["services"]["collector"], document["services"]["proxy"]
+        assert collector["read_only"] is True
+        assert collector["cap_drop"] == ["ALL"]
+        assert collector["security_opt"] == ["no-new-privileges:true"]
+        assert collector["ports"] == ["127.0.0.1:8401:8401"]
+        assert "outside" not in collector["networks"]
+        assert document["networks"]["inside"] == {"internal": True}
+        assert proxy["environment"] == {"SHOAL_PUBLIC_LISTENER": "collector:8400"}
+        assert "{$SHOAL_PUBLIC_LISTENER:127.0.0.1:8400}" in (DEPLOY / "Caddyfile").read_text()
+        mounted = {volume.split(":")[0] for volume in collector["volumes"] + proxy["volumes"]}
+        assert mounted - {"./Caddyfile"} == set(document["volumes"])
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port: int = bound.getsockname()[1]
+        return port
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for localhost that vouches for itself."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=90))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
+    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
+    cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return cert_file, key_file
+
+
+def nginx_command(at: Path, port: int, upstream: int) -> list[str]:
+    """Our configuration with the places of this test, inside the least that nginx needs."""
+    cert, key = at / "cert.pem", at / "key.pem"
+    text = (DEPLOY / "nginx.conf").read_text("utf-8")
+    text = text.replace("listen 443 ssl;", f"listen 127.0.0.1:{port} ssl;")
+    text = text.replace("    listen [::]:443 ssl;\n", "")
+    text = text.replace("127.0.0.1:8400", f"127.0.0.1:{upstream}")
+    text = re.sub(r"ssl_certificate .*;", f"ssl_certificate {cert};", text)
+    text = re.sub(r"ssl_certificate_key .*;", f"ssl_certificate_key {key};", text)
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    places = "".join(f"{kind}_temp_path {at}/temp_{kind};\n" for kind in kinds)
+    user = "user root;\n" if os.geteuid() == 0 else ""
+    (at / "nginx.conf").write_text(
+        f"{user}daemon off;\npid {at}/pid;\nerror_log {at}/main.log;\nevents {{}}\n"
+        f"http {{\naccess_log {at}/access.log;\n{places}{text}}}\n"
+    )
+    return ["nginx", "-p", str(at), "-e", str(at / "main.log"), "-c", str(at / "nginx.conf")]
+
+
+def caddy_command(at: Path, port: int, upstream: int) -> list[str]:
+    text = (DEPLOY / "Caddyfile").read_text("utf-8")
+    tls = f"https://localhost:{port} {{\n\ttls {at}/cert.pem {at}/key.pem"
+    text = text.replace("collect.example.org {", tls)
+    text = text.replace("{\n", "{\n\tadmin off\n\tauto_https disable_redirects\n", 1)
+    text = text.replace("{$SHOAL_PUBLIC_LISTENER:127.0.0.1:8400}", f"127.0.0.1:{upstream}")
+    (at / "Caddyfile").write_text(text)
+    return ["caddy", "run", "--config", str(at / "Caddyfile"), "--adapter", "caddyfile"]
+
+
+COMMANDS = {"nginx": nginx_command, "caddy": caddy_command}
+
+
+@contextmanager
+def proxied(name: str, at: Path, upstream: int) -> Iterator[int]:
+    """Run a proxy with our configuration before a port, and yield its own."""
+    port = free_port()
+    make_certificate(at)
+    homes = {"HOME": str(at), "XDG_DATA_HOME": str(at), "XDG_CONFIG_HOME": str(at)}
+    with (at / "said").open("wb") as said:
+        proxy = subprocess.Popen(
+            COMMANDS[name](at, port, upstream), stdout=said, stderr=said, env=os.environ | homes
+        )
+        try:
+            for _ in range(600):
+                assert proxy.poll() is None, (at / "said").read_text()
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.05)
+            yield port
+        finally:
+            proxy.terminate()
+            proxy.wait(30)
+
+
+@contextmanager
+def listening() -> Iterator[tuple[int, list[tuple[dict[str, str], bytes]]]]:
+    """A server that keeps what reaches it: the headers and the body."""
+    came: list[tuple[dict[str, str], bytes]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            came.append((headers, self.rfile.read(int(headers.get("content-length", 0)))))
+            self.send_response_only(202)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_port, came
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture(params=sorted(COMMANDS))
+def name(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    if shutil.which(found) is None:
+        pytest.skip(f"no {found} here")
+    return found
+
+
+@pytest.fixture(scope="module")
+def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("deploy") / "data", small_plan()) as one:
+        yield one
+
+
+@pytest.mark.system
+class TestRealProxies:
+    def test_what_reaches_the_collector_and_what_stays(self, name: str, tmp_path: Path):
+        """Headers, and a body larger than any buffer: passed on or dropped, nowhere kept."""
+        body = CANARY.encode() + bytes(300_000)
+        sent = {
+            "Content-Type": "application/vnd.shoal.reports",
+            "Authorization": "Bearer app",
+            "User-Agent": CANARY,
+            "Cookie": f"a={CANARY}",
+            "Referer": f"https://{CANARY}/",
+            "X-Forwarded-For": CANARY,
+            "X-Forwarded-Host": CANARY,
+        }
+        with listening() as (upstream, came), proxied(name, tmp_path, upstream) as port:
+            trust = ssl.create_default_context(cafile=tmp_path / "cert.pem")
+            connection = HTTPSConnection("localhost", port, context=trust, timeout=20)
+            connection.request("POST", f"/v1/plans/x/reports?{CANARY}", body, sent)
+            with connection.getresponse() as answer:
+                assert answer.status == 202
+            connection.request("GET", f"/healthz?{CANARY}", headers=sent)
+            with connection.getresponse() as answer:
+                assert answer.status == 404
+                assert "nginx/" not in answer.getheader("Server", "")
+            connection.close()
+        ((headers, arrived),) = came
+        assert arrived == body
+        assert CANARY not in str(headers)
+        assert "127.0.0.1" not in {value for key, value in headers.items() if key != "host"}
+        assert headers["content-type"] == sent["Content-Type"]
+        assert headers["authorization"] == sent["Authorization"]
+        for path in tmp_path.rglob("*"):
+            if path.is_file():
+                assert CANARY.encode() not in path.read_bytes(), path
+
+    def test_an_error_is_not_written_down(self, name: str, tmp_path: Path):
+        """Nobody listens behind the proxy."""
+        with proxied(name, tmp_path, free_port()) as port:
+            trust = ssl.create_default_context(cafile=tmp_path / "cert.pem")
+            connection = HTTPSConnection("localhost", port, context=trust, timeout=20)
+            connection.request("POST", f"/v1/{CANARY}", b"x", {"User-Agent": CANARY})
+            with connection.getresponse() as answer:
+                assert answer.status == 502
+            connection.close()
+        for path in tmp_path.rglob("*"):
+            if path.is_file():
+                assert CANARY.encode() not in path.read_bytes(), path
+
+    def test_a_device_and_the_doctor_go_through(
+        self, name: str, tmp_path: Path, collector: Served, monkeypatch: pytest.MonkeyPatch
+    ):
+        with proxied(name, tmp_path, int(collector.public.rpartition(":")[2])) as port:
+            url = f"https://localhost:{port}"
+            trust = ssl.create_default_context(cafile=tmp_path / "cert.pem")
+            outbox = Outbox(tmp_path / "outbox", HttpTransport(url, context=trust), spread=0)
+            answer = {"features": ["sync"], "channel": "beta"}
+            outbox.answer(outbox.plan(collector.plan.id), answer)
+            assert [ticket.state for ticket in outbox.send_due()] == ["sent"]
+
+            def verdicts() -> dict[str, str]:
+                found = examine(
+                    collector.folder, url=url, console_url=collector.console, environment={}
+                )
+                return {one.check: one.verdict for one in found}
+
+            assert verdicts()["TLS"] == "fail"  # nobody vouches for the certificate yet
+            monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+            found = verdicts()
+            assert {found[check] for check in ("TLS", "public listener", "cookies", "clocks")} == {
+                "ok"
+            }
+            # nginx does not do without its name.
+            assert found["headers"] == ("warn" if name == "nginx" else "ok")
+            assert "console" not in found

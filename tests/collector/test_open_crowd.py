@@ -1,0 +1,401 @@
+"""An open crowd is seen by nobody: two different ones look the same, byte for byte.
+
+Two worlds start from copies of one folder, so they have the same keys and tokens and one sealed
+crowd. Then they are sent different reports in the same steps. After each step all that can be read
+is read, by every role: addresses of both listeners with their headers, the log, the files beside
+the database, and the sizes of the database's files.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from starlette.responses import Response
+
+from shoal import Batch, Plan
+from shoal.collector import store
+from shoal.collector.console import OPERATIONS
+from shoal.collector.database import NAME
+from shoal.collector.handlers import Handlers
+from shoal.collector.ingest import Ingest
+from shoal.collector.logs import LOG
+from shoal.collector.metrics import Metrics
+from shoal.collector.service import Collector
+from shoal.collector.store import Store
+from shoal.collector.tokens import ROLES
+from shoal.screening import Screening
+
+from .privacy_help import (
+    FLAGS_PLAN,
+    NOW,
+    TEXT_PLAN,
+    Headers,
+    World,
+    copied,
+    in_world,
+    make_reports,
+    some_of,
+    together,
+)
+
+Seen = dict[str, bytes]
+
+
+@dataclass
+class Clock:
+    now: float = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a world is sent: two uploads that are part of the same steps, and a repetition."""
+
+    first: Batch
+    second: Batch
+    again: Batch
+
+
+def pairs_of_contents(plan: Plan) -> dict[str, tuple[Contents, Contents]]:
+    """Contents that nobody may tell apart."""
+    random = np.random.default_rng(8)
+    fresh = [make_reports(plan, 35, random) for _ in range(4)]
+    first = Contents(fresh[0], some_of(fresh[1], slice(20)), some_of(fresh[0], slice(12)))
+    other = Contents(fresh[2], some_of(fresh[3], slice(20)), some_of(fresh[2], slice(12)))
+    constant = fresh[2].rows * 0
+    # The same tenth of the crowd, though one has 55 reports and the other 51.
+    repeating = replace(first, second=together(some_of(fresh[1], slice(16)),
+                                               some_of(fresh[0], slice(4))))  # fmt: skip
+    return {
+        "other reports": (first, other),
+        "all bits zero": (first, replace(other, first=replace(other.first, rows=constant),
+                                         again=some_of(replace(other.first, rows=constant),
+                                                       slice(12)))),
+        "four of them repeated": (first, repeating),
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=[FLAGS_PLAN, TEXT_PLAN], ids=["flags", "text"])
+def base(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Base:
+    return Base.make(request.param, tmp_path_factory.mktemp("base") / "data")
+
+
+@pytest.fixture(scope="module")
+def flags_base(tmp_path_factory: Any) -> Base:
+    return Base.make(FLAGS_PLAN, tmp_path_factory.mktemp("base") / "data")
+
+
+@dataclass(frozen=True)
+class Base:
+    """A folder with a token of each role, a draft, and a plan with a sealed crowd."""
+
+    plan: Plan
+    folder: Path
+    readers: dict[str, Headers]
+
+    @classmethod
+    def make(cls, plan: Plan, folder: Path) -> Base:
+        async def begin(world: World) -> dict[str, Headers]:
+            await world.publish(plan)
+            assert await world.collector.add_plan(replace(plan, crowd_size=200)) is None
+            sealed = make_reports(plan, 100, np.random.default_rng(1))
+            assert (await world.upload(sealed)).status_code == 202
+            made = {role: world.collector.tokens.make(role, role)[1] for role in ROLES}
+            return {"nobody": {}} | {
+                role: {"authorization": f"Bearer {secret}"} for role, secret in made.items()
+            }
+
+        return cls(plan, folder, in_world(begin, folder))
+
+    def addresses(self) -> list[tuple[str, str]]:
+        """Every address that can be read, those of epochs sealed, open and unknown."""
+        found = []
+        for operation in OPERATIONS:
+            if operation.method != "GET":
+                continue
+            for number in ("1", "2", "3") if "{number}" in operation.path else ("",):
+                path = operation.path.replace("{number}", number)
+                found.append(("console", path.replace("{plan_id}", self.plan.id)))
+        found += [
+            ("console", f"/v1/plans/{self.plan.id}/epochs/{number}/estimates?format={form}")
+            for number, form in itertools.product("12", ("csv", "parquet", "arrow"))
+        ]
+        ends = ("", "/certificate", "/reports")
+        found += [("public", f"/v1/plans/{self.plan.id}{end}") for end in ends]
+        return [*found, ("public", "/v1/keys"), ("public", "/openapi.json")]
+
+
+async def look(base: Base, world: World, readers: list[str]) -> Seen:
+    """Read all that can be read."""
+    seen = {}
+    for reader, (side, address) in itertools.product(readers, base.addresses()):
+        answer = await world.ask(side, "GET", address, base.readers[reader])
+        seen[f"{reader} GET {side} {address}"] = whole(answer)
+    seen["log"] = world.log.getvalue().encode()
+    for path in sorted(world.collector.folder.iterdir()):
+        about = path.stat()
+        seen[f"mode and size of {path.name}"] = f"{about.st_mode:o} {about.st_size}".encode()
+        assert stat.S_ISREG(about.st_mode)
+        if not path.name.startswith(NAME):
+            seen[f"file {path.name}"] = path.read_bytes()
+    return seen
+
+
+def whole(answer: httpx.Response) -> bytes:
+    return b"%d %r\n" % (answer.status_code, answer.headers.raw) + answer.content
+
+
+def history(
+    base: Base,
+    folder: Path,
+    contents: Contents,
+    readers: list[str] | None = None,
+    steps: int = 10,
+) -> list[Seen]:
+    """Live through all steps with these contents, and look around after each of the first ones."""
+    clock, chosen = Clock(), list(base.readers) if readers is None else readers
+    plan = base.plan
+
+    async def live(world: World) -> list[Seen]:
+        looks: list[Seen] = []
+
+        async def after(step: str, *answers: httpx.Response) -> None:
+            if len(looks) == steps:
+                return
+            seen = await look(base, world, chosen)
+            looks.append({f"{step}: {name}": content for name, content in seen.items()})
+            looks[-1] |= {f"{step}: answer {n}": whole(one) for n, one in enumerate(answers)}
+
+        async def move(word: str) -> httpx.Response:
+            return await world.ask(
+                "console", "POST", f"/v1/plans/{plan.id}/{word}", base.readers["admin"]
+            )
+
+        thirds = np.array_split(np.arange(len(contents.first)), 3)
+        await after("upload", *[await world.upload(some_of(contents.first, t)) for t in thirds])
+        await after("repeat", await world.upload(contents.again))
+        await after("second upload", await world.upload(contents.second))
+        bad = contents.second.to_bytes()[:-1]
+        path = f"/v1/plans/{plan.id}/reports"
+        await after("bad upload", await world.ask("public", "POST", path, {}, bad))
+        await after("pause", await move("pause"))
+        await after("upload while paused", await world.upload(contents.again))
+        await after("go on", await move("publish"), await world.upload(contents.again))
+        await world.collector.in_store(world.collector.store.sweep)
+        await after("sweep")
+        clock.now += 3600
+        await world.collector.in_store(world.collector.store.sweep)
+        await after("an hour later")
+        await after("close", await move("close"), await world.upload(contents.second))
+        return looks
+
+    return in_world(live, copied(base.folder, folder), clock)
+
+
+def first_difference(one: list[Seen], other: list[Seen], *, sizes: bool = True) -> str | None:
+    """Return where two histories differ first."""
+    assert len(one) == len(other)
+    for before, after in zip(one, other, strict=True):
+        assert before.keys() == after.keys()
+        for name, content in before.items():
+            if content != after[name] and (sizes or f"size of {NAME}" not in name):
+                return name
+    return None
+
+
+@pytest.mark.parametrize("which", ["other reports", "all bits zero", "four of them repeated"])
+def test_different_open_crowds_look_the_same(base: Base, which: str, tmp_path: Path) -> None:
+    one, other = pairs_of_contents(base.plan)[which]
+    readers = None if which == "other reports" and base.plan is FLAGS_PLAN else ["admin"]
+    looks = [history(base, tmp_path / name, contents, readers)
+             for name, contents in (("one", one), ("other", other))]  # fmt: skip
+    # Only the cohorts that came are written, and which came is not visible but in the database.
+    assert first_difference(*looks, sizes=base.plan.cohorts is None) is None
+
+
+def test_there_is_something_to_see(flags_base: Base, tmp_path: Path) -> None:
+    """The looks hold what they are meant to hold: otherwise equality says nothing."""
+    looks = history(flags_base, tmp_path / "one", pairs_of_contents(FLAGS_PLAN)["other reports"][0])
+    names = {name: content for seen in looks for name, content in seen.items()}
+    base = f"GET console /v1/plans/{FLAGS_PLAN.id}"
+    assert names[f"upload: admin {base}/epochs/1"].startswith(b"200")
+    assert names[f"upload: admin {base}/epochs/2"].startswith(b"409")
+    assert names[f"upload: viewer {base}/epochs/1"].startswith(b"403")
+    assert names[f"upload: nobody {base}/epochs"].startswith(b"401")
+    assert names[f"upload: nobody GET public /v1/plans/{FLAGS_PLAN.id}"].startswith(b"200")
+    assert names[f"close: admin {base}/epochs/2"].startswith(b"410")
+    assert b'"tenths": 3' in names[f"upload: viewer {base}/progress"]
+    assert b'"tenths": 5' in names[f"second upload: viewer {base}/progress"]
+    assert b"plan paused" in names["pause: log"]
+    assert names["upload: answer 2"] == names["repeat: answer 0"]
+    assert names["upload while paused: answer 0"].startswith(b"503")
+    assert names["close: answer 1"].startswith(b"410")
+    read = {"file admin-token", "file signing-key", "file lock"}
+    assert read <= {name.partition(": ")[2] for name in names}
+
+
+# What a careless change would do; the same look around finds each.
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def exact_progress(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(store, "_tenths", lambda kept: kept.crowd.reports)
+
+
+def open_epoch_shown(patch: pytest.MonkeyPatch) -> None:
+    sealed = Handlers._sealed
+
+    async def shown(self: Handlers, request: Any) -> Any:
+        kept, crowd = self._kept(request), self._collector.store._opened
+        found = crowd(kept.plan.id)
+        if found is None or found.number != request.path_params["number"]:
+            return await sealed(self, request)
+        tally = found.crowd.tally()
+        return kept.plan, tally, json.dumps(tally.to_json()).encode()
+
+    async def not_screened(self: Handlers, plan: Any, tally: Any, number: int) -> Any:
+        return Screening(1.0, 1e-3, (), 0.0, tally.reports, plan.id)
+
+    patch.setattr(Handlers, "_sealed", shown)
+    patch.setattr(Handlers, "_screening", not_screened)  # it would refuse an incomplete crowd
+
+
+def vectors_logged(patch: pytest.MonkeyPatch) -> None:
+    accept = Store.accept
+
+    def logging(self: Store, uploads: Any) -> Any:
+        LOG.debug("took %s", uploads[0].rows.tobytes().hex())
+        return accept(self, uploads)
+
+    patch.setattr(Store, "accept", logging)
+
+
+def fresh_ones_logged(patch: pytest.MonkeyPatch) -> None:
+    count = Store._count
+
+    def logging(self: Store, kept: Any, uploads: Any) -> Any:
+        before = kept.crowd.reports
+        sealed = count(self, kept, uploads)
+        LOG.debug("%d are new", kept.crowd.reports - before)
+        return sealed
+
+    patch.setattr(Store, "_count", logging)
+
+
+def reports_counted_as_they_come(patch: pytest.MonkeyPatch) -> None:
+    count = Store._count
+    text = Metrics.text
+    counted = [0]
+
+    def counting(self: Store, kept: Any, uploads: Any) -> Any:
+        before = kept.crowd.reports
+        sealed = count(self, kept, uploads)
+        counted[0] += kept.crowd.reports - before
+        return sealed
+
+    patch.setattr(Store, "_count", counting)
+    patch.setattr(
+        Metrics, "text", lambda self, plans: text(self, plans) + b"shoal_reports %d\n" % counted[0]
+    )
+    enter = Collector.__aenter__
+
+    async def entering(self: Collector) -> Collector:
+        counted[0] = 0
+        return await enter(self)
+
+    patch.setattr(Collector, "__aenter__", entering)
+
+
+def repeated_ones_told(patch: pytest.MonkeyPatch) -> None:
+    accept, seen = Store.accept, [0]
+
+    def telling(self: Store, uploads: Any) -> Any:
+        kept = self._opened(uploads[0].plan_id)
+        before = 0 if kept is None else kept.crowd.reports
+        answers = accept(self, uploads)
+        seen[0] = 0 if kept is None else kept.crowd.reports - before
+        return answers
+
+    call = Ingest.__call__
+
+    async def answering(self: Ingest, scope: Any, receive: Any, send: Any) -> None:
+        async def sending(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message["headers"], (b"x-new", b"%d" % seen[0])]
+                message = message | {"headers": headers}
+            await send(message)
+
+        await call(self, scope, receive, sending)
+
+    patch.setattr(Store, "accept", telling)
+    patch.setattr(Ingest, "__call__", answering)
+
+
+def last_upload_kept_in_a_file(patch: pytest.MonkeyPatch) -> None:
+    accept = Collector._accept
+
+    async def keeping(self: Collector, uploads: Any) -> Any:
+        (self.folder / "last").write_bytes(uploads[-1].to_bytes())
+        return await accept(self, uploads)
+
+    patch.setattr(Collector, "_accept", keeping)
+
+
+def counts_in_a_header(patch: pytest.MonkeyPatch) -> None:
+    (place,) = (one for one in OPERATIONS if one.handler is Handlers.progress)
+
+    async def telling(self: Handlers, request: Any) -> Response:
+        response = await Handlers.progress(self, request)
+        kept = self._collector.store._opened(request.path_params["plan_id"])
+        assert kept is not None
+        response.headers["etag"] = str(kept.crowd.tally().by_set_bits.tolist())
+        return response
+
+    patch.setitem(place.__dict__, "handler", telling)
+
+
+MUTANTS: list[tuple[Patch, str, str]] = [
+    (exact_progress, "four of them repeated", "/progress"),
+    (open_epoch_shown, "other reports", "/epochs/2"),
+    (vectors_logged, "other reports", "log"),
+    (fresh_ones_logged, "four of them repeated", "log"),
+    (reports_counted_as_they_come, "four of them repeated", "/metrics"),
+    (repeated_ones_told, "four of them repeated", "answer"),
+    (last_upload_kept_in_a_file, "other reports", "file last"),
+    (counts_in_a_header, "other reports", "/progress"),
+]
+
+
+@pytest.mark.parametrize(("mutant", "which", "where"), MUTANTS)
+def test_every_mutant_is_seen(
+    mutant: Patch,
+    which: str,
+    where: str,
+    flags_base: Base,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mutant(monkeypatch)
+    one, other = pairs_of_contents(FLAGS_PLAN)[which]
+    looks = [history(flags_base, tmp_path / name, contents, ["admin"], steps=3)
+             for name, contents in (("one", one), ("other", other))]  # fmt: skip
+    everywhere = [
+        name
+        for before, after in zip(*looks, strict=True)
+        for name in before
+        if before[name] != after.get(name)
+    ]
+    assert any(where in name for name in everywhere)
+    assert first_difference(*looks) is not None

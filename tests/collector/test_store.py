@@ -1,0 +1,707 @@
+"""The store against counting in plain Python: every report once, every crowd whole."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import product
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from shoal.collector import problems, seen
+from shoal.collector.database import NAME, StorageError, open_database
+from shoal.collector.life import STATES, State
+from shoal.collector.store import Epoch, Store
+from shoal.errors import InputError
+from shoal.plans import Plan
+from shoal.reports import Batch, parse_batch
+from tests.collector.store_help import (
+    DAY,
+    NOON,
+    PLANS,
+    Clock,
+    chosen,
+    content,
+    counted_by_hand,
+    data_bytes,
+    json_of,
+    make_plan,
+    open_reports,
+    published,
+    released,
+    summed,
+    tally_of,
+    together,
+    upload,
+)
+
+FLAGS = PLANS["flags"]
+
+
+@pytest.fixture(autouse=True)
+def closed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close every database that a test opened."""
+    opened: list[sqlite3.Connection] = []
+
+    def opening(path: Path) -> sqlite3.Connection:
+        opened.append(open_database(path))
+        opened[-1].execute("PRAGMA synchronous = OFF")  # no test here takes the disk away
+        return opened[-1]
+
+    monkeypatch.setattr("shoal.collector.store.open_database", opening)
+    yield
+    for connection in opened:
+        connection.close()
+
+
+@pytest.fixture(params=list(PLANS))
+def plan(request: pytest.FixtureRequest) -> Plan:
+    return PLANS[request.param]
+
+
+class TestCounts:
+    def test_a_release_is_the_tally_of_its_reports(self, plan: Plan, tmp_path: Path):
+        store = published(tmp_path, plan)
+        needed = plan.reports_needed
+        parts = [upload(plan, size, seed) for seed, size in enumerate((1, 7, needed - 8))]
+        for part in parts:
+            assert store.accept([part]) == [None]
+        document = json_of(store.release(plan.id, 1))
+        assert document == counted_by_hand(plan, *parts)
+        assert document == tally_of(plan, *parts).to_json()
+        assert store.tally(plan.id, 1) == (plan, tally_of(plan, *parts))
+
+    def test_a_restart_changes_nothing(self, plan: Plan, tmp_path: Path):
+        parts = [upload(plan, 1, seed) for seed in range(plan.reports_needed)]
+        store = published(tmp_path, plan)
+        for number, part in enumerate(parts):
+            if number % 10 == 9:
+                store.close()
+                store = Store(tmp_path, clock=Clock())
+            assert store.accept([part]) == [None]
+        assert released(store, plan) == [tally_of(plan, *parts)]
+
+    def test_uploads_of_several_plans_in_one_commit(self, tmp_path: Path):
+        store = published(tmp_path, *PLANS.values())
+        parts = [upload(plan, 30, seed) for seed, plan in product((1, 2, 3), PLANS.values())]
+        assert store.accept(parts) == [None] * len(parts)
+        for plan in PLANS.values():
+            mine = [part for part in parts if part.plan_id == plan.id]
+            rest = upload(plan, -90 % plan.reports_needed, 9)
+            store.accept([rest])
+            tallies = released(store, plan)
+            assert len(tallies) == -(-90 // plan.reports_needed)
+            assert summed(tallies) == tally_of(plan, *mine, rest)
+
+    def test_what_the_wire_brought(self, plan: Plan, tmp_path: Path):
+        """Parsed batches are views into the request's bytes, with strides of their own."""
+        store = published(tmp_path, plan)
+        sent = upload(plan, plan.reports_needed, 5)
+        assert store.accept([parse_batch(plan, sent.to_bytes())]) == [None]
+        assert released(store, plan) == [tally_of(plan, sent)]
+
+
+class TestSealing:
+    def test_exactly_at_the_crowd(self, plan: Plan, tmp_path: Path):
+        store = published(tmp_path, plan)
+        needed = plan.reports_needed
+        assert needed == (72 if plan.honest_fraction else 50)
+        store.accept([upload(plan, needed - 1, 1)])
+        assert store.epochs(plan.id) == [Epoch(1, "open", None, 9)]
+        assert store.release(plan.id, 1) is None
+        store.accept([upload(plan, 1, 2)])
+        assert store.epochs(plan.id) == [Epoch(1, "sealed", needed, 10), Epoch(2, "open", None, 0)]
+        assert open_reports(store.database, plan) == 0
+
+    def test_the_sealing_is_told_once_and_after_the_commit(self, tmp_path: Path):
+        told: list[tuple[str, int, bool]] = []
+
+        def sealed(plan_id: str, number: int) -> None:
+            told.append((plan_id, number, store.release(plan_id, number) is not None))
+
+        store = published(tmp_path, FLAGS, sealed=sealed)
+        store.accept([upload(FLAGS, 120, 1)])
+        store.accept([upload(FLAGS, 120, 1), upload(FLAGS, 20, 2)])
+        assert told == [(FLAGS.id, number, True) for number in (1, 2)]
+        store.accept([upload(FLAGS, 10, 3)])
+        assert told[2:] == [(FLAGS.id, 3, True)]
+
+    @pytest.mark.parametrize("count", [50, 99, 100, 101, 777])
+    def test_several_crowds_in_one_upload(self, plan: Plan, count: int, tmp_path: Path):
+        store = published(tmp_path, plan)
+        needed = plan.reports_needed
+        first = upload(plan, count, 1)
+        store.accept([first])
+        whole, left = divmod(count, needed)
+        assert [epoch.reports for epoch in store.epochs(plan.id)] == [needed] * whole + [None]
+        assert open_reports(store.database, plan) == left
+        rest = upload(plan, needed - left, 2)
+        store.accept([rest])
+        assert all(one.reports == needed for one in released(store, plan))
+        assert summed(released(store, plan)) == tally_of(plan, first, rest)
+
+    def test_crowds_of_one(self, tmp_path: Path):
+        plan = make_plan(crowd=1)
+        store = published(tmp_path, plan)
+        store.accept([upload(plan, 20, 1)])
+        assert [one.reports for one in released(store, plan)] == [1] * 20
+
+    def test_chance_says_which_reports_fill_the_crowd(self, tmp_path: Path):
+        """A hundred of one kind before a hundred of the other: no crowd is of one kind.
+
+        False alarm: a crowd of 100 among 200 is of one kind with probability 2 / C(200, 100) <
+        1e-58.
+        """
+        plan = make_plan(crowd=100)
+        store = published(tmp_path, plan)
+        parts = [upload(plan, 100, seed) for seed in (1, 2)]
+        for part, value in zip(parts, (0, 31), strict=True):
+            part.rows[:] = value
+        store.accept(parts)
+        assert all(0 < one.by_bit[0] < 100 for one in released(store, plan))
+
+
+class TestDuplicates:
+    def test_in_one_upload(self, plan: Plan, tmp_path: Path):
+        store = published(tmp_path, plan)
+        one = upload(plan, plan.reports_needed, 1)
+        half = range(len(one) // 2)
+        store.accept([together(chosen(one, half), chosen(one, half), chosen(one, half[:3]))])
+        assert open_reports(store.database, plan) == len(half)
+        store.accept([one])
+        assert released(store, plan) == [tally_of(plan, one)]
+        assert open_reports(store.database, plan) == 0
+
+    def test_across_uploads_of_one_commit(self, tmp_path: Path):
+        store = published(tmp_path, FLAGS)
+        one = upload(FLAGS, 50, 1)
+        shuffled = chosen(one, np.random.default_rng(1).permutation(50).tolist())
+        assert store.accept([one, shuffled, one]) == [None] * 3
+        assert released(store, FLAGS) == [tally_of(FLAGS, one)]
+        assert open_reports(store.database, FLAGS) == 0
+
+    @pytest.mark.parametrize("restart", [False, True])
+    def test_across_commits_and_crowds(self, restart: bool, tmp_path: Path):
+        store = published(tmp_path, FLAGS)
+        parts = [upload(FLAGS, size, size) for size in (1, 2, 30, 40, 77)]
+        for step, part in enumerate(parts * 3):
+            if restart and step % 4 == 3:
+                store.close()
+                store = Store(tmp_path, clock=Clock())
+            assert store.accept([part, chosen(part, [0])]) == [None, None]
+        assert sum(one.reports for one in released(store, FLAGS)) == 150
+        assert summed(released(store, FLAGS)) == tally_of(FLAGS, *parts)
+
+    def test_through_every_level_of_chunks(self, tmp_path: Path, monkeypatch):
+        """Many commits merge chunks of digests twice; all are still remembered."""
+        monkeypatch.setattr(seen, "_FAN_IN", 5)
+        plan = make_plan(crowd=10**6)
+        store = published(tmp_path, plan)
+        parts = [upload(plan, 1 + seed % 3, seed) for seed in range(5 * 5 * 2 + 7)]
+        for part in parts:
+            store.accept([part])
+        levels = store.database.execute("SELECT DISTINCT level FROM seen ORDER BY 1").fetchall()
+        assert levels == [(0,), (1,), (2,)]
+        total = open_reports(store.database, plan)
+        assert total == sum(map(len, parts))
+        store.accept(parts[::2])
+        store.close()
+        store = Store(tmp_path, clock=Clock())
+        store.accept(parts)
+        assert open_reports(store.database, plan) == total
+
+    def test_the_same_id_in_another_plan_is_another_report(self, tmp_path: Path):
+        other = make_plan(crowd=60)
+        store = published(tmp_path, FLAGS, other)
+        one = upload(FLAGS, 10, 1)
+        two = Batch(other.id, one.ids, one.windows, None, one.rows)
+        store.accept([one])
+        store.accept([two])
+        assert [open_reports(store.database, plan) for plan in (FLAGS, other)] == [10, 10]
+
+    def test_a_repeated_report_leaves_as_much_behind(self, tmp_path: Path):
+        """As many digests are written for an old report as for a new one."""
+        store = published(tmp_path, FLAGS)
+        one = upload(FLAGS, 8, 1)
+        sizes = []
+        for part in (one, one, upload(FLAGS, 8, 2)):
+            store.accept([part])
+            (size,) = store.database.execute("SELECT sum(length(digests)) FROM seen").fetchone()
+            sizes.append(size)
+        assert sizes == [128, 256, 384]
+
+    def test_digests_say_nothing_about_ids(self, tmp_path: Path):
+        """The same reports leave other digests in another folder: the key is drawn anew."""
+        kept = []
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            store = published(tmp_path / name, FLAGS)
+            store.accept([upload(FLAGS, 8, 1)])
+            (digests,) = store.database.execute("SELECT digests FROM seen").fetchone()
+            kept.append({digests[start : start + 16] for start in range(0, 128, 16)})
+        assert kept[0].isdisjoint(kept[1])
+
+
+WEEK = 7 * DAY
+WINDOWED = make_plan(window=WEEK)
+NOW = NOON // WEEK
+
+
+class TestWindows:
+    @pytest.mark.parametrize(
+        ("window", "answer"),
+        [
+            (0, problems.WINDOW_EXPIRED),
+            (NOW - 2, problems.WINDOW_EXPIRED),
+            (NOW - 1, None),
+            (NOW, None),
+            (NOW + 1, None),
+            (NOW + 2, problems.WINDOW_NOT_OPEN),
+            (2**32 - 1, problems.WINDOW_NOT_OPEN),
+        ],
+    )
+    def test_last_this_and_next(self, window: int, answer: problems.Problem | None, tmp_path: Path):
+        store = published(tmp_path, WINDOWED)
+        assert store.accept([upload(WINDOWED, 5, 1, window)]) == [answer]
+        assert open_reports(store.database, WINDOWED) == (5 if answer is None else 0)
+
+    def test_one_report_out_of_its_window_refuses_the_whole_upload(self, tmp_path: Path):
+        store = published(tmp_path, WINDOWED)
+        mixed = together(upload(WINDOWED, 5, 1, NOW), upload(WINDOWED, 1, 2, NOW - 2))
+        good = upload(WINDOWED, 5, 3, NOW)
+        assert store.accept([mixed, good]) == [problems.WINDOW_EXPIRED, None]
+        assert open_reports(store.database, WINDOWED) == 5
+
+    def test_a_plan_without_windows_has_window_zero(self, tmp_path: Path):
+        store = published(tmp_path, FLAGS)
+        assert store.accept([upload(FLAGS, 1, 1, 1)]) == [problems.WINDOW_NOT_OPEN]
+        assert store.accept([upload(FLAGS, 1, 1, 0)]) == [None]
+
+    def test_duplicates_for_as_long_as_they_are_taken(self, tmp_path: Path):
+        clock = Clock()
+        store = published(tmp_path, WINDOWED, clock=clock)
+        one = upload(WINDOWED, 5, 1, NOW)
+        for days in (0, 7, 13):
+            clock.now = NOW * WEEK + days * DAY
+            store.sweep()
+            assert store.accept([one]) == [None]
+            assert open_reports(store.database, WINDOWED) == 5
+        clock.now = (NOW + 2) * WEEK
+        assert store.accept([one]) == [problems.WINDOW_EXPIRED]
+
+    @pytest.mark.parametrize("restart", [False, True])
+    def test_a_forgotten_window_stays_closed(self, restart: bool, tmp_path: Path):
+        """The clock goes back after its reports were forgotten: they are not counted again."""
+        clock = Clock()
+        store = published(tmp_path, WINDOWED, clock=clock)
+        one = upload(WINDOWED, 5, 1, NOW)
+        store.accept([one])
+        clock.now = NOON + 2 * WEEK
+        store.sweep()
+        assert store.database.execute("SELECT count(*) FROM seen").fetchone() == (0,)
+        assert store.database.execute("SELECT count(*) FROM window_keys").fetchone() == (0,)
+        clock.now = NOON
+        if restart:
+            store.close()
+            store = Store(tmp_path, clock=clock)
+        store.sweep()
+        assert store.accept([one]) == [problems.WINDOW_EXPIRED]
+        assert open_reports(store.database, WINDOWED) == 5
+
+    def test_a_clock_that_goes_back_before_the_sweep(self, tmp_path: Path):
+        clock = Clock()
+        store = published(tmp_path, WINDOWED, clock=clock)
+        one = upload(WINDOWED, 5, 1, NOW)
+        store.accept([one])
+        clock.now = NOON + 2 * WEEK
+        assert store.accept([one]) == [problems.WINDOW_EXPIRED]
+        clock.now = NOON
+        assert store.accept([one]) == [None]
+        assert open_reports(store.database, WINDOWED) == 5
+
+    def test_only_expired_windows_are_forgotten(self, tmp_path: Path):
+        clock = Clock()
+        store = published(tmp_path, WINDOWED, FLAGS, clock=clock)
+        store.accept([upload(FLAGS, 3, 1)])
+        for window in (NOW - 1, NOW, NOW + 1):
+            store.accept([upload(WINDOWED, 5, window, window)])
+        kept = []
+        for weeks in (0, 1, 2, 3):
+            clock.now = NOON + weeks * WEEK
+            store.sweep()
+            rows = store.database.execute(
+                "SELECT DISTINCT window FROM seen WHERE plan = ?", (WINDOWED.id,)
+            )
+            kept.append(sorted(window - NOW for (window,) in rows))
+        assert kept == [[-1, 0, 1], [0, 1], [1], []]
+        assert store.accept([upload(FLAGS, 3, 1)]) == [None]
+        assert open_reports(store.database, FLAGS) == 3
+
+    def test_expired_digests_and_keys_are_gone_from_the_files(self, tmp_path: Path):
+        clock = Clock()
+        store = published(tmp_path, WINDOWED, clock=clock)
+        store.accept([upload(WINDOWED, 40, 1, NOW)])
+        secrets = keys_and_digests(store)
+        assert all(secret in data_bytes(tmp_path) for secret in secrets)
+        clock.now = NOON + 2 * WEEK
+        store.sweep()
+        assert not any(secret in data_bytes(tmp_path) for secret in secrets)
+
+
+def keys_and_digests(store: Store) -> list[bytes]:
+    found = [bytes(key) for (key,) in store.database.execute("SELECT key FROM window_keys")]
+    for (chunk,) in store.database.execute("SELECT digests FROM seen"):
+        found += [chunk[start : start + 16] for start in range(0, len(chunk), 16)]
+    assert len(found) > 20
+    return found
+
+
+def counts_of(store: Store) -> list[bytes]:
+    """The counts of the open crowd as they are written; a long table in stretches."""
+    found = []
+    for (numbers,) in store.database.execute("SELECT numbers FROM counts"):
+        short = len(numbers) < 1000
+        found += [numbers] if short else [numbers[at : at + 64] for at in range(0, 30_000, 64)]
+    # Among the stretches are some that any file has.
+    found = [stretch for stretch in found if len(set(stretch)) > 2]
+    assert found
+    return found
+
+
+def secrets_of(store: Store) -> list[bytes]:
+    """What must not outlive its use: keys, digests and counts."""
+    return keys_and_digests(store) + counts_of(store)
+
+
+class TestDeadline:
+    def test_a_crowd_that_never_fills_is_given_up_in_tenths(self, tmp_path: Path):
+        clock = Clock()
+        store = published(tmp_path, FLAGS, clock=clock, deadline_days=30)
+        first = upload(FLAGS, 37, 1)
+        store.accept([first])
+        clock.now += 29 * DAY
+        store.sweep()
+        assert store.epochs(FLAGS.id) == [Epoch(1, "open", None, 7)]
+        clock.now += DAY
+        store.sweep()
+        assert store.epochs(FLAGS.id) == [Epoch(1, "given up", None, 7), Epoch(2, "open", None, 0)]
+        rows = store.database.execute("SELECT reports, release FROM epochs").fetchall()
+        assert rows == [(0, None), (0, None)]
+        second = upload(FLAGS, 50, 2)
+        store.accept([second])
+        assert released(store, FLAGS) == [tally_of(FLAGS, second)]
+        # Reports of the crowd that was given up do not come back.
+        store.accept([first])
+        assert open_reports(store.database, FLAGS) == 0
+
+    def test_days_count_from_when_the_crowd_was_opened(self, tmp_path: Path):
+        clock = Clock()
+        store = published(tmp_path, FLAGS, clock=clock, deadline_days=30)
+        clock.now += 20 * DAY
+        store.accept([upload(FLAGS, 51, 1)])
+        clock.now += 20 * DAY
+        store.sweep()
+        assert [epoch.state for epoch in store.epochs(FLAGS.id)] == ["sealed", "open"]
+        clock.now += 10 * DAY
+        store.sweep()
+        assert [epoch.state for epoch in store.epochs(FLAGS.id)] == ["sealed", "given up", "open"]
+
+    @pytest.mark.parametrize("days", [0, 30])
+    def test_never_and_back(self, days: int, tmp_path: Path):
+        clock = Clock()
+        store = published(tmp_path, FLAGS, clock=clock, deadline_days=days)
+        clock.now += -1000 * DAY if days else 10_000 * DAY
+        store.sweep()
+        assert store.epochs(FLAGS.id) == [Epoch(1, "open", None, 0)]
+
+    def test_a_paused_plan_too(self, tmp_path: Path):
+        clock = Clock()
+        store = published(tmp_path, FLAGS, clock=clock, deadline_days=30)
+        store.accept([upload(FLAGS, 49, 1)])
+        store.move(FLAGS.id, "paused")
+        clock.now += 30 * DAY
+        store.sweep()
+        assert [epoch.state for epoch in store.epochs(FLAGS.id)] == ["given up", "open"]
+
+    def test_the_counts_are_gone_from_the_files(self, tmp_path: Path):
+        clock = Clock()
+        store = published(tmp_path, FLAGS, clock=clock, deadline_days=1)
+        store.accept([upload(FLAGS, 23, 1)])
+        counts = counts_of(store)
+        assert any(numbers in data_bytes(tmp_path) for numbers in counts)
+        clock.now += DAY
+        store.sweep()
+        assert not any(numbers in data_bytes(tmp_path) for numbers in counts)
+
+    @pytest.mark.parametrize("count", range(0, 50, 7))
+    def test_tenths_round_down(self, count: int, tmp_path: Path):
+        store = published(tmp_path, FLAGS)
+        if count:
+            store.accept([upload(FLAGS, count, 1)])
+        assert store.progress(FLAGS.id) == count * 10 // 50
+        assert store.epochs(FLAGS.id) == [Epoch(1, "open", None, count * 10 // 50)]
+        store.move(FLAGS.id, "closed")
+        assert store.epochs(FLAGS.id) == [Epoch(1, "given up", None, count * 10 // 50)]
+
+
+class TestRemains:
+    """What is deleted is in no file any more."""
+
+    def test_after_closing(self, plan: Plan, tmp_path: Path):
+        store = published(tmp_path, plan)
+        store.accept([upload(plan, plan.reports_needed + 23, 1)])
+        secrets = secrets_of(store)
+        assert sum(secret in data_bytes(tmp_path) for secret in secrets) > 0.9 * len(secrets)
+        release = store.release(plan.id, 1)
+        assert store.move(plan.id, "closed")
+        assert not any(secret in data_bytes(tmp_path) for secret in secrets)
+        assert store.release(plan.id, 1) == release
+        assert [epoch.state for epoch in store.epochs(plan.id)] == ["sealed", "given up"]
+
+    def test_after_destroying(self, plan: Plan, tmp_path: Path):
+        store = published(tmp_path, plan)
+        store.accept([upload(plan, 2 * plan.reports_needed + 23, 1)])
+        releases = [store.release(plan.id, number) for number in (1, 2)]
+        store.move(plan.id, "closed")
+        assert all(release[:200] in data_bytes(tmp_path) for release in releases if release)
+        assert store.move(plan.id, "destroyed")
+        left = data_bytes(tmp_path)
+        for release in releases:
+            assert release is not None
+            # A long release spans pages of the file; look for every stretch of it. The plan's id
+            # in its middle stays.
+            counts, _ = release.split(plan.id.encode())
+            stretches = [counts[start : start + 40] for start in range(0, len(counts) - 40, 40)]
+            assert stretches
+            assert not any(stretch in left for stretch in stretches)
+        assert [epoch.state for epoch in store.epochs(plan.id)] == ["destroyed"] * 3
+        assert store.release(plan.id, 1) is None
+        assert store.tally(plan.id, 1) is None
+
+    def test_after_a_crash_between_commit_and_cleaning(self, tmp_path: Path, monkeypatch):
+        """The log still holds what was deleted; the next start takes it out."""
+        store = published(tmp_path, FLAGS)
+        store.accept([upload(FLAGS, 23, 1)])
+        secrets = secrets_of(store)
+        monkeypatch.setattr(Store, "_scrub", lambda self: None)
+        store.move(FLAGS.id, "closed")
+        monkeypatch.undo()
+        # Files as a killed process leaves them: closing would clean them up.
+        left = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        store.close()
+        for name, held in left.items():
+            (tmp_path / name).write_bytes(held)
+        assert any(secret in data_bytes(tmp_path) for secret in secrets)
+        again = Store(tmp_path, clock=Clock())
+        again.sweep()
+        assert not any(secret in data_bytes(tmp_path) for secret in secrets)
+
+    def test_a_reader_puts_the_cleaning_off_to_the_next_sweep(self, tmp_path: Path):
+        """A backup reads the file while a plan is closed."""
+        store = published(tmp_path, FLAGS)
+        store.accept([upload(FLAGS, 23, 1)])
+        secrets = secrets_of(store)
+        reader = sqlite3.connect(tmp_path / NAME, isolation_level=None)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM plans").fetchall()
+        assert store.move(FLAGS.id, "closed")
+        assert any(secret in data_bytes(tmp_path) for secret in secrets)
+        reader.close()
+        store.sweep()
+        assert not any(secret in data_bytes(tmp_path) for secret in secrets)
+
+    def test_steps_of_a_sealed_crowd_after_a_sweep(self, tmp_path: Path):
+        """The differences between a crowd's counts, commit by commit, would tell its reports."""
+        store = published(tmp_path, FLAGS)
+        found = []
+        for seed in range(50):
+            store.accept([upload(FLAGS, 1, seed)])
+            found += [bytes(row[0]) for row in store.database.execute("SELECT numbers FROM counts")]
+        steps = {numbers for numbers in found if len(numbers) == 40 and any(numbers)}
+        assert len(steps) > 30
+        assert any(numbers in data_bytes(tmp_path) for numbers in steps)
+        store.sweep()
+        assert not any(numbers in data_bytes(tmp_path) for numbers in steps)
+
+
+class TestSealedStays:
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "UPDATE epochs SET release = x'00' WHERE number = 1",
+            "UPDATE epochs SET reports = 7 WHERE number = 1",
+            "UPDATE epochs SET state = 'open' WHERE number = 1",
+            "UPDATE epochs SET state = 'given up' WHERE number = 1",
+            "UPDATE epochs SET number = 9 WHERE number = 1",
+            "UPDATE epochs SET state = 'destroyed' WHERE number = 1",
+            "DELETE FROM epochs WHERE number = 1",
+            "INSERT OR REPLACE INTO epochs SELECT plan, 1, 'open', 0, 0, 0, NULL FROM epochs",
+        ],
+    )
+    def test_no_statement_changes_it(self, change: str, tmp_path: Path):
+        store = published(tmp_path, FLAGS)
+        store.accept([upload(FLAGS, 51, 1)])
+        before = content(store.database)
+        with pytest.raises(sqlite3.IntegrityError, match="sealed epoch"):
+            store.database.execute(change)
+        assert content(store.database) == before
+
+    def test_the_same_bytes_every_time(self, tmp_path: Path):
+        store = published(tmp_path, FLAGS)
+        store.accept([upload(FLAGS, 50, 1)])
+        release = store.release(FLAGS.id, 1)
+        store.accept([upload(FLAGS, 170, 2)])
+        store.move(FLAGS.id, "paused")
+        store.move(FLAGS.id, "closed")
+        store.close()
+        assert Store(tmp_path).release(FLAGS.id, 1) == release
+
+    def test_two_orders_release_equal_bytes(self, plan: Plan, tmp_path: Path):
+        whole = upload(plan, plan.reports_needed, 1)
+        releases = []
+        for seed in range(3):
+            folder = tmp_path / str(seed)
+            folder.mkdir()
+            store = published(folder, plan)
+            chance = np.random.default_rng(seed)
+            order = chance.permutation(len(whole))
+            cuts = np.sort(chance.choice(np.arange(1, len(whole)), seed * 3, replace=False))
+            for places in np.split(order, cuts):
+                store.accept([chosen(whole, places.tolist())])
+            releases.append(store.release(plan.id, 1))
+        assert releases[0] is not None
+        assert releases[0] == releases[1] == releases[2]
+
+
+def in_state(folder: Path, state: State) -> Store:
+    """Return a store whose plan is in a state; one crowd is sealed, one is open."""
+    store = Store(folder, clock=Clock())
+    store.add_plan(FLAGS)
+    ways: dict[State, list[State]] = {
+        "draft": [],
+        "published": ["published"],
+        "paused": ["published", "paused"],
+        "closed": ["published", "closed"],
+        "destroyed": ["published", "closed", "destroyed"],
+    }
+    for step in ways[state]:
+        assert store.move(FLAGS.id, step, b"{}")
+        if step == "published":
+            store.accept([upload(FLAGS, 60, 1)])
+    return store
+
+
+ANSWERS = {
+    "draft": problems.UNKNOWN_PLAN,
+    "published": None,
+    "paused": problems.PAUSED,
+    "closed": problems.PLAN_CLOSED,
+    "destroyed": problems.PLAN_CLOSED,
+}
+
+
+class TestLife:
+    @pytest.mark.parametrize(("now", "wanted"), list(product(get_args(State), repeat=2)))
+    def test_every_move(self, now: State, wanted: State, tmp_path: Path):
+        store = in_state(tmp_path, now)
+        before = content(store.database)
+        moved = store.move(FLAGS.id, wanted, b"{}")
+        kept = store.plan(FLAGS.id)
+        assert kept is not None
+        assert moved == (wanted in STATES[now])
+        assert kept.state == (wanted if moved else now)
+        if not moved:
+            assert content(store.database) == before
+
+    @pytest.mark.parametrize("state", get_args(State))
+    @pytest.mark.parametrize("restart", [False, True])
+    def test_who_takes_reports(self, state: State, restart: bool, tmp_path: Path):
+        store = in_state(tmp_path, state)
+        if restart:
+            store.close()
+            store = Store(tmp_path, clock=Clock())
+        before = {name: rows for name, rows in content(store.database).items() if name != "facts"}
+        assert store.accept([upload(FLAGS, 3, 7)]) == [ANSWERS[state]]
+        after = {name: rows for name, rows in content(store.database).items() if name != "facts"}
+        assert (before == after) == (ANSWERS[state] is not None)
+
+    def test_a_pause_loses_nothing(self, tmp_path: Path):
+        store = published(tmp_path, FLAGS)
+        parts = [upload(FLAGS, 25, seed) for seed in (1, 2)]
+        store.accept([parts[0]])
+        store.move(FLAGS.id, "paused")
+        assert store.accept([parts[1]]) == [problems.PAUSED]
+        store.move(FLAGS.id, "published")
+        assert store.accept(parts) == [None, None]
+        assert released(store, FLAGS) == [tally_of(FLAGS, *parts)]
+
+    def test_publishing_needs_a_certificate_once(self, tmp_path: Path):
+        store = Store(tmp_path)
+        assert store.add_plan(FLAGS)
+        assert not store.add_plan(FLAGS)
+        with pytest.raises(InputError, match="certificate"):
+            store.move(FLAGS.id, "published")
+        store.move(FLAGS.id, "published", b"first")
+        store.move(FLAGS.id, "paused")
+        store.move(FLAGS.id, "published", b"second")
+        kept = store.plan(FLAGS.id)
+        assert kept is not None
+        assert kept.certificate == b"first"
+
+    def test_an_unknown_plan(self, tmp_path: Path):
+        store = Store(tmp_path)
+        assert store.plan(FLAGS.id) is None
+        assert store.accept([upload(FLAGS, 1, 1)]) == [problems.UNKNOWN_PLAN]
+        assert store.progress(FLAGS.id) == 0
+        assert store.epochs(FLAGS.id) == []
+        with pytest.raises(InputError, match="no such plan"):
+            store.move(FLAGS.id, "published", b"{}")
+
+    def test_plans_are_listed(self, tmp_path: Path):
+        store = published(tmp_path, *PLANS.values())
+        ids = sorted(plan.id for plan in PLANS.values())
+        assert [kept.plan.id for kept in store.plans()] == ids
+
+
+class TestFile:
+    def test_settings_of_the_connection(self, tmp_path: Path):
+        with closing(open_database(tmp_path / NAME)) as database:
+            names = ("journal_mode", "synchronous", "secure_delete")
+            found = [database.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
+        assert found == ["wal", 2, 1]
+        assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o600
+
+    def test_a_damaged_file_is_refused(self, tmp_path: Path):
+        store = published(tmp_path, FLAGS)
+        store.accept([upload(FLAGS, 60, 1)])
+        store.close()
+        path = tmp_path / NAME
+        held = bytearray(path.read_bytes())
+        for page in range(1, len(held) // 4096):
+            held[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+        path.write_bytes(held)
+        with pytest.raises(StorageError):
+            Store(tmp_path)
+
+    def test_data_of_another_version_are_refused(self, tmp_path: Path):
+        store = Store(tmp_path)
+        store.database.execute("PRAGMA user_version = 99")
+        store.close()
+        with pytest.raises(InputError, match="version 99"):
+            Store(tmp_path)
+
+    def test_no_file_where_there_should_be_one(self, tmp_path: Path):
+        with pytest.raises(InputError, match="no collector's data"):
+            open_database(tmp_path / NAME, create=False)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_whether_it_can_be_written(self, tmp_path: Path):
+        store = Store(tmp_path)
+        store.check()
+        store.database.execute("PRAGMA query_only = ON")
+        with pytest.raises(StorageError):
+            store.check()

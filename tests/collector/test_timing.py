@@ -1,0 +1,147 @@
+"""How long an answer takes does not tell whether the report had come before.
+
+Fresh and repeated reports are sent one at a time, in an order drawn by chance, to a collector in
+another process; then the two sets of times are compared by rank (Mann-Whitney, for shifts) and by
+distribution (Kolmogorov-Smirnov, for anything else).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from scipy.stats import ks_2samp, mannwhitneyu
+
+from .privacy_help import FLAGS_PLAN, Server, make_reports, serving, some_of
+
+ALARM = 1e-6
+ROUNDS = 3
+WARM_UP = 50
+REQUESTS = int(os.environ.get("SHOAL_TIMED_REQUESTS", "1000"))
+PLAN = replace(FLAGS_PLAN, crowd_size=10**6)
+"""Its crowd is never complete here: sealing takes longer, and only a fresh report seals."""
+
+RETURNS_EARLY = """
+from shoal.collector.store import Store
+accept, seen = Store.accept, set()
+
+def early(self, uploads):
+    ids = {upload.ids.tobytes() for upload in uploads}
+    if ids <= seen:
+        return [None] * len(uploads)
+    seen.update(ids)
+    return accept(self, uploads)
+
+Store.accept = early
+"""
+WRITES_NO_FILLER = """
+from shoal.collector.seen import SeenReports
+remember, seen = SeenReports.remember, set()
+
+def short(self, ids):
+    import numpy as np
+    if ids.tobytes() in seen:
+        return np.zeros(len(ids), bool)
+    seen.add(ids.tobytes())
+    return remember(self, ids)
+
+SeenReports.remember = short
+"""
+
+
+class Line:
+    """One connection that stays open and measures."""
+
+    def __init__(self, server: Server) -> None:
+        self._socket = server.connect()
+        self._socket.setsockopt(6, 1, 1)  # no waiting for more to send
+
+    def time_of(self, body: bytes) -> float:
+        head = (
+            f"POST /v1/plans/{PLAN.id}/reports HTTP/1.1\r\nHost: c\r\n"
+            f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        before = time.perf_counter()
+        self._socket.sendall(head.encode() + body)
+        answer = self._socket.recv(4096)
+        passed = time.perf_counter() - before
+        assert answer.startswith(b"HTTP/1.1 202 ")
+        assert answer.endswith(b"\r\n\r\n")
+        return passed
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@contextmanager
+def line_to(before: str = "") -> Iterator[Line]:
+    """Run a collector on a disk in memory, if there is one: whoever measures wants little noise."""
+    memory = Path("/dev/shm")
+    with (
+        TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder,
+        serving(Path(folder), PLAN, before=before) as server,
+    ):
+        line = Line(server)
+        try:
+            yield line
+        finally:
+            line.close()
+
+
+class Verdict(NamedTuple):
+    p: float
+    fresh: float
+    repeated: float
+
+
+def judge(line: Line, requests: int, random: np.random.Generator) -> Verdict:
+    """Return the p-value of both tests together, and the median times.
+
+    Whether a request repeats an earlier report or brings a new one is drawn by chance each time;
+    if the answers tell nothing, every draw was as likely, whatever the machine did meanwhile.
+    """
+    reports = make_reports(PLAN, requests + WARM_UP, random)
+    bodies = [some_of(reports, slice(i, i + 1)).to_bytes() for i in range(len(reports))]
+    sent = WARM_UP
+    for body in bodies[:sent]:
+        line.time_of(body)
+    repeats = random.random(requests) < 0.5
+    times = np.empty(requests)
+    for number, again in enumerate(repeats):
+        times[number] = line.time_of(bodies[random.integers(sent) if again else sent])
+        sent += not again
+    one, other = times[~repeats], times[repeats]
+    both = min(ks_2samp(one, other).pvalue, mannwhitneyu(one, other).pvalue)
+    return Verdict(min(1.0, 2 * float(both)), float(np.median(one)), float(np.median(other)))
+
+
+def test_answer_times_of_fresh_and_repeated_reports_do_not_differ() -> None:
+    """False alarm: 1e-18, since three rounds of their own would all have to reject at 1e-6.
+
+    The power is shown by the next test: a repeated report that is answered without its work is
+    seen in each of three rounds.
+    """
+    random = np.random.default_rng(int.from_bytes(os.urandom(8)))
+    with line_to() as line:
+        verdicts = []
+        for _ in range(ROUNDS):
+            verdicts.append(judge(line, REQUESTS, random))
+            if verdicts[-1].p >= ALARM:
+                return
+    pytest.fail(f"repeated reports are told by the time of the answer: {verdicts}")
+
+
+@pytest.mark.parametrize("mutant", [RETURNS_EARLY, WRITES_NO_FILLER][: 1 + (REQUESTS >= 5000)])
+def test_less_work_for_repeated_reports_is_seen_every_time(mutant: str) -> None:
+    random = np.random.default_rng(9)
+    with line_to(mutant) as line:
+        verdicts = [judge(line, REQUESTS, random) for _ in range(ROUNDS)]
+    assert all(verdict.p < ALARM for verdict in verdicts), verdicts

@@ -1,0 +1,87 @@
+"""Tails for every honest crowd, against exact sums of unlike coins."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.theory import honest_counts
+from shoal.theory.honest_counts import at_least, at_most, hoeffding_at_least, sum_p_values
+from tests.strategies import bounded
+
+
+def exact_at_least(s: int, n: int, rate: Fraction) -> Fraction:
+    terms = (comb(n, k) * rate**k * (1 - rate) ** (n - k) for k in range(max(s, 0), n + 1))
+    return sum(terms, Fraction(0))
+
+
+def coins(rates: list[float]) -> np.ndarray:
+    law = np.ones(1)
+    for rate in rates:
+        law = np.convolve(law, [1 - rate, rate])
+    return law
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 40])
+@pytest.mark.parametrize("rate", [Fraction(1, 64), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)])
+def test_binomial_tails_by_fractions(n: int, rate: Fraction):
+    for s in range(-2, n + 3):
+        high, low = exact_at_least(s, n, rate), 1 - exact_at_least(s + 1, n, rate)
+        assert float(high) <= at_least(s, n, float(rate)) <= float(high) * (1 + 1e-8)
+        assert float(low) <= at_most(s, n, float(rate)) + 1e-300
+        assert at_most(s, n, float(rate)) <= float(low) * (1 + 1e-8) + 1e-300
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0, 0.3))
+@bounded(300)
+def test_hoeffding_bounds_every_sum_of_coins(rates: list[float], slack: float):
+    """Whatever the rates of single coins are, and if their mean is known only from above."""
+    law = coins(rates)
+    bound = min(float(np.mean(rates)) + slack, 1.0)
+    for s in range(len(rates) + 1):
+        assert law[s:].sum() <= hoeffding_at_least(s, len(rates), bound) + 1e-12
+
+
+def test_where_hoeffding_holds_matters():
+    """At the mean itself a binomial's tail can be smaller than that of unlike coins."""
+    unlike, n = [1.0, 1.0, 0.0, 0.0], 4
+    assert coins(unlike)[2:].sum() == 1.0
+    assert at_least(2, n, 0.5) < 1.0
+    assert hoeffding_at_least(2, n, 0.5) == 1.0
+
+
+@pytest.mark.parametrize(("bits", "fewest", "most"), [(1, 0, 1), (3, 1, 1), (4, 0, 2), (5, 2, 5)])
+def test_sums_by_convolution(bits: int, fewest: int, most: int):
+    reports, q = 6, 0.2
+    laws = [coins([1 - q] * (reports * k) + [q] * (reports * (bits - k))) for k in (fewest, most)]
+    for ones in range(reports * bits + 1):
+        few, many = sum_p_values(ones, reports, bits, fewest, most, q)
+        assert few == pytest.approx(laws[0][: ones + 1].sum(), abs=1e-12)
+        assert many == pytest.approx(laws[1][ones:].sum(), abs=1e-12)
+
+
+def test_fakes_explain_away():
+    """All ones of the fakes may be missing, or all may be fake."""
+    q, reports, bits = 0.2, 6, 3
+    for fakes in range(reports + 1):
+        honest = (reports - fakes) * bits
+        law = coins([1 - q] * (reports - fakes) + [q] * (honest - (reports - fakes)))
+        for ones in range(reports * bits + 1):
+            few, many = sum_p_values(ones, reports, bits, 1, 1, q, fakes)
+            assert few == pytest.approx(law[: ones + 1].sum(), abs=1e-12)
+            assert many == pytest.approx(law[max(ones - fakes * bits, 0) :].sum(), abs=1e-12)
+
+
+def test_beyond_exact_laws_the_bound_is_safe(monkeypatch: pytest.MonkeyPatch):
+    exact = [sum_p_values(ones, 50, 10, 1, 1, 0.1) for ones in range(501)]
+    monkeypatch.setattr(honest_counts, "LARGEST_EXACT", 0)
+    bounds = [sum_p_values(ones, 50, 10, 1, 1, 0.1) for ones in range(501)]
+    for (few, many), (few_bound, many_bound) in zip(exact, bounds, strict=True):
+        assert few <= few_bound * (1 + 1e-9) + 1e-14
+        assert many <= many_bound * (1 + 1e-9) + 1e-14
+    assert bounds[20][0] < 1e-6  # and it still sees something

@@ -172,10 +172,12 @@ def head(log: bytearray, chance: Random) -> bytearray:
     return log
 
 
-DAMAGES: list[Callable[[bytearray, Random], bytearray]] = [
-    *(cut, flip, hole, head),
-    lambda log, chance: flip(cut(log, chance) or log, chance) if len(log) > 9000 else log,
-]
+def cut_and_flip(log: bytearray, chance: Random) -> bytearray:
+    """Both: the end was never written, and what is before it is wrong."""
+    return flip(log[: chance.randrange(100, len(log))], chance)
+
+
+DAMAGES = [cut, flip, hole, head, cut_and_flip]
 
 TOLD = [PLANS[name] for name in ("flags", "joint", "text and flags")]
 

@@ -33,6 +33,9 @@ from shoal.vectors import unpack
 
 __all__ = ["Demonstration", "demonstrate"]
 
+_IN_MEMORY = Path("/dev/shm")  # noqa: S108  a folder of its own is made in it
+"""Thousands of devices have thousands of disks; here they would wait for one."""
+
 _AT_ONCE = 32
 _PATIENCE = 60.0
 
@@ -68,11 +71,9 @@ def demonstrate(
         Called with the number of devices done since the last call.
     """
     people = list(_people(plan.survey, plan.reports_needed, seed))
-    # Thousands of devices have thousands of disks; here they would wait for one.
-    memory = Path("/dev/shm")  # noqa: S108  a folder of its own is made in it
     with (
         _folder() as data,
-        _folder(memory if os.access(memory, os.W_OK) else None) as devices,
+        _folder(_IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None) as devices,
         _collector(data, plan) as urls,
     ):
         *most, last = people

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,9 @@ from shoal.survey import Survey
 from shoal.vectors import unpack
 
 __all__ = ["Demonstration", "demonstrate"]
+
+_IN_MEMORY = Path("/dev/shm")  # noqa: S108  a folder of its own is made in it
+"""Thousands of devices have thousands of disks; here they would wait for one."""
 
 _AT_ONCE = 32
 _PATIENCE = 60.0
@@ -67,11 +71,9 @@ def demonstrate(
         Called with the number of devices done since the last call.
     """
     people = list(_people(plan.survey, plan.reports_needed, seed))
-    # Thousands of devices have thousands of disks; here they would wait for one.
-    memory = Path("/dev/shm")  # noqa: S108  a folder of its own is made in it
     with (
         _folder() as data,
-        _folder(memory if os.access(memory, os.W_OK) else None) as devices,
+        _folder(_IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None) as devices,
         _collector(data, plan) as urls,
     ):
         *most, last = people
@@ -79,7 +81,7 @@ def demonstrate(
         token = (data / "admin-token").read_text("utf-8").strip()
         epoch = f"/v1/plans/{plan.id}/epochs/1"
         early, _ = _get(urls["console"], f"{epoch}/estimates", token)
-        _send_one(plan.id, last, urls["public"], devices / "last")
+        _send_one(plan.id, last, urls["public"], devices / "last", Event())
         progress(1)
         status, content = _get(urls["console"], f"{epoch}/estimates", token)
         page_status, page = _get(urls["console"], f"{epoch}/report.html", token)
@@ -111,9 +113,10 @@ def _has(answer: object, label: str) -> bool:
 def _send_all(
     plan_id: str, people: list[Answer], url: str, folder: Path, progress: Callable[[int], None]
 ) -> None:
+    over = Event()
     with ThreadPoolExecutor(_AT_ONCE, "device") as threads:
         waiting = [
-            threads.submit(_send_one, plan_id, answer, url, folder / str(number))
+            threads.submit(_send_one, plan_id, answer, url, folder / str(number), over)
             for number, answer in enumerate(people)
         ]
         try:
@@ -121,13 +124,19 @@ def _send_all(
                 done.result()
                 progress(1)
         except BaseException:
+            over.set()  # a device that waits to try again does not
             threads.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _send_one(plan_id: str, answer: Answer, url: str, folder: Path) -> None:
+def _send_one(plan_id: str, answer: Answer, url: str, folder: Path, over: Event) -> None:
     """Be one device: fetch the plan, check it, answer, send, and forget."""
-    outbox = Outbox(folder, HttpTransport(url), spread=0)
+
+    def sleep(seconds: float) -> None:
+        if over.wait(seconds):
+            raise ShoalError("the demonstration is over.")
+
+    outbox = Outbox(folder, HttpTransport(url), spread=0, sleep=sleep)
     outbox.answer(outbox.plan(plan_id), answer)
     (ticket,) = outbox.finish(_PATIENCE)
     if ticket.state != "sent":

@@ -109,7 +109,7 @@ class Base:
             assert await world.collector.add_plan(replace(plan, crowd_size=200)) is None
             sealed = make_reports(plan, 100, np.random.default_rng(1))
             assert (await world.upload(sealed)).status_code == 202
-            made = {role: world.collector.tokens.make(role, role)[1] for role in ROLES}
+            made = {role: await world.make_token(role) for role in ROLES}
             return {"nobody": {}} | {
                 role: {"authorization": f"Bearer {secret}"} for role, secret in made.items()
             }

@@ -23,6 +23,7 @@ import shoal
 from shoal import Batch, Choice, Flags, LieProbability, Plan, Promise, Survey, Text
 from shoal.collector import Collector, Settings
 from shoal.collector.logs import log_to
+from shoal.collector.tokens import Role
 
 R = TypeVar("R")
 
@@ -119,6 +120,11 @@ class World:
         self, side: str, method: str, path: str, headers: Headers | None = None, body: bytes = b""
     ) -> httpx.Response:
         return await self.clients[side].request(method, path, headers=headers, content=body)
+
+    async def make_token(self, role: Role) -> str:
+        """Return the secret of a new token."""
+        collector = self.collector
+        return (await collector.in_store(collector.tokens.make, role, role))[1]
 
     async def publish(self, plan: Plan) -> None:
         assert await self.collector.add_plan(plan) is None

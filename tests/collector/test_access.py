@@ -41,8 +41,8 @@ def basic(secret: str, name: str = "me") -> Headers:
     return {"authorization": f"Basic {base64.b64encode(f'{name}:{secret}'.encode()).decode()}"}
 
 
-def all_tokens(world: World) -> dict[str, str]:
-    return {role: world.collector.tokens.make(role, role)[1] for role in ROLES}
+async def all_tokens(world: World) -> dict[str, str]:
+    return {role: await world.make_token(role) for role in ROLES}
 
 
 def path_of(operation: Operation) -> str:
@@ -59,7 +59,7 @@ def run(work: Callable[[World], Awaitable[Any]], folder: Path, **settings: Any) 
 def test_every_operation_with_every_role(tmp_path: Path) -> None:
     async def live(world: World) -> dict[tuple[str, str, str], int]:
         await world.publish(FLAGS_PLAN)
-        made = {role: bearer(secret) for role, secret in all_tokens(world).items()}
+        made = {role: bearer(secret) for role, secret in (await all_tokens(world)).items()}
         readers = {"nobody": {}, "stranger": bearer("shoal_admin_" + "0" * 64)} | made
         found = {}
         for operation in OPERATIONS:
@@ -99,7 +99,7 @@ def test_reports_need_an_apps_token_if_so_set(tmp_path: Path) -> None:
         await world.publish(FLAGS_PLAN)
         body = make_reports(FLAGS_PLAN, 1, np.random.default_rng(1)).to_bytes()
         readers: dict[str, Headers] = {"nobody": {}}
-        readers |= {r: bearer(s) for r, s in all_tokens(world).items()}
+        readers |= {r: bearer(s) for r, s in (await all_tokens(world)).items()}
         readers["app by password"] = basic(readers["app"]["authorization"].split()[1])
         return {
             name: (
@@ -154,7 +154,7 @@ def test_secrets_are_compared_in_constant_time(
         compare_digest = staticmethod(compare)
 
     async def live(world: World) -> None:
-        secrets = all_tokens(world)
+        secrets = await all_tokens(world)
         monkeypatch.setattr(tokens, "hmac", Watched)
         for secret in (*secrets.values(), "", "wrong", secrets["app"][:-1]):
             compared.clear()
@@ -184,7 +184,7 @@ def test_a_token_is_told_once_and_kept_as_a_hash(tmp_path: Path) -> None:
         assert (await world.ask("console", "DELETE", path, admin)).status_code == 404
         for word in ("wrong", secret[:-1] + "x"):
             await world.ask("console", "GET", "/", bearer(word))
-        secrets = [secret, admin["authorization"].split()[1], *all_tokens(world).values()]
+        secrets = [secret, admin["authorization"].split()[1], *(await all_tokens(world)).values()]
         assert not [s for s in secrets if s in world.log.getvalue()]
         return secrets
 
@@ -201,7 +201,7 @@ def test_the_last_admin_stays(tmp_path: Path) -> None:
         (only,) = (await world.ask("console", "GET", "/v1/tokens", admin)).json()["tokens"]
         path = f"/v1/tokens/{only['id']}"
         assert (await world.ask("console", "DELETE", path, admin)).status_code == 409
-        _, second = world.collector.tokens.make("admin", "second")
+        second = await world.make_token("admin")
         assert (await world.ask("console", "DELETE", path, admin)).status_code == 204
         assert (await world.ask("console", "GET", "/v1/tokens", admin)).status_code == 401
         assert (await world.ask("console", "GET", "/", bearer(second))).status_code == 200

@@ -150,11 +150,12 @@ def released(plan: Plan, folder: Path, uploads: list[Batch]) -> list[bytes]:
         for upload in uploads:
             assert (await world.upload(upload)).status_code == 202
         store = world.collector.store
-        return [
-            release
-            for epoch in store.epochs(plan.id)
-            if (release := store.release(plan.id, epoch.number)) is not None
-        ]
+
+        def releases() -> list[bytes | None]:
+            return [store.release(plan.id, epoch.number) for epoch in store.epochs(plan.id)]
+
+        found = await world.collector.in_store(releases)
+        return [release for release in found if release is not None]
 
     return in_world(live, folder)
 

@@ -24,8 +24,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from shoal.lies import LieProbability
-from shoal.plans import Plan, PromiseKind
-from shoal.sending.checking import SHORTEST_WINDOW
+from shoal.plans import SHORTEST_WINDOW, Plan, PromiseKind
 from shoal.survey import Number, Survey, Text
 
 __all__ = ["Change", "ChangeKind", "compare_plans"]

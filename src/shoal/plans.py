@@ -27,6 +27,8 @@ __all__ = ["Memory", "Plan", "Promise", "PromiseKind"]
 
 VERSION = 1
 LARGEST_CROWD = 10**12
+SHORTEST_WINDOW = 3600
+"""Devices take no shorter window: a report carries its number, which tells the time as exactly."""
 
 PromiseKind = Literal["proven", "sufficient", "three-sigma", "local"]
 

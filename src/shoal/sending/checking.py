@@ -15,13 +15,11 @@ from shoal._check import check_decimal, shown
 from shoal._files import first_line, unique_keys
 from shoal.errors import InputError, PlanError, PrivacyRefusal
 from shoal.lies import LieProbability
-from shoal.plans import Plan
+from shoal.plans import SHORTEST_WINDOW, Plan
 
 __all__ = ["check_plan", "check_promise", "read_plan"]
 
 LARGEST_PLAN = 16 << 20
-SHORTEST_WINDOW = 3600
-"""A report carries its window's number, which tells the time as exactly as windows are short."""
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _FINE = Context(prec=60)

@@ -23,13 +23,12 @@ from shoal._disk import Disk
 from shoal._files import first_line
 from shoal.encoding import encode
 from shoal.errors import AnswerError, InputError, PrivacyRefusal, ShoalError, TransportError
-from shoal.plans import Plan
+from shoal.plans import SHORTEST_WINDOW, Plan
 from shoal.randomizing import randomize
 from shoal.randomness import SystemBits
 from shoal.reports import pack_reports
 from shoal.sending._folder import Folder
 from shoal.sending.checking import (
-    SHORTEST_WINDOW,
     check_plan,
     check_plan_id,
     check_promise,

@@ -89,12 +89,9 @@ def true_ones(survey: Survey, given: Texts, people: Counts) -> dict[str, Counts]
 
 def _add_words(ones: Counts, texts: Texts, people: Counts) -> None:
     answering = people * texts.answered[:, None]
-    places = np.sort(texts.positions, axis=2)
     cohort = np.broadcast_to(np.arange(len(ones)), people.shape)
-    for number in range(places.shape[2]):
-        # Two hashes of a text may agree; it still sets the bit once.
-        again = number > 0 and places[:, :, number] == places[:, :, number - 1]
-        np.add.at(ones, (cohort, places[:, :, number]), np.where(again, 0, answering))
+    for number in range(texts.positions.shape[2]):
+        np.add.at(ones, (cohort, texts.positions[:, :, number]), answering)
 
 
 def lied_tally(plan: Plan, sizes: Counts, truth: Counts, generator: np.random.Generator) -> Tally:

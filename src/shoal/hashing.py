@@ -7,10 +7,12 @@ tables made for one survey are useless for another. Version 1, for every languag
     message   = "shoal-text-1" NUL  survey digest (32)  length of the name (u16 LE)  name
                 cohort (u16 LE)  text
     digest    = SHA-256(message), read as eight u32, little endian
-    position  = word i * bits / 2^32, rounded down, for i = 0 .. hashes - 1
+    place i   = word i * (bits - i) / 2^32, rounded down, for i = 0 .. hashes - 1
+    position  = the place i among the bits that the earlier positions leave free, in order
 
-Names and texts are UTF-8 in Unicode normal form C, texts without blanks at their ends. Positions of
-one text may coincide; then it sets fewer bits.
+So the positions of a text differ, and every text sets the same number of bits in every cohort: that
+is what the promise of several hashes rests on. Names and texts are UTF-8 in Unicode normal form C,
+texts without blanks at their ends (Unicode's White_Space, and U+001C to U+001F).
 """
 
 from __future__ import annotations
@@ -52,9 +54,9 @@ class TextHash:
         self.bits, self.hashes = bits, hashes
 
     def positions(self, text: str, cohort: int) -> tuple[int, ...]:
-        """Return which bits a text sets in a cohort; some may be the same."""
+        """Return which bits a text sets in a cohort; they differ."""
         words = np.frombuffer(self._digest(normal_text(text).encode(), cohort), "<u4")
-        return tuple(int(word) * self.bits >> 32 for word in words[: self.hashes])
+        return tuple(self._places(words).tolist())
 
     def table(self, texts: Iterable[str], cohorts: int) -> NDArray[np.uint16]:
         """Return the positions of many texts in every cohort: shape (texts, cohorts, hashes)."""
@@ -64,8 +66,17 @@ class TextHash:
             chunk = encoded[start : start + _CHUNK]
             digests = b"".join(self._digest(t, c) for t in chunk for c in range(cohorts))
             words = np.frombuffer(digests, "<u4").reshape(len(chunk), cohorts, 8)
-            scaled = words[:, :, : self.hashes].astype(np.uint64) * np.uint64(self.bits)
-            out[start : start + _CHUNK] = scaled >> np.uint64(32)
+            out[start : start + _CHUNK] = self._places(words)
+        return out
+
+    def _places(self, words: NDArray[np.uint32]) -> NDArray[np.uint64]:
+        """Return the positions that digests choose, one after another among the free bits."""
+        out = np.empty((*words.shape[:-1], self.hashes), np.uint64)
+        for i in range(self.hashes):
+            place = words[..., i].astype(np.uint64) * np.uint64(self.bits - i) >> np.uint64(32)
+            for earlier in np.moveaxis(np.sort(out[..., :i], axis=-1), -1, 0):
+                place = place + (place >= earlier)  # step over a bit that is taken
+            out[..., i] = place
         return out
 
     def _digest(self, text: bytes, cohort: int) -> bytes:

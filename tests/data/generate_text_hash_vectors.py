@@ -49,7 +49,8 @@ def positions(
     message += struct.pack("<H", len(name)) + name + struct.pack("<H", cohort)
     message += unicodedata.normalize("NFC", text).strip().encode("utf-8")
     words = struct.unpack("<8I", hashlib.sha256(message).digest())
-    return [word * bits // 2**32 for word in words[:hashes]]
+    free = list(range(bits))
+    return [free.pop(word * len(free) // 2**32) for word in words[:hashes]]
 
 
 def main() -> None:

@@ -37,8 +37,6 @@ from shoal.plans import Plan
 
 __all__ = ["Restored", "back_up", "restore"]
 
-_DAY = 86_400
-
 
 def back_up(folder: Path, target: Path, *, clock: Callable[[], float] = time.time) -> Path:
     """Write a backup while the collector runs, or while it does not, and return its path.
@@ -81,13 +79,13 @@ def _copy(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
     for row in source.execute("SELECT id, state, document, certificate, oldest_window FROM plans"):
         copy.execute("INSERT INTO plans VALUES (?, ?, ?, ?, ?)", row)
         needed[row[0]] = Plan.from_json(json.loads(row[2])).reports_needed
-    columns = "plan, number, state, opened_day, reports, tenths, release"
+    columns = "plan, number, window, state, opened_day, reports, tenths, release"
     for row in source.execute(f"SELECT {columns} FROM epochs"):  # noqa: S608  names
-        plan, number, state, opened, reports = row[:5]
+        plan, number, window, state, opened, reports = row[:6]
         if state == "open":
             tenths = math.floor(10 * reports / needed[plan])
-            row = (plan, number, "given up", opened, 0, tenths, None)
-        copy.execute("INSERT INTO epochs VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            row = (plan, number, window, "given up", opened, 0, tenths, None)
+        copy.execute("INSERT INTO epochs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
     for row in source.execute("SELECT id, role, digest, label FROM tokens"):
         copy.execute("INSERT INTO tokens VALUES (?, ?, ?, ?)", row)
 
@@ -142,7 +140,7 @@ def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.tim
 
 
 def _go_on(database: sqlite3.Connection, now: int) -> Restored:
-    """Close what could count a report twice, and open new crowds for the rest."""
+    """Close what could count a report twice."""
     restored = Restored()
     taking = "SELECT id, document, oldest_window FROM plans WHERE state IN ('published', 'paused')"
     for plan_id, document, oldest in database.execute(taking).fetchall():
@@ -154,11 +152,6 @@ def _go_on(database: sqlite3.Connection, now: int) -> Restored:
         # Devices whose clock is ahead may have sent reports of the next window already.
         first = max(oldest, now // window + 2)
         database.execute("UPDATE plans SET oldest_window = ? WHERE id = ?", (first, plan_id))
-        database.execute(
-            "INSERT INTO epochs SELECT ?, max(number) + 1, 'open', ?, 0, 0, NULL FROM epochs"
-            " WHERE plan = ?",
-            (plan_id, now // _DAY, plan_id),
-        )
         restored.waiting[plan_id] = first * window
     return restored
 

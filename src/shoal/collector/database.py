@@ -39,6 +39,7 @@ CREATE TABLE plans (
 CREATE TABLE epochs (
     plan TEXT NOT NULL,
     number INTEGER NOT NULL,
+    window INTEGER NOT NULL,
     state TEXT NOT NULL,
     opened_day INTEGER NOT NULL,
     reports INTEGER NOT NULL,
@@ -62,7 +63,11 @@ WHEN EXISTS (SELECT 1 FROM epochs WHERE plan = new.plan AND number = new.number)
 BEGIN SELECT RAISE(ABORT, 'a sealed epoch is not replaced'); END;
 
 CREATE TABLE counts (
-    plan TEXT NOT NULL, part INTEGER NOT NULL, numbers BLOB NOT NULL, PRIMARY KEY (plan, part)
+    plan TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    numbers BLOB NOT NULL,
+    PRIMARY KEY (plan, number, part)
 );
 
 -- Keyed hashes of report ids, in sorted chunks; the key of a window goes with its chunks.

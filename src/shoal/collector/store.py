@@ -7,7 +7,6 @@ away whenever a transaction fails.
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,23 +15,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-import numpy as np
-
 from shoal.collector import problems
-from shoal.collector.crowd import OpenCrowd
 from shoal.collector.database import NAME, PATIENCE, open_database, told, transaction
 from shoal.collector.life import State, may_become
+from shoal.collector.open_plan import OpenPlan, Time
 from shoal.collector.problems import Problem
-from shoal.collector.seen import SeenReports
 from shoal.errors import InputError
 from shoal.plans import Plan
-from shoal.randomness import SystemBits
 from shoal.reports import Batch
 from shoal.tallying import Tally
 
 __all__ = ["Epoch", "KeptPlan", "Store"]
-
-_DAY = 86_400
 
 
 @dataclass(frozen=True)
@@ -48,26 +41,15 @@ class KeptPlan:
 class Epoch:
     """One crowd of a plan.
 
-    `reports` is known of a sealed crowd only; of one that was given up, `tenths` says how full it
-    was.
+    `window` is the one whose reports it takes, 0 where the plan has none. `reports` is known of a
+    sealed crowd only; of one that was given up, `tenths` says how full it was.
     """
 
     number: int
+    window: int
     state: str
     reports: int | None
     tenths: int
-
-
-@dataclass
-class _Open:
-    """What is in memory of a plan that takes reports."""
-
-    plan: Plan
-    state: State
-    oldest_window: int
-    number: int
-    crowd: OpenCrowd
-    seen: dict[int, SeenReports]
 
 
 class Store:
@@ -95,7 +77,7 @@ class Store:
     ) -> None:
         self._database = open_database(folder / NAME)
         self._deadline_days, self._clock, self._sealed = deadline_days, clock, sealed
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, OpenPlan] = {}
 
     @property
     def database(self) -> sqlite3.Connection:
@@ -133,121 +115,34 @@ class Store:
         order = sorted(range(len(uploads)), key=lambda place: uploads[place].plan_id)
         with self._transaction():
             for plan_id, places in groupby(order, lambda place: uploads[place].plan_id):
-                kept = self._opened(plan_id)
-                taken = []
-                for place in places:
-                    answers[place] = self._objection(kept, uploads[place])
-                    if answers[place] is None:
-                        taken.append(uploads[place])
-                if kept is not None and taken:
-                    sealed += self._count(kept, taken)
+                here, kept = list(places), self._opened(plan_id)
+                if kept is None:
+                    for place in here:
+                        answers[place] = problems.UNKNOWN_PLAN
+                    continue
+                time = self._time(kept.plan)
+                for place in here:
+                    answers[place] = kept.objection(uploads[place], time)
+                taken = [uploads[place] for place in here if answers[place] is None]
+                if taken:
+                    sealed += [(plan_id, number) for number in kept.count(taken, time)]
             # Something is written whatever came, so that a repeated report takes as long.
             self._database.execute("UPDATE facts SET value = value + 1 WHERE name = 'commits'")
         for plan_id, number in sealed:
             self._sealed(plan_id, number)
         return answers
 
-    def _objection(self, kept: _Open | None, upload: Batch) -> Problem | None:
-        if kept is None or kept.state == "draft":
-            return problems.UNKNOWN_PLAN
-        if kept.state == "paused":
-            return problems.PAUSED
-        if kept.state != "published":
-            return problems.PLAN_CLOSED
-        now = self._window(kept.plan)
-        windows = upload.windows.tolist()
-        if min(windows) < max(now - 1, kept.oldest_window):
-            return problems.WINDOW_EXPIRED
-        # A device's clock may be a little ahead of ours.
-        if max(windows) > now + (kept.plan.window is not None):
-            return problems.WINDOW_NOT_OPEN
-        return None
+    def _time(self, plan: Plan) -> Time:
+        return Time.of(plan, self._clock())
 
-    def _window(self, plan: Plan) -> int:
-        return 0 if plan.window is None else int(self._clock() // plan.window)
-
-    def _count(self, kept: _Open, uploads: list[Batch]) -> list[tuple[str, int]]:
-        ids = np.concatenate([upload.ids for upload in uploads])
-        rows = np.concatenate([upload.rows for upload in uploads])
-        windows = np.concatenate([upload.windows for upload in uploads])
-        cohorts = None
-        if kept.plan.cohorts is not None:
-            cohorts = np.concatenate([u.cohorts for u in uploads if u.cohorts is not None])
-        fresh = np.zeros(len(ids), bool)
-        for window in np.unique(windows).tolist():
-            if window not in kept.seen:
-                kept.seen[window] = SeenReports(self._database, kept.plan.id, window)
-            here = windows == window
-            fresh[here] = kept.seen[window].remember(ids[here])
-        sealed = []
-        needed = kept.plan.reports_needed
-        # Reports that came together have no order: chance says which of them fill the crowd.
-        order = np.argsort(np.frombuffer(SystemBits().draw(8 * len(ids)), np.uint64))
-        weights = fresh[order].astype(np.int64)
-        rows, cohorts = rows[order], None if cohorts is None else cohorts[order]
-        while True:
-            place = np.cumsum(weights) <= needed - kept.crowd.reports
-            kept.crowd.add(rows, cohorts, weights * place)
-            if kept.crowd.reports < needed:
-                break
-            sealed.append((kept.plan.id, kept.number))
-            self._seal(kept)
-            weights = weights * ~place
-        self._write_crowd(kept)
-        return sealed
-
-    def _write_crowd(self, kept: _Open) -> None:
-        self._database.execute(
-            "UPDATE epochs SET reports = ? WHERE plan = ? AND number = ?",
-            (kept.crowd.reports, kept.plan.id, kept.number),
-        )
-        self._database.executemany(
-            "INSERT OR REPLACE INTO counts VALUES (?, ?, ?)",
-            [(kept.plan.id, part, numbers) for part, numbers in kept.crowd.changes()],
-        )
-
-    def _seal(self, kept: _Open) -> None:
-        """Write the whole crowd's tally once, and open the next crowd."""
-        tally = kept.crowd.tally()
-        assert tally.reports == kept.plan.reports_needed
-        release = json.dumps(tally.to_json(), sort_keys=True, separators=(",", ":")).encode()
-        self._database.execute(
-            "UPDATE epochs SET state = 'sealed', reports = ?, tenths = 10, release = ?"
-            " WHERE plan = ? AND number = ?",
-            (tally.reports, release, kept.plan.id, kept.number),
-        )
-        self._next_epoch(kept.plan, kept.number + 1)
-        kept.number, kept.crowd = kept.number + 1, OpenCrowd(kept.plan)
-
-    def _next_epoch(self, plan: Plan, number: int) -> None:
-        self._database.execute("DELETE FROM counts WHERE plan = ?", (plan.id,))
-        self._database.execute(
-            "INSERT INTO epochs VALUES (?, ?, 'open', ?, 0, NULL, NULL)",
-            (plan.id, number, self._today()),
-        )
-
-    def _today(self) -> int:
-        return int(self._clock() // _DAY)
-
-    def _opened(self, plan_id: str) -> _Open | None:
+    def _opened(self, plan_id: str) -> OpenPlan | None:
         """Return what is in memory of a plan, read from the database if need be."""
-        if plan_id in self._open:
-            return self._open[plan_id]
-        row = self._database.execute(
-            "SELECT document, state, oldest_window FROM plans WHERE id = ?", (plan_id,)
-        ).fetchone()
-        if row is None:
-            return None
-        plan, state, oldest = Plan.from_json(json.loads(row[0])), row[1], row[2]
-        number, reports = self._database.execute(
-            "SELECT number, reports FROM epochs WHERE plan = ? AND state = 'open'", (plan_id,)
-        ).fetchone() or (0, 0)
-        parts = dict(
-            self._database.execute("SELECT part, numbers FROM counts WHERE plan = ?", (plan_id,))
-        )
-        kept = _Open(plan, state, oldest, number, OpenCrowd(plan, reports, parts), {})
-        self._open[plan_id] = kept
-        return kept
+        if plan_id not in self._open:
+            kept = OpenPlan.read(self._database, plan_id)
+            if kept is None:
+                return None
+            self._open[plan_id] = kept
+        return self._open[plan_id]
 
     # Plans
 
@@ -294,10 +189,10 @@ class Store:
                 self._database.execute(
                     "UPDATE plans SET certificate = ? WHERE id = ?", (certificate, plan_id)
                 )
-                self._next_epoch(kept.plan, 1)
+                kept.open_crowds(self._time(kept.plan))
             if wanted == "closed":
-                self._give_up(kept)
-                self._forget_reports(plan_id)
+                kept.give_up()
+                kept.forget_windows()
             if wanted == "destroyed":
                 self._database.execute(
                     "UPDATE epochs SET state = 'destroyed', release = NULL WHERE plan = ?",
@@ -308,23 +203,6 @@ class Store:
         if wanted in ("closed", "destroyed"):
             self._scrub()
         return True
-
-    def _give_up(self, kept: _Open) -> None:
-        """Destroy the open crowd; what stays is how many tenths of it there were."""
-        self._database.execute(
-            "UPDATE epochs SET state = 'given up', reports = 0, tenths = ?"
-            " WHERE plan = ? AND number = ?",
-            (_tenths(kept), kept.plan.id, kept.number),
-        )
-        self._database.execute("DELETE FROM counts WHERE plan = ?", (kept.plan.id,))
-
-    def _forget_reports(self, plan_id: str, before: int | None = None) -> None:
-        limit = 2**62 if before is None else before
-        for table in ("seen", "window_keys"):
-            self._database.execute(
-                f"DELETE FROM {table} WHERE plan = ? AND window < ?",  # noqa: S608  two names
-                (plan_id, limit),
-            )
 
     def _scrub(self) -> None:
         """Take what was deleted or overwritten out of the write-ahead log too.
@@ -342,23 +220,30 @@ class Store:
     # Crowds
 
     def progress(self, plan_id: str) -> int:
-        """Return how many tenths of the open crowd have come; 0 if none is open."""
+        """Return how many tenths of the crowd of this window have come; 0 if none is open."""
         with told():
             kept = self._opened(plan_id)
-        return 0 if kept is None or kept.number == 0 else _tenths(kept)
+        return 0 if kept is None else kept.tenths(self._window(kept.plan))
+
+    def _window(self, plan: Plan) -> int:
+        return 0 if plan.window is None else int(self._clock() // plan.window)
 
     def epochs(self, plan_id: str) -> list[Epoch]:
-        """Return a plan's crowds; of the open one no more than its tenths."""
+        """Return a plan's crowds; of those that are open no more than their tenths."""
         with told():
+            kept = self._opened(plan_id)
             rows = self._database.execute(
-                "SELECT number, state, reports, tenths FROM epochs WHERE plan = ? ORDER BY number",
+                "SELECT number, window, state, reports, tenths FROM epochs"
+                " WHERE plan = ? ORDER BY number",
                 (plan_id,),
             ).fetchall()
-        return [
-            Epoch(number, state, reports if state == "sealed" else None,
-                  self.progress(plan_id) if state == "open" else tenths or 0)
-            for number, state, reports, tenths in rows
-        ]  # fmt: skip
+        epochs = []
+        for number, window, state, reports, tenths in rows:
+            if state == "open" and kept is not None:
+                tenths = kept.tenths(window)
+            shown = reports if state == "sealed" else None
+            epochs.append(Epoch(number, window, state, shown, tenths or 0))
+        return epochs
 
     def release(self, plan_id: str, number: int) -> bytes | None:
         """Return the tally of a sealed crowd, the same bytes every time; None if there is none."""
@@ -385,38 +270,14 @@ class Store:
         The log is emptied each time: it holds the counts of every commit, whose differences are the
         reports of that commit, and after a crash what was deleted just before.
         """
-        changed = False
         with self._transaction():
             published = "SELECT id FROM plans WHERE state IN ('published', 'paused')"
             for (plan_id,) in self._database.execute(published).fetchall():
                 kept = self._opened(plan_id)
                 assert kept is not None
-                changed |= self._expire_windows(kept) | self._expire_crowd(kept)
-        if changed:
-            self._open.clear()
+                time = self._time(kept.plan)
+                kept.expire_windows(time)
+                if self._deadline_days:
+                    kept.give_up(before_day=time.day - self._deadline_days + 1)
+                kept.open_crowds(time)
         self._scrub()
-
-    def _expire_windows(self, kept: _Open) -> bool:
-        oldest = max(self._window(kept.plan) - 1, 0)
-        if oldest <= kept.oldest_window:
-            return False
-        self._forget_reports(kept.plan.id, before=oldest)
-        self._database.execute(
-            "UPDATE plans SET oldest_window = ? WHERE id = ?", (oldest, kept.plan.id)
-        )
-        return True
-
-    def _expire_crowd(self, kept: _Open) -> bool:
-        (opened,) = self._database.execute(
-            "SELECT opened_day FROM epochs WHERE plan = ? AND number = ?",
-            (kept.plan.id, kept.number),
-        ).fetchone()
-        if not self._deadline_days or self._today() < opened + self._deadline_days:
-            return False
-        self._give_up(kept)
-        self._next_epoch(kept.plan, kept.number + 1)
-        return True
-
-
-def _tenths(kept: _Open) -> int:
-    return math.floor(10 * kept.crowd.reports / kept.plan.reports_needed)

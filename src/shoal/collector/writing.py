@@ -40,7 +40,12 @@ def plan_line(kept: KeptPlan) -> dict[str, Any]:
 
 def epoch_line(epoch: Epoch) -> dict[str, Any]:
     """Return what the list of epochs says of one."""
-    line: dict[str, Any] = {"number": epoch.number, "state": epoch.state, "tenths": epoch.tenths}
+    line = {
+        "number": epoch.number,
+        "window": epoch.window,
+        "state": epoch.state,
+        "tenths": epoch.tenths,
+    }
     return line if epoch.reports is None else line | {"reports": epoch.reports}
 
 

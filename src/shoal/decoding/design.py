@@ -29,8 +29,7 @@ _SCREEN = 16
 class Design:
     """The bits of different patterns; `members` says which candidates have each pattern.
 
-    `positions` has shape (cohorts, hashes, patterns). A position that a text sets twice is kept
-    once; in the other place stands `bits`, one past the last bit, which is nowhere.
+    `positions` has shape (cohorts, hashes, patterns); those of one pattern differ in each cohort.
     """
 
     positions: NDArray[np.int32]
@@ -44,7 +43,7 @@ class Design:
 
     @property
     def hashes(self) -> int:
-        """How many bits a text sets at most."""
+        """How many bits a text sets in a cohort."""
         return int(self.positions.shape[1])
 
     @property
@@ -55,7 +54,7 @@ class Design:
     def adjoint(self, table: Floats) -> Floats:
         """Return, for each pattern, the sum of a (cohorts, bits) table over the bits it sets."""
         total = np.zeros(self.patterns)
-        for places, row in zip(self.positions, _padded(table), strict=True):
+        for places, row in zip(self.positions, table, strict=True):
             for place in places:
                 total += row[place]
         return total
@@ -64,18 +63,17 @@ class Design:
         """Return a table at the bits of chosen patterns: shape (chosen, cohorts, hashes)."""
         places = self.positions[:, :, chosen]
         cohort = np.arange(self.cohorts)[:, None, None]
-        return np.moveaxis(_padded(table)[cohort, places], 2, 0)
+        return np.moveaxis(table[cohort, places], 2, 0)
 
     def columns(self, chosen: Places, shares: Floats) -> sparse.csc_array:
         """Return the regression's columns of chosen patterns, `shares` the cohorts' weights."""
         places = np.moveaxis(self.positions[:, :, chosen], 2, 0)
         cohort = np.arange(self.cohorts)[None, :, None]
         rows = cohort * self.bits + places
-        real = places < self.bits
-        values = np.broadcast_to(shares[None, :, None], places.shape)[real]
-        starts = np.concatenate(([0], np.cumsum(real.sum(axis=(1, 2)))))
+        values = np.broadcast_to(shares[None, :, None], places.shape).ravel()
+        starts = np.arange(len(chosen) + 1) * self.cohorts * self.hashes
         shape = (self.cohorts * self.bits, len(chosen))
-        return sparse.csc_array((values, rows[real], starts), shape=shape)
+        return sparse.csc_array((values, rows.ravel(), starts), shape=shape)
 
     def alike(self, chosen: Places, share: float) -> list[tuple[int, int]]:
         """Return pairs (chosen, other) that set at least `share` of their bits alike.
@@ -114,8 +112,7 @@ def make_design(
     for start in range(0, len(texts), _CHUNK):
         chunk = texts[start : start + _CHUNK]
         table = np.sort(hashing.table(chunk, cohorts).astype(np.int32), axis=2)
-        table[:, :, 1:][table[:, :, 1:] == table[:, :, :-1]] = hashing.bits
-        positions[:, :, start : start + len(chunk)] = np.moveaxis(np.sort(table, axis=2), 0, 2)
+        positions[:, :, start : start + len(chunk)] = np.moveaxis(table, 0, 2)
         if progress is not None:
             progress(len(chunk))
     return _merged(positions, hashing.bits)
@@ -139,12 +136,8 @@ def _merged(positions: NDArray[np.int32], bits: int) -> Design:
     return Design(kept, bits, tuple(map(tuple, groups)))
 
 
-def _padded(table: Floats) -> Floats:
-    return np.concatenate((table, np.zeros((len(table), 1))), axis=1)
-
-
 def _shared(positions: NDArray[np.int32], mine: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Count the bits that patterns share with one pattern; both have each bit once a cohort."""
+    """Count the bits that patterns share with one pattern."""
     shared = np.zeros(positions.shape[2], np.int64)
     for places, own in zip(positions, mine, strict=True):
         for place in own:

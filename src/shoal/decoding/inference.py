@@ -101,9 +101,8 @@ def excess(counts: Floats, sigmas: Floats, z: Floats, cutoff: float) -> tuple[fl
 def _drawn(data: Data, design: Design, fitted: Fit, weights: Floats) -> Floats:
     """Return g: shape (combinations, texts, cohorts)."""
     tables = weights.reshape(-1, *data.debiased.shape)
-    padded = np.concatenate((tables, np.zeros((*tables.shape[:2], 1))), axis=2)
     drawn = np.zeros((len(tables), len(fitted.chosen), design.cohorts))
     for j in range(design.cohorts):
         for place in design.positions[j][:, fitted.chosen]:
-            drawn[:, :, j] += padded[:, j, place]
+            drawn[:, :, j] += tables[:, j, place]
     return drawn

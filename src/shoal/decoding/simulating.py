@@ -43,7 +43,7 @@ def simulate_texts(plan: Plan, counts: Mapping[str, int], *, seed: int) -> Tally
     silent = people.pop("", 0)
     evenly = np.full(asked.cohorts, 1 / asked.cohorts)
     sizes = generator.multinomial(silent, evenly)
-    truth = np.zeros((asked.cohorts, asked.bits + 1), np.int64)  # one more for bits set twice
+    truth = np.zeros((asked.cohorts, asked.bits), np.int64)
     if people:
         drawn = generator.multinomial(list(people.values()), evenly)
         design = make_design(survey.text_hash(asked.name), list(people), asked.cohorts)
@@ -51,5 +51,5 @@ def simulate_texts(plan: Plan, counts: Mapping[str, int], *, seed: int) -> Tally
         here = np.array([drawn[list(group)].sum(axis=0) for group in design.members])
         for cohort, places in enumerate(design.positions):
             for place in places:
-                truth[cohort] += np.bincount(place, here[:, cohort], asked.bits + 1).astype(int)
-    return lied_tally(plan, sizes, truth[:, :-1], generator)
+                truth[cohort] += np.bincount(place, here[:, cohort], asked.bits).astype(int)
+    return lied_tally(plan, sizes, truth, generator)

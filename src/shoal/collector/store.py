@@ -196,10 +196,13 @@ class Store:
         return sealed
 
     def _write_crowd(self, kept: _Open) -> None:
-        self._database.execute(
-            "UPDATE epochs SET reports = ? WHERE plan = ? AND number = ?",
-            (kept.crowd.reports, kept.plan.id, kept.number),
-        )
+        # SQLite leaves a page alone if what is written to it is there already, and a commit with a
+        # page less would tell that nothing was new. So the number always changes, twice.
+        for number in (-1, kept.crowd.reports):
+            self._database.execute(
+                "UPDATE epochs SET reports = ? WHERE plan = ? AND number = ?",
+                (number, kept.plan.id, kept.number),
+            )
         self._database.executemany(
             "INSERT OR REPLACE INTO counts VALUES (?, ?, ?)",
             [(kept.plan.id, part, numbers) for part, numbers in kept.crowd.changes()],

@@ -526,7 +526,7 @@ def test_an_answer_that_does_not_move_is_given_up() -> None:
 
     transport, loop = Transport(), Loop()
     connection = Connection(
-        uvicorn.Config("shoal:none", log_config=None),
+        uvicorn.Config(print, log_config=None),
         ServerState(),
         {},
         loop,  # type: ignore[arg-type]

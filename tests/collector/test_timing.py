@@ -20,7 +20,19 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp, mannwhitneyu
 
-from .privacy_help import FLAGS_PLAN, Server, make_reports, serving, some_of
+from shoal import Batch, Plan
+from shoal.collector.store import Store
+
+from .privacy_help import (
+    FLAGS_PLAN,
+    LONG_PLAN,
+    NOW,
+    TEXT_PLAN,
+    Server,
+    make_reports,
+    serving,
+    some_of,
+)
 
 ALARM = 1e-6
 ROUNDS = 3
@@ -145,3 +157,29 @@ def test_less_work_for_repeated_reports_is_seen_every_time(mutant: str) -> None:
     with line_to(mutant) as line:
         verdicts = [judge(line, REQUESTS, random) for _ in range(ROUNDS)]
     assert all(verdict.p < ALARM for verdict in verdicts), verdicts
+
+
+@pytest.mark.parametrize("plan", [FLAGS_PLAN, TEXT_PLAN, LONG_PLAN], ids=lambda p: p.survey.name)
+@pytest.mark.parametrize("count", [1, 20])
+def test_repeated_reports_write_as_much_to_the_disk(plan: Plan, count: int, tmp_path: Path) -> None:
+    """Commit by commit the log of pages grows as much as that of a store with fresh reports."""
+    plan = replace(plan, crowd_size=10**6)
+    random = np.random.default_rng(7)
+    known = make_reports(plan, count, random)
+    fresh = [replace(make_reports(plan, count, random), cohorts=known.cohorts) for _ in range(90)]
+
+    def growth(name: str, uploads: list[Batch]) -> list[int]:
+        (tmp_path / name).mkdir()
+        store = Store(tmp_path / name, clock=lambda: NOW)
+        store.add_plan(plan)
+        store.move(plan.id, "published", b"{}")
+        pages, sizes = tmp_path / name / "shoal.db-wal", []
+        for upload in uploads:
+            assert store.accept([upload]) == [None]
+            sizes.append(pages.stat().st_size)
+        store.close()
+        return sizes
+
+    fresh_ones, repeated = growth("one", [known, *fresh]), growth("other", [known] * 91)
+    assert len(set(fresh_ones)) > 50
+    assert fresh_ones == repeated

@@ -23,7 +23,7 @@ DEVICE = {
 SERVER = {
     *("tallying", "estimating", "joint", "intervals", "combining", "counting", "anonymizing"),
     *("decoding", "laplace", "publishing", "collector", "console", "_tally_json"),
-    *("associating", "discovering/assembling", "discovering/finding"),
+    *("associating", "discovering/assembling", "discovering/confirming", "discovering/finding"),
 }
 HEAVY = {"scipy", "pyarrow", "pandas", "polars", "rich", "click", "opendp", "pyspark", "starlette"}
 

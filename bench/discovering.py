@@ -41,7 +41,7 @@ def measure(epsilon: str, words: int, runs: int) -> str:
     for seed in range(1, runs + 1):
         truth = population(words, seed)
         ranked = sorted(truth, key=lambda word: -truth[word])
-        discovered = discover(plan, simulate_words(plan, truth, seed=seed)).words
+        discovered = discover(plan, simulate_words(plan, truth, seed=1000 + seed)).words
         names = [word.value for word in discovered]
         top += set(ranked[:10]) <= set(names)
         false += len(set(names) - set(truth))

@@ -39,6 +39,7 @@ from shoal.discovering import (
     simulate_words,
 )
 from shoal.discovering.assembling import Pair, assemble, frequent_pairs
+from shoal.discovering.confirming import chances_of_nobody
 from shoal.errors import AnswerError, PrivacyRefusal, SurveyError
 from shoal.randomness import simulation_generator
 from shoal.vectors import unpack
@@ -221,6 +222,41 @@ class TestAssembling:
         # At most 0.2 in theory; beyond this count with a probability below 1e-6.
         assert false <= binom.isf(1e-6, runs, 0.2)
         assert false > 0.05 * runs  # and the threshold is not absurdly far out
+
+
+class TestConfirming:
+    def test_the_bound_holds_for_words_that_nobody_has(self):
+        """2000 words that nobody has against one tally whose hidden words are heavy.
+
+        The bound says: at most a share x has a chance of x or less. Binomial, false alarm 1e-6.
+        """
+        plan = shoal.plan(discovery_survey("words", 10, bits=64, cohorts=18), q="0.05")
+        truth = zipf(1_000_000, words=300, length=10, seed=7)
+        drawn = simulate_words(plan, truth, seed=8)
+        nobody = [f"nobody {number}" for number in range(2000)]
+        chances = np.concatenate(
+            [chances_of_nobody(plan, drawn, "word", [word], [0.0]) for word in nobody]
+        )
+        for share in (0.3, 0.1, 0.01, 0.001):
+            assert (chances <= share).sum() <= binom.isf(1e-6, 2000, share)
+        assert (chances <= 0.3).sum() > 50  # it is no empty bound
+        ranked = list(truth)[:5]
+        counts = [float(truth[word]) for word in ranked]
+        assert chances_of_nobody(plan, drawn, "word", ranked, counts).max() < 1e-12
+
+    def test_words_that_meet_in_a_false_one_do_not_make_it(self):
+        """A crowd in which decoding alone finds a word that nobody has."""
+        plan = shoal.plan(
+            discovery_survey("words", 10), crowd_size=10_000_000, epsilon="0.5", delta="1e-8"
+        )
+        truth = zipf(10_000_000, words=10_000, length=10, seed=15)
+        drawn = simulate_words(plan, truth, seed=5015)
+        found = discover(plan, drawn, candidates=1500)
+        assert found.decoded is not None
+        assert "wrlqnsovph" in {word.value for word in found.decoded.found} - set(truth)
+        assert {word.value for word in found.words} <= set(truth)
+        assert len(found.words) > 10
+        assert any("nobody" in note for note in found.notes)
 
 
 class TestTwoPathsToATally:

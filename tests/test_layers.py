@@ -23,8 +23,8 @@ DEVICE = {
 SERVER = {
     *("tallying", "estimating", "joint", "intervals", "combining", "counting", "anonymizing"),
     *("decoding", "laplace", "publishing", "collector", "console", "_tally_json"),
-    *("associating", "discovering/assembling", "discovering/finding"),
-    *("screening", "_traces"),
+    *("associating", "screening", "_traces"),
+    *("discovering/assembling", "discovering/confirming", "discovering/finding"),
 }
 HEAVY = {"scipy", "pyarrow", "pandas", "polars", "rich", "click", "opendp", "pyspark", "starlette"}
 

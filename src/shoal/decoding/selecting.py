@@ -135,7 +135,7 @@ def _scores_of_fitted(
 
     Their own count is put back into the residuals, and what their own people add to the variance
     is taken out. Only people who are there beyond doubt are taken out: with the whole count of
-    doubtful texts a third more false ones were found (observed).
+    doubtful texts too, half as many false ones again were found (observed).
     """
     chosen, share = fitted.chosen, data.shares[None, :, None]
     sure = np.maximum(fitted.counts - CLIP * sigma, 0)[:, None, None]

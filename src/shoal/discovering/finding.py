@@ -2,7 +2,8 @@
 
 Frequent pairs of letters are chained into candidates, and these are decoded from the whole words'
 bits. The lies about the pairs and about the words are independent, and so are the hashes of a word
-that nobody has: how candidates were found does not spoil the control of false discoveries.
+that nobody has: how candidates were found does not make a false one likelier. What decoding finds
+must also be more than a word that nobody has could show.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal._check import check_integer, check_number
 from shoal.discovering.assembling import Assembled, Pair, assemble, frequent_pairs
+from shoal.discovering.confirming import chances_of_nobody
 from shoal.discovering.layout import Layout, layout_of
 from shoal.errors import InputError
 from shoal.estimating import estimate
@@ -33,13 +35,14 @@ class Discovery:
     pairs: tuple[tuple[Pair, ...], ...]
     candidates: Assembled
     decoded: Decoded | None
+    found: tuple[DecodedText, ...]
     top: int | None
     miss: float
 
     @property
     def words(self) -> tuple[DecodedText, ...]:
         """The words found, the `top` of them."""
-        return () if self.decoded is None else self.decoded.found[: self.top]
+        return self.found[: self.top]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -49,6 +52,10 @@ class Discovery:
             said.append(
                 f"more chains than {len(self.candidates.words)} candidates; words rarer than"
                 f" {self.candidates.cut:.3%} of the crowd may be among those left out."
+            )
+        if self.decoded is not None and (left := len(self.decoded.found) - len(self.found)):
+            said.append(
+                f"{left} more decoded, but so may a word that nobody has: other words' bits meet."
             )
         if empty := [place + 1 for place, here in enumerate(self.pairs) if not here]:
             said.append(f"no pair is frequent at letter {', '.join(map(str, empty))}.")
@@ -71,7 +78,7 @@ class Discovery:
             "pairs_miss": self.miss,
             "candidates": len(self.candidates.words),
             "candidates_cut": self.candidates.cut,
-            "found": 0 if decoded is None else len(decoded.found),
+            "found": len(self.found),
             "words": [
                 {
                     "word": text.value,
@@ -96,6 +103,7 @@ def discover(
     candidates: int = 5000,
     pairs: int = 200,
     miss: float = 0.001,
+    false_words: float = 1e-6,
 ) -> Discovery:
     """Find frequent words in the reports of a `discovery_survey`.
 
@@ -113,6 +121,8 @@ def discover(
         How many pairs to keep at each position at most.
     miss
         The chance that any pair is taken for frequent that nobody has.
+    false_words
+        The chance that any word is found that nobody has.
 
     Examples
     --------
@@ -127,16 +137,30 @@ def discover(
         check_integer(name, value, lowest=1, highest=100_000)
     if top is not None:
         check_integer("top", top, lowest=1)
-    if not 0 < check_number("miss", miss) < 1:
-        raise InputError(f"miss must be strictly between 0 and 1, got miss={miss}.")
+    for name, chance in (("miss", miss), ("false_words", false_words)):
+        if not 0 < check_number(name, chance) < 1:
+            raise InputError(f"{name} must be strictly between 0 and 1, got {name}={chance}.")
     layout = layout_of(plan.survey)
     estimate(plan, tally)  # refuses what cannot or must not be estimated from
     frequent = frequent_pairs(plan, tally, layout, miss=miss, most=pairs)
     chains = assemble(frequent, candidates)
     words = [word for word in chains.words if word]
-    decoded = None
+    decoded: Decoded | None = None
+    found: tuple[DecodedText, ...] = ()
     if words:
         from shoal.decoding import decode
 
         decoded = decode(plan, tally, words, question=layout.word, fdr=fdr, level=level)
-    return Discovery(plan, layout, frequent, chains, decoded, top, miss)
+        found = _confirmed(plan, tally, layout, decoded, false_words / len(words))
+    return Discovery(plan, layout, frequent, chains, decoded, found, top, miss)
+
+
+def _confirmed(
+    plan: Plan, tally: Tally, layout: Layout, decoded: Decoded, most: float
+) -> tuple[DecodedText, ...]:
+    """Return what was decoded and is nobody's with a chance of at most `most`."""
+    names = [text.value for text in decoded.found]
+    counts = [text.count for text in decoded.found]
+    chances = chances_of_nobody(plan, tally, layout.word, names, counts)
+    pairs = zip(decoded.found, chances, strict=True)
+    return tuple(text for text, chance in pairs if chance <= most)

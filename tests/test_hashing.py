@@ -56,6 +56,25 @@ class TestVectors:
         assert list(TextHash(ZEROS, name, 777, 8).positions(text, cohort)) == expected
 
 
+class TestDifferentPositions:
+    """Every text sets the same number of bits in every cohort; the promise rests on it."""
+
+    @given(texts, st.integers(1, 8), st.integers(0, 20), st.integers(0, 65_534))
+    def test_they_differ_and_are_inside(self, text, hashes, more, cohort):
+        found = TextHash(ZEROS, "word", hashes + more, hashes).positions(text, cohort)
+        assert len(set(found)) == hashes
+        assert set(found) <= set(range(hashes + more))
+
+    def test_every_pair_is_as_likely_as_another(self):
+        """Chi-square of 45 pairs over 20,000 texts; beyond 120 with probability below 1e-8."""
+        pairs = TextHash(ZEROS, "word", 10, 2).table([f"w{i}" for i in range(20_000)], 1)[:, 0]
+        ordered = np.sort(pairs, axis=1)
+        counts = np.bincount(ordered[:, 0] * 10 + ordered[:, 1], minlength=100)
+        seen = counts[counts > 0]
+        assert len(seen) == 45
+        assert ((seen - 20_000 / 45) ** 2 / (20_000 / 45)).sum() < 120
+
+
 class TestNormalForm:
     @pytest.mark.parametrize(
         ("one", "other"),

@@ -106,7 +106,8 @@ class Plan:
     cohorts
         How many cohorts reports are spread over; by default what the survey's text needs.
     window
-        For how many seconds a report may be sent and sent again, or None.
+        The length, in seconds, of the windows in which a person is asked once: reports of one
+        window are released apart from those of others. None where a person is asked once for all.
     memory
         How q is split between permanent and instantaneous lies, or None.
     joint

@@ -24,6 +24,7 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -147,6 +148,7 @@ def _check_cohorts(cohorts: NDArray[Any], plan: Plan, count: int) -> None:
         raise ReportError(f"a cohort must be below {plan.cohorts}, got {outside[0]}.")
 
 
+@lru_cache(64)
 def _record_dtype(bytes_of_row: int, has_cohort: bool) -> np.dtype[np.void]:
     fields: list[tuple[str, str] | tuple[str, str, tuple[int]]] = [("id", "u1", (_ID_BYTES,))]
     fields.append(("window", "<u4"))

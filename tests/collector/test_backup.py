@@ -30,7 +30,6 @@ from tests.collector.store_help import (
     make_plan,
     published,
     released,
-    summed,
     tally_of,
     upload,
 )
@@ -39,6 +38,8 @@ WEEK = 7 * DAY
 NOW = int(NOON // WEEK)
 ENDLESS = make_plan(crowd=50)
 WEEKLY = make_plan(crowd=40, window=WEEK)
+SEALED = {ENDLESS: 1, WEEKLY: 2}
+"""The number of each plan's sealed crowd: a window has one before and one after it."""
 
 
 @pytest.fixture
@@ -64,9 +65,9 @@ class TestBackup:
         assert made == tmp_path / "kept"
         restore(made, tmp_path / "new", clock=clock)
         with closing(Store(data)) as before, closing(Store(tmp_path / "new")) as after:
-            for plan in (ENDLESS, WEEKLY):
-                assert before.release(plan.id, 1) is not None
-                assert after.release(plan.id, 1) == before.release(plan.id, 1)
+            for plan, number in SEALED.items():
+                assert before.release(plan.id, number) is not None
+                assert after.release(plan.id, number) == before.release(plan.id, number)
                 assert after.plan(plan.id) is not None
             token = Tokens(after.database).find("secret of an analyst")
         assert token is not None
@@ -88,6 +89,8 @@ class TestBackup:
                 assert kept.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
             lines = kept.execute("SELECT state, reports, tenths FROM epochs ORDER BY plan, number")
             assert sorted(lines.fetchall()) == [
+                ("given up", 0, 0),
+                ("given up", 0, 0),
                 ("given up", 0, 6),
                 ("given up", 0, 9),
                 ("sealed", 40, 10),
@@ -165,13 +168,14 @@ class TestRestore:
         assert restored == Restored([ENDLESS.id], {WEEKLY.id: first * WEEK})
         with closing(Store(tmp_path / "new", clock=clock)) as store:
             assert store.epochs(ENDLESS.id) == [
-                Epoch(1, "sealed", 50, 10),
-                Epoch(2, "given up", None, 6),
+                Epoch(1, 0, "sealed", 50, 10),
+                Epoch(2, 0, "given up", None, 6),
             ]
             assert store.epochs(WEEKLY.id) == [
-                Epoch(1, "sealed", 40, 10),
-                Epoch(2, "given up", None, 9),
-                Epoch(3, "open", None, 0),
+                Epoch(1, NOW - 1, "given up", None, 0),
+                Epoch(2, NOW, "sealed", 40, 10),
+                Epoch(3, NOW + 1, "given up", None, 0),
+                Epoch(4, NOW, "given up", None, 9),
             ]
             assert store.accept([upload(ENDLESS, 1, 7)]) == [problems.PLAN_CLOSED]
             taken = []
@@ -181,11 +185,13 @@ class TestRestore:
                     if store.accept([upload(WEEKLY, 1, window * 99 + now, window)]) == [None]:
                         taken.append((window - first, now - first))
             assert taken == [(0, -1), (0, 0), (0, 1), (1, 0), (1, 1)]
+            opened = [epoch for epoch in store.epochs(WEEKLY.id) if epoch.state == "open"]
+            assert [epoch.window - first for epoch in opened] == [0, 1, 2]
 
     @pytest.mark.parametrize("steps", [[], ["paused"], ["closed"], ["closed", "destroyed"]])
     def test_states(self, steps: list[str], data: Path, tmp_path: Path, clock: Clock):
         with closing(Store(data, clock=clock)) as store:
-            release = store.release(WEEKLY.id, 1)
+            release = store.release(WEEKLY.id, SEALED[WEEKLY])
             for step in steps:
                 for plan in (ENDLESS, WEEKLY):
                     assert store.move(plan.id, step)  # type: ignore[arg-type]
@@ -213,20 +219,19 @@ class TestRestore:
                     assert store.accept([sent[-1]]) == [None]
             assert len(released(store, WEEKLY)) > 5
         restore(tmp_path / "kept", tmp_path / "new", clock=clock)
-        fresh: list[Batch] = []
+        fresh: dict[int, list[Batch]] = {}
         with closing(Store(tmp_path / "new", clock=clock)) as store:
             for step in range(-20, 40):
                 clock.now = NOON + WEEK + step * DAY
                 store.sweep()
                 assert all(answer is not None for answer in store.accept(sent))
                 window = int(clock.now // WEEK)
-                batch = upload(WEEKLY, 5, 2000 + step, window)
-                if store.accept([batch]) == [None]:
-                    fresh.append(batch)
-            assert len(fresh) > 8
-            fresh.append(upload(WEEKLY, -5 * len(fresh) % 40 or 40, 1, int(clock.now // WEEK)))
-            assert store.accept([fresh[-1]]) == [None]
-            assert summed(released(store, WEEKLY)[1:]) == tally_of(WEEKLY, *fresh)
+                batch = upload(WEEKLY, 8, 2000 + step, window)
+                if len(fresh.get(window, [])) < 5 and store.accept([batch]) == [None]:
+                    fresh.setdefault(window, []).append(batch)
+            filled = [parts for parts in fresh.values() if len(parts) == 5]
+            assert len(filled) > 2
+            assert released(store, WEEKLY)[1:] == [tally_of(WEEKLY, *parts) for parts in filled]
 
     def test_a_new_admin_token(self, data: Path, tmp_path: Path):
         back_up(data, tmp_path / "kept")

@@ -1,13 +1,15 @@
 """The store against a model in plain Python, through any sequence of operations.
 
-The model knows which reports were counted, in which windows, and how many each crowd took. Faults
-come before the commit (nothing has happened) and after it (everything has, but the caller is told
+The model knows which reports were counted in which window, and how many each crowd took. Reports
+carry a mark of their window in three bits, so a release that mixes windows shows it. Faults come
+before the commit (nothing has happened) and after it (everything has, but the caller is told
 otherwise). After every step what the store shows, and what its file holds, is what the model says.
 `SHOAL_SEQUENCES` asks for more sequences than the default.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sqlite3
@@ -32,7 +34,9 @@ from shoal.collector.problems import Problem
 from shoal.collector.store import Epoch, Store
 from shoal.plans import Plan
 from shoal.reports import Batch
+from shoal.survey import Flags
 from shoal.tallying import Tally
+from shoal.vectors import pack, unpack
 from tests.collector.store_help import (
     DAY,
     NOON,
@@ -49,8 +53,26 @@ from tests.collector.store_help import (
 DEADLINE = 20
 WEEK = 7 * DAY
 ENDLESS = make_plan(crowd=7)
-WEEKLY = make_plan(crowd=5, window=WEEK, honest_fraction="0.6", cohorts=3)
+MARKS = 3
+WEEKLY = make_plan(
+    Flags("f", tuple("abcdefgh")), crowd=5, window=WEEK, honest_fraction="0.6", cohorts=3
+)
 BY_PLAN = {plan.id: plan for plan in (ENDLESS, WEEKLY)}
+
+
+def mark(window: int) -> list[int]:
+    """The lowest bits of a window's number."""
+    return [window >> place & 1 for place in range(MARKS)]
+
+
+def report(plan: Plan, count: int, seed: int, window: int) -> Batch:
+    """Make an upload whose reports carry the mark of their window, if the plan has windows."""
+    batch = upload(plan, count, seed, window)
+    if plan.window is not None:
+        bits = unpack(batch.rows, plan.bits)
+        bits[:, :MARKS] = mark(window)
+        batch.rows[:] = pack(bits)
+    return batch
 
 
 class Fault(Exception):  # noqa: N818  it is a fault
@@ -61,8 +83,9 @@ class Fault(Exception):  # noqa: N818  it is a fault
 class Crowd:
     """A crowd as the model knows it."""
 
-    state: str
+    window: int
     opened: int
+    state: str = "open"
     reports: int = 0
     tenths: int = 0
 
@@ -76,11 +99,14 @@ class Modelled:
     oldest_window: int = 0
     crowds: list[Crowd] = field(default_factory=list)
     known: dict[int, set[bytes]] = field(default_factory=dict)
-    counted: list[Batch] = field(default_factory=list)
+    counted: dict[int, list[Batch]] = field(default_factory=dict)
 
     @property
-    def open(self) -> Crowd:
-        return self.crowds[-1]
+    def open(self) -> dict[int, Crowd]:
+        return {crowd.window: crowd for crowd in self.crowds if crowd.state == "open"}
+
+    def tenths(self, crowd: Crowd) -> int:
+        return crowd.reports * 10 // self.plan.reports_needed
 
     def window(self, now: float) -> int:
         return 0 if self.plan.window is None else int(now // self.plan.window)
@@ -94,38 +120,62 @@ class Modelled:
         }
         if self.state != "published":
             return answers[self.state]
-        first = max(self.window(now) - 1, self.oldest_window)
-        last = self.window(now) + (1 if self.plan.window else 0)
+        first, last = self.taken(now)
         windows = batch.windows.tolist()
         if min(windows) < first:
             return problems.WINDOW_EXPIRED
         return problems.WINDOW_NOT_OPEN if max(windows) > last else None
 
-    def count(self, batch: Batch, now: float) -> None:
-        for place in range(len(batch)):
-            window, name = int(batch.windows[place]), batch.ids[place].tobytes()
+    def taken(self, now: float) -> tuple[int, int]:
+        """The first and the last window whose reports are taken."""
+        last = self.window(now) + (1 if self.plan.window else 0)
+        return max(self.window(now) - 1, self.oldest_window), last
+
+    def open_crowds(self, now: float) -> None:
+        first, last = self.taken(now)
+        for window in range(first, last + 1):
+            if window not in self.open:
+                self.crowds.append(Crowd(window, int(now // DAY)))
+
+    def count(self, batches: list[Batch], now: float) -> None:
+        """Count what came in one commit, window by window."""
+        self.open_crowds(now)
+        whole = together(*batches)
+        for place in np.argsort(whole.windows, kind="stable").tolist():
+            window, name = int(whole.windows[place]), whole.ids[place].tobytes()
             known = self.known.setdefault(window, set())
             if name in known:
                 continue
             known.add(name)
-            self.counted.append(chosen(batch, [place]))
-            self.open.reports += 1
-            if self.open.reports == self.plan.reports_needed:
-                self.open.state, self.open.tenths = "sealed", 10
-                self.crowds.append(Crowd("open", int(now // DAY)))
+            self.counted.setdefault(window, []).append(chosen(whole, [place]))
+            crowd = self.open[window]
+            crowd.reports += 1
+            if crowd.reports == self.plan.reports_needed:
+                crowd.state, crowd.tenths = "sealed", 10
+                self.crowds.append(Crowd(window, int(now // DAY)))
 
-    def give_up(self) -> None:
-        crowd = self.open
-        crowd.state, crowd.tenths = "given up", crowd.reports * 10 // self.plan.reports_needed
+    def give_up(self, crowd: Crowd) -> None:
+        crowd.state, crowd.tenths = "given up", self.tenths(crowd)
+
+    def sweep(self, now: float) -> None:
+        oldest = self.window(now) - 1
+        if oldest > self.oldest_window:
+            self.oldest_window = oldest
+            self.known = {w: ids for w, ids in self.known.items() if w >= oldest}
+        for window, crowd in self.open.items():
+            if window < self.oldest_window or int(now // DAY) >= crowd.opened + DEADLINE:
+                self.give_up(crowd)
+        self.open_crowds(now)
 
     def shown(self) -> list[Epoch]:
         needed = self.plan.reports_needed
         return [
             Epoch(
                 number,
+                crowd.window,
                 crowd.state,
                 needed if crowd.state == "sealed" else None,
-                crowd.reports * 10 // needed if crowd.state == "open" else crowd.tenths,
+                self.tenths(crowd) if crowd.state == "open" else crowd.tenths,
             )
             for number, crowd in enumerate(self.crowds, 1)
         ]
@@ -193,9 +243,26 @@ class Life(RuleBasedStateMachine):
         """New reports, mostly of windows that are taken, at times twice in one commit."""
         window = max(self.model[plan.id].window(self.clock.now) + ahead, 0)
         window = window if plan.window else max(ahead - 1, 0)
-        batch = upload(plan, count, seed=len(self.made), window=window)
+        batch = report(plan, count, len(self.made), window)
         self.made.append(batch)
         self._accept([batch] * times, fault)
+
+    @rule(
+        counts=st.lists(st.integers(1, 12), min_size=2, max_size=3),
+        ahead=st.integers(-2, 0),
+        fault=faults,
+    )
+    def upload_of_windows(self, counts: list[int], ahead: int, fault: str) -> None:
+        """One upload with reports of two or three windows in a row, in no order."""
+        first = self.model[WEEKLY.id].window(self.clock.now) + ahead
+        parts = [
+            report(WEEKLY, count, 100_000 + 10 * len(self.made) + place, first + place)
+            for place, count in enumerate(counts)
+        ]
+        whole = together(*parts)
+        order = np.random.default_rng(len(self.made)).permutation(len(whole))
+        self.made.append(chosen(whole, order.tolist()))
+        self._accept([self.made[-1]], fault)
 
     @precondition(lambda self: self.made)
     @rule(data=st.data(), fault=faults)
@@ -215,18 +282,20 @@ class Life(RuleBasedStateMachine):
         parts = [chosen(old, places)]
         if count:
             plan = BY_PLAN[old.plan_id]
-            self.made.append(upload(plan, count, len(self.made), int(old.windows[0])))
+            self.made.append(report(plan, count, len(self.made), int(old.windows[0])))
             parts.append(self.made[-1])
         whole = together(*parts)
         order = np.random.default_rng(len(self.made)).permutation(len(whole))
         self._accept([chosen(whole, order.tolist())], fault)
 
-    @rule(plan=plans, fault=faults)
-    def fill(self, plan: Plan, fault: str) -> None:
-        """Exactly the reports that seal the crowd."""
+    @rule(plan=plans, ahead=st.integers(-1, 1), fault=faults)
+    def fill(self, plan: Plan, ahead: int, fault: str) -> None:
+        """Exactly the reports that seal the crowd of a window."""
         model = self.model[plan.id]
-        missing = plan.reports_needed - (model.open.reports if model.state == "published" else 0)
-        batch = upload(plan, missing, len(self.made), model.window(self.clock.now))
+        window = model.window(self.clock.now) + (ahead if plan.window else 0)
+        crowd = model.open.get(window)
+        missing = plan.reports_needed - (0 if crowd is None else crowd.reports)
+        batch = report(plan, missing, len(self.made), window)
         self.made.append(batch)
         self._accept([batch], fault)
 
@@ -286,17 +355,7 @@ class Life(RuleBasedStateMachine):
         if self._happens(fault, self.store.sweep):
             for model in self.model.values():
                 if model.state in ("published", "paused"):
-                    self._sweep(model)
-
-    def _sweep(self, model: Modelled) -> None:
-        oldest = model.window(self.clock.now) - 1
-        if oldest > model.oldest_window:
-            model.oldest_window = oldest
-            model.known = {w: ids for w, ids in model.known.items() if w >= oldest}
-        today = int(self.clock.now // DAY)
-        if today >= model.open.opened + DEADLINE:
-            model.give_up()
-            model.crowds.append(Crowd("open", today))
+                    model.sweep(self.clock.now)
 
     def _accept(self, batches: list[Batch], fault: str) -> None:
         wanted = [self.model[b.plan_id].objection(b, self.clock.now) for b in batches]
@@ -305,9 +364,10 @@ class Life(RuleBasedStateMachine):
         if fault == "none":
             assert answers == wanted
         if happened:
-            for batch, problem in zip(batches, wanted, strict=True):
-                if problem is None:
-                    self.model[batch.plan_id].count(batch, self.clock.now)
+            taken = [b for b, problem in zip(batches, wanted, strict=True) if problem is None]
+            for plan_id, model in self.model.items():
+                if mine := [batch for batch in taken if batch.plan_id == plan_id]:
+                    model.count(mine, self.clock.now)
 
     def _move(self, plan: Plan, wanted: State, fault: str) -> None:
         model = self.model[plan.id]
@@ -321,9 +381,10 @@ class Life(RuleBasedStateMachine):
         if not (happened and allowed):
             return
         if model.state == "draft":
-            model.crowds.append(Crowd("open", int(self.clock.now // DAY)))
+            model.open_crowds(self.clock.now)
         if wanted == "closed":
-            model.give_up()
+            for crowd in model.open.values():
+                model.give_up(crowd)
             model.known = {}
         if wanted == "destroyed":
             for crowd in model.crowds:
@@ -350,8 +411,8 @@ class Life(RuleBasedStateMachine):
             assert kept is not None
             assert kept.state == model.state
             assert self.store.epochs(plan_id) == model.shown()
-            is_open = model.state in ("published", "paused")
-            tenths = model.open.reports * 10 // model.plan.reports_needed if is_open else 0
+            crowd = model.open.get(model.window(self.clock.now))
+            tenths = 0 if crowd is None else model.tenths(crowd)
             assert self.store.progress(plan_id) == tenths
 
     @invariant()
@@ -359,10 +420,23 @@ class Life(RuleBasedStateMachine):
         database = self.store.database
         for plan_id, model in self.model.items():
             rows = database.execute(
-                "SELECT reports FROM epochs WHERE plan = ? AND state = 'open'", (plan_id,)
+                "SELECT number, window, reports FROM epochs"
+                " WHERE plan = ? AND state = 'open' ORDER BY number",
+                (plan_id,),
             ).fetchall()
-            is_open = model.state in ("published", "paused")
-            assert rows == ([(model.open.reports,)] if is_open else [])
+            opened = [
+                (number, crowd.window, crowd.reports)
+                for number, crowd in enumerate(model.crowds, 1)
+                if crowd.state == "open"
+            ]
+            assert rows == opened
+            assert bool(opened) == (model.state in ("published", "paused"))
+            counts = database.execute(
+                "SELECT DISTINCT number FROM counts WHERE plan = ?", (plan_id,)
+            )
+            written = {number for (number,) in counts}
+            assert {number for number, _, reports in opened if reports} <= written
+            assert written <= {number for number, _, _ in opened}
             windows = database.execute(
                 "SELECT DISTINCT window FROM seen WHERE plan = ?", (plan_id,)
             )
@@ -385,17 +459,42 @@ class Life(RuleBasedStateMachine):
                 continue
             assert all(one.reports == model.plan.reports_needed for one in tallies)
             unreleased = any(one.state != "sealed" and one.reports for one in model.crowds)
-            total = tally_of(model.plan, *model.counted)
+            total = tally_of(model.plan, *itertools.chain(*model.counted.values()))
             if not tallies:
                 continue
-            shown = summed(tallies)
-            if not unreleased:
-                assert shown == total
-            assert (shown.by_bit <= total.by_bit).all()
-            assert (shown.by_set_bits <= total.by_set_bits).all()
-            assert shown.by_vector is not None
-            assert total.by_vector is not None
-            assert Counter(shown.by_vector) <= Counter(total.by_vector)
+            check_part(summed(tallies), total, whole=not unreleased)
+
+    @invariant()
+    def every_release_is_of_one_window(self) -> None:
+        """What was released of a window is of what was counted in it, and has its mark."""
+        for plan_id, model in self.model.items():
+            by_window: dict[int, list[Tally]] = {}
+            for number, crowd in enumerate(model.crowds, 1):
+                found = self.store.tally(plan_id, number)
+                if found is None:
+                    continue
+                by_window.setdefault(crowd.window, []).append(found[1])
+                if model.plan.window is not None:
+                    marked = [bit * model.plan.reports_needed for bit in mark(crowd.window)]
+                    assert found[1].by_bit[:MARKS].tolist() == marked
+            for window, tallies in by_window.items():
+                unreleased = any(
+                    crowd.reports and crowd.state != "sealed" and crowd.window == window
+                    for crowd in model.crowds
+                )
+                total = tally_of(model.plan, *model.counted[window])
+                check_part(summed(tallies), total, whole=not unreleased)
+
+
+def check_part(shown: Tally, total: Tally, *, whole: bool) -> None:
+    """Check that reports are some of others, or all of them."""
+    if whole:
+        assert shown == total
+    assert (shown.by_bit <= total.by_bit).all()
+    assert (shown.by_set_bits <= total.by_set_bits).all()
+    assert shown.by_vector is not None
+    assert total.by_vector is not None
+    assert Counter(shown.by_vector) <= Counter(total.by_vector)
 
 
 Life.TestCase.settings = settings(

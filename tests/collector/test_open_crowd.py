@@ -23,13 +23,13 @@ import pytest
 from starlette.responses import Response
 
 from shoal import Batch, Plan
-from shoal.collector import store
 from shoal.collector.console import OPERATIONS
 from shoal.collector.database import NAME
 from shoal.collector.handlers import Handlers
 from shoal.collector.ingest import Ingest
 from shoal.collector.logs import LOG
 from shoal.collector.metrics import Metrics
+from shoal.collector.open_plan import OpenPlan
 from shoal.collector.service import App, Collector
 from shoal.collector.store import Store
 from shoal.collector.tokens import ROLES
@@ -125,12 +125,12 @@ class Base:
         for operation in OPERATIONS:
             if operation.method != "GET":
                 continue
-            for number in ("1", "2", "3") if "{number}" in operation.path else ("",):
+            for number in "12345" if "{number}" in operation.path else ("",):
                 path = operation.path.replace("{number}", number)
                 found.append(("console", path.replace("{plan_id}", self.plan.id)))
         found += [
             ("console", f"/v1/plans/{self.plan.id}/epochs/{number}/estimates?format={form}")
-            for number, form in itertools.product("12", ("csv", "parquet", "arrow"))
+            for number, form in itertools.product("124", ("csv", "parquet", "arrow"))
         ]
         ends = ("", "/certificate", "/reports")
         found += [("public", f"/v1/plans/{self.plan.id}{end}") for end in ends]
@@ -279,24 +279,48 @@ def test_there_is_something_to_see(flags_base: Base, tmp_path: Path) -> None:
     assert read <= {name.partition(": ")[2] for name in names}
 
 
+def test_there_is_something_to_see_of_windows(tmp_path: Path) -> None:
+    """Number 2 was sealed in its window, and 4 is the one that fills there now."""
+    base = Base.make(TEXT_PLAN, tmp_path / "base")
+    contents = pairs_of_contents(TEXT_PLAN)["other reports"][0]
+    looks = history(base, tmp_path / "one", contents, ["admin"])
+    names = {name: content for seen in looks for name, content in seen.items()}
+    path = f"admin GET console /v1/plans/{TEXT_PLAN.id}"
+    found = [names[f"second upload: {path}/epochs/{number}"][:3] for number in "12345"]
+    assert found == [b"409", b"200", b"409", b"409", b"404"]
+    assert b'"tenths": 5' in names[f"second upload: {path}/progress"]
+    assert names[f"close: {path}/epochs/4"].startswith(b"410")
+    # An hour later that is the window before, whose crowd stays; the one before it is given up.
+    assert names[f"an hour later: {path}/epochs/1"].startswith(b"410")
+    assert names[f"an hour later: {path}/epochs/4"].startswith(b"409")
+    assert names[f"an hour later: {path}/epochs/5"].startswith(b"409")
+
+
 # What a careless change would do; the same look around finds each.
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
+def reports_of(kept: OpenPlan) -> int:
+    """How many reports the open crowds of a plan have."""
+    return sum(crowd.counts.reports for crowd in kept._crowds.values())
+
+
 def exact_progress(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(store, "_tenths", lambda kept: kept.crowd.reports)
+    patch.setattr(OpenPlan, "_tenths", lambda self, crowd: crowd.counts.reports)
 
 
 def open_epoch_shown(patch: pytest.MonkeyPatch) -> None:
     sealed = Handlers._sealed
 
     async def shown(self: Handlers, request: Any) -> Any:
-        kept, crowd = self._kept(request), self._collector.store._opened
-        found = crowd(kept.plan.id)
-        if found is None or found.number != request.path_params["number"]:
+        kept = self._kept(request)
+        found = self._collector.store._opened(kept.plan.id)
+        assert found is not None
+        crowds = {crowd.number: crowd for crowd in found._crowds.values()}
+        if request.path_params["number"] not in crowds:
             return await sealed(self, request)
-        tally = found.crowd.tally()
+        tally = crowds[request.path_params["number"]].counts.tally()
         return kept.plan, tally, json.dumps(tally.to_json()).encode()
 
     async def not_screened(self: Handlers, plan: Any, tally: Any, number: int) -> Any:
@@ -317,29 +341,29 @@ def vectors_logged(patch: pytest.MonkeyPatch) -> None:
 
 
 def fresh_ones_logged(patch: pytest.MonkeyPatch) -> None:
-    count = Store._count
+    count = OpenPlan.count
 
-    def logging(self: Store, kept: Any, uploads: Any) -> Any:
-        before = kept.crowd.reports
-        sealed = count(self, kept, uploads)
-        LOG.debug("%d are new", kept.crowd.reports - before)
+    def logging(self: OpenPlan, uploads: Any, time: Any) -> Any:
+        before = reports_of(self)
+        sealed = count(self, uploads, time)
+        LOG.debug("%d are new", reports_of(self) - before)
         return sealed
 
-    patch.setattr(Store, "_count", logging)
+    patch.setattr(OpenPlan, "count", logging)
 
 
 def reports_counted_as_they_come(patch: pytest.MonkeyPatch) -> None:
-    count = Store._count
+    count = OpenPlan.count
     text = Metrics.text
     counted = [0]
 
-    def counting(self: Store, kept: Any, uploads: Any) -> Any:
-        before = kept.crowd.reports
-        sealed = count(self, kept, uploads)
-        counted[0] += kept.crowd.reports - before
+    def counting(self: OpenPlan, uploads: Any, time: Any) -> Any:
+        before = reports_of(self)
+        sealed = count(self, uploads, time)
+        counted[0] += reports_of(self) - before
         return sealed
 
-    patch.setattr(Store, "_count", counting)
+    patch.setattr(OpenPlan, "count", counting)
     patch.setattr(
         Metrics, "text", lambda self, plans: text(self, plans) + b"shoal_reports %d\n" % counted[0]
     )
@@ -357,9 +381,9 @@ def repeated_ones_told(patch: pytest.MonkeyPatch) -> None:
 
     def telling(self: Store, uploads: Any) -> Any:
         kept = self._opened(uploads[0].plan_id)
-        before = 0 if kept is None else kept.crowd.reports
+        before = 0 if kept is None else reports_of(kept)
         answers = accept(self, uploads)
-        seen[0] = 0 if kept is None else kept.crowd.reports - before
+        seen[0] = 0 if kept is None else reports_of(kept) - before
         return answers
 
     call = Ingest.__call__
@@ -394,7 +418,8 @@ def counts_in_a_header(patch: pytest.MonkeyPatch) -> None:
         response = await Handlers.progress(self, request)
         kept = self._collector.store._opened(request.path_params["plan_id"])
         assert kept is not None
-        response.headers["etag"] = str(kept.crowd.tally().by_set_bits.tolist())
+        tallies = [crowd.counts.tally() for crowd in kept._crowds.values()]
+        response.headers["etag"] = str([tally.by_set_bits.tolist() for tally in tallies])
         return response
 
     patch.setitem(place.__dict__, "handler", telling)
@@ -422,14 +447,29 @@ def test_every_mutant_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mutant(monkeypatch)
-    one, other = pairs_of_contents(FLAGS_PLAN)[which]
-    looks = [history(flags_base, tmp_path / name, contents, ["admin"], steps=3)
-             for name, contents in (("one", one), ("other", other))]  # fmt: skip
+    assert any(where in name for name in differences(flags_base, which, tmp_path))
+
+
+def test_the_mutant_that_shows_an_open_crowd_is_seen_in_a_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = Base.make(TEXT_PLAN, tmp_path / "base")
+    open_epoch_shown(monkeypatch)
+    places = differences(base, "other reports", tmp_path)
+    assert any(name.endswith("/epochs/4") for name in places)
+    assert not any("/epochs/2" in name for name in places)
+
+
+def differences(base: Base, which: str, folder: Path) -> list[str]:
+    """Return all places where two histories differ."""
+    looks = [history(base, folder / name, contents, ["admin"], steps=3)
+             for name, contents in zip(("one", "other"), pairs_of_contents(base.plan)[which],
+                                       strict=True)]  # fmt: skip
     everywhere = [
         name
         for before, after in zip(*looks, strict=True)
         for name in before
         if before[name] != after.get(name)
     ]
-    assert any(where in name for name in everywhere)
-    assert first_difference(*looks) is not None
+    assert (first_difference(*looks) is not None) == bool(everywhere)
+    return everywhere

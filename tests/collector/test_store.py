@@ -30,6 +30,7 @@ from tests.collector.store_help import (
     data_bytes,
     json_of,
     make_plan,
+    open_crowds,
     open_reports,
     published,
     released,
@@ -111,10 +112,13 @@ class TestSealing:
         needed = plan.reports_needed
         assert needed == (72 if plan.honest_fraction else 50)
         store.accept([upload(plan, needed - 1, 1)])
-        assert store.epochs(plan.id) == [Epoch(1, "open", None, 9)]
+        assert store.epochs(plan.id) == [Epoch(1, 0, "open", None, 9)]
         assert store.release(plan.id, 1) is None
         store.accept([upload(plan, 1, 2)])
-        assert store.epochs(plan.id) == [Epoch(1, "sealed", needed, 10), Epoch(2, "open", None, 0)]
+        assert store.epochs(plan.id) == [
+            Epoch(1, 0, "sealed", needed, 10),
+            Epoch(2, 0, "open", None, 0),
+        ]
         assert open_reports(store.database, plan) == 0
 
     def test_the_sealing_is_told_once_and_after_the_commit(self, tmp_path: Path):
@@ -267,7 +271,9 @@ class TestWindows:
     def test_last_this_and_next(self, window: int, answer: problems.Problem | None, tmp_path: Path):
         store = published(tmp_path, WINDOWED)
         assert store.accept([upload(WINDOWED, 5, 1, window)]) == [answer]
-        assert open_reports(store.database, WINDOWED) == (5 if answer is None else 0)
+        empty = {NOW - 1: 0, NOW: 0, NOW + 1: 0}
+        wanted = empty | ({window: 5} if answer is None else {})
+        assert open_crowds(store.database, WINDOWED) == wanted
 
     def test_one_report_out_of_its_window_refuses_the_whole_upload(self, tmp_path: Path):
         store = published(tmp_path, WINDOWED)
@@ -310,7 +316,8 @@ class TestWindows:
             store = Store(tmp_path, clock=clock)
         store.sweep()
         assert store.accept([one]) == [problems.WINDOW_EXPIRED]
-        assert open_reports(store.database, WINDOWED) == 5
+        assert open_reports(store.database, WINDOWED) == 0
+        assert [epoch.tenths for epoch in store.epochs(WINDOWED.id) if epoch.window == NOW] == [1]
 
     def test_a_clock_that_goes_back_before_the_sweep(self, tmp_path: Path):
         clock = Clock()
@@ -385,10 +392,13 @@ class TestDeadline:
         store.accept([first])
         clock.now += 29 * DAY
         store.sweep()
-        assert store.epochs(FLAGS.id) == [Epoch(1, "open", None, 7)]
+        assert store.epochs(FLAGS.id) == [Epoch(1, 0, "open", None, 7)]
         clock.now += DAY
         store.sweep()
-        assert store.epochs(FLAGS.id) == [Epoch(1, "given up", None, 7), Epoch(2, "open", None, 0)]
+        assert store.epochs(FLAGS.id) == [
+            Epoch(1, 0, "given up", None, 7),
+            Epoch(2, 0, "open", None, 0),
+        ]
         rows = store.database.execute("SELECT reports, release FROM epochs").fetchall()
         assert rows == [(0, None), (0, None)]
         second = upload(FLAGS, 50, 2)
@@ -416,7 +426,7 @@ class TestDeadline:
         store = published(tmp_path, FLAGS, clock=clock, deadline_days=days)
         clock.now += -1000 * DAY if days else 10_000 * DAY
         store.sweep()
-        assert store.epochs(FLAGS.id) == [Epoch(1, "open", None, 0)]
+        assert store.epochs(FLAGS.id) == [Epoch(1, 0, "open", None, 0)]
 
     def test_a_paused_plan_too(self, tmp_path: Path):
         clock = Clock()
@@ -443,9 +453,9 @@ class TestDeadline:
         if count:
             store.accept([upload(FLAGS, count, 1)])
         assert store.progress(FLAGS.id) == count * 10 // 50
-        assert store.epochs(FLAGS.id) == [Epoch(1, "open", None, count * 10 // 50)]
+        assert store.epochs(FLAGS.id) == [Epoch(1, 0, "open", None, count * 10 // 50)]
         store.move(FLAGS.id, "closed")
-        assert store.epochs(FLAGS.id) == [Epoch(1, "given up", None, count * 10 // 50)]
+        assert store.epochs(FLAGS.id) == [Epoch(1, 0, "given up", None, count * 10 // 50)]
 
 
 class TestRemains:
@@ -539,7 +549,7 @@ class TestSealedStays:
             "UPDATE epochs SET number = 9 WHERE number = 1",
             "UPDATE epochs SET state = 'destroyed' WHERE number = 1",
             "DELETE FROM epochs WHERE number = 1",
-            "INSERT OR REPLACE INTO epochs SELECT plan, 1, 'open', 0, 0, 0, NULL FROM epochs",
+            "INSERT OR REPLACE INTO epochs SELECT plan, 1, 0, 'open', 0, 0, 0, NULL FROM epochs",
         ],
     )
     def test_no_statement_changes_it(self, change: str, tmp_path: Path):

@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from shoal.cli import shoal
 from shoal.cli.serve import command as serve_command
 from shoal.collector.doctor import examine
 from shoal.sending import HttpTransport, Outbox
@@ -34,7 +35,9 @@ CANARY = "canary-6b1f"
 
 def options_of(words: list[str]) -> dict[str, Any]:
     """Parse the words after `shoal serve` as the command does."""
-    return serve_command.make_context("serve", list(words)).params
+    # Below its group: a command remembers the options for help that its first context had.
+    parent = shoal.make_context("shoal", ["serve"])
+    return serve_command.make_context("serve", list(words), parent=parent).params
 
 
 class TestTheUnit:

@@ -590,7 +590,7 @@ class TestBudget:
                 Budget(epsilon)
         with pytest.raises(InputError, match="there is no budget"):
             Budget(path=tmp_path / "none.json")
-        with pytest.raises(InputError, match="cannot lock"):
+        with pytest.raises(InputError, match="cannot open"):
             Budget("1", tmp_path / "no" / "b.json")
 
     @given(st.lists(st.decimals("0.000001", "0.2", places=6), max_size=12))

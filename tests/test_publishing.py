@@ -263,7 +263,7 @@ class TestPage:
         assert Reader(local.to_html()).said("title")[0] == "A trial"
         cited = local.to_json()["citation"]
         assert cited == (
-            f"browser. estimates from 500 simulated reports. plan {LOCAL.id}. Shoal"
+            f"browser. Estimates from 500 simulated reports. Plan {LOCAL.id}. Shoal"
             f" {shoal.__version__}."
         )
         assert real.to_json()["citation"].endswith("May 2026.")

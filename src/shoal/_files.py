@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from shoal.errors import InputError
@@ -63,10 +64,16 @@ def write_json(path: Path, document: object) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text whole or not at all."""
+    """Write a text whole or not at all; its line ends are the same on every system."""
+    write_whole(path, lambda scratch: scratch.write_bytes(text.encode("utf-8")))
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` make a file under another name, and give it the path when it is whole."""
     scratch = path.with_name(path.name + ".part")
     try:
-        scratch.write_text(text, "utf-8")
+        write(scratch)
         scratch.replace(path)
     except OSError as problem:
-        raise InputError(f"cannot write {path}: {problem.strerror or 'unwritable'}.") from problem
+        reason = problem.strerror or first_line(problem)
+        raise InputError(f"cannot write {path}: {reason}.") from problem

@@ -128,7 +128,7 @@ class Bits:
         few = i == place
         rate = q if few else 1 - q
         return (
-            f"option {label!r} of question {question!r} is set in {self._ones[place]:,} reports;"
+            f"Option {label!r} of question {question!r} is set in {self._ones[place]:,} reports;"
             f" an honest crowd is expected to set it in at {'least' if few else 'most'}"
             f" {self._reports * rate:,.0f}."
         )
@@ -191,7 +191,7 @@ class Sums:
         set_bits = question.fewest_set_bits if low else question.most_set_bits
         rate = set_bits * (1 - self._q) + (question.bits - set_bits) * self._q
         return (
-            f"the reports set {ones:,} bits of question {question.name!r}; an honest crowd is"
+            f"The reports set {ones:,} bits of question {question.name!r}; an honest crowd is"
             f" expected to set at {'least' if low else 'most'} {self._reports * rate:,.0f}."
         )
 
@@ -210,7 +210,7 @@ class Shape:
         yield Trace(
             p,
             lambda: (
-                "the numbers of set bits are spread in a way that the plan's noise gives to no"
+                "The numbers of set bits are spread in a way that the plan's noise gives to no"
                 " mixture of answers."
             ),
         )

@@ -186,12 +186,13 @@ class Certificate:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the proven promise rests on."""
+        reports = self.reports_per_person
         return (
             "Neighbours replace one person's answer by any other answer of the survey's domain.",
             f"Exactly {self.crowd_size:,} reports are released together; that number is public.",
             "The reports are perfectly anonymized: nobody can tell who sent which.",
             "The other people are honest; with t colluders the crowd is smaller by t.",
-            f"Each person sends at most {self.reports_per_person} report(s) per release, "
+            f"Each person sends at most {reports} report{'s' * (reports > 1)} per release, "
             + (
                 "with fresh lies; more releases compose."
                 if self.memory is None

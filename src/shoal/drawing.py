@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from shoal._check import check_integer
 from shoal.discovering.layout import layout_in
 from shoal.errors import InputError
+from shoal.hashing import normal_text
 from shoal.plans import Plan
 from shoal.populating import Texts, chances_of
 from shoal.survey import Question, Survey
 from shoal.tallying import CohortCounts, Tally
 
-__all__ = ["draw_tally", "lied_tally", "true_ones"]
+__all__ = ["draw_tally", "draw_tally_of_texts"]
 
 Counts = NDArray[np.int64]
 _TEXTS = 1 << 13
@@ -58,14 +59,35 @@ def draw_tally(
             given = texts[question.name]
             people = generator.multinomial(sizes, given.chances).T
             given.counts[:] += people.sum(axis=1)
-            blocks |= true_ones(survey, given, people)
+            blocks |= _true_ones(survey, given, people)
         elif layout is None or question.name != layout.pairs:
             blocks[question.name] = _ones(question, sizes, generator)
     truth = np.concatenate([blocks[question.name] for question in survey], axis=1)
-    return lied_tally(plan, sizes, truth, generator), truth.sum(axis=0)
+    return _lied_tally(plan, sizes, truth, generator), truth.sum(axis=0)
 
 
-def true_ones(survey: Survey, given: Texts, people: Counts) -> dict[str, Counts]:
+def draw_tally_of_texts(
+    plan: Plan, question: str, counts: Mapping[str, int], generator: np.random.Generator
+) -> Tally:
+    """Draw the tally of a crowd with so many people for each text, at the cost of its texts.
+
+    A survey for discovery has pairs of letters beside the words, and no survey has other questions.
+    An empty text sets no bit.
+    """
+    people: dict[str, int] = {}
+    for text, count in counts.items():
+        check_integer(f"count of {text!r}", count, lowest=0)
+        people[normal_text(text)] = people.get(normal_text(text), 0) + count
+    survey, numbers = plan.survey, np.array(list(people.values()), np.int64)
+    given = Texts(survey, question, tuple(people), numbers / max(numbers.sum(), 1), numbers)
+    cohorts = survey.cohorts or 1
+    drawn = generator.multinomial(numbers, np.full(cohorts, 1 / cohorts))
+    blocks = _true_ones(survey, given, drawn)
+    truth = np.concatenate([blocks[asked.name] for asked in survey], axis=1)
+    return _lied_tally(plan, drawn.sum(axis=0), truth, generator)
+
+
+def _true_ones(survey: Survey, given: Texts, people: Counts) -> dict[str, Counts]:
     """Return how many people set each bit of a text question, and of its pairs, in each cohort.
 
     `people` are those of each text in each cohort.
@@ -94,7 +116,7 @@ def _add_words(ones: Counts, texts: Texts, people: Counts) -> None:
         np.add.at(ones, (cohort, texts.positions[:, :, number]), answering)
 
 
-def lied_tally(plan: Plan, sizes: Counts, truth: Counts, generator: np.random.Generator) -> Tally:
+def _lied_tally(plan: Plan, sizes: Counts, truth: Counts, generator: np.random.Generator) -> Tally:
     """Draw the tally of cohorts of known sizes whose true counts by bit are known."""
     q = float(plan.q)
     ones = generator.binomial(truth, 1 - q) + generator.binomial(sizes[:, None] - truth, q)

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple
 
 from shoal import Choice, Flags, Plan, Survey, plan
@@ -64,3 +66,24 @@ def served(folder: Path, agreed: Plan, *options: str) -> Iterator[Served]:
         server.kill()
         server.wait()
         server.stdout.close()
+
+
+class QuietHandler(BaseHTTPRequestHandler):
+    """Answers requests in a test and says nothing about them."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def handled_by(handler: type[QuietHandler]) -> Iterator[int]:
+    """Run a small server that is no collector, and yield its port."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

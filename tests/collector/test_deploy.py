@@ -16,17 +16,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPSConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
+from shoal.cli import shoal
 from shoal.cli.serve import command as serve_command
 from shoal.collector.doctor import examine
 from shoal.sending import HttpTransport, Outbox
-from tests.collector.serving_help import Served, served, small_plan
+from tests.collector.serving_help import (
+    QuietHandler,
+    Served,
+    handled_by,
+    served,
+    small_plan,
+)
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 CANARY = "canary-6b1f"
@@ -34,7 +39,9 @@ CANARY = "canary-6b1f"
 
 def options_of(words: list[str]) -> dict[str, Any]:
     """Parse the words after `shoal serve` as the command does."""
-    return serve_command.make_context("serve", list(words)).params
+    # Below its group: a command remembers the options for help that its first context had.
+    parent = shoal.make_context("shoal", ["serve"])
+    return serve_command.make_context("serve", list(words), parent=parent).params
 
 
 class TestTheUnit:
@@ -187,7 +194,7 @@ def listening() -> Iterator[tuple[int, list[tuple[dict[str, str], bytes]]]]:
     """A server that keeps what reaches it: the headers and the body."""
     came: list[tuple[dict[str, str], bytes]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
             came.append((headers, self.rfile.read(int(headers.get("content-length", 0)))))
@@ -195,18 +202,8 @@ def listening() -> Iterator[tuple[int, list[tuple[dict[str, str], bytes]]]]:
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_port, came
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with handled_by(Handler) as port:
+        yield port, came
 
 
 @pytest.fixture(params=sorted(COMMANDS))

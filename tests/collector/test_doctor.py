@@ -8,9 +8,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -19,7 +17,7 @@ from shoal import InputError, __version__
 from shoal.cli import run
 from shoal.collector import premises
 from shoal.collector.doctor import Finding, examine, worst
-from tests.collector.serving_help import Served, served, small_plan
+from tests.collector.serving_help import QuietHandler, Served, handled_by, served, small_plan
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +229,7 @@ Answers = dict[str, tuple[int, dict[str, str], bytes]]
 def answering(answers: Answers) -> Iterator[str]:
     """A server that answers what it is told, as a bad proxy would."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             status, headers, body = answers.get(self.path, (404, {}, b""))
             self.send_response_only(status)
@@ -240,18 +238,8 @@ def answering(answers: Answers) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with handled_by(Handler) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 class TestAnswers:

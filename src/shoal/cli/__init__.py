@@ -18,40 +18,54 @@ from shoal.errors import ShoalError
 
 __all__ = ["main", "shoal"]
 
-WORDS = {
-    "plan": "Choose how much each device lies.",
-    "audit": "Certify what a plan gives, or question a running randomizer.",
-    "encode": "Turn answers into bit vectors (keep them on the device).",
-    "randomize": "Turn answers into reports that may be sent.",
-    "ledger": "What this device has given away so far.",
-    "send": "Answer a plan once and send the report, surviving crashes.",
-    "serve": "Collect reports as a service: whole crowds or nothing.",
-    "doctor": "Check a collector's deployment.",
-    "backup": "Copy a collector's sealed crowds and keys to one file.",
-    "restore": "Make a collector's data of a backup.",
-    "tally": "Count reports.",
-    "estimate": "Estimate the crowd's answers from a tally, with intervals.",
-    "decode": "Find which texts a crowd answered, from candidates.",
-    "discover": "Find frequent texts without a list of candidates.",
-    "associate": "Whether two answers go together.",
-    "migrate": "Read RAPPOR parameters: the plan they mean and what it promises.",
-    "screen": "Look for traces of fake reports in a whole crowd.",
-    "publish": "Make a report page, tables or files of the estimates.",
-    "simulate": "Try a plan on people who do not exist.",
-    "search": "Look for crowds that break the papers' conjecture.",
-    "paper": "Recompute what the papers print, errors included.",
-    "laplace": "Release counts, means and histograms as a trusted curator.",
-    "compare": "What each kind of trust costs for one question.",
-    "demo": "Show the whole path in a minute.",
+GROUPS = {
+    "Start": {
+        "demo": "Show the whole path in a minute.",
+    },
+    "Agree on a plan": {
+        "plan": "Choose how much each device lies; plan diff: what an edit means.",
+        "audit": "Certify what a plan gives, or question a running randomizer.",
+        "compare": "What each kind of trust costs for one question.",
+        "migrate": "Read RAPPOR parameters: the plan they mean and what it promises.",
+    },
+    "On the device": {
+        "encode": "Turn answers into bit vectors (keep them on the device).",
+        "randomize": "Turn answers into reports that may be sent.",
+        "send": "Answer a plan once and send the report, surviving crashes.",
+        "ledger": "What this device has given away so far.",
+    },
+    "The collector": {
+        "serve": "Collect reports as a service: whole crowds or nothing.",
+        "doctor": "Check a collector's deployment.",
+        "backup": "Copy a collector's sealed crowds and keys to one file.",
+        "restore": "Make a collector's data of a backup.",
+    },
+    "From reports to answers": {
+        "tally": "Count reports.",
+        "estimate": "Estimate the crowd's answers from a tally, with intervals.",
+        "decode": "Find which texts a crowd answered, from candidates.",
+        "discover": "Find frequent texts without a list of candidates.",
+        "associate": "Whether two answers go together.",
+        "screen": "Look for traces of fake reports in a whole crowd.",
+        "publish": "Make a report page, tables or files of the estimates.",
+        "laplace": "Release counts, means and histograms as a trusted curator.",
+    },
+    "Evidence": {
+        "simulate": "Try a plan on people who do not exist.",
+        "paper": "Recompute what the papers print, errors included.",
+        "search": "Look for crowds that break the papers' conjecture.",
+    },
 }
-"""Every command in the order of the data's way; each is the module of its name."""
+"""Every command, in the order of the data's way; each is the module of its name."""
+
+WORDS = [word for words in GROUPS.values() for word in words]
 
 
 class _Words(click.Group):
     """Loads a command's module when the command is used, so that help is instant."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(WORDS)
+        return WORDS
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in WORDS:
@@ -59,8 +73,11 @@ class _Words(click.Group):
         return cast(click.Command, importlib.import_module(f"shoal.cli.{cmd_name}").command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(WORDS.items()))
+        for group, words in GROUPS.items():
+            with formatter.section(group):
+                # One width for all, so that the columns of the groups agree.
+                width = max(map(len, WORDS))
+                formatter.write_dl([(word.ljust(width), words[word]) for word in words])
 
 
 @click.group(cls=_Words, context_settings={"help_option_names": ["-h", "--help"]})

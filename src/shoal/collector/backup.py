@@ -21,6 +21,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shoal._disk import Disk
 from shoal.collector.database import (
     NAME,
     VERSION,
@@ -183,20 +184,15 @@ def _remove_secrets(folder: Path) -> None:
 @contextmanager
 def _part_of(path: Path) -> Iterator[Path]:
     """Yield a private file to write to; it gets its name when all is well and goes otherwise."""
-    part = path.with_name(f"{path.name}.part")
+    disk, part = Disk(), path.with_name(f"{path.name}.part")
     with told():
         _remove(part)  # of a process that was killed
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         try:
             yield part
-            with part.open("rb") as file:
-                os.fsync(file.fileno())
-            part.rename(path)
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            disk.sync_file(part)
+            disk.replace(part, path)
+            disk.sync_folder(path.parent)
         except BaseException:
             _remove(part)
             raise

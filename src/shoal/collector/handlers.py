@@ -225,15 +225,19 @@ class Handlers:
     # The service itself
 
     async def home(self, request: Request) -> Response:
-        """Show the page for people."""
+        """Show the page for people; what is in a sealed crowd, to those who may look at it."""
+        looks = reading.may(self._collector.tokens, request, "analyst")
         plans = self._collector.plans()
-        crowds = {kept.plan.id: await self._crowds(kept.plan.id) for kept in plans}
+        crowds = {kept.plan.id: await self._crowds(kept.plan.id, looks) for kept in plans}
         return HTMLResponse(pages.home(plans, crowds))
 
-    async def _crowds(self, plan_id: str) -> list[pages.Crowd]:
+    async def _crowds(self, plan_id: str, looks: bool) -> list[pages.Crowd]:
         """Return a plan's crowds, those that are sealed with their screening."""
         store, crowds = self._collector.store, []
         for epoch in await self._collector.in_store(store.epochs, plan_id):
+            if not looks:
+                crowds.append(pages.Crowd(epoch, None))
+                continue
             sealed = await self._collector.in_store(store.tally, plan_id, epoch.number)
             screening = None if sealed is None else await self._screening(*sealed, epoch.number)
             crowds.append(pages.Crowd(epoch, screening))

@@ -9,13 +9,18 @@ from typing import NamedTuple
 from shoal.collector.store import Epoch, KeptPlan
 from shoal.publishing.markup import Markup, element
 from shoal.publishing.words import short_promise
+from shoal.rounding import round_down
 from shoal.screening import Screening
 
 __all__ = ["Crowd", "home"]
 
 
+_STYLE = "th, td { overflow-wrap: break-word; }\na { color: var(--accent); }\n"
+"""Words in tables stay whole, so that a long column does not squeeze the others."""
+
+
 class Crowd(NamedTuple):
-    """A crowd and, if it is sealed, the traces of fake reports in it."""
+    """A crowd and, if it is sealed and may be looked at, the traces of fake reports in it."""
 
     epoch: Epoch
     screening: Screening | None
@@ -29,7 +34,7 @@ def home(plans: Sequence[KeptPlan], crowds: Mapping[str, Sequence[Crowd]]) -> st
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("title", "Shoal"),
-        element("style", Markup(css)),
+        element("style", Markup(css + _STYLE)),
     )
     sections = [_plan(kept, crowds[kept.plan.id]) for kept in plans]
     if not sections:
@@ -45,11 +50,11 @@ def home(plans: Sequence[KeptPlan], crowds: Mapping[str, Sequence[Crowd]]) -> st
 
 def _plan(kept: KeptPlan, crowds: Sequence[Crowd]) -> Markup:
     plan = kept.plan
-    rows = [
-        element("tr", element("td", str(epoch.number)), element("td", _state(epoch)),
-                element("td", _traces(screening)), element("td", *_links(plan.id, epoch)))
-        for epoch, screening in crowds
-    ]  # fmt: skip
+    rows = []
+    for epoch, screening in crowds:
+        links = () if screening is None else _links(plan.id, epoch)
+        cells = (str(epoch.number), _state(epoch), _traces(screening))
+        rows.append(element("tr", *(element("td", cell) for cell in cells), element("td", *links)))
     names = ("crowd", "state", "traces of fake reports", "look at")
     heading = element("tr", *(element("th", name) for name in names))
     return element(
@@ -58,6 +63,11 @@ def _plan(kept: KeptPlan, crowds: Sequence[Crowd]) -> Markup:
         element("p", f"{kept.state}; crowds of {plan.reports_needed:,}; {short_promise(plan)}"),
         element("p", element("code", plan.id)),
         *([element("table", element("thead", heading), element("tbody", *rows))] if rows else []),
+        *(
+            _findings(epoch, screening)
+            for epoch, screening in crowds
+            if screening is not None and screening.suspicious
+        ),
     )
 
 
@@ -74,12 +84,18 @@ def _traces(screening: Screening | None) -> str:
         return ""
     if not screening.suspicious:
         return "none seen"
-    return " ".join(screening.findings)
+    return f"in at least {round_down(100 * screening.smallest_share_of_fakes, 2):g} % of them"
+
+
+def _findings(epoch: Epoch, screening: Screening) -> Markup:
+    return element(
+        "div",
+        element("h3", f"Traces of fake reports in crowd {epoch.number}"),
+        element("ul", *(element("li", finding) for finding in screening.findings)),
+    )
 
 
 def _links(plan_id: str, epoch: Epoch) -> list[Markup]:
-    if epoch.state != "sealed":
-        return []
     base = f"/v1/plans/{plan_id}/epochs/{epoch.number}"
     pairs = (("report", "/report.html"), ("estimates", "/estimates"), ("tally", ""))
     return [element("span", element("a", name, href=base + end), " ") for name, end in pairs]

@@ -12,9 +12,9 @@ from shoal._files import unique_keys
 from shoal.collector import problems
 from shoal.collector.answers import Refusal
 from shoal.collector.ingest import bearer, read_body
-from shoal.collector.tokens import Role, Tokens
+from shoal.collector.tokens import Role, Token, Tokens
 
-__all__ = ["among", "check_token", "document", "level", "number"]
+__all__ = ["among", "check_token", "document", "level", "may", "number"]
 
 LARGEST_DOCUMENT = 4 << 20
 """Bytes that a plan, or another document sent to the console, may have."""
@@ -22,17 +22,27 @@ LARGEST_DOCUMENT = 4 << 20
 
 def check_token(tokens: Tokens, request: Request, role: Role) -> None:
     """Refuse a request whose token does not allow what it asks for."""
+    token = _token(tokens, request)
+    if token is None:
+        raise Refusal(problems.NO_TOKEN)
+    if not token.may(role):
+        raise Refusal(problems.WRONG_ROLE)
+
+
+def may(tokens: Tokens, request: Request, role: Role) -> bool:
+    """Whether a request's token allows what a role may do."""
+    token = _token(tokens, request)
+    return token is not None and token.may(role)
+
+
+def _token(tokens: Tokens, request: Request) -> Token | None:
     headers = dict(request.scope["headers"])
     secret = bearer(headers)
     # A browser asks for a name and a password; the token is the password. It sends it along with
     # every request by itself, so that is not enough for anything but looking.
     if not secret and request.method == "GET":
         secret = _password(headers)
-    token = tokens.find(secret) if secret else None
-    if token is None:
-        raise Refusal(problems.NO_TOKEN)
-    if not token.may(role):
-        raise Refusal(problems.WRONG_ROLE)
+    return tokens.find(secret) if secret else None
 
 
 def _password(headers: dict[bytes, bytes]) -> str:

@@ -65,6 +65,7 @@ class Collector:
         self.metrics = Metrics()
         self._plans: dict[str, KeptPlan] = {}
         self._spare = True
+        self._moving = asyncio.Lock()
         self.public: App
         self.console: App
 
@@ -141,20 +142,31 @@ class Collector:
         """Keep a plan as a draft, or tell why not; a plan that is known stays as it is."""
         if plan.id in self._plans:
             return None
-        taken = [kept.plan for kept in self.plans() if kept.state in ("published", "paused")]
-        problem = await self.compute(certifying.objection, plan, self.settings, taken)
+        problem = await self._objection(plan)
         if problem is None:
             await self.in_store(self.store.add_plan, plan)
             await self._reload(plan.id)
         return problem
 
+    async def _objection(self, plan: Plan) -> Problem | None:
+        taken = [kept.plan for kept in self.plans() if kept.state in ("published", "paused")]
+        return await self.compute(certifying.objection, plan, self.settings, taken)
+
     async def move_plan(self, plan_id: str, wanted: State) -> Problem | None:
         """Bring a plan into another state, or tell why not."""
+        async with self._moving:
+            return await self._move_plan(plan_id, wanted)
+
+    async def _move_plan(self, plan_id: str, wanted: State) -> Problem | None:
         kept = self._plans.get(plan_id)
         if kept is None:
             return problems.UNKNOWN_PLAN
         certificate = None
         if kept.state == "draft" and wanted == "published":
+            # Others may have been published since it was taken as a draft.
+            problem = await self._objection(kept.plan)
+            if problem is not None:
+                return problem
             certificate = await self.compute(certifying.certificate, kept.plan)
         try:
             moved = await self.in_store(self.store.move, plan_id, wanted, certificate)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import base64
-import os
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from shoal._disk import Disk
 from shoal.collector.database import StorageError
 from shoal.randomness import SystemBits
 
-__all__ = ["Signer", "private_file", "verify"]
+__all__ = ["Signer", "private_file"]
 
 KEY_FILE = "signing-key"
 
@@ -39,16 +38,6 @@ class Signer:
         return _text(self._key.sign(document))
 
 
-def verify(public_key: str, signature: str, document: bytes) -> bool:
-    """Whether a signature is this key's of exactly these bytes."""
-    try:
-        key = Ed25519PublicKey.from_public_bytes(_bytes(public_key))
-        key.verify(_bytes(signature), document)
-    except (InvalidSignature, ValueError):
-        return False
-    return True
-
-
 def private_file(path: Path, text: str) -> None:
     """Write a new file that only its owner can read; it is there whole, or not at all.
 
@@ -56,27 +45,13 @@ def private_file(path: Path, text: str) -> None:
     """
     if path.exists():
         raise StorageError(f"{path} is there already; it is not written over.")
-    part = path.with_name(f"{path.name}.part")
+    disk, part = Disk(), f"{path.name}.part"
     try:
-        part.unlink(missing_ok=True)  # of a process that was killed while it wrote
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.rename(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        disk.unlink(path.with_name(part))  # of a process that was killed while it wrote
+        disk.store(path, text.encode(), part)
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}.") from error
 
 
 def _text(content: bytes) -> str:
     return base64.urlsafe_b64encode(content).decode().rstrip("=")
-
-
-def _bytes(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

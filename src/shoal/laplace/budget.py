@@ -9,10 +9,7 @@ be drawn. A crash in between has spent without releasing, never the other way ro
 from __future__ import annotations
 
 import json
-import os
-import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -22,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal._check import check_decimal_text, check_text
+from shoal._disk import SharedFile
 from shoal._files import read_json
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.laplace.sensitivity import Neighbours, check_epsilon, check_neighbours
@@ -68,26 +66,27 @@ class Budget:
 
     def __init__(self, epsilon: object = None, path: Path | str | None = None) -> None:
         wanted = None if epsilon is None else check_epsilon(epsilon)
-        # One file, one lock, by whatever link or directory it is reached.
         self._named = None if path is None else str(path)
-        self._path = None if path is None else Path(path).resolve()
+        self._file = None if path is None else SharedFile(path, "budget", _PATIENCE, None)
         self._lock = threading.Lock()
         self._spent: tuple[Spent, ...] = ()
-        if self._path is None:
+        if self._file is None:
             if wanted is None:
                 raise InputError("a budget needs an epsilon.")
             self._epsilon = wanted
             return
         with self._locked():
-            if self._path.exists():
+            if self._file.path.exists():
                 self._epsilon, _ = self._read()
                 if wanted is not None and Decimal(wanted) != Decimal(self._epsilon):
                     raise InputError(
-                        f"the budget in {self._path} is {self._epsilon}, not {wanted};"
+                        f"the budget in {self._file.path} is {self._epsilon}, not {wanted};"
                         " a budget is not changed once it exists."
                     )
             elif wanted is None:
-                raise InputError(f"there is no budget {self._path}; say its epsilon to make one.")
+                raise InputError(
+                    f"there is no budget {self._file.path}; say its epsilon to make one."
+                )
             else:
                 self._epsilon = wanted
                 self._write(())
@@ -95,7 +94,7 @@ class Budget:
     @property
     def path(self) -> Path | None:
         """The file, or None."""
-        return self._path
+        return None if self._file is None else self._file.path
 
     @property
     def epsilon(self) -> str:
@@ -105,7 +104,7 @@ class Budget:
     @property
     def releases(self) -> tuple[Spent, ...]:
         """What was spent so far, in order."""
-        return self._spent if self._path is None else self._read()[1]
+        return self._spent if self._file is None else self._read()[1]
 
     @property
     def spent(self) -> str:
@@ -141,7 +140,7 @@ class Budget:
                     f"this budget is for {before[0].neighbours} neighbours, the release is for"
                     f" {neighbours}; their epsilons do not add."
                 )
-            if self._path is None:
+            if self._file is None:
                 self._spent = (*before, entry)
             else:
                 self._write((*before, entry))
@@ -159,16 +158,16 @@ class Budget:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with self._lock:
-            if self._path is None:
+            if self._file is None:
                 yield
                 return
-            with _file_lock(self._path.with_name(self._path.name + ".lock")):
+            with self._file.changing():
                 yield
 
     def _read(self) -> tuple[str, tuple[Spent, ...]]:
-        assert self._path is not None
-        document = read_json(self._path, "budget", InputError)
-        wrong = InputError(f"{self._path} is not a budget of this version of Shoal.")
+        assert self._file is not None
+        document = read_json(self._file.path, "budget", InputError)
+        wrong = InputError(f"{self._file.path} is not a budget of this version of Shoal.")
         if not isinstance(document, dict) or set(document) != {"version", "epsilon", "releases"}:
             raise wrong
         releases = document["releases"]
@@ -186,23 +185,13 @@ class Budget:
 
     def _write(self, releases: tuple[Spent, ...]) -> None:
         """Replace the file by a whole new one that has reached the disk."""
-        assert self._path is not None
         document = {
             "version": VERSION,
             "epsilon": self._epsilon,
             "releases": [asdict(entry) for entry in releases],
         }
-        scratch = self._path.with_name(self._path.name + ".part")
-        try:
-            with scratch.open("w", encoding="utf-8") as file:
-                file.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            scratch.replace(self._path)
-            _sync_directory(self._path.parent)
-        except OSError as error:
-            reason = error.strerror or "unwritable"
-            raise InputError(f"cannot write budget {self._path}: {reason}.") from error
+        assert self._file is not None
+        self._file.write((json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def _exact(text: str) -> Fraction:
@@ -224,48 +213,3 @@ def _text(value: Fraction) -> str:
         places += 1
     digits = str((value * 10**places).numerator).rjust(places + 1, "0")
     return digits if not places else f"{digits[:-places]}.{digits[-places:]}"
-
-
-def _sync_directory(directory: Path) -> None:
-    """Force a renamed file's name to disk, where directories can be opened."""
-    if sys.platform == "win32":
-        return
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def _file_lock(path: Path) -> Iterator[None]:
-    """Hold a lock that the system lets go when the process ends, however it ends."""
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        reason = error.strerror or "unwritable"
-        raise InputError(f"cannot lock the budget with {path}: {reason}.") from error
-    try:
-        until = time.monotonic() + _PATIENCE
-        while not _try_lock(handle):
-            if time.monotonic() > until:
-                raise InputError(f"another process has held {path} for {_PATIENCE:.0f} seconds.")
-            time.sleep(0.01)
-        yield
-    finally:
-        os.close(handle)  # and with it the lock
-
-
-def _try_lock(handle: int) -> bool:
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

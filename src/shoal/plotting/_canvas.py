@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from shoal._files import write_whole
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
@@ -135,9 +136,4 @@ def save(figure: Figure, path: Path | str) -> None:
     kind = target.suffix.lower()[1:]
     # no dates, so that the same picture is the same file
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    scratch = target.with_name(target.name + ".part")
-    try:
-        figure.savefig(scratch, format=kind, metadata=metadata)
-        scratch.replace(target)
-    except OSError as problem:
-        raise InputError(f"cannot write {target}: {problem.strerror or 'unwritable'}.") from problem
+    write_whole(target, lambda scratch: figure.savefig(scratch, format=kind, metadata=metadata))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal import __version__
 from shoal._check import check_level, check_text
-from shoal._files import first_line, write_json
+from shoal._files import write_json, write_text, write_whole
 from shoal.errors import InputError
 from shoal.estimating import Estimates, estimate
 from shoal.intervals import IntervalKind, Target
@@ -107,11 +106,10 @@ class Publication:
         if kind == ".json":
             write_json(target, self._document)
         elif kind in (".parquet", ".arrow"):
-            _write_whole(target, lambda scratch: self._write_table(scratch, kind))
+            write_whole(target, lambda scratch: self._write_table(scratch, kind))
         else:
             made = {".html": self.to_html, ".csv": self.to_csv, ".md": self.to_markdown}[kind]()
-            # Written as bytes, so that line ends are the same on every system.
-            _write_whole(target, lambda scratch: scratch.write_bytes(made.encode("utf-8")))
+            write_text(target, made)
 
     def _write_table(self, path: Path, kind: str) -> None:
         import pyarrow.feather as feather
@@ -186,13 +184,3 @@ def check_suffix(path: Path | str) -> Path:
             f" got {target.name!r}."
         )
     return target
-
-
-def _write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    scratch = path.with_name(path.name + ".part")
-    try:
-        write(scratch)
-        scratch.replace(path)
-    except OSError as problem:
-        reason = problem.strerror or first_line(problem)
-        raise InputError(f"cannot write {path}: {reason}.") from problem

@@ -244,8 +244,8 @@ def citation(document: Mapping[str, Any]) -> str:
     reports = "simulated reports" if estimates["simulated"] else "randomized reports"
     parts = [
         document["survey"],
-        f"estimates from {estimates['reports']:,} {reports}",
-        f"plan {estimates['plan']}",
+        f"Estimates from {estimates['reports']:,} {reports}",
+        f"Plan {estimates['plan']}",
         f"Shoal {document['shoal']}",
         *([document["date"]] if document["date"] else []),
     ]

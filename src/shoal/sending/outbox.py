@@ -179,9 +179,10 @@ class Outbox:
                 self._settle(plan, digest)
                 return ticket
             made = [name for name in names if not repeats or name.split(".")[1] == str(window)]
-            if len(made) >= plan.max_reports_per_person:
+            most = plan.max_reports_per_person
+            if len(made) >= most:
                 raise PrivacyRefusal(
-                    f"the plan takes {plan.max_reports_per_person} report(s) of one person, and"
+                    f"the plan takes {most} report{'s' * (most > 1)} of one person, and"
                     f" this device has made {len(made)}; nothing was made."
                 )
             if self._ledger is None:  # nobody else counts reports that add up

@@ -1,0 +1,68 @@
+"""Which plans a collector takes, beside those that it has."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shoal import Flags, LieProbability, Plan, Promise, Survey, plan
+from shoal.collector import problems
+from shoal.collector.certifying import objection
+from shoal.collector.problems import Problem
+from shoal.collector.settings import Settings
+from tests.collector.privacy_help import World, in_world
+
+SURVEY = Survey("browser", (Flags("features", ("sync", "vpn")),))
+STRONG = plan(SURVEY, crowd_size=200, epsilon=1, delta="1e-6")
+WEAK = plan(SURVEY, crowd_size=200, epsilon=2, delta="1e-6")
+ELSEWHERE = plan(Survey("another", SURVEY.questions), crowd_size=200, epsilon=2, delta="1e-6")
+HINT = plan(SURVEY, crowd_size=200, epsilon=1, promise="three-sigma")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "others", "problem"),
+    [
+        (STRONG, (), None),
+        (STRONG, (WEAK,), None),
+        (WEAK, (STRONG,), problems.PROTECTS_LESS),
+        (WEAK, (WEAK,), None),
+        (ELSEWHERE, (STRONG,), None),
+        (HINT, (), problems.PROMISE_UNPROVEN),
+        (replace(STRONG, q=LieProbability.at_least("0.1")), (), problems.PROMISE_BROKEN),
+        (plan(SURVEY, crowd_size=99, epsilon=1, delta="1e-6"), (), problems.CROWD_TOO_SMALL),
+        (plan(SURVEY, q="0.25"), (), problems.CROWD_TOO_SMALL),
+        (
+            Plan(SURVEY, LieProbability(1, 1), Promise("local", "1"), crowd_size=200),
+            (),
+            problems.PROMISE_BROKEN,
+        ),
+    ],
+)
+def test_objections(wanted: Plan, others: tuple[Plan, ...], problem: Problem | None) -> None:
+    assert objection(wanted, Settings(), others) == problem
+
+
+def test_a_hint_is_taken_where_that_is_set() -> None:
+    assert objection(HINT, Settings(allow_unproven=True), ()) is None
+
+
+def test_a_draft_is_looked_at_again_when_it_is_published(tmp_path: Path) -> None:
+    """Two drafts do not know of each other; of two that are published at once, one is."""
+
+    async def live(world: World) -> None:
+        collector = world.collector
+        for draft in (STRONG, WEAK):
+            assert await collector.add_plan(draft) is None
+        strong, weak = await asyncio.gather(
+            *(collector.move_plan(draft.id, "published") for draft in (STRONG, WEAK))
+        )
+        assert (strong, weak) == (None, problems.PROTECTS_LESS)
+        answer = await world.ask("console", "POST", f"/v1/plans/{WEAK.id}/publish", world.admin())
+        assert (answer.status_code, answer.json()["title"]) == (422, problems.PROTECTS_LESS.title)
+        assert await collector.move_plan(STRONG.id, "closed") is None
+        assert await collector.move_plan(WEAK.id, "published") is None
+
+    in_world(live, tmp_path / "data")

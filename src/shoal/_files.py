@@ -25,7 +25,8 @@ def canonical_json(document: object) -> bytes:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of what an error says, for a message of one sentence."""
-    text = str(error).strip()
+    # Of the system's errors only the words: the number before them helps nobody.
+    text = str(getattr(error, "strerror", None) or error).strip()
     return text.splitlines()[0].rstrip(".") if text else type(error).__name__
 
 

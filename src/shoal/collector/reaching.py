@@ -148,7 +148,8 @@ def _silent(check: str, url: str, error: BaseException) -> Finding:
         sentence = f"The certificate at {url} is not trusted: {error.verify_message}."
         return Finding("TLS", "fail", sentence, "Get one that devices trust.")
     sentence = f"Nothing answers at {url}: {first_line(error)}."
-    return Finding(check, "fail", sentence, "Start the collector, or name its address.")
+    option = "--url" if check == "public listener" else "--console-url"
+    return Finding(check, "fail", sentence, f"Start the collector, or name its address: {option}.")
 
 
 def _document(answer: _Answer) -> dict[str, object]:

@@ -80,7 +80,7 @@ class HttpTransport:
         if self._origin.scheme == "http" and not (allow_plain or _is_loopback(self._origin.host)):
             raise InputError(
                 f"reports travel over https, got {shown(base_url)}; plain http is for this"
-                " machine only, unless it is allowed explicitly."
+                " machine only, unless it is allowed: --plain, or allow_plain=True."
             )
         self._path = path.rstrip("/")
         self._public_key = None if public_key is None else check_public_key(public_key)

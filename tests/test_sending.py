@@ -511,10 +511,12 @@ class TestChecking:
         kept = shoal.plan(small, crowd_size=1000, epsilon=1, delta="1e-6")
         check_promise(kept)
         check_promise(PLAN)
-        check_promise(shoal.plan(small, crowd_size=1000, epsilon=1, eta="1e-6"))
+        sufficient = shoal.plan(small, crowd_size=1000, epsilon=1, eta="1e-6")
+        check_promise(sufficient)
         for broken in (
             replace(kept, q=LieProbability(1, 4)),
             replace(kept, max_reports_per_person=5),
+            replace(sufficient, max_reports_per_person=2),
         ):
             with pytest.raises(PrivacyRefusal, match="does not confirm"):
                 check_promise(broken)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal._files import read_json, unique_keys
+from shoal._files import read_json, strict_json
 from shoal.cli._common import IN_FILE, json_option, print_json
 from shoal.errors import AnswerError, InputError
 from shoal.plans import Plan
@@ -163,7 +162,7 @@ def _answers(given: Sequence[str], source: str | None) -> dict[str, object]:
     if source is not None:
         if source == "-":
             try:
-                document = json.loads(sys.stdin.read(), object_pairs_hook=unique_keys)
+                document = strict_json(sys.stdin.read())
             except (ValueError, RecursionError):
                 raise AnswerError("what stands on stdin is not valid JSON.") from None
         else:

@@ -703,6 +703,7 @@ class TestMemory:
             (["--distinct-answers", "2"], "need --horizon"),
             (["--horizon", "now and then"], "a horizon is written like"),
             (["--horizon", "daily for a week", "--q", "0.2"], "gives q"),
+            (["--horizon", "daily for a week", "--window", "86400"], "window from --horizon"),
             (["--horizon", "daily for a week", "--promise", "local"], "not a local one"),
             (["--horizon", "daily for a week", "--releases", "3"], "one of them"),
             (["--releases", "3", "--distinct-answers", "0"], "distinct_answers must be"),

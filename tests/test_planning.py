@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -30,6 +31,7 @@ from shoal.cli import run
 from tests.strategies import bounded, lies, surveys
 
 TWO = Survey("s", (Flags("f", ("a", "b")),))
+WISH: Any = {"crowd_size": 1000, "epsilon": 1, "delta": "1e-6"}
 
 
 def exact_epsilon(survey: Survey, q: LieProbability) -> Any:
@@ -154,6 +156,37 @@ MIXED = Survey("s", (Flags("f", ("a", "b")), Choice("c", ("x", "y", "z"))))
 SPARSE = Survey("s", (Choices("m", tuple("abcdefgh"), at_most=2),))
 HUNDRED = Survey("s", (Choice("c", tuple(map(str, range(100)))),))
 ONE = Survey("s", (Flags("f", ("a",)),))
+
+
+class TestWindowsAndHonesty:
+    def test_they_are_kept_and_change_nothing_else(self):
+        survey = Survey("s", (Flags("f", ("a", "b")),))
+        bare = plan(survey, **WISH)
+        made = plan(survey, **WISH, window=86_400, honest_fraction="0.9")
+        assert (made.window, made.honest_fraction, made.reports_needed) == (86_400, "0.9", 1112)
+        assert replace(made, window=None, honest_fraction=None) == bare
+        assert plan(survey, **WISH, honest_fraction=1) == bare
+        said = " ".join(audit(made).assumptions)
+        assert "Exactly 1,112 reports" in said
+        assert "a part 0.9 of every release is honest, 1,000 reports" in said
+
+    @pytest.mark.parametrize(
+        ("more", "message"),
+        [
+            ({"window": 3599}, "at least 3600 seconds"),
+            ({"window": 0}, "window must be"),
+            ({"window": 86_400.0}, "whole number"),
+            ({"honest_fraction": "0"}, "above 0"),
+            ({"honest_fraction": "1.1"}, "below 1"),
+        ],
+    )
+    def test_what_no_device_would_take(self, more: Any, message: str):
+        with pytest.raises(InputError, match=message):
+            plan(TWO, **WISH, **more)
+
+    def test_an_honest_part_is_of_a_crowd(self):
+        with pytest.raises(InputError, match="give a crowd_size"):
+            plan(Survey("s", (Flags("f", ("a",)),)), q="0.2", honest_fraction="0.9")
 
 
 class TestProven:

@@ -108,6 +108,11 @@ class Certificate:
         return float(self.q)
 
     @property
+    def _released(self) -> int:
+        """How many reports a release holds, those that are not taken for honest too."""
+        return math.ceil(self.crowd_size / Fraction(self.honest_fraction or "1"))
+
+    @property
     def local_epsilon(self) -> float:
         """What one report reveals by itself, to the collector too."""
         return coin.local_epsilon(self.survey.differing_bits, self._q)
@@ -191,7 +196,7 @@ class Certificate:
         reports = self.reports_per_person
         return (
             "Neighbours replace one person's answer by any other answer of the survey's domain.",
-            f"Exactly {self.crowd_size:,} reports are released together; that number is public.",
+            f"Exactly {self._released:,} reports are released together; that number is public.",
             "The reports are perfectly anonymized: nobody can tell who sent which.",
             "The other people are honest; with t colluders the crowd is smaller by t.",
             f"Each person sends at most {reports} report{'s' * (reports > 1)} per release, "
@@ -202,7 +207,10 @@ class Certificate:
                 " statements say what holds for them."
             ),
             *(
-                [f"At least a part {self.honest_fraction} of every release is honest."]
+                [
+                    f"At least a part {self.honest_fraction} of every release is honest,"
+                    f" {self.crowd_size:,} reports."
+                ]
                 if self.honest_fraction not in (None, "1")
                 else []
             ),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from shoal._check import check_decimal, check_integer
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.lies import MOST_DIGITS, LieProbability
-from shoal.plans import LARGEST_CROWD, Plan, Promise, PromiseKind
+from shoal.plans import LARGEST_CROWD, SHORTEST_WINDOW, Plan, Promise, PromiseKind
 from shoal.rounding import text_up
 from shoal.survey import Survey
 
@@ -34,6 +34,8 @@ def plan(
     delta: object = None,
     eta: object = None,
     promise: PromiseKind | None = None,
+    window: int | None = None,
+    honest_fraction: object = None,
 ) -> Plan:
     """Make a plan that keeps a promise; of q, crowd_size, epsilon and delta one may be left out.
 
@@ -53,6 +55,12 @@ def plan(
         ``"three-sigma"``: SDP's rule of thumb for it, epsilon only.
         ``"local"``: holds for each report by itself, with no crowd. It is also what a plan says
         whose q is given and nothing else.
+    window
+        The length in seconds, an hour or more, of the windows in which a person is asked once.
+        A crowd never mixes windows. By default a person is asked once for all.
+    honest_fraction
+        The part of every release that is taken to be honest, in (0, 1]: a release then holds
+        crowd_size / honest_fraction reports, so that crowd_size of them are.
 
     Examples
     --------
@@ -70,6 +78,11 @@ def plan(
         raise InputError("q = 1/2 makes every bit a coin toss: nothing can be learned from it.")
     if crowd_size is not None:
         check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
+    if window is not None and check_integer("window", window, lowest=1) < SHORTEST_WINDOW:
+        raise InputError(
+            f"window must be at least {SHORTEST_WINDOW} seconds, got window={window}: a report"
+            " carries its number, and devices refuse a plan that would tell the time."
+        )
     texts = {
         "epsilon": _decimal("epsilon", epsilon, None),
         "delta": _decimal("delta", delta, 1),
@@ -95,7 +108,16 @@ def plan(
             f"epsilon={made.promise.epsilon} is so small that every bit would be a coin toss and"
             " nothing could be learned; ask for a larger epsilon or a larger crowd."
         )
-    return made
+    return replace(made, window=window, honest_fraction=_honest(made, honest_fraction))
+
+
+def _honest(made: Plan, part: object) -> str | None:
+    """Return the honest part as the plan keeps it: a decimal below 1, or None for all."""
+    if part is None or part in (1, "1"):
+        return None
+    if made.crowd_size is None:
+        raise InputError("honest_fraction is of a crowd; give a crowd_size too.")
+    return check_decimal("honest_fraction", part, above=0, below=1)
 
 
 Texts = dict[str, str | None]

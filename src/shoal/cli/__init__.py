@@ -108,7 +108,7 @@ def run(arguments: list[str]) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return _say("interrupted; nothing was written.", 1)
+        return _say("interrupted; no file was left half written.", 1)
     except BrokenPipeError:
         # The reader of our output has gone; that is its right.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

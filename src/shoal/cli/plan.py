@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     type=click.Choice(["proven", "sufficient", "three-sigma", "local"]),
     help="What shall hold; proven if nothing else is said.",
 )
+@click.option(
+    "--window", type=int, metavar="SECONDS", help="Ask people once in each window of this length."
+)
+@click.option("--honest", metavar="PART", help="The part of every crowd that is taken for honest.")
 @click.option("--horizon", metavar="WORDS", help="With memory: 'daily for a year' and the like.")
 @click.option("--releases", type=int, metavar="R", help="With memory: reports of one person.")
 @click.option("--lifetime", metavar="E", help="With memory: what all of them may reveal.")
@@ -55,6 +59,8 @@ def command(
     eta: str | None,
     q: str | None,
     promise: Any,
+    window: int | None,
+    honest: str | None,
     horizon: str | None,
     releases: int | None,
     lifetime: str | None,
@@ -82,7 +88,15 @@ def command(
                 "--lifetime, --distinct-answers and --fresh need --horizon or --releases."
             )
         made = plan(
-            survey, q=q, crowd_size=crowd, epsilon=epsilon, delta=delta, eta=eta, promise=promise
+            survey,
+            q=q,
+            crowd_size=crowd,
+            epsilon=epsilon,
+            delta=delta,
+            eta=eta,
+            promise=promise,
+            window=window,
+            honest_fraction=honest,
         )
     else:
         from shoal.remembering import parse_horizon, plan_with_memory, statements
@@ -90,6 +104,10 @@ def command(
         if crowd is None or epsilon is None or delta is None or q or eta:
             raise InputError(
                 "a plan with memory takes --crowd, --epsilon and --delta, and gives q."
+            )
+        if window is not None or honest is not None:
+            raise InputError(
+                "a plan with memory takes its window from --horizon, and no --honest yet."
             )
         if promise not in (None, "proven"):
             raise InputError(f"a plan with memory has a proven promise, not a {promise} one.")
@@ -128,6 +146,8 @@ def _document(made: Plan, over_time: list[Statement]) -> dict[str, Any]:
         "q_fraction": made.q.to_json(),
         "bits": made.bits,
         "crowd_size": made.crowd_size,
+        "reports_needed": None if made.crowd_size is None else made.reports_needed,
+        "window": made.window,
         "promise": promise.kind,
         "epsilon": float(promise.epsilon),
         "delta": None if promise.delta is None else float(promise.delta),
@@ -137,7 +157,6 @@ def _document(made: Plan, over_time: list[Statement]) -> dict[str, Any]:
     }
     if made.memory is not None:
         document["memory"] = {"q1": float(made.memory.q1), "q2": float(made.memory.q2)}
-        document["window"] = made.window
         document["statements"] = [one.to_json() for one in over_time]
     return document
 
@@ -163,7 +182,12 @@ def _show(made: Plan, over_time: list[Statement], output: Path | None) -> None:
         console.print(f"  permanent      {made.memory.q1}")
         console.print(f"  fresh on top   {made.memory.q2}")
     console.print(f"promise          {promise_in_words(made.promise)}")
-    console.print(f"crowd            {made.crowd_size or 'none needed'}")
+    crowd = str(made.crowd_size or "none needed")
+    if made.crowd_size is not None and made.reports_needed > made.crowd_size:
+        crowd += f" honest reports, released with {made.reports_needed} in all"
+    console.print(f"crowd            {crowd}")
+    if made.window is not None:
+        console.print(f"window           {made.window} seconds; a crowd must fill within one")
     if made.crowd_size is not None:
         from shoal.auditing import audit
 

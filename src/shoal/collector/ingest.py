@@ -49,7 +49,8 @@ class Ingest:
     Parameters
     ----------
     plan_of
-        Returns a published plan by its id, or the problem why it takes no reports.
+        Returns a plan by its id, or the problem why nothing is taken for it. What state it is in
+        is looked at when the reports are counted.
     committer
         Where uploads go.
     is_app

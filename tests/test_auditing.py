@@ -79,6 +79,8 @@ def test_colluders_make_the_crowd_smaller():
     fewer = certificate.with_colluders(5000)
     assert fewer.crowd_size == 5000
     assert fewer.delta(epsilon=1).low > certificate.delta(epsilon=1).high
+    assert any("Exactly 10,000 reports are released" in one for one in fewer.assumptions)
+    assert any("5,000 people tell what they sent" in one for one in fewer.assumptions)
     with pytest.raises(InputError):
         certificate.with_colluders(10_000)
 

@@ -127,7 +127,7 @@ class TestReports:
         with pytest.raises(InputError, match="takes no Original"):
             write(tmp_path / "r.parquet", Original(ROWS, 8))
         path = write(tmp_path / "o.parquet", Original(ROWS, 8), kind="original")
-        with pytest.raises(ReportError, match="exactly one column, report"):
+        with pytest.raises(ReportError, match="holds originals, the truth"):
             read(path)
         with pytest.raises(InputError, match=r"originals are written as \.parquet"):
             VectorWriter(tmp_path / "o.rows", PLAN, kind="original")

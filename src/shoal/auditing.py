@@ -88,7 +88,8 @@ class Certificate:
 
     Brackets are ``(low, high)``; the promise is the high end. With several reports per person the
     proven delta is that of group privacy; the attack stays that of one report. `crowd_size` counts
-    honest reports: with an honest fraction h a release holds crowd_size / h. Where a plan has
+    the honest reports that hide each other: colluders are not among them, and with an honest
+    fraction h a release holds more, those reports and the colluders' divided by h. Where a plan has
     memory, everything here is about one release, and `shoal.remembering.statements` say the rest.
     """
 
@@ -98,6 +99,7 @@ class Certificate:
     reports_per_person: int = 1
     honest_fraction: str | None = None
     memory: Memory | None = None
+    colluders: int = 0
 
     @cached_property
     def _domain(self) -> Domain:
@@ -109,8 +111,9 @@ class Certificate:
 
     @property
     def _released(self) -> int:
-        """How many reports a release holds, those that are not taken for honest too."""
-        return math.ceil(self.crowd_size / Fraction(self.honest_fraction or "1"))
+        """How many reports a release holds, with those of colluders and of the dishonest part."""
+        honest = Fraction(self.honest_fraction or "1")
+        return math.ceil((self.crowd_size + self.colluders) / honest)
 
     @property
     def local_epsilon(self) -> float:
@@ -167,7 +170,8 @@ class Certificate:
     def with_colluders(self, count: int) -> Certificate:
         """Return the certificate if `count` people tell the attacker what they sent."""
         check_integer("colluders", count, lowest=0, highest=self.crowd_size - 1)
-        return replace(self, crowd_size=self.crowd_size - count)
+        left, told = self.crowd_size - count, self.colluders + count
+        return replace(self, crowd_size=left, colluders=told)
 
     def compose(self, releases: int) -> Composition:
         """Return what several releases promise together, each with fresh lies."""
@@ -198,7 +202,9 @@ class Certificate:
             "Neighbours replace one person's answer by any other answer of the survey's domain.",
             f"Exactly {self._released:,} reports are released together; that number is public.",
             "The reports are perfectly anonymized: nobody can tell who sent which.",
-            "The other people are honest; with t colluders the crowd is smaller by t.",
+            f"{self.colluders:,} people tell what they sent; {self.crowd_size:,} reports hide."
+            if self.colluders
+            else "The other people are honest; with t colluders the crowd is smaller by t.",
             f"Each person sends at most {reports} report{'s' * (reports > 1)} per release, "
             + (
                 "with fresh lies; more releases compose."

@@ -73,6 +73,8 @@ def _first_seen(batch: Batch, seen: set[bytes]) -> list[int]:
 
 def _read_parquet(plan: Plan, path: Path) -> Iterator[Synthetic]:
     with open_parquet(path) as file:
+        if file.schema_arrow.names == ["original"]:
+            raise ReportError(f"{path} holds originals, the truth; count what randomize makes.")
         if file.schema_arrow.names != ["report"]:
             raise ReportError(f"{path} must have exactly one column, report.")
         metadata = file.schema_arrow.metadata or {}
@@ -157,10 +159,10 @@ class VectorWriter(AbstractContextManager["VectorWriter"]):
     """
 
     def __init__(self, path: Path, plan: Plan, *, kind: str = "report", simulated: bool = False):
-        if path.suffix.lower() not in (".parquet", ".rows"):
-            raise InputError(f"reports are written as .parquet or .rows, got {path.name!r}.")
         if kind == "original" and path.suffix.lower() != ".parquet":
             raise InputError(f"originals are written as .parquet, got {path.name!r}.")
+        if path.suffix.lower() not in (".parquet", ".rows"):
+            raise InputError(f"reports are written as .parquet or .rows, got {path.name!r}.")
         self._path = path
         self._scratch = path.with_name(path.name + ".part")
         self._plan, self._kind, self._simulated = plan, kind, simulated

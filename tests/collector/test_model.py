@@ -50,7 +50,7 @@ from tests.collector.store_help import (
     upload,
 )
 
-DEADLINE = 20
+DEADLINE = 10
 WEEK = 7 * DAY
 ENDLESS = make_plan(crowd=7)
 MARKS = 3
@@ -135,7 +135,11 @@ class Modelled:
         first, last = self.taken(now)
         for window in range(first, last + 1):
             if window not in self.open:
-                self.crowds.append(Crowd(window, int(now // DAY)))
+                self.open_crowd(window, now)
+
+    def open_crowd(self, window: int, now: float) -> None:
+        begins = window * (self.plan.window or 0)
+        self.crowds.append(Crowd(window, int(max(now, begins) // DAY)))
 
     def count(self, batches: list[Batch], now: float) -> None:
         """Count what came in one commit, window by window."""
@@ -152,7 +156,7 @@ class Modelled:
             crowd.reports += 1
             if crowd.reports == self.plan.reports_needed:
                 crowd.state, crowd.tenths = "sealed", 10
-                self.crowds.append(Crowd(window, int(now // DAY)))
+                self.open_crowd(window, now)
 
     def give_up(self, crowd: Crowd) -> None:
         crowd.state, crowd.tenths = "given up", self.tenths(crowd)

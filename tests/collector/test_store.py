@@ -506,6 +506,21 @@ class TestCrowdsOfWindows:
         store.accept([upload(WINDOWED, 20, 1, NOW)])
         assert of_windows(store, "open") == [(1, 2), (-1, 0), (0, 0)]
 
+    def test_the_deadline_waits_for_the_window(self, tmp_path: Path):
+        """A crowd that is opened before its window begins has all its days from then on."""
+        clock = Clock()
+        store = published(tmp_path, WINDOWED, clock=clock, deadline_days=6)
+        store.accept([upload(WINDOWED, 20, 1, NOW + 1)])
+        begins = (NOW + 1) * WEEK
+        for day in range(6):
+            clock.now = begins + day * DAY + DAY - 1
+            store.sweep()
+            assert (1, 4) in of_windows(store, "open")
+        clock.now = begins + 6 * DAY
+        store.sweep()
+        assert (1, 4) in of_windows(store, "given up")
+        assert (1, 0) in of_windows(store, "open")
+
 
 def keys_and_digests(store: Store) -> list[bytes]:
     found = [bytes(key) for (key,) in store.database.execute("SELECT key FROM window_keys")]

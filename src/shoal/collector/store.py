@@ -60,7 +60,8 @@ class Store:
     folder
         Where the database is, or shall be.
     deadline_days
-        After how many days a crowd that is not complete is given up; 0 for never.
+        After how many days a crowd that is not complete is given up; 0 for never. They count from
+        its opening, and not before its window begins.
     clock
         Seconds since 1970, to tell windows and days.
     sealed

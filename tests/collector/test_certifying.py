@@ -60,6 +60,14 @@ def test_a_hint_is_taken_where_that_is_set() -> None:
     assert objection(HINT, Settings(allow_unproven=True), ()) is None
 
 
+def test_eta_is_about_one_report_of_a_person() -> None:
+    once = plan(SURVEY, crowd_size=200, epsilon=1, eta="1e-3")
+    allowing = Settings(allow_unproven=True)
+    assert objection(once, allowing, ()) is None
+    twice = replace(once, max_reports_per_person=2)
+    assert objection(twice, allowing, ()) == problems.PROMISE_BROKEN
+
+
 def test_a_draft_is_looked_at_again_when_it_is_published(tmp_path: Path) -> None:
     """Two drafts do not know of each other; of two that are published at once, one is."""
 

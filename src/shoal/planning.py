@@ -197,8 +197,11 @@ def _three_sigma(survey: Survey, q: LieProbability | None, crowd: int | None, wi
 def keeps_promise(made: Plan) -> bool:
     """Whether a plan keeps its promise, by a certified bound at its exact q.
 
-    A local promise is checked wherever a plan is made; the three-sigma rule bounds nothing.
+    A local promise is checked wherever a plan is made; the three-sigma rule bounds nothing. SDP's
+    eta is about one report of a person, and nobody has said what it is for several.
     """
+    if made.promise.kind == "sufficient" and made.max_reports_per_person > 1:
+        return False
     if made.promise.kind in ("local", "three-sigma"):
         return True
     return _shortfall(made, made.q) <= 0

@@ -269,7 +269,7 @@ class TestReading:
         assert counted.to_json() == VALID
 
     def test_a_collectors_answer_about_a_crowd(self, tmp_path: Path):
-        """It holds the tally and the SHA-256 of its bytes; anything else is refused."""
+        """It holds the tally and the SHA-256 of its bytes; another tally beside it is refused."""
         released = json.dumps(VALID, sort_keys=True, separators=(",", ":")).encode()
         crowd = {"number": 1, "sha256": hashlib.sha256(released).hexdigest(), "tally": VALID}
         (tmp_path / "crowd.json").write_text(json.dumps(crowd))

@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Context, Decimal, localcontext
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -199,9 +199,7 @@ class Plan:
     @property
     def exact_local_epsilon(self) -> Decimal:
         """The local epsilon to sixty digits: differing bits times ln(p/q)."""
-        with localcontext(Context(prec=60)):
-            odds = Decimal(2**self.q.digits - self.q.numerator) / Decimal(self.q.numerator)
-            return self.survey.differing_bits * odds.ln()
+        return self.q.local_epsilon(self.survey.differing_bits)
 
     @property
     def reports_needed(self) -> int:

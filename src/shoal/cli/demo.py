@@ -137,10 +137,11 @@ def _tell_after(shown: Demonstration, report: Path, replaced: bool) -> None:
     console.print(f"The report page is in {escape(str(report))}{again}. The collector has stopped.")
     console.rule("[bold]6. Your turn")
     console.print(
-        "shoal plan survey.toml --crowd 100000 --epsilon 1 --delta 1e-6 -o plan.json\n"
-        "shoal serve --data collector plan.json\n"
-        "shoal send plan.json --answer features=sync --to http://127.0.0.1:8400 --outbox outbox\n"
-        "shoal simulate plan.json --users 100000",
+        "shoal plan --flags 3 --crowd 100000 --epsilon 1 --delta 1e-6 -o plan.json\n"
+        "shoal simulate plan.json --users 100000\n"
+        "shoal serve --data collector plan.json    and, while it runs:\n"
+        'shoal send plan.json --answer "answer=1;3" --to http://127.0.0.1:8400 --outbox outbox'
+        " --now",
         soft_wrap=True,
     )
 

@@ -78,7 +78,9 @@ def command(
     over_time: list[Statement] = []
     if horizon is None and releases is None:
         if (lifetime, distinct_answers, fresh) != (None, None, None):
-            raise InputError("--lifetime, --distinct-answers and --fresh need --horizon.")
+            raise InputError(
+                "--lifetime, --distinct-answers and --fresh need --horizon or --releases."
+            )
         made = plan(
             survey, q=q, crowd_size=crowd, epsilon=epsilon, delta=delta, eta=eta, promise=promise
         )

@@ -10,7 +10,7 @@ import pytest
 import shoal
 from shoal.auditing import audit, domain_of
 from shoal.cli import run
-from shoal.errors import InputError
+from shoal.errors import InputError, PrivacyRefusal
 from shoal.theory.domains import Block
 from shoal.theory.enumeration import worst_delta
 
@@ -83,6 +83,28 @@ def test_colluders_make_the_crowd_smaller():
     assert any("5,000 people tell what they sent" in one for one in fewer.assumptions)
     with pytest.raises(InputError):
         certificate.with_colluders(10_000)
+
+
+def test_a_colluder_tells_all_that_they_sent():
+    """With three reports each, a hundred colluders are three hundred reports."""
+    made = shoal.plan(flags(2), crowd_size=1000, epsilon=1, delta="1e-6")
+    certificate = audit(replace(made, max_reports_per_person=3))
+    assert certificate.with_colluders(100).crowd_size == 700
+    assert certificate.with_colluders(333).crowd_size == 1
+    with pytest.raises(InputError):
+        certificate.with_colluders(334)
+    assert any("smaller by 3 t." in line for line in certificate.assumptions)
+
+
+def test_memory_and_cohorts_are_not_certified():
+    """A device that remembers a vector keeps its cohort, and N reports are no crowd of N then."""
+    memory = shoal.Memory(shoal.LieProbability(1, 3), shoal.LieProbability(1, 3))
+    words = shoal.Survey("t", (shoal.Text("word", 16, 1, 4),))
+    promise = shoal.Promise("proven", "1", "1e-6")
+    for survey, cohorts in ((words, None), (flags(2), 4)):
+        made = shoal.Plan(survey, memory.q, promise, 10**5, cohorts=cohorts, memory=memory)
+        with pytest.raises(PrivacyRefusal, match="splits the crowd"):
+            audit(made)
 
 
 def test_sufficient_is_between_delta_and_one():

@@ -58,6 +58,11 @@ def audit(plan: Plan | Survey, *, q: object = None, crowd_size: int | None = Non
                 "with memory a person's reports share permanent lies, so that no crowd is proven to"
                 f" hide {plan.max_reports_per_person} of them in one release; take 1."
             )
+        if plan.memory is not None and plan.cohorts is not None:
+            raise PrivacyRefusal(
+                "a remembered vector belongs to one cohort, and a cohort that a device keeps splits"
+                f" the crowd of {plan.crowd_size}, so that nothing is proven; plan without memory."
+            )
         return Certificate(
             plan.survey,
             plan.q.fraction,
@@ -113,7 +118,7 @@ class Certificate:
     def _released(self) -> int:
         """How many reports a release holds, with those of colluders and of the dishonest part."""
         honest = Fraction(self.honest_fraction or "1")
-        return math.ceil((self.crowd_size + self.colluders) / honest)
+        return math.ceil((self.crowd_size + self.colluders * self.reports_per_person) / honest)
 
     @property
     def local_epsilon(self) -> float:
@@ -168,10 +173,17 @@ class Certificate:
         return sufficient_eta(self._domain, self.crowd_size, self._q, _checked_epsilon(epsilon))
 
     def with_colluders(self, count: int) -> Certificate:
-        """Return the certificate if `count` people tell the attacker what they sent."""
-        check_integer("colluders", count, lowest=0, highest=self.crowd_size - 1)
-        left, told = self.crowd_size - count, self.colluders + count
-        return replace(self, crowd_size=left, colluders=told)
+        """Return the certificate if `count` people tell the attacker all that they sent.
+
+        >>> from shoal import Flags, Survey
+        >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
+        >>> audit(survey, q="0.2", crowd_size=1000).with_colluders(100).crowd_size
+        900
+        """
+        most = (self.crowd_size - 1) // self.reports_per_person
+        check_integer("colluders", count, lowest=0, highest=most)
+        left = self.crowd_size - count * self.reports_per_person
+        return replace(self, crowd_size=left, colluders=self.colluders + count)
 
     def compose(self, releases: int) -> Composition:
         """Return what several releases promise together, each with fresh lies."""
@@ -198,13 +210,14 @@ class Certificate:
     def assumptions(self) -> tuple[str, ...]:
         """What the proven promise rests on."""
         reports = self.reports_per_person
+        each = "t" if reports == 1 else f"{reports} t"
         return (
             "Neighbours replace one person's answer by any other answer of the survey's domain.",
             f"Exactly {self._released:,} reports are released together; that number is public.",
             "The reports are perfectly anonymized: nobody can tell who sent which.",
             f"{self.colluders:,} people tell what they sent; {self.crowd_size:,} reports hide."
             if self.colluders
-            else "The other people are honest; with t colluders the crowd is smaller by t.",
+            else f"The other people are honest; with t colluders the crowd is smaller by {each}.",
             f"Each person sends at most {reports} report{'s' * (reports > 1)} per release, "
             + (
                 "with fresh lies; more releases compose."

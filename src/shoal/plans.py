@@ -59,6 +59,22 @@ class Promise:
             if value is not None and value != "0":  # 0 is what a local bound proves
                 check_decimal_text(name, value, above=0, below=1, error=PlanError)
 
+    @property
+    def in_words(self) -> str:
+        """What is promised, in one line.
+
+        >>> Promise("proven", "1", delta="1e-6").in_words
+        'proven: epsilon 1, delta 1e-6, whatever the others answer'
+        """
+        return {
+            "proven": f"proven: epsilon {self.epsilon}, delta {self.delta}, whatever the others"
+            " answer",
+            "sufficient": f"sufficient: epsilon {self.epsilon}, eta {self.eta}, on homogeneous"
+            " crowds only; not a guarantee",
+            "three-sigma": f"three-sigma: epsilon {self.epsilon}, a rule of thumb; not a guarantee",
+            "local": f"local: epsilon {self.epsilon} for each report by itself",
+        }[self.kind]
+
     def to_json(self) -> dict[str, Any]:
         """Return the promise as plain JSON values."""
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import csv
 import hmac
@@ -205,6 +206,24 @@ def test_the_last_admin_stays(tmp_path: Path) -> None:
         assert (await world.ask("console", "DELETE", path, admin)).status_code == 204
         assert (await world.ask("console", "GET", "/v1/tokens", admin)).status_code == 401
         assert (await world.ask("console", "GET", "/", bearer(second))).status_code == 200
+
+    run(live, tmp_path)
+
+
+def test_the_last_admin_stays_though_all_go_at_once(tmp_path: Path) -> None:
+    """Else nobody is left, and the next start takes the first token back that was taken away."""
+
+    async def live(world: World) -> None:
+        admin = world.admin()
+        for _ in range(4):
+            await world.make_token("admin")
+        listed = (await world.ask("console", "GET", "/v1/tokens", admin)).json()["tokens"]
+        paths = [f"/v1/tokens/{token['id']}" for token in listed]
+        gone = [world.ask("console", "DELETE", path, admin) for path in paths]
+        statuses = [answer.status_code for answer in await asyncio.gather(*gone)]
+        assert len(statuses) == 5
+        assert sorted(set(statuses)) == [204, 409]
+        assert [token.role for token in world.collector.tokens].count("admin") == 1
 
     run(live, tmp_path)
 

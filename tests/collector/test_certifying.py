@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal import Flags, LieProbability, Plan, Promise, Survey, plan
+from shoal import Flags, LieProbability, Memory, Plan, Promise, Survey, Text, plan
 from shoal.collector import problems
 from shoal.collector.certifying import objection
 from shoal.collector.problems import Problem
@@ -19,6 +19,8 @@ SURVEY = Survey("browser", (Flags("features", ("sync", "vpn")),))
 STRONG = plan(SURVEY, crowd_size=200, epsilon=1, delta="1e-6")
 WEAK = plan(SURVEY, crowd_size=200, epsilon=2, delta="1e-6")
 ELSEWHERE = plan(Survey("another", SURVEY.questions), crowd_size=200, epsilon=2, delta="1e-6")
+MEMORY = Memory(LieProbability(1, 3), LieProbability(1, 3))
+WORDS = Survey("words", (Text("word", bits=16, hashes=1, cohorts=4),))
 HINT = plan(SURVEY, crowd_size=200, epsilon=1, promise="three-sigma")
 
 
@@ -39,6 +41,15 @@ HINT = plan(SURVEY, crowd_size=200, epsilon=1, promise="three-sigma")
             (),
             problems.PROMISE_BROKEN,
         ),
+        *(
+            (
+                Plan(survey, MEMORY.q, promise, 10**5, reports, memory=MEMORY),
+                (),
+                None if (survey, reports) == (SURVEY, 1) else problems.PROMISE_BROKEN,
+            )
+            for survey, reports in ((SURVEY, 1), (SURVEY, 2), (WORDS, 1))
+            for promise in (Promise("local", "9"), Promise("proven", "1", "1e-6"))
+        ),
     ],
 )
 def test_objections(wanted: Plan, others: tuple[Plan, ...], problem: Problem | None) -> None:
@@ -47,6 +58,14 @@ def test_objections(wanted: Plan, others: tuple[Plan, ...], problem: Problem | N
 
 def test_a_hint_is_taken_where_that_is_set() -> None:
     assert objection(HINT, Settings(allow_unproven=True), ()) is None
+
+
+def test_eta_is_about_one_report_of_a_person() -> None:
+    once = plan(SURVEY, crowd_size=200, epsilon=1, eta="1e-3")
+    allowing = Settings(allow_unproven=True)
+    assert objection(once, allowing, ()) is None
+    twice = replace(once, max_reports_per_person=2)
+    assert objection(twice, allowing, ()) == problems.PROMISE_BROKEN
 
 
 def test_a_draft_is_looked_at_again_when_it_is_published(tmp_path: Path) -> None:

@@ -5,24 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.cli._common import printer
-from shoal.plans import Promise
 from shoal.rounding import round_down, text_up
-
-
-def promise_in_words(promise: Promise) -> str:
-    """Say what was promised in one line."""
-    if promise.kind == "proven":
-        return (
-            f"proven: epsilon {promise.epsilon}, delta {promise.delta}, whatever the others answer"
-        )
-    if promise.kind == "sufficient":
-        return (
-            f"sufficient: epsilon {promise.epsilon}, eta {promise.eta}, on homogeneous crowds only;"
-            " not a guarantee"
-        )
-    if promise.kind == "three-sigma":
-        return f"three-sigma: epsilon {promise.epsilon}, a rule of thumb; not a guarantee"
-    return f"local: epsilon {promise.epsilon} for each report by itself"
 
 
 def show_certificate(document: dict[str, Any], name: str) -> None:

@@ -172,7 +172,7 @@ def _certificate(made: Plan) -> dict[str, Any] | None:
 def _show(made: Plan, over_time: list[Statement], output: Path | None) -> None:
     from rich.markup import escape
 
-    from shoal.cli._certificate import promise_in_words, show_statements
+    from shoal.cli._certificate import show_statements
 
     console = printer()
     size = "1 bit" if made.bits == 1 else f"{made.bits} bits"
@@ -181,7 +181,7 @@ def _show(made: Plan, over_time: list[Statement], output: Path | None) -> None:
     if made.memory is not None:
         console.print(f"  permanent      {made.memory.q1}")
         console.print(f"  fresh on top   {made.memory.q2}")
-    console.print(f"promise          {promise_in_words(made.promise)}")
+    console.print(f"promise          {made.promise.in_words}")
     crowd = str(made.crowd_size or "none needed")
     if made.crowd_size is not None and made.reports_needed > made.crowd_size:
         crowd += f" honest reports, released with {made.reports_needed} in all"

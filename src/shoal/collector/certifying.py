@@ -11,6 +11,7 @@ from shoal.changing import compare_plans
 from shoal.collector import problems
 from shoal.collector.problems import Problem
 from shoal.collector.settings import Settings
+from shoal.errors import PrivacyRefusal
 from shoal.faking import poisoning
 from shoal.planning import keeps_promise
 from shoal.plans import Plan
@@ -28,7 +29,12 @@ def objection(plan: Plan, settings: Settings, others: Iterable[Plan]) -> Problem
         return problems.CROWD_TOO_SMALL
     if plan.promise.kind not in ("proven", "local") and not settings.allow_unproven:
         return problems.PROMISE_UNPROVEN
-    if plan.q.is_blind or not keeps_promise(plan):
+    try:
+        audit(plan)  # which refuses what nothing is proven about, whatever the plan promises
+        kept = not plan.q.is_blind and keeps_promise(plan)
+    except PrivacyRefusal:
+        kept = False
+    if not kept:
         return problems.PROMISE_BROKEN
     if any(
         other.survey.name == plan.survey.name and compare_plans(other, plan).kind == "forbidden"

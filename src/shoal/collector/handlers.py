@@ -215,11 +215,9 @@ class Handlers:
     async def remove_token(self, request: Request) -> Response:
         """Take a token away."""
         wanted = request.path_params["token_id"]
-        admins = [token.id for token in self._collector.tokens if token.role == "admin"]
-        if admins == [wanted]:
-            raise Refusal(problems.LAST_ADMIN)
-        if not await self._collector.in_store(self._collector.tokens.remove, wanted):
-            raise Refusal(problems.UNKNOWN_TOKEN)
+        problem = await self._collector.in_store(self._collector.tokens.remove, wanted)
+        if problem is not None:
+            raise Refusal(problem)
         return Response(status_code=204)
 
     # The service itself

@@ -2,7 +2,9 @@
 
 An id is random and comes with one report only, so its hash says nothing about anybody; the key is
 drawn for the window and destroyed with it. Hashes are kept sorted, in chunks on the disk and in
-runs in memory, so that the order in which reports came is gone with the commit that took them.
+runs in memory, so that the order within a commit is gone with it. Chunks are numbered as they come:
+until sixty-four of them become one, whoever reads the disk sees which commit came first. Numbers by
+chance would hide that, and make the pages of a commit vary, which must not tell new from repeated.
 """
 
 from __future__ import annotations

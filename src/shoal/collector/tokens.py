@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from shoal.collector import problems
 from shoal.collector.database import told, transaction
+from shoal.collector.problems import Problem
 from shoal.errors import InputError
 from shoal.randomness import SystemBits
 
@@ -81,14 +83,20 @@ class Tokens:
         self._kept[token.id] = (token, _digest(secret))
         return token, secret
 
-    def remove(self, token_id: str) -> bool:
-        """Take a token away; tell whether there was one."""
+    def remove(self, token_id: str) -> Problem | None:
+        """Take a token away, or tell why not.
+
+        Whether it is the last admin's is looked at here, where one removal follows another: two at
+        a time would each see the other's token.
+        """
         if token_id not in self._kept:
-            return False
+            return problems.UNKNOWN_TOKEN
+        if [token.id for token in self if token.role == "admin"] == [token_id]:
+            return problems.LAST_ADMIN
         with transaction(self._database):
             self._database.execute("DELETE FROM tokens WHERE id = ?", (token_id,))
         del self._kept[token_id]
-        return True
+        return None
 
 
 def _digest(secret: str) -> bytes:

@@ -1,11 +1,11 @@
 """Backup and restore: plans, sealed crowds, tokens and the signing key, in one file.
 
 Of an open crowd a backup has how many tenths of it there were, and neither its counts nor which
-reports have come. After a restore they could do harm only. The collector may have gone on after the backup was made, so
-reports that it counted then could be counted again, in a second crowd; two releases that overlap
-can be told apart, and each hides less than it promises. So a restore gives open crowds up, closes
-plans that have no window, and takes reports of the others only from the first window that nobody
-can have sent a report for.
+reports have come. After a restore they could do harm only. The collector may have gone on after the
+backup was made, so reports that it counted then could be counted again, in a second crowd; two
+releases that overlap can be told apart, and each hides less than it promises. So a restore gives
+open crowds up, closes plans that have no window, and takes reports of the others only from the
+first window that nobody can have sent a report for.
 """
 
 from __future__ import annotations

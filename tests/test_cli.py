@@ -670,6 +670,14 @@ class TestMemory:
         for part in ("permanent", "fresh on top", "Over time", "changing crowds"):
             assert part in shown
 
+    def test_what_holds_over_time_can_be_read_on_a_narrow_terminal(self, at, capsys, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "80")
+        assert run([*self.PLAN, "--horizon", "daily for a week"]) == 0
+        over_time = capsys.readouterr().out.partition("Over time")[2].splitlines()
+        assert max(map(len, over_time)) <= 80
+        assert len(over_time) < 30
+        assert "it and knows its sender" in " ".join(over_time)
+
     def test_an_audit_states_what_holds_over_time(self, at, capsys):
         assert run([*self.PLAN, "--horizon", "weekly for a year", "-o", "m.json"]) == 0
         capsys.readouterr()

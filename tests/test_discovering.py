@@ -145,7 +145,7 @@ class TestEncoding:
             encode_words(SMALL, ["ab", 7])
 
     def test_the_pair_is_not_asked(self):
-        with pytest.raises(AnswerError, match="'word: pairs of 4 letters', which is not asked"):
+        with pytest.raises(AnswerError, match="'word: pairs of 4 letters' is not asked"):
             encode(SMALL, {"word": "ab", "word: pairs of 4 letters": "ab"})
         with pytest.raises(AnswerError, match="no answer to question 'word'"):
             encode(SMALL, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,10 @@ def test_all_of_every_module(module: str):
     assert loaded.__all__ == in_order(loaded.__all__), module
     for name in loaded.__all__:
         getattr(loaded, name)
+
+
+def test_every_name_has_a_place_in_the_reference():
+    page = (Path(__file__).parent.parent / "docs" / "api.md").read_text("utf-8")
+    shown = set(re.findall(r"^\.\. automodule:: shoal\.(\S+)$", page, re.M))
+    for home in sorted(set(shoal._HOME.values())):
+        assert {home, home.split(".")[0]} & shown, home

@@ -303,7 +303,7 @@ class TestAnswers:
             ('{"f": [], "c": "x", "n": NaN}', "row 2, question 'n': nan"),
             ('{"f": [], "c": "x", "n": true}', "row 2, question 'n': True"),
             ('{"f": [], "c": "x"}', "row 2, question 'n'"),
-            ('{"c": "x", "n": 1}', "row 2 has no answer to question 'f'"),
+            ('{"c": "x", "n": 1}', "row 2, question 'f' has no answer"),
             ('{"f": [], "c": "x", "n": 1, "c": "y"}', "line 2|twice"),
             ('{"f": [], "c": "x", "n": ' + "1" * 5000 + "}", "line 2"),
             ("[" * 100_000, "line 2"),

@@ -511,10 +511,12 @@ class TestChecking:
         kept = shoal.plan(small, crowd_size=1000, epsilon=1, delta="1e-6")
         check_promise(kept)
         check_promise(PLAN)
-        check_promise(shoal.plan(small, crowd_size=1000, epsilon=1, eta="1e-6"))
+        sufficient = shoal.plan(small, crowd_size=1000, epsilon=1, eta="1e-6")
+        check_promise(sufficient)
         for broken in (
             replace(kept, q=LieProbability(1, 4)),
             replace(kept, max_reports_per_person=5),
+            replace(sufficient, max_reports_per_person=2),
         ):
             with pytest.raises(PrivacyRefusal, match="does not confirm"):
                 check_promise(broken)
@@ -1487,7 +1489,8 @@ class TestCommand:
     def test_nobody_there_is_no_failure(self, capsys):
         words = ["plan.json", "--answer", "features=f1", "--to", "http://127.0.0.1:9"]
         text = self.send(capsys, *words, "--outbox", "box", "--now")
-        assert "is kept and will be sent (no answer from 127.0.0.1" in text
+        assert "is kept (no answer from 127.0.0.1: Connection refused)" in text
+        assert "or later: shoal send --outbox box --to http://127.0.0.1:9\n" in text
 
     @pytest.mark.parametrize(
         ("words", "message"),
@@ -1497,13 +1500,16 @@ class TestCommand:
             (["plan.json", "--to", "http://127.0.0.1:9", "--answer", "features"], "QUESTION=VALUE"),
             (["--to", "http://127.0.0.1:9", "--answer", "features=f1"], "need the plan"),
             (["http://127.0.0.1:9/x", "--answer", "features=f1"], "/v1/plans/ID"),
-            (["plan.json", "--to", "http://example.org", "--answer", "features=f1"], "over https"),
+            (["plan.json", "--to", "http://example.org", "--answer", "features=f1"], "--plain"),
             (["none.json", "--to", "http://127.0.0.1:9", "--answer", "features=f1"], "cannot read"),
             (
                 ["plan.json", "--to", "http://127.0.0.1:9", *["--answer", "features=f1"] * 2],
                 "answered twice",
             ),
-            (["plan.json", "--to", "http://127.0.0.1:9", "--from", "none"], "cannot read answer"),
+            (
+                ["plan.json", "--to", "http://127.0.0.1:9", "--from", "none"],
+                "cannot read file of answers",
+            ),
         ],
     )
     def test_usage(self, capsys, words, message):

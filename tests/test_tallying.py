@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
 import json
 from collections import Counter
@@ -266,6 +267,17 @@ class TestReading:
         counted.write(tmp_path / "t.json")
         assert Tally.read(tmp_path / "t.json", PLAN) == counted
         assert counted.to_json() == VALID
+
+    def test_a_collectors_answer_about_a_crowd(self, tmp_path: Path):
+        """It holds the tally and the SHA-256 of its bytes; another tally beside it is refused."""
+        released = json.dumps(VALID, sort_keys=True, separators=(",", ":")).encode()
+        crowd = {"number": 1, "sha256": hashlib.sha256(released).hexdigest(), "tally": VALID}
+        (tmp_path / "crowd.json").write_text(json.dumps(crowd))
+        assert Tally.read(tmp_path / "crowd.json", PLAN).to_json() == VALID
+        other = one_by_one(PLAN, vectors_of(3, PLAN.bits, seed=2))
+        (tmp_path / "crowd.json").write_text(json.dumps(crowd | {"tally": other}))
+        with pytest.raises(TallyError, match="SHA-256"):
+            Tally.read(tmp_path / "crowd.json", PLAN)
 
     @pytest.mark.parametrize(
         "document",

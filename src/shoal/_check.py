@@ -99,3 +99,17 @@ def shown(value: object) -> str:
         return f"a number of {value.bit_length()} bits"
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine itself.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    from ipaddress import ip_address  # a device that sends nothing does not need it
+
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

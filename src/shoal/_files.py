@@ -25,7 +25,8 @@ def canonical_json(document: object) -> bytes:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of what an error says, for a message of one sentence."""
-    text = str(error).strip()
+    # Of the system's errors only the words: the number before them helps nobody.
+    text = str(getattr(error, "strerror", None) or error).strip()
     return text.splitlines()[0].rstrip(".") if text else type(error).__name__
 
 
@@ -37,18 +38,29 @@ def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return built
 
 
-def read_json(path: Path, what: str, error: type[InputError]) -> object:
-    """Read a JSON document, strictly: no duplicate keys, no NaN, no absurd size."""
+def strict_json(content: bytes | str) -> object:
+    """Parse JSON without duplicate keys and NaN; what is wrong is a ValueError or RecursionError.
+
+    >>> strict_json('{"a": NaN}')
+    Traceback (most recent call last):
+    ...
+    ValueError: NaN is not a number
+    """
 
     def refuse(constant: str) -> object:
         raise ValueError(f"{constant} is not a number")
 
+    return json.loads(content, parse_constant=refuse, object_pairs_hook=unique_keys)
+
+
+def read_json(path: Path, what: str, error: type[InputError]) -> object:
+    """Read a JSON document, strictly: no duplicate keys, no NaN, no absurd size."""
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
             raise error(f"{path} is larger than {LARGEST_FILE >> 20} MiB; that is no {what}.")
-        return json.loads(content, parse_constant=refuse, object_pairs_hook=unique_keys)
+        return strict_json(content)
     except OSError as problem:
         reason = problem.strerror or "unreadable"
         raise error(f"cannot read {what} {path}: {reason}.") from problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from shoal._check import LARGEST_INTEGER, check_integer
+from shoal._files import canonical_json
 from shoal.counting import count_set_bits
 from shoal.errors import TallyError
 from shoal.plans import Plan
@@ -32,6 +34,20 @@ _FIELDS = {
     "joint",
     "cohorts",
 }
+
+
+def parse_file(document: object, plan: Plan) -> Tally:
+    """Read a tally, or the one in what a collector tells about a sealed crowd.
+
+    The crowd's SHA-256 is over the tally's canonical JSON, so a tally that was changed on the way
+    is an error here and not a wrong number later.
+    """
+    if not isinstance(document, Mapping) or not {"tally", "sha256"} <= set(document):
+        return parse_tally(document, plan)
+    tally = parse_tally(document["tally"], plan)
+    if hashlib.sha256(canonical_json(tally.to_json())).hexdigest() != document["sha256"]:
+        raise TallyError("the crowd's tally does not have the SHA-256 beside it; fetch it again.")
+    return tally
 
 
 def parse_tally(document: object, plan: Plan) -> Tally:

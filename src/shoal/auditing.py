@@ -72,7 +72,9 @@ def audit(plan: Plan | Survey, *, q: object = None, crowd_size: int | None = Non
             plan.memory,
         )
     if q is None or crowd_size is None:
-        raise InputError("to audit a survey give q and crowd_size.")
+        raise InputError(
+            "to audit a survey give q and a crowd: --q and --crowd, or q= and crowd_size=."
+        )
     value = q.fraction if isinstance(q, LieProbability) else exact_fraction(q)
     return Certificate(plan, value, check_integer("crowd_size", crowd_size, lowest=1))
 

@@ -1,7 +1,8 @@
 """Answers to Originals: the bits that say what a person answered.
 
-An answer outside its question's domain is an error that names row, question and value; nothing is
-guessed, and of a table with one bad row nothing is encoded.
+An answer outside its question's domain is an error that names row, question and value (of one
+answer by itself: question and value). Nothing is guessed, and of a table with one bad row nothing
+is encoded.
 """
 
 from __future__ import annotations
@@ -56,12 +57,12 @@ def encode(
     >>> encode(survey, {"features": [], "channel": "alpha"})
     Traceback (most recent call last):
     ...
-    shoal.errors.AnswerError: row 1, question 'channel': 'alpha' is not one of its options.
+    shoal.errors.AnswerError: question 'channel': 'alpha' is not one of its options.
     """
     asked = survey.survey if isinstance(survey, Plan) else survey
     source = SystemBits() if random_bits is None else random_bits
     if isinstance(answers, Mapping):
-        return encode_rows(asked, [answers], random_bits=source)
+        return encode_rows(asked, [answers], first_row=0, random_bits=source)
     if isinstance(answers, Sequence) and not isinstance(answers, (str, bytes)):
         return encode_rows(asked, answers, random_bits=source)
     if hasattr(answers, "__arrow_c_stream__") or hasattr(answers, "__arrow_c_array__"):
@@ -100,7 +101,7 @@ def missing_bit(question: Question, row: int) -> int:
     assert isinstance(question, (Choice, Number))
     if question.missing is None:
         way_out = 'is missing; declare missing = "option" in the survey if that may happen'
-        raise AnswerError(f"row {row}, question {question.name!r}: the answer {way_out}.")
+        raise AnswerError(f"{_in(row)}question {question.name!r}: the answer {way_out}.")
     return question.bits - 1
 
 
@@ -111,7 +112,7 @@ def is_missing(answer: object) -> bool:
 
 def wrong_answer(row: int, question: Question, answer: object, why: str) -> AnswerError:
     """Return the error for an answer outside the domain."""
-    return AnswerError(f"row {row}, question {question.name!r}: {shown(answer)} {why}.")
+    return AnswerError(f"{_in(row)}question {question.name!r}: {shown(answer)} {why}.")
 
 
 def too_many(question: Question, count: int) -> str:
@@ -138,7 +139,10 @@ def encode_rows(
     first_row: int = 1,
     random_bits: RandomBits = SystemBits(),  # noqa: B008  it holds no state
 ) -> Original:
-    """Encode a list of mappings; `first_row` is what messages call the first of them."""
+    """Encode a list of mappings; `first_row` is what messages call the first of them.
+
+    It is 0 for one answer that stands in no table.
+    """
     vectors = np.zeros((len(answers), survey.bits), bool)
     cohorts = draw_cohorts(survey, len(answers), random_bits)
     asked, layout = asked_of(survey), layout_in(survey)
@@ -147,11 +151,11 @@ def encode_rows(
         if not isinstance(answer, Mapping):
             raise AnswerError(f"row {row} must map questions to answers, got {shown(answer)}.")
         if unknown := [name for name in answer if name not in names]:
-            raise AnswerError(f"row {row} answers {shown(unknown[0])}, which is not asked.")
+            raise AnswerError(f"{_in(row)}question {shown(unknown[0])} is not asked.")
         for question in asked:
             if question.name not in answer and isinstance(question, (Flags, Text)):
                 # Leaving out a question is not the same as answering that nothing is set.
-                raise AnswerError(f"row {row} has no answer to question {question.name!r}.")
+                raise AnswerError(f"{_in(row)}question {question.name!r} has no answer.")
             given, start = answer.get(question.name), survey.slice_of(question.name).start
             if isinstance(question, Text):
                 assert cohorts is not None
@@ -176,6 +180,11 @@ def text_bits(survey: Survey, question: Text, answer: object, cohort: int, row: 
     if len(answer) > LONGEST_TEXT:
         raise wrong_answer(row, question, answer, f"is longer than {LONGEST_TEXT} characters")
     return list(survey.text_hash(question.name).positions(answer, cohort))
+
+
+def _in(row: int) -> str:
+    """Say which row of a table an error is in."""
+    return f"row {row}, " if row else ""
 
 
 def _named_options(question: Question, answer: object, row: int) -> list[str]:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["plan"]
 
-_FINE = Context(prec=60)
-
 
 def plan(
     survey: Survey,
@@ -112,7 +110,7 @@ def _local(survey: Survey, q: LieProbability | None, crowd: int | None, wish: Te
         q = _local_q(survey, Decimal(epsilon))
     if epsilon is None:
         epsilon = local_epsilon(survey, q)
-    elif _local_epsilon(survey, q) > Decimal(epsilon):
+    elif q.local_epsilon(survey.differing_bits) > Decimal(epsilon):
         raise PrivacyRefusal(
             f"q = {q} gives a local epsilon of {local_epsilon(survey, q)}, more than"
             f" {epsilon}; q must be at least {float(_local_q(survey, Decimal(epsilon))):.6g}."
@@ -198,7 +196,7 @@ def keeps_promise(made: Plan) -> bool:
     """Whether a plan keeps its promise, by a certified bound at its exact q.
 
     A local promise is checked wherever a plan is made; the three-sigma rule bounds nothing. SDP's
-    eta is about one report of a person, and nobody has said what it is for several.
+    eta is about one report of a person, and nothing says what it is for several.
     """
     if made.promise.kind == "sufficient" and made.max_reports_per_person > 1:
         return False
@@ -305,24 +303,18 @@ def _decimal(name: str, value: object, below: int | None) -> str | None:
 
 def local_epsilon(survey: Survey, q: LieProbability, places: int = 4) -> str:
     """Return the local epsilon, differing bits times ln(p/q), rounded up (BITVEC 3.1)."""
-    exact = _local_epsilon(survey, q)
+    exact = q.local_epsilon(survey.differing_bits)
     return f"{exact.quantize(Decimal(1).scaleb(-places), rounding=ROUND_CEILING):f}"
-
-
-def _local_epsilon(survey: Survey, q: LieProbability) -> Decimal:
-    with localcontext(_FINE):
-        odds = Decimal(2**q.digits - q.numerator) / Decimal(q.numerator)
-        return survey.differing_bits * odds.ln()
 
 
 def _local_q(survey: Survey, epsilon: Decimal) -> LieProbability:
     """Return the smallest lie probability whose local epsilon is at most `epsilon` (SDP 4.2)."""
-    with localcontext(_FINE):
+    with localcontext(Context(prec=60)):
         if epsilon / survey.differing_bits > 34:
             raise InputError(f"epsilon={epsilon} asks for no privacy at all; ask for less.")
         wanted = 1 / (1 + (epsilon / survey.differing_bits).exp())
     q = LieProbability.at_least(Fraction(wanted))
     # The wanted q is itself rounded, in the 60th digit; the check is what counts.
-    while _local_epsilon(survey, q) > epsilon:
+    while q.local_epsilon(survey.differing_bits) > epsilon:
         q = LieProbability.of_fraction(q.fraction + Fraction(1, 2**MOST_DIGITS))
     return q

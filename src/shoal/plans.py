@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Context, Decimal, localcontext
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -58,6 +58,22 @@ class Promise:
                 raise PlanError(f"a {self.kind} promise {needs} {name}.")
             if value is not None and value != "0":  # 0 is what a local bound proves
                 check_decimal_text(name, value, above=0, below=1, error=PlanError)
+
+    @property
+    def in_words(self) -> str:
+        """What is promised, in one line.
+
+        >>> Promise("proven", "1", delta="1e-6").in_words
+        'proven: epsilon 1, delta 1e-6, whatever the others answer'
+        """
+        return {
+            "proven": f"proven: epsilon {self.epsilon}, delta {self.delta}, whatever the others"
+            " answer",
+            "sufficient": f"sufficient: epsilon {self.epsilon}, eta {self.eta}, on homogeneous"
+            " crowds only; not a guarantee",
+            "three-sigma": f"three-sigma: epsilon {self.epsilon}, a rule of thumb; not a guarantee",
+            "local": f"local: epsilon {self.epsilon} for each report by itself",
+        }[self.kind]
 
     def to_json(self) -> dict[str, Any]:
         """Return the promise as plain JSON values."""
@@ -183,9 +199,7 @@ class Plan:
     @property
     def exact_local_epsilon(self) -> Decimal:
         """The local epsilon to sixty digits: differing bits times ln(p/q)."""
-        with localcontext(Context(prec=60)):
-            odds = Decimal(2**self.q.digits - self.q.numerator) / Decimal(self.q.numerator)
-            return self.survey.differing_bits * odds.ln()
+        return self.q.local_epsilon(self.survey.differing_bits)
 
     @property
     def reports_needed(self) -> int:

@@ -148,7 +148,8 @@ class Survey:
             raise SurveyError(f"cannot read survey {source}: {reason}.") from error
         except (ValueError, ArithmeticError, RecursionError) as error:
             reason = str(error).splitlines()[0] if str(error) else "nested too deeply"
-            raise SurveyError(f"the survey is not valid TOML: {reason}.") from error
+            which = f"survey {source}" if isinstance(source, Path) else "the survey"
+            raise SurveyError(f"{which} is not valid TOML: {reason}.") from error
         questions = document.pop("question", None)
         if not isinstance(questions, list):
             raise SurveyError("a survey needs at least one [[question]] table.")

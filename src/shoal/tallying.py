@@ -146,8 +146,10 @@ class Tally:
 
     @classmethod
     def read(cls, path: Path | str, plan: Plan) -> Tally:
-        """Read a tally of `plan` from a JSON file."""
-        return cls.from_json(read_json(Path(path), "tally", TallyError), plan)
+        """Read a tally of `plan` from a JSON file, or from a collector's answer about a crowd."""
+        from shoal._tally_json import parse_file
+
+        return parse_file(read_json(Path(path), "tally", TallyError), plan)
 
     def write(self, path: Path | str) -> None:
         """Write the tally as JSON."""

@@ -285,7 +285,7 @@ class TestRestore:
         with pytest.raises(InputError, match="no backup"):
             restore(tmp_path / "nothing", new)
         (tmp_path / "text").write_text("not a database, but long enough to be read as one" * 9)
-        with pytest.raises(StorageError):
+        with pytest.raises(InputError, match="not a backup"):
             restore(tmp_path / "text", new)
         with pytest.raises(InputError, match="not a backup"):
             restore(data / NAME, new)

@@ -524,9 +524,12 @@ def test_an_answer_that_does_not_move_is_given_up() -> None:
         def time(self) -> float:
             return self.now
 
+    async def never_called(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError
+
     transport, loop = Transport(), Loop()
     connection = Connection(
-        uvicorn.Config(print, log_config=None),
+        uvicorn.Config(never_called, log_config=None),
         ServerState(),
         {},
         loop,  # type: ignore[arg-type]

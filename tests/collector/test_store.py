@@ -359,6 +359,169 @@ class TestWindows:
         assert not any(secret in data_bytes(tmp_path) for secret in secrets)
 
 
+def of_windows(store: Store, state: str) -> list[tuple[int, int]]:
+    """The windows of the crowds in a state, from this one on, and their tenths."""
+    found = [epoch for epoch in store.epochs(WINDOWED.id) if epoch.state == state]
+    return [(epoch.window - NOW, epoch.tenths) for epoch in found]
+
+
+class TestCrowdsOfWindows:
+    def test_one_for_every_window_that_is_taken(self, tmp_path: Path):
+        """Whether or not anybody reports, and with the state of the plan only."""
+        clock = Clock()
+        store = published(tmp_path, WINDOWED, clock=clock)
+        assert of_windows(store, "open") == [(-1, 0), (0, 0), (1, 0)]
+        clock.now += WEEK
+        assert store.accept([upload(WINDOWED, 1, 1, NOW)]) == [None]
+        assert of_windows(store, "open") == [(-1, 0), (0, 0), (1, 0), (2, 0)]
+        store.move(WINDOWED.id, "paused")
+        clock.now += WEEK
+        store.sweep()
+        assert of_windows(store, "open") == [(1, 0), (2, 0), (3, 0)]
+        store.move(WINDOWED.id, "closed")
+        clock.now += WEEK
+        store.sweep()
+        assert of_windows(store, "open") == []
+
+    @pytest.mark.parametrize("restart", [False, True])
+    def test_windows_fill_separately(self, restart: bool, tmp_path: Path):
+        store = published(tmp_path, WINDOWED)
+        parts = [upload(WINDOWED, 49, ahead, NOW + ahead) for ahead in (0, 1)]
+        for part in parts:
+            store.accept([part])
+        assert released(store, WINDOWED) == []
+        assert of_windows(store, "open") == [(-1, 0), (0, 9), (1, 9)]
+        if restart:
+            store.close()
+            store = Store(tmp_path, clock=Clock())
+        last = upload(WINDOWED, 1, 7, NOW + 1)
+        store.accept([last])
+        assert released(store, WINDOWED) == [tally_of(WINDOWED, parts[1], last)]
+        assert of_windows(store, "open") == [(-1, 0), (0, 9), (1, 0)]
+        assert open_crowds(store.database, WINDOWED) == {NOW - 1: 0, NOW: 49, NOW + 1: 0}
+
+    def test_no_release_mixes_windows(self, tmp_path: Path):
+        """One upload with reports of three windows in no order, each kind with its own vector."""
+        told: list[int] = []
+        store = published(tmp_path, WINDOWED, sealed=lambda _, number: told.append(number))
+        parts = []
+        for window, count, vector in ((NOW - 1, 120, 1), (NOW, 70, 2), (NOW + 1, 30, 4)):
+            parts.append(upload(WINDOWED, count, vector, window))
+            parts[-1].rows[:] = vector
+        whole = together(*parts)
+        order = np.random.default_rng(1).permutation(len(whole)).tolist()
+        assert store.accept([chosen(whole, order[:90]), chosen(whole, order[90:])]) == [None] * 2
+        assert of_windows(store, "sealed") == [(-1, 10), (0, 10), (-1, 10)]
+        assert [one.by_vector for one in released(store, WINDOWED)] == [
+            {"01": 50},
+            {"02": 50},
+            {"01": 50},
+        ]
+        assert open_crowds(store.database, WINDOWED) == {NOW - 1: 20, NOW: 20, NOW + 1: 30}
+        assert sorted(told) == [1, 2, 4]
+
+    def test_the_next_window_fills_early(self, tmp_path: Path):
+        """Reports of devices whose clock is ahead are in the crowd of the window they name."""
+        clock = Clock()
+        store = published(tmp_path, WINDOWED, clock=clock)
+        early, rest = upload(WINDOWED, 20, 1, NOW + 1), upload(WINDOWED, 30, 2, NOW + 1)
+        store.accept([early, upload(WINDOWED, 10, 3, NOW)])
+        assert store.progress(WINDOWED.id) == 2
+        clock.now += WEEK
+        assert store.progress(WINDOWED.id) == 4
+        store.sweep()
+        store.accept([rest, early])
+        assert released(store, WINDOWED) == [tally_of(WINDOWED, early, rest)]
+        assert of_windows(store, "sealed") == [(1, 10)]
+
+    def test_a_window_takes_its_crowd_with_it(self, tmp_path: Path):
+        clock = Clock()
+        store = published(tmp_path, WINDOWED, clock=clock)
+        for ahead, count in ((-1, 49), (0, 38), (1, 5)):
+            store.accept([upload(WINDOWED, count, count, NOW + ahead)])
+        secrets = counts_of(store)
+        clock.now = (NOW + 1) * WEEK
+        store.sweep()
+        assert of_windows(store, "given up") == [(-1, 9)]
+        clock.now = (NOW + 2) * WEEK - 1
+        store.sweep()
+        assert of_windows(store, "open") == [(0, 7), (1, 1), (2, 0)]
+        clock.now = (NOW + 3) * WEEK
+        store.sweep()
+        assert of_windows(store, "given up") == [(-1, 9), (0, 7), (1, 1)]
+        assert of_windows(store, "open") == [(2, 0), (3, 0), (4, 0)]
+        rows = store.database.execute("SELECT reports, release FROM epochs").fetchall()
+        assert rows == [(0, None)] * 6
+        assert not any(numbers in data_bytes(tmp_path) for numbers in secrets)
+
+    @pytest.mark.parametrize("restart", [False, True])
+    def test_the_clock_goes_back(self, restart: bool, tmp_path: Path):
+        """After a sweep in the time to come no crowd is opened for a window that was closed."""
+        clock = Clock()
+        store = published(tmp_path, WINDOWED, clock=clock)
+        store.accept([upload(WINDOWED, 30, 1, NOW)])
+        clock.now += 2 * WEEK
+        store.sweep()
+        clock.now -= 2 * WEEK
+        if restart:
+            store.close()
+            store = Store(tmp_path, clock=clock)
+        store.sweep()
+        assert of_windows(store, "given up") == [(-1, 0), (0, 6)]
+        assert of_windows(store, "open") == [(1, 0), (2, 0), (3, 0)]
+        assert store.progress(WINDOWED.id) == 0
+        early = [upload(WINDOWED, 50, 2, NOW + 1), upload(WINDOWED, 50, 3, NOW)]
+        assert store.accept(early) == [None, problems.WINDOW_EXPIRED]
+        assert released(store, WINDOWED) == [tally_of(WINDOWED, early[0])]
+        assert of_windows(store, "sealed") == [(1, 10)]
+
+    def test_the_clock_goes_back_before_the_sweep(self, tmp_path: Path):
+        """Nothing is lost: the crowds of windows that are not forgotten fill on."""
+        clock = Clock()
+        store = published(tmp_path, WINDOWED, clock=clock)
+        parts = [upload(WINDOWED, 25, seed, NOW) for seed in (1, 2)]
+        store.accept([parts[0]])
+        clock.now += 5 * WEEK
+        store.accept([upload(WINDOWED, 1, 3, NOW + 5)])
+        clock.now -= 5 * WEEK
+        assert store.accept([parts[1]]) == [None]
+        assert released(store, WINDOWED) == [tally_of(WINDOWED, *parts)]
+        assert of_windows(store, "open") == [(-1, 0), (1, 0), (4, 0), (5, 0), (6, 0), (0, 0)]
+
+    def test_the_deadline_is_of_each_crowd(self, tmp_path: Path):
+        """It may be shorter than a window, which then goes on with a new crowd."""
+        clock = Clock()
+        store = published(tmp_path, WINDOWED, clock=clock, deadline_days=5)
+        store.accept([upload(WINDOWED, 20, 1, NOW)])
+        clock.now += 2 * DAY
+        first, second = (upload(WINDOWED, count, count, NOW + 1) for count in (50, 10))
+        store.accept([first])
+        store.accept([second])
+        clock.now += 3 * DAY
+        assert clock.now // WEEK == NOW
+        store.sweep()
+        assert of_windows(store, "given up") == [(-1, 0), (0, 4)]
+        assert of_windows(store, "open") == [(1, 2), (-1, 0), (0, 0)]
+        # Reports of the crowd that was given up do not come back.
+        store.accept([upload(WINDOWED, 20, 1, NOW)])
+        assert of_windows(store, "open") == [(1, 2), (-1, 0), (0, 0)]
+
+    def test_the_deadline_waits_for_the_window(self, tmp_path: Path):
+        """A crowd that is opened before its window begins has all its days from then on."""
+        clock = Clock()
+        store = published(tmp_path, WINDOWED, clock=clock, deadline_days=6)
+        store.accept([upload(WINDOWED, 20, 1, NOW + 1)])
+        begins = (NOW + 1) * WEEK
+        for day in range(6):
+            clock.now = begins + day * DAY + DAY - 1
+            store.sweep()
+            assert (1, 4) in of_windows(store, "open")
+        clock.now = begins + 6 * DAY
+        store.sweep()
+        assert (1, 4) in of_windows(store, "given up")
+        assert (1, 0) in of_windows(store, "open")
+
+
 def keys_and_digests(store: Store) -> list[bytes]:
     found = [bytes(key) for (key,) in store.database.execute("SELECT key FROM window_keys")]
     for (chunk,) in store.database.execute("SELECT digests FROM seen"):

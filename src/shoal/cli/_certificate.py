@@ -5,24 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.cli._common import printer
-from shoal.plans import Promise
 from shoal.rounding import round_down, text_up
-
-
-def promise_in_words(promise: Promise) -> str:
-    """Say what was promised in one line."""
-    if promise.kind == "proven":
-        return (
-            f"proven: epsilon {promise.epsilon}, delta {promise.delta}, whatever the others answer"
-        )
-    if promise.kind == "sufficient":
-        return (
-            f"sufficient: epsilon {promise.epsilon}, eta {promise.eta}, on homogeneous crowds only;"
-            " not a guarantee"
-        )
-    if promise.kind == "three-sigma":
-        return f"three-sigma: epsilon {promise.epsilon}, a rule of thumb; not a guarantee"
-    return f"local: epsilon {promise.epsilon} for each report by itself"
 
 
 def show_certificate(document: dict[str, Any], name: str) -> None:
@@ -91,21 +74,19 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
 
 
 def show_statements(made: list[dict[str, Any]]) -> None:
-    """Print what holds over time, one statement a row."""
-    from rich.table import Table
+    """Print what holds over time: the number in one line, what it covers below it.
+
+    The sentences are long, so a column beside the numbers would be a few letters wide.
+    """
+    from rich.padding import Padding
 
     console = printer()
     console.print("\nOver time, for people who report again:")
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
     for one in made:
         delta = f", delta {text_up(one['delta'], 3)}" if one["delta"] else ""
         epsilon = f"epsilon {text_up(one['epsilon'])}{delta}"
-        table.add_row(one["kind"], one["holds_for"], epsilon, one["words"])
-    console.print(table)
+        console.print(f"{one['kind']:6}  [bold]{one['holds_for']:34}[/bold]  {epsilon}")
+        console.print(Padding(one["words"], (0, 0, 0, 8)))
 
 
 def _crowd_in_words(crowd: dict[str, int]) -> str:

@@ -80,7 +80,6 @@ def _check_writable(report: Path) -> None:
 
 def _tell_before(agreed: Plan, seed: int) -> None:
     from shoal.auditing import audit
-    from shoal.cli._certificate import promise_in_words
     from shoal.planning import plan
 
     console = printer()
@@ -96,7 +95,7 @@ def _tell_before(agreed: Plan, seed: int) -> None:
     _tell_one_device(console, agreed, seed)
     console.rule("[bold]3. The promise")
     console.print(
-        f"{promise_in_words(agreed.promise)}. Whatever everybody else answered, the counts of"
+        f"{agreed.promise.in_words}. Whatever everybody else answered, the counts of"
         f" {users:,} reports come out nearly alike whether Ada's answer is hers or any other. To"
         f" promise the same for each report by itself her device would have to flip each bit with"
         f" probability {float(alone.q):.4g}, and counts would be {gain:.1f} times less precise: the"
@@ -138,10 +137,11 @@ def _tell_after(shown: Demonstration, report: Path, replaced: bool) -> None:
     console.print(f"The report page is in {escape(str(report))}{again}. The collector has stopped.")
     console.rule("[bold]6. Your turn")
     console.print(
-        "shoal plan survey.toml --crowd 100000 --epsilon 1 --delta 1e-6 -o plan.json\n"
-        "shoal serve --data collector plan.json\n"
-        "shoal send plan.json --answer features=sync --to http://127.0.0.1:8400 --outbox outbox\n"
-        "shoal simulate plan.json --users 100000",
+        "shoal plan --flags 3 --crowd 100000 --epsilon 1 --delta 1e-6 -o plan.json\n"
+        "shoal simulate plan.json --users 100000\n"
+        "shoal serve --data collector plan.json    and, while it runs:\n"
+        'shoal send plan.json --answer "answer=1;3" --to http://127.0.0.1:8400 --outbox outbox'
+        " --now",
         soft_wrap=True,
     )
 

@@ -78,7 +78,9 @@ def command(
     over_time: list[Statement] = []
     if horizon is None and releases is None:
         if (lifetime, distinct_answers, fresh) != (None, None, None):
-            raise InputError("--lifetime, --distinct-answers and --fresh need --horizon.")
+            raise InputError(
+                "--lifetime, --distinct-answers and --fresh need --horizon or --releases."
+            )
         made = plan(
             survey, q=q, crowd_size=crowd, epsilon=epsilon, delta=delta, eta=eta, promise=promise
         )
@@ -151,7 +153,7 @@ def _certificate(made: Plan) -> dict[str, Any] | None:
 def _show(made: Plan, over_time: list[Statement], output: Path | None) -> None:
     from rich.markup import escape
 
-    from shoal.cli._certificate import promise_in_words, show_statements
+    from shoal.cli._certificate import show_statements
 
     console = printer()
     size = "1 bit" if made.bits == 1 else f"{made.bits} bits"
@@ -160,7 +162,7 @@ def _show(made: Plan, over_time: list[Statement], output: Path | None) -> None:
     if made.memory is not None:
         console.print(f"  permanent      {made.memory.q1}")
         console.print(f"  fresh on top   {made.memory.q2}")
-    console.print(f"promise          {promise_in_words(made.promise)}")
+    console.print(f"promise          {made.promise.in_words}")
     console.print(f"crowd            {made.crowd_size or 'none needed'}")
     if made.crowd_size is not None:
         from shoal.auditing import audit

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal._files import read_json, unique_keys
+from shoal._files import read_json, strict_json
 from shoal.cli._common import IN_FILE, json_option, print_json
 from shoal.errors import AnswerError, InputError
 from shoal.plans import Plan
@@ -56,7 +56,14 @@ SPREAD = 3600.0
     metavar="SECONDS",
     help="Keep trying for so long.",
 )
-@click.option("--timeout", type=click.FloatRange(0.1, 600), default=10.0, show_default=True)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1, 600),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long one request may take.",
+)
 @click.option("--plain", is_flag=True, help="Allow http to other machines.")
 @json_option
 def command(
@@ -118,7 +125,8 @@ def command(
         tried |= {one.name: one for one in outbox.finish(wait)}
     if ticket is not None:
         ticket = tried.get(ticket.name, ticket)
-    return _tell(outbox, ticket, as_json)
+    again = shlex.join(["shoal", "send", "--outbox", str(folder), "--to", to or base])
+    return _tell(outbox, ticket, again + " --plain" * plain, as_json)
 
 
 def _memory(memory_file: Path | None, key_file: Path | None) -> DeviceMemory | None:
@@ -154,11 +162,11 @@ def _answers(given: Sequence[str], source: str | None) -> dict[str, object]:
     if source is not None:
         if source == "-":
             try:
-                document = json.loads(sys.stdin.read(), object_pairs_hook=unique_keys)
+                document = strict_json(sys.stdin.read())
             except (ValueError, RecursionError):
                 raise AnswerError("what stands on stdin is not valid JSON.") from None
         else:
-            document = read_json(Path(source), "answer", AnswerError)
+            document = read_json(Path(source), "file of answers", AnswerError)
         if not isinstance(document, dict):
             raise AnswerError("answers are a JSON object from questions to values.")
         return document
@@ -173,7 +181,7 @@ def _answers(given: Sequence[str], source: str | None) -> dict[str, object]:
     return answers
 
 
-def _tell(outbox: Outbox, ticket: Ticket | None, as_json: bool) -> int:
+def _tell(outbox: Outbox, ticket: Ticket | None, again: str, as_json: bool) -> int:
     tickets = outbox.tickets()
     states = ("waiting", "sent", "failed", "expired")
     counts = {state: sum(one.state == state for one in tickets) for state in states}
@@ -181,21 +189,19 @@ def _tell(outbox: Outbox, ticket: Ticket | None, as_json: bool) -> int:
         print_json({"answer": ticket.to_json() if ticket else None, "outbox": counts})
     else:
         if ticket is not None:
-            click.echo(_sentence(ticket))
+            click.echo(_sentence(ticket, again))
         click.echo("Outbox: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
     lost = ticket is not None and ticket.state in ("failed", "expired")
     return 1 if lost else 0
 
 
-def _sentence(ticket: Ticket) -> str:
+def _sentence(ticket: Ticket, again: str) -> str:
     plan = f"plan {ticket.plan_id[:12]}"
     why = f" ({ticket.reason})" if ticket.reason else ""
     if ticket.state == "waiting":
         wait = max((ticket.due or 0) - time.time(), 0)
-        return (
-            f"The answer to {plan} is kept and will be sent{why};"
-            f" next try in {wait:.0f} s or later: shoal send --outbox ... --to ..."
-        )
+        when = f"{wait:.0f} s" if wait < 100 else f"{wait / 60:.0f} min"
+        return f"The answer to {plan} is kept{why}; to send it, in {when} or later: {again}"
     if ticket.state == "sent":
         return f"The answer to {plan} was sent and accepted."
     return f"The answer to {plan} {ticket.state}: {ticket.reason}."

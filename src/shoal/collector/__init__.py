@@ -12,13 +12,14 @@ it. There is no way to read a crowd that is open.
 
 Inside, by what they do:
 
-reports     `listening` (connections), `ingest`, `committing`, `store` with `crowd` and `seen`
-plans       `life` (what may become of one), `certifying`, `signing`
-people      `console` (the table of operations), `handlers`, `reading`, `writing`, `pages`, `tokens`
-documents   `operations` (OpenAPI), `problems` (RFC 9457), `answers`, `public`
-the rest    `database`, `service`, `serving`, `logs`, `metrics`, `backup`; `doctor` checks a
-            deployment, with `premises` (the folder), `reaching` (what answers), `proxies` and
-            `proxy_languages` (what a reverse proxy would give away) and `findings`
+* reports: `listening` (connections), `ingest`, `committing`, `store` with `open_plan`, `crowd` and
+  `seen`
+* plans: `life` (what may become of one), `certifying`, `signing`
+* people: `console` (the table of operations), `handlers`, `reading`, `writing`, `pages`, `tokens`
+* documents: `operations` (OpenAPI), `problems` (RFC 9457), `answers`, `public`
+* the rest: `database`, `service`, `serving`, `logs`, `metrics`, `backup`; `doctor` checks a
+  deployment, with `premises` (the folder), `reaching` (what answers), `proxies` and
+  `proxy_languages` (what a reverse proxy would give away) and `findings`
 """
 
 from __future__ import annotations

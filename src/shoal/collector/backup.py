@@ -159,7 +159,12 @@ def _go_on(database: sqlite3.Connection, now: int) -> Restored:
 
 def _check_version(database: sqlite3.Connection, wanted: int, otherwise: str) -> None:
     with told():
-        version = database.execute("PRAGMA user_version").fetchone()[0]
+        try:
+            version = database.execute("PRAGMA user_version").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+                raise
+            raise InputError(otherwise) from error
         if version != wanted:
             raise InputError(otherwise)
         damage = database.execute("PRAGMA quick_check(1)").fetchone()[0]

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
+from shoal._check import is_loopback
 from shoal._files import first_line
 from shoal.collector.findings import Finding, Verdict, worst
 from shoal.collector.premises import check_folder, public_key
 from shoal.collector.proxies import check_proxy
-from shoal.collector.reaching import check_console, check_public, is_loopback
+from shoal.collector.reaching import check_console, check_public
 from shoal.collector.settings import Settings, address
 from shoal.errors import InputError
 

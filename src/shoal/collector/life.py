@@ -9,7 +9,7 @@
                   │
     draft ──▶ destroyed
 
-Published, the plan and its certificate never change. Closing destroys the crowd that is open, and
+Published, the plan and its certificate never change. Closing destroys the crowds that are open, and
 destroying removes what was collected.
 """
 

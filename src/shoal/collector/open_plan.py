@@ -181,9 +181,11 @@ class OpenPlan:
         (last,) = self._database.execute(
             "SELECT coalesce(max(number), 0) FROM epochs WHERE plan = ?", (self.plan.id,)
         ).fetchone()
+        # The deadline of the next window's crowd must not run before people are asked in it.
+        begins = window * (self.plan.window or 0) // _DAY
         self._database.execute(
             "INSERT INTO epochs VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL)",
-            (self.plan.id, last + 1, window, day),
+            (self.plan.id, last + 1, window, max(day, begins)),
         )
         self._crowds[window] = _Crowd(last + 1, OpenCrowd(self.plan))
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from shoal.collector.store import Epoch, KeptPlan
 from shoal.publishing.markup import Markup, element
-from shoal.publishing.words import short_promise
 from shoal.rounding import round_down
 from shoal.screening import Screening
 
@@ -60,7 +59,7 @@ def _plan(kept: KeptPlan, crowds: Sequence[Crowd]) -> Markup:
     return element(
         "section",
         element("h2", element("bdi", plan.survey.name)),
-        element("p", f"{kept.state}; crowds of {plan.reports_needed:,}; {short_promise(plan)}"),
+        element("p", f"{kept.state}; crowds of {plan.reports_needed:,}; {plan.promise.in_words}"),
         element("p", element("code", plan.id)),
         *([element("table", element("thead", heading), element("tbody", *rows))] if rows else []),
         *(

@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
 from shoal import __version__
-from shoal._check import shown
+from shoal._check import is_loopback, shown
 from shoal._files import first_line
 from shoal.collector.findings import Finding
 from shoal.errors import InputError
 
-__all__ = ["check_console", "check_public", "is_loopback"]
+__all__ = ["check_console", "check_public"]
 
 _PATIENCE = 5.0
 _LARGEST = 1 << 20
@@ -101,18 +100,6 @@ def check_console(url: str) -> Iterator[Finding]:
         yield Finding("version", "ok", f"Shoal {running} is running and installed.")
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine itself.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _split(url: str) -> SplitResult:
     try:
         split = urlsplit(url)
@@ -148,7 +135,8 @@ def _silent(check: str, url: str, error: BaseException) -> Finding:
         sentence = f"The certificate at {url} is not trusted: {error.verify_message}."
         return Finding("TLS", "fail", sentence, "Get one that devices trust.")
     sentence = f"Nothing answers at {url}: {first_line(error)}."
-    return Finding(check, "fail", sentence, "Start the collector, or name its address.")
+    option = "--url" if check == "public listener" else "--console-url"
+    return Finding(check, "fail", sentence, f"Start the collector, or name its address: {option}.")
 
 
 def _document(answer: _Answer) -> dict[str, object]:

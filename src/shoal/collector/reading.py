@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 
 from starlette.requests import Request
 
-from shoal._files import unique_keys
+from shoal._files import strict_json
 from shoal.collector import problems
 from shoal.collector.answers import Refusal
 from shoal.collector.ingest import bearer, read_body
@@ -64,12 +63,8 @@ async def document(request: Request) -> object:
     body = await read_body(request.receive, headers.get(b"content-length"), LARGEST_DOCUMENT)
     if isinstance(body, problems.Problem):
         raise Refusal(body)
-
-    def refuse(constant: str) -> object:
-        raise ValueError("not a number")
-
     try:
-        return json.loads(body, parse_constant=refuse, object_pairs_hook=unique_keys)
+        return strict_json(body)
     except (ValueError, RecursionError) as error:
         raise Refusal(problems.BAD_REQUEST) from error
 

@@ -60,7 +60,8 @@ class Store:
     folder
         Where the database is, or shall be.
     deadline_days
-        After how many days a crowd that is not complete is given up; 0 for never.
+        After how many days a crowd that is not complete is given up; 0 for never. They count from
+        its opening, and not before its window begins.
     clock
         Seconds since 1970, to tell windows and days.
     sealed
@@ -173,8 +174,8 @@ class Store:
     def move(self, plan_id: str, wanted: State, certificate: bytes | None = None) -> bool:
         """Bring a plan into another state; tell whether that is allowed.
 
-        The first publication needs the plan's certificate and opens the first crowd. Closing
-        destroys the open crowd, and destroying all that was collected.
+        The first publication needs the plan's certificate and opens the first crowds. Closing
+        destroys the open crowds, and destroying all that was collected.
         """
         with self._transaction():
             kept = self._opened(plan_id)
@@ -264,7 +265,7 @@ class Store:
     # Time
 
     def sweep(self) -> None:
-        """Do what time asks for: forget expired windows, give up crowds past their deadline.
+        """Do what time asks for: close expired windows, give up crowds past their deadline.
 
         Windows only go forward: once forgotten, a window stays closed though the clock went back.
         The log is emptied each time: it holds the counts of every commit, whose differences are the

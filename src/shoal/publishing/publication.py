@@ -61,7 +61,7 @@ class Publication:
             "promise": {
                 "kind": plan.promise.kind,
                 "guarantee": plan.promise.kind in ("proven", "local"),
-                "short": words.short_promise(plan),
+                "short": plan.promise.in_words,
                 "plain": words.plain_promise(plan),
                 "assumptions": words.assumptions(plan, self.certificate, reports),
             },

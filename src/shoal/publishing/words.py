@@ -22,7 +22,6 @@ __all__ = [
     "citation",
     "facts",
     "plain_promise",
-    "short_promise",
 ]
 
 SIMULATED = "simulated: these numbers are about nobody"
@@ -100,18 +99,6 @@ def asked(question: Question) -> str:
     if question.takes_one:
         return f"One of {question.bits} options."
     return "Yes or no." if question.bits == 1 else f"Any of {question.bits} options."
-
-
-def short_promise(plan: Plan) -> str:
-    """Name the promise as it is, in a few words."""
-    promise = plan.promise
-    return {
-        "proven": f"proven: epsilon {promise.epsilon}, delta {promise.delta}, for every crowd",
-        "sufficient": f"sufficient: epsilon {promise.epsilon}, eta {promise.eta}, on homogeneous"
-        " crowds only; not a guarantee",
-        "three-sigma": f"three-sigma: epsilon {promise.epsilon}, a rule of thumb; not a guarantee",
-        "local": f"local: epsilon {promise.epsilon} for each report by itself",
-    }[promise.kind]
 
 
 def plain_promise(plan: Plan) -> str:

@@ -6,15 +6,12 @@ a collector that may hand out any plan could hand everybody a plan of their own,
 
 from __future__ import annotations
 
-import json
 import re
-from decimal import ROUND_CEILING, Context, Decimal, localcontext
-from typing import NoReturn
+from decimal import ROUND_CEILING, Decimal
 
 from shoal._check import check_decimal, shown
-from shoal._files import first_line, unique_keys
+from shoal._files import first_line, strict_json
 from shoal.errors import InputError, PlanError, PrivacyRefusal
-from shoal.lies import LieProbability
 from shoal.plans import SHORTEST_WINDOW, Plan
 
 __all__ = ["check_plan", "check_promise", "read_plan"]
@@ -22,7 +19,6 @@ __all__ = ["check_plan", "check_promise", "read_plan"]
 LARGEST_PLAN = 16 << 20
 
 _ID = re.compile(r"[0-9a-f]{64}")
-_FINE = Context(prec=60)
 
 
 def check_plan_id(plan_id: object) -> str:
@@ -38,7 +34,7 @@ def read_plan(content: bytes, plan_id: str) -> Plan:
     if len(content) > LARGEST_PLAN:
         raise PlanError(f"a plan takes at most {LARGEST_PLAN >> 20} MiB, got more.")
     try:
-        document = json.loads(content, parse_constant=_refuse, object_pairs_hook=unique_keys)
+        document = strict_json(content)
         plan = Plan.from_json(document)
         found = plan.id
     except InputError:
@@ -48,10 +44,6 @@ def read_plan(content: bytes, plan_id: str) -> Plan:
     if found != plan_id:
         raise PlanError(f"asked for plan {plan_id}, got plan {found}.")
     return plan
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a number")
 
 
 def check_plan(
@@ -77,7 +69,7 @@ def check_plan(
 
     Examples
     --------
-    >>> from shoal import Flags, Promise, Survey
+    >>> from shoal import Flags, LieProbability, Promise, Survey
     >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
     >>> plan = Plan(survey, LieProbability.at_least(0.25), Promise("local", "2.2"))
     >>> check_plan(plan, limit="2.2") is plan
@@ -98,7 +90,8 @@ def check_plan(
         most = Decimal(check_decimal("limit", limit, above=0))
         if plan.memory is not None:
             reports = 1
-        revealed = reports * _local_epsilon(plan, plan.memory.q1 if plan.memory else plan.q)
+        q = plan.memory.q1 if plan.memory else plan.q
+        revealed = reports * q.local_epsilon(plan.survey.differing_bits)
         if revealed > most:
             shown_up = revealed.quantize(Decimal("0.0001"), rounding=ROUND_CEILING)
             raise PrivacyRefusal(
@@ -114,33 +107,13 @@ def check_promise(plan: Plan) -> None:
 
     A three-sigma promise is a rule of thumb and cannot be proven, so it is refused.
     """
-    promise = plan.promise
-    epsilon = Decimal(promise.epsilon)
-    if promise.kind == "local":
-        kept = _local_epsilon(plan, plan.q) <= epsilon  # it holds for each report by itself
-    elif promise.kind == "three-sigma":
-        raise PrivacyRefusal("a three-sigma promise is a rule of thumb, which nothing can prove.")
-    else:
-        from shoal.auditing import audit
+    from shoal.planning import keeps_promise
 
-        certificate, at = audit(plan), float(epsilon)
-        reports = plan.max_reports_per_person
-        if promise.eta is not None:
-            kept = reports == 1 and certificate.eta(epsilon=at).high <= float(promise.eta)
-        elif reports > 1:
-            reached = certificate.group_delta(epsilon=at, reports=reports)
-            kept = reached <= float(promise.delta or 0)
-        else:
-            kept = certificate.delta(epsilon=at).high <= float(promise.delta or 0)
-    if not kept:
+    promise = plan.promise
+    if promise.kind == "three-sigma":
+        raise PrivacyRefusal("a three-sigma promise is a rule of thumb, which nothing can prove.")
+    if not keeps_promise(plan):
         raise PrivacyRefusal(
             f"the plan promises {promise.kind} privacy with epsilon {promise.epsilon}, and a"
             " recomputation does not confirm it; nothing was answered."
         )
-
-
-def _local_epsilon(plan: Plan, q: LieProbability) -> Decimal:
-    """Return differing bits times ln(p/q) (BITVEC 3.1), to more digits than a float has."""
-    with localcontext(_FINE):
-        odds = Decimal(2**q.digits - q.numerator) / Decimal(q.numerator)
-        return plan.survey.differing_bits * odds.ln()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 import shoal
-from shoal._check import shown
+from shoal._check import is_loopback, shown
 from shoal._files import first_line
 from shoal.errors import InputError, TransportError
 from shoal.sending.checking import LARGEST_PLAN, check_plan_id
@@ -77,10 +77,10 @@ class HttpTransport:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._origin, path = _parsed(base_url)
-        if self._origin.scheme == "http" and not (allow_plain or _is_loopback(self._origin.host)):
+        if self._origin.scheme == "http" and not (allow_plain or is_loopback(self._origin.host)):
             raise InputError(
                 f"reports travel over https, got {shown(base_url)}; plain http is for this"
-                " machine only, unless it is allowed explicitly."
+                " machine only, unless it is allowed: --plain, or allow_plain=True."
             )
         self._path = path.rstrip("/")
         self._public_key = None if public_key is None else check_public_key(public_key)
@@ -256,12 +256,3 @@ def _parsed(url: str, query: bool = False) -> tuple[_Origin, str]:
         raise wrong
     origin = _Origin(parts.scheme, parts.hostname, port or _PORTS[parts.scheme])
     return origin, parts.path + (f"?{parts.query}" if parts.query else "")
-
-
-def _is_loopback(host: str) -> bool:
-    from ipaddress import ip_address
-
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

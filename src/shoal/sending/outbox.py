@@ -244,7 +244,8 @@ class Outbox:
         check_plan(plan, limit=self._limit, reports=reports, shortest_window=self._shortest_window)
         if plan.memory is not None and self._memory is None:
             raise PrivacyRefusal(
-                "the plan needs permanent lies, and this outbox has no memory; give it one."
+                "the plan needs permanent lies, and this outbox has no memory; give it one:"
+                " --memory FILE, or memory=."
             )
         if self._recompute and plan.id not in self._recomputed:
             check_promise(plan)

@@ -637,8 +637,25 @@ class TestAnswering:
         with pytest.raises(PrivacyRefusal, match=r"3 reports"):
             outbox.answer(plan, ANSWER, answer_key="c")
         charges = Charges()
-        box(tmp_path, Collector(), limit=70, ledger=charges).answer(plan, ANSWER, answer_key="c")
-        assert len(charges.made) == 1  # the ledger has a limit of its own
+        with pytest.raises(PrivacyRefusal, match=r"3 reports"):
+            box(tmp_path, Collector(), limit=70, ledger=charges).answer(
+                plan, ANSWER, answer_key="c"
+            )
+        assert charges.made == []
+        box(tmp_path, Collector(), ledger=charges).answer(plan, ANSWER, answer_key="c")
+        assert len(charges.made) == 1
+
+    def test_above_the_limit_window_after_window(self, tmp_path):
+        """A ledger without a limit of its own does not take the device's away."""
+        plan, clock = replace(PLAN, window=86_400), Clock()
+        ledger = Ledger(tmp_path / "ledger.json")
+        outbox = box(tmp_path / "box", Collector(), limit=70, ledger=ledger, clock=clock)
+        for _ in range(2):
+            outbox.answer(plan, ANSWER)
+            clock.now += 86_400
+        with pytest.raises(PrivacyRefusal, match=r"3 reports"):
+            outbox.answer(plan, ANSWER)
+        assert ledger.read().epsilon < 70
 
     def test_a_link_in_our_place_is_not_followed(self, tmp_path):
         outbox = box(tmp_path / "box", Collector())

@@ -228,6 +228,23 @@ def test_the_last_admin_stays_though_all_go_at_once(tmp_path: Path) -> None:
     run(live, tmp_path)
 
 
+def test_a_draft_is_not_told_from_nothing(tmp_path: Path) -> None:
+    """Who knows what a plan might say could else find out that it is about to be published."""
+
+    async def live(world: World) -> None:
+        assert await world.collector.add_plan(FLAGS_PLAN) is None
+        good = make_reports(FLAGS_PLAN, 1, np.random.default_rng(1)).to_bytes()
+        for body in (good, b"x", b"{"):
+            answers = [
+                await world.ask("public", "POST", f"/v1/plans/{plan_id}/reports", BINARY, body)
+                for plan_id in (FLAGS_PLAN.id, "0" * 64)
+            ]
+            assert answers[0].status_code == 404
+            assert answers[0].content == answers[1].content
+
+    run(live, tmp_path)
+
+
 def test_files_and_the_next_start(tmp_path: Path) -> None:
     """The token's file and the folder are the owner's; a later start makes no new token."""
 

@@ -197,8 +197,8 @@ class Collector:
     # Reports
 
     def _plan_for_reports(self, plan_id: str) -> Plan | Problem:
-        kept = self._plans.get(plan_id)
-        if kept is None:
+        kept = self._published(plan_id)
+        if kept is None:  # a draft too: what is wrong with a report would tell that there is one
             return problems.UNKNOWN_PLAN
         if not self._spare:
             return problems.STORAGE_FULL

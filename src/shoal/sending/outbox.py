@@ -98,8 +98,8 @@ class Outbox:
     ledger
         The device's `Ledger`: charged before a report is made.
     limit
-        The largest local epsilon of a plan that is answered, or None for any. Without a ledger,
-        several reports of a plan without memory add up.
+        The largest local epsilon of a plan that is answered, or None for any. Several reports of a
+        plan without memory add up, whatever limit a ledger has besides.
     recompute
         Whether to recompute a plan's promise before answering it; this loads SciPy.
     spread
@@ -185,8 +185,8 @@ class Outbox:
                     f"the plan takes {most} report{'s' * (most > 1)} of one person, and"
                     f" this device has made {len(made)}; nothing was made."
                 )
-            if self._ledger is None:  # nobody else counts reports that add up
-                self._checked(plan, len(names) + 1)
+            # A ledger may have no limit, or a higher one; this one is the device's all the same.
+            self._checked(plan, len(names) + 1)
             synthetic = self._synthetic(plan, encode(plan, answers), digest)
             batch = pack_reports(plan, synthetic, window=window).to_bytes()
             record = self._first(plan, window, batch, now)

@@ -83,7 +83,7 @@ def measure(options: Options) -> Table:
         [name, rate, rate * reports, 1000 * p50, 1000 * p99]
         for name, (rate, p50, p99, reports) in best.items()
     ]
-    rows.append([LIMIT + "4 KiB written and on the disk", disk[0], None, 1000 * disk[1],
+    rows.append([LIMIT + "4 KiB written and on the disk", disk[0], "", 1000 * disk[1],
                  1000 * disk[2]])  # fmt: skip
     total = options.rounds * (singles + batches * BATCH)
     return Table(

@@ -147,7 +147,7 @@ class TestEncoding:
     def test_the_pair_is_not_asked(self):
         with pytest.raises(AnswerError, match="'word: pairs of 4 letters' is not asked"):
             encode(SMALL, {"word": "ab", "word: pairs of 4 letters": "ab"})
-        with pytest.raises(AnswerError, match="no answer to question 'word'"):
+        with pytest.raises(AnswerError, match="question 'word' has no answer"):
             encode(SMALL, {})
 
     def test_a_table_says_the_same_as_a_list(self):

@@ -80,7 +80,8 @@ class Migration:
             )
         if not given.f:
             said.append("f = 0: nothing is permanent, so reports of one person average away.")
-        if given.f and memory is None:
+        split = _lies(given)[1]
+        if given.f and split is None:
             said.append(
                 "the instantaneous response never lies: every report of a person is the same"
                 " vector, an identifier; the plan reports it once."
@@ -93,8 +94,13 @@ class Migration:
         )
         if memory is not None:
             said.append(
-                "each release keeps what is proven at q; all releases together keep only the local"
-                " epsilon of q1, for each distinct answer a person ever had."
+                "each report keeps the local epsilon of q; all of a person's reports together keep"
+                " only that of q1, for each distinct answer a person ever had."
+            )
+        elif split is not None:
+            said.append(
+                "with a crowd the plan has no memory: a vector that is kept belongs to one cohort"
+                " and splits the crowd. All lies are fresh, so the releases of a person compose."
             )
         return tuple(said)
 
@@ -178,7 +184,9 @@ def migrate(
     q, memory = _lies(parameters)
     proven = {} if crowd_size is None else {"crowd_size": crowd_size, "delta": wish}
     made = plan(survey, q=q, **proven)  # type: ignore[arg-type]
-    return Migration(parameters, replace(made, memory=memory), crowd_size, wish)
+    # What a device remembers belongs to one cohort, which would split the crowd.
+    kept = memory if crowd_size is None else None
+    return Migration(parameters, replace(made, memory=kept), crowd_size, wish)
 
 
 def _lies(given: RapporParameters) -> tuple[LieProbability, Memory | None]:

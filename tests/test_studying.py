@@ -25,8 +25,9 @@ from shoal import (
     simulate,
 )
 from shoal.cli import run
+from shoal.covering import covering
 from shoal.intervals import interval
-from shoal.studying import KINDS, Study, covering, study
+from shoal.studying import KINDS, Study, study
 from shoal.survey import Text
 from shoal.theory.one_bit_law import pmf, tails
 from tests.checks import bonferroni, two_sided

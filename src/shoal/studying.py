@@ -9,10 +9,8 @@ instead: slower by far, and the same law.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -21,14 +19,14 @@ from numpy.typing import NDArray
 
 from shoal._check import check_integer, check_level
 from shoal.counting import BitCounter
+from shoal.covering import covering, probability
 from shoal.errors import InputError
-from shoal.intervals import Interval, IntervalKind, interval, sigma
+from shoal.intervals import IntervalKind, sigma
 from shoal.plans import Plan
 from shoal.randomizing import randomize
 from shoal.randomness import SimulationBits, SystemBits, simulation_generator
 from shoal.simulating import people
 from shoal.tallying import tally
-from shoal.theory.one_bit_law import tails
 from shoal.vectors import Original, row_bytes
 
 if TYPE_CHECKING:
@@ -353,54 +351,9 @@ def _bit(
     for kind in KINDS:
         first, last = covering(m, n, q, level, kind, options)
         held = (first <= ones) & (ones <= last)
-        coverage[kind] = Coverage(float(held.mean()), _probability(first, last, m, n, q))
+        coverage[kind] = Coverage(float(held.mean()), probability(first, last, m, n, q))
         if kind == "simultaneous":
             simultaneous = held
     mean = float(counts.mean())
     error = spread / math.sqrt(ones.size)
     return BitStudy(*name, m, mean, mean - m, error, spread, theory, coverage), simultaneous
-
-
-def covering(
-    m: int, n: int, q: float, level: float, kind: IntervalKind, options: int
-) -> tuple[int, int]:
-    """Return the first and the last number of ones whose interval holds m.
-
-    Both ends of an interval rise with the ones (KR 3.1.2), so the numbers in between are all of
-    them, and a few intervals decide about any number of repetitions.
-
-    >>> covering(100, 1000, 0.25, 0.95, "exact", 1)
-    (273, 327)
-    """
-
-    @cache
-    def at(ones: int) -> Interval:
-        return interval(ones, n, q, level=level, kind=kind, options=options)
-
-    # The interval of the most likely number of ones tells how far to go from it.
-    centre = round(n * q + m * (1 - 2 * q))
-    around = at(centre)
-    reach = math.ceil(max(around.high - m, m - around.low, 1) * (1 - 2 * q))
-    first = _first(lambda ones: at(ones).high >= m, n, centre - reach)
-    last = _first(lambda ones: at(ones).low > m, n, centre + reach) - 1
-    return first, last
-
-
-def _first(rises: Callable[[int], bool], n: int, guess: int) -> int:
-    """Return the first number of 0..n for which a rising predicate holds, n + 1 if none."""
-    step = 1
-    low = high = min(max(guess, 0), n)
-    while low > 0 and rises(low):
-        low, high, step = max(low - step, 0), low, 2 * step
-    while high < n and not rises(high):
-        low, high, step = high, min(high + step, n), 2 * step
-    return bisect_left(range(n + 1), True, low, high + 1, key=rises)
-
-
-def _probability(first: int, last: int, m: int, n: int, q: float) -> float:
-    """Return P[first <= A_n(m) <= last] by the exact law."""
-    if first > last:
-        return 0.0
-    below = tails(first - 1, n, m, q).at_most if first > 0 else 0.0
-    above = tails(last + 1, n, m, q).at_least if last < n else 0.0
-    return max(0.0, 1 - below - above)

@@ -56,8 +56,8 @@ _TAIL = """\
 ## Run it again
 
 `make bench` installs the peers (the extra `bench`) and writes this page and `bench/results.json`;
-it takes a few minutes. `python -m bench --only tallying-40 --rounds 30` measures one section more
-carefully, `python -m bench --quick` tries everything in half a minute and writes nothing. Each
+it takes about half an hour. `python -m bench --only tallying-40 --rounds 30` measures one section
+more carefully, `python -m bench --quick` tries everything with less work and writes nothing. Each
 section is a small module in `bench/`.
 """
 

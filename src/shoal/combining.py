@@ -16,7 +16,7 @@ from itertools import combinations
 from shoal._check import check_level
 from shoal.errors import InputError
 from shoal.estimating import Estimate
-from shoal.intervals import normal_factor
+from shoal.intervals import normal_factor, normal_interval
 
 __all__ = ["Combined", "compare", "difference", "ratio", "total"]
 
@@ -92,8 +92,8 @@ def compare(first: Estimate, second: Estimate, level: float = 0.95) -> Combined:
 
 
 def _normal(value: float, sigma: float, level: float) -> Combined:
-    reach = normal_factor(check_level(level)) * sigma
-    return Combined(value, sigma, value - reach, value + reach, level)
+    around = normal_interval(value, sigma, level)
+    return Combined(value, sigma, around.low, around.high, level)
 
 
 def _variance(estimates: Sequence[Estimate], signs: Sequence[int]) -> float:

@@ -121,6 +121,12 @@ def normal_factor(level: float) -> float:
     return -NormalDist().inv_cdf((1 - level) / 2)
 
 
+def normal_interval(count: float, sigma: float, level: float) -> Interval:
+    """Return the interval that a normal estimate with this sigma gives."""
+    reach = normal_factor(check_level(level)) * sigma
+    return Interval(count - reach, count + reach, level, "normal")
+
+
 def check_target(target: object) -> None:
     """Refuse a target that does not exist."""
     if target not in get_args(Target):

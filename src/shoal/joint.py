@@ -13,9 +13,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal._check import check_level
 from shoal.errors import InputError
-from shoal.intervals import Interval, normal_factor
+from shoal.intervals import Interval, normal_interval
 
 __all__ = ["Cell", "JointEstimates", "estimate_joint"]
 
@@ -35,8 +34,7 @@ class Cell:
 
     def interval(self, level: float = 0.95) -> Interval:
         """Return the normal interval of the count."""
-        reach = normal_factor(check_level(level)) * self.sigma
-        return Interval(self.count - reach, self.count + reach, level, "normal")
+        return normal_interval(self.count, self.sigma, level)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from shoal.associating.tables import (
 from shoal.combining import Combined
 from shoal.errors import InputError
 from shoal.estimating import estimate, nearest_feasible
-from shoal.intervals import Interval, Target, normal_factor
+from shoal.intervals import Interval, Target, normal_factor, normal_interval
 from shoal.plans import Plan
 from shoal.tallying import Tally
 
@@ -53,8 +53,7 @@ class Together:
 
     def interval(self, level: float = 0.95) -> Interval:
         """Return the normal interval of the count."""
-        reach = normal_factor(check_level(level)) * self.sigma
-        return Interval(self.count - reach, self.count + reach, level, "normal")
+        return normal_interval(self.count, self.sigma, level)
 
 
 @dataclass(frozen=True)

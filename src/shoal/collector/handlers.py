@@ -233,12 +233,13 @@ class Handlers:
         """Return a plan's crowds, those that are sealed with their screening."""
         store, crowds = self._collector.store, []
         for epoch in await self._collector.in_store(store.epochs, plan_id):
-            if not looks:
-                crowds.append(pages.Crowd(epoch, None))
-                continue
-            sealed = await self._collector.in_store(store.tally, plan_id, epoch.number)
-            screening = None if sealed is None else await self._screening(*sealed, epoch.number)
-            crowds.append(pages.Crowd(epoch, screening))
+            screening = self._screenings.get((plan_id, epoch.number))
+            if looks and screening is None and epoch.state == "sealed":
+                sealed = await self._collector.in_store(store.tally, plan_id, epoch.number)
+                if sealed is not None:  # it may have been destroyed meanwhile
+                    screening = await self._screening(*sealed, epoch.number)
+            shown = looks and epoch.state == "sealed"
+            crowds.append(pages.Crowd(epoch, screening if shown else None))
         return crowds
 
     async def healthz(self, request: Request) -> Response:

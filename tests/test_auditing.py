@@ -169,6 +169,27 @@ def test_with_delta_the_epsilon_is_the_proven_one(capsys):
     assert document["proven"]["delta"][1] <= 1e-5
 
 
+@pytest.mark.parametrize(
+    ("q", "epsilon"),
+    [
+        ("0.25", "0.5108256237659907"),
+        ("0.25", "1.0986122886681098"),
+        ("0.499999999999", "0"),
+        ("0.25", "1000"),
+    ],
+)
+def test_where_formulas_meet_numbers_are_printed(q, epsilon, capsys):
+    """A tilted coin that is fair, p = lam q, no epsilon at all, and e^epsilon beyond any float."""
+    command = ["audit", "--flags", "1", "--crowd", "100", "--q", q, "--epsilon", epsilon]
+    assert run(command) == 0
+    assert "nan" not in capsys.readouterr().out.lower().split()
+    assert run([*command, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    low, high = document["proven"]["delta"]
+    assert 0.0 <= low <= high <= 1.0
+    assert document["attack"]["delta"][0] <= high
+
+
 def test_table_for_people_never_calls_sufficient_a_guarantee(capsys):
     assert run("audit --flags 5 --q 0.2 --crowd 5000 --epsilon 1".split()) == 0
     text = capsys.readouterr().out

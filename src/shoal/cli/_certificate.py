@@ -47,10 +47,15 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
     )
     if document["sigma_count"] is not None:
         gain = document["gain_over_local"]
+        better = (
+            f"{gain:.3g} times better than"
+            if gain is not None
+            else "nothing could be estimated with"
+        )
         table.add_row(
             "precision",
             f"sigma {document['sigma_count']:,.0f} people",
-            f"of any count; {gain:.3g} times better than the same epsilon held locally",
+            f"of any count; {better} the same epsilon held locally",
         )
         table.add_row(
             "fake reports",

@@ -169,7 +169,7 @@ class Certificate:
         return self.worst_homogeneous(epsilon).eta
 
     def worst_homogeneous(self, epsilon: float) -> Sufficient:
-        """Return the homogeneous crowd with the largest eta, and its eta."""
+        """Return the homogeneous crowd with the largest eta, and whether all were compared."""
         return sufficient_eta(self._domain, self.crowd_size, self._q, _checked_epsilon(epsilon))
 
     def with_colluders(self, count: int) -> Certificate:
@@ -265,6 +265,8 @@ class Certificate:
                     **worst.crowd._asdict(),
                     "delta": list(homogeneous.delta(worst.crowd, self.crowd_size, self._q, at)),
                     "eta": list(worst.eta),
+                    "kinds": worst.kinds,
+                    "exhaustive": worst.exhaustive,
                 },
             },
             "ratio": {"mean": _finite(mean), "sigma": _finite(math.sqrt(variance))},

@@ -38,7 +38,7 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
     table.add_row(
         "sufficient",
         f"eta   ~  {text_up(worst['eta'][1], 3)}",
-        "SDP's number, on the worst homogeneous crowd; not a guarantee",
+        f"SDP's number, {_eta_in_words(worst)}; not a guarantee",
     )
     table.add_row(
         "local",
@@ -92,6 +92,12 @@ def show_statements(made: list[dict[str, Any]]) -> None:
         epsilon = f"epsilon {text_up(one['epsilon'])}{delta}"
         console.print(f"{one['kind']:6}  [bold]{one['holds_for']:34}[/bold]  {epsilon}")
         console.print(Padding(one["words"], (0, 0, 0, 8)))
+
+
+def _eta_in_words(worst: dict[str, Any]) -> str:
+    if worst["exhaustive"]:
+        return "on the worst homogeneous crowd"
+    return f"the largest found of {worst['kinds']} kinds of homogeneous crowds"
 
 
 def _crowd_in_words(crowd: dict[str, int]) -> str:

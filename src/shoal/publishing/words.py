@@ -147,6 +147,11 @@ def facts(plan: Plan, certificate: Mapping[str, Any] | None, reports: int) -> li
         at = f"at epsilon {text_up(certificate['epsilon'])}"
         proven, attack = certificate["proven"], certificate["attack"]
         worst = certificate["homogeneous"]["worst"]
+        where = (
+            "in the worst homogeneous crowd"
+            if worst["exhaustive"]
+            else f"the largest found of {worst['kinds']} kinds of homogeneous crowds"
+        )
         found += [
             Fact(
                 "Proven",
@@ -161,7 +166,7 @@ def facts(plan: Plan, certificate: Mapping[str, Any] | None, reports: int) -> li
             Fact(
                 "Sufficient",
                 f"eta \N{LESS-THAN OR EQUAL TO} {text_up(worst['eta'][1], 3)}",
-                f"{at}, in the worst homogeneous crowd; not a guarantee.",
+                f"{at}, {where}; not a guarantee.",
             ),
         ]
         if "group_delta" in certificate:

@@ -146,7 +146,7 @@ class TestIndependence:
 
     @pytest.mark.parametrize("q", ["0.01", "0.05", "0.3"])
     def test_level_of_two_options_in_a_small_crowd(self, q: str):
-        """By the exact law of all reported tables: chi-square would reject 7 % at 5 %."""
+        """By the exact law of all reported tables; chi-square does not hold its level."""
         n, made = 12, plan(Survey("two", (Flags("f", ("a", "b")),)), q=q)
         flip = float(made.q)
         tables = np.array([

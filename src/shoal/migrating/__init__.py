@@ -29,6 +29,7 @@ from shoal.lies import MOST_DIGITS, LieProbability
 from shoal.migrating.parameters import RapporParameters, lie_of, log_odds, odds_of
 from shoal.planning import plan
 from shoal.plans import LARGEST_CROWD, Memory, Plan
+from shoal.promising import check_promise
 from shoal.rounding import round_up
 from shoal.survey import Survey, Text
 
@@ -107,7 +108,7 @@ class Migration:
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain JSON values; privacy is rounded up, null is no bound."""
         given, plan = self.parameters, self.plan
-        memory, promise = plan.memory, plan.promise
+        memory, promise = plan.memory, check_promise(plan).promise
         crowd = None
         if self.crowd_size is not None:
             crowd = {

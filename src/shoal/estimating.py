@@ -31,6 +31,7 @@ from shoal.intervals import (
 from shoal.joint import JointEstimates, estimate_joint
 from shoal.lies import LieProbability, exact_fraction
 from shoal.plans import Plan
+from shoal.promising import check_promise
 from shoal.survey import Question, Survey, Text
 from shoal.tallying import Tally
 
@@ -183,7 +184,7 @@ def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates
 
 
 def check_crowd(plan: Plan, tally: Tally) -> None:
-    """Refuse a tally of another plan, an empty one, and one of less than the plan's crowd."""
+    """Refuse another plan's tally, an empty one, too small a crowd, and a plan that is broken."""
     if tally.plan_id != plan.id:
         raise TallyError("the tally is of another plan.")
     if tally.reports == 0:
@@ -193,6 +194,7 @@ def check_crowd(plan: Plan, tally: Tally) -> None:
             f"the plan hides each report in a crowd of {plan.reports_needed}, the tally has"
             f" {tally.reports}; wait for the whole crowd."
         )
+    check_promise(plan)
 
 
 def sample_size(

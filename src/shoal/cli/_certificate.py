@@ -71,6 +71,8 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
             f" {text_up(together['basic_epsilon'])}",
         )
     console.print(table)
+    if document.get("promise_kept") is False:
+        console.print("[bold red]This does not keep the promise that the plan makes.[/bold red]")
     if "statements" in document:
         show_statements(document["statements"])
     console.print("\nThe promise rests on this:")

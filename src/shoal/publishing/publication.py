@@ -17,6 +17,7 @@ from shoal.intervals import IntervalKind, Target
 from shoal.plans import Plan
 from shoal.publishing import words
 from shoal.publishing.page import notebook_html, page
+from shoal.publishing.sums import promise_of_sum
 from shoal.publishing.tables import arrow_table, csv_text, markdown_text
 from shoal.tallying import Tally
 
@@ -51,7 +52,8 @@ class Publication:
 
     @cached_property
     def _document(self) -> dict[str, Any]:
-        plan, reports = self.plan, self.estimates.tally.reports
+        plan, tally = self.plan, self.estimates.tally
+        whole = promise_of_sum(plan, tally, self.certificate)
         document = {
             "title": self.title or plan.survey.name,
             "survey": plan.survey.name,
@@ -61,9 +63,10 @@ class Publication:
             "promise": {
                 "kind": plan.promise.kind,
                 "guarantee": plan.promise.kind in ("proven", "local"),
-                "short": plan.promise.in_words,
-                "plain": words.plain_promise(plan),
-                "assumptions": words.assumptions(plan, self.certificate, reports),
+                "short": plan.promise.in_words if whole is None else whole.in_words,
+                "plain": words.plain_promise(plan) if whole is None else whole.plain,
+                "sum": None if whole is None else whole.to_json(),
+                "assumptions": words.assumptions(plan, self.certificate, tally),
             },
             "certificate": self._certificate(),
             "plan": {"id": plan.id} | plan.to_json(),
@@ -140,7 +143,8 @@ def publish(
     ----------
     plan, tally
         The plan, and the tally of its reports. A plan with a crowd refuses a tally of fewer
-        reports, as `shoal.estimate` does.
+        reports, as `shoal.estimate` does. Where the people of several crowds may be the same, the
+        promises of the crowds compose, and that is what is printed.
     level, interval
         The confidence level and the kind of interval, see `shoal.intervals`.
     target

@@ -34,6 +34,7 @@ from shoal import (
     Tally,
     Text,
     associate,
+    audit,
     decode,
     estimate,
     pack_reports,
@@ -48,6 +49,8 @@ from shoal.cli import run
 from shoal.crowds import MOST_CROWDS, add_crowds
 from shoal.engines.report_files import read_reports
 from shoal.errors import TallyError
+from shoal.publishing.sums import promise_of_sum
+from shoal.publishing.words import facts
 from shoal.vectors import pack
 from tests.strategies import bounded
 
@@ -337,6 +340,19 @@ class TestPromise:
         assert "of 12 crowds" in publication._repr_html_()
         assert publication.to_csv().splitlines()[1].endswith(",12")
         assert "randomized reports of 12 crowds." in document["citation"]
+
+    def test_no_theorem_above_a_delta_of_one(self):
+        made = agreed(crowd=100)
+        crowds = tuple(Crowd(100, window=window) for window in range(3000))
+        many = replace(some(made, 100), reports=300_000, crowds=crowds)  # looked at: its crowds
+        whole = promise_of_sum(made, many, audit(made))
+        assert whole is not None
+        assert whole.delta_at_promised == 1.0
+        found = facts(made, None, many.reports, whole.to_json())[:2]
+        assert [fact.value for fact in found if "at epsilon 1" in fact.meaning] == [
+            "nothing is proven"
+        ]
+        assert "theorem" not in found[1].meaning
 
     def test_different_people_are_one_larger_crowd(self):
         made = agreed()

@@ -230,7 +230,7 @@ def facts(
         Fact("Lies", f"q = {q:.5g}", "The probability with which a device flips each bit."),
         Fact(
             "Precision",
-            f"sigma {_grouped(text_up(sigma, 4))} people",
+            f"sigma {_grouped(text_up(sigma, 4))} {'people' if whole is None else 'answers'}",
             f"The standard deviation that the lies of {reports:,} reports give every count.",
         ),
         Fact(
@@ -250,13 +250,15 @@ def _facts_of_sum(whole: Mapping[str, Any]) -> list[Fact]:
             f"{person}, at delta {text_up(whole['delta'], 3)}; a theorem ({whole['method']}).",
         )
     ]
-    if whole["delta_at_promised"] is not None:
+    delta, at = whole["delta_at_promised"], f"at epsilon {text_up(whole['promised_epsilon'])}"
+    if delta is not None and delta >= 1:
+        found.append(Fact("Sum of crowds", "nothing is proven", f"{person}, {at}."))
+    elif delta is not None:
         found.append(
             Fact(
                 "Sum of crowds",
-                f"delta \N{LESS-THAN OR EQUAL TO} {text_up(whole['delta_at_promised'], 3)}",
-                f"{person}, at epsilon {text_up(whole['promised_epsilon'])}; a theorem"
-                f" ({whole['method']}).",
+                f"delta \N{LESS-THAN OR EQUAL TO} {text_up(delta, 3)}",
+                f"{person}, {at}; a theorem ({whole['method']}).",
             )
         )
     return found

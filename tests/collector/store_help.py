@@ -161,7 +161,8 @@ def nameless(some: Tally) -> Tally:
 
 
 def summed(tallies: Sequence[Tally]) -> Tally:
-    total = tallies[0]
+    """Return the counts of several crowds together, without their names."""
+    total = nameless(tallies[0])
     for one in tallies[1:]:
         total = nameless(total + one)
     return total

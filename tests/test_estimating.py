@@ -204,8 +204,8 @@ class TestJson:
     def test_the_fields(self):
         document = estimate(PLAN, counted([300, 700, 250, 400, 350], 1000)).to_json(0.9, "normal")
         assert list(document) == [
-            *("plan", "crowd_size", "reports", "q", "level", "interval", "target", "simulated"),
-            *("questions", "notes"),
+            *("plan", "crowd_size", "reports", "crowds", "people", "q", "level", "interval"),
+            *("target", "simulated", "questions", "notes"),
         ]
         assert document["notes"] == []
         assert document["level"] == 0.9

@@ -23,7 +23,7 @@ DEVICE = {
 SERVER = {
     *("tallying", "estimating", "joint", "intervals", "combining", "counting", "anonymizing"),
     *("decoding", "laplace", "publishing", "collector", "console", "_tally_json"),
-    *("associating", "screening", "_traces"),
+    *("associating", "screening", "_traces", "_joint_counts", "crowds"),
     *("discovering/assembling", "discovering/confirming", "discovering/finding"),
 }
 HEAVY = {"scipy", "pyarrow", "pandas", "polars", "rich", "click", "opendp", "pyspark", "starlette"}

@@ -31,10 +31,10 @@ from shoal import (
     audit,
     plan,
 )
+from shoal.composing import WORTH_COMPOSING, quick_epsilon
 from shoal.memory import linking_probability
 from shoal.memory.revealing import local_epsilon, repeated_epsilon
 from shoal.remembering import Statement, parse_horizon, plan_with_memory, statements
-from shoal.remembering.stating import WORTH_COMPOSING, _epsilon
 
 Vector = tuple[int, ...]
 Answers = tuple[Vector | None, Vector | None]
@@ -360,7 +360,7 @@ class TestCertificates:
         certificate = audit(many, q="0.1", crowd_size=1000)
         assert certificate.local_epsilon > WORTH_COMPOSING
         exact = certificate.epsilon(delta=1e-6)
-        assert exact <= _epsilon(certificate, 1e-6) <= exact / 0.9
+        assert exact <= quick_epsilon(certificate, 1e-6) <= exact / 0.9
 
 
 class TestPlanning:

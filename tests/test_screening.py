@@ -319,6 +319,9 @@ class TestInterface:
             screen(plan, few)
         screen(plan, replace(few, simulated=True))
         more = few + tally(plan, Synthetic(np.zeros((1, 1), np.uint8), bits=2))
+        with pytest.raises(PrivacyRefusal, match="may be the same"):
+            screen(plan, more)
+        more = more.named("one")
         screen(plan, more)
         with pytest.raises(TallyError, match="another plan"):
             screen(FLAGS_5, few)
@@ -333,7 +336,7 @@ class TestInterface:
         document = screen(plan, crowd_of(plan, rows, 1)).to_json()
         assert set(document) == {
             *("plan", "reports", "p_value", "alarm", "suspicious", "smallest_share_of_fakes"),
-            "findings",
+            *("findings", "crowds"),
         }
         assert document["plan"] == plan.id
         assert document["reports"] == 2000

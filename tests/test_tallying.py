@@ -61,6 +61,8 @@ def one_by_one(plan: Plan, vectors: np.ndarray) -> dict[str, Any]:
         "by_vector": dict(sorted(by_vector.items())) if plan.bits <= 12 else None,
         "joint": [],
         "cohorts": None,
+        "crowds": [{"name": None, "window": None, "reports": len(vectors), "sealed": False}],
+        "people": None,
     }
 
 
@@ -141,7 +143,7 @@ class TestCounts:
 
     def test_large_counts(self):
         plan = plan_of(2)
-        some = tally(plan, Synthetic(np.full((1000, 1), 3, np.uint8), 2))
+        some = tally(plan, Synthetic(np.full((1000, 1), 3, np.uint8), 2), crowd="one")
         for _ in range(40):
             some = some + some
         assert some.reports == 1000 << 40
@@ -168,8 +170,8 @@ class TestOrder:
     def test_tallies_add_and_commute(self, case: Any):
         bits, *parts = case
         plan = plan_of(bits)
-        one, two, three = (tally(plan, Synthetic(part, bits)) for part in parts)
-        together = tally(plan, Synthetic(np.concatenate(parts), bits))
+        one, two, three = (tally(plan, Synthetic(part, bits), crowd="one") for part in parts)
+        together = tally(plan, Synthetic(np.concatenate(parts), bits), crowd="one")
         texts = {
             json.dumps(total.to_json())
             for total in (one + two + three, three + (two + one), (one + three) + two, together)
@@ -178,7 +180,7 @@ class TestOrder:
 
     def test_a_result_is_not_changed_by_what_comes_later(self):
         plan, packed = plan_of(5), pack(vectors_of(100, 5))
-        tallying = Tallying(plan, joint=[(0, 1)])
+        tallying = Tallying(plan, joint=[(0, 1)], crowd="one")
         tallying.add(packed)
         before = tallying.result()
         text = json.dumps(before.to_json())
@@ -261,6 +263,10 @@ def changed(*path: Any, to: Any) -> dict[str, Any]:
     return document
 
 
+def crowd_of(reports: int, name: str | None = None, sealed: bool = False) -> dict[str, Any]:
+    return {"name": name, "window": None, "reports": reports, "sealed": sealed}
+
+
 class TestReading:
     def test_round_trip(self, tmp_path: Path):
         counted = Tally.from_json(VALID, PLAN)
@@ -315,6 +321,26 @@ class TestReading:
             changed("joint", to=VALID["joint"] * 2),
             {key: value for key, value in VALID.items() if key != "joint"},
             VALID | {"who": "me"},
+            {key: value for key, value in VALID.items() if key != "crowds"},
+            changed("crowds", to=None),
+            changed("crowds", to=[]),
+            changed("crowds", to={}),
+            changed("crowds", 0, to={"name": None, "reports": 40}),
+            changed("crowds", 0, "reports", to=39),
+            changed("crowds", 0, "reports", to=40.0),
+            changed("crowds", 0, "name", to=""),
+            changed("crowds", 0, "name", to=3),
+            changed("crowds", 0, "window", to=-1),
+            changed("crowds", 0, "window", to=2**32),
+            changed("crowds", 0, "window", to=True),
+            changed("crowds", 0, "sealed", to=1),
+            changed("crowds", 0, "sealed", to=True),
+            changed("crowds", to=[*VALID["crowds"], crowd_of(0)]),
+            changed("crowds", to=[crowd_of(20, "a"), crowd_of(20, "a")]),
+            changed("crowds", to=[crowd_of(20, "b"), crowd_of(20, "a")]),
+            changed("crowds", to=[crowd_of(20, sealed=True, name="a")] * 2),
+            changed("people", to="same"),
+            changed("people", to=True),
             [],
             None,
         ],
@@ -364,8 +390,10 @@ class TestReading:
             "by_vector": None,
             "joint": [],
             "cohorts": None,
+            "crowds": [{"name": None, "window": None, "reports": reports, "sealed": False}],
+            "people": None,
         }
-        with pytest.raises(TallyError):
+        with pytest.raises(TallyError, match="not of the same reports"):
             Tally.from_json(document, plan)
 
     @given(st.sampled_from([VALID]).flatmap(mutated_json) | json_values)

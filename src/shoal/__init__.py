@@ -15,11 +15,11 @@ On the device, the only place where an Original exists
     `Ledger` counts what was given away.
 
 From here on only Synthetic
-    `tally` counts reports into a `Tally` (tallies add); `estimate` gives unbiased `Estimates` with
-    an `Interval` each, and `sample_size` how many reports a wanted precision takes; `difference`,
-    `total`, `ratio` and `compare` combine estimates; `publish` makes the `Publication` that others
-    read. `associate` says whether two answers go together, as an `Association`; `screen` gives a
-    `Screening`: whether a whole crowd shows traces of fake reports.
+    `tally` counts reports into a `Tally` (tallies add), which knows each `Crowd` in it; `estimate`
+    gives unbiased `Estimates` with an `Interval` each, and `sample_size` how many reports a wanted
+    precision takes; `difference`, `total`, `ratio` and `compare` combine estimates; `publish` makes
+    the `Publication` that others read. `associate` says whether two answers go together, as an
+    `Association`; `screen` gives a `Screening`: whether a whole crowd shows traces of fake reports.
 
 Text
     `decode` finds which candidates a crowd answered: `Decoded`, a `DecodedText` each; `propose`
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from shoal.auditing import Certificate, audit
     from shoal.changing import Change, compare_plans
     from shoal.combining import compare, difference, ratio, total
+    from shoal.crowds import Crowd
     from shoal.decoding.decode import Decoded, DecodedText, decode
     from shoal.decoding.sizing import Proposal, propose
     from shoal.discovering.finding import Discovery, discover
@@ -90,6 +91,7 @@ _MODULES = {
     "auditing": ["Certificate", "audit"],
     "changing": ["Change", "compare_plans"],
     "combining": ["compare", "difference", "ratio", "total"],
+    "crowds": ["Crowd"],
     "decoding.decode": ["Decoded", "DecodedText", "decode"],
     "decoding.sizing": ["Proposal", "propose"],
     "discovering.finding": ["Discovery", "discover"],
@@ -129,6 +131,7 @@ __all__ = [
     "Change",
     "Choice",
     "Choices",
+    "Crowd",
     "Decoded",
     "DecodedText",
     "DeviceMemory",

@@ -11,17 +11,12 @@ import numpy as np
 
 from shoal._check import LARGEST_INTEGER, check_integer
 from shoal._files import canonical_json
+from shoal._joint_counts import MOST_JOINT_BITS, Bits, Counts, checked_bits
 from shoal.counting import count_set_bits
+from shoal.crowds import check_people, parse_crowds
 from shoal.errors import TallyError
 from shoal.plans import Plan
-from shoal.tallying import (
-    MOST_JOINT_BITS,
-    Bits,
-    CohortCounts,
-    Counts,
-    Tally,
-    checked_bits,
-)
+from shoal.tallying import CohortCounts, Tally
 from shoal.vectors import check_rows, row_bytes, unpack
 
 _FIELDS = {
@@ -33,6 +28,8 @@ _FIELDS = {
     "by_vector",
     "joint",
     "cohorts",
+    "crowds",
+    "people",
 }
 
 
@@ -68,7 +65,11 @@ def parse_tally(document: object, plan: Plan) -> Tally:
     joint = _parse_joint(document["joint"], plan, reports)
     cohorts = _parse_cohorts(document["cohorts"], plan)
     marked = document["simulated"]
-    read = Tally(plan.id, reports, by_bit, by_set_bits, vectors, joint, marked, cohorts)
+    crowds, people = parse_crowds(document["crowds"]), check_people(document["people"])
+    if sum(crowd.reports for crowd in crowds) != reports:
+        raise TallyError("the crowds' reports do not add up to the number of reports.")
+    counts = (by_bit, by_set_bits, vectors, joint)
+    read = Tally(plan.id, reports, *counts, marked, cohorts, crowds, people)
     _check_agreement(read)
     return read
 

@@ -123,7 +123,12 @@ def ratio(
 def compare(
     first: Estimate, second: Estimate, level: float = 0.95, *, kind: CombinedKind = "exact"
 ) -> Combined:
-    """Return the difference of the shares in two independent crowds, for example two epochs."""
+    """Return the difference of the shares in two independent crowds, for example two epochs.
+
+    For the crowds themselves the same people may be in both: flips are independent, and permanent
+    ones that repeat only make the interval wider than it need be. For a population the two must be
+    samples that were drawn independently.
+    """
     if first.target != second.target:
         raise InputError("these are shares of a crowd and of a population; compare like with like.")
     m, n = first.reports, second.reports

@@ -11,9 +11,10 @@ composes it. The homogeneous pair would not do: it does not dominate.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,10 @@ from shoal.rounding import round_up
 if TYPE_CHECKING:
     from shoal.auditing import Certificate
 
-__all__ = ["Composition"]
+__all__ = ["Composition", "composed_delta", "composed_epsilon"]
+
+WORTH_COMPOSING = 12.0
+"""Above this epsilon of a single release, bounds that are quick will do: all of them say little."""
 
 _POINTS = 120
 _GRID = 4000
@@ -51,7 +55,7 @@ class Composition:
         """
         if not 0 < check_number("delta", delta) < 1:
             raise InputError(f"delta must be strictly between 0 and 1, got delta={delta}.")
-        if self.certificate.epsilon(delta=_SMALLEST_DELTA) == 0.0:
+        if _top_epsilon(self.certificate) == 0.0:
             return 0.0  # nothing is revealed, however often
         tight = float(self._loss.get_epsilon_for_delta(delta))
         return min(round_up(tight, 6), self.basic_epsilon(delta=delta))
@@ -60,7 +64,7 @@ class Composition:
         """Return the proven delta of all releases together at an epsilon, rounded up."""
         if check_number("epsilon", epsilon) < 0:
             raise InputError(f"epsilon must not be negative, got epsilon={epsilon}.")
-        if self.certificate.epsilon(delta=_SMALLEST_DELTA) == 0.0:
+        if _top_epsilon(self.certificate) == 0.0:
             return 0.0
         tight = float(self._loss.get_delta_for_epsilon(epsilon))
         single = self.certificate.delta(epsilon=epsilon / self.releases).high
@@ -95,6 +99,47 @@ class Composition:
         return PrivacyLossDistribution(pmf).self_compose(self.releases, 1e-16)
 
 
+def quick_epsilon(certificate: Certificate, delta: float) -> float:
+    """Return the proven epsilon; where it is large and within a tenth of the local one, that one.
+
+    There the exact search takes a minute for many bits and gains nothing that matters.
+    """
+    local = round_up(certificate.reports_per_person * certificate.local_epsilon, 6)
+    if local > WORTH_COMPOSING and certificate.delta(epsilon=0.9 * local).high > delta:
+        return local
+    return certificate.epsilon(delta=delta)
+
+
+def composed_epsilon(certificate: Certificate, releases: int, delta: float) -> float:
+    """Return the epsilon of several releases: composed tightly where it is worth it, else added."""
+    if delta == 0:
+        return math.inf
+    if releases == 1 or not _worth_composing(certificate, delta):
+        return releases * quick_epsilon(certificate, delta / releases)
+    return certificate.compose(releases).epsilon(delta=delta)
+
+
+def composed_delta(certificate: Certificate, releases: int, epsilon: float) -> float:
+    """Return the delta of several releases: composed tightly where it is worth it, else added."""
+    if releases > 1 and _worth_composing(certificate, _SMALLEST_DELTA):
+        return certificate.compose(releases).delta(epsilon=epsilon)
+    single = certificate.delta(epsilon=epsilon / releases).high
+    return min(round_up(releases * single, 6), 1.0)
+
+
+def _worth_composing(certificate: Certificate, delta: float) -> bool:
+    local = certificate.reports_per_person * certificate.local_epsilon
+    small = local <= WORTH_COMPOSING or quick_epsilon(certificate, delta) <= WORTH_COMPOSING
+    return small and importlib.util.find_spec("dp_accounting") is not None
+
+
+@lru_cache(16)
+def _top_epsilon(certificate: Certificate) -> float:
+    """Return the epsilon beyond which one release's profile is cut."""
+    return certificate.epsilon(delta=_SMALLEST_DELTA)
+
+
+@lru_cache(16)
 def dominating_profile(
     certificate: Certificate,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], float]:
@@ -102,7 +147,7 @@ def dominating_profile(
 
     They are given as whole steps of an interval of epsilon, and the delta at each.
     """
-    top = certificate.epsilon(delta=_SMALLEST_DELTA)
+    top = _top_epsilon(certificate)
     interval = top / _GRID
     steps = np.unique(np.rint(np.linspace(0, _GRID, _POINTS)).astype(np.int64))
     high = np.array([certificate.delta(epsilon=s * interval, rtol=1e-3).high for s in steps])

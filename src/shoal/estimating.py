@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal._check import check_level, check_number
+from shoal.crowds import way_out
 from shoal.discovering.layout import layout_in
 from shoal.errors import InputError, PrivacyRefusal, TallyError
 from shoal.intervals import (
@@ -98,9 +99,10 @@ class Estimates(Mapping[str, Mapping[str, Estimate]]):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Which questions are not estimated option by option, and what to do about them."""
+        """What a count of a sum is of, and which questions are not estimated option by option."""
         survey = self.plan.survey
-        return tuple(filter(None, (_elsewhere(survey, question) for question in survey)))
+        elsewhere = (_elsewhere(survey, question) for question in survey)
+        return tuple(filter(None, (self.tally.note, *elsewhere)))
 
     def _estimate(self, question: Question) -> dict[str, Estimate]:
         ones = self.tally.by_bit[self.plan.survey.slice_of(question.name)]
@@ -141,6 +143,8 @@ class Estimates(Mapping[str, Mapping[str, Estimate]]):
             "plan": self.plan.id,
             "crowd_size": self.plan.crowd_size,
             "reports": self.tally.reports,
+            "crowds": [crowd.to_json() for crowd in self.tally.crowds],
+            "people": self.tally.people,
             "q": float(self.plan.q),
             "level": check_level(level),
             "interval": kind,
@@ -161,10 +165,12 @@ def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates
     ----------
     plan, tally
         The plan, and the tally of its reports. A plan with a crowd refuses a tally of fewer
-        reports, because its noise was chosen for the whole crowd.
+        reports, because its noise was chosen for the whole crowd. Of several crowds whose people
+        may be the same each must be whole; with fresh flips their counts are of answers, and with
+        memory, whose flips repeat, they are refused.
     target
         ``"crowd"`` for the people who reported, ``"population"`` for those they are a random
-        sample of.
+        sample of; refused for crowds whose people may be the same.
 
     Examples
     --------
@@ -180,16 +186,42 @@ def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates
     if plan.q.is_blind:
         raise InputError("q is 1/2: the reports say nothing, so nothing can be estimated.")
     check_crowd(plan, tally)
+    if target == "population" and tally.people_may_repeat:
+        raise InputError(
+            f"the people of these {len(tally.crowds):,} crowds may be the same, so they are not a"
+            f" sample of {tally.reports:,} people. {way_out(tally.crowds)}"
+        )
     return Estimates(plan, tally, target)
 
 
 def check_crowd(plan: Plan, tally: Tally) -> None:
-    """Refuse another plan's tally, an empty one, too small a crowd, and a plan that is broken."""
+    """Refuse another plan's tally, an empty one, too small a crowd, and a plan that is broken.
+
+    Of a sum of crowds whose people may be the same each must be whole by itself. If their people
+    are different, the sum is one larger crowd. With memory a person's permanent flips are in every
+    crowd of a sum, which neither the promise nor any interval allows for.
+    """
     if tally.plan_id != plan.id:
         raise TallyError("the tally is of another plan.")
     if tally.reports == 0:
         raise TallyError("the tally is empty; there is nothing to estimate from.")
-    if plan.crowd_size is not None and tally.reports < plan.reports_needed and not tally.simulated:
+    crowds, repeat = tally.crowds, tally.people_may_repeat
+    if repeat and plan.memory is not None:
+        raise PrivacyRefusal(
+            f"the people of these {len(crowds):,} crowds may be the same, and memory puts the same"
+            " permanent flips into each of their reports, so that nothing holds for the sum; take"
+            f" each crowd by itself. {way_out(crowds)}"
+        )
+    if plan.crowd_size is None or tally.simulated:
+        return
+    smallest = min(crowds, key=lambda crowd: crowd.reports)
+    if repeat and smallest.reports < plan.reports_needed:
+        raise PrivacyRefusal(
+            f"the plan hides each report in a crowd of {plan.reports_needed}; the people of these"
+            f" {len(crowds):,} crowds may be the same, and {smallest} has {smallest.reports}."
+            f" {way_out(crowds)}"
+        )
+    if tally.reports < plan.reports_needed:
         raise PrivacyRefusal(
             f"the plan hides each report in a crowd of {plan.reports_needed}, the tally has"
             f" {tally.reports}; wait for the whole crowd."

@@ -22,7 +22,7 @@ import base64
 import binascii
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -133,10 +133,18 @@ def parse_batch(plan: Plan, content: bytes) -> Batch:
     return Batch(plan_id, records["id"], records["window"], cohorts, rows)
 
 
-def synthetic_of(batch: Batch, plan: Plan, chosen: list[int] | slice = slice(None)) -> Synthetic:
-    """Return the vectors of a batch, or some of them, without their ids and windows."""
-    cohorts = None if batch.cohorts is None else batch.cohorts[chosen].astype(np.uint16)
-    return Synthetic(batch.rows[chosen], plan.bits, cohorts=cohorts)
+def synthetics_of(batch: Batch, plan: Plan, chosen: list[int]) -> Iterator[Synthetic]:
+    """Yield some of the vectors of a batch, window by window, without their ids.
+
+    Where a plan has no window its reports carry the number 0, which says nothing.
+    """
+    places = np.array(chosen, int)
+    windows = batch.windows[places]
+    for window in np.unique(windows).tolist():
+        here = places[windows == window]
+        cohorts = None if batch.cohorts is None else batch.cohorts[here].astype(np.uint16)
+        known = None if plan.window is None and window == 0 else window
+        yield Synthetic(batch.rows[here], plan.bits, cohorts=cohorts, window=known)
 
 
 def _check_cohorts(cohorts: NDArray[Any], plan: Plan, count: int) -> None:

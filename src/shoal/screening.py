@@ -47,6 +47,7 @@ class Screening:
     smallest_share_of_fakes: float
     reports: int
     plan_id: str
+    crowds: int = 1
 
     @property
     def suspicious(self) -> bool:
@@ -58,6 +59,7 @@ class Screening:
         return {
             "plan": self.plan_id,
             "reports": self.reports,
+            "crowds": self.crowds,
             "p_value": min(round_up(self.p_value), 1.0),
             "alarm": self.alarm,
             "suspicious": self.suspicious,
@@ -73,7 +75,7 @@ def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
     ----------
     plan, tally
         The plan, and the tally of its reports; fewer than a whole crowd are refused as by
-        `estimate`.
+        `estimate`, and so are crowds whose people may be the same if the plan has memory.
     alarm
         The probability, in (0, 1), with which an honest crowd may be called suspicious.
 
@@ -92,17 +94,18 @@ def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
     if not 0 < check_number("alarm", alarm) < 1:
         raise InputError(f"alarm must be strictly between 0 and 1, got alarm={alarm}.")
     check_crowd(plan, tally)
+    about = tally.reports, plan.id, len(tally.crowds)
     if plan.memory is not None and plan.max_reports_per_person > 1:
-        return Screening(1.0, alarm, (NOT_TESTED,), 0.0, tally.reports, plan.id)
+        return Screening(1.0, alarm, (NOT_TESTED,), 0.0, *about)
     looked_at = families(plan, tally)
     traces = [(len(looked_at) * p, say) for family in looked_at for p, say in family.traces(0)]
     traces.sort(key=lambda trace: trace[0])
     p_value = min(max(traces[0][0], SMALLEST), 1.0)
     if p_value > alarm:
-        return Screening(p_value, alarm, (CLEAN,), 0.0, tally.reports, plan.id)
+        return Screening(p_value, alarm, (CLEAN,), 0.0, *about)
     findings = tuple(say() for p, say in traces if p <= alarm)
     share = _fewest_fakes(looked_at, tally.reports, alarm) / tally.reports
-    return Screening(p_value, alarm, findings, share, tally.reports, plan.id)
+    return Screening(p_value, alarm, findings, share, *about)
 
 
 def _fewest_fakes(looked_at: list[Family], reports: int, alarm: float) -> int:

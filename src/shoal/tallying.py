@@ -2,22 +2,25 @@
 
 A tally counts reports by bit (M of SDP 4), by number of set bits (T of SDP 3.3) and, where that is
 small or asked for, by vector (S of SDP 1.3) and by the joint value of chosen bits. Tallies of one
-plan add; the order of the reports and how they were cut into chunks leave no trace in them.
+plan add; the order of the reports and how they were cut into chunks leave no trace in them. Which
+crowds were added stays known: their people may be the same.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal._check import check_integer
 from shoal._files import read_json, write_json
+from shoal._joint_counts import Bits, checked_bits, joint_table, joint_values, marginal
 from shoal.counting import BitCounter, count_by_set_bits
+from shoal.crowds import Crowd, People, add_crowds, check_people, note_on
 from shoal.errors import TallyError
 from shoal.plans import Plan
 from shoal.vectors import Cohorts, Original, Rows, Synthetic, check_rows, row_bytes, unpack
@@ -27,11 +30,7 @@ __all__ = ["CohortCounts", "Tally", "Tallying", "tally"]
 SMALL_VECTOR = 12
 """Vectors of up to this many bits are always counted one by one: 4096 counts at most."""
 
-MOST_JOINT_BITS = 16
-"""The most bits whose joint values are counted: 65,536 counts."""
-
 Counts = NDArray[np.int64]
-Bits = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +51,9 @@ class Tally:
     `by_vector` maps a packed row, in hexadecimal, to its count; None if vectors were not counted.
     `joint` maps bit positions to the counts of their joint values; the first position is the least
     significant bit of the value. `cohorts` counts each cohort by itself, if the plan has cohorts.
+    `crowds` lists the crowds that the reports belong to; if nothing else is said, they are one
+    unnamed crowd. `people` is ``"different"`` if whoever made the tally declared that no person is
+    in two of its crowds.
     """
 
     plan_id: str
@@ -62,11 +64,45 @@ class Tally:
     joint: Mapping[Bits, Counts] = field(default_factory=dict)
     simulated: bool = False
     cohorts: tuple[CohortCounts, ...] | None = None
+    crowds: tuple[Crowd, ...] = ()
+    people: People | None = None
+
+    def __post_init__(self) -> None:
+        check_people(self.people)
+        if self.reports and not self.crowds:
+            object.__setattr__(self, "crowds", (Crowd(self.reports),))
+        if sum(crowd.reports for crowd in self.crowds) != self.reports:
+            raise TallyError(f"the crowds' reports do not add up to {self.reports}.")
 
     @property
     def bits(self) -> int:
         """How many bits a report has."""
         return len(self.by_bit)
+
+    @property
+    def people_may_repeat(self) -> bool:
+        """Whether one person may be in several crowds of the tally."""
+        return len(self.crowds) > 1 and self.people != "different"
+
+    @property
+    def note(self) -> str | None:
+        """What a count is of, if the tally holds several crowds."""
+        return note_on(len(self.crowds), self.people)
+
+    def named(self, crowd: str) -> Tally:
+        """Return the tally with a name for its crowds that have none; windows stay apart.
+
+        Unnamed crowds become parts of one crowd.
+        """
+        named = (replace(c, name=crowd) if c.name is None else c for c in self.crowds)
+        return replace(self, crowds=add_crowds(named))
+
+    def of_different_people(self) -> Tally:
+        """Return the tally with the declaration that no person is in two of its crowds.
+
+        Nothing can check that, so everything that is made from the tally says that it was declared.
+        """
+        return replace(self, people="different")
 
     def __add__(self, other: Tally) -> Tally:
         if not isinstance(other, Tally):
@@ -81,6 +117,9 @@ class Tally:
             raise TallyError("tallies add when they count the same vectors and joint values.")
         if self.simulated != other.simulated and self.reports and other.reports:
             raise TallyError("simulated and real reports do not add.")
+        # What was declared of some crowds is not declared of more of them.
+        declared = [one.people for one in (self, other) if one.reports]
+        people = declared[0] if len(declared) == 1 else None
         return Tally(
             self.plan_id,
             self.reports + other.reports,
@@ -90,6 +129,8 @@ class Tally:
             {bits: counts + other.joint[bits] for bits, counts in self.joint.items()},
             self.simulated if self.reports else other.simulated,
             _added_cohorts(self.cohorts, other.cohorts),
+            add_crowds((*self.crowds, *other.crowds)),
+            people,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -106,14 +147,14 @@ class Tally:
         holding = [counted for counted in self.joint if set(chosen) <= set(counted)]
         if holding:
             group = min(holding, key=len)
-            return _marginal(self.joint[group], [group.index(bit) for bit in chosen])
+            return marginal(self.joint[group], [group.index(bit) for bit in chosen])
         if self.by_vector is None:
             raise TallyError(
                 f"the tally does not count bits {list(chosen)} jointly; tally with joint= or"
                 " declare them in the plan."
             )
         rows = np.frombuffer(bytes.fromhex("".join(self.by_vector)), np.uint8)
-        values = _joint_values(rows.reshape(-1, row_bytes(self.bits)), chosen)
+        values = joint_values(rows.reshape(-1, row_bytes(self.bits)), chosen)
         counts = np.zeros(1 << len(chosen), np.int64)
         np.add.at(counts, values, np.fromiter(self.by_vector.values(), np.int64))
         return counts
@@ -135,6 +176,8 @@ class Tally:
             "cohorts": None
             if self.cohorts is None
             else [{"reports": c.reports, "by_bit": c.by_bit.tolist()} for c in self.cohorts],
+            "crowds": [crowd.to_json() for crowd in self.crowds],
+            "people": self.people,
         }
 
     @classmethod
@@ -159,42 +202,85 @@ class Tally:
 class Tallying:
     """A tally in the making: add chunks of rows, then take the `result`.
 
-    Memory does not grow with the number of reports, unless vectors are counted one by one.
+    Memory does not grow with the number of reports, unless vectors are counted one by one. Rows
+    whose window is known belong to the crowd of their window, all others to one crowd; `crowd`
+    names them, and `window` is the window of rows that do not say theirs.
     """
 
     def __init__(
-        self, plan: Plan, *, vectors: bool | None = None, joint: Iterable[Sequence[int]] = ()
+        self,
+        plan: Plan,
+        *,
+        vectors: bool | None = None,
+        joint: Iterable[Sequence[int]] = (),
+        crowd: str | None = None,
+        window: int | None = None,
     ) -> None:
+        Crowd(1, crowd, window)  # says what is wrong with either
         self._plan = plan
+        self._crowd, self._window = crowd, window
+        self._windows: Counter[int | None] = Counter()
         self._reports = 0
         self._simulated = False
         self._counter = BitCounter(row_bytes(plan.bits))
         self._by_set_bits = np.zeros(plan.bits + 1, np.int64)
         declared = (tuple(plan.survey.bit(*bit) for bit in group) for group in plan.joint)
-        self._joint = {checked_bits(bits, plan.bits): _joint_table(bits) for bits in declared}
-        self._joint |= {checked_bits(bits, plan.bits): _joint_table(bits) for bits in joint}
+        self._joint = {checked_bits(bits, plan.bits): joint_table(bits) for bits in declared}
+        self._joint |= {checked_bits(bits, plan.bits): joint_table(bits) for bits in joint}
         counted = plan.bits <= SMALL_VECTOR if vectors is None else vectors
         self._vectors: dict[str, int] | None = {} if counted else None
         count = plan.cohorts or 0
         self._cohort_reports = np.zeros(count, np.int64)
         self._cohort_bits = np.zeros((count, plan.bits), np.int64)
 
-    def add(self, rows: Rows, *, simulated: bool = False, cohorts: Cohorts | None = None) -> None:
-        """Count more rows; all of them, or none if one is malformed."""
+    def add(
+        self,
+        rows: Rows,
+        *,
+        simulated: bool = False,
+        cohorts: Cohorts | None = None,
+        window: int | None = None,
+    ) -> None:
+        """Count more rows, of one window if it is known; all, or none if one is malformed."""
         check_rows(rows, self._plan.bits, error=TallyError)
+        window = self._checked_window(window)
         self._check_cohorts(rows, cohorts)
         if self._reports and len(rows) and simulated != self._simulated:
             raise TallyError("simulated and real reports are not tallied together.")
         self._simulated = simulated if len(rows) else self._simulated
         self._reports += len(rows)
+        self._windows[window] += len(rows)
         self._counter.add(rows)
         self._by_set_bits += count_by_set_bits(rows)[: self._plan.bits + 1]
         for bits, table in self._joint.items():
-            table += np.bincount(_joint_values(rows, bits), minlength=table.size)
+            table += np.bincount(joint_values(rows, bits), minlength=table.size)
         if self._vectors is not None:
             self._count_vectors(rows, self._vectors)
         if cohorts is not None:
             self._count_cohorts(rows, cohorts)
+
+    def add_vectors(self, vectors: Synthetic) -> None:
+        """Count more vectors, with what they say of themselves."""
+        if not isinstance(vectors, Synthetic):
+            raise TallyError(f"only synthetic vectors are tallied, got {type(vectors).__name__}.")
+        if vectors.bits != self._plan.bits:
+            raise TallyError(
+                f"the plan has {self._plan.bits} bits, the vectors have {vectors.bits}."
+            )
+        self.add(
+            vectors.rows,
+            simulated=vectors.simulated,
+            cohorts=vectors.cohorts,
+            window=vectors.window,
+        )
+
+    def _checked_window(self, window: int | None) -> int | None:
+        if window is None:
+            return self._window
+        Crowd(1, window=window)
+        if self._window not in (None, window):
+            raise TallyError(f"the reports are of window {window}, not of window {self._window}.")
+        return window
 
     def _check_cohorts(self, rows: Rows, cohorts: Cohorts | None) -> None:
         wanted = self._plan.cohorts
@@ -225,6 +311,7 @@ class Tallying:
             {bits: table.copy() for bits, table in self._joint.items()},
             self._simulated,
             self._cohort_counts(),
+            add_crowds(Crowd(n, self._crowd, window) for window, n in self._windows.items() if n),
         )
 
     def _cohort_counts(self) -> tuple[CohortCounts, ...] | None:
@@ -247,6 +334,8 @@ def tally(
     *,
     vectors: bool | None = None,
     joint: Iterable[Sequence[int]] = (),
+    crowd: str | None = None,
+    window: int | None = None,
 ) -> Tally:
     """Count synthetic vectors.
 
@@ -260,6 +349,9 @@ def tally(
         Whether to count whole vectors too. By default up to 12 bits.
     joint
         Groups of bit positions whose joint values are counted, beside those the plan declares.
+    crowd, window
+        What the crowd is called and which window its reports are of. Parts of one crowd that are
+        counted apart add up to it if they say so alike.
 
     Examples
     --------
@@ -270,14 +362,10 @@ def tally(
     >>> counts.by_bit, counts.by_set_bits, counts.by_vector
     (array([3, 2]), array([0, 1, 2]), {'01': 1, '03': 2})
     """
-    tallying = Tallying(plan, vectors=vectors, joint=joint)
+    tallying = Tallying(plan, vectors=vectors, joint=joint, crowd=crowd, window=window)
     chunks = [synthetic] if isinstance(synthetic, (Synthetic, Original)) else synthetic
     for chunk in chunks:
-        if not isinstance(chunk, Synthetic):
-            raise TallyError(f"only synthetic vectors are tallied, got {type(chunk).__name__}.")
-        if chunk.bits != plan.bits:
-            raise TallyError(f"the plan has {plan.bits} bits, the vectors have {chunk.bits}.")
-        tallying.add(chunk.rows, simulated=chunk.simulated, cohorts=chunk.cohorts)
+        tallying.add_vectors(chunk)
     return tallying.result()
 
 
@@ -296,32 +384,3 @@ def _added_cohorts(
     if mine is None or other is None:
         return None
     return tuple(a + b for a, b in zip(mine, other, strict=True))
-
-
-def _marginal(table: Counts, places: Sequence[int]) -> Counts:
-    """Return the joint table of some bits of a joint table, in the order asked for."""
-    values = np.arange(table.size)
-    reduced = np.zeros_like(values)
-    for new, old in enumerate(places):
-        reduced |= (values >> old & 1) << new
-    counts = np.zeros(1 << len(places), np.int64)
-    np.add.at(counts, reduced, table)
-    return counts
-
-
-def _joint_table(bits: Sequence[int]) -> Counts:
-    return np.zeros(1 << len(bits), np.int64)
-
-
-def _joint_values(rows: Rows, bits: Bits) -> NDArray[np.int64]:
-    values = np.zeros(len(rows), np.int64)
-    for place, bit in enumerate(bits):
-        values |= (rows[:, bit // 8].astype(np.int64) >> (bit % 8) & 1) << place
-    return values
-
-
-def checked_bits(bits: Sequence[int], length: int) -> Bits:
-    chosen = tuple(check_integer("a bit", b, lowest=0, highest=length - 1) for b in bits)
-    if not 1 <= len(set(chosen)) == len(chosen) <= MOST_JOINT_BITS:
-        raise TallyError(f"joint counts take 1 to {MOST_JOINT_BITS} different bits, got {chosen}.")
-    return chosen

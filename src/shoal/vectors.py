@@ -107,13 +107,15 @@ class Synthetic:
     """Vectors after randomizing: what may leave the device.
 
     `simulated` marks vectors whose noise came from a seeded generator. They protect nobody, and
-    whatever is computed from them carries the mark on.
+    whatever is computed from them carries the mark on. `window` is the window that all of them were
+    reported in, where that is known.
     """
 
     rows: Rows
     bits: int
     simulated: bool = False
     cohorts: Cohorts | None = None
+    window: int | None = None
 
     def __post_init__(self) -> None:
         check_rows(self.rows, self.bits)

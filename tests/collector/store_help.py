@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def tally_of(plan: Plan, *batches: Batch) -> Tally:
 
 
 def counted_by_hand(plan: Plan, *batches: Batch) -> dict[str, Any]:
-    """Count reports in plain Python: what a tally's JSON must be."""
+    """Count reports in plain Python: what the first release of a plan without a window must be."""
     vectors: list[tuple[int, ...]] = []
     cohorts: list[int] = []
     for batch in batches:
@@ -143,19 +144,27 @@ def counted_by_hand(plan: Plan, *batches: Batch) -> dict[str, Any]:
             }
             for cohort in range(plan.cohorts)
         ],
+        "crowds": [{"name": "1", "window": None, "reports": len(vectors), "sealed": True}],
+        "people": None,
     }
 
 
 def released(store: Store, plan: Plan) -> list[Tally]:
-    """Return the tallies of all sealed crowds."""
+    """Return the counts of all sealed crowds, without their names."""
     found = [store.tally(plan.id, epoch.number) for epoch in store.epochs(plan.id)]
-    return [one[1] for one in found if one is not None]
+    return [nameless(one[1]) for one in found if one is not None]
+
+
+def nameless(some: Tally) -> Tally:
+    """Return a tally as one unnamed crowd, to compare its counts."""
+    return replace(some, crowds=())
 
 
 def summed(tallies: Sequence[Tally]) -> Tally:
-    total = tallies[0]
+    """Return the counts of several crowds together, without their names."""
+    total = nameless(tallies[0])
     for one in tallies[1:]:
-        total = total + one
+        total = nameless(total + one)
     return total
 
 

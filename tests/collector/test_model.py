@@ -33,6 +33,7 @@ from shoal.collector.database import StorageError, transaction
 from shoal.collector.life import STATES, State
 from shoal.collector.problems import Problem
 from shoal.collector.store import Epoch, Store
+from shoal.crowds import Crowd as TalliedCrowd
 from shoal.plans import Plan
 from shoal.reports import Batch
 from shoal.survey import Flags
@@ -502,16 +503,20 @@ class Life(RuleBasedStateMachine):
                 found = self.store.tally(plan_id, number)
                 if found is None:
                     continue
+                window = None if model.plan.window is None else crowd.window
+                assert found[1].crowds == (
+                    TalliedCrowd(model.plan.reports_needed, str(number), window, sealed=True),
+                )
                 by_window.setdefault(crowd.window, []).append(found[1])
                 if model.plan.window is not None:
                     marked = [bit * model.plan.reports_needed for bit in mark(crowd.window)]
                     assert found[1].by_bit[:MARKS].tolist() == marked
-            for window, tallies in by_window.items():
+            for place, tallies in by_window.items():
                 unreleased = any(
-                    crowd.reports and crowd.state != "sealed" and crowd.window == window
+                    crowd.reports and crowd.state != "sealed" and crowd.window == place
                     for crowd in model.crowds
                 )
-                total = tally_of(model.plan, *model.counted[window])
+                total = tally_of(model.plan, *model.counted[place])
                 check_part(summed(tallies), total, whole=not unreleased)
 
 

@@ -16,7 +16,7 @@ from shoal.collector import problems, seen
 from shoal.collector.database import NAME, StorageError, open_database
 from shoal.collector.life import STATES, State
 from shoal.collector.store import Epoch, Store
-from shoal.errors import InputError
+from shoal.errors import InputError, TallyError
 from shoal.plans import Plan
 from shoal.reports import Batch, parse_batch
 from tests.collector.store_help import (
@@ -73,8 +73,11 @@ class TestCounts:
             assert store.accept([part]) == [None]
         document = json_of(store.release(plan.id, 1))
         assert document == counted_by_hand(plan, *parts)
-        assert document == tally_of(plan, *parts).to_json()
-        assert store.tally(plan.id, 1) == (plan, tally_of(plan, *parts))
+        assert released(store, plan) == [tally_of(plan, *parts)]
+        stored = store.tally(plan.id, 1)
+        assert stored is not None
+        with pytest.raises(TallyError, match="crowd 1 was sealed whole"):
+            stored[1] + stored[1]
 
     def test_a_restart_changes_nothing(self, plan: Plan, tmp_path: Path):
         parts = [upload(plan, 1, seed) for seed in range(plan.reports_needed)]
@@ -397,6 +400,11 @@ class TestCrowdsOfWindows:
         last = upload(WINDOWED, 1, 7, NOW + 1)
         store.accept([last])
         assert released(store, WINDOWED) == [tally_of(WINDOWED, parts[1], last)]
+        (sealed,) = [one.number for one in store.epochs(WINDOWED.id) if one.state == "sealed"]
+        document = json_of(store.release(WINDOWED.id, sealed))
+        assert document["crowds"] == [
+            {"name": str(sealed), "window": NOW + 1, "reports": 50, "sealed": True}
+        ]
         assert of_windows(store, "open") == [(-1, 0), (0, 9), (1, 0)]
         assert open_crowds(store.database, WINDOWED) == {NOW - 1: 0, NOW: 49, NOW + 1: 0}
 

@@ -148,10 +148,18 @@ class TestInversion:
         atoms = np.concatenate([[-1.0, 1.0, 0.3], np.linspace(-1.0, 1.0, 400)])
         weights = np.concatenate([[0.5, 0.25, 0.25], tiny])
         problem = Reduced(
-            atoms, np.zeros(403), np.log(weights), -math.inf, 0.0, -math.inf, 0.0, 0.0
+            atoms, np.zeros(403), np.log(weights), -math.inf, 0.0, -math.inf, -math.inf, 0.0, 0.0
         )
         few = Reduced(
-            atoms[:3], np.zeros(3), np.log(weights[:3]), -math.inf, 0.0, -math.inf, 0.0, 0.0
+            atoms[:3],
+            np.zeros(3),
+            np.log(weights[:3]),
+            -math.inf,
+            0.0,
+            -math.inf,
+            -math.inf,
+            0.0,
+            0.0,
         )
         monkey = pytest.MonkeyPatch()
         monkey.setattr(
@@ -175,7 +183,9 @@ class TestInversion:
         monkeypatch.setattr(inversion, "UNIT", unit)
         x = np.linspace(-1.0, 1.0, atoms)
         weights = np.full(atoms, 1.0 / atoms)
-        problem = Reduced(x, np.zeros(atoms), np.log(weights), -math.inf, 0.0, -math.inf, 0.0, 0.0)
+        problem = Reduced(
+            x, np.zeros(atoms), np.log(weights), -math.inf, 0.0, -math.inf, -math.inf, 0.0, 0.0
+        )
         monkeypatch.setattr(
             inversion, "pivoted", lambda problem, t: Pivoted(0, weights, 0.0, 0.0, 0.0)
         )

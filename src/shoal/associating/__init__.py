@@ -32,6 +32,7 @@ from shoal.associating.tables import (
     unbiased_table,
 )
 from shoal.combining import Combined
+from shoal.crowds import way_out
 from shoal.errors import InputError
 from shoal.estimating import estimate, nearest_feasible
 from shoal.intervals import Interval, Target, drawn_sigma, normal_factor, normal_interval
@@ -329,7 +330,8 @@ def associate(
     Parameters
     ----------
     plan, tally
-        The plan, and a tally that counts the bits of both answers jointly.
+        The plan, and a tally that counts the bits of both answers jointly. Crowds whose people may
+        be the same are refused.
     first, second
         A question with exactly one answer, or one option of any question, as a (question, option)
         pair or as ``"question=option"``. Text is refused.
@@ -350,6 +352,11 @@ def associate(
     0.225
     """
     estimate(plan, tally, target=target)  # refuses another plan's tally and too small a crowd
+    if tally.people_may_repeat:
+        raise InputError(
+            "a test of independence takes every report for another person; the people of these"
+            f" {len(tally.crowds):,} crowds may be the same. {way_out(tally.crowds)}"
+        )
     sides = side_of(plan.survey, first), side_of(plan.survey, second)
     check_sides(plan.survey, *sides)
     found = Association(plan, tally, *sides, target)

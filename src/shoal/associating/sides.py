@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal._joint_counts import MOST_JOINT_BITS
 from shoal.errors import InputError, TallyError
 from shoal.survey import Survey, Text
-from shoal.tallying import MOST_JOINT_BITS, Tally
+from shoal.tallying import Tally
 
 __all__ = ["Asked", "Side", "joint_groups", "side_of"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.cli._common import outward, printer
+from shoal.publishing.words import in_crowds
 
 
 def show_estimates(document: dict[str, Any], title: str) -> None:
@@ -16,7 +17,8 @@ def show_estimates(document: dict[str, Any], title: str) -> None:
     level = document["level"]
     rough = " (approximate)" if document["interval"] == "normal" else ""
     note = f"{document['interval']} intervals at {level:.4g}{rough}, for the {document['target']}"
-    console.print(f"[bold]{escape(title)}[/bold]: {document['reports']:,} reports, {note}")
+    reports = f"{document['reports']:,} reports{in_crowds(document)}"
+    console.print(f"[bold]{escape(title)}[/bold]: {reports}, {note}")
     if document["simulated"]:
         console.print("[yellow]simulated: not for release[/yellow]")
     for question, options in document["questions"].items():

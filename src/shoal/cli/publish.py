@@ -78,6 +78,8 @@ def command(
     document = publication.to_json()
     console = printer()
     console.print(f"[bold]{escape(document['title'])}[/bold]: {document['promise']['short']}")
+    if publication.estimates.tally.note is not None:
+        console.print(f"- {publication.estimates.tally.note}")
     if document["estimates"]["simulated"]:
         console.print("[yellow]simulated: these numbers are about nobody[/yellow]")
     console.print(f"written to {escape(str(output))}", soft_wrap=True)

@@ -44,7 +44,8 @@ def _show(found: Screening, title: str) -> None:
     console = printer()
     document = found.to_json()
     word = "[bold red]suspicious[/]" if found.suspicious else "[bold green]no trace of fakes[/]"
-    console.print(f"[bold]{escape(title)}[/bold]: {found.reports:,} reports, {word}")
+    crowds = f" of {found.crowds:,} crowds" if found.crowds > 1 else ""
+    console.print(f"[bold]{escape(title)}[/bold]: {found.reports:,} reports{crowds}, {word}")
     console.print(f"p-value          {document['p_value']:.4g}, alarm at {found.alarm:.4g}")
     if found.suspicious:
         share = document["smallest_share_of_fakes"]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import reduce
+from operator import add
 from pathlib import Path
 
 import click
 
+from shoal._files import read_json
 from shoal.cli._common import IN_FILE, OUT_FILE, json_option, print_json, progress
-from shoal.errors import InputError
+from shoal.errors import InputError, ReportError, ShoalError
 from shoal.plans import Plan
-from shoal.tallying import Tallying
+from shoal.tallying import Tally, Tallying
 
 
 @click.command()
@@ -23,6 +27,13 @@ from shoal.tallying import Tallying
     metavar="Q=OPTION;Q=OPTION",
     help="Count these options jointly; may be given again.",
 )
+@click.option("--crowd", metavar="NAME", help="What the crowd is called; its parts add up.")
+@click.option("--window", type=int, metavar="N", help="The window of reports that do not say it.")
+@click.option(
+    "--people",
+    type=click.Choice(["different"]),
+    help="Declare that no person is in two of the crowds; nobody checks that.",
+)
 @json_option
 def command(
     plan_file: Path,
@@ -30,9 +41,15 @@ def command(
     output: Path | None,
     vectors: bool | None,
     joint: tuple[str, ...],
+    crowd: str | None,
+    window: int | None,
+    people: str | None,
     as_json: bool,
 ) -> None:
-    """Count the reports in one or more files.
+    """Count the reports in one or more files, and add tallies.
+
+    Files of reports are one crowd, unless they carry windows: then each window is a crowd. Tallies,
+    and what a collector tells about a sealed crowd, are added as the crowds that they name.
 
     Counting is no release: of a plan that does not keep its promise reports are counted, with a
     warning, and nothing else is done with them.
@@ -46,14 +63,22 @@ def command(
     if len({path.resolve() for path in reports}) < len(reports):
         raise InputError("a file of reports is named twice; it would be counted twice.")
     groups = [[_bit(plan, part) for part in group.split(";")] for group in joint]
-    tallying = Tallying(plan, vectors=vectors, joint=groups)
+    tallying = Tallying(plan, vectors=vectors, joint=groups, crowd=crowd, window=window)
+    tallies = [path for path in reports if _holds_tally(path)]
     seen: set[bytes] = set()
     with progress("tallying") as advance:
         for path in reports:
-            for chunk in read_reports(plan, path, seen):
-                tallying.add(chunk.rows, simulated=chunk.simulated, cohorts=chunk.cohorts)
+            for chunk in read_reports(plan, path, seen) if path not in tallies else ():
+                tallying.add_vectors(chunk)
                 advance(len(chunk))
-    tally = tallying.result()
+    parts = [Tally.read(path, plan) for path in tallies]
+    if len(tallies) < len(reports):
+        parts.append(tallying.result())
+    tally = reduce(add, parts)
+    if crowd is not None:
+        tally = tally.named(crowd)
+    if people is not None:
+        tally = tally.of_different_people()
     if output is not None:
         tally.write(output)
     if as_json:
@@ -61,6 +86,20 @@ def command(
     else:
         where = f", written to {output}" if output else ""
         click.echo(f"{tally.reports:,} reports of plan {plan.id[:12]} counted{where}.")
+        if tally.note is not None:
+            click.echo(f"- {tally.note}")
+
+
+def _holds_tally(path: Path) -> bool:
+    """Whether a file is a tally, or a collector's answer about a crowd, and no batch of reports."""
+    try:
+        with path.open("rb") as file:
+            if file.read(1) != b"{":
+                return False
+        document = read_json(path, "reports", ReportError)
+    except (OSError, ShoalError):
+        return False  # whoever reads the reports says what is wrong
+    return isinstance(document, Mapping) and bool({"by_bit", "tally"} & set(document))
 
 
 def _bit(plan: Plan, text: str) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from shoal.collector.crowd import OpenCrowd
 from shoal.collector.life import State
 from shoal.collector.problems import Problem
 from shoal.collector.seen import SeenReports
+from shoal.crowds import Crowd
 from shoal.plans import Plan
 from shoal.randomness import SystemBits
 from shoal.reports import Batch
@@ -144,7 +145,7 @@ class OpenPlan:
             if crowd.counts.reports < self.plan.reports_needed:
                 self._write(crowd)
                 return sealed
-            self._seal(crowd)
+            self._seal(crowd, window)
             sealed.append(crowd.number)
             self._open_crowd(window, day)
             weights = weights * ~place
@@ -162,10 +163,13 @@ class OpenPlan:
             [(*where, part, numbers) for part, numbers in crowd.counts.changes()],
         )
 
-    def _seal(self, crowd: _Crowd) -> None:
+    def _seal(self, crowd: _Crowd, window: int) -> None:
         """Write the whole crowd's tally, once."""
         tally = crowd.counts.tally()
         assert tally.reports == self.plan.reports_needed
+        named = None if self.plan.window is None else window
+        sealed = Crowd(tally.reports, str(crowd.number), named, sealed=True)
+        tally = replace(tally, crowds=(sealed,))
         release = json.dumps(tally.to_json(), sort_keys=True, separators=(",", ":")).encode()
         self._end(crowd, "sealed", tally.reports, 10, release)
 

@@ -97,7 +97,10 @@ def decode(
         unexplained=tally.reports - explained,
         unexplained_sigma=explained_sigma,
         alike=alike,
-        notes=_notes(checked, len(checked.texts) - design.patterns, len(alike)),
+        notes=(
+            *filter(None, [tally.note]),
+            *_notes(checked, len(checked.texts) - design.patterns, len(alike)),
+        ),
         simulated=tally.simulated,
         _regression=regression,
         _pattern=pattern,

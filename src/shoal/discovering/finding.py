@@ -38,6 +38,7 @@ class Discovery:
     found: tuple[DecodedText, ...]
     top: int | None
     miss: float
+    sum_note: str | None = None
 
     @property
     def words(self) -> tuple[DecodedText, ...]:
@@ -46,8 +47,8 @@ class Discovery:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What may have been missed."""
-        said = []
+        """What a count of a sum is of, and what may have been missed."""
+        said = [self.sum_note] if self.sum_note else []
         if self.candidates.cut is not None:
             said.append(
                 f"more chains than {len(self.candidates.words)} candidates; words rarer than"
@@ -152,7 +153,7 @@ def discover(
 
         decoded = decode(plan, tally, words, question=layout.word, fdr=fdr, level=level)
         found = _confirmed(plan, tally, layout, decoded, false_words / len(words))
-    return Discovery(plan, layout, frequent, chains, decoded, found, top, miss)
+    return Discovery(plan, layout, frequent, chains, decoded, found, top, miss, tally.note)
 
 
 def _confirmed(

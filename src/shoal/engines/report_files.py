@@ -23,7 +23,7 @@ from shoal._check import shown
 from shoal._files import first_line
 from shoal.errors import InputError, ReportError
 from shoal.plans import Plan
-from shoal.reports import MAGIC, Batch, parse_batch, synthetic_of
+from shoal.reports import MAGIC, Batch, parse_batch, synthetics_of
 from shoal.vectors import Cohorts, Original, Rows, Synthetic, row_bytes
 
 __all__ = ["VectorWriter", "read_reports"]
@@ -39,7 +39,7 @@ def read_reports(plan: Plan, path: Path, seen: set[bytes] | None = None) -> Iter
     """Read the reports of `plan` from a file: Parquet, raw rows, or a batch of the wire form.
 
     A batch names its reports; those whose id is in `seen`, or comes twice, are left out, and `seen`
-    is kept up to date.
+    is kept up to date. It also knows their windows, and so do the vectors that come out of it.
     """
     try:
         with path.open("rb") as file:
@@ -52,7 +52,8 @@ def read_reports(plan: Plan, path: Path, seen: set[bytes] | None = None) -> Iter
             if path.stat().st_size > _LARGEST_BATCH:
                 raise ReportError(f"{path} is too large for one batch of reports.")
             batch = parse_batch(plan, path.read_bytes())
-            yield synthetic_of(batch, plan, _first_seen(batch, set() if seen is None else seen))
+            fresh = _first_seen(batch, set() if seen is None else seen)
+            yield from synthetics_of(batch, plan, fresh)
         else:
             raise ReportError(f"{path} holds no reports: neither Parquet, raw rows nor a batch.")
     except OSError as error:

@@ -12,7 +12,7 @@ from shoal.plans import Plan
 from shoal.publishing.charts import ACCENT, Layout, chart
 from shoal.publishing.markup import Markup, data_block, element
 from shoal.publishing.tables import NUMBERS
-from shoal.publishing.words import SIMULATED, Figures, asked, facts
+from shoal.publishing.words import SIMULATED, Figures, asked, counted, facts, in_crowds, sum_note
 from shoal.survey import Question
 
 __all__ = ["notebook_html", "page"]
@@ -78,7 +78,7 @@ def notebook_html(
     kind = f"{numbers['interval']} intervals at {_level(numbers)}, for the {numbers['target']}"
     parts = [
         element("p", element("strong", element("bdi", title)),
-                f": {numbers['reports']:,} reports, {kind}")
+                f": {numbers['reports']:,} reports{in_crowds(numbers)}, {kind}")
     ]  # fmt: skip
     if numbers["simulated"]:
         parts.append(element("p", element("strong", SIMULATED)))
@@ -109,8 +109,9 @@ def _opening(plan: Plan, document: Mapping[str, Any]) -> Markup:
     named = document["title"] != document["survey"]
     kicker = ["Survey ", element("bdi", document["survey"])] if named else ["Survey"]
     made = (
-        f"{questions.capitalize()}, {reports:,} reports. Every device lied about each bit with"
-        f" probability {float(plan.q):.4g}; the lies are taken out again from the counts."
+        f"{questions.capitalize()}, {reports:,} reports{in_crowds(estimates)}. Every device lied"
+        f" about each bit with probability {float(plan.q):.4g}; the lies are taken out again from"
+        " the counts."
     )
     about = (
         f"Shown are {estimates['interval']} intervals at {_level(estimates)}, for"
@@ -123,6 +124,7 @@ def _opening(plan: Plan, document: Mapping[str, Any]) -> Markup:
         element("p", made, class_="lede"),
         *banner,
         element("p", about),
+        *(element("p", note) for note in sum_note(estimates)),
         _key(Layout.of(estimates, WIDE)),
     )
 
@@ -200,7 +202,7 @@ def _table(question: Question, estimates: Mapping[str, Any]) -> Markup:
         ]
         body.append(element("tr", element("th", element("bdi", label), *note, scope="row"), *cells))
     caption = (
-        "Counts of people with their standard deviation (sigma) and"
+        f"Counts of {counted(estimates)} with their standard deviation (sigma) and"
         f" {estimates['interval']} interval at {_level(estimates)}"
     )
     heads = [element("th", name, scope="col", class_="n") for name in NUMBERS]
@@ -221,7 +223,7 @@ def _protection(plan: Plan, document: Mapping[str, Any]) -> Markup:
             element("dd", fact.value, class_="value"),
             element("dd", fact.meaning, class_="meaning"),
         )
-        for fact in facts(plan, document["certificate"], reports)
+        for fact in facts(plan, document["certificate"], reports, promise["sum"])
     ]
     held = "promise" if promise["guarantee"] else "promise not-a-guarantee"
     return element(

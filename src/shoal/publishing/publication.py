@@ -18,6 +18,7 @@ from shoal.plans import Plan
 from shoal.promising import check_promise
 from shoal.publishing import words
 from shoal.publishing.page import notebook_html, page
+from shoal.publishing.sums import promise_of_sum
 from shoal.publishing.tables import arrow_table, csv_text, markdown_text
 from shoal.tallying import Tally
 
@@ -52,8 +53,9 @@ class Publication:
 
     @cached_property
     def _document(self) -> dict[str, Any]:
-        plan, reports = self.plan, self.estimates.tally.reports
+        plan, tally = self.plan, self.estimates.tally
         computed = check_promise(plan)
+        whole = promise_of_sum(plan, tally, self.certificate)
         document = {
             "title": self.title or plan.survey.name,
             "survey": plan.survey.name,
@@ -62,10 +64,11 @@ class Publication:
             "estimates": self.estimates.to_json(self.level, self.interval),
             "promise": {
                 "kind": plan.promise.kind,
-                "guarantee": computed.is_guarantee,
-                "short": computed.in_words,
-                "plain": words.plain_promise(computed),
-                "assumptions": words.assumptions(plan, self.certificate, reports),
+                "guarantee": computed.is_guarantee or whole is not None,
+                "short": computed.in_words if whole is None else whole.in_words,
+                "plain": words.plain_promise(computed) if whole is None else whole.plain,
+                "sum": None if whole is None else whole.to_json(),
+                "assumptions": words.assumptions(plan, self.certificate, tally),
             },
             "certificate": self._certificate(),
             "plan": {"id": plan.id} | plan.to_json(),
@@ -142,7 +145,8 @@ def publish(
     ----------
     plan, tally
         The plan, and the tally of its reports. A plan with a crowd refuses a tally of fewer
-        reports, as `shoal.estimate` does.
+        reports, as `shoal.estimate` does. Where the people of several crowds may be the same, the
+        promises of the crowds compose, and that is what is printed.
     level, interval
         The confidence level and the kind of interval, see `shoal.intervals`.
     target

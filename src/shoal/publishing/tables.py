@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shoal.plans import Plan
-from shoal.publishing.words import SIMULATED, Figures, asked, facts
+from shoal.publishing.words import SIMULATED, Figures, asked, facts, in_crowds, sum_note
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +24,7 @@ _SHARED = ("reports", "level", "interval", "target", "simulated", "plan")
 def rows(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a flat row for each option; what all rows share stands in each of them."""
     estimates = document["estimates"]
-    shared = {name: estimates[name] for name in _SHARED}
+    shared = {name: estimates[name] for name in _SHARED} | {"crowds": len(estimates["crowds"])}
     for question, options in estimates["questions"].items():
         for label, row in options.items():
             numbers = {name: float(row[name]) for name in NUMBERS}
@@ -65,6 +65,7 @@ def arrow_table(document: Mapping[str, Any]) -> pa.Table:
         *[(name, text) for name in ("interval", "target")],
         ("simulated", flag),
         ("plan", text),
+        ("crowds", pa.int64()),
     ]
     schema = pa.schema(fields, metadata={"shoal": json.dumps(document, allow_nan=False)})
     return pa.Table.from_pylist(list(rows(document)), schema=schema)
@@ -78,10 +79,12 @@ def markdown_text(plan: Plan, document: Mapping[str, Any]) -> str:
     if estimates["simulated"]:
         lines += [f"> **{SIMULATED}**", ""]
     lines += [
-        f"{_plain(document['survey'])}: {reports:,} reports, {estimates['interval']} intervals at"
-        f" level {estimates['level']:.6g}, for the {estimates['target']}.",
+        f"{_plain(document['survey'])}: {reports:,} reports{in_crowds(estimates)},"
+        f" {estimates['interval']} intervals at level {estimates['level']:.6g}, for the"
+        f" {estimates['target']}.",
         "",
     ]
+    lines += [line for note in sum_note(estimates) for line in (note, "")]
     for question in plan.survey:
         lines += [f"## {_plain(question.name)}", "", asked(question), ""]
         if question.name not in estimates["questions"]:
@@ -103,7 +106,7 @@ def markdown_text(plan: Plan, document: Mapping[str, Any]) -> str:
         "|---|---|---|",
         *(
             f"| {fact.name} | {fact.value} | {fact.meaning} |"
-            for fact in facts(plan, document["certificate"], reports)
+            for fact in facts(plan, document["certificate"], reports, promise["sum"])
         ),
         "",
         "The promise rests on this:",

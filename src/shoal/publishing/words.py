@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from shoal.crowds import note_on
 from shoal.plans import Plan
 from shoal.rounding import round_down, text_up
 from shoal.survey import Choices, Question
+from shoal.tallying import Tally
 
 if TYPE_CHECKING:
     from shoal.auditing import Certificate
@@ -21,8 +23,12 @@ __all__ = [
     "asked",
     "assumptions",
     "citation",
+    "counted",
     "facts",
+    "in_crowds",
     "plain_promise",
+    "ratio_in_words",
+    "sum_note",
 ]
 
 SIMULATED = "simulated: these numbers are about nobody"
@@ -105,7 +111,7 @@ def asked(question: Question) -> str:
 def plain_promise(computed: ComputedPromise) -> str:
     """Say what a promise that was computed, and holds, means for one person."""
     promise = computed.promise
-    ratio = _ratio(float(promise.epsilon))
+    ratio = ratio_in_words(float(promise.epsilon))
     if promise.kind == "proven":
         return (
             "Suppose that one person had answered something else. Whatever all others answered,"
@@ -138,8 +144,26 @@ def _proven_instead(computed: ComputedPromise) -> str:
     )
 
 
-def _ratio(epsilon: float) -> str:
+def ratio_in_words(epsilon: float) -> str:
+    """Return how many times as likely an epsilon allows something to be."""
     return text_up(math.exp(epsilon), 3) if epsilon < 700 else "very many"
+
+
+def counted(estimates: Mapping[str, Any]) -> str:
+    """Return what the counts are of: people, or answers of people who may be the same."""
+    return "answers" if len(estimates["crowds"]) > 1 and not estimates["people"] else "people"
+
+
+def in_crowds(estimates: Mapping[str, Any]) -> str:
+    """Return in how many crowds the reports are, if there are several."""
+    crowds = len(estimates["crowds"])
+    return f" of {crowds:,} crowds" if crowds > 1 else ""
+
+
+def sum_note(estimates: Mapping[str, Any]) -> list[str]:
+    """Return a sentence about what the counts of a sum of crowds are of, if it is one."""
+    note = note_on(len(estimates["crowds"]), estimates["people"])
+    return [] if note is None else [note[0].upper() + note[1:]]
 
 
 class Fact(NamedTuple):
@@ -150,11 +174,20 @@ class Fact(NamedTuple):
     meaning: str
 
 
-def facts(plan: Plan, certificate: Mapping[str, Any] | None, reports: int) -> list[Fact]:
-    """List the numbers behind the promise, each rounded to the safe side."""
-    found = []
+def facts(
+    plan: Plan,
+    certificate: Mapping[str, Any] | None,
+    reports: int,
+    whole: Mapping[str, Any] | None = None,
+) -> list[Fact]:
+    """List the numbers behind the promise, each rounded to the safe side.
+
+    `whole` is what holds for a sum of crowds, if the release is one.
+    """
+    found = [] if whole is None else _facts_of_sum(whole)
     if certificate is not None:
         at = f"at epsilon {text_up(certificate['epsilon'])}"
+        at += "" if whole is None else ", for one crowd by itself"
         proven, attack = certificate["proven"], certificate["attack"]
         worst = certificate["homogeneous"]["worst"]
         where = (
@@ -212,7 +245,7 @@ def facts(plan: Plan, certificate: Mapping[str, Any] | None, reports: int) -> li
         Fact("Lies", f"q = {q:.5g}", "The probability with which a device flips each bit."),
         Fact(
             "Precision",
-            f"sigma {_grouped(text_up(sigma, 4))} people",
+            f"sigma {_grouped(text_up(sigma, 4))} {'people' if whole is None else 'answers'}",
             f"The standard deviation that the lies of {reports:,} reports give every count.",
         ),
         Fact(
@@ -223,19 +256,55 @@ def facts(plan: Plan, certificate: Mapping[str, Any] | None, reports: int) -> li
     ]
 
 
-def assumptions(plan: Plan, certificate: Certificate | None, reports: int) -> list[str]:
+def _facts_of_sum(whole: Mapping[str, Any]) -> list[Fact]:
+    person = f"For a person who is in all {whole['crowds']:,} crowds"
+    found = [
+        Fact(
+            "Sum of crowds",
+            f"epsilon {text_up(whole['epsilon'], 4)}",
+            f"{person}, at delta {text_up(whole['delta'], 3)}; a theorem ({whole['method']}).",
+        )
+    ]
+    delta, at = whole["delta_at_promised"], f"at epsilon {text_up(whole['promised_epsilon'])}"
+    if delta is not None and delta >= 1:
+        found.append(Fact("Sum of crowds", "nothing is proven", f"{person}, {at}."))
+    elif delta is not None:
+        found.append(
+            Fact(
+                "Sum of crowds",
+                f"delta \N{LESS-THAN OR EQUAL TO} {text_up(delta, 3)}",
+                f"{person}, {at}; a theorem ({whole['method']}).",
+            )
+        )
+    return found
+
+
+def assumptions(plan: Plan, certificate: Certificate | None, tally: Tally) -> list[str]:
     """List what the promise rests on."""
     if certificate is None:
-        return [
+        found = [
             "Neighbours replace one person's answer by any other answer of the survey's domain.",
             "Each person sends one report, with fresh lies; the epsilons of more reports add up.",
             "The device does what the plan says; nobody else needs to be trusted.",
         ]
-    found = list(certificate.assumptions)
-    if reports > certificate.crowd_size:
+    else:
+        found = list(certificate.assumptions)
+    crowds = len(tally.crowds)
+    if tally.people_may_repeat:
         found.append(
-            f"This release holds {reports:,} reports, more than the crowd of"
+            f"This is a sum of {crowds:,} crowds whose people may be the same. What is said of one"
+            " report or of one crowd holds for each by itself, what is said of the sum for a person"
+            " who is in all of them."
+        )
+    elif certificate is not None and tally.reports > certificate.crowd_size:
+        found.append(
+            f"This release holds {tally.reports:,} reports, more than the crowd of"
             f" {certificate.crowd_size:,} that the promise was made for; more hide better."
+        )
+    if crowds > 1 and not tally.people_may_repeat:
+        found.append(
+            f"That no person is in two of the {crowds:,} crowds that were added is declared by"
+            " whoever published this; it was not checked."
         )
     return found
 
@@ -244,6 +313,7 @@ def citation(document: Mapping[str, Any]) -> str:
     """Say how to cite a publication."""
     estimates = document["estimates"]
     reports = "simulated reports" if estimates["simulated"] else "randomized reports"
+    reports += in_crowds(estimates)
     parts = [
         document["survey"],
         f"Estimates from {estimates['reports']:,} {reports}",

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from shoal._check import check_integer
+from shoal.composing import composed_epsilon, quick_epsilon
 from shoal.memory.revealing import changing_epsilon, local_epsilon, repeated_epsilon
 from shoal.plans import Memory, Plan
 from shoal.rounding import round_up
 from shoal.survey import Flags, Survey
 
-if TYPE_CHECKING:
-    from shoal.auditing import Certificate
-
 __all__ = ["HoldsFor", "Statement", "statements"]
-
-WORTH_COMPOSING = 12.0
-"""Above this epsilon of a single release, bounds that are quick will do: all of them say little."""
 
 HoldsFor = Literal[
     "one report",
@@ -120,7 +114,7 @@ def _one_release(plan: Plan, crowd: int, delta: float) -> Statement:
     return Statement(
         "proven",
         "one release",
-        round_up(_epsilon(certificate, delta), 6),
+        round_up(quick_epsilon(certificate, delta), 6),
         delta,
         f"One release of {crowd:,} reports, one per person, whatever the answers are.",
     )
@@ -157,7 +151,7 @@ def _same_crowd(plan: Plan, memory: Memory, delta: float, crowd: int) -> Stateme
     return Statement(
         "proven",
         "same crowd, every release",
-        round_up(_epsilon(certificate, delta), 6),
+        round_up(quick_epsilon(certificate, delta), 6),
         delta,
         f"All releases together, however many, if the same people report in each and {crowd:,} of"
         " them, this person among them, never change their answer: everything is made from their"
@@ -178,8 +172,8 @@ def _changing(
     one_answer, any_answers = local
     cube = audit(_cube(plan.bits), q=memory.q2, crowd_size=crowd)
     # All releases reveal at least what one does; if that is too much, nothing is to be composed.
-    single = _epsilon(cube, delta)
-    composed = _composed(cube, releases, delta) if single < any_answers.epsilon else math.inf
+    single = quick_epsilon(cube, delta)
+    composed = composed_epsilon(cube, releases, delta) if single < any_answers.epsilon else math.inf
     if composed < any_answers.epsilon:
         return Statement(
             "proven",
@@ -216,35 +210,12 @@ def _fresh(plan: Plan, crowd: int | None, reports: int, delta: float) -> list[St
     ]
     if crowd is None:
         return made
-    epsilon = _composed(audit(plan.survey, q=plan.q, crowd_size=crowd), reports, delta)
+    epsilon = composed_epsilon(audit(plan.survey, q=plan.q, crowd_size=crowd), reports, delta)
     if epsilon < local:
         words = f"All {reports:,} releases together, of {crowd:,} reports each, with fresh lies."
         holds_for: HoldsFor = "changing crowds, every release"
         made.append(Statement("proven", holds_for, round_up(epsilon, 6), delta, words))
     return made
-
-
-def _epsilon(certificate: Certificate, delta: float) -> float:
-    """Return the proven epsilon; where it is large and within a tenth of the local one, that one.
-
-    There the exact search takes a minute for many bits and gains nothing that matters.
-    """
-    local = round_up(certificate.local_epsilon, 6)
-    if local > WORTH_COMPOSING and certificate.delta(epsilon=0.9 * local).high > delta:
-        return local
-    return certificate.epsilon(delta=delta)
-
-
-def _composed(certificate: Certificate, releases: int, delta: float) -> float:
-    """Return the epsilon of several releases: composed tightly where it is worth it, else added."""
-    if delta == 0:
-        return math.inf
-    single = _epsilon(certificate, delta)
-    if releases == 1:
-        return single
-    if single > WORTH_COMPOSING or importlib.util.find_spec("dp_accounting") is None:
-        return releases * _epsilon(certificate, delta / releases)
-    return certificate.compose(releases).epsilon(delta=delta)
 
 
 def _cube(bits: int) -> Survey:

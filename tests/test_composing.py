@@ -85,6 +85,12 @@ def test_hull_stays_below_the_points_and_above_a_convex_function():
     assert (hull >= truth - 1e-15).all()
 
 
+def test_group_privacy_at_an_epsilon_beyond_floats():
+    certificate = audit(FLAGS, q="1e-300", crowd_size=10)
+    assert certificate.group_delta(epsilon=900.0, reports=2) == 1.0
+    assert audit(FLAGS, q="0.25", crowd_size=10).group_delta(epsilon=1e6, reports=2) == 0.0
+
+
 def test_group_privacy_against_its_formula():
     certificate = audit(FLAGS, q="0.2147", crowd_size=10_000)
     single = certificate.delta(epsilon=0.5).high

@@ -12,14 +12,19 @@ import mpmath
 import numpy as np
 
 from shoal import (
+    Choice,
     Estimate,
     Flags,
     LieProbability,
     Plan,
     Promise,
     Synthetic,
+    compare,
+    difference,
+    ratio,
     screen,
     tally,
+    total,
 )
 from shoal.laplace import release_count, release_histogram
 
@@ -178,3 +183,93 @@ def _beyond(reach: float, scale: Fraction) -> Fraction:
 
 def _any(chance: Fraction, cells: int) -> Fraction:
     return 1 - (1 - chance) ** cells
+
+
+def contrasts(rng: random.Random) -> Iterator[Claim]:
+    """Differences, totals and ratios of two options, and shares of two crowds compared."""
+    n, q, level = rng.choice([1, 2, 3, 5, 7]), worlds.dyadic_q(rng, 6), rng.choice(LEVELS)
+    target = rng.choice(["crowd", "population"])
+    exclusive, apart = rng.random() < 0.5, rng.random() < 0.25
+    cells = [0, 0, 0, 0]
+    for _ in range(n if target == "crowd" else 20):
+        cells[rng.choice([0, 1, 2] if exclusive else [0, 1, 2, 3])] += 1
+    law, truths = _two_options(n, q, cells, target, apart)
+    names = ("option 0", "option 1", "option 2")
+    question = Choice("f", names) if exclusive else Flags("f", names)
+    lie, digit = LieProbability.of_fraction(q), (1 << oracle.DIGIT) - 1
+    held = dict.fromkeys(("compare",) if apart else ("difference", "total", "ratio"), 0)
+    for outcome, weight in law.items():
+        one, other = (
+            Estimate(question, label, ones, n, lie, target, 0.0)  # type: ignore[arg-type]
+            for label, ones in zip(
+                names[:2], (outcome & digit, outcome >> oracle.DIGIT), strict=True
+            )
+        )
+        for name in held:
+            held[name] += weight if _holds(name, one, other, truths, n, float(level)) else 0
+    for name, covered in held.items():
+        words = f"{name} for the {target}, {cells}, {question}, n={n}, q={q}, level {level}"
+        yield at_least(Fraction(covered, sum(law.values())), _floor(level), words)
+
+
+def _two_options(
+    n: int, q: Fraction, cells: list[int], target: str, apart: bool
+) -> tuple[oracle.Law, tuple[Fraction, Fraction]]:
+    """The law of the ones of two options, and how many people have each.
+
+    Cells count who has neither, the first, the second and both. Apart, the second option is that
+    of another crowd, with the same cells.
+    """
+
+    def seen(answer: int) -> oracle.Law:
+        found: oracle.Law = {}
+        for vector, weight in enumerate(oracle.flips(answer, 2, q)):
+            outcome = (vector & 1) + ((vector >> 1) << oracle.DIGIT)
+            found[outcome] = found.get(outcome, 0) + weight
+        return found
+
+    total = sum(cells)
+    if target == "crowd":
+        law = oracle.crowd(seen(a) for a, count in enumerate(cells) for _ in range(count))
+    else:
+        drawn: oracle.Law = {}
+        for answer, count in enumerate(cells):
+            for outcome, weight in seen(answer).items():
+                drawn[outcome] = drawn.get(outcome, 0) + count * weight
+        law = oracle.crowd([drawn] * n)
+    if apart:
+        first: oracle.Law = {}
+        second: oracle.Law = {}
+        for outcome, weight in law.items():
+            ones, others = outcome & ((1 << oracle.DIGIT) - 1), outcome >> oracle.DIGIT
+            first[ones] = first.get(ones, 0) + weight
+            second[others << oracle.DIGIT] = second.get(others << oracle.DIGIT, 0) + weight
+        law = oracle.together(first, second)
+    have = (cells[1] + cells[3], cells[2] + cells[3])
+    return law, (Fraction(have[0] * n, total), Fraction(have[1] * n, total))
+
+
+def _holds(
+    name: str,
+    one: Estimate,
+    other: Estimate,
+    truths: tuple[Fraction, Fraction],
+    n: int,
+    level: float,
+) -> bool:
+    a, b = truths
+    if name == "ratio":
+        # 0 / 0 is every ratio; and there is no ratio to an estimate of exactly nobody.
+        if b == 0 or other.count == 0:
+            return True
+        found, truth = ratio(one, other, level), a / b
+    elif name == "total":
+        found, truth = total([one, other], level), a + b
+    elif name == "difference":
+        found, truth = difference(one, other, level), a - b
+    else:
+        found, truth = compare(one, other, level), (a - b) / n
+    # Ends are floats next to the exact ones.
+    slack = Fraction(1, 10**9) * (1 + abs(truth))
+    low, high = (end if math.isinf(end) else Fraction(end) for end in (found.low, found.high))
+    return bool(low - slack <= truth <= high + slack)

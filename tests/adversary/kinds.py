@@ -6,12 +6,12 @@ from . import counts, crowds, plans, times
 from .judging import CASES, Kind, Result, judge
 
 KINDS: dict[str, tuple[Kind, int]] = {
-    "one bit": (crowds.one_bit, 320),
+    "one bit": (crowds.one_bit, 300),
     "small world": (crowds.small_world, 250),
     "homogeneous crowd": (crowds.homogeneous, 150),
-    "several reports": (crowds.group, 220),
+    "several reports": (crowds.group, 200),
     "colluders": (crowds.colluders, 160),
-    "text with cohorts": (crowds.cohorts, 160),
+    "text with cohorts": (crowds.cohorts, 140),
     "moments of the ratio": (crowds.moments, 50),
     "composition": (times.composition, 14),
     "sum of windows": (times.sums, 60),
@@ -22,6 +22,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "crowd's interval": (counts.crowd_coverage, 110),
     "population's interval": (counts.population_coverage, 80),
     "population, together": (counts.population_together, 40),
+    "two options": (counts.contrasts, 60),
     "screening": (counts.honest_crowds, 40),
     "curator": (counts.curator, 16),
 }

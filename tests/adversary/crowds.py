@@ -164,6 +164,13 @@ def small_world(rng: random.Random) -> Iterator[Claim]:
         towards, away = collection_pair(world.bits, q, others, x, y)
         yield at_least(high, oracle.delta(towards, away, lam), f"proven, {others} {x} {y}, {where}")
     yield from local(certificate, world, q)
+    if rng.random() < 0.15:
+        wish = 10.0 ** rng.uniform(-6, -0.5)
+        reached = certificate.epsilon(delta=wish)
+        _, lam = oracle.lam_between(reached)
+        for others, x, y in crowds_to_try(rng, world, size)[:40]:
+            truth = oracle.delta(*collection_pair(world.bits, q, others, x, y), lam)
+            yield at_least(wish, truth, f"epsilon {reached!r}, {others} {x} {y}, {where}")
     if world.distance:
         yield from named_crowd(certificate, world, epsilon, size, q)
         yield from eta_claims(certificate, world, epsilon, size, q, rng)
@@ -195,10 +202,10 @@ def collection_pair(
 
 def homogeneous(rng: random.Random) -> Iterator[Claim]:
     """Larger crowds of equal answers: exact where the outcomes are few, else a lower bound."""
-    world = worlds.any_world(rng)
-    crowd = rng.choice(homogeneous_classes(world) or [(0, 0, 0)])
-    if not sum(crowd):
+    world = worlds.any_world(rng, 5)
+    if not world.distance:
         return
+    crowd = rng.choice(homogeneous_classes(world))
     q = worlds.any_q(rng, digits=6)
     epsilon = worlds.any_epsilon(rng, q, world.distance)
     sizes = [n for n in (7, 10, 15, 20, 30, 45, 70, 120, 250) if outcomes(crowd, n) <= WORK]

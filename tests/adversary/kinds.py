@@ -6,17 +6,18 @@ from . import counts, crowds, plans, times
 from .judging import CASES, Kind, Result, judge
 
 KINDS: dict[str, tuple[Kind, int]] = {
-    "one bit": (crowds.one_bit, 300),
+    "one bit": (crowds.one_bit, 280),
     "small world": (crowds.small_world, 250),
     "homogeneous crowd": (crowds.homogeneous, 150),
     "several reports": (crowds.group, 200),
     "colluders": (crowds.colluders, 160),
-    "text with cohorts": (crowds.cohorts, 140),
+    "text with cohorts": (crowds.cohorts, 130),
     "moments of the ratio": (crowds.moments, 50),
     "composition": (times.composition, 14),
     "sum of windows": (times.sums, 60),
     "memory": (times.memory, 40),
     "plan": (plans.planned, 100),
+    "plan with memory": (plans.planned_with_memory, 30),
     "other promises": (plans.other_promises, 80),
     "publication": (plans.printed, 110),
     "crowd's interval": (counts.crowd_coverage, 110),

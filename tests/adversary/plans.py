@@ -19,6 +19,7 @@ from shoal import (
     ShoalError,
     Synthetic,
     plan,
+    plan_with_memory,
     publish,
     tally,
 )
@@ -54,6 +55,45 @@ def planned(rng: random.Random) -> Iterator[Claim]:
     words = f"{unknown} planned, {world.survey.questions}, {agreed.q}, N={agreed.crowd_size}"
     for truth in true_deltas(rng, world, agreed.crowd_size or 1, agreed.q.fraction, epsilon):
         yield at_least(delta, truth, f"{words}, {agreed.promise}")
+
+
+def planned_with_memory(rng: random.Random) -> Iterator[Claim]:
+    """Permanent and fresh flips together keep the promise of a release, and that of a lifetime."""
+    world, size, releases = worlds.one_bit(), rng.choice([2, 5, 20, 60]), rng.choice([1, 2, 5, 30])
+    answers = rng.randint(1, min(releases, 3))
+    life = None if rng.random() < 0.3 else f"{rng.uniform(0.5, 8):.3f}"
+    try:
+        agreed = plan_with_memory(
+            world.survey,
+            crowd_size=size,
+            epsilon=f"{rng.uniform(0.3, 2):.3f}",
+            delta=f"{10.0 ** rng.uniform(-5, -0.5):.3e}",
+            releases=releases,
+            lifetime_epsilon=life,
+            distinct_answers=answers,
+            instantaneous=f"{rng.uniform(0.1, 0.9):.2f}",
+        )
+    except PrivacyRefusal:
+        return
+    assert agreed.memory is not None
+    q1, q2 = agreed.memory.q1.fraction, agreed.memory.q2.fraction
+    q, words = q1 + q2 - 2 * q1 * q2, f"{agreed.promise}, {releases} releases, N={size}"
+    yield at_least(agreed.q.fraction, q, f"q of a plan, {words}")
+    yield at_most(agreed.q.fraction, q, f"q of a plan, {words}")
+    for truth in true_deltas(rng, world, size, q, Fraction(agreed.promise.epsilon)):
+        yield at_least(Fraction(agreed.promise.delta or 0), truth, f"planned with memory, {words}")
+    if life is not None:
+        # Each answer is reported at least once; the worst is that reports all say the same.
+        spent = Fraction(0)
+        for share in _shares(releases, answers):
+            same = q1 * q2**share + (1 - q1) * (1 - q2) ** share
+            other = (1 - q1) * q2**share + q1 * (1 - q2) ** share
+            spent += oracle.log_of(same / other)[0]
+        yield at_least(Fraction(life), spent, f"lifetime, {answers} answers, {words}")
+
+
+def _shares(releases: int, answers: int) -> list[int]:
+    return [releases // answers + (i < releases % answers) for i in range(answers)]
 
 
 def true_deltas(

@@ -16,7 +16,6 @@ from shoal import Flags, PrivacyRefusal, Survey, audit
 from shoal.cli import run as cli
 
 from . import oracle
-from .judging import CASES
 from .kinds import KINDS, run
 
 
@@ -31,7 +30,6 @@ def test_no_claim_is_false(name, capsys):
 
 def test_there_are_as_many_cases_as_the_documents_say():
     assert sum(share for _, share in KINDS.values()) == 2000
-    assert CASES >= 2000
 
 
 def test_the_oracle_shares_no_code_with_shoal():

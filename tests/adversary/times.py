@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import random
 import re
@@ -134,11 +133,10 @@ def _agreed(world: World, size: int, q1: Fraction, q2: Fraction, rng: random.Ran
 
 def windows_of(agreed: Plan, ones: list[int], size: int, named: bool) -> Tally:
     """The sum of one tally for each window, so many ones in each."""
-    takes_name = "crowd" in inspect.signature(tally).parameters
     total = None
     for window, count in enumerate(ones):
         rows = np.array([[1]] * count + [[0]] * (size - count), np.uint8)
-        name: dict[str, Any] = {"crowd": f"window {window}"} if named and takes_name else {}
+        name: dict[str, Any] = {"crowd": f"window {window}"} if named else {}
         one = tally(agreed, Synthetic(rows, bits=1), **name)
         total = one if total is None else total + one
     assert total is not None

@@ -109,6 +109,16 @@ def true_deltas(
         yield oracle.delta(*pair_of(world, q, others, x, y), lam)
 
 
+def true_group_deltas(
+    size: int, q: Fraction, epsilon: Fraction, reports: int
+) -> Iterator[Fraction]:
+    """Delta where one person's reports all change, in every crowd of one bit."""
+    _, lam = oracle.lam_between(epsilon)
+    for m in range(size - reports + 1):
+        low, high = (dict(enumerate(oracle.one_bit(size, ones, q))) for ones in (m, m + reports))
+        yield max(oracle.delta(low, high, lam), oracle.delta(high, low, lam))
+
+
 def other_promises(rng: random.Random) -> Iterator[Claim]:
     """Local, sufficient and three-sigma plans, each held to its own words."""
     world = worlds.any_world(rng, 3)
@@ -161,6 +171,9 @@ def printed(rng: random.Random) -> Iterator[Claim]:
         smaller = max(size - rng.choice([0, 0, 1]), 1)
         agreed = replace(agreed, q=LieProbability.of_fraction(q), crowd_size=smaller)
         size = smaller
+    elif world.bits == 1 and rng.random() < 0.3:
+        # Whoever made the plan for one report of a person may allow more of them.
+        tampered, agreed = True, replace(agreed, max_reports_per_person=2)
     yield from printed_claims(rng, world, agreed, size, tampered)
 
 
@@ -175,10 +188,14 @@ def printed_claims(
         if tampered:
             return
         raise
-    q, words = agreed.q.fraction, f"printed, {agreed.promise}, N={size}, q={agreed.q}"
+    q, most = agreed.q.fraction, agreed.max_reports_per_person
+    words = f"printed, {agreed.promise}, {most} reports a person, N={size}, q={agreed.q}"
     pairs = [*stated(publication.to_json()), *facts(publication)["Proven"]]
     for epsilon, delta in pairs:
-        for truth in true_deltas(rng, world, size, q, Fraction(epsilon)):
+        truths = true_deltas(rng, world, size, q, Fraction(epsilon))
+        if most > 1:
+            truths = true_group_deltas(size, q, Fraction(epsilon), most)
+        for truth in truths:
             yield at_least(Fraction(delta), truth, f"epsilon {epsilon}, delta {delta}, {words}")
     local = oracle.log_of(((1 - q) / q) ** world.distance)[0]
     yield at_least(facts(publication)["Local"][0], local, f"local, {words}")

@@ -110,8 +110,9 @@ def one_bit(rng: random.Random) -> Iterator[Claim]:
     for pair in pairs:
         truth = oracle.delta(*pair, high_lam)
         yield at_least(proven.delta.high, truth, f"proven, {where}")
-    if proven.method == "exact over m" and worst[0][0] > 1e-9:  # else floats cannot rank crowds
-        most = max(oracle.delta(*pair, low_lam) for pair in pairs)
+    if proven.method == "exact over m":
+        # Floats find the worst crowd up to their rounding.
+        most = max(oracle.delta(*pair, low_lam) for pair in pairs) + Fraction(1, 10**13)
         yield at_most(proven.delta.low, most, f"exact over m from below, {where}")
     yield from local(certificate, world, q)
     yield from named_crowd(certificate, world, epsilon, size, q)

@@ -133,7 +133,9 @@ class Repeated:
     plan: Plan
 
     def to_json(self) -> dict[str, Any]:
-        return {"promise": {"short": self.plan.promise.in_words}}
+        promise = self.plan.promise
+        short = f"proven: epsilon {promise.epsilon}, delta {promise.delta}, whatever happens"
+        return {"promise": {"short": short}}
 
     def to_markdown(self) -> str:
         return (
@@ -178,8 +180,8 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
         proven(lambda real, d, n, q, e, r: real(d, n + 1, q, e, r)),
     ),
     "proven a millionth too small": ("one bit", times_delta(1 - 1e-6)),
-    "NaN as 0 where formulas meet": ("one bit", zero_where(meeting)),
-    "0 where the difference is round-off": ("one bit", zero_where(at_theta)),
+    "NaN as 0 where formulas meet": ("colluders", zero_where(meeting)),
+    "0 where the difference is round-off": ("colluders", zero_where(at_theta)),
     "q a thousandth too large": ("one bit", value(Certificate, "_q", lambda _, q: q * 1.001)),
     "attack a hundredth too large": ("one bit", attack_times(1.01)),
     "eta a hundredth too small": ("small world", eta_times(0.99)),

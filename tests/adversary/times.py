@@ -182,6 +182,8 @@ def stated(document: dict[str, object]) -> list[tuple[str, str]]:
             (repr(whole["epsilon"]), repr(whole["delta"])),
             (repr(whole["promised_epsilon"]), repr(whole["delta_at_promised"])),
         ]
+    if not pairs:
+        raise AssertionError(f"the publication of a proven plan promises nothing: {promise}")
     return [(epsilon.rstrip(","), delta.rstrip(",")) for epsilon, delta in pairs]
 
 

@@ -188,9 +188,10 @@ def printed_claims(
         if tampered:
             return
         raise
+    document = publication.to_json()
     q, most = agreed.q.fraction, agreed.max_reports_per_person
     words = f"printed, {agreed.promise}, {most} reports a person, N={size}, q={agreed.q}"
-    pairs = [*stated(publication.to_json()), *facts(publication)["Proven"]]
+    pairs = [*stated(document), *facts(publication)["Proven"]]
     for epsilon, delta in pairs:
         truths = true_deltas(rng, world, size, q, Fraction(epsilon))
         if most > 1:
@@ -198,7 +199,8 @@ def printed_claims(
         for truth in truths:
             yield at_least(Fraction(delta), truth, f"epsilon {epsilon}, delta {delta}, {words}")
     local = oracle.log_of(((1 - q) / q) ** world.distance)[0]
-    yield at_least(facts(publication)["Local"][0], local, f"local, {words}")
+    for said in (facts(publication)["Local"][0], document["certificate"]["local"]["epsilon"]):
+        yield at_least(said, local, f"local, {words}")
     if world.bits == 1:
         for epsilon, delta in facts(publication)["Attack"]:
             # The printed epsilon is rounded up; the attack is at the plan's.

@@ -44,20 +44,32 @@ def eta_claims(
     q: Fraction,
     rng: random.Random,
 ) -> Iterator[Claim]:
-    """Sufficient's eta: of the crowd that is named, and at least that of every other one."""
-    low_lam, high_lam = oracle.lam_between(epsilon)
+    """Sufficient's eta: neither below that of any homogeneous crowd, nor above that of all."""
+    lams = oracle.lam_between(epsilon)
     worst = certificate.worst_homogeneous(epsilon)
     where = f"{world.survey.questions}, N={size}, q={q}, epsilon={epsilon!r}, {worst.crowd}"
-    if sum(worst.crowd[:2]):
-        yield exists(world, worst.crowd, where)
-        pair = oracle.homogeneous_pair(*worst.crowd, size, q)
-        yield at_most(worst.eta.low, oracle.eta(*pair, low_lam), f"eta, {where}")
-    classes = [c for c in homogeneous_classes(world) if outcomes(c, size) <= WORK]
-    for crowd in rng.sample(classes, min(len(classes), 6)):
-        pair = oracle.homogeneous_pair(*crowd, size, q)
-        yield at_least(
-            worst.eta.high, oracle.eta(*pair, high_lam), f"eta of homogeneous {crowd}, {where}"
-        )
+    yield exists(world, worst.crowd, where)
+    classes = homogeneous_classes(world)
+    near = [crowd for crowd in classes if outcomes(crowd, size) <= WORK]
+    tried = rng.sample(near, min(len(near), 6))
+    most = Fraction(0)
+    for crowd in [worst.crowd, *tried]:
+        low, high = etas(crowd, size, q, lams)
+        most = max(most, high)
+        yield at_least(worst.eta.high, low, f"eta of homogeneous {tuple(crowd)}, {where}")
+    if worst.eta.low > most and len(near) == len(classes):
+        most = max(etas(crowd, size, q, lams)[1] for crowd in classes)
+    if worst.eta.low <= most or len(near) == len(classes):
+        yield at_most(worst.eta.low, most, f"eta from below, {where}")
+
+
+def etas(
+    crowd: tuple[int, ...], size: int, q: Fraction, lams: tuple[Fraction, Fraction]
+) -> tuple[Fraction, Fraction]:
+    """Eta of a homogeneous crowd, from both sides of e^epsilon."""
+    a, b, c = crowd
+    pair = oracle.homogeneous_pair(a, b, c, size, q)
+    return oracle.eta(*pair, lams[1]), oracle.eta(*pair, lams[0])
 
 
 def exists(world: World, triple: tuple[int, ...], where: str) -> Claim:

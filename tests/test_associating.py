@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binom, chi2_contingency
+from scipy.stats import binom, chi2, chi2_contingency, multinomial
 
 from shoal import (
     Choice,
@@ -144,6 +144,40 @@ class TestIndependence:
             rejected += associate(made, counts, *asked).independence.p_value < 0.05
         assert binom.ppf(5e-5, runs, 0.05) <= rejected <= binom.isf(5e-5, runs, 0.05)
 
+    @pytest.mark.parametrize("q", ["0.01", "0.05", "0.3"])
+    def test_level_of_two_options_in_a_small_crowd(self, q: str):
+        """By the exact law of all reported tables; chi-square does not hold its level."""
+        n, made = 12, plan(Survey("two", (Flags("f", ("a", "b")),)), q=q)
+        flip = float(made.q)
+        tables = np.array([
+            (n - i - j - k, i, j, k)
+            for i, j, k in product(range(n + 1), repeat=3)
+            if i + j + k <= n
+        ])  # fmt: skip
+        sides = side_of(made.survey, "f=a"), side_of(made.survey, "f=b")
+        p_values = []
+        for none, a, b, both in tables:
+            by_bit, by_set_bits = np.array([a + both, b + both]), np.array([none, a + b, both])
+            joint: dict[tuple[int, ...], Any] = {(0, 1): np.array([none, a, b, both])}
+            counts = Tally(made.id, n, by_bit, by_set_bits, joint=joint, simulated=True)
+            test = Association(made, counts, *sides, "population").independence
+            assert test.kind == "exact"
+            p_values.append(test.p_value)
+        for first, second in product((0, 0.05, 0.1, 0.2, 0.5), repeat=2):
+            a, b = (flip + (1 - 2 * flip) * share for share in (first, second))
+            chances = [(1 - a) * (1 - b), a * (1 - b), (1 - a) * b, a * b]
+            law = multinomial.pmf(tables, n, chances)
+            for level in (0.001, 0.05, 0.3):
+                assert law[np.array(p_values) < level].sum() <= level + 1e-12
+
+    def test_a_larger_table_says_that_its_p_value_is_approximate(self):
+        counts = random_counts(PLAN, INDEPENDENT, 1000, np.random.default_rng(11))
+        assert associate(PLAN, counts, "channel", "system").independence.kind == "approximate"
+        pair = associate(PLAN, counts, "channel=beta", "system=b").independence
+        assert pair.kind == "exact"
+        # In a crowd this large Fisher's and the chi-square p-value hardly differ.
+        assert pair.p_value == pytest.approx(chi2.sf(pair.statistic, 1), abs=0.05)
+
     def test_power(self):
         made = plan(SURVEY, q="0.1")
         generator = np.random.default_rng(3)
@@ -250,6 +284,17 @@ class TestCoverage:
             inside["difference"] += difference.low <= truth <= difference.high
         for count in inside.values():
             self.check(count)
+
+    def test_a_cell_of_a_population_that_nobody_showed(self):
+        """Twenty reports without a one do not say that the population has none."""
+        made = plan(SURVEY, q="1e-9")
+        counts = counted(made, vectors_of(SURVEY, {(2, 5): 20}))
+        crowd, population = (
+            associate(made, counts, "features=sync", "channel=beta", target=target)["sync", "beta"]
+            for target in ("crowd", "population")
+        )
+        assert crowd.interval().high < 0.01
+        assert population.interval().high == pytest.approx(20 * 3.8415 / 23.8415, rel=1e-3)
 
 
 class TestWhatIsAsked:

@@ -154,7 +154,9 @@ def test_json_contract(capsys):
     assert {"q", "crowd_size", "epsilon", "delta", "local", "proven", "attack"} <= set(document)
     assert {"homogeneous", "ratio", "assumptions"} <= set(document)
     assert set(document["homogeneous"]) == {"forward", "reverse", "worst"}
-    assert {"a", "b", "c", "delta", "eta"} == set(document["homogeneous"]["worst"])
+    assert list(document["homogeneous"]["worst"]) == [
+        "a", "b", "c", "delta", "eta", "kinds", "exhaustive",
+    ]  # fmt: skip
     assert {"a", "b", "c"} <= set(document["attack"]["crowd"])
     for low, high in (document["proven"]["delta"], document["attack"]["delta"]):
         assert 0 <= low <= high <= 1
@@ -167,6 +169,27 @@ def test_with_delta_the_epsilon_is_the_proven_one(capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["delta"] == 1e-5
     assert document["proven"]["delta"][1] <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("q", "epsilon"),
+    [
+        ("0.25", "0.5108256237659907"),
+        ("0.25", "1.0986122886681098"),
+        ("0.499999999999", "0"),
+        ("0.25", "1000"),
+    ],
+)
+def test_where_formulas_meet_numbers_are_printed(q, epsilon, capsys):
+    """A tilted coin that is fair, p = lam q, no epsilon at all, and e^epsilon beyond any float."""
+    command = ["audit", "--flags", "1", "--crowd", "100", "--q", q, "--epsilon", epsilon]
+    assert run(command) == 0
+    assert "nan" not in capsys.readouterr().out.lower().split()
+    assert run([*command, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    low, high = document["proven"]["delta"]
+    assert 0.0 <= low <= high <= 1.0
+    assert document["attack"]["delta"][0] <= high
 
 
 def test_table_for_people_never_calls_sufficient_a_guarantee(capsys):

@@ -586,9 +586,6 @@ class TestEveryCommand:
             run(["simulate", "plan.json", "--users", "5"])
 
     def test_no_entropy_is_exit_code_one(self, shoal: Command, at: Path, monkeypatch: Any):
-        from shoal import randomness
-
-        randomness._forget()
         monkeypatch.setattr("os.urandom", lambda count: b"")
         said = shoal("randomize", "plan.json", "answers.csv", "-o", "r.parquet", code=1)
         assert "asked the system for 32 random bytes" in said

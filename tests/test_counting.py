@@ -73,6 +73,14 @@ class TestBitCounter:
             counter.add(block)
         assert counter.counts().tolist() == [10 << 20] * 8
 
+    @pytest.mark.parametrize("width", [*range(1, 21), 125])
+    def test_unanimous_rows_short_of_a_block(self, width: int):
+        """All ones in as many rows as wait unadded: a byte holds 255 of them, not 256."""
+        counter = BitCounter(width)
+        rows = np.full((counter._rest.size // width - 1, width), 255, np.uint8)
+        counter.add(rows)
+        assert counter.counts().tolist() == [len(rows)] * (8 * width)
+
     def test_the_input_is_not_changed_or_kept(self):
         rows = random_rows(200_000, 3, seed=3)
         kept = rows.copy()

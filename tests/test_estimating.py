@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
+from scipy.stats import binom
 
 from shoal import (
     Choice,
@@ -247,6 +248,18 @@ class TestSampleSize:
 
         assert reach(n) <= error * share * n * (1 + 1e-9)
         assert reach(n - 1) > error * share * (n - 1) * (1 - 1e-9)
+
+    @pytest.mark.parametrize("q", ["0.001", "0.1", "0.4"])
+    @pytest.mark.parametrize("share", [0.001, 0.1, 0.5, 1])
+    def test_chebyshev_suffices_by_the_law_of_a_population(self, q: str, share: float):
+        error = 0.2
+        n = sample_size(q, share=share, relative_error=error, kind="chebyshev", target="population")
+        flip = float(Fraction(q))
+        rate = flip + (1 - 2 * flip) * share
+        reach = n * (1 - 2 * flip) * share * error
+        within = binom.cdf(math.floor(n * rate + reach), n, rate)
+        within -= binom.cdf(math.ceil(n * rate - reach) - 1, n, rate)
+        assert within >= 0.95
 
     def test_more_for_less(self):
         base = sample_size(0.25, share=0.1, relative_error=0.1)

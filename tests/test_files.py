@@ -109,7 +109,7 @@ class TestReports:
 
     def test_the_mark_of_simulation_travels(self, tmp_path: Path):
         """randomize, file, tally, estimate: marked all the way."""
-        simulated = randomize(Original(ROWS, 8), PLAN, random_bits=SimulationBits(1))
+        simulated = randomize(Original(ROWS, 8), PLAN.q, random_bits=SimulationBits(1))
         for name in ("r.parquet", "r.rows"):
             path = write(tmp_path / name, simulated, simulated=True)
             counted = tally(PLAN, read_reports(PLAN, path))
@@ -117,7 +117,7 @@ class TestReports:
             assert estimate(PLAN, counted).to_json()["simulated"] is True
 
     def test_simulated_and_real_do_not_mix(self, tmp_path: Path):
-        simulated = randomize(Original(ROWS, 8), PLAN, random_bits=SimulationBits(1))
+        simulated = randomize(Original(ROWS, 8), PLAN.q, random_bits=SimulationBits(1))
         for chunk, how in ((simulated, False), (Synthetic(ROWS, 8), True)):
             with pytest.raises(InputError, match="do not go into one file"):
                 write(tmp_path / "r.parquet", chunk, simulated=how)

@@ -14,6 +14,7 @@ import pytest
 from scipy.stats import binom
 
 from shoal import InputError
+from shoal._limits import PopulationLaw, staircase
 from shoal.intervals import Interval, IntervalKind, interval
 from shoal.theory.one_bit_law import binomial_window, pmf, tails
 
@@ -304,21 +305,91 @@ class TestSimultaneous:
 
 
 class TestNormalAndChebyshev:
-    @pytest.mark.parametrize("target", ["crowd", "population"])
-    def test_by_hand(self, target: Any):
-        ones, n, q = 400, 1000, 0.25
-        centre = (400 - 250) / 0.5
-        rate = 0.25 if target == "crowd" else 0.4
-        sigma = math.sqrt(n * rate * (1 - rate)) / 0.5
-        normal = interval(ones, n, q, kind="normal", level=0.95, target=target)
+    def test_a_crowd_by_hand(self):
+        centre, sigma = (400 - 250) / 0.5, math.sqrt(1000 * 0.25 * 0.75) / 0.5
+        normal = interval(400, 1000, 0.25, kind="normal", level=0.95)
         assert math.isclose(normal.low, centre - 1.959963984540054 * sigma)
         assert math.isclose(normal.high, centre + 1.959963984540054 * sigma)
-        wide = interval(ones, n, q, kind="chebyshev", level=0.95, target=target)
+        wide = interval(400, 1000, 0.25, kind="chebyshev", level=0.95)
         assert math.isclose(wide.high, centre + sigma / math.sqrt(0.05))
+
+    @pytest.mark.parametrize("ones", [0, 1, 20, 400, 1000])
+    @pytest.mark.parametrize(("kind", "factor"), [("normal", 1.959963984540054),
+                                                  ("chebyshev", math.sqrt(20))])  # fmt: skip
+    def test_ends_of_a_population_are_so_many_of_their_own_sigmas_away(
+        self, ones: int, kind: Any, factor: float
+    ):
+        n, q = 1000, 0.25
+        made = interval(ones, n, q, kind=kind, level=0.95, target="population")
+        for end, side in ((made.low, -1), (made.high, 1)):
+            rate = q + (1 - 2 * q) * end / n
+            reach = side * factor * math.sqrt(n * rate * (1 - rate))
+            assert math.isclose(n * rate - ones, reach, rel_tol=1e-9, abs_tol=1e-6)
 
     @pytest.mark.parametrize("q", [0.1, 0.45])
     def test_chebyshev_covers(self, q: float):
         assert coverage(50, q, 0.9, kind="chebyshev").min() >= 0.9
+
+    @pytest.mark.parametrize("q", [1e-9, 1e-5, 0.001, 0.05, 0.3, 0.49, 0.499999])
+    @pytest.mark.parametrize("n", [1, 2, 5, 20, 50])
+    @pytest.mark.parametrize("kind", ["exact", "chebyshev"])
+    def test_a_population_is_covered_at_small_counts(self, kind: Any, n: int, q: float):
+        """By the binomial law; a sigma estimated from the ones covers 65 % at n 20, share .05."""
+        shares = np.unique([0, 1e-4, 0.001, 1 / n, 1.5 / n, 0.05, 0.1, 0.5, 0.9, 0.999, 1])
+        shares = shares[shares <= 1]
+        for level in (0.5, 0.95, 0.999):
+            made = [
+                interval(s, n, q, level=level, kind=kind, target="population") for s in range(n + 1)
+            ]
+            for share in shares:
+                law = binom.pmf(np.arange(n + 1), n, q + (1 - 2 * q) * share)
+                held = [one.low - 1e-9 <= share * n <= one.high + 1e-9 for one in made]
+                assert law[held].sum() >= level - 1e-12, (level, share)
+
+    def test_normal_says_something_where_no_ones_were_seen(self):
+        """A sigma of zero would say that nobody in the population has the property."""
+        made = interval(0, 20, 1e-9, kind="normal", target="population")
+        assert made.high > 3
+
+
+class TestLimits:
+    @pytest.mark.parametrize("miss", [0.4, 0.05, 0.001, 1e-12])
+    def test_a_staircase_is_left_with_the_miss(self, miss: float):
+        """Its probability by another sum: over stairs, of the part that no earlier stair holds."""
+        stairs = staircase(miss / 2)
+        with mpmath.workdps(40):
+            inside, done = mpmath.mpf(0), mpmath.mpf(0)
+            for first, second in reversed(stairs):  # the first limit reaches ever further
+                inside += ((1 - mpmath.mpf(first)) - done) * (1 - mpmath.mpf(second))
+                done = 1 - mpmath.mpf(first)
+            assert 0 <= miss / 2 - (1 - inside) < 1e-6 * miss
+        assert sorted(stairs) == list(stairs)
+
+    @pytest.mark.parametrize("q", [0.001, 0.25, 0.45])
+    def test_the_total_of_exclusive_options(self, q: float):
+        """By the law of each person's bits, multiplied out: a coin or two beside the share's."""
+        n, options, share = 6, 3, 0.4
+        one = np.zeros(options + 1)
+        for chance, own in ((share, 1 - q), (1 - share, q)):
+            coins = binom.pmf(np.arange(options), options - 1, q)
+            one += chance * np.convolve(coins, [1 - own, own])
+        law = np.ones(1)
+        for _ in range(n):
+            law = np.convolve(law, one)
+        for miss in (0.3, 0.05):
+            laws = [PopulationLaw(t, n, q, n * (options - 1), q) for t in range(law.size)]
+            below = [made.low(miss) > share * n for made in laws]
+            above = [made.high(miss) < share * n for made in laws]
+            assert law[below].sum() <= miss
+            assert law[above].sum() <= miss
+
+    def test_a_total_of_one_is_the_option_itself(self):
+        """Clopper and Pearson's limit by the beta function, and by summing the law."""
+        plain = PopulationLaw(70, 200, 0.1)
+        summed = PopulationLaw(70, 200, 0.1, 1, 1e-12)
+        for miss in (0.2, 0.001):
+            assert math.isclose(plain.low(miss), summed.low(miss), rel_tol=1e-9)
+            assert math.isclose(plain.high(miss), summed.high(miss), rel_tol=1e-9)
 
 
 class TestArguments:

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from shoal import (
     Estimates,
@@ -162,6 +163,22 @@ class TestThroughEstimates:
         made = cell.interval(0.9)
         assert math.isclose(made.high - made.low, 2 * 1.6448536269514722 * cell.sigma)
         assert made.kind == "normal"
+
+    def test_a_population_varies_by_who_was_drawn_too(self):
+        """Few flips: the count of both is that of a sample, and its interval Wilson's."""
+        rows = np.array([[3]] * 30 + [[0]] * 70, np.uint8)
+        plan = Plan(self.PLAN.survey, LieProbability.at_least("1e-12"), Promise("local", "99"))
+        counts = tally(plan, Synthetic(rows, 3))
+        crowd, population = (
+            estimate(plan, counts, target=target).joint(("f", "a"), ("f", "b"))[1, 1]
+            for target in ("crowd", "population")
+        )
+        assert crowd.sigma < 1e-3
+        assert math.isclose(population.sigma, math.sqrt(100 * 0.3 * 0.7), rel_tol=1e-6)
+        wilson = binomtest(30, 100).proportion_ci(0.95, "wilson")
+        made = population.interval(0.95)
+        assert math.isclose(made.low, 100 * wilson.low, rel_tol=1e-6)
+        assert math.isclose(made.high, 100 * wilson.high, rel_tol=1e-6)
 
     def test_counts_of_another_size(self):
         with pytest.raises(InputError, match="2 bits have 4 joint counts, got 3"):

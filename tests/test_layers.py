@@ -18,7 +18,7 @@ ROOT = Path(shoal.__file__).parent
 DEVICE = {
     *("encoding", "randomizing", "reports", "lies", "plans", "survey", "vectors", "randomness"),
     *("_check", "_disk", "_files", "errors", "hashing", "questions", "accounts", "ledger"),
-    *("memory", "sending", "discovering/layout"),
+    *("memory", "sending", "promising", "discovering/layout"),
 }
 SERVER = {
     *("tallying", "estimating", "joint", "intervals", "combining", "counting", "anonymizing"),

@@ -6,13 +6,16 @@ import json
 import math
 from collections import Counter
 from fractions import Fraction
-from itertools import combinations_with_replacement, product
+from functools import cache
+from itertools import combinations, combinations_with_replacement, permutations, product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from shoal import InputError, Plan, audit
 from shoal.cli import run
@@ -195,7 +198,11 @@ class TestCrowd:
         assert certificate.delta(epsilon=float(promise.epsilon)).high <= 1e-8
         assert found.proven_fresh is not None
         assert found.proven_fresh == pytest.approx(float(promise.epsilon), rel=1e-3)
-        assert found.cohort_crowd == 6250
+        # Not the 6250 of an even spread: a person's cohort may be smaller by chance.
+        assert found.cohort_crowd is not None
+        missing = binom.cdf(found.cohort_crowd - 2, 99_999, 1 / 16)
+        assert missing == pytest.approx(found.cohort_tail)
+        assert missing <= 0.5e-8 < binom.cdf(found.cohort_crowd - 1, 99_999, 1 / 16)
         assert found.proven_kept is not None
         assert found.proven_kept > found.proven_fresh
 
@@ -215,6 +222,96 @@ class TestCrowd:
                 worst = max(worst, *(hockey_stick(a, b, lam) for a in shuffled for b in shuffled))
             certificate = audit(survey, q=given.weaker, crowd_size=crowd)
             assert float(worst) <= certificate.delta(epsilon=math.log(lam)).high
+
+
+WORLDS = [(1, 1, 2, 4), (1, 1, 3, 5), (2, 1, 2, 3), (2, 2, 2, 3), (2, 1, 1, 3)]
+
+
+class TestKeptCohorts:
+    """Cohorts that a device keeps are known in the end, and their sizes are random."""
+
+    @pytest.mark.parametrize(("k", "h", "m", "crowd"), WORLDS)
+    @pytest.mark.parametrize("rates", [("0.3", "0.6", "0.2"), ("0.25", "0.75", "0.5")])
+    def test_what_is_proven_holds(self, k: int, h: int, m: int, crowd: int, rates):
+        """For every hash family, colliding ones too, by enumerating all cohorts and reports."""
+        given = RapporParameters(k, h, m, *rates)
+        for delta in ("0.01", "0.2", "0.6"):
+            kept = migrate(given, crowd_size=crowd, delta=delta).proven_kept
+            assert kept is not None
+            assert worst_kept(given, crowd, Fraction(math.exp(kept))) <= float(delta)
+
+    def test_an_even_spread_is_not_what_chance_gives(self):
+        """One bit, all others 0: what is proven for a crowd of N / m = 50 is false for N = 200."""
+        given = RapporParameters(1, 1, 4, "0.2", "0.8", "0")
+        even = audit(migrate(given).plan.survey, q=given.weaker, crowd_size=50).epsilon(delta=1e-6)
+        sizes = np.arange(1, 201)
+        chances = binom.pmf(sizes - 1, 199, 1 / 4)
+
+        def delta(epsilon: float) -> float:
+            each = [all_zero(n, 0.2, math.exp(epsilon)) for n in sizes.tolist()]
+            return float(chances @ np.array(each))
+
+        assert delta(even) > 2e-6
+        kept = migrate(given, crowd_size=200, delta="1e-6").proven_kept
+        assert kept is not None
+        assert delta(kept) <= 1e-6
+
+    def test_one_cohort_is_the_whole_crowd(self):
+        found = migrate(RapporParameters(8, 1, 1, "0.25", "0.75", "0.5"), crowd_size=1000)
+        assert (found.cohort_crowd, found.cohort_tail) == (1000, 0.0)
+        assert found.proven_kept == found.proven_fresh
+
+    def test_cohorts_of_nearly_nobody(self):
+        found = migrate(RapporParameters(8, 2, 64, "0.25", "0.75", "0.5"), crowd_size=100)
+        assert found.cohort_crowd == 1
+        assert found.proven_kept == pytest.approx(found.parameters.local_epsilon, rel=1e-3)
+
+    def test_it_is_said(self):
+        notes = " ".join(migrate(EVEN, crowd_size=100_000).notes)
+        assert "fewer with a probability of at most" in notes
+        assert "hashes that collide are covered there" in notes
+        assert "Shoal's devices remember no text" in " ".join(migrate(EVEN).notes)
+
+
+def all_zero(n: int, q: float, lam: float) -> float:
+    """The delta of a 0 that becomes a 1, or the other way, among n - 1 zeros of one bit."""
+    zero = binom.pmf(np.arange(n + 1), n, q)
+    one = np.convolve(binom.pmf(np.arange(n), n - 1, q), [q, 1 - q])
+    pairs = ((zero, one), (one, zero))
+    return max(float(np.maximum(a - lam * b, 0).sum()) for a, b in pairs)
+
+
+def worst_kept(given: RapporParameters, crowd: int, lam: Fraction) -> Fraction:
+    """The largest delta if everybody's cohort is known, over all answers and hash families.
+
+    A family may send any texts to any vectors of at most h bits, in each cohort another way, so
+    that the worst texts are as bad as the worst vectors of one cohort. Of the others, each is in
+    the person's cohort with probability 1/m, and only those hide the person.
+    """
+    originals = [x for x in product((0, 1), repeat=given.k) if sum(x) <= given.h]
+    stage = [two_stages(bit, given) for bit in (0, 1)]
+    laws = {x: law(x, stage) for x in originals}
+    inside = Fraction(1, given.m)
+
+    @cache
+    def delta(here: tuple[Vector, ...], x: Vector, y: Vector) -> Fraction:
+        both = [histogram([laws[z] for z in (one, *here)]) for one in (x, y)]
+        return hockey_stick(both[0], both[1], lam)
+
+    return max(
+        sum(
+            (
+                inside ** len(here)
+                * (1 - inside) ** (crowd - 1 - len(here))
+                * delta(tuple(sorted(here)), x, y)
+                for size in range(crowd)
+                for here in combinations(others, size)
+            ),
+            start=Fraction(0),
+        )
+        for others in combinations_with_replacement(originals, crowd - 1)
+        for x, y in permutations(originals, 2)
+    )
 
 
 def histogram(laws: list[dict[Vector, Fraction]]) -> Counter[tuple[Vector, ...]]:
@@ -283,7 +380,8 @@ class TestCommand:
         assert document["plan"]["id"] == plan.id
         assert document["plan"]["q"] == 0.375
         assert document["symmetric"] is True
-        assert document["crowd"]["cohort_size"] == 6250
+        assert document["crowd"]["cohort_size"] < 6250
+        assert 0 < document["crowd"]["cohort_tail"] <= 0.5e-6
         assert run(words) == 0
         said = capsys.readouterr()
         assert "cohorts kept" in said.out

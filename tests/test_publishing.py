@@ -345,7 +345,8 @@ class TestPromises:
         assert "4,000 reports, more than the crowd of 3,000" in more[-1]
 
     def test_several_reports_of_a_person_are_counted(self):
-        agreed = replace(PLAN, max_reports_per_person=2)
+        # Two reports of a person take twice the epsilon and more delta.
+        agreed = replace(PLAN, max_reports_per_person=2, promise=Promise("proven", "2", "1e-5"))
         made = publish(agreed, counted(agreed, 3000)).to_json()
         proven = made["certificate"]["proven"]["delta"][1]
         assert made["certificate"]["group_delta"] == proven

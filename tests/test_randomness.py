@@ -1,27 +1,23 @@
-"""The one door to random bits: fresh for every thread, process and gibibyte, or not at all."""
+"""The one door to random bits: fresh for every call, thread, process and copy, or not at all."""
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import itertools
 import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import algorithms
 
 from shoal import LieProbability, Original, SimulationBits, SystemBits, randomize
 from shoal import randomness as door
 from shoal.errors import EntropyError, InputError
-
-
-@pytest.fixture(autouse=True)
-def new_stream():
-    """Each test draws its own key, and leaves none behind."""
-    door._forget()
-    yield
-    door._forget()
 
 
 def run(script: str) -> str:
@@ -76,13 +72,6 @@ class TestFresh:
         assert len(lines) == 6
         assert len(set(lines)) == 6
 
-    def test_a_fork_that_python_did_not_see_is_seen(self, monkeypatch: pytest.MonkeyPatch):
-        SystemBits().draw(16)
-        before = door._local.stream
-        monkeypatch.setattr("os.getpid", lambda: -1)
-        SystemBits().draw(16)
-        assert door._local.stream is not before
-
     def test_the_key_itself_changes_after_fork(self):
         parent, child = run(
             """
@@ -112,18 +101,17 @@ class TestFresh:
             thread.join()
         assert len(set(drawn)) == 8
 
-    def test_a_new_key_after_so_many_bytes(self, monkeypatch: pytest.MonkeyPatch):
-        keys: list[bytes] = []
+    def test_a_new_key_for_every_call(self, monkeypatch: pytest.MonkeyPatch):
+        asked: list[bytes] = []
         real = door._system_entropy
 
         def watched(count: int) -> bytes:
-            keys.append(real(count))
-            return keys[-1]
+            asked.append(real(count))
+            return asked[-1]
 
-        monkeypatch.setattr(door, "REKEY_AFTER", 1 << 17)
         monkeypatch.setattr(door, "_system_entropy", watched)
         drawn = b"".join(SystemBits().draw(1 << 16) for _ in range(10))
-        assert len(keys) == len(set(keys)) == 5
+        assert len(asked) == len(set(asked)) == 10
         blocks = [drawn[i : i + 16] for i in range(0, len(drawn), 16)]
         assert len(set(blocks)) == len(blocks)  # no block of any key stream comes back
 
@@ -137,6 +125,86 @@ class TestFresh:
         drawn = SystemBits().draw(1 << 18)
         assert next(keys) == 4
         assert len({drawn[i : i + 16] for i in range(0, len(drawn), 1 << 16)}) == 4
+
+
+State = dict[str, object]
+
+
+def state_of_the_process() -> State:
+    """All that a copy of the machine would take along of the module's memory."""
+    plain = (bytes, int, float, dict, list, type(None))
+    return {
+        name: copy.deepcopy(value)
+        for name, value in vars(door).items()
+        if isinstance(value, plain) and not name.startswith("__")
+    }
+
+
+def reports_of_two_copies(draw: Callable[[int], bytes]) -> list[bytes]:
+    """Draw, then copy the machine, and let each copy draw as the first did not."""
+    draw(1000)
+    state = state_of_the_process()
+    drawn = []
+    for _ in range(2):
+        vars(door).update(copy.deepcopy(state))
+        drawn.append(draw(32))
+    return drawn
+
+
+class TestClones:
+    """A machine that is copied while it runs: no two copies may flip the same bits."""
+
+    def test_copies_draw_differently(self):
+        """False alarm: 2^-256, none."""
+        first, second = reports_of_two_copies(SystemBits().draw)
+        assert first != second
+
+    def test_copies_of_the_kernel_too(self, monkeypatch: pytest.MonkeyPatch):
+        """Without vmgenid the kernel's generator repeats as well; the clocks do not."""
+        answers = itertools.chain([b"1" * 32], itertools.repeat(b"2" * 32))
+        monkeypatch.setattr("os.urandom", lambda count: next(answers))
+        first, second = reports_of_two_copies(SystemBits().draw)
+        assert first != second
+
+    def test_a_stream_that_goes_on_is_caught(self, monkeypatch: pytest.MonkeyPatch):
+        """The judge convicts a source that draws one key and keeps it."""
+        key = door._system_entropy(32)
+        memory = vars(door)
+        monkeypatch.setitem(memory, "_position", 0)
+
+        def kept(count: int) -> bytes:
+            start = memory["_position"]
+            memory["_position"] += count
+            return hashlib.shake_256(key).digest(start + count)[start:]
+
+        first, second = reports_of_two_copies(kept)
+        assert first == second
+
+    def test_without_fresh_entropy_and_clocks_copies_repeat(self, monkeypatch: pytest.MonkeyPatch):
+        """Both parts of the mixture are looked at: without either, the test above fails."""
+        answers = itertools.chain([b"1" * 32], itertools.repeat(b"2" * 32))
+        monkeypatch.setattr("os.urandom", lambda count: next(answers))
+        monkeypatch.setattr("time.time_ns", lambda: 7)
+        monkeypatch.setattr("time.perf_counter_ns", lambda: 7)
+        first, second = reports_of_two_copies(SystemBits().draw)
+        assert first == second
+
+    def test_what_stays_in_memory_tells_no_key(self, monkeypatch: pytest.MonkeyPatch):
+        """The pool is not the key, nor is any entropy left behind."""
+        keys: list[bytes] = []
+        real = algorithms.AES
+
+        def watched(key: bytes) -> object:
+            keys.append(key)
+            return real(key)
+
+        monkeypatch.setattr(algorithms, "AES", watched)
+        entropy = b"e" * 32
+        monkeypatch.setattr("os.urandom", lambda count: entropy)
+        SystemBits().draw(1)
+        left = [value for value in state_of_the_process().values() if isinstance(value, bytes)]
+        assert len(keys) == 1
+        assert not any(secret in value for value in left for secret in (keys[0], entropy))
 
 
 ORIGINAL = Original(np.zeros((4, 1), np.uint8), 2)
@@ -165,13 +233,21 @@ class TestNoFallback:
         with pytest.raises(EntropyError, match="repeats itself"):
             SystemBits().draw(1)
 
-    def test_a_source_that_repeats_itself_is_noticed_at_the_next_key(
+    def test_a_source_that_repeats_itself_is_noticed_at_the_next_call(
         self, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(door, "REKEY_AFTER", 1 << 16)
         monkeypatch.setattr("os.urandom", lambda count: b"x" * count)
+        SystemBits().draw(16)
         with pytest.raises(EntropyError, match="repeats itself"):
-            SystemBits().draw(1 << 18)
+            SystemBits().draw(16)
+
+    def test_a_source_that_repeats_itself_is_noticed_within_a_call(
+        self, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(door, "REKEY_AFTER", door._BLOCK)
+        monkeypatch.setattr("os.urandom", lambda count: b"z" * count)
+        with pytest.raises(EntropyError, match="repeats itself"):
+            SystemBits().draw(2 * door._BLOCK)
 
     def test_a_source_that_repeats_itself_is_noticed_in_the_next_thread(
         self, monkeypatch: pytest.MonkeyPatch
@@ -193,7 +269,6 @@ class TestNoFallback:
         assert drawn[0] != drawn[1] or drawn == [b"refused"] * 2
 
     def test_it_keeps_refusing(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(door, "REKEY_AFTER", 64)
         SystemBits().draw(64)
 
         def broken(count: int) -> bytes:
@@ -209,7 +284,6 @@ class TestNoFallback:
 
         two = plan(Survey("s", (Flags("f", ("a", "b")),)), q="0.25")
         reports = randomize(ORIGINAL, two)
-        door._forget()
         monkeypatch.setattr("os.urandom", lambda count: b"")
         with pytest.raises(EntropyError):
             pack_reports(two, reports)

@@ -286,12 +286,30 @@ class TestStatementsSayNoMore:
         assert max(truths) > same.delta / 2
 
     def test_no_crowd_is_counted_on_for_several_reports_in_a_release(self):
-        made = replace(small_plan(1, 100, QUARTER, EIGHTH), max_reports_per_person=3)
-        found = named(statements(made, 2))
+        memory = Memory(QUARTER, EIGHTH)
+        made = small_plan(1, 100, QUARTER, EIGHTH)
+        alone = replace(made, crowd_size=None, promise=Promise("local", "9"))
+        found = named(statements(replace(alone, max_reports_per_person=3), 2))
         assert {one.kind for one in found.values()} == {"local"}
-        assert made.memory is not None
-        six = float(repeated_epsilon(1, made.memory, 6))
+        six = float(repeated_epsilon(1, memory, 6))
         assert found["one answer, every release"].epsilon == six
+        fresh = named(statements(replace(made, memory=None, max_reports_per_person=3), 2))
+        assert {one.kind for one in fresh.values()} == {"local"}
+
+    def test_what_an_audit_refuses_is_not_stated(self):
+        """Memory with text: "proven, one release, epsilon 0.9" was stated for it."""
+        memory = Memory(QUARTER, EIGHTH)
+        words, flags = Survey("w", (Text("t", 8, 1, 4),)), small_plan(1, 3, QUARTER, EIGHTH).survey
+        for survey, reports, cohorts in ((words, 1, None), (flags, 2, None), (flags, 1, 4)):
+            made = Plan(survey, memory.q, Promise("local", "99"), 1000, reports, cohorts,
+                        memory=memory)  # fmt: skip
+            with pytest.raises(PrivacyRefusal) as refused:
+                audit(made)
+            with pytest.raises(PrivacyRefusal) as unstated:
+                statements(made, 5)
+            assert str(refused.value) == str(unstated.value)
+            alone = replace(made, crowd_size=None)
+            assert {one.kind for one in statements(alone, 5)} == {"local"}
 
     def test_no_crowd_no_proof(self):
         memory = Memory(QUARTER, EIGHTH)

@@ -387,6 +387,44 @@ def test_command_for_people(capsys):
     assert "The conjecture is violated: the worst crowd found is worse than" in out
 
 
+@pytest.mark.parametrize("measure", ["delta", "eta"])
+@pytest.mark.parametrize(
+    ("q", "epsilon"),
+    [
+        (
+            "0.25",
+            "0.5108256237659907",
+        ),  # e^epsilon = (p^2 + q^2) / (2pq): a fair coin after tilting
+        ("0.25", "1.0986122886681098"),  # e^epsilon = p / q
+        ("0.25", "0"),
+        ("0.499999999999", "0"),
+        ("0.5", "0"),
+    ],
+)
+@pytest.mark.parametrize("flags", ["1", "2"])
+def test_command_prints_numbers_where_formulas_meet(flags, q, epsilon, measure, capsys):
+    arguments = ["--flags", flags, "--crowd", "6", "--q", q, "--epsilon", epsilon]
+    arguments += ["--measure", measure]
+    assert run(["search", *arguments]) == 0
+    assert "nan" not in capsys.readouterr().out.lower().split()
+    assert run(["search", *arguments, "--json"]) == 0
+    text = capsys.readouterr().out
+    document = json.loads(text, parse_constant=pytest.fail)
+    ends = [document["worst"]["value"], document["proven"]]
+    ends += [document["homogeneous"][name] for name in ("forward", "reverse")]
+    assert all(0.0 <= low <= high <= 1.0 for low, high in ends)
+    # forward and reverse are among all crowds
+    assert document["exhaustive"]
+    assert all(low <= document["worst"]["value"][1] for low, _ in ends[2:])
+
+
+def test_a_fair_coin_after_tilting_hides_no_violation():
+    found = search(flags_survey(1), crowd_size=100, q="0.25", epsilon=0.5108256237659907)
+    assert found.exhaustive
+    assert found.conjecture == "violated"
+    assert found.worst.value.low >= found.reverse.low * (1 - 1e-9)
+
+
 def test_command_shouts_if_the_theorem_is_broken(capsys, monkeypatch):
     from shoal.theory.bracket import Bracket
     from shoal.theory.proven import Proven

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -547,12 +548,143 @@ class TestPlans:
             box(tmp_path, collector).plan(PLAN.id)
         assert not list((tmp_path / "plans").iterdir())
 
-    def test_recomputed_before_answering(self, tmp_path):
-        kept = shoal.plan(SURVEY, crowd_size=1000, epsilon=1, delta="1e-6")
-        lying = replace(kept, q=LieProbability(3, 3))
+
+CROWD = shoal.plan(
+    Survey("crowd", (Flags("features", ("f1", "f7")),)), crowd_size=1000, epsilon=1, delta="1e-6"
+)
+BROKEN = replace(CROWD, q=LieProbability(1, 4))
+
+
+class Certifying(Collector):
+    """A collector whose certificates are its word: the signature is `HttpTransport`'s business."""
+
+    def __init__(self, plan: Plan = CROWD, key: str | None = "k") -> None:
+        super().__init__(plans=(plan,))
+        self.pinned_key, self.asked = key, 0
+        self.certificate: bytes | Exception = certificate_of(CROWD)
+
+    def fetch_certificate(self, plan_id: str) -> bytes:
+        self.asked += 1
+        if isinstance(self.certificate, Exception):
+            raise self.certificate
+        return self.certificate
+
+
+@cache
+def certificate_of(plan: Plan) -> bytes:
+    from shoal.collector.certifying import certificate
+
+    return certificate(plan)
+
+
+class TestThePromise:
+    """A device that is told nothing about a plan's promise does not answer."""
+
+    @pytest.mark.parametrize("options", [{}, {"recompute": True}, {"limit": 20}])
+    def test_it_is_computed_by_default(self, tmp_path, options):
         with pytest.raises(PrivacyRefusal, match="does not confirm"):
-            box(tmp_path, Collector(), recompute=True).answer(lying, ANSWER)
-        assert box(tmp_path, Collector(), recompute=True).answer(PLAN, ANSWER).state == "waiting"
+            box(tmp_path, Collector(), **options).answer(BROKEN, ANSWER)
+        assert not list(tmp_path.glob("*.waiting"))
+        assert box(tmp_path, Collector(), **options).answer(CROWD, ANSWER).state == "waiting"
+
+    def test_several_reports_count(self, tmp_path):
+        with pytest.raises(PrivacyRefusal, match="3 reports of a person"):
+            box(tmp_path, Collector()).answer(replace(CROWD, max_reports_per_person=3), ANSWER)
+
+    def test_a_fetched_plan_is_computed_too(self, tmp_path):
+        with pytest.raises(PrivacyRefusal, match="does not confirm"):
+            box(tmp_path, Collector(plans=(BROKEN,))).plan(BROKEN.id)
+        assert not list((tmp_path / "plans").iterdir())
+
+    def test_nothing_tells(self, tmp_path):
+        for transport in (Collector(), Certifying(key=None)):
+            outbox = box(tmp_path, transport, recompute=False)
+            with pytest.raises(PrivacyRefusal, match=r"nothing tells.*--limit.*--key"):
+                outbox.answer(CROWD, ANSWER)
+        assert outbox.answer(PLAN, ANSWER).state == "waiting"  # its local promise is exact
+
+    def test_a_limit_of_its_own_needs_no_crowd(self, tmp_path):
+        outbox = box(tmp_path, Collector(), recompute=False, limit=20)
+        assert outbox.answer(BROKEN, ANSWER).state == "waiting"
+        with pytest.raises(PrivacyRefusal, match="limit of 1"):
+            box(tmp_path, Collector(), recompute=False, limit=1).answer(CROWD, ANSWER)
+
+    def test_a_certificate(self, tmp_path):
+        collector = Certifying()
+        assert box(tmp_path, collector, recompute=False).answer(CROWD, ANSWER).state == "waiting"
+        for _ in range(2):
+            box(tmp_path, collector, recompute=False).plan(CROWD.id)
+        assert collector.asked == 1
+        # Another key is another word, and so is a computation.
+        other = Certifying(key="other")
+        box(tmp_path, other, recompute=False).plan(CROWD.id)
+        assert other.asked == 1
+
+    @pytest.mark.parametrize("kind", ["another plan", "a larger delta", "nonsense", "none"])
+    def test_a_certificate_that_does_not_confirm(self, tmp_path, kind):
+        collector = Certifying(BROKEN if kind == "another plan" else CROWD)
+        plan = BROKEN if kind == "another plan" else CROWD
+        if kind == "a larger delta":
+            document = json.loads(certificate_of(CROWD))
+            document["certificate"]["proven"]["delta"][1] = 0.5
+            collector.certificate = json.dumps(document).encode()
+        if kind == "nonsense":
+            collector.certificate = b"{}"
+        if kind == "none":
+            collector.certificate = TransportError("404.")
+        errors = {"a larger delta": PrivacyRefusal, "none": TransportError}
+        with pytest.raises(errors.get(kind, PlanError)):
+            box(tmp_path, collector, recompute=False).answer(plan, ANSWER)
+        assert not list(tmp_path.glob("*.waiting"))
+        assert not list((tmp_path / "plans").glob("*.promise"))
+
+    def test_a_rule_of_thumb_has_no_certificate(self, tmp_path):
+        rule = shoal.plan(CROWD.survey, crowd_size=1000, epsilon=1, promise="three-sigma")
+        for recompute in (None, False):
+            with pytest.raises(PrivacyRefusal, match="rule of thumb"):
+                box(tmp_path, Certifying(rule), recompute=recompute).answer(rule, ANSWER)
+
+    def test_it_is_computed_once_for_a_folder(self, tmp_path, monkeypatch):
+        computed: list[Plan] = []
+        monkeypatch.setattr("shoal.sending.outbox.check_promise", computed.append)
+        for _ in range(3):
+            box(tmp_path, Collector()).answer(CROWD, ANSWER)
+        assert len(computed) == 1
+        monkeypatch.setattr("shoal.__version__", "another")
+        box(tmp_path, Collector()).answer(CROWD, ANSWER)
+        assert len(computed) == 2
+
+    def test_where_there_is_no_scipy(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        with pytest.raises(PrivacyRefusal, match="nothing tells"):
+            box(tmp_path, Collector()).answer(CROWD, ANSWER)
+        with pytest.raises(InputError, match="pip install scipy"):
+            box(tmp_path, Collector(), recompute=True)
+
+    def test_a_certified_answer_loads_no_mathematics(self, tmp_path):
+        (tmp_path / "certificate").write_bytes(certificate_of(CROWD))
+        CROWD.write(tmp_path / "plan")
+        script = """
+import sys
+from pathlib import Path
+from shoal import Plan
+from shoal.sending import Outbox, Reply
+folder = Path(sys.argv[1])
+class Carrier:
+    pinned_key = "k"
+    def fetch_plan(self, plan_id): ...
+    def fetch_certificate(self, plan_id): return (folder / "certificate").read_bytes()
+    def post_report(self, plan_id, content): return Reply(202)
+outbox = Outbox(folder / "box", Carrier(), recompute=False, spread=0)
+outbox.answer(Plan.read(folder / "plan"), {"features": ["f1"]})
+assert [one.state for one in outbox.send_due()] == ["sent"]
+print(*sys.modules)
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert not {"scipy", "shoal.auditing"} & set(done.stdout.split())
 
 
 class TestAnswering:
@@ -1312,6 +1444,22 @@ class TestSigned:
         with pytest.raises(InputError, match="32 bytes, or 43 characters"):
             HttpTransport("https://example.org", public_key=key)
 
+    def test_a_certificate_of_the_pinned_key(self, server, signer, tmp_path):
+        body, key = certificate_of(CROWD), signer.public_key().public_bytes_raw()
+        transport = HttpTransport(server.url, public_key=key)
+        server.answers = [
+            reply(200, body, Shoal_Signature=self.text(signer.sign(body + b" "))),
+            reply(200, body, Shoal_Signature=self.text(signer.sign(body))),
+        ]
+        with pytest.raises(TransportError, match="the certificate was not signed with the pinned"):
+            box(tmp_path, transport, recompute=False).answer(CROWD, ANSWER)
+        assert box(tmp_path, transport, recompute=False).answer(CROWD, ANSWER).state == "waiting"
+        assert [path for _, path, *_ in server.requests] == [
+            f"/v1/plans/{CROWD.id}/certificate"
+        ] * 2
+        with pytest.raises(InputError, match="pinned key"):
+            HttpTransport(server.url).fetch_certificate(CROWD.id)
+
     def test_without_a_pinned_key_the_id_is_what_counts(self, server):
         server.answers = [reply(200, canonical_json(PLAN.to_json()), Shoal_Signature="x")]
         assert read_plan(HttpTransport(server.url).fetch_plan(PLAN.id), PLAN.id) == PLAN
@@ -1477,6 +1625,8 @@ class TestCommand:
         kept = shoal.plan(SURVEY, crowd_size=1000, epsilon=1, delta="1e-6")
         replace(kept, q=LieProbability(3, 3)).write("plan.json")
         assert "does not confirm" in self.send(capsys, *words, "--recompute", code=3)
+        assert "does not confirm" in self.send(capsys, *words, code=3)
+        assert "nothing tells this device" in self.send(capsys, *words, "--no-recompute", code=3)
         assert server.requests == []
 
     def test_a_refusal_is_told(self, server, capsys):

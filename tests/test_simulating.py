@@ -30,7 +30,7 @@ from shoal.discovering import layout_of
 from shoal.populating import read_weights, texts_for, zipf
 from shoal.randomness import simulation_generator
 from shoal.simulating import populate
-from shoal.vectors import pack, unpack
+from shoal.vectors import unpack
 
 SURVEY = Survey(
     "s",
@@ -97,9 +97,10 @@ class TestRun:
         assert document["questions"]["f"]["a"]["truth"] == 1000
 
     def test_users_drawn_from_answers(self):
-        original = Original(pack(np.eye(1, SURVEY.bits, dtype=bool)), SURVEY.bits)
+        (original,) = populate(SURVEY, 1, simulation_generator(1))
         run = simulate(PLAN, users=300_000, answers=original, seed=1)
-        assert run.truth.tolist() == [300_000] + [0] * (SURVEY.bits - 1)
+        (bits,) = unpack(original.rows, SURVEY.bits)
+        assert run.truth.tolist() == (300_000 * bits.astype(int)).tolist()
         assert run.estimates.tally.reports == 300_000
 
     def test_intervals_cover_the_truth(self):

@@ -32,7 +32,7 @@ from shoal.theory.sufficient import Sufficient, sufficient_eta
 if TYPE_CHECKING:
     from shoal.composing import Composition
 
-__all__ = ["Certificate", "audit", "domain_of"]
+__all__ = ["Certificate", "audit", "check_crowd_hides", "domain_of"]
 
 
 def audit(plan: Plan | Survey, *, q: object = None, crowd_size: int | None = None) -> Certificate:
@@ -53,16 +53,7 @@ def audit(plan: Plan | Survey, *, q: object = None, crowd_size: int | None = Non
             raise InputError("a plan already says its q and its crowd size.")
         if plan.crowd_size is None:
             raise InputError("the plan has no crowd; audit its survey with a crowd_size.")
-        if plan.memory is not None and plan.max_reports_per_person > 1:
-            raise PrivacyRefusal(
-                "with memory a person's reports share permanent lies, so that no crowd is proven to"
-                f" hide {plan.max_reports_per_person} of them in one release; take 1."
-            )
-        if plan.memory is not None and plan.cohorts is not None:
-            raise PrivacyRefusal(
-                "a remembered vector belongs to one cohort, and a cohort that a device keeps splits"
-                f" the crowd of {plan.crowd_size}, so that nothing is proven; plan without memory."
-            )
+        check_crowd_hides(plan)
         return Certificate(
             plan.survey,
             plan.q.fraction,
@@ -77,6 +68,22 @@ def audit(plan: Plan | Survey, *, q: object = None, crowd_size: int | None = Non
         )
     value = q.fraction if isinstance(q, LieProbability) else exact_fraction(q)
     return Certificate(plan, value, check_integer("crowd_size", crowd_size, lowest=1))
+
+
+def check_crowd_hides(plan: Plan) -> None:
+    """Refuse a plan whose crowd is proven to hide nothing: memory that its reports share."""
+    if plan.crowd_size is None or plan.memory is None:
+        return
+    if plan.max_reports_per_person > 1:
+        raise PrivacyRefusal(
+            "with memory a person's reports share permanent lies, so that no crowd is proven to"
+            f" hide {plan.max_reports_per_person} of them in one release; take 1."
+        )
+    if plan.cohorts is not None:
+        raise PrivacyRefusal(
+            "a remembered vector belongs to one cohort, and a cohort that a device keeps splits"
+            f" the crowd of {plan.crowd_size}, so that nothing is proven; plan without memory."
+        )
 
 
 def domain_of(survey: Survey) -> Domain:
@@ -172,7 +179,7 @@ class Certificate:
         return self.worst_homogeneous(epsilon).eta
 
     def worst_homogeneous(self, epsilon: float) -> Sufficient:
-        """Return the homogeneous crowd with the largest eta, and its eta."""
+        """Return the homogeneous crowd with the largest eta, and whether all were compared."""
         return sufficient_eta(self._domain, self.crowd_size, self._q, _checked_epsilon(epsilon))
 
     def with_colluders(self, count: int) -> Certificate:
@@ -268,6 +275,8 @@ class Certificate:
                     **worst.crowd._asdict(),
                     "delta": list(homogeneous.delta(worst.crowd, self.crowd_size, self._q, at)),
                     "eta": list(worst.eta),
+                    "kinds": worst.kinds,
+                    "exhaustive": worst.exhaustive,
                 },
             },
             "ratio": {"mean": _finite(mean), "sigma": _finite(math.sqrt(variance))},

@@ -63,7 +63,8 @@ class Cost:
     sigma
         The standard deviation of a count.
     half_width
-        How far an interval for a group reaches to either side, in people.
+        How far an interval for a group reaches to either side, in people: a normal one, which is
+        approximate, and for a curator the exact one.
     people_needed
         How many people it takes to know the group as well as asked; None for more than 10^12.
     gain_over_local

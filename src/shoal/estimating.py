@@ -31,6 +31,7 @@ from shoal.intervals import (
 from shoal.joint import JointEstimates, estimate_joint
 from shoal.lies import LieProbability, exact_fraction
 from shoal.plans import Plan
+from shoal.promising import check_promise
 from shoal.survey import Question, Survey, Text
 from shoal.tallying import Tally
 
@@ -66,7 +67,7 @@ class Estimate:
 
     @property
     def sigma(self) -> float:
-        """The standard deviation of the count."""
+        """The standard deviation of the count; for a population it is itself an estimate."""
         return sigma(self.ones, self.reports, float(self.q), self.target)
 
     def interval(self, level: float = 0.95, kind: IntervalKind = "exact") -> Interval:
@@ -132,7 +133,7 @@ class Estimates(Mapping[str, Mapping[str, Estimate]]):
         """Return estimates of the joint answers to chosen bits, each a (question, label) pair."""
         positions = [self.plan.survey.bit(question, label) for question, label in bits]
         counts = self.tally.joint_counts(positions)
-        return estimate_joint(counts, float(self.plan.q), bits)
+        return estimate_joint(counts, float(self.plan.q), bits, self.target)
 
     def to_json(self, level: float = 0.95, kind: IntervalKind = "exact") -> dict[str, Any]:
         """Return the estimates as plain JSON values, low and high in counts."""
@@ -183,7 +184,7 @@ def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates
 
 
 def check_crowd(plan: Plan, tally: Tally) -> None:
-    """Refuse a tally of another plan, an empty one, and one of less than the plan's crowd."""
+    """Refuse another plan's tally, an empty one, too small a crowd, and a plan that is broken."""
     if tally.plan_id != plan.id:
         raise TallyError("the tally is of another plan.")
     if tally.reports == 0:
@@ -193,6 +194,7 @@ def check_crowd(plan: Plan, tally: Tally) -> None:
             f"the plan hides each report in a crowd of {plan.reports_needed}, the tally has"
             f" {tally.reports}; wait for the whole crowd."
         )
+    check_promise(plan)
 
 
 def sample_size(
@@ -207,7 +209,9 @@ def sample_size(
     """Return how many reports estimate a group of `share` within `relative_error` of itself.
 
     For the population and Chebyshev this is LEC Thm 5, n = 1 / (4 miss error^2 (1 - 2q)^2), with
-    the variance of a group of that share in place of its bound 1/4.
+    the variance of a group of that share in place of its bound 1/4: if the group has that share,
+    the estimate is that close with at least the probability `level` (theorem). The normal number
+    is smaller and approximate.
 
     >>> sample_size(0.351, share=0.01, relative_error=0.1)
     9854067

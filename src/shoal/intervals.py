@@ -1,25 +1,27 @@
 """Intervals for a count of ones, from how many reports showed a one.
 
-Two targets, never mixed up: the *crowd* itself, where only the lies are random, and the
+Two targets, never mixed up: the *crowd* itself, where only the flips are random, and the
 *population* that the crowd is a sample of, where who was asked is random too.
 
 =============  ============================================================================
-exact          inverts the exact law; covers at least the level for every truth
-normal         sigma times a normal quantile; for large crowds
-simultaneous   exact intervals that cover all options of a question together at the level
-chebyshev      sigma / sqrt(1 - level), LEC Thm 5; needs no law, and is wide
+exact          inverts the exact law; covers at least the level for every truth (theorem)
+simultaneous   exact intervals that cover all options of a question together (theorem)
+chebyshev      the truths within 1 / sqrt(1 - level) of their sigmas; covers at least the
+               level (theorem, LEC Thm 5); needs no law, and is wide
+normal         the truths within a normal quantile of their sigmas; approximate, for large
+               crowds: docs/estimate.md says how far off it can be
 =============  ============================================================================
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal, get_args
 
 from shoal._check import check_integer, check_level, check_number
+from shoal._limits import CrowdLaw, PopulationLaw
 from shoal.errors import InputError
 
 __all__ = ["Interval", "IntervalKind", "Target", "interval"]
@@ -30,7 +32,7 @@ Target = Literal["crowd", "population"]
 
 @dataclass(frozen=True)
 class Interval:
-    """From `low` to `high`, in people; covers the truth at `level`.
+    """From `low` to `high`, in people; covers the truth at `level`, a normal one approximately.
 
     `compatible` is False when no truth at all fits the reports under this plan (something other
     than the plan's noise was at work); the interval is then the nearest end point.
@@ -67,7 +69,8 @@ def interval(
     q
         The lie probability, 0 < q < 1/2.
     level
-        The probability with which intervals made this way cover the truth.
+        The probability with which intervals made this way cover the truth: at least, or for a
+        normal one approximately.
     kind, target
         See the module.
     options
@@ -88,20 +91,19 @@ def interval(
         kinds = ", ".join(get_args(IntervalKind))
         raise InputError(f"interval must be one of {kinds}, got {kind!r}.")
     check_target(target)
-    if kind in ("normal", "chebyshev"):
-        centre = (ones - q * reports) / (1 - 2 * q)
-        miss = 1 - level
-        factor = normal_factor(level) if kind == "normal" else 1 / math.sqrt(miss)
-        reach = factor * sigma(ones, reports, q, target)
-        return Interval(centre - reach, centre + reach, level, kind)
     miss = 1 - level
+    if kind in ("normal", "chebyshev"):
+        factor = normal_factor(level) if kind == "normal" else 1 / math.sqrt(miss)
+        within = _crowds_within if target == "crowd" else _populations_within
+        return Interval(*within(ones, reports, q, factor), level, kind)
     if kind == "simultaneous":
         # Given the crowd, the lies about different bits are independent, so that levels multiply;
         # bits of people drawn from a population are not, so there misses add.
         miss = -math.expm1(math.log(level) / options) if target == "crowd" else miss / options
-    exact = _exact_crowd if target == "crowd" else _exact_population
-    low, high, compatible = exact(ones, reports, q, miss)
-    return Interval(low, high, level, kind, compatible)
+    law = (CrowdLaw if target == "crowd" else PopulationLaw)(ones, reports, q)
+    low, high = law.low(miss / 2), law.high(miss / 2)
+    compatible = math.isfinite(low) and math.isfinite(high)
+    return Interval(min(low, reports), max(high, 0), level, kind, compatible)
 
 
 def sigma(ones: int, reports: int, q: float, target: Target) -> float:
@@ -121,10 +123,24 @@ def normal_factor(level: float) -> float:
     return -NormalDist().inv_cdf((1 - level) / 2)
 
 
-def normal_interval(count: float, sigma: float, level: float) -> Interval:
-    """Return the interval that a normal estimate with this sigma gives."""
-    reach = normal_factor(check_level(level)) * sigma
-    return Interval(count - reach, count + reach, level, "normal")
+def normal_interval(count: float, noise: float, level: float, drawn: int = 0) -> Interval:
+    """Return the interval of a normal estimate whose flips have sigma `noise` (approximate).
+
+    If so many people were `drawn` from a population, the counts in it that are within the quantile
+    of their own sigmas: (count - n s)^2 <= z^2 (noise^2 + n s (1 - s)), Wilson's idea.
+    """
+    z = normal_factor(check_level(level))
+    if not drawn:
+        return Interval(count - z * noise, count + z * noise, level, "normal")
+    centre, shrink = count + z * z / 2, 1 + z * z / drawn
+    reach = math.sqrt(max(centre**2 - shrink * (count**2 - (z * noise) ** 2), 0.0))
+    return Interval((centre - reach) / shrink, (centre + reach) / shrink, level, "normal")
+
+
+def drawn_sigma(count: float, noise: float, drawn: int) -> float:
+    """Return the sigma of a count: of the flips, and of who was drawn from a population."""
+    share = min(max(count / drawn, 0.0), 1.0) if drawn else 0.0
+    return math.hypot(noise, math.sqrt(drawn * share * (1 - share)))
 
 
 def check_target(target: object) -> None:
@@ -133,56 +149,21 @@ def check_target(target: object) -> None:
         raise InputError(f"target must be crowd or population, got {target!r}.")
 
 
-def _exact_crowd(ones: int, reports: int, q: float, miss: float) -> tuple[int, int, bool]:
-    """Invert the two one-sided tests of A_n(m) (Neyman; intervals by KR 3.1.2, theorem)."""
-    from shoal.theory.one_bit_law import tails
-
-    def high_enough(m: int) -> bool:  # rises with m
-        return tails(ones, reports, m, q).at_least_bound > miss / 2
-
-    def too_high(m: int) -> bool:  # rises with m
-        return tails(ones, reports, m, q).at_most_bound <= miss / 2
-
+def _crowds_within(ones: int, reports: int, q: float, factor: float) -> tuple[float, float]:
+    """Return the crowds that are at most `factor` sigmas away."""
     centre = (ones - q * reports) / (1 - 2 * q)
-    reach = normal_factor(1 - miss) * sigma(ones, reports, q, "crowd") if miss > 1e-15 else reports
-    low = _first_true(high_enough, reports, round(centre - reach), reach)
-    high = _first_true(too_high, reports, round(centre + reach), reach) - 1
-    if low > reports:
-        return reports, reports, False
-    if high < 0:
-        return 0, 0, False
-    return low, high, True
+    reach = factor * sigma(ones, reports, q, "crowd")
+    return centre - reach, centre + reach
 
 
-def _first_true(rises: Callable[[int], bool], last: int, guess: int, scale: float) -> int:
-    """Return the first m in 0..last where the predicate is true, last + 1 if it never is."""
-    step = max(1, int(scale / 64))
-    below, above = -1, last + 1  # false at `below`, true at `above`, by convention at the ends
-    probe = min(max(guess, 0), last)
-    while below < probe < above:
-        if rises(probe):
-            above, probe = probe, max(probe - step, below)
-        else:
-            below, probe = probe, min(probe + step, above)
-        step *= 2
-    while above - below > 1:
-        middle = (below + above) // 2
-        if rises(middle):
-            above = middle
-        else:
-            below = middle
-    return above
+def _populations_within(ones: int, reports: int, q: float, factor: float) -> tuple[float, float]:
+    """Return the populations that are at most `factor` of their own sigmas away.
 
-
-def _exact_population(ones: int, reports: int, q: float, miss: float) -> tuple[float, float, bool]:
-    """Clopper and Pearson's interval for the rate of ones, carried over to the share."""
-    from scipy.special import betaincinv
-
-    rate_low = betaincinv(ones, reports - ones + 1, miss / 2) if ones else 0.0
-    rate_high = betaincinv(ones + 1, reports - ones, 1 - miss / 2) if ones < reports else 1.0
-    low, high = ((float(rate) - q) / (1 - 2 * q) for rate in (rate_low, rate_high))
-    if low > 1:
-        return reports, reports, False
-    if high < 0:
-        return 0.0, 0.0, False
-    return max(low, 0.0) * reports, min(high, 1.0) * reports, True
+    The rates with (ones - n rate)^2 <= factor^2 n rate (1 - rate): Wilson's interval. A sigma that
+    is estimated from the same ones is zero where none were seen, and would cover nothing.
+    """
+    squared = factor * factor
+    root = factor * math.sqrt(ones * (reports - ones) / reports + squared / 4)
+    rates = ((ones + squared / 2 + side) / (reports + squared) for side in (-root, root))
+    low, high = (reports * (rate - q) / (1 - 2 * q) for rate in rates)
+    return low, high

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import InputError
-from shoal.intervals import Interval, normal_interval
+from shoal.intervals import Interval, Target, drawn_sigma, normal_interval
 
 __all__ = ["Cell", "JointEstimates", "estimate_joint"]
 
@@ -23,18 +23,26 @@ __all__ = ["Cell", "JointEstimates", "estimate_joint"]
 class Cell:
     """One combination of bits: the values in the order asked, its count and its spread.
 
-    `count` and `variance` are unbiased; where few reports fall oddly the variance can be too small,
-    even negative. `sigma` does not follow it below what any crowd of this size must have.
+    `count` and `variance`, that of the flips, are unbiased; where few reports fall oddly the
+    variance can be too small, even negative. `noise`, its root, does not follow it below what any
+    crowd of this size must have. `drawn` is how many people were drawn from a population, 0 if the
+    crowd itself is meant.
     """
 
     values: tuple[int, ...]
     count: float
     variance: float
-    sigma: float
+    noise: float
+    drawn: int
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of the count: of the flips and, for a population, of who."""
+        return drawn_sigma(self.count, self.noise, self.drawn)
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Return the normal interval of the count."""
-        return normal_interval(self.count, self.sigma, level)
+        """Return the normal interval of the count, which is approximate: for large crowds."""
+        return normal_interval(self.count, self.noise, level, self.drawn)
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,10 @@ class JointEstimates:
 
 
 def estimate_joint(
-    counts: NDArray[np.int64], q: float, bits: Sequence[tuple[str, str]]
+    counts: NDArray[np.int64],
+    q: float,
+    bits: Sequence[tuple[str, str]],
+    target: Target = "crowd",
 ) -> JointEstimates:
     """Undo the lies about chosen bits jointly.
 
@@ -70,16 +81,18 @@ def estimate_joint(
     keep, lie = (1 - q) * scale, -q * scale
     undone = _each_bit(counts.astype(float), j, keep, lie)
     squared = _each_bit(counts.astype(float), j, keep**2, lie**2)
+    reports = int(counts.sum())
     variance = squared - undone
     # A person d bits off the cell adds this much; a crowd of n adds n times the least of it.
     same, other = (1 - q) * keep**2 + q * lie**2, (1 - q) * lie**2 + q * keep**2
     least = min(same ** (j - d) * other**d - (d == 0) for d in range(j + 1))
-    sigma = np.sqrt(np.maximum(variance, int(counts.sum()) * least))
+    noise = np.sqrt(np.maximum(variance, reports * least))
+    drawn = reports if target == "population" else 0
     cells = []
     for values in product((0, 1), repeat=j):
         index = sum(value << place for place, value in enumerate(values))
-        cell = (float(undone[index]), float(variance[index]), float(sigma[index]))
-        cells.append(Cell(values, *cell))
+        cell = (float(undone[index]), float(variance[index]), float(noise[index]))
+        cells.append(Cell(values, *cell, drawn))
     return JointEstimates(tuple(bits), tuple(cells))
 
 

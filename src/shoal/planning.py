@@ -10,17 +10,14 @@ import math
 from dataclasses import replace
 from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from shoal._check import check_decimal, check_integer
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.lies import MOST_DIGITS, LieProbability
 from shoal.plans import LARGEST_CROWD, SHORTEST_WINDOW, Plan, Promise, PromiseKind
+from shoal.promising import shortfall
 from shoal.rounding import text_up
 from shoal.survey import Survey
-
-if TYPE_CHECKING:
-    from shoal.auditing import Certificate
 
 __all__ = ["plan"]
 
@@ -214,41 +211,13 @@ def _three_sigma(survey: Survey, q: LieProbability | None, crowd: int | None, wi
     return Plan(survey, LieProbability.at_least(wanted), Promise("three-sigma", epsilon), crowd)
 
 
-def keeps_promise(made: Plan) -> bool:
-    """Whether a plan keeps its promise, by a certified bound at its exact q.
-
-    A local promise is checked wherever a plan is made; the three-sigma rule bounds nothing. SDP's
-    eta is about one report of a person, and nothing says what it is for several.
-    """
-    if made.promise.kind == "sufficient" and made.max_reports_per_person > 1:
-        return False
-    if made.promise.kind in ("local", "three-sigma"):
-        return True
-    return _shortfall(made, made.q) <= 0
-
-
-def _shortfall(made: Plan, q: LieProbability) -> float:
-    """Return by how much the certified delta or eta exceeds what is promised."""
-    certificate = _certificate(made, q)
-    epsilon = float(made.promise.epsilon)
-    if made.promise.delta is not None:
-        return certificate.delta(epsilon=epsilon).high - float(made.promise.delta)
-    assert made.promise.eta is not None
-    return certificate.eta(epsilon=epsilon).high - float(made.promise.eta)
-
-
-def _certificate(made: Plan, q: LieProbability) -> Certificate:
-    from shoal.auditing import audit
-
-    return audit(replace(made, q=q))
-
-
 def _raised(made: Plan) -> Plan:
     """Raise q, digit by digit, until the promise is certified at the q that will be drawn."""
     q = made.q
     for attempt in range(64):
-        if q.is_blind or _shortfall(made, q) <= 0:
-            return replace(made, q=q)
+        raised = replace(made, q=q)
+        if q.is_blind or shortfall(raised) <= 0:
+            return raised
         # The search came close; a bound need not fall with every step.
         step = Fraction(2**attempt, 2 ** max(q.digits, 16))
         q = LieProbability.at_least(min(made.q.fraction + step, Fraction(1, 2)))
@@ -257,12 +226,13 @@ def _raised(made: Plan) -> Plan:
 
 def _checked(made: Plan) -> Plan:
     """Refuse a plan that does not keep its promise, and say what would be possible."""
-    if keeps_promise(made):
+    missing = shortfall(made)
+    if missing <= 0:
         return made
     kind, epsilon = made.promise.kind, made.promise.epsilon
     name = "delta" if kind == "proven" else "eta"
     wanted = made.promise.delta or made.promise.eta
-    reached = float(wanted or 0) + _shortfall(made, made.q)
+    reached = float(wanted or 0) + missing
     possible = plan(
         made.survey,
         crowd_size=made.crowd_size,

@@ -61,19 +61,14 @@ class Promise:
 
     @property
     def in_words(self) -> str:
-        """What is promised, in one line.
+        """What is asked for, in one line; `shoal.promising` computes whether it holds.
 
         >>> Promise("proven", "1", delta="1e-6").in_words
-        'proven: epsilon 1, delta 1e-6, whatever the others answer'
+        'asks for: proven, epsilon 1, delta 1e-6'
         """
-        return {
-            "proven": f"proven: epsilon {self.epsilon}, delta {self.delta}, whatever the others"
-            " answer",
-            "sufficient": f"sufficient: epsilon {self.epsilon}, eta {self.eta}, on homogeneous"
-            " crowds only; not a guarantee",
-            "three-sigma": f"three-sigma: epsilon {self.epsilon}, a rule of thumb; not a guarantee",
-            "local": f"local: epsilon {self.epsilon} for each report by itself",
-        }[self.kind]
+        numbers = [f"{name} {self.to_json()[name]}" for name in ("epsilon", "delta", "eta")]
+        given = [text for text in numbers if not text.endswith(" None")]
+        return ", ".join([f"asks for: {self.kind}", *given])
 
     def to_json(self) -> dict[str, Any]:
         """Return the promise as plain JSON values."""

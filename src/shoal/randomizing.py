@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal._domain import check_domain
 from shoal.errors import InputError
 from shoal.lies import LieProbability
 from shoal.plans import Plan
@@ -39,7 +40,9 @@ def randomize(
     original
         Vectors as `shoal.encode` makes them; they are not changed.
     plan
-        The plan that the vectors are for, or just its lie probability.
+        The plan that the vectors are for, or just its lie probability. A vector outside the plan's
+        domain, such as two options of a choice, is refused: the plan's noise does not hide it. A
+        lie probability alone has no domain, and no promise.
     random_bits
         Where the noise comes from. Leave it out: the operating system is the right source. What a
         `SimulationBits` makes is marked as simulated.
@@ -56,8 +59,10 @@ def randomize(
     """
     if not isinstance(original, Original):
         raise InputError(f"randomize takes an Original, got {type(original).__name__}.")
-    if isinstance(plan, Plan) and plan.bits != original.bits:
-        raise InputError(f"the plan has {plan.bits} bits, the original {original.bits}.")
+    if isinstance(plan, Plan):
+        if plan.bits != original.bits:
+            raise InputError(f"the plan has {plan.bits} bits, the original {original.bits}.")
+        check_domain(original.rows, plan.survey)
     q = plan.q if isinstance(plan, Plan) else plan
     source = _SYSTEM_BITS if random_bits is None else random_bits
     truth = np.ascontiguousarray(original.rows).reshape(-1)

@@ -1,8 +1,24 @@
 """The one door to random bits.
 
-`SystemBits` is what protects people: AES-256-CTR keyed by the operating system, a fresh key for
-every thread, after every fork and after every gibibyte. There is no fallback: if the system does
-not deliver, an `EntropyError` is raised and nothing is drawn.
+`SystemBits` is what protects people: AES-256-CTR under a fresh key for every call, and for every
+gibibyte within a call. There is no fallback: if the system does not deliver, an `EntropyError` is
+raised and nothing is drawn.
+
+A key is the hash of 32 new bytes of the operating system, of the clocks and of all keys before.
+So no key stream outlives the call that drew it, and nothing of it is left for a fork, another
+thread, or a copy of the whole machine:
+
+* A virtual machine that is cloned, or restored from a snapshot twice, would go on with the same
+  memory in both copies. Linux 5.18 and later is told so by the hypervisor (vmgenid) and renews its
+  own generator at once; asking it anew in each call is what makes use of that.
+* Where the hypervisor or the kernel does not do this, the kernel itself may repeat for up to
+  minutes. Then the clocks, in nanoseconds, tell the copies apart: they need not be secret, since
+  the other parts of the key are.
+* A copy made in the middle of a call repeats the rest of that call, on the same originals. It
+  releases the same synthetic vectors twice, never two different ones with the same flips.
+
+Two copies with the same kernel state that draw at the same nanosecond of both clocks would repeat
+each other. Nothing in a process can see that.
 
 `SimulationBits` repeats itself from a seed. It exists for tests and studies, and everything made
 with it is marked as simulated.
@@ -12,7 +28,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
+import time
 from typing import Protocol
 
 import numpy as np
@@ -45,10 +61,9 @@ class RandomBits(Protocol):
 
 
 class SystemBits:
-    """Random bits that protect people: OS-seeded AES-256-CTR.
+    """Random bits that protect people: AES-256-CTR under a key of its own for every call.
 
-    One instance may be shared by all threads and used across forks; each thread of each process
-    draws from a key of its own.
+    One instance may be shared by all threads and used across forks; it holds no state.
 
     >>> SystemBits().draw(16) == SystemBits().draw(16)
     False
@@ -58,69 +73,54 @@ class SystemBits:
 
     def fill(self, out: NDArray[np.uint64]) -> None:
         """Fill a contiguous array with random words."""
-        _stream().fill(out.reshape(-1).view(np.uint8))
+        _fill(out.reshape(-1).view(np.uint8))
 
     def draw(self, count: int) -> bytes:
         """Return `count` random bytes."""
         out = np.empty(count, np.uint8)
-        _stream().fill(out)
+        _fill(out)
         return out.tobytes()
 
 
-class _Stream:
-    """A keystream of one thread of one process."""
-
-    def __init__(self) -> None:
-        self._rekey()
-
-    def _rekey(self) -> None:
-        key = _fresh_key()
-        self._cipher: CipherContext = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
-        self._left = REKEY_AFTER
-
-    def fill(self, out: NDArray[np.uint8]) -> None:
-        for start in range(0, out.size, _BLOCK):
-            piece = out[start : start + _BLOCK]
-            if piece.size > self._left:
-                self._rekey()
-            self._left -= piece.size
-            self._cipher.update_into(_ZEROS[: piece.size], piece.data)
+def _fill(out: NDArray[np.uint8]) -> None:
+    left = 0
+    for start in range(0, out.size, _BLOCK):
+        piece = out[start : start + _BLOCK]
+        if piece.size > left:
+            cipher, left = _fresh_cipher(), REKEY_AFTER
+        left -= piece.size
+        cipher.update_into(_ZEROS[: piece.size], piece.data)
 
 
+_pool = bytes(32)
 _last_digest = b""
-_local = threading.local()
 
 
-def _fresh_key() -> bytes:
+def _fresh_cipher() -> CipherContext:
+    """Return a key stream that nobody else has, and add what went into its key to the pool.
+
+    The pool tells nothing of the key: they are two halves of one hash.
+    """
+    global _pool
+    clocks = b"%d %d" % (time.time_ns(), time.perf_counter_ns())
+    mixed = hashlib.sha512(_pool + _fresh_entropy() + clocks).digest()
+    key, _pool = mixed[:32], mixed[32:]
+    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+
+
+def _fresh_entropy() -> bytes:
     """Return 256 bits from the system, noticing a source that repeats itself.
 
-    Two equal keys in a row do not happen by chance, in whichever threads they were drawn. Only a
+    The same twice in a row does not happen by chance, in whichever threads they were drawn. Only a
     digest of the last one is remembered.
     """
     global _last_digest
-    key = _system_entropy(32)
-    digest = hashlib.sha256(key).digest()
-    if digest == _last_digest or key == bytes(32):
+    entropy = _system_entropy(32)
+    digest = hashlib.sha256(entropy).digest()
+    if digest == _last_digest or entropy == bytes(32):
         raise EntropyError("the operating system's random source repeats itself; not drawing.")
     _last_digest = digest
-    return key
-
-
-def _stream() -> _Stream:
-    stream: _Stream | None = getattr(_local, "stream", None)
-    # A child that forked without Python's notice still has its own process id.
-    if stream is None or _local.process != os.getpid():
-        stream = _local.stream = _Stream()
-        _local.process = os.getpid()
-    return stream
-
-
-def _forget() -> None:
-    _local.__dict__.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    return entropy
 
 
 def _system_entropy(count: int) -> bytes:

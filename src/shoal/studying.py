@@ -23,6 +23,7 @@ from shoal.covering import covering, probability
 from shoal.errors import InputError
 from shoal.intervals import IntervalKind, sigma
 from shoal.plans import Plan
+from shoal.promising import check_promise
 from shoal.randomizing import randomize
 from shoal.randomness import SimulationBits, SystemBits, simulation_generator
 from shoal.simulating import people
@@ -253,6 +254,7 @@ def _grid(
 def _estimable(plan: Plan) -> Plan:
     if plan.q.is_blind:
         raise InputError("q is 1/2: the reports say nothing, so there is nothing to study.")
+    check_promise(plan)
     return plan
 
 

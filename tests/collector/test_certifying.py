@@ -13,6 +13,9 @@ from shoal.collector import problems
 from shoal.collector.certifying import objection
 from shoal.collector.problems import Problem
 from shoal.collector.settings import Settings
+from shoal.errors import PlanError
+from shoal.promising import read_certificate
+from shoal.sending.signing import check_public_key, check_signature
 from tests.collector.privacy_help import World, in_world
 
 SURVEY = Survey("browser", (Flags("features", ("sync", "vpn")),))
@@ -66,6 +69,24 @@ def test_eta_is_about_one_report_of_a_person() -> None:
     assert objection(once, allowing, ()) is None
     twice = replace(once, max_reports_per_person=2)
     assert objection(twice, allowing, ()) == problems.PROMISE_BROKEN
+
+
+def test_a_device_verifies_the_certificate_of_a_published_plan(tmp_path: Path) -> None:
+    """The signature is the pinned key's, and what was computed is what the plan promises."""
+
+    async def live(world: World) -> None:
+        assert await world.collector.add_plan(STRONG) is None
+        path = f"/v1/plans/{STRONG.id}/certificate"
+        assert (await world.ask("public", "GET", path)).status_code == 404
+        assert await world.collector.move_plan(STRONG.id, "published") is None
+        answer = await world.ask("public", "GET", path)
+        key = check_public_key(world.collector.signer.public_key)
+        check_signature(key, answer.content, answer.headers["Shoal-Signature"], "certificate")
+        assert read_certificate(STRONG, answer.content).holds
+        with pytest.raises(PlanError, match="another plan"):
+            read_certificate(WEAK, answer.content)
+
+    in_world(live, tmp_path / "data")
 
 
 def test_a_draft_is_looked_at_again_when_it_is_published(tmp_path: Path) -> None:

@@ -1,3 +1,9 @@
+import copy
+import math
+import pickle
+
+import pytest
+
 from shoal.theory.bracket import Bracket
 
 
@@ -11,5 +17,32 @@ def test_scaling_keeps_the_high_end_alive():
 def test_widths():
     assert Bracket(0.0, 0.0).relative_width == 0.0
     assert Bracket(0.0, 1.0).relative_width == 1.0
+    assert Bracket(0.0, math.inf).relative_width == 1.0
+    assert Bracket(math.inf, math.inf).relative_width == 1.0
     assert Bracket(0.9999, 1.0).is_within(1e-3)
     assert Bracket(0.5, 2.0).capped(1.0) == (0.5, 1.0)
+
+
+@pytest.mark.parametrize("ends", [(math.nan, 1.0), (0.0, math.nan), (math.nan, math.nan), (2, 1)])
+def test_what_is_no_bracket_cannot_be_made(ends):
+    good = Bracket(0.0, 1.0)
+    for make in (
+        lambda: Bracket(*ends),
+        lambda: Bracket(low=ends[0], high=ends[1]),
+        lambda: Bracket._make(ends),
+        lambda: good._replace(low=ends[0], high=ends[1]),
+    ):
+        with pytest.raises(ValueError, match="low <= high"):
+            make()
+    with pytest.raises(ValueError, match="low <= high"):
+        good.times(math.nan)
+    with pytest.raises(ValueError, match="low <= high"):
+        Bracket(0.0, math.inf).times(0.0)
+
+
+def test_copies_are_brackets():
+    good = Bracket(0.25, 0.5)
+    for copied in (copy.deepcopy(good), pickle.loads(pickle.dumps(good)), good._replace()):
+        assert type(copied) is Bracket
+        assert copied == good
+    assert repr(good) == "Bracket(low=0.25, high=0.5)"

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from shoal.associating.tables import (
 from shoal.combining import Combined
 from shoal.errors import InputError
 from shoal.estimating import estimate, nearest_feasible
-from shoal.intervals import Interval, Target, normal_factor, normal_interval
+from shoal.intervals import Interval, Target, drawn_sigma, normal_factor, normal_interval
 from shoal.plans import Plan
 from shoal.tallying import Tally
 
@@ -43,26 +43,41 @@ __all__ = ["Association", "Independence", "Together", "associate", "joint_groups
 
 @dataclass(frozen=True)
 class Together:
-    """How many people have both: an unbiased count, its sigma, and the likeliest count."""
+    """How many people have both: an unbiased count, its sigma, and the likeliest count.
+
+    `noise` is the sigma of the flips alone; `drawn` is how many people were drawn from a
+    population, 0 if the crowd itself is meant.
+    """
 
     first: str
     second: str
     count: float
-    sigma: float
+    noise: float
     constrained: float
+    drawn: int
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of the count: of the flips and, for a population, of who."""
+        return drawn_sigma(self.constrained, self.noise, self.drawn)
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Return the normal interval of the count."""
-        return normal_interval(self.count, self.sigma, level)
+        """Return the normal interval of the count, which is approximate: for large crowds."""
+        return normal_interval(self.count, self.noise, level, self.drawn)
 
 
 @dataclass(frozen=True)
 class Independence:
-    """A test of: in the population, the two answers have nothing to do with each other."""
+    """A test of: in the population, the two answers have nothing to do with each other.
+
+    `kind` is exact where the p-value holds for any number of reports, and approximate where it is
+    that of many.
+    """
 
     statistic: float
     degrees: int
     p_value: float
+    kind: Literal["exact", "approximate"]
 
 
 @dataclass(frozen=True)
@@ -82,11 +97,13 @@ class Association:
         raise InputError(f"the table has no cell {cell!r}.")
 
     def __iter__(self) -> Iterator[Together]:
-        sigmas = np.sqrt(np.diag(self.covariance)).reshape(self.table.shape)
+        noise = np.sqrt(np.diag(self._noise)).reshape(self.table.shape)
+        drawn = self.tally.reports if self.target == "population" else 0
         for i, first in enumerate(self.first.categories):
             for j, second in enumerate(self.second.categories):
-                row = (self.table, sigmas, self.constrained)
-                yield Together(first, second, *(float(part[i, j]) for part in row))
+                cell = i, j
+                count, likeliest = float(self.table[cell]), float(self.constrained[cell])
+                yield Together(first, second, count, float(noise[cell]), likeliest, drawn)
 
     @property
     def _q(self) -> float:
@@ -115,14 +132,18 @@ class Association:
         return nearest_feasible(rows, n, n, n), nearest_feasible(columns, n, n, n)
 
     @cached_property
+    def _noise(self) -> Matrix:
+        margins, reports = self._margins, self.tally.reports
+        return noise_covariance(self.first, self.second, *margins, reports, self._q)
+
+    @cached_property
     def covariance(self) -> Matrix:
-        """The covariance of the table, row by row: of the lies and, for a population, of who."""
-        n = self.tally.reports
-        noise = noise_covariance(self.first, self.second, *self._margins, n, self._q)
+        """The covariance of the table, row by row: of the flips and, for a population, of who."""
         if self.target == "crowd":
-            return noise
+            return self._noise
+        n = self.tally.reports
         shares = self.constrained.reshape(-1) / n
-        return np.asarray(noise + n * (np.diag(shares) - np.outer(shares, shares)))
+        return np.asarray(self._noise + n * (np.diag(shares) - np.outer(shares, shares)))
 
     @cached_property
     def _counts(self) -> Matrix | None:
@@ -149,8 +170,11 @@ class Association:
         Under independence the sums D of (u - mean u)(w - mean w) have covariance N C1 x C2, with
         C = v I + diag(pi) - pi pi' for a question with one answer. True dependence has no row or
         column sums, so D is projected there by generalized least squares; the squared length is
-        chi-square with (K1 - 1)(K2 - 1) degrees in the limit of many reports. Without lies it is
+        chi-square with (K1 - 1)(K2 - 1) degrees in the limit of many reports. Without flips it is
         Pearson's statistic.
+
+        Two options need no limit: independent answers with independent flips are independent
+        reports, so the p-value is that of Fisher's exact test of the reported table (theorem).
         """
         from scipy.stats import chi2
 
@@ -163,7 +187,20 @@ class Association:
         )
         statistic = float(((first @ lifted @ second.T) ** 2).sum() / n)
         degrees = freedom_1 * freedom_2
-        return Independence(statistic, degrees, float(chi2.sf(statistic, degrees)))
+        if self.first.option is not None and self.second.option is not None:
+            return Independence(statistic, degrees, self._fisher(), "exact")
+        return Independence(statistic, degrees, float(chi2.sf(statistic, degrees)), "approximate")
+
+    def _fisher(self) -> float:
+        from scipy.stats import fisher_exact
+
+        both = int(both_set(self.tally, self.plan.survey, self.first, self.second)[0, 0])
+        first, second = (
+            int(self.tally.by_bit[side.positions[0]]) for side in (self.first, self.second)
+        )
+        neither = self.tally.reports - first - second + both
+        table = np.array([[both, first - both], [second - both, neither]])
+        return float(fisher_exact(table).pvalue)
 
     def _contrasts(self, side: Side, margin: Matrix) -> tuple[Matrix, int]:
         """Return the map that makes a side's part of D white, and how many dimensions it keeps."""
@@ -181,27 +218,27 @@ class Association:
     def difference(self, level: float = 0.95) -> Combined:
         """Return by how much the second answer's share differs between the first one's two groups.
 
-        P(second | first) - P(second | not first), by the delta method. A group that is not told
-        apart from nobody has no share: the interval is then all of [-1, 1].
+        P(second | first) - P(second | not first), by the delta method (approximate). A group that
+        is not told apart from nobody has no share: the interval is then all of [-1, 1].
         """
         (a, b), (c, d) = self._two_by_two().tolist()
         z = normal_factor(check_level(level))
         sums = np.array([[1, 1, 0, 0], [0, 0, 1, 1]], float)
         sigmas = np.sqrt(np.diag(sums @ self.covariance @ sums.T))
         if a + b <= z * sigmas[0] or c + d <= z * sigmas[1]:
-            return Combined(math.nan, math.inf, -1.0, 1.0, level)
+            return Combined(math.nan, math.inf, -1.0, 1.0, level, "normal")
         slope = np.array([b, -a]) / (a + b) ** 2, np.array([-d, c]) / (c + d) ** 2
         gradient = np.concatenate(slope)
         value = a / (a + b) - c / (c + d)
         sigma = math.sqrt(float(gradient @ self.covariance @ gradient))
         low, high = max(value - z * sigma, -1.0), min(value + z * sigma, 1.0)
-        return Combined(value, sigma, low, high, level)
+        return Combined(value, sigma, low, high, level, "normal")
 
     def odds_ratio(self, level: float = 0.95) -> Combined:
         """Return the odds ratio with Fieller's interval, unbounded where a denominator may be 0.
 
-        The r with (top - r under)^2 <= z^2 Var(top - r under); products of two small counts vary
-        by their variances' product too, which is added.
+        The r with (top - r under)^2 <= z^2 Var(top - r under), approximate; products of two small
+        counts vary by their variances' product too, which is added.
         """
         (a, b), (c, d) = self._two_by_two().tolist()
         z = normal_factor(check_level(level))
@@ -217,10 +254,10 @@ class Association:
         if A > 0 and min(b, c) > 0:
             spread = math.sqrt(max(var_top - 2 * value * cov + value**2 * var_under, 0.0)) / under
             low, high = max((B - root) / A, 0.0), max((B + root) / A, 0.0)
-            return Combined(value, spread, low, high, level)
+            return Combined(value, spread, low, high, level, "normal")
         one_sided = A < 0 < C and min(a, d) > 0
         low = (B - root) / A if one_sided else 0.0
-        return Combined(value, math.inf, low, math.inf, level)
+        return Combined(value, math.inf, low, math.inf, level, "normal")
 
     def _two_by_two(self) -> Matrix:
         if self.table.shape != (2, 2):
@@ -271,6 +308,7 @@ class Association:
                 "statistic": test.statistic,
                 "degrees": test.degrees,
                 "p_value": test.p_value,
+                "kind": test.kind,
             },
             "cramers_v": self.cramers_v,
             "difference": _measure(self.difference(level)) if small else None,
@@ -309,7 +347,7 @@ def associate(
     >>> round(found["sync", "vpn"].count, 6), round(found.odds_ratio().value, 2)
     (100.0, 2.68)
     >>> round(found.independence.p_value, 3)
-    0.205
+    0.225
     """
     estimate(plan, tally, target=target)  # refuses another plan's tally and too small a crowd
     sides = side_of(plan.survey, first), side_of(plan.survey, second)

@@ -38,7 +38,7 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
     table.add_row(
         "sufficient",
         f"eta   ~  {text_up(worst['eta'][1], 3)}",
-        "SDP's number, on the worst homogeneous crowd; not a guarantee",
+        f"SDP's number, {_eta_in_words(worst)}; not a guarantee",
     )
     table.add_row(
         "local",
@@ -47,10 +47,15 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
     )
     if document["sigma_count"] is not None:
         gain = document["gain_over_local"]
+        better = (
+            f"{gain:.3g} times better than"
+            if gain is not None
+            else "nothing could be estimated with"
+        )
         table.add_row(
             "precision",
             f"sigma {document['sigma_count']:,.0f} people",
-            f"of any count; {gain:.3g} times better than the same epsilon held locally",
+            f"of any count; {better} the same epsilon held locally",
         )
         table.add_row(
             "fake reports",
@@ -66,6 +71,8 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
             f" {text_up(together['basic_epsilon'])}",
         )
     console.print(table)
+    if document.get("promise_kept") is False:
+        console.print("[bold red]This does not keep the promise that the plan makes.[/bold red]")
     if "statements" in document:
         show_statements(document["statements"])
     console.print("\nThe promise rests on this:")
@@ -87,6 +94,12 @@ def show_statements(made: list[dict[str, Any]]) -> None:
         epsilon = f"epsilon {text_up(one['epsilon'])}{delta}"
         console.print(f"{one['kind']:6}  [bold]{one['holds_for']:34}[/bold]  {epsilon}")
         console.print(Padding(one["words"], (0, 0, 0, 8)))
+
+
+def _eta_in_words(worst: dict[str, Any]) -> str:
+    if worst["exhaustive"]:
+        return "on the worst homogeneous crowd"
+    return f"the largest found of {worst['kinds']} kinds of homogeneous crowds"
 
 
 def _crowd_in_words(crowd: dict[str, int]) -> str:

@@ -14,7 +14,8 @@ def show_estimates(document: dict[str, Any], title: str) -> None:
 
     console = printer()
     level = document["level"]
-    note = f"{document['interval']} intervals at {level:.4g}, for the {document['target']}"
+    rough = " (approximate)" if document["interval"] == "normal" else ""
+    note = f"{document['interval']} intervals at {level:.4g}{rough}, for the {document['target']}"
     console.print(f"[bold]{escape(title)}[/bold]: {document['reports']:,} reports, {note}")
     if document["simulated"]:
         console.print("[yellow]simulated: not for release[/yellow]")

@@ -60,7 +60,7 @@ def _show(document: dict[str, Any]) -> None:
     names = escape(document["first"]), escape(document["second"])
     console.print(
         f"[bold]{names[0]}[/bold] and [bold]{names[1]}[/bold]: {document['reports']:,} reports,"
-        f" normal intervals at {document['level']:.4g}, for the {document['target']}"
+        f" normal intervals at {document['level']:.4g} (approximate), for the {document['target']}"
     )
     if document["simulated"]:
         console.print("[yellow]simulated: these numbers are about nobody[/yellow]")
@@ -77,7 +77,7 @@ def _show(document: dict[str, Any]) -> None:
     test = document["independence"]
     console.print(
         f"independence: chi-square {test['statistic']:.4g} with {test['degrees']} degrees of"
-        f" freedom, p = {test['p_value']:.3g}"
+        f" freedom, p = {test['p_value']:.3g} ({test['kind']})"
     )
     for name in ("difference", "odds_ratio"):
         if document[name] is not None:

@@ -21,8 +21,8 @@ from shoal.cli._common import (
     survey_options,
 )
 from shoal.errors import InputError, PrivacyRefusal
-from shoal.planning import keeps_promise
 from shoal.plans import Plan
+from shoal.promising import compute_promise
 from shoal.survey import Survey
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ def command(
 ) -> None:
     """Certify what a plan gives, or question a running randomizer.
 
-    Without --epsilon or --delta a plan is certified at the epsilon that it promises. With
+    Without --epsilon or --delta a plan is certified at the epsilon that it promises; where it does
+    not keep its promise, the exit code is 3. With --colluders, promise_kept counts them too. With
     --releases they compose; where the plan has memory they do not, and what holds over time is
     stated, by default for a year.
 
@@ -95,9 +96,10 @@ def command(
     if plan is not None and epsilon is None and delta is None:
         epsilon = float(plan.promise.epsilon)
     document = certificate.to_json(epsilon=epsilon, delta=delta)
-    broken = plan is not None and not keeps_promise(plan)
+    computed = None if plan is None else compute_promise(plan)
     if plan is not None:
-        document["promise_kept"] = not broken
+        alone = compute_promise(replace(plan, crowd_size=certificate.crowd_size))
+        document["promise_kept"] = alone.holds
     if plan is not None and plan.memory is not None:
         document["statements"] = _statements(plan, releases, delta, colluders)
     elif releases is not None:
@@ -112,8 +114,8 @@ def command(
         from shoal.cli._certificate import show_certificate
 
         show_certificate(document, certificate.survey.name)
-    if broken:
-        raise PrivacyRefusal("the plan's q does not keep the promise that the plan makes.")
+    if computed is not None and computed.refusal is not None:
+        raise PrivacyRefusal(computed.refusal)
 
 
 def _certificate(

@@ -81,6 +81,7 @@ def _check_writable(report: Path) -> None:
 def _tell_before(agreed: Plan, seed: int) -> None:
     from shoal.auditing import audit
     from shoal.planning import plan
+    from shoal.promising import check_promise
 
     console = printer()
     users = agreed.reports_needed
@@ -95,7 +96,7 @@ def _tell_before(agreed: Plan, seed: int) -> None:
     _tell_one_device(console, agreed, seed)
     console.rule("[bold]3. The promise")
     console.print(
-        f"{agreed.promise.in_words}. Whatever everybody else answered, the counts of"
+        f"{check_promise(agreed).in_words}. Whatever everybody else answered, the counts of"
         f" {users:,} reports come out nearly alike whether Ada's answer is hers or any other. To"
         f" promise the same for each report by itself her device would have to flip each bit with"
         f" probability {float(alone.q):.4g}, and counts would be {gain:.1f} times less precise: the"

@@ -31,8 +31,10 @@ def command(plan_file: Path, answers: Path, output: Path, as_json: bool) -> None
     """
     from shoal.engines.answer_files import read_answers
     from shoal.engines.report_files import VectorWriter
+    from shoal.promising import check_promise
 
     plan = Plan.read(plan_file)
+    check_promise(plan)
     check_not_same(answers, output)
     with VectorWriter(output, plan, kind="original") as writer, progress("encoding") as advance:
         for original in read_answers(plan.survey, answers):

@@ -19,6 +19,7 @@ from shoal.cli._plan_diff import EPILOG, PlanOrDiff
 from shoal.errors import InputError
 from shoal.planning import plan
 from shoal.plans import Plan
+from shoal.promising import check_promise
 from shoal.survey import Survey
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def command(
 
 def _document(made: Plan, over_time: list[Statement]) -> dict[str, Any]:
     certificate = _certificate(made)
-    promise = made.promise
+    promise = check_promise(made).promise
     document = {
         "id": made.id,
         "q": float(made.q),
@@ -181,7 +182,7 @@ def _show(made: Plan, over_time: list[Statement], output: Path | None) -> None:
     if made.memory is not None:
         console.print(f"  permanent      {made.memory.q1}")
         console.print(f"  fresh on top   {made.memory.q2}")
-    console.print(f"promise          {made.promise.in_words}")
+    console.print(f"promise          {check_promise(made).in_words}")
     crowd = str(made.crowd_size or "none needed")
     if made.crowd_size is not None and made.reports_needed > made.crowd_size:
         crowd += f" honest reports, released with {made.reports_needed} in all"

@@ -106,7 +106,7 @@ def _show(document: dict[str, Any], name: str) -> None:
     row(
         "homogeneous",
         best["value"],
-        f"the worst crowd of equals: (a, b, c) = ({best['a']}, {best['b']}, {best['c']})",
+        f"worst crowd of equals tried: (a, b, c) = ({best['a']}, {best['b']}, {best['c']})",
     )
     others = " + ".join(f"{count} x {vector}" for vector, count in worst["others"].items())
     row(

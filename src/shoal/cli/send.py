@@ -44,10 +44,14 @@ SPREAD = 3600.0
     help=f"The memory's key, made if need be; else {KEY_VARIABLE} holds it.",
 )
 @click.option(
-    "--key", metavar="KEY", help="The collector's key, with which fetched plans are signed."
+    "--key", metavar="KEY", help="The collector's key, which signs plans and certificates."
 )
 @click.option("--limit", metavar="EPSILON", help="Refuse plans with a larger local epsilon.")
-@click.option("--recompute", is_flag=True, help="Recompute the plan's promise first.")
+@click.option(
+    "--recompute/--no-recompute",
+    default=None,
+    help="Compute the plan's promise first; by default where SciPy is installed.",
+)
 @click.option("--now", is_flag=True, help="Send at once, without the random wait.")
 @click.option(
     "--wait",
@@ -78,7 +82,7 @@ def command(
     key_file: Path | None,
     key: str | None,
     limit: str | None,
-    recompute: bool,
+    recompute: bool | None,
     now: bool,
     wait: float,
     timeout: float,
@@ -91,6 +95,8 @@ def command(
     Answering again gives the same report, or, with --ledger or for a plan with memory, one in each
     window of the plan. Without a plan, what waits and is due is sent.
     Answers on the command line are seen by other users of this machine; --from is not.
+    With --no-recompute a plan that needs a crowd is answered within a --limit, or where a
+    certificate confirms it that was signed with --key.
     """
     from shoal.ledger import Ledger
     from shoal.sending import HttpTransport, Outbox

@@ -32,10 +32,17 @@ def command(
     joint: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Count the reports in one or more files."""
+    """Count the reports in one or more files.
+
+    Counting is no release: of a plan that does not keep its promise reports are counted, with a
+    warning, and nothing else is done with them.
+    """
     from shoal.engines.report_files import read_reports
+    from shoal.promising import compute_promise
 
     plan = Plan.read(plan_file)
+    if (refusal := compute_promise(plan).refusal) is not None:
+        click.echo(f"shoal: warning: {refusal}", err=True)
     if len({path.resolve() for path in reports}) < len(reports):
         raise InputError("a file of reports is named twice; it would be counted twice.")
     groups = [[_bit(plan, part) for part in group.split(";")] for group in joint]

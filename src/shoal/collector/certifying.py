@@ -13,8 +13,8 @@ from shoal.collector.problems import Problem
 from shoal.collector.settings import Settings
 from shoal.errors import PrivacyRefusal
 from shoal.faking import poisoning
-from shoal.planning import keeps_promise
 from shoal.plans import Plan
+from shoal.promising import check_promise, compute_promise
 
 __all__ = ["certificate", "objection"]
 
@@ -31,7 +31,7 @@ def objection(plan: Plan, settings: Settings, others: Iterable[Plan]) -> Problem
         return problems.PROMISE_UNPROVEN
     try:
         audit(plan)  # which refuses what nothing is proven about, whatever the plan promises
-        kept = not plan.q.is_blind and keeps_promise(plan)
+        kept = not plan.q.is_blind and compute_promise(plan).holds
     except PrivacyRefusal:
         kept = False
     if not kept:
@@ -45,7 +45,8 @@ def objection(plan: Plan, settings: Settings, others: Iterable[Plan]) -> Problem
 
 
 def certificate(plan: Plan) -> bytes:
-    """Return the certificate that a plan is published with, as JSON."""
+    """Return the certificate that a plan is published with, as JSON; a broken plan has none."""
+    check_promise(plan)
     document = {
         "plan": plan.id,
         "shoal": __version__,

@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from shoal.collector.store import Epoch, KeptPlan
+from shoal.promising import read_certificate
 from shoal.publishing.markup import Markup, element
 from shoal.rounding import round_down
 from shoal.screening import Screening
@@ -59,7 +60,7 @@ def _plan(kept: KeptPlan, crowds: Sequence[Crowd]) -> Markup:
     return element(
         "section",
         element("h2", element("bdi", plan.survey.name)),
-        element("p", f"{kept.state}; crowds of {plan.reports_needed:,}; {plan.promise.in_words}"),
+        element("p", f"{kept.state}; crowds of {plan.reports_needed:,}; {_promise(kept)}"),
         element("p", element("code", plan.id)),
         *([element("table", element("thead", heading), element("tbody", *rows))] if rows else []),
         *(
@@ -68,6 +69,13 @@ def _plan(kept: KeptPlan, crowds: Sequence[Crowd]) -> Markup:
             if screening is not None and screening.suspicious
         ),
     )
+
+
+def _promise(kept: KeptPlan) -> str:
+    """Return what was computed for a plan's certificate; a draft only asks for something."""
+    if kept.certificate is None:
+        return kept.plan.promise.in_words
+    return read_certificate(kept.plan, kept.certificate).in_words
 
 
 def _state(epoch: Epoch) -> str:

@@ -10,8 +10,8 @@ decoding asks which patterns, and how many people behind each, explain what was 
 =================  ============================================================================
 
 Inside: `candidates` (lists, files and columns), `design` (who sets which bit), `fitting` (weighted
-least squares), `selecting` (p-values and false discoveries, fit and look again), `inference`
-(spread and intervals), `results`, `sizing`, `simulating`.
+least squares), `selecting` (p-values and false discoveries, fit and look again), `hidden` (unknown
+texts behind known ones), `inference` (spread and intervals), `results`, `sizing`, `simulating`.
 
 What is exact: the mean of the debiased counts, the variance of lies and cohorts, and, before
 anything is fitted, the independence of the p-values of absent texts. What is approximate, by name:
@@ -19,12 +19,13 @@ anything is fitted, the independence of the p-values of absent texts. What is ap
 * the counts are taken as normal, which needs a few hundred reports and 16 cohorts or so;
 * the tail of the null law is a saddlepoint approximation (`selecting`);
 * texts that are not fitted are noise of one common variance, `extra` (`fitting`);
-* bits far off the fit are left out (`fitting`);
+* bits far off the fit are left out (`fitting`), and those that would be far off elsewhere and are
+  not on the bits of a popular text have the law that the others show (`hidden`);
 * fitting what was found and looking again uses the data twice (`selecting`);
 * intervals condition on passing the cutoff as if estimates were independent (`inference`);
 * the sum of what was found is corrected by a density estimate (`inference.excess`).
 
-`bench/decoding.py` measures what they come to.
+`bench/decoding.py` measures what they come to, `bench/text_coverage.py` how often intervals cover.
 """
 
 from shoal.decoding.candidates import read_candidates

@@ -10,9 +10,9 @@ import numpy as np
 from shoal._check import check_level, check_number
 from shoal.decoding.candidates import Candidates, check_candidates
 from shoal.decoding.design import Design, Floats, Places, make_design
-from shoal.decoding.fitting import Data, make_data
-from shoal.decoding.inference import conditional_low, excess, spread
-from shoal.decoding.results import Decoded, DecodedText, Regression
+from shoal.decoding.fitting import make_data
+from shoal.decoding.inference import Errors, Regression, conditional_low, excess
+from shoal.decoding.results import Decoded, DecodedText
 from shoal.decoding.selecting import Selection, select
 from shoal.errors import InputError
 from shoal.estimating import estimate
@@ -82,9 +82,10 @@ def decode(
     where = plan.survey.slice_of(asked.name)
     data = make_data(tally.cohorts, where, float(plan.q), asked.hashes)
     selected = select(data, design, fdr)
-    sigmas = _sigmas(data, design, selected)
-    rows = _rows(checked.texts, data, design, selected, sigmas, level)
-    explained, explained_sigma = _explained(data, design, selected, sigmas)
+    regression = Regression(data, design, selected.fit, selected.blur)
+    errors = _errors(regression, selected, level)
+    rows = _rows(checked.texts, regression, selected, errors, level)
+    explained, explained_sigma = _explained(regression, selected, errors.sigmas, level)
     alike = _alike(checked.texts, design, selected.found)
     pattern = {checked.texts[group[0]]: place for place, group in enumerate(design.members)}
     return Decoded(
@@ -98,7 +99,8 @@ def decode(
         alike=alike,
         notes=_notes(checked, len(checked.texts) - design.patterns, len(alike)),
         simulated=tally.simulated,
-        _regression=Regression(data, design, selected.fit, pattern),
+        _regression=regression,
+        _pattern=pattern,
     )
 
 
@@ -117,40 +119,46 @@ def _text_question(survey: Survey, name: str | None) -> Text:
     return asked[0]
 
 
-def _sigmas(data: Data, design: Design, selected: Selection) -> Floats:
-    """Return the sigma of every count; least squares knows those of the fitted ones best."""
-    sigmas, fitted = selected.sigmas.copy(), selected.fit
-    sigmas[fitted.chosen] = spread(data, design, fitted, np.eye(len(fitted.chosen) + 1)[1:])
-    return np.asarray(sigmas * np.sqrt(1 + selected.blur))
+def _errors(regression: Regression, selected: Selection, level: float) -> Errors:
+    """Return the errors of every count; least squares knows those of the fitted ones best."""
+    chosen = selected.fit.chosen
+    sigmas = selected.sigmas * np.sqrt(1 + selected.blur)
+    reach = normal_factor(level) * sigmas
+    result = Errors(sigmas, -reach, reach)
+    fitted = regression.errors(np.eye(len(chosen) + 1)[1:], level)
+    for whole, part in zip(result, fitted, strict=True):
+        whole[chosen] = part
+    result.above[selected.shared] = np.inf  # all these people may have answered another text
+    return result
 
 
 def _explained(
-    data: Data, design: Design, selected: Selection, sigmas: Floats
+    regression: Regression, selected: Selection, sigmas: Floats, level: float
 ) -> tuple[float, float]:
     """Return how many people are behind all texts found, and its sigma."""
     fitted = selected.fit
     whole = np.append(0.0, np.isin(fitted.chosen, selected.found).astype(float))[None, :]
     total = float((whole[:, 1:] @ fitted.counts)[0])
     chance, chance_sigma = excess(selected.counts, sigmas, selected.z, selected.cutoff)
-    sigma = float(spread(data, design, fitted, whole)[0])
+    sigma = float(regression.errors(whole, level).sigmas[0])
     return total - chance, math.hypot(sigma, chance_sigma)
 
 
 def _rows(
     texts: Sequence[str],
-    data: Data,
-    design: Design,
+    regression: Regression,
     selected: Selection,
-    sigmas: Floats,
+    errors: Errors,
     level: float,
 ) -> list[DecodedText]:
-    counts = selected.counts
-    reach = normal_factor(level) * sigmas
-    low, high = counts - reach, counts + reach
+    data, design = regression.data, regression.design
+    counts, sigmas = selected.counts, errors.sigmas
+    low, high = counts - errors.above, counts - errors.below
     found = np.zeros(design.patterns, bool)
     found[selected.found] = True
-    z = counts[found] / sigmas[found]
-    low[found] = conditional_low(z, selected.cutoff, level) * sigmas[found]
+    z = np.minimum(selected.z[found], counts[found] / sigmas[found])
+    reach = np.maximum(z, selected.cutoff) - conditional_low(z, selected.cutoff, level)
+    low[found] = np.minimum(low[found], counts[found] - reach * sigmas[found])
     low, high = np.clip(low, 0, data.reports), np.clip(high, 0, data.reports)
     constrained = np.zeros(design.patterns)
     constrained[selected.found] = _constrained(selected, data.reports)

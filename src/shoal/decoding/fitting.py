@@ -38,6 +38,8 @@ _LEFT_OUT = 1e-6
 """What is left of the weight of a bit that is not fitted: a text all of whose bits are left out
 then has a huge sigma, where it would have none at all."""
 
+_BLOCK = 1 << 22
+
 _STEPS = 8
 _SETTLED = 0.05
 """Fitting ends after so many steps, or when no count moves by more than this part of its sigma."""
@@ -76,6 +78,16 @@ class Fit:
     def weights_of(self, combinations: Floats) -> Floats:
         """Return the weight of every row in combinations of (background, counts)."""
         return np.asarray((combinations @ self.inverse) @ (self.columns.T * self.weight.ravel()))
+
+    def leverage(self) -> Floats:
+        """Return how much of a change in each row the fit takes up: 0 nothing, 1 all of it."""
+        taken = np.empty(self.weight.size)
+        rows = sparse.csr_array(self.columns)
+        step = max(1, _BLOCK // max(len(self.inverse), 1))
+        for start in range(0, len(taken), step):
+            part = rows[start : start + step]
+            taken[start : start + step] = (part.multiply(part @ self.inverse)).sum(axis=1)
+        return np.clip(taken.reshape(self.weight.shape) * self.weight, 0.0, 1.0)
 
     def fixed(self, data: Data) -> Floats:
         """Return the part of each row's variance that no fitted text brings: lies and `extra`."""

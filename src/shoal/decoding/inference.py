@@ -1,4 +1,7 @@
-"""How far estimates may be off: their spread, and intervals that know what was selected.
+"""How far estimates may be off: their errors, and intervals that know what was selected.
+
+The error of a count has a normal part, of known variance, and a part that is seldom there and then
+large: unknown texts that do not stand out on its bits (`hidden`).
 
 A count that was found is reported because it came out large, so its ordinary interval would cover
 too seldom. Given that z passed the cutoff t, z has a truncated normal law, and its inversion gives
@@ -9,56 +12,101 @@ these nearly are). The ordinary upper end already covers: passing the cutoff onl
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import log_ndtr
 
 from shoal.decoding.design import Design, Floats
 from shoal.decoding.fitting import Data, Fit
+from shoal.decoding.hidden import Hidden, hidden_texts
 from shoal.intervals import normal_factor
 
-__all__ = ["conditional_low", "covariance", "excess", "spread"]
+__all__ = ["Errors", "Regression", "conditional_low", "excess"]
 
 _BLOCK = 1 << 24
 _WINDOW = 0.5
 
 
-def spread(data: Data, design: Design, fitted: Fit, combinations: Floats) -> Floats:
-    """Return the standard deviations of combinations of (background, counts).
+class Errors(NamedTuple):
+    """Of several estimates the standard deviation, and between what ends estimate - truth lies."""
+
+    sigmas: Floats
+    below: Floats
+    above: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Regression:
+    """The last fit and its data; `blur` is the part of a variance that choosing adds.
 
     Somebody with text s in cohort j adds g_sj to a combination, the weights at the bits that s sets
     in j, and the cohort is drawn: that adds d_s Var_j(g_sj), less what the known sizes of the
     cohorts take away. A text's own count is not blurred by it, since all its people are somewhere.
+    To this normal part come the texts that hide behind those of the combination.
     """
-    variances = np.empty(len(combinations))
-    step = max(1, _BLOCK // max(data.debiased.size, len(fitted.chosen) * design.cohorts))
-    for start in range(0, len(combinations), step):
-        part = slice(start, start + step)
-        weights = fitted.weights_of(combinations[part])
-        drawn = _drawn(data, design, fitted, weights)
-        fixed = fitted.fixed(data)
-        variances[part] = (weights**2) @ fixed.ravel()
-        mean = np.einsum("j,tsj->ts", data.shares, drawn)
-        square = np.einsum("j,tsj->ts", data.shares, drawn**2)
-        people = np.maximum(fitted.counts, 0)
-        variances[part] += (square - mean**2) @ people
+
+    data: Data
+    design: Design
+    fit: Fit
+    blur: float
+
+    @cached_property
+    def hidden(self) -> Hidden:
+        """What hides behind the fitted texts."""
+        return hidden_texts(self.data, self.fit)
+
+    def errors(self, combinations: Floats, level: float) -> Errors:
+        """Return the errors of combinations of (background, counts)."""
+        result = Errors(*np.empty((3, len(combinations))))
+        most = max(self.data.debiased.size, len(self.fit.chosen) * self.design.cohorts)
+        step = max(1, _BLOCK // most)
+        for start in range(0, len(combinations), step):
+            weights = self.fit.weights_of(combinations[start : start + step])
+            variances = self._variances(weights)
+            part = slice(start, start + len(weights))
+            result.sigmas[part] = np.sqrt(variances + weights**2 @ self.hidden.variance)
+            ends = [
+                self.hidden.ends(row, float(variance), (1 - level) / 2)
+                for row, variance in zip(weights, variances, strict=True)
+            ]
+            result.below[part], result.above[part] = np.transpose(ends)
+        return result
+
+    def covariance(self, combinations: Floats) -> Floats:
+        """Return the covariance matrix of combinations of (background, counts)."""
+        weights = self.fit.weights_of(combinations)
+        drawn = self._drawn(weights)
+        drawn = drawn - np.einsum("j,tsj->ts", self.data.shares, drawn)[:, :, None]
+        people, shares = np.maximum(self.fit.counts, 0), self.data.shares
+        normal = (weights * self.fit.fixed(self.data).ravel()) @ weights.T
+        normal += np.einsum("s,j,tsj,usj->tu", people, shares, drawn, drawn, optimize=True)
         whole = np.einsum("s,tsj->tj", people, drawn)
-        varies = whole**2 @ data.shares - (whole @ data.shares) ** 2
-        variances[part] -= varies / data.reports
-    return np.sqrt(np.maximum(variances, 0))
+        normal -= (whole * shares) @ whole.T / self.data.reports
+        return np.asarray(normal * (1 + self.blur) + (weights * self.hidden.variance) @ weights.T)
 
+    def _variances(self, weights: Floats) -> Floats:
+        """Return the diagonal of the normal part of the covariance."""
+        drawn, shares = self._drawn(weights), self.data.shares
+        variances = (weights**2) @ self.fit.fixed(self.data).ravel()
+        mean = np.einsum("j,tsj->ts", shares, drawn)
+        square = np.einsum("j,tsj->ts", shares, drawn**2)
+        people = np.maximum(self.fit.counts, 0)
+        variances += (square - mean**2) @ people
+        whole = np.einsum("s,tsj->tj", people, drawn)
+        variances -= (whole**2 @ shares - (whole @ shares) ** 2) / self.data.reports
+        return np.maximum(variances * (1 + self.blur), 1e-12)
 
-def covariance(data: Data, design: Design, fitted: Fit, combinations: Floats) -> Floats:
-    """Return the covariance matrix of combinations of (background, counts)."""
-    weights = fitted.weights_of(combinations)
-    drawn = _drawn(data, design, fitted, weights)
-    drawn = drawn - np.einsum("j,tsj->ts", data.shares, drawn)[:, :, None]
-    people = np.maximum(fitted.counts, 0)
-    result = (weights * fitted.fixed(data).ravel()) @ weights.T
-    result += np.einsum("s,j,tsj,usj->tu", people, data.shares, drawn, drawn, optimize=True)
-    whole = np.einsum("s,tsj->tj", people, drawn)
-    result -= (whole * data.shares) @ whole.T / data.reports
-    return np.asarray(result)
+    def _drawn(self, weights: Floats) -> Floats:
+        """Return g: shape (combinations, texts, cohorts)."""
+        tables = weights.reshape(-1, *self.data.debiased.shape)
+        drawn = np.zeros((len(tables), len(self.fit.chosen), self.design.cohorts))
+        for j in range(self.design.cohorts):
+            for place in self.design.positions[j][:, self.fit.chosen]:
+                drawn[:, :, j] += tables[:, j, place]
+        return drawn
 
 
 def conditional_low(z: Floats, cutoff: float, level: float) -> Floats:
@@ -96,13 +144,3 @@ def excess(counts: Floats, sigmas: Floats, z: Floats, cutoff: float) -> tuple[fl
     scale = sigmas[near] ** 2 * z[near] / np.maximum(counts[near], sigmas[near])
     bias = float(scale.mean()) * density
     return bias, bias * math.sqrt(0.25 / below + 0.25 / above + 1 / 16)
-
-
-def _drawn(data: Data, design: Design, fitted: Fit, weights: Floats) -> Floats:
-    """Return g: shape (combinations, texts, cohorts)."""
-    tables = weights.reshape(-1, *data.debiased.shape)
-    drawn = np.zeros((len(tables), len(fitted.chosen), design.cohorts))
-    for j in range(design.cohorts):
-        for place in design.positions[j][:, fitted.chosen]:
-            drawn[:, :, j] += tables[:, j, place]
-    return drawn

@@ -9,23 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from shoal.decoding.design import Design, Floats
-from shoal.decoding.fitting import Data, Fit
-from shoal.decoding.inference import covariance, spread
+from shoal.decoding.design import Floats
+from shoal.decoding.inference import Regression
 from shoal.errors import InputError
 from shoal.hashing import normal_text
-from shoal.intervals import Interval, normal_factor
+from shoal.intervals import Interval
 
-__all__ = ["Decoded", "DecodedText", "Regression"]
+__all__ = ["Decoded", "DecodedText"]
 
 
 @dataclass(frozen=True)
 class DecodedText:
     """How many people answered one text.
 
-    `count` is the least-squares estimate, unbiased and perhaps negative, and `sigma` its standard
-    deviation. `constrained` is the non-negative fit: the texts found together, 0 for the others.
-    `same_as` are candidates that set the same bits in every cohort: the count is of all of them.
+    `count` is the least-squares estimate, perhaps negative, and `sigma` its standard deviation. The
+    interval reaches further down than up where unknown texts may hide behind this one; they can
+    only raise the count. `constrained` is the non-negative fit: the texts found together, 0 for the
+    others. `same_as` are candidates that set the same bits in every cohort: the count is of all of
+    them.
     """
 
     value: str
@@ -36,16 +37,6 @@ class DecodedText:
     found: bool
     constrained: float
     same_as: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Regression:
-    """The last fit and its data, for covariances; `pattern` is the column of each text."""
-
-    data: Data
-    design: Design
-    fit: Fit
-    pattern: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -68,6 +59,7 @@ class Decoded(Sequence[DecodedText]):
     notes: tuple[str, ...]
     simulated: bool
     _regression: Regression = field(repr=False, compare=False)
+    _pattern: Mapping[str, int] = field(repr=False, compare=False)
 
     @cached_property
     def _by_value(self) -> dict[str, DecodedText]:
@@ -94,7 +86,7 @@ class Decoded(Sequence[DecodedText]):
 
     def covariance(self, values: Iterable[str]) -> Floats:
         """Return the covariance matrix of the counts of texts that were found."""
-        return covariance(*self._parts, self._combinations(values))
+        return self._regression.covariance(self._combinations(values))
 
     def total(self, values: Iterable[str]) -> Interval:
         """Return an interval for the people behind several texts that were found, together.
@@ -102,14 +94,11 @@ class Decoded(Sequence[DecodedText]):
         It treats the texts as chosen beforehand.
         """
         whole = self._combinations(values).sum(axis=0, keepdims=True)
-        counts = np.append(self._regression.fit.background, self._regression.fit.counts)
-        centre = float((whole @ counts)[0])
-        reach = normal_factor(self.level) * float(spread(*self._parts, whole)[0])
-        return Interval(max(centre - reach, 0.0), centre + reach, self.level, "normal")
-
-    @property
-    def _parts(self) -> tuple[Data, Design, Fit]:
-        return self._regression.data, self._regression.design, self._regression.fit
+        fitted = self._regression.fit
+        centre = float((whole @ np.append(fitted.background, fitted.counts))[0])
+        _, below, above = self._regression.errors(whole, self.level)
+        low, high = centre - float(above[0]), centre - float(below[0])
+        return Interval(max(low, 0.0), high, self.level, "normal")
 
     def _combinations(self, values: Iterable[str]) -> Floats:
         chosen = self._regression.fit.chosen
@@ -117,7 +106,7 @@ class Decoded(Sequence[DecodedText]):
         for value in values:
             if not self[value].found:
                 raise InputError(f"{value!r} was not found, so its count is not fitted.")
-            rows.append(np.flatnonzero(chosen == self._regression.pattern[self[value].value]))
+            rows.append(np.flatnonzero(chosen == self._pattern[self[value].value]))
         combinations = np.zeros((len(rows), len(chosen) + 1))
         combinations[np.arange(len(rows)), np.ravel(rows).astype(int) + 1] = 1
         return combinations

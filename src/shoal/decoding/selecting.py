@@ -33,7 +33,8 @@ class Selection:
     """The last fit, and of every pattern the count and its sigma.
 
     `z` are the p-values as normal quantiles, and `cutoff` is what z had to reach. `blur` is the
-    part of a variance that choosing adds.
+    part of a variance that choosing adds. `shared` are patterns that stand out and still may be
+    nobody's: with one or two cohorts another text may have all their bits.
     """
 
     fit: Fit
@@ -43,6 +44,7 @@ class Selection:
     blur: float
     found: Places
     cutoff: float
+    shared: Places
 
 
 def discoveries(log_p: Floats, fdr: float) -> tuple[Places, float]:
@@ -85,9 +87,17 @@ def select(data: Data, design: Design, fdr: float) -> Selection:
     more = surplus(z, float(z[chosen].min())) if len(chosen) else 0.0
     fitted = fit(data, design, chosen, fitted.extra, more)
     counts, sigmas, _ = _tested(data, design, fitted)
-    cutoff = float(-ndtri(np.exp(log_cutoff)))
+    shared, people = _shared(data, design, fitted)
+    counts[shared] = people
     return Selection(
-        fitted, counts, sigmas, z, more / data.debiased.size, np.intersect1d(found, chosen), cutoff
+        fit=fitted,
+        counts=counts,
+        sigmas=sigmas,
+        z=z,
+        blur=more / data.debiased.size,
+        found=np.intersect1d(found, chosen),
+        cutoff=float(-ndtri(np.exp(log_cutoff))),
+        shared=shared,
     )
 
 
@@ -128,6 +138,21 @@ def _tested(data: Data, design: Design, fitted: Fit) -> tuple[Floats, Floats, Fl
     return counts, sigmas, z
 
 
+def _shared(data: Data, design: Design, fitted: Fit) -> tuple[Places, Floats]:
+    """Return patterns not fitted although most of their bits are far up, and the people there.
+
+    Clipping is for single bits far off. It must not hide a text all of whose bits are, so the count
+    is that of plain least squares.
+    """
+    far = (fitted.residual > CLIP * np.sqrt(fitted.variance)) * data.used
+    most = design.adjoint(far) > design.adjoint(np.broadcast_to(data.used, far.shape)) / 2
+    most[fitted.chosen] = False
+    factor = data.shares[:, None] / fitted.variance * data.used
+    scores = design.adjoint(factor * fitted.residual)[most]
+    information = design.adjoint(factor * data.shares[:, None])[most]
+    return np.flatnonzero(most), np.asarray(scores / np.maximum(information, 1e-300))
+
+
 def _scores_of_fitted(
     data: Data, design: Design, fitted: Fit, sigma: Floats, centre: Floats
 ) -> Floats:
@@ -138,7 +163,11 @@ def _scores_of_fitted(
     doubtful texts too, half as many false ones again were found (observed).
     """
     chosen, share = fitted.chosen, data.shares[None, :, None]
-    sure = np.maximum(fitted.counts - CLIP * sigma, 0)[:, None, None]
+    # The sigma of the fit holds the cohorts that a text's own people drew; its count is not blurred
+    # by them.
+    own = np.maximum(fitted.counts, 0) * (1 - 1 / design.cohorts) / design.hashes
+    doubt = CLIP * np.sqrt(np.maximum(sigma**2 - own, 0))
+    sure = np.maximum(fitted.counts - doubt, 0)[:, None, None]
     variance = design.at(chosen, fitted.variance) - sure * share * (1 - share)
     spreads = np.sqrt(np.maximum(variance, design.at(chosen, fitted.fixed(data))))
     residual = design.at(chosen, fitted.residual) + share * fitted.counts[:, None, None]

@@ -90,7 +90,8 @@ def inspect_pipeline(
         Repeats where the replaced record stands (not the pipeline's own noise).
     """
     crowd, bits = plan.crowd_size or 0, plan.bits
-    if plan.survey.differing_bits != bits or not 2 <= crowd <= _MOST_CROWD:
+    free = all(question.kind == "flags" for question in plan.survey)
+    if not free or not 2 <= crowd <= _MOST_CROWD:
         raise InputError(f"a pipeline is inspected on flags, with a crowd of 2 to {_MOST_CROWD}.")
     check_integer("runs", runs, lowest=16)
     check_level(confidence)

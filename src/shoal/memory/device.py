@@ -17,6 +17,7 @@ import numpy as np
 
 from shoal._check import check_number
 from shoal._disk import Disk, SharedFile
+from shoal._domain import check_domain
 from shoal._files import canonical_json
 from shoal.errors import InputError
 from shoal.memory.sealed import check_key, derive, seal, unseal
@@ -174,6 +175,7 @@ class DeviceMemory:
             raise InputError(f"memory takes an Original, got {type(original).__name__}.")
         if plan.bits != original.bits:
             raise InputError(f"the plan has {plan.bits} bits, the original {original.bits}.")
+        check_domain(original.rows, plan.survey)
         if plan.memory is None:
             return
         if len(original) != 1:

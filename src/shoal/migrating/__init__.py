@@ -29,8 +29,10 @@ from shoal.lies import MOST_DIGITS, LieProbability
 from shoal.migrating.parameters import RapporParameters, lie_of, log_odds, odds_of
 from shoal.planning import plan
 from shoal.plans import LARGEST_CROWD, Memory, Plan
-from shoal.rounding import round_up
+from shoal.promising import check_promise
+from shoal.rounding import round_up, text_up
 from shoal.survey import Survey, Text
+from shoal.theory.cohorts import smallest_cohort
 
 __all__ = ["Migration", "RapporParameters", "migrate"]
 
@@ -46,26 +48,41 @@ class Migration:
 
     @cached_property
     def proven_fresh(self) -> float | None:
-        """RAPPOR's proven epsilon if every report drew its cohort afresh, rounded up."""
-        return self._proven(self.crowd_size)
+        """RAPPOR's proven epsilon if it drew cohorts afresh and hashed as Shoal does, rounded up.
+
+        Shoal's texts set the same number of bits in every cohort, which the proof needs; where
+        hashes collide, as RAPPOR's do, they set fewer in some.
+        """
+        return self._proven(self.crowd_size, float(self.delta))
 
     @cached_property
     def proven_kept(self) -> float | None:
-        """RAPPOR's proven epsilon as it runs: devices keep a cohort, and it splits the crowd."""
-        crowd = self.cohort_crowd
-        return self.proven_fresh if crowd == self.crowd_size else self._proven(crowd)
+        """RAPPOR's proven epsilon as it runs: devices keep a cohort, which splits the crowd.
+
+        It holds for cohorts that everybody draws uniformly, whatever sizes that gives, and where
+        hashes collide (`shoal.theory.cohorts`, theorem).
+        """
+        return self._proven(self.cohort_crowd, float(self.delta) - self.cohort_tail)
 
     @property
     def cohort_crowd(self) -> int | None:
-        """How many reports a cohort has if they are spread evenly."""
-        return None if self.crowd_size is None else self.crowd_size // self.parameters.m
+        """How many reports a person's cohort has at least, but for a chance of `cohort_tail`."""
+        return None if self.crowd_size is None else self._cohort(self.crowd_size)[0]
 
-    def _proven(self, crowd: int | None) -> float | None:
+    @property
+    def cohort_tail(self) -> float:
+        """The chance of a smaller cohort: at most half of delta, and paid for with it."""
+        return 0.0 if self.crowd_size is None else self._cohort(self.crowd_size)[1]
+
+    def _cohort(self, crowd_size: int) -> tuple[int, float]:
+        return smallest_cohort(crowd_size, self.parameters.m, float(self.delta) / 2)
+
+    def _proven(self, crowd: int | None, delta: float) -> float | None:
         weaker = self.parameters.weaker
         if not crowd or not weaker:
             return None
         found = audit(self.plan.survey, q=weaker, crowd_size=crowd)
-        return round_up(found.epsilon(delta=float(self.delta)))
+        return round_up(found.epsilon(delta=delta))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -92,10 +109,18 @@ class Migration:
             "RAPPOR's devices keep their cohort, which splits the crowd; Shoal draws it afresh for"
             " each report and hashes differently, so old reports are not reports of the plan."
         )
+        if self.cohort_crowd is not None and given.m > 1:
+            said.append(
+                f"a kept cohort has {self.cohort_crowd:,} reports or more, fewer with a probability"
+                f" of at most {text_up(self.cohort_tail, 3)}, which is counted in delta; hashes"
+                " that collide are covered there. With fresh cohorts they are not: that number is"
+                " for hashes without collisions, such as Shoal's."
+            )
         if memory is not None:
             said.append(
                 "each report keeps the local epsilon of q; all of a person's reports together keep"
-                " only that of q1, for each distinct answer a person ever had."
+                " only that of q1, for each distinct answer a person ever had. Shoal's devices"
+                " remember no text: the plan says what the numbers mean; to collect, give a crowd."
             )
         elif split is not None:
             said.append(
@@ -107,7 +132,7 @@ class Migration:
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain JSON values; privacy is rounded up, null is no bound."""
         given, plan = self.parameters, self.plan
-        memory, promise = plan.memory, plan.promise
+        memory, promise = plan.memory, check_promise(plan).promise
         crowd = None
         if self.crowd_size is not None:
             crowd = {
@@ -115,6 +140,7 @@ class Migration:
                 "delta": float(self.delta),
                 "proven_fresh_cohorts": self.proven_fresh,
                 "cohort_size": self.cohort_crowd,
+                "cohort_tail": round_up(self.cohort_tail),
                 "proven_kept_cohorts": self.proven_kept,
             }
         all_time = math.inf

@@ -23,8 +23,8 @@ WIDE, NARROW = 768, 328
 _KINDS = {
     "exact": "An interval made this way holds the truth with at least this probability, whatever"
     " the truth is.",
-    "normal": "An interval made this way holds the truth with about this probability, in large"
-    " crowds.",
+    "normal": "An interval made this way is approximate: in large crowds it holds the truth with"
+    " about this probability, in small ones sometimes with less.",
     "simultaneous": "The intervals of a question hold all of its truths together with at least"
     " this probability.",
     "chebyshev": "An interval made this way holds the truth with at least this probability; it"

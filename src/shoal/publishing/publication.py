@@ -15,6 +15,7 @@ from shoal.errors import InputError
 from shoal.estimating import Estimates, estimate
 from shoal.intervals import IntervalKind, Target
 from shoal.plans import Plan
+from shoal.promising import check_promise
 from shoal.publishing import words
 from shoal.publishing.page import notebook_html, page
 from shoal.publishing.tables import arrow_table, csv_text, markdown_text
@@ -52,6 +53,7 @@ class Publication:
     @cached_property
     def _document(self) -> dict[str, Any]:
         plan, reports = self.plan, self.estimates.tally.reports
+        computed = check_promise(plan)
         document = {
             "title": self.title or plan.survey.name,
             "survey": plan.survey.name,
@@ -60,9 +62,9 @@ class Publication:
             "estimates": self.estimates.to_json(self.level, self.interval),
             "promise": {
                 "kind": plan.promise.kind,
-                "guarantee": plan.promise.kind in ("proven", "local"),
-                "short": plan.promise.in_words,
-                "plain": words.plain_promise(plan),
+                "guarantee": computed.is_guarantee,
+                "short": computed.in_words,
+                "plain": words.plain_promise(computed),
                 "assumptions": words.assumptions(plan, self.certificate, reports),
             },
             "certificate": self._certificate(),

@@ -12,6 +12,7 @@ from shoal.survey import Choices, Question
 
 if TYPE_CHECKING:
     from shoal.auditing import Certificate
+    from shoal.promising import ComputedPromise
 
 __all__ = [
     "SIMULATED",
@@ -101,9 +102,9 @@ def asked(question: Question) -> str:
     return "Yes or no." if question.bits == 1 else f"Any of {question.bits} options."
 
 
-def plain_promise(plan: Plan) -> str:
-    """Say what the promise means for one person."""
-    promise = plan.promise
+def plain_promise(computed: ComputedPromise) -> str:
+    """Say what a promise that was computed, and holds, means for one person."""
+    promise = computed.promise
     ratio = _ratio(float(promise.epsilon))
     if promise.kind == "proven":
         return (
@@ -124,7 +125,16 @@ def plain_promise(plan: Plan) -> str:
     return (
         "In a crowd where all others gave one and the same answer, the counts make one answer of a"
         f" person more than {ratio} times as likely as another only {chance}. Other crowds can be"
-        " worse: this is not a guarantee."
+        f" worse: this is not a guarantee.{_proven_instead(computed)}"
+    )
+
+
+def _proven_instead(computed: ComputedPromise) -> str:
+    if computed.delta is None:
+        return ""
+    return (
+        f" What is proven at epsilon {computed.promise.epsilon} is a delta of"
+        f" {text_up(computed.delta, 3)}."
     )
 
 
@@ -147,6 +157,11 @@ def facts(plan: Plan, certificate: Mapping[str, Any] | None, reports: int) -> li
         at = f"at epsilon {text_up(certificate['epsilon'])}"
         proven, attack = certificate["proven"], certificate["attack"]
         worst = certificate["homogeneous"]["worst"]
+        where = (
+            "in the worst homogeneous crowd"
+            if worst["exhaustive"]
+            else f"the largest found of {worst['kinds']} kinds of homogeneous crowds"
+        )
         found += [
             Fact(
                 "Proven",
@@ -161,7 +176,7 @@ def facts(plan: Plan, certificate: Mapping[str, Any] | None, reports: int) -> li
             Fact(
                 "Sufficient",
                 f"eta \N{LESS-THAN OR EQUAL TO} {text_up(worst['eta'][1], 3)}",
-                f"{at}, in the worst homogeneous crowd; not a guarantee.",
+                f"{at}, {where}; not a guarantee.",
             ),
         ]
         if "group_delta" in certificate:

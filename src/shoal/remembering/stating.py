@@ -54,7 +54,8 @@ def statements(
     Parameters
     ----------
     plan
-        With memory or without; without a crowd only the local statements are made.
+        With memory or without; without a crowd only the local statements are made. A plan that
+        `shoal.audit` refuses, with memory and text or several reports in a release, is refused.
     releases
         How many releases hold a report of the same person.
     delta
@@ -78,10 +79,13 @@ def statements(
     """
     check_integer("releases", releases, lowest=1, highest=10**6)
     check_integer("changed", changed, lowest=0)
+    if plan.memory is not None:
+        from shoal.auditing import check_crowd_hides
+
+        check_crowd_hides(plan)
     if delta is None:
         delta = float(plan.promise.delta or "1e-6")
-    # Several reports of one person in a release share permanent lies, or need group privacy: then
-    # no crowd is counted on here.
+    # Several reports of one person in a release need group privacy: no crowd is counted on here.
     crowd = plan.crowd_size if plan.max_reports_per_person == 1 else None
     reports = releases * plan.max_reports_per_person
     made = [_one_report(plan)]

@@ -63,6 +63,18 @@ class Folder:
         """Keep a plan for the next time."""
         self._store(self._plan_file(plan.id), canonical_json(plan.to_json()))
 
+    def promise_note(self, plan_id: str) -> str | None:
+        """Return how this device was told that a plan keeps its promise, if it was."""
+        with self._telling():
+            try:
+                return self._promise_file(plan_id).read_text("utf-8", "replace")
+            except FileNotFoundError:
+                return None
+
+    def keep_promise_note(self, plan_id: str, note: str) -> None:
+        """Keep how this device was told that a plan keeps its promise."""
+        self._store(self._promise_file(plan_id), note.encode())
+
     def identity(self) -> str:
         """Return the folder's own random name, drawn and kept the first time."""
         file = self.path / "identity"
@@ -83,6 +95,9 @@ class Folder:
 
     def _plan_file(self, plan_id: str) -> Path:
         return self.path / "plans" / f"{check_plan_id(plan_id)}.json"
+
+    def _promise_file(self, plan_id: str) -> Path:
+        return self.path / "plans" / f"{check_plan_id(plan_id)}.promise"
 
     def names(self, plan_id: str = "", state: State | None = None) -> list[str]:
         """Return the names of records, of one plan or with a file in one state, in order."""

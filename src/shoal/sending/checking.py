@@ -13,8 +13,10 @@ from shoal._check import check_decimal, shown
 from shoal._files import first_line, strict_json
 from shoal.errors import InputError, PlanError, PrivacyRefusal
 from shoal.plans import SHORTEST_WINDOW, Plan
+from shoal.promising import check_promise as confirm
+from shoal.promising import read_certificate
 
-__all__ = ["check_plan", "check_promise", "read_plan"]
+__all__ = ["check_certificate", "check_plan", "check_promise", "read_plan"]
 
 LARGEST_PLAN = 16 << 20
 
@@ -102,18 +104,25 @@ def check_plan(
     return plan
 
 
+def check_certificate(plan: Plan, content: bytes) -> None:
+    """Raise `PrivacyRefusal` unless a certificate, signed by whom the device trusts, confirms it.
+
+    This needs no SciPy. A three-sigma promise is a rule of thumb, which no certificate proves.
+    """
+    _refuse_rule_of_thumb(plan)
+    if (refusal := read_certificate(plan, content).refusal) is not None:
+        raise PrivacyRefusal(refusal)
+
+
 def check_promise(plan: Plan) -> None:
-    """Recompute the plan's promise; this loads the mathematics and may take seconds.
+    """Compute the plan's promise; this loads SciPy and may take seconds.
 
     A three-sigma promise is a rule of thumb and cannot be proven, so it is refused.
     """
-    from shoal.planning import keeps_promise
+    _refuse_rule_of_thumb(plan)
+    confirm(plan)
 
-    promise = plan.promise
-    if promise.kind == "three-sigma":
+
+def _refuse_rule_of_thumb(plan: Plan) -> None:
+    if plan.promise.kind == "three-sigma":
         raise PrivacyRefusal("a three-sigma promise is a rule of thumb, which nothing can prove.")
-    if not keeps_promise(plan):
-        raise PrivacyRefusal(
-            f"the plan promises {promise.kind} privacy with epsilon {promise.epsilon}, and a"
-            " recomputation does not confirm it; nothing was answered."
-        )

@@ -53,7 +53,8 @@ class HttpTransport:
     allow_plain
         Take ``http`` to other machines too, where the network is trusted.
     public_key
-        The collector's Ed25519 key, 32 bytes or their base64url; plans must then be signed with it.
+        The collector's Ed25519 key, 32 bytes or their base64url; plans and
+        certificates must then be signed with it.
     largest_plan
         Bytes of a plan that are read before giving up.
 
@@ -98,7 +99,21 @@ class HttpTransport:
 
         With a pinned key, the signature over the exact bytes is checked.
         """
-        path = f"{self._path}/v1/plans/{check_plan_id(plan_id)}"
+        return self._fetched("plan", f"{self._path}/v1/plans/{check_plan_id(plan_id)}")
+
+    @property
+    def pinned_key(self) -> str | None:
+        """The collector's key that is pinned, in hexadecimal, or None."""
+        return None if self._public_key is None else self._public_key.hex()
+
+    def fetch_certificate(self, plan_id: str) -> bytes:
+        """Return the plan's certificate, signed with the pinned key; without one there is none."""
+        if self._public_key is None:
+            raise InputError("a certificate is the word of a pinned key; give one: public_key=.")
+        path = f"{self._path}/v1/plans/{check_plan_id(plan_id)}/certificate"
+        return self._fetched("certificate", path)
+
+    def _fetched(self, what: str, path: str) -> bytes:
         deadline = time.monotonic() + self._timeout
         for _ in range(MOST_REDIRECTS + 1):
             with self._request("GET", path, None, deadline) as response:
@@ -107,18 +122,19 @@ class HttpTransport:
                     continue
                 if response.status != 200:
                     raise TransportError(
-                        f"the collector answered {response.status} instead of a plan."
+                        f"the collector answered {response.status} instead of a {what}."
                     )
                 if response.getheader("Content-Encoding", "identity") != "identity":
-                    raise TransportError("the collector compressed the plan, unasked.")
+                    raise TransportError(f"the collector compressed the {what}, unasked.")
                 content = response.read(self._largest_plan + 1)
                 if len(content) > self._largest_plan:
-                    raise TransportError(f"the plan is larger than {self._largest_plan} bytes.")
+                    raise TransportError(f"the {what} is larger than {self._largest_plan} bytes.")
                 # A body that was cut off looks like one that ended.
                 if response.length or time.monotonic() >= deadline:
                     raise TransportError("no answer in time, or only a part of one.")
                 if self._public_key is not None:
-                    check_signature(self._public_key, content, response.getheader(SIGNATURE))
+                    signature = response.getheader(SIGNATURE)
+                    check_signature(self._public_key, content, signature, what)
                 return content
         raise TransportError(f"more than {MOST_REDIRECTS} redirects; giving up.")
 

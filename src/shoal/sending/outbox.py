@@ -9,6 +9,7 @@ id once then counts the answer once.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,6 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+import shoal
 from shoal._check import check_number, check_text
 from shoal._disk import Disk
 from shoal._files import first_line
@@ -29,6 +31,7 @@ from shoal.randomness import SystemBits
 from shoal.reports import pack_reports
 from shoal.sending._folder import Folder
 from shoal.sending.checking import (
+    check_certificate,
     check_plan,
     check_plan_id,
     check_promise,
@@ -36,7 +39,7 @@ from shoal.sending.checking import (
 )
 from shoal.sending.records import Record, Ticket, key_digest
 from shoal.sending.replies import may_ask_to_wait, outcome
-from shoal.sending.transport import Reply, Transport
+from shoal.sending.transport import CertifyingTransport, Reply, Transport
 from shoal.vectors import Original, Synthetic
 
 __all__ = ["Outbox"]
@@ -101,7 +104,10 @@ class Outbox:
         The largest local epsilon of a plan that is answered, or None for any. Several reports of a
         plan without memory add up, whatever limit a ledger has besides.
     recompute
-        Whether to recompute a plan's promise before answering it; this loads SciPy.
+        Whether to compute a plan's promise before the first answer to it; this loads SciPy. By
+        default wherever SciPy is installed. Without it a plan whose promise needs a crowd is
+        answered within a `limit`, or where the transport brings a certificate that a pinned key
+        signed, and else refused.
     spread
         A report is first sent after a random wait below so many seconds, so that the moment it
         arrives says little about the moment it was made.
@@ -120,7 +126,7 @@ class Outbox:
         memory: Remembering | None = None,
         ledger: Charging | None = None,
         limit: object = None,
-        recompute: bool = False,
+        recompute: bool | None = None,
         spread: float = 3600.0,
         shortest_window: int = SHORTEST_WINDOW,
         clock: Callable[[], float] = time.time,
@@ -129,12 +135,16 @@ class Outbox:
         disk: Disk | None = None,
     ) -> None:
         self._transport, self._memory, self._ledger = transport, memory, ledger
-        self._limit, self._recompute, self._shortest_window = limit, recompute, shortest_window
+        self._limit, self._shortest_window = limit, shortest_window
+        computes = importlib.util.find_spec("scipy") is not None
+        if recompute and not computes:
+            raise InputError("computing a promise needs SciPy: pip install scipy.")
+        self._recompute = computes if recompute is None else recompute
         self._spread = check_number("spread", spread)
         if not 0 <= self._spread <= LONGEST_WAIT:
             raise InputError(f"spread must be in [0, {LONGEST_WAIT:.0f}], got spread={spread}.")
         self._clock, self._sleep, self._jitter = clock, sleep, jitter
-        self._recomputed: set[str] = set()
+        self._confirmed: set[str] = set()
         self._folder = Folder(Path(folder), Disk() if disk is None else disk)
 
     def plan(self, plan_id: str) -> Plan:
@@ -247,10 +257,39 @@ class Outbox:
                 "the plan needs permanent lies, and this outbox has no memory; give it one:"
                 " --memory FILE, or memory=."
             )
-        if self._recompute and plan.id not in self._recomputed:
-            check_promise(plan)
-            self._recomputed.add(plan.id)
+        if plan.id not in self._confirmed:
+            self._confirm(plan)
+            self._confirmed.add(plan.id)
         return plan
+
+    def _confirm(self, plan: Plan) -> None:
+        """Refuse a plan unless something tells that it keeps its promise; this is done once.
+
+        A local promise is checked wherever a plan is read, and a limit of the device's own holds
+        without any crowd.
+        """
+        if plan.promise.kind == "local" or (self._limit is not None and not self._recompute):
+            return
+        carrier = self._transport
+        key = carrier.pinned_key if isinstance(carrier, CertifyingTransport) else None
+        if key is None and not self._recompute:
+            raise PrivacyRefusal(
+                "nothing tells this device that the plan keeps its promise; compute it"
+                " (--recompute, or recompute=True, with SciPy), set a limit (--limit, or"
+                " limit=), or pin the collector's key, whose certificate says so (--key, or"
+                " public_key=)."
+            )
+        source = "computed" if self._recompute else f"certified by {key}"
+        note = f"{source}, shoal {shoal.__version__}"
+        if self._folder.promise_note(plan.id) == note:
+            return
+        if self._recompute:
+            check_promise(plan)
+        else:
+            assert isinstance(carrier, CertifyingTransport)
+            check_certificate(plan, carrier.fetch_certificate(plan.id))
+        with self._folder.changing():
+            self._folder.keep_promise_note(plan.id, note)
 
     def _synthetic(self, plan: Plan, original: Original, digest: str) -> Synthetic:
         """Charge, then randomize; after a crash in between, the charge stands and is not repeated.

@@ -1,7 +1,8 @@
-"""Plans that a collector signed, for devices that pin its key.
+"""Plans and certificates that a collector signed, for devices that pin its key.
 
 A plan's id already says what it must be. A pinned key says who stands behind it: the collector
-signs the bytes of its answer with Ed25519 and puts the signature beside them.
+signs the bytes of its answer with Ed25519 and puts the signature beside them. A certificate is
+worth nothing without that: it is the signer's word for what the plan was computed to promise.
 """
 
 from __future__ import annotations
@@ -31,18 +32,20 @@ def check_public_key(key: bytes | str) -> bytes:
     return found
 
 
-def check_signature(public_key: bytes, content: bytes, signature: str | None) -> None:
+def check_signature(
+    public_key: bytes, content: bytes, signature: str | None, what: str = "plan"
+) -> None:
     """Raise `TransportError` unless the key's holder signed exactly these bytes."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     given = _decoded(signature)
     if given is None or len(given) != _SIGNATURE_BYTES:
-        raise TransportError("the plan came without a signature of the pinned key; not used.")
+        raise TransportError(f"the {what} came without a signature of the pinned key; not used.")
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(given, content)
     except (InvalidSignature, ValueError):  # a ValueError: these 32 bytes are no key
-        raise TransportError("the plan was not signed with the pinned key; not used.") from None
+        raise TransportError(f"the {what} was not signed with the pinned key; not used.") from None
 
 
 def _decoded(text: object) -> bytes | None:

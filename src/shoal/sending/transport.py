@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-__all__ = ["Reply", "Transport"]
+__all__ = ["CertifyingTransport", "Reply", "Transport"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Transport(Protocol):
 
     A transport may have an `address`: a report that was made for one is sent to no other. Both
     calls raise `shoal.errors.TransportError` or `OSError` where nobody can say what happened.
+    One that can check signatures is a `CertifyingTransport`.
     """
 
     def fetch_plan(self, plan_id: str) -> bytes:
@@ -29,4 +30,18 @@ class Transport(Protocol):
 
     def post_report(self, plan_id: str, content: bytes) -> Reply:
         """Hand over a batch in the binary form; status 202 means that it was accepted for good."""
+        ...
+
+
+@runtime_checkable
+class CertifyingTransport(Transport, Protocol):
+    """A transport that brings certificates too, each signed with the key that is pinned."""
+
+    @property
+    def pinned_key(self) -> str | None:
+        """The key that certificates are checked against, or None: then there are none."""
+        ...
+
+    def fetch_certificate(self, plan_id: str) -> bytes:
+        """Return a plan's certificate after its signature was checked."""
         ...

@@ -32,7 +32,7 @@ weights w and A = M(t+iv)/M(t) - 1 the computed A is off by at most the sum of
   of a fast Fourier transform is reached from every input through log2(M) butterflies, each of
   relative error below 8u,
 
-and ``|B^n - (B+d)^n| <= (|B|+|d|)^n - |B|^n``, B = 1 + A, turns this into a bound of each term.
+and `_characteristic` turns this into a bound of the n-th power of 1 + A, term by term.
 The bounds are summed along with the terms, so the certificate is a posteriori.
 """
 
@@ -42,8 +42,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ._characteristic import ComplexArray, log_one_plus, power_error
 from ._reduction import UNIT, Reduced
 from ._tilt import Tilt, pivoted
 from .law import FloatArray
@@ -55,8 +55,6 @@ _CHUNK = 1 << 17
 _FEW_ATOMS = 64
 _MANY_ATOMS = 600
 _TAYLOR_ORDER = 17
-
-ComplexArray = npt.NDArray[np.complex128]
 
 
 class Samples(NamedTuple):
@@ -183,14 +181,10 @@ def invert(
     step = 2.0 * math.pi / period
     count = terms(width, period, cut)
     v, a, error, shift, k = sample(problem, n, t, step, count)
-    # |1 + A|^2 = 1 + 2 Re A + |A|^2
-    square = 2.0 * a.real + a.real**2 + a.imag**2
-    error = np.where(square < -1.0 + 4 * UNIT, error + 1e-7, error)
-    modulus = 0.5 * np.log1p(np.maximum(square, -1.0 + 2 * UNIT))
-    angle = np.arctan2(a.imag, 1.0 + a.real)
+    log, wobble = log_one_plus(a, error)
+    modulus, angle = log.real, log.imag
     power = np.exp(n * modulus)
-    grown = np.logaddexp(modulus, np.log(np.maximum(error, 1e-300)))
-    doubt = np.maximum(np.exp(np.minimum(n * grown, 1.0)) - power, 0.0)
+    doubt = power_error(power, n * wobble)
     phase = n * angle + (n * shift) * v
     size = np.abs(modulus) + np.abs(angle) + abs(shift) * np.hypot(t, v) + abs(k)
     doubt += power * (8 * UNIT * (4.0 + n * size))

@@ -30,7 +30,9 @@ class Reduced(NamedTuple):
     """Atoms in [-1, 1] around threshold 0, with what was already settled exactly.
 
     The stop-loss is ``exp(log_linear) + exp(log_scale) * (stop-loss of x)``. ``dx`` bounds the
-    absolute error of each x. ``exp(log_lost)`` is the mass dropped by the second cut.
+    absolute error of each x. ``exp(log_lost)`` is the mass dropped by the second cut. The linear
+    part is off by at most ``linear_error`` of itself and by ``exp(log_linear_doubt)``, what the
+    atoms in it may have lost when two exponentials cancelled.
     """
 
     x: FloatArray
@@ -39,6 +41,7 @@ class Reduced(NamedTuple):
     log_lost: float
     log_scale: float
     log_linear: float
+    log_linear_doubt: float
     log_mean_plus: float
     linear_error: float
 
@@ -56,15 +59,27 @@ def log_difference(law: Law) -> tuple[FloatArray, npt.NDArray[np.int8]]:
 
 
 def reduce_law(law: Law, n: int) -> Reduced:
-    """Apply both cuts to a law drawn `n` >= 1 times, and scale what is left."""
+    """Apply both cuts to a law drawn `n` >= 1 times, and scale what is left.
+
+    Whether an atom is above 0, and which is the largest, is decided in floats; so each decision is
+    taken for the worst value that the atom's own error allows.
+    """
     alive = law.log_weight > -np.inf
     law = Law(law.log_plus[alive], law.log_minus[alive], law.log_weight[alive])
     size, sign = log_difference(law)
     plus, minus, weight = law
-    log_mean_plus = log_sum((weight + size)[sign > 0])
+    entries = np.concatenate([plus, minus])
+    own = 16 * UNIT * (1.0 + float(np.max(np.abs(entries[np.isfinite(entries)]), initial=0.0)))
+    doubt = np.logaddexp(plus, minus) + math.log(own)
+    outer = np.logaddexp(size, doubt)
+    nonzero = doubt < size
+    certain = nonzero | np.isneginf(outer)  # an exact 0 is no doubt either
+    inner = size.copy()
+    inner[nonzero] += np.log(-np.expm1(doubt[nonzero] - size[nonzero]))
+    log_mean_plus = log_sum((weight + outer)[(sign > 0) | ~certain])
     spread = float(np.max(np.abs(weight), initial=1.0))
     spread += float(np.max(np.abs(size[np.isfinite(size)]), initial=1.0))
-    log_linear = -math.inf
+    log_linear = log_linear_doubt = -math.inf
     log_mass = 0.0
     log_lost = -math.inf
     others = math.log(n - 1) if n > 1 else -math.inf
@@ -73,44 +88,58 @@ def reduce_law(law: Law, n: int) -> Reduced:
         return math.log(n) + (n - 1) * log_mass + log_sum(part)
 
     while True:
-        if not (sign > 0).any():
+        rising, falling = (sign > 0) | ~certain, (sign < 0) | ~certain
+        if not (rising & certain).any():
+            # nothing is surely above 0, and (sum Y)_+ <= sum Y_+ (theorem) bounds what may be
+            log_linear_doubt = _log_add(log_linear_doubt, linear((weight + outer)[rising]))
             size = size[:0]
             break
-        if not (sign < 0).any() or n == 1:
-            log_linear = float(np.logaddexp(log_linear, linear((weight + size)[sign > 0])))
+        if not falling.any() or n == 1:
+            log_linear = _log_add(log_linear, linear((weight + size)[sign > 0]))
+            log_linear_doubt = _log_add(log_linear_doubt, linear((weight + doubt)[rising]))
             size = size[:0]
             break
-        lowest = float(size[sign < 0].max())
-        ceiling = others + lowest
+        ceiling = others + float(outer[falling].max())
         ceiling += 1e-12 * (1.0 + abs(ceiling))  # any level above the exact one is exact too
-        heavy = (sign > 0) & (size > ceiling + _MARGIN)
+        heavy = (sign > 0) & certain & (size > ceiling + _MARGIN)
         if heavy.any():
             excess = size[heavy] + np.log(-np.expm1(ceiling - size[heavy]))
-            log_linear = float(np.logaddexp(log_linear, linear(weight[heavy] + excess)))
+            log_linear = _log_add(log_linear, linear(weight[heavy] + excess))
+            log_linear_doubt = _log_add(
+                log_linear_doubt, linear(weight[heavy] + doubt[heavy] + math.log(2.0))
+            )
             size = np.where(heavy, ceiling, size)
             plus = np.where(heavy, ceiling, plus)
             minus = np.where(heavy, -np.inf, minus)
-        highest = float(size[sign > 0].max())
-        dead = (sign < 0) & (size > others + highest + _MARGIN)
+            doubt = np.where(heavy, ceiling + math.log(own), doubt)
+            outer = np.logaddexp(size, doubt)
+        highest = float(outer[rising].max())
+        dead = (sign < 0) & certain & (inner > others + highest + _MARGIN)
         if dead.any():
             keep = ~dead
-            log_lost = float(np.logaddexp(log_lost, log_sum(weight[dead])))
-            plus, minus, weight, size, sign = (
+            log_lost = _log_add(log_lost, log_sum(weight[dead]))
+            plus, minus, weight, size, sign, doubt, inner, outer, certain = (
                 plus[keep], minus[keep], weight[keep], size[keep], sign[keep],
+                doubt[keep], inner[keep], outer[keep], certain[keep],
             )  # fmt: skip
             log_mass = math.log1p(-math.exp(log_lost)) if log_lost < -1.0 else log_sum(weight)
         if not (heavy.any() or dead.any()):
             break
     error = 64 * UNIT * (spread + n * (1.0 + spread) * min(1.0, math.exp(log_lost)))
-    if size.size == 0:
+    settled = log_lost, 0.0, log_linear, log_linear_doubt, log_mean_plus, error
+    scale = float(np.max(size, initial=-math.inf))
+    if scale == -math.inf:
         empty = np.zeros(0)
-        return Reduced(empty, empty, empty, log_lost, 0.0, log_linear, log_mean_plus, error)
-    scale = float(size.max())
+        return Reduced(empty, empty, empty, *settled)
     x = sign.astype(np.float64) * np.exp(size - scale)
     dx = np.full(x.shape, 2.0**-1000)
     for part in (plus, minus):
         finite = np.isfinite(part)
         # log(e^plus - e^minus) may cancel, so that the error is that of the larger exponential
         grown = np.exp(np.minimum(part[finite] - scale, 700.0))
-        dx[finite] += 32 * UNIT * (1.0 + np.abs(part[finite]) + abs(scale)) * grown
-    return Reduced(x, dx, weight, log_lost, scale, log_linear, log_mean_plus, error)
+        dx[finite] += (own + 32 * UNIT * (1.0 + np.abs(part[finite]) + abs(scale))) * grown
+    return Reduced(x, dx, weight, *settled)._replace(log_scale=scale)
+
+
+def _log_add(first: float, second: float) -> float:
+    return float(np.logaddexp(first, second))

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Iterable
+from typing import NamedTuple, Self
 
 __all__ = ["Bracket"]
 
 
-class Bracket(NamedTuple):
+class _Ends(NamedTuple):
+    low: float
+    high: float
+
+
+class Bracket(_Ends):
     """An interval ``[low, high]`` that holds a non-negative number, ends included.
 
-    The width says how well the number is known. A bracket may be wide; it is never wrong.
+    The width says how well the number is known. A bracket may be wide; it is never wrong. Ends
+    that are not numbers, or that are the wrong way round, are an error in whatever computed them:
+    no such bracket can be made.
 
     Examples
     --------
@@ -20,12 +29,24 @@ class Bracket(NamedTuple):
     False
     """
 
-    low: float
-    high: float
+    __slots__ = ()
+
+    def __new__(cls, low: float, high: float) -> Self:
+        """Refuse NaN and ends in the wrong order."""
+        if not low <= high:
+            raise ValueError(f"a bracket needs low <= high, got [{low}, {high}].")
+        return super().__new__(cls, low, high)
+
+    @classmethod
+    def _make(cls, iterable: Iterable[float]) -> Self:  # type: ignore[override]  # any tuple there
+        # the way that `_replace` takes
+        return cls(*iterable)
 
     @property
     def relative_width(self) -> float:
         """``(high - low) / high``, between 0 and 1; 0 when both ends are 0."""
+        if math.isinf(self.high):
+            return 1.0
         return (self.high - self.low) / self.high if self.high > 0 else 0.0
 
     def is_within(self, rtol: float) -> bool:
@@ -35,8 +56,8 @@ class Bracket(NamedTuple):
     def times(self, factor: float) -> Bracket:
         """Multiply by a factor >= 0 and widen by the rounding of the product."""
         high = self.high * factor * (1 + 4e-16)
-        if high == 0.0 and self.high > 0.0 and factor > 0.0:
-            high = 5e-324  # an upper end must not vanish by underflow
+        if self.high > 0.0 and factor > 0.0:
+            high = max(high, 5e-324)  # an upper end must not vanish by underflow
         return Bracket(self.low * factor * (1 - 4e-16), high)
 
     def capped(self, ceiling: float) -> Bracket:

@@ -105,7 +105,8 @@ def local_q(differing_bits: int, epsilon: float) -> float:
         raise ValueError(f"epsilon must be at least 0, got epsilon={epsilon}.")
     if differing_bits <= 0:
         return 0.0
-    return 1.0 / (1.0 + math.exp(epsilon / differing_bits))
+    # e^710 is no float any more; a larger q keeps the promise
+    return 1.0 / (1.0 + math.exp(min(epsilon / differing_bits, 700.0)))
 
 
 def count_sigma(N: int, q: float) -> float:

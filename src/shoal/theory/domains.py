@@ -35,6 +35,7 @@ __all__ = [
     "classes",
     "differing_bits",
     "exactly",
+    "few_classes",
     "flags",
     "maximal",
     "maximal_classes",
@@ -188,6 +189,36 @@ def classes(domain: Iterable[Block]) -> frozenset[Triple]:
     return total
 
 
+def few_classes(domain: Iterable[Block], limit: int) -> frozenset[Triple] | None:
+    """All feasible triples of a domain, or None if there are more than `limit`.
+
+    None also where a single block is so wide that counting its triples would take long.
+
+    Examples
+    --------
+    >>> len(few_classes((flags(10),), 300) or ()), few_classes((flags(11),), 300)
+    (286, None)
+    """
+    total = frozenset({Triple(0, 0, 0)})
+    # (0, 0, 0) is feasible in every block, so the number only grows
+    for block in _gathered(domain):
+        half = _differing(block) // 2
+        if (half + 1) * (half + 2) // 2 > limit:
+            return None
+        total = _sums(total, _block_classes(block))
+        if len(total) > limit:
+            return None
+    return total
+
+
+def _gathered(domain: Iterable[Block]) -> list[Block]:
+    """Blocks with all flags in one: their order does not matter, nor where flags are cut."""
+    blocks = check_domain(domain)
+    free = sum(block.bits for block in blocks if (block.lowest, block.highest) == (0, block.bits))
+    rest = [block for block in blocks if (block.lowest, block.highest) != (0, block.bits)]
+    return [*rest, *([flags(free)] if free else [])]
+
+
 def _sums(left: Iterable[Triple], right: Iterable[Triple]) -> frozenset[Triple]:
     pairs = itertools.product(left, right)
     return frozenset(Triple(s.a + t.a, s.b + t.b, s.c + t.c) for s, t in pairs)
@@ -254,10 +285,7 @@ def maximal_classes(domain: Iterable[Block], limit: int = 4000) -> frozenset[Tri
     [Triple(a=0, b=2, c=0), Triple(a=1, b=1, c=1), Triple(a=2, b=0, c=0)]
     """
     total = frozenset({Triple(0, 0, 0)})
-    blocks = check_domain(domain)
-    free = sum(block.bits for block in blocks if (block.lowest, block.highest) == (0, block.bits))
-    rest = [block for block in blocks if (block.lowest, block.highest) != (0, block.bits)]
-    for block in [*rest, *([flags(free)] if free else [])]:
+    for block in _gathered(domain):
         total = maximal(_sums(total, _block_candidates(block)))
         if len(total) > limit:
             # keep the triples that lie furthest out; corners first

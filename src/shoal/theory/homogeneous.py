@@ -189,7 +189,7 @@ def eta(
     here = _delta(crowd, N, q, epsilon, fine)
     right = _delta(crowd, N, q, epsilon + math.log1p(step), fine)
     left = _delta(crowd, N, q, epsilon + math.log1p(-step), fine)
-    slack = 1.0 + 1e-15 / step
+    slack = 1.0 + 1e-15 * (1.0 + epsilon) / step
     low = here.low + max(here.low - right.high, 0.0) / step / slack
     high = here.high + max(left.high - here.low, 0.0) / step * slack
     return Bracket(min(low, high), high).capped(1.0)
@@ -284,7 +284,8 @@ def ratio_moments(L: int, N: int, q: float) -> tuple[float, float]:
     except OverflowError:
         return math.inf, math.inf
     mean = (N - 1) / N + first / N
-    return mean, (N - 1) / N**2 * (first - 1.0) + (second - square) / N**2
+    # at q = 1/2 both parts vanish, and round-off must not leave less than nothing
+    return mean, max((N - 1) / N**2 * (first - 1.0) + (second - square) / N**2, 0.0)
 
 
 def ratio_law(L: int, N: int, q: float, points: int = 2048) -> RatioLaw:

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.fft import irfftn, next_fast_len
 
+from ._characteristic import log_one_plus, power_error
 from .bracket import Bracket
 from .homogeneous import check_crowd
 from .law import FloatArray
@@ -224,7 +225,8 @@ def mixed_crowd(
         )
     lam = math.exp(epsilon)
     if work != _steps(chances.shape[1], sum(counts) + 1):
-        return _transformed(counts, rest, towards, away, lam, eta)
+        relative = relative_error(len(x), chances.shape[1], 1)
+        return _transformed(counts, rest, towards, away, lam, eta, relative)
     table = _histograms(chances.shape[1], sum(counts) + 1)
     law, done = np.ones(1), 0
     for count, report in zip(counts, rest, strict=True):
@@ -242,6 +244,7 @@ def _transformed(
     away: FloatArray,
     lam: float,
     eta: bool,
+    relative: float,
 ) -> Bracket:
     out, start, length = _window(counts, rest)
     kept = [cell for cell in range(rest.shape[1]) if cell != out]
@@ -265,19 +268,21 @@ def _transformed(
     for count, report in zip(counts, rest, strict=True):
         # log of the characteristic function of one report, exact near 1
         a = np.zeros(exponent.shape, dtype=complex)
+        spoiled = np.zeros(exponent.shape)
         for cell, angle in zip(kept, turns, strict=True):
             a = a + report[cell] * (-2.0 * np.sin(angle / 2.0) ** 2 - 1j * np.sin(angle))
-        square = np.maximum(2.0 * a.real + np.abs(a) ** 2, -1.0 + 1e-300)
-        log = 0.5 * np.log1p(square) + 1j * np.arctan2(a.imag, 1.0 + a.real)
+            spoiled = spoiled + report[cell] * np.abs(angle)
+        log, doubt = log_one_plus(a, relative * spoiled)
         exponent += count * log
-        drift += count * np.abs(log)
+        drift += count * (doubt / (8.0 * _UNIT) + np.abs(log))
     size = np.exp(exponent.real)
     points = math.prod(length)
-    wobble = 8.0 * _UNIT * (8.0 + drift) + 32.0 * _UNIT * math.log2(points)
+    wobble = np.asarray(8.0 * _UNIT * (8.0 + drift) + 32.0 * _UNIT * math.log2(points))
+    spoiled = power_error(size, wobble)
     # Parseval and Cauchy-Schwarz: the sum over all cells of what round-off and wrapping spoil
-    lost = 2.0 * math.sqrt(float(np.sum((size * np.minimum(wobble, 2.0)) ** 2)))
+    lost = 2.0 * math.sqrt(float(np.sum(spoiled**2)))
     lost += 4.0 * len(kept) * math.exp(-_EXPONENT)
-    each = 2.0 * float(np.sum(size * np.minimum(wobble, 2.0))) / points
+    each = 2.0 * float(np.sum(spoiled)) / points
     each += 4.0 * len(kept) * math.exp(-_EXPONENT)
     law = irfftn(np.exp(exponent), s=length)
     s, t = towards[out] * law, away[out] * law
@@ -286,11 +291,11 @@ def _transformed(
         s, t = s + towards[cell] * moved, t + away[cell] * moved
     margin = s - lam * t
     if not eta:
-        value, slack = float(np.maximum(margin, 0.0).sum()), (1.0 + lam) * lost
+        value, slack = float(np.maximum(margin, 0.0).sum()), (1.0 + lam) * (lost + relative)
     else:
-        doubt = (1.0 + lam) * each
+        doubt = (1.0 + lam) * each + relative * (np.abs(s) + lam * np.abs(t))
         sure, maybe = s[margin > doubt], s[margin >= -doubt]
-        value, slack = float(np.clip(sure, 0.0, None).sum()), lost
+        value, slack = float(np.clip(sure, 0.0, None).sum()), lost + relative
         slack_high = slack + float(np.clip(maybe, 0.0, None).sum()) - value
         return Bracket(max(value - slack, 0.0), value + slack_high + 1e-12).capped(1.0)
     return Bracket(max(value - slack, 0.0), value + slack).capped(1.0)

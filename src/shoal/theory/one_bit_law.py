@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BinomialWindow", "Tails", "binomial_window", "pmf", "tails"]
+__all__ = ["BinomialWindow", "Tails", "binomial_window", "pmf", "sum_tails", "tails"]
 
 _REACH = 9.0
 """Standard deviations of each binomial that are summed; Bernstein bounds what is left out."""
@@ -106,7 +106,16 @@ def tails(s: int, n: int, m: int, q: float) -> Tails:
     >>> tails(1, n=2, m=1, q=0.25)[:2]
     (0.8125, 0.8125)
     """
-    ones, zeros = binomial_window(m, 1 - q), binomial_window(n - m, q)
+    return sum_tails(s, (m, 1 - q), (n - m, q))
+
+
+def sum_tails(s: int, first: tuple[int, float], second: tuple[int, float]) -> Tails:
+    """Return both tails at s of the sum of two independent binomials, each (trials, chance).
+
+    >>> sum_tails(1, (1, 0.75), (1, 0.25))[:2]
+    (0.8125, 0.8125)
+    """
+    ones, zeros = binomial_window(*first), binomial_window(*second)
     size = zeros.mass.size
     below = np.concatenate(([0.0], np.cumsum(zeros.mass)))
     above = np.concatenate((np.cumsum(zeros.mass[::-1])[::-1], [0.0]))

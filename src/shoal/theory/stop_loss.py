@@ -10,6 +10,7 @@ result is never wrong, at worst it is wide.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +64,9 @@ def stop_loss(
     with np.errstate(divide="ignore"):
         plus = np.log(np.maximum(y, 0.0) + max(-share, 0.0))
         minus = np.log(np.maximum(-y, 0.0) + max(share, 0.0))
+    if Fraction(share) * n == Fraction(threshold):
+        # atoms exactly at the threshold are exactly 0, which logarithms cannot tell
+        plus[y == share] = minus[y == share] = -np.inf
     return stop_loss_of_law(Law(plus, minus, log_weight), n, rtol)
 
 
@@ -83,9 +87,7 @@ def stop_loss_of_law(law: Law, n: int, rtol: float = 1e-4, most_terms: int = MOS
     # theorem: (sum Y)_+ <= sum Y_+
     most = safe_exp(math.log(n) + problem.log_mean_plus)
     most *= 1.0 + problem.linear_error + 64 * UNIT
-    slack = problem.linear_error
-    linear = safe_exp(problem.log_linear)
-    known = Bracket(linear * (1.0 - slack), linear * (1.0 + slack))
+    known = _known(problem)
     if problem.x.size == 0:
         result = known
     elif few_outcomes(n, problem.x.size):
@@ -95,6 +97,15 @@ def stop_loss_of_law(law: Law, n: int, rtol: float = 1e-4, most_terms: int = MOS
         result = _refined(problem, n, rtol, known, most, most_terms)
     high = min(result.high, most)
     return Bracket(min(max(result.low, 0.0), high), high)
+
+
+def _known(problem: Reduced, extra: float = 0.0) -> Bracket:
+    """Bracket the part that was settled exactly, and more of the kind."""
+    linear = safe_exp(problem.log_linear) + extra
+    doubt = safe_exp(problem.log_linear_doubt)
+    slack = problem.linear_error
+    low = max(linear * (1.0 - slack) - doubt, 0.0) if math.isfinite(linear) else 0.0
+    return Bracket(low, linear * (1.0 + slack) + doubt)
 
 
 def _refined(
@@ -114,8 +125,5 @@ def _refined(
         soft = soften(problem, n, math.log(0.05 * rtol * hope)) if hope > 1e-300 else None
         if soft is not None:
             current, price = soft.problem, safe_exp(soft.log_price)
-            extra = safe_exp(soft.log_extra)
-            slack = problem.linear_error
-            linear = safe_exp(problem.log_linear)
-            known = Bracket((linear + extra) * (1.0 - slack), (linear + extra) * (1.0 + slack))
+            known = _known(problem, safe_exp(soft.log_extra))
     return best

@@ -32,7 +32,7 @@ from .configurations import (
     symmetries,
     witness,
 )
-from .domains import Block, Domain, Triple, check_domain, classes, differing_bits, maximal_classes
+from .domains import Block, Domain, Triple, check_domain, differing_bits, maximal_classes
 from .enumeration import Vector, originals
 from .law import FloatArray
 from .mixed_crowds import (
@@ -99,7 +99,7 @@ def homogeneous_best(
 ) -> tuple[Triple, Bracket]:
     """Find the worst homogeneous crowd: all kinds while they are few, else a shortlist of them.
 
-    For delta the maximal triples suffice (see `domains`); for eta all of them are tried.
+    For delta the maximal triples suffice (see `domains`); for eta see `sufficient`.
 
     Examples
     --------
@@ -111,10 +111,10 @@ def homogeneous_best(
     reach = differing_bits(blocks)
     narrow = sum(block.bits for block in blocks) <= 6
     crowds = {Triple(reach, 0, 0), Triple(0, reach, 0)}
-    if narrow or N == 1:
-        crowds |= classes(blocks) if eta and narrow else maximal_classes(blocks)
-    elif eta:
+    if eta:
         crowds.add(sufficient_eta(blocks, N, q, epsilon).crowd)
+    elif narrow or N == 1:
+        crowds |= maximal_classes(blocks)
     else:
         crowds.add(homogeneous.attack(blocks, N, q, epsilon).crowd)
     found = [(t, measure(t, N, q, epsilon)) for t in sorted(crowds, reverse=True) if t.a + t.b]

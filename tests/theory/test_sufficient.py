@@ -1,0 +1,139 @@
+"""The largest eta of all homogeneous crowds, against every crowd of every small domain."""
+
+import functools
+import itertools
+import math
+import random
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+
+from shoal.theory.domains import Block, at_most, choice, flags
+from shoal.theory.homogeneous import eta
+from shoal.theory.sufficient import MOST_KINDS, sufficient_eta
+from shoal.theory.worlds import homogeneous_best
+
+# dyadic q, and an e^epsilon that no sum of ratios meets
+SETTINGS = [(Fraction(1, 4), Fraction(137, 100)), (Fraction(43, 128), Fraction(271, 200))]
+
+
+@functools.cache
+def exact_eta(a, b, c, n, q, lam):
+    """P[R > lam] for n - 1 reports of z and one of x', over all histograms of the reports.
+
+    Bits of one kind count only by how many are flipped.
+    """
+    cells: Counter[tuple[Fraction, Fraction]] = Counter()
+    for i, j, k in itertools.product(range(a + 1), range(b + 1), range(c + 1)):
+        ways = math.comb(a, i) * math.comb(b, j) * math.comb(c, k)
+
+        def chance(flipped, ways=ways):
+            return ways * q**flipped * (1 - q) ** (a + b + c - flipped)
+
+        of_z, of_x = chance(i + j + k), chance(i + (b - j) + (c - k))
+        of_x_prime = chance((a - i) + j + (c - k))
+        # reports with the same two likelihood ratios are one cell
+        cells[of_x / of_z, of_x_prime / of_z] += of_z
+    found = Fraction(0)
+    for rows in itertools.combinations_with_replacement(cells, n):
+        counts: Counter[tuple[Fraction, Fraction]] = Counter(rows)
+        towards, away = sum(w for _, w in rows), sum(w for w, _ in rows)
+        if towards > lam * away:
+            orders = math.factorial(n) // math.prod(map(math.factorial, counts.values()))
+            chance_of_z = math.prod(cells[row] ** count for row, count in counts.items())
+            # one of the n is drawn from x' instead: its ratio w' weighs the outcome
+            found += orders * chance_of_z * towards / n
+    return found
+
+
+def triples(domain):
+    """Count (a, b, c) of every z, x, x' of the domain."""
+    vectors = [
+        tuple(itertools.chain(*parts))
+        for parts in itertools.product(
+            *(
+                [v for v in itertools.product((0, 1), repeat=bits) if low <= sum(v) <= high]
+                for bits, low, high in domain
+            )
+        )
+    ]
+    for z, x, x_prime in itertools.product(vectors, repeat=3):
+        bits = list(zip(z, x, x_prime, strict=True))
+        yield (
+            sum(u == v != w for u, v, w in bits),
+            sum(u == w != v for u, v, w in bits),
+            sum(v == w != u for u, v, w in bits),
+        )
+
+
+def small_domains(most):
+    blocks = [
+        Block(bits, low, high)
+        for bits in range(1, most + 1)
+        for low in range(bits + 1)
+        for high in range(low, bits + 1)
+    ]
+    for count in range(1, most + 1):
+        for domain in itertools.combinations_with_replacement(blocks, count):
+            if sum(block.bits for block in domain) <= most:
+                yield domain
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_every_domain_up_to_four_bits(n):
+    rng = random.Random(n)
+    q, lam = SETTINGS[n % 2]
+    domains = list(small_domains(4))
+    # every domain of up to three bits, and one in four of the wider ones
+    for domain in domains:
+        if sum(block.bits for block in domain) == 4 and rng.random() < 0.75:
+            continue
+        truth = max(exact_eta(*triple, n, q, lam) for triple in set(triples(domain)))
+        found = sufficient_eta(domain, n, float(q), math.log(lam))
+        assert found.exhaustive
+        # epsilon = ln lam is rounded, and no outcome lies that close
+        assert found.eta.low * (1 - 1e-12) <= truth <= found.eta.high * (1 + 1e-12), domain
+        if truth > 0:
+            assert exact_eta(*found.crowd, n, q, lam) == pytest.approx(float(truth), rel=1e-9)
+
+
+def test_fewer_bits_can_be_worse():
+    """Maximal triples do not suffice: (2, 0, 0) among three flags."""
+    q, epsilon = 0.32920468, 0.29980668
+    truth = exact_eta(2, 0, 0, 3, Fraction(q), Fraction(math.exp(epsilon)))
+    found = sufficient_eta((flags(3),), 3, q, epsilon)
+    assert found.crowd == (2, 0, 0)
+    assert found.eta.low <= truth <= found.eta.high
+    assert float(truth) == pytest.approx(0.5627, abs=5e-5)
+    assert eta((2, 1, 0), 3, q, epsilon).high == pytest.approx(0.5303, abs=5e-5)
+    assert homogeneous_best((flags(3),), 3, q, epsilon, eta=True)[0] == (2, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("domain", "n", "q", "epsilon"),
+    [
+        ((flags(3),), 5000, 0.15, math.log(2)),
+        ((flags(2), choice(3)), 20, 0.3, 0.4),
+        ((at_most(2, 4),), 100, 0.25, 0.7),
+    ],
+)
+def test_what_is_left_out_is_not_worse(domain, n, q, epsilon):
+    """The bound that spares most evaluations, against evaluating them all."""
+    found = sufficient_eta(domain, n, q, epsilon)
+    assert found.exhaustive
+    every = {t: eta(t, n, q, epsilon) for t in set(triples(domain)) if t[0] + t[1]}
+    assert found.kinds == len(every)
+    assert max(bracket.low for bracket in every.values()) <= found.eta.high
+    assert found.eta.low <= max(bracket.high for bracket in every.values())
+
+
+def test_wide_domains_say_that_not_all_was_compared():
+    found = sufficient_eta((flags(40),), 10**7, 0.351, 2.0)
+    assert not found.exhaustive
+    assert 1 < found.kinds < MOST_KINDS
+    assert sufficient_eta((choice(1000),), 100, 0.2, 1.0).exhaustive
+
+
+def test_a_single_original_has_nothing_to_tell():
+    assert sufficient_eta((choice(1),), 10, 0.2, 1.0) == ((0, 0, 0), (0.0, 0.0), 1, True)

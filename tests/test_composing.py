@@ -11,7 +11,7 @@ import pytest
 import shoal
 from shoal.auditing import audit
 from shoal.cli import run
-from shoal.composing import Composition, _convex, dominating_profile
+from shoal.composing import Composition, _convex, dominating_profile, group_factor
 from shoal.errors import InputError
 from shoal.theory.bracket import Bracket
 
@@ -83,6 +83,21 @@ def test_hull_stays_below_the_points_and_above_a_convex_function():
     hull = _convex(lam, noisy)
     assert (hull <= noisy + 1e-15).all()
     assert (hull >= truth - 1e-15).all()
+
+
+def test_group_privacy_at_the_smallest_epsilon():
+    """Half of three times the smallest float is two times that float, not one and a half."""
+    tiny = 3 * 5e-324
+    certificate = audit(FLAGS, q="0.263", crowd_size=12)
+    single = certificate.delta(epsilon=0.0).low
+    assert certificate.group_delta(epsilon=tiny, reports=2) >= min(2 * single, 1.0)
+    assert group_factor(tiny, 2) >= 2
+
+
+def test_group_privacy_at_an_epsilon_beyond_floats():
+    certificate = audit(FLAGS, q="1e-300", crowd_size=10)
+    assert certificate.group_delta(epsilon=900.0, reports=2) == 1.0
+    assert audit(FLAGS, q="0.25", crowd_size=10).group_delta(epsilon=1e6, reports=2) == 0.0
 
 
 def test_group_privacy_against_its_formula():

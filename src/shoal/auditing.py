@@ -150,9 +150,12 @@ class Certificate:
         """Return the proven delta at an epsilon and the method that proves it."""
         size, checked = self.reports_per_person, _checked_epsilon(epsilon)
         single = proven_delta(self._domain, self.crowd_size, self._q, checked / size, rtol)
-        if size == 1:
+        if size == 1 or single.delta.high == 0.0:
             return single
-        return Proven(single.delta.times(group_factor(checked, size)).capped(1.0), single.method)
+        factor = group_factor(checked, size)
+        if math.isinf(factor):
+            return Proven(Bracket(0.0, 1.0), single.method)
+        return Proven(single.delta.times(factor).capped(1.0), single.method)
 
     def epsilon(self, *, delta: float) -> float:
         """Return the smallest proven epsilon at a delta, rounded up."""

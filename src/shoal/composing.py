@@ -181,10 +181,13 @@ def group_factor(epsilon: float, size: int) -> float:
     """Return by what group privacy multiplies delta, for a person with `size` reports.
 
     Replacing them one after another, delta(epsilon) <= sum_i e^(i epsilon / size) delta_1(epsilon /
-    size), i < size.
+    size), i < size. Rounded up, and infinite where it is larger than any float.
 
-    >>> group_factor(0.0, 3)
-    3.0
+    >>> group_factor(0.0, 3), group_factor(5e-324, 2), group_factor(1e6, 3)
+    (3.0, 2.0, inf)
     """
-    part = epsilon / size
-    return math.expm1(epsilon) / math.expm1(part) if part > 0 else float(size)
+    if epsilon > 700:
+        return math.inf
+    if epsilon < 1e-12:
+        return size * math.exp(epsilon)  # no term is larger; parts of tiny floats are not exact
+    return math.expm1(epsilon) / math.expm1(epsilon / size) * (1 + 1e-15)

@@ -1,0 +1,33 @@
+"""Run the adversary by hand: ``python -m tests.adversary [PART/PARTS]``.
+
+How many cases is said by SHOAL_ADVERSARY_CASES. Prints the cases and claims of each kind, the
+smallest margin seen, and every violation; the exit code says whether there were any.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+from .judging import CASES
+from .kinds import KINDS, run
+
+
+def main(part: int = 0, parts: int = 1) -> int:
+    """Run every kind and print what was seen."""
+    warnings.simplefilter("error")
+    results = []
+    for name in KINDS:
+        results.append(run(name, CASES, part, parts))
+        print(results[-1], flush=True)
+        for violation in results[-1].violations:
+            print(f"    {violation}", flush=True)
+    wrong = sum(len(result.violations) for result in results)
+    cases, claims = sum(r.cases for r in results), sum(r.claims for r in results)
+    seconds = sum(r.seconds for r in results)
+    print(f"{cases:,} cases, {claims:,} claims, {wrong:,} violations, {seconds:,.0f} s of CPU")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1].split("/"))) if len(sys.argv) > 1 else main())

@@ -1,0 +1,37 @@
+"""The kinds of cases, and how many of each there are among two thousand."""
+
+from __future__ import annotations
+
+from . import counts, crowds, plans, times
+from .judging import CASES, Kind, Result, judge
+
+KINDS: dict[str, tuple[Kind, int]] = {
+    "one bit": (crowds.one_bit, 280),
+    "small world": (crowds.small_world, 220),
+    "homogeneous crowd": (crowds.homogeneous, 150),
+    "several reports": (crowds.group, 230),
+    "colluders": (crowds.colluders, 160),
+    "text with cohorts": (crowds.cohorts, 164),
+    "moments of the ratio": (crowds.moments, 50),
+    "composition": (times.composition, 10),
+    "sum of windows": (times.sums, 40),
+    "memory": (times.memory, 30),
+    "plan": (plans.planned, 100),
+    "plan with memory": (plans.planned_with_memory, 30),
+    "other promises": (plans.other_promises, 80),
+    "publication": (plans.printed, 110),
+    "crowd's interval": (counts.crowd_coverage, 110),
+    "population's interval": (counts.population_coverage, 80),
+    "population, together": (counts.population_together, 40),
+    "two options": (counts.contrasts, 60),
+    "screening": (counts.honest_crowds, 40),
+    "curator": (counts.curator, 16),
+}
+"""The function that makes up a case, and the share of this kind among 2,000."""
+
+
+def run(name: str, cases: int = CASES, part: int = 0, parts: int = 1) -> Result:
+    """Judge one kind's share of so many cases, or every parts-th of them."""
+    kind, share = KINDS[name]
+    count = -(-share * cases // 2000)
+    return judge(name, kind, range(part, count, parts))

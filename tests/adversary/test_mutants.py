@@ -1,0 +1,278 @@
+"""The oracle can fail: each mutant of what Shoal says is caught by a case that holds without it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+import shoal.auditing
+from shoal import Certificate, Estimate, Plan, Survey
+from shoal.laplace import Release
+from shoal.theory import proven as theory
+from shoal.theory.bracket import Bracket
+from shoal.theory.proven import AttackDelta, Proven
+from shoal.theory.sufficient import sufficient_eta
+
+from . import counts, crowds, plans, times
+from .judging import judge
+from .kinds import KINDS
+
+Mutate = Callable[[pytest.MonkeyPatch], None]
+
+MOST = 120
+"""How many cases a mutant may survive."""
+
+
+def proven(change: Callable[..., Any]) -> Mutate:
+    """Change the proven delta: a function of the real one and its arguments."""
+    real = theory.proven_delta
+
+    def mutant(domain: Any, N: int, q: float, epsilon: float, rtol: float = 1e-4) -> Any:
+        return change(real, domain, N, q, epsilon, rtol)
+
+    return lambda patch: patch.setattr(shoal.auditing, "proven_delta", mutant)
+
+
+def times_delta(factor: float) -> Mutate:
+    def change(real: Any, *given: Any) -> Proven:
+        found = real(*given)
+        return Proven(Bracket(found.delta.low * factor, found.delta.high * factor), found.method)
+
+    return proven(change)
+
+
+def zero_where(meets: Callable[[float, float], bool]) -> Mutate:
+    """A NaN, or a difference that is 0 in floats only, taken for a delta of 0."""
+
+    def change(real: Any, domain: Any, size: int, q: float, epsilon: float, rtol: float) -> Any:
+        found = real(domain, size, q, epsilon, rtol)
+        return Proven(Bracket(0.0, 0.0), found.method) if meets(q, math.exp(epsilon)) else found
+
+    return proven(change)
+
+
+def attack_times(factor: float) -> Mutate:
+    real = theory.attack_delta
+
+    def mutant(*given: Any) -> AttackDelta:
+        found = real(*given)
+        low, high = (min(end * factor, 1.0) for end in found.delta)
+        return AttackDelta(Bracket(low, high), found.crowd)
+
+    return lambda patch: patch.setattr(shoal.auditing, "attack_delta", mutant)
+
+
+def eta_times(factor: float) -> Mutate:
+    real = sufficient_eta
+
+    def mutant(*given: Any) -> Any:
+        found = real(*given)
+        return found._replace(eta=Bracket(found.eta.low * factor, found.eta.high * factor))
+
+    return lambda patch: patch.setattr(shoal.auditing, "sufficient_eta", mutant)
+
+
+def method(owner: type, name: str, change: Callable[..., Any]) -> Mutate:
+    """Change a method: a function of the real one, the object and its arguments."""
+    real = getattr(owner, name)
+
+    def mutant(self: Any, *given: Any, **named: Any) -> Any:
+        return change(real, self, *given, **named)
+
+    return lambda patch: patch.setattr(owner, name, mutant)
+
+
+def value(owner: type, name: str, change: Callable[[Any, Any], Any]) -> Mutate:
+    """Change a property: a function of the object and the real value."""
+    real = owner.__dict__[name].fget
+    changed = property(lambda self: change(self, real(self)))
+    return lambda patch: patch.setattr(owner, name, changed)
+
+
+def public(module: Any, name: str, change: Callable[..., Any]) -> Mutate:
+    """Change a public function as the cases call it: a function of the real one, and more."""
+    real = getattr(module, name)
+    return lambda patch: patch.setattr(module, name, lambda *a, **k: change(real, *a, **k))
+
+
+def shorter_interval(real: Any, self: Estimate, *given: Any) -> Any:
+    bounds = real(self, *given)
+    return replace(bounds, low=bounds.low + 1)
+
+
+def one_sided(real: Any, self: Estimate, level: float, kind: Any) -> Any:
+    return real(self, max(1 - 2 * (1 - level), 1e-3), kind)
+
+
+def said_of(holds_for: str, change: Callable[[Any, list[Any]], Any]) -> Mutate:
+    """Change the epsilon of one statement: a function of it and of all of them."""
+
+    def mutant(real: Any, *given: Any, **named: Any) -> list[Any]:
+        stated = real(*given, **named)
+        return [
+            replace(one, epsilon=change(one, stated)) if one.holds_for == holds_for else one
+            for one in stated
+        ]
+
+    return public(times, "statements", mutant)
+
+
+def of_first(kind: str) -> Callable[[Any, list[Any]], Any]:
+    """The epsilon of the first statement of a kind instead."""
+    return lambda one, stated: next(s.epsilon for s in stated if s.kind == kind)
+
+
+@dataclass
+class Repeated:
+    """A publication that repeats what the plan says of itself."""
+
+    plan: Plan
+
+    def to_json(self) -> dict[str, Any]:
+        promise = self.plan.promise
+        short = f"proven: epsilon {promise.epsilon}, delta {promise.delta}, whatever happens"
+        return {"promise": {"short": short}}
+
+    def to_markdown(self) -> str:
+        return (
+            f"| Proven | delta \N{LESS-THAN OR EQUAL TO} {self.plan.promise.delta} |"
+            f" at epsilon {self.plan.promise.epsilon}, x |\n"
+            "| Attack | delta \N{GREATER-THAN OR EQUAL TO} 0 | at epsilon 1, x |\n"
+            "| Local | epsilon 99 | x |\n"
+        )
+
+
+def repeats(_: Any, plan: Plan, *__: Any) -> Repeated:
+    return Repeated(plan)
+
+
+def two_crowds(real: Any, survey: Survey, *, q: Any, crowd_size: int) -> Any:
+    return real(survey, q=q, crowd_size=2 * crowd_size)
+
+
+def less_noise(real: Any, *given: Any, **named: Any) -> Plan:
+    from shoal import LieProbability
+
+    made: Plan = real(*given, **named)
+    half = made.q.fraction / 2
+    return replace(made, q=LieProbability.of_fraction(half)) if "q" not in named else made
+
+
+def meeting(q: float, lam: float) -> bool:
+    return math.isclose(lam, ((1 - q) ** 2 + q**2) / (2 * q * (1 - q)), rel_tol=1e-9)
+
+
+def at_theta(q: float, lam: float) -> bool:
+    return lam < (1 - q) / q <= lam * (1 + 1e-9)
+
+
+MUTANTS: dict[str, tuple[str, Mutate]] = {
+    "proven with one person more": (
+        "one bit",
+        proven(lambda real, d, n, q, e, r: real(d, n + 1, q, e, r)),
+    ),
+    "proven with one person more, more bits": (
+        "small world",
+        proven(lambda real, d, n, q, e, r: real(d, n + 1, q, e, r)),
+    ),
+    "proven a millionth too small": ("one bit", times_delta(1 - 1e-6)),
+    "NaN as 0 where formulas meet": ("colluders", zero_where(meeting)),
+    "0 where the difference is round-off": ("colluders", zero_where(at_theta)),
+    "q a thousandth too large": ("one bit", value(Certificate, "_q", lambda _, q: q * 1.001)),
+    "attack a hundredth too large": ("one bit", attack_times(1.01)),
+    "eta a hundredth too small": ("small world", eta_times(0.99)),
+    "epsilon a hundredth too small": (
+        "one bit",
+        method(Certificate, "epsilon", lambda real, self, **k: 0.99 * real(self, **k)),
+    ),
+    "one bit less that differs": (
+        "small world",
+        value(Survey, "differing_bits", lambda _, bits: bits - 1),
+    ),
+    "group privacy without its factor": (
+        "several reports",
+        lambda patch: patch.setattr(shoal.auditing, "group_factor", lambda *_: 1.0),
+    ),
+    "colluders counted as cover": (
+        "colluders",
+        method(Certificate, "with_colluders", lambda real, self, count: self),
+    ),
+    "the dishonest counted as cover": (
+        "colluders",
+        value(Plan, "reports_needed", lambda self, _: self.crowd_size),
+    ),
+    "a cohort taken for a crowd of its own": (
+        "text with cohorts",
+        public(crowds, "audit", two_crowds),
+    ),
+    "one release fewer": (
+        "composition",
+        method(Certificate, "compose", lambda real, self, k: real(self, max(k - 1, 1))),
+    ),
+    "a sum promised like one crowd": ("sum of windows", public(times, "publish", repeats)),
+    "a plan believed on its word": ("publication", public(plans, "publish", repeats)),
+    "half the flips that were planned": ("plan", public(plans, "plan", less_noise)),
+    "all reports of an answer like one": (
+        "memory",
+        said_of("one answer, every release", of_first("local")),
+    ),
+    "all releases like one": ("memory", said_of("same crowd, every release", of_first("proven"))),
+    "changes hidden like answers": (
+        "memory",
+        said_of("answers that change, every release", of_first("local")),
+    ),
+    "changing crowds like one release": (
+        "memory",
+        said_of("changing crowds, every release", of_first("proven")),
+    ),
+    "an interval's end off by one": (
+        "crowd's interval",
+        method(Estimate, "interval", shorter_interval),
+    ),
+    "both tails taken for one": (
+        "population's interval",
+        method(Estimate, "interval", one_sided),
+    ),
+    "simultaneous like single": (
+        "crowd's interval",
+        method(Estimate, "interval", lambda real, self, level, _: real(self, level, "exact")),
+    ),
+    "a p-value fifty times too small": (
+        "screening",
+        public(counts, "screen", lambda real, *a: replace(real(*a), p_value=real(*a).p_value / 50)),
+    ),
+    "sensitivity 1 for a replaced row": (
+        "curator",
+        public(
+            counts,
+            "release_histogram",
+            lambda real, *a, **k: real(*a, **k | {"neighbours": "add-remove"}),
+        ),
+    ),
+    "the continuous tail for whole noise": (
+        "curator",
+        method(
+            Release,
+            "accuracy",
+            lambda real, self, miss: replace(real(self, miss), alpha=real(self, miss).lecture),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_caught(name):
+    kind, mutate = MUTANTS[name]
+    make, _ = KINDS[kind]
+    for number in range(MOST):
+        only = range(number, number + 1)
+        with pytest.MonkeyPatch.context() as patch:
+            mutate(patch)
+            suspected = judge(kind, make, only).violations
+        if suspected and not judge(kind, make, only).violations:
+            return
+    pytest.fail(f"no case of {kind!r} notices: {name}")

@@ -1,0 +1,318 @@
+"""The same people again: composition, sums of windows, and memory."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from shoal import (
+    Estimate,
+    LieProbability,
+    Memory,
+    Plan,
+    PrivacyRefusal,
+    Promise,
+    ShoalError,
+    Synthetic,
+    Tally,
+    audit,
+    estimate,
+    plan,
+    publish,
+    screen,
+    statements,
+    tally,
+)
+
+from . import oracle, worlds
+from .judging import Claim, at_least
+from .worlds import World
+
+NO_MEMORY = Fraction(0)
+
+
+def composition(rng: random.Random) -> Iterator[Claim]:
+    """Several releases with fresh flips, side by side or, for many, their sum."""
+    world = worlds.one_bit() if rng.random() < 0.8 else worlds.any_world(rng, 2)
+    size = rng.choice([2, 3, 4, 6, 10, 25] if world.bits == 1 else [2, 3])
+    releases = rng.choice([1, 2, 2, 3, 4, 12, 52])
+    size = min(size, max(160 // releases, 2))
+    q = Fraction(rng.randint(2, 31), 64)
+    together = audit(world.survey, q=q, crowd_size=size).compose(releases)
+    where = f"{releases} releases, {world.survey.questions}, N={size}, q={q}"
+    local = world.distance * math.log((1 - q) / q)
+    for _ in range(3):
+        epsilon = rng.choice([0.0, local, rng.random() * local * releases, rng.random() * local])
+        claimed = together.delta(epsilon=epsilon)
+        for truth in repeated(rng, world, size, releases, q, epsilon):
+            yield at_least(claimed, truth, f"delta at {epsilon!r}, {where}")
+    wish = 10.0 ** rng.uniform(-8, -1)
+    for reached in (together.epsilon(delta=wish), together.to_json(wish)["epsilon"]):
+        for truth in repeated(rng, world, size, releases, q, reached):
+            yield at_least(wish, truth, f"epsilon {reached!r} at {wish!r}, {where}")
+
+
+def repeated(
+    rng: random.Random, world: World, size: int, releases: int, q: Fraction, epsilon: float
+) -> Iterator[Fraction]:
+    """Delta of all releases together, or a lower bound of it, in a few crowds."""
+    _, lam = oracle.lam_between(epsilon)
+    histograms = math.comb(size + 2**world.bits - 1, size)
+    if world.bits > 1:
+        if histograms**releases <= 5000:
+            others = worlds.any_crowd(rng, world, size - 1)
+            x, y = rng.sample(world.originals, 2) if len(world.originals) > 1 else (0, 0)
+            yield oracle.product([pair_of(world, q, others, x, y)] * releases, lam)
+        return
+    for share in {1, releases}:
+        _, m, up = oracle.worst_m(size, float(q), math.exp(epsilon / share))[0]
+        if histograms**releases <= 5000:
+            pair = oracle.one_bit_pair(size, m, up, q)
+            yield oracle.product([pair] * releases, lam)
+        # Adding the releases up is post-processing: its delta is no larger than theirs.
+        total = [
+            dict(enumerate(oracle.one_bit(size * releases, releases * ones, q)))
+            for ones in ((m + 1, m) if up else (m, m + 1))
+        ]
+        yield oracle.delta(total[0], total[1], lam)
+
+
+def pair_of(
+    world: World, q: Fraction, others: tuple[int, ...], x: int, y: int
+) -> tuple[oracle.Law, oracle.Law]:
+    """The laws of one release with y and with x among the same others."""
+    key = oracle.histogram(world.bits)
+    people = [oracle.person((z,), world.bits, q, key) for z in others]
+    first, second = (
+        oracle.crowd([*people, oracle.person((z,), world.bits, q, key)]) for z in (y, x)
+    )
+    return first, second
+
+
+def sums(rng: random.Random) -> Iterator[Claim]:
+    """Tallies of several windows of the same people, added up."""
+    world, size, windows = worlds.one_bit(), rng.choice([2, 3, 5, 8, 12]), rng.choice([2, 3, 5])
+    memory = rng.random() < 0.5
+    q1 = Fraction(rng.randint(3, 24), 64) if memory else NO_MEMORY
+    q2 = Fraction(rng.randint(3, 24), 64)
+    agreed = _agreed(world, size, q1, q2, rng)
+    if agreed is None:
+        return
+    where = f"{windows} windows, N={size}, q1={q1}, q2={q2}"
+    named = rng.random() < 0.7
+    total = windows_of(agreed, [rng.randint(0, size) for _ in range(windows)], size, named)
+    yield from published_sum(agreed, total, size, windows, q1, q2, where)
+    m = rng.randint(0, size)
+    law = summed_law(size, m, windows, q1, q2)
+    yield from covered_sum(agreed, total, law, m * windows, where)
+    if windows * size <= 16:
+        yield from screened_sum(agreed, law, size, windows, named, where)
+
+
+def _agreed(world: World, size: int, q1: Fraction, q2: Fraction, rng: random.Random) -> Plan | None:
+    q = LieProbability.of_fraction(q1 + q2 - 2 * q1 * q2)
+    if q.is_blind:
+        return None
+    wish = f"{rng.uniform(0.2, 1.5):.4f}"
+    try:
+        agreed = plan(world.survey, q=q, crowd_size=size, epsilon=wish)
+    except PrivacyRefusal:
+        return None
+    if not q1:
+        return agreed
+    memory = Memory(LieProbability.of_fraction(q1), LieProbability.of_fraction(q2))
+    return replace(agreed, memory=memory)
+
+
+def windows_of(agreed: Plan, ones: list[int], size: int, named: bool) -> Tally:
+    """The sum of one tally for each window, so many ones in each."""
+    total = None
+    for window, count in enumerate(ones):
+        rows = np.array([[1]] * count + [[0]] * (size - count), np.uint8)
+        name: dict[str, Any] = {"crowd": f"window {window}"} if named else {}
+        one = tally(agreed, Synthetic(rows, bits=1), **name)
+        total = one if total is None else total + one
+    assert total is not None
+    return total
+
+
+def summed_law(size: int, m: int, windows: int, q1: Fraction, q2: Fraction) -> list[int]:
+    """Weights of the number of ones in all windows, the same m people of `size` set in each."""
+    key = oracle.summed(1)
+    kinds = [oracle.person((x,) * windows, 1, q2, key, q1) for x in (1, 0)]
+    law = oracle.crowd([kinds[0]] * m + [kinds[1]] * (size - m))
+    return [law.get(ones, 0) for ones in range(size * windows + 1)]
+
+
+def published_sum(
+    agreed: Plan, total: Tally, size: int, windows: int, q1: Fraction, q2: Fraction, where: str
+) -> Iterator[Claim]:
+    """What a publication of the sum promises, if it is not refused."""
+    try:
+        document = publish(agreed, total).to_json()
+    except ShoalError:
+        return
+    for epsilon, delta in stated(document):
+        _, lam = oracle.lam_between(Fraction(epsilon))
+        for m in {0, size // 2, size - 1}:
+            laws = [dict(enumerate(summed_law(size, ones, windows, q1, q2))) for ones in (m + 1, m)]
+            for towards, away in (laws, laws[::-1]):
+                truth = oracle.delta(towards, away, lam)
+                yield at_least(
+                    Fraction(delta), truth, f"published: epsilon {epsilon}, delta {delta}, {where}"
+                )
+
+
+def stated(document: dict[str, object]) -> list[tuple[str, str]]:
+    """The pairs of epsilon and delta that a publication promises for the whole of it."""
+    promise = document["promise"]
+    assert isinstance(promise, dict)
+    number = r"([0-9][0-9.e+-]*)"
+    pairs = re.findall(rf"^proven: epsilon {number}, delta {number}", promise["short"])
+    if promise.get("sum"):
+        whole = promise["sum"]
+        pairs += [
+            (repr(whole["epsilon"]), repr(whole["delta"])),
+            (repr(whole["promised_epsilon"]), repr(whole["delta_at_promised"])),
+        ]
+    if not pairs:
+        raise AssertionError(f"the publication of a proven plan promises nothing: {promise}")
+    return [(epsilon.rstrip(","), delta.rstrip(",")) for epsilon, delta in pairs]
+
+
+def covered_sum(
+    agreed: Plan, total: Tally, law: list[int], truth: int, where: str
+) -> Iterator[Claim]:
+    """How often the exact interval of the sum holds the truth, if it is not refused."""
+    try:
+        one = estimate(agreed, total)["f"]["option 0"]
+    except ShoalError:
+        return
+    covered = 0
+    for ones, weight in enumerate(law):
+        bounds = Estimate(
+            one.question, one.label, ones, one.reports, one.q, one.target, 0.0
+        ).interval(0.95)
+        covered += weight if truth in bounds else 0
+    coverage = Fraction(covered, sum(law))
+    yield at_least(coverage, Fraction(95, 100), f"coverage of the sum at truth {truth}, {where}")
+
+
+def screened_sum(
+    agreed: Plan, law: list[int], size: int, windows: int, named: bool, where: str
+) -> Iterator[Claim]:
+    """How often an honest crowd is accused, if a sum is screened at all."""
+    p_values: list[tuple[float, int]] = []
+    for ones, weight in enumerate(law):
+        split = [ones // windows + (w < ones % windows) for w in range(windows)]
+        try:
+            seen = screen(agreed, windows_of(agreed, split, size, named))
+        except ShoalError:
+            return
+        p_values.append((seen.p_value, weight))
+    yield from honest_alarms(p_values, f"screening of a sum, {where}")
+
+
+def honest_alarms(p_values: list[tuple[float, int]], words: str) -> Iterator[Claim]:
+    """An honest crowd has a p-value of at most a with probability at most a, for every a."""
+    total, below = sum(weight for _, weight in p_values), 0
+    for p, weight in sorted(p_values):
+        below += weight
+        if p < 1:
+            yield at_least(p, Fraction(below, total), words)
+
+
+def memory(rng: random.Random) -> Iterator[Claim]:
+    """What is stated about many releases, with memory or without."""
+    world = worlds.one_bit() if rng.random() < 0.8 else worlds.any_world(rng, 2)
+    releases = rng.choice([1, 2, 2, 3]) if world.bits == 1 else 2
+    size = rng.choice([2, 3, 4]) if world.bits == 1 else 2
+    if not world.distance:
+        return
+    q1 = rng.choice([NO_MEMORY, *[Fraction(rng.randint(2, 28), 64)] * 3])
+    q2 = Fraction(rng.randint(2, 28), 64)
+    q = LieProbability.of_fraction(q1 + q2 - 2 * q1 * q2)
+    if q.is_blind:
+        return
+    kept = Memory(LieProbability.of_fraction(q1), LieProbability.of_fraction(q2)) if q1 else None
+    agreed = Plan(world.survey, q, Promise("proven", "9", delta="0.5"), size, memory=kept)
+    wish, changed = 10.0 ** rng.uniform(-5, -0.5), rng.choice([0, 0, 1])
+    where = f"{world.survey.questions}, {releases} releases, N={size}, q1={q1}, q2={q2}"
+    told = _Told(rng, world, releases, size, changed if q1 else 0, q1, q2)
+    for one in statements(agreed, releases, delta=wish, changed=changed):
+        for towards, away in told.pairs(one.holds_for, one.kind):
+            if one.delta:
+                _, lam = oracle.lam_between(one.epsilon)
+                truth = oracle.delta(towards, away, lam)
+                yield at_least(one.delta, truth, f"{one.holds_for}, {one.epsilon!r}, {where}")
+            else:
+                low, _ = oracle.log_of(oracle.largest_ratio(towards, away))
+                yield at_least(one.epsilon, low, f"{one.holds_for}, {where}")
+
+
+class _Told:
+    """Pairs of laws that a statement is about, for each thing that it may hold for."""
+
+    def __init__(
+        self,
+        rng: random.Random,
+        world: World,
+        releases: int,
+        size: int,
+        changed: int,
+        q1: Fraction,
+        q2: Fraction,
+    ) -> None:
+        self._rng, self._world, self._releases, self._size = rng, world, releases, size
+        self._changed, self._q1, self._q2 = changed, q1, q2
+
+    def pairs(self, holds_for: str, kind: str) -> Iterator[tuple[oracle.Law, oracle.Law]]:
+        """Laws under two answers, or two histories of answers, of one person."""
+        for _ in range(4):
+            x, y = self._two_answers()
+            always = (x,) * self._releases, (y,) * self._releases
+            if holds_for == "one report":
+                yield self._among((x,), (y,), [])
+            elif holds_for == "one release":
+                yield self._among((x,), (y,), [h[:1] for h in self._histories(self._size - 1)])
+            elif holds_for == "one answer, every release":
+                yield self._among(*always, [])
+            elif holds_for == "answers that change, every release":
+                one, other = self._histories(2)
+                yield self._among(one, other, [])
+            elif holds_for == "same crowd, every release":
+                hiding = self._histories(self._size - 1 - self._changed)
+                still = [(h[0],) * self._releases for h in hiding]
+                yield self._among(*always, [*still, *self._histories(self._changed)])
+            else:
+                # A local statement about changing crowds is one about a single answer.
+                one, other = self._histories(2) if kind == "proven" else always
+                yield self._among(one, other, self._histories(self._size - 1))
+
+    def _two_answers(self) -> tuple[int, int]:
+        x, y = self._rng.sample(self._world.originals, 2)
+        return x, y
+
+    def _histories(self, count: int) -> list[oracle.Answers]:
+        answers = self._world.originals
+        return [
+            tuple(self._rng.choice(answers) for _ in range(self._releases)) for _ in range(count)
+        ]
+
+    def _among(
+        self, one: oracle.Answers, other: oracle.Answers, others: Sequence[oracle.Answers]
+    ) -> tuple[oracle.Law, oracle.Law]:
+        bits, key = self._world.bits, oracle.histogram(self._world.bits)
+        laws = [
+            oracle.person(answers, bits, self._q2, key, self._q1)
+            for answers in (one, other, *others)
+        ]
+        rest = oracle.crowd(laws[2:])
+        return oracle.together(rest, laws[0]), oracle.together(rest, laws[1])

@@ -395,8 +395,9 @@ class TestHiddenTexts:
         made = plan(words(16, 2, 4), q="0.1")
         counts = {"a": 900, "b": 300, "c": 100}
         design = make_design(made.survey.text_hash("word"), list(counts), 4)
-        counted = simulate_texts(made, counts, seed=1)
-        fitted = fit(make_data(counted.cohorts, slice(0, 16), 0.1, 2), design, np.arange(3), 0.0)
+        cohorts = simulate_texts(made, counts, seed=1).cohorts
+        assert cohorts is not None
+        fitted = fit(make_data(cohorts, slice(0, 16), 0.1, 2), design, np.arange(3), 0.0)
         columns, weight = fitted.columns.toarray(), np.diag(fitted.weight.ravel())
         normal = np.linalg.inv(columns.T @ weight @ columns)
         hat = np.diag(columns @ normal @ columns.T @ weight)

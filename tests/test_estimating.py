@@ -222,7 +222,7 @@ class TestJson:
 
     def test_the_mark_of_simulation(self):
         original = Original(np.zeros((50, 1), np.uint8), 5)
-        simulated = randomize(original, PLAN, random_bits=SimulationBits(1))
+        simulated = randomize(original, PLAN.q, random_bits=SimulationBits(1))
         assert estimate(PLAN, tally(PLAN, simulated)).to_json()["simulated"] is True
 
 

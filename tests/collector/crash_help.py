@@ -42,6 +42,7 @@ class Served:
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "shoal", "serve", "--json", "--smallest-crowd", "1"),
+                *("--honest", "all", "--largest-share", "100"),
                 *("--public", "127.0.0.1:0", "--console", "127.0.0.1:0"),
                 *("--data", str(self.folder), *self._options, str(self._plan_file)),
             ],

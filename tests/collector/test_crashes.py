@@ -265,7 +265,7 @@ def in_process(folder: Path, story: Callable[[Collector, Post, Execute], Awaitab
     async def told() -> None:
         async with Collector(folder, Settings(smallest_crowd=1)) as collector:
             await collector.add_plan(WIDE)
-            assert await collector.move_plan(WIDE.id, "published") is None
+            assert await collector.move_plan(WIDE.id, "published", all_honest=True) is None
             transport = httpx.ASGITransport(collector.public)
             async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
 

@@ -29,15 +29,25 @@ def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--data", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its folder."
 )
 @click.option("--config", type=IN_FILE, help="Settings as TOML; by default DATA/shoal.toml.")
+@click.option(
+    "--honest",
+    type=click.Choice(["all"]),
+    help="Publish plans that were made without --honest: nobody sends false reports.",
+)
 @_settings_options
 @json_option
 def command(
-    plans: tuple[Path, ...], data: Path, config: Path | None, as_json: bool, **options: Any
+    plans: tuple[Path, ...],
+    data: Path,
+    config: Path | None,
+    honest: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Receive reports for published plans, hide them in crowds, and show whole crowds.
 
-    Plans named here are published at the start. Every option is a setting too: in DATA/shoal.toml,
-    or in the environment as SHOAL_ and its name.
+    Plans named here are published at the start. The options below --honest are settings too: in
+    DATA/shoal.toml, or in the environment as SHOAL_ and their name.
     """
     try:
         from shoal.collector import serve
@@ -59,4 +69,4 @@ def command(
             click.echo(f"the console is at    {urls['console']}")
             click.echo(f"the admin token is in {data / 'admin-token'}")
 
-    serve(data, settings, plans=agreed, ready=ready)
+    serve(data, settings, plans=agreed, all_honest=honest == "all", ready=ready)

@@ -15,8 +15,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from shoal.collector import problems, reading
-from shoal.collector.answers import answers_of_problems
-from shoal.collector.handlers import LABEL, Handlers
+from shoal.collector.answers import make_app
+from shoal.collector.handlers import HONEST, LABEL, Handlers
 from shoal.collector.operations import Operation, Parameter, openapi
 from shoal.collector.tokens import ROLES
 from shoal.collector.writing import ARROW, FORMS, PARQUET, json_answer
@@ -61,6 +61,19 @@ _LEVEL = Parameter(
     {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.95},
     "The confidence level.",
 )
+_HONEST = Parameter(
+    "honest",
+    "query",
+    {"type": "string", "enum": list(HONEST), "default": HONEST[0]},
+    "Which part of a crowd is honest: what the plan says, or all of it.",
+)
+_PAGE = Parameter(
+    "page",
+    "query",
+    {"type": "integer", "minimum": 0, "maximum": 10**9 - 1, "default": 0},
+    "Which page, from 0.",
+)
+_OF_PLAN = Parameter("plan", "query", {"type": "string"}, "Show one plan's crowds only.")
 _ESTIMATES = ("application/json", "text/csv", PARQUET, ARROW)
 
 
@@ -70,7 +83,10 @@ async def _openapi(handlers: Handlers, request: Request) -> Response:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    Operation("GET", "/", "viewer", "A page for people.", Handlers.home, media=("text/html",)),
+    Operation(
+        "GET", "/", "viewer", "A page for people.", Handlers.home, (_PAGE, _OF_PLAN),
+        media=("text/html",), problems=(problems.UNKNOWN_PLAN,),
+    ),
     Operation("GET", "/v1/plans", "viewer", "All plans and their states.", Handlers.plans),
     Operation(
         "POST", "/v1/plans", "admin", "Keep a plan as a draft.", Handlers.add_plan, status=201,
@@ -78,13 +94,17 @@ OPERATIONS: tuple[Operation, ...] = (
         problems=(problems.MALFORMED_PLAN, problems.PROMISE_BROKEN, problems.TOO_LARGE),
     ),
     Operation("GET", "/v1/plans/{plan_id}", "viewer", "One plan.", Handlers.plan, (_PLAN,)),
+    Operation(
+        "POST", "/v1/plans/{plan_id}/publish", "admin", "Publish a draft, or go on after a pause.",
+        Handlers.publish, (_PLAN, _HONEST),
+        problems=(problems.WRONG_STATE, problems.HONEST_UNSAID),
+    ),
     *(
         Operation(
             "POST", f"/v1/plans/{{plan_id}}/{word}", "admin", summary, handler, (_PLAN,),
             problems=(problems.WRONG_STATE,),
         )
         for word, summary, handler in (
-            ("publish", "Publish a draft, or go on after a pause.", Handlers.publish),
             ("pause", "Take no reports for a while.", Handlers.pause),
             ("close", "Take no more reports; the open crowd is destroyed.", Handlers.close),
             ("destroy", "Destroy everything that was collected.", Handlers.destroy),
@@ -174,7 +194,7 @@ def make_console(collector: Collector) -> Starlette:
     for operation in OPERATIONS:
         by_path.setdefault(operation.path, {})[operation.method] = endpoint(operation)
     routes = [_route(path, by_method) for path, by_method in by_path.items()]
-    return Starlette(routes=routes, exception_handlers=answers_of_problems(collector.refused))
+    return make_app(routes, collector.refused)
 
 
 def _route(path: str, by_method: dict[str, Endpoint]) -> Route:

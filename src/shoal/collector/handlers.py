@@ -6,9 +6,9 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -36,10 +36,15 @@ from shoal.tallying import Tally
 if TYPE_CHECKING:
     from shoal.collector.service import Collector
 
-__all__ = ["LABEL", "Handlers"]
+__all__ = ["HONEST", "LABEL", "Handlers"]
+
+T = TypeVar("T")
 
 LABEL = re.compile(r"[A-Za-z0-9 ._-]{1,80}")
 """What a token may be labelled with."""
+
+HONEST = ("plan", "all")
+"""Which part of a crowd is honest: what the plan says, or all of it."""
 
 
 class Handlers:
@@ -76,7 +81,8 @@ class Handlers:
 
     async def publish(self, request: Request) -> Response:
         """Publish a draft, or go on after a pause."""
-        return await self._moved(request, "published")
+        all_honest = reading.among(request, "honest", HONEST) == "all"
+        return await self._moved(request, "published", all_honest=all_honest)
 
     async def pause(self, request: Request) -> Response:
         """Take no reports for a while."""
@@ -90,8 +96,11 @@ class Handlers:
         """Destroy what was collected."""
         return await self._moved(request, "destroyed")
 
-    async def _moved(self, request: Request, wanted: State) -> Response:
-        problem = await self._collector.move_plan(request.path_params["plan_id"], wanted)
+    async def _moved(
+        self, request: Request, wanted: State, *, all_honest: bool = False
+    ) -> Response:
+        plan_id = request.path_params["plan_id"]
+        problem = await self._collector.move_plan(plan_id, wanted, all_honest=all_honest)
         if problem is not None:
             raise Refusal(problem)
         return json_answer(plan_line(self._kept(request)))
@@ -225,22 +234,38 @@ class Handlers:
     async def home(self, request: Request) -> Response:
         """Show the page for people; what is in a sealed crowd, to those who may look at it."""
         looks = reading.may(self._collector.tokens, request, "analyst")
-        plans = self._collector.plans()
-        crowds = {kept.plan.id: await self._crowds(kept.plan.id, looks) for kept in plans}
-        return HTMLResponse(pages.home(plans, crowds))
+        page, plan_id = reading.page(request), request.query_params.get("plan")
+        if plan_id is None:
+            plans, has_more = _page(self._collector.plans(), page, pages.PLANS)
+            sections = [
+                (await self._section(kept, looks, 0, pages.CROWDS_OF_EACH)) for kept in plans
+            ]
+            where = "/?"
+        else:
+            kept = self._collector.plan(plan_id)
+            if kept is None:
+                raise Refusal(problems.UNKNOWN_PLAN)
+            section = await self._section(kept, looks, page, pages.CROWDS_OF_ONE)
+            sections, has_more = [section._replace(more=False)], section.more
+            where = f"/?plan={plan_id}&"
+        newer = f"{where}page={page - 1}" if page else None
+        older = f"{where}page={page + 1}" if has_more else None
+        return HTMLResponse(pages.home(sections, newer=newer, older=older))
 
-    async def _crowds(self, plan_id: str, looks: bool) -> list[pages.Crowd]:
-        """Return a plan's crowds, those that are sealed with their screening."""
-        store, crowds = self._collector.store, []
-        for epoch in await self._collector.in_store(store.epochs, plan_id):
+    async def _section(self, kept: KeptPlan, looks: bool, page: int, length: int) -> pages.Section:
+        """Return a page of a plan's crowds, those that are sealed with their screening."""
+        plan_id, store, crowds = kept.plan.id, self._collector.store, []
+        epochs = await self._collector.in_store(store.epochs, plan_id)
+        shown, more = _page(epochs[::-1], page, length)
+        for epoch in shown:
             screening = self._screenings.get((plan_id, epoch.number))
             if looks and screening is None and epoch.state == "sealed":
                 sealed = await self._collector.in_store(store.tally, plan_id, epoch.number)
                 if sealed is not None:  # it may have been destroyed meanwhile
                     screening = await self._screening(*sealed, epoch.number)
-            shown = looks and epoch.state == "sealed"
-            crowds.append(pages.Crowd(epoch, screening if shown else None))
-        return crowds
+            visible = looks and epoch.state == "sealed"
+            crowds.append(pages.Crowd(epoch, screening if visible else None))
+        return pages.Section(kept, crowds, more)
 
     async def healthz(self, request: Request) -> Response:
         """Tell that the process answers."""
@@ -257,3 +282,8 @@ class Handlers:
         states = Counter(kept.state for kept in self._collector.plans())
         text = self._collector.metrics.text({state: states[state] for state in get_args(State)})
         return Response(text, media_type=self._collector.metrics.media_type)
+
+
+def _page(rows: Sequence[T], page: int, length: int) -> tuple[Sequence[T], bool]:
+    """Return the rows of a page, and whether there are more after them."""
+    return rows[page * length : (page + 1) * length], len(rows) > (page + 1) * length

@@ -13,7 +13,7 @@ from shoal.collector.answers import Refusal
 from shoal.collector.ingest import bearer, read_body
 from shoal.collector.tokens import Role, Token, Tokens
 
-__all__ = ["among", "check_token", "document", "level", "may", "number"]
+__all__ = ["among", "check_token", "document", "level", "may", "number", "page"]
 
 LARGEST_DOCUMENT = 4 << 20
 """Bytes that a plan, or another document sent to the console, may have."""
@@ -73,6 +73,14 @@ def number(text: str) -> int:
     """Read the number of an epoch from a path."""
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
         raise Refusal(problems.UNKNOWN_EPOCH)
+    return int(text)
+
+
+def page(request: Request) -> int:
+    """Read the number of the page that is asked for, the first one is 0."""
+    text = request.query_params.get("page", "0")
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise Refusal(problems.BAD_PARAMETER)
     return int(text)
 
 

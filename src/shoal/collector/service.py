@@ -78,7 +78,12 @@ class Collector:
             raise
         self._committer = Committer(self._accept, self.settings.most_waiting)
         ingest = Ingest(
-            self.settings, self._plan_for_reports, self._committer, self._is_app, self.refused
+            self.settings,
+            self._plan_for_reports,
+            self._committer,
+            self.tokens.find,
+            self.refused,
+            self._door_thread,
         )
         self.public = make_public(self._published, ingest, self.signer)
         self.console = make_console(self)
@@ -106,9 +111,11 @@ class Collector:
         self._make_admin()
         self._plans = {kept.plan.id: kept for kept in self.store.plans()}
         self._check_space()
-        # SQLite is spoken to by one thread; what takes long to compute has another.
+        # SQLite is spoken to by one thread; what takes long to compute has another, and large
+        # uploads a third, since they come from anybody.
         self._store_thread = ThreadPoolExecutor(1, "store")
         self._other_thread = ThreadPoolExecutor(1, "compute")
+        self._door_thread = ThreadPoolExecutor(1, "door")
 
     async def __aexit__(
         self,
@@ -122,7 +129,7 @@ class Collector:
         sweeping.cancel()
         with suppress(asyncio.CancelledError):
             await sweeping
-        for thread in (self._store_thread, self._other_thread):
+        for thread in (self._store_thread, self._other_thread, self._door_thread):
             await asyncio.to_thread(thread.shutdown)
         self._held.close()
 
@@ -152,22 +159,30 @@ class Collector:
         taken = [kept.plan for kept in self.plans() if kept.state in ("published", "paused")]
         return await self.compute(certifying.objection, plan, self.settings, taken)
 
-    async def move_plan(self, plan_id: str, wanted: State) -> Problem | None:
-        """Bring a plan into another state, or tell why not."""
-        async with self._moving:
-            return await self._move_plan(plan_id, wanted)
+    async def move_plan(
+        self, plan_id: str, wanted: State, *, all_honest: bool = False
+    ) -> Problem | None:
+        """Bring a plan into another state, or tell why not.
 
-    async def _move_plan(self, plan_id: str, wanted: State) -> Problem | None:
+        A plan that does not say which part of a crowd is honest is published with `all_honest`: its
+        promise then holds as long as nobody sends false reports, and somebody must have said so.
+        """
+        async with self._moving:
+            return await self._move_plan(plan_id, wanted, all_honest)
+
+    async def _move_plan(self, plan_id: str, wanted: State, all_honest: bool) -> Problem | None:
         kept = self._plans.get(plan_id)
         if kept is None:
             return problems.UNKNOWN_PLAN
         certificate = None
         if kept.state == "draft" and wanted == "published":
+            if kept.plan.honest_fraction is None and not all_honest:
+                return problems.HONEST_UNSAID
             # Others may have been published since it was taken as a draft.
             problem = await self._objection(kept.plan)
             if problem is not None:
                 return problem
-            certificate = await self.compute(certifying.certificate, kept.plan)
+            certificate = await self.compute(certifying.certificate, kept.plan, self.settings)
         try:
             moved = await self.in_store(self.store.move, plan_id, wanted, certificate)
         finally:
@@ -210,10 +225,6 @@ class Collector:
         except Exception as error:
             LOG.error("reports were not taken", exc_info=error)
             raise
-
-    def _is_app(self, secret: str) -> bool:
-        token = self.tokens.find(secret)
-        return token is not None and token.may("app")
 
     def refused(self, problem: Problem) -> None:
         """Count a problem that was answered."""

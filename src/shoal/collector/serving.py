@@ -6,13 +6,13 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
-from shoal.collector.listening import Connection, close_slow_ones
+from shoal.collector.listening import Connection, Door, close_slow_ones
 from shoal.collector.logs import LOG, log_to
 from shoal.collector.service import App, Collector
 from shoal.collector.settings import Settings, address
@@ -27,6 +27,7 @@ def serve(
     settings: Settings | None = None,
     *,
     plans: Sequence[Plan] = (),
+    all_honest: bool = False,
     ready: Callable[[dict[str, str]], None] = lambda urls: None,
 ) -> None:
     """Run a collector until it is told to stop.
@@ -37,23 +38,32 @@ def serve(
         Where its data are, and how it runs.
     plans
         Plans to publish at the start, if they are not yet.
+    all_honest
+        Whether to publish plans that do not say which part of a crowd is honest: all of it, then.
     ready
         Called with the two addresses, as URLs by the names `public` and `console`.
     """
     settings = settings or Settings()
     log_to(settings.log_level)
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(_serve(Collector(folder, settings), plans, ready))
+        runner.run(_serve(Collector(folder, settings), plans, all_honest, ready))
 
 
 async def _serve(
-    collector: Collector, plans: Sequence[Plan], ready: Callable[[dict[str, str]], None]
+    collector: Collector,
+    plans: Sequence[Plan],
+    all_honest: bool,
+    ready: Callable[[dict[str, str]], None],
 ) -> None:
     settings = collector.settings
-    sockets = {name: _bind(name, getattr(settings, name)) for name in ("public", "console")}
-    async with collector:
+    async with AsyncExitStack() as held:
+        sockets = {
+            name: held.enter_context(_bind(name, getattr(settings, name)))
+            for name in ("public", "console")
+        }
+        await held.enter_async_context(collector)
         for plan in plans:
-            await _publish(collector, plan)
+            await _publish(collector, plan, all_honest)
         servers = {
             name: _Server(_config(app, settings))
             for name, app in (("public", collector.public), ("console", collector.console))
@@ -88,7 +98,7 @@ class _Server(uvicorn.Server):
 def _config(app: App, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=Connection,
+        http=Connection.at(Door()),
         ws="none",
         lifespan="off",
         access_log=False,
@@ -115,11 +125,11 @@ async def _watch(servers: dict[str, _Server], patience: int) -> None:
             close_slow_ones(server.server_state.connections, patience)
 
 
-async def _publish(collector: Collector, plan: Plan) -> None:
+async def _publish(collector: Collector, plan: Plan, all_honest: bool) -> None:
     problem = await collector.add_plan(plan)
     kept = collector.plan(plan.id)
     if problem is None and kept is not None and kept.state == "draft":
-        problem = await collector.move_plan(plan.id, "published")
+        problem = await collector.move_plan(plan.id, "published", all_honest=all_honest)
     if problem is not None:
         raise PrivacyRefusal(f"plan {plan.id[:12]} is not published: {problem.title}")
 

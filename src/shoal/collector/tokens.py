@@ -1,7 +1,8 @@
 """Tokens: who may do what at the console, and which applications may send reports.
 
 A token is 256 random bits; the collector keeps its SHA-256 and compares in constant time. A token
-of the role `app` belongs to an application, never to a person: it would undo their anonymity.
+of the role `app` or `relay` belongs to an application, never to a person: it would undo their
+anonymity. A relay passes on the reports of many and answers for how many each of them sends.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ __all__ = ["ROLES", "Role", "Token", "Tokens"]
 
 TOKEN_FILE = "admin-token"  # noqa: S105  its name
 
-Role = Literal["app", "viewer", "analyst", "admin"]
+Role = Literal["app", "relay", "viewer", "analyst", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
-"""Each role of the console may do what those before it may; `app` may only send reports."""
+"""Each role of the console may do what those before it may; `app` and `relay` may only send."""
+
+_SENDERS: tuple[Role, ...] = ("app", "relay")
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,8 @@ class Token:
 
     def may(self, role: Role) -> bool:
         """Whether the token's role includes another."""
-        if "app" in (self.role, role):
-            return self.role == role
+        if (self.role in _SENDERS) != (role in _SENDERS):
+            return False
         return ROLES.index(self.role) >= ROLES.index(role)
 
 

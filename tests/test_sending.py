@@ -578,13 +578,21 @@ class TestAnswering:
     def test_another_key_is_refused_where_one_report_is_agreed(self, tmp_path):
         outbox = box(tmp_path, Collector())
         outbox.answer(PLAN, ANSWER, answer_key="a")
-        with pytest.raises(PrivacyRefusal, match="takes 1 report"):
+        with pytest.raises(PrivacyRefusal, match=r"takes 1 report.*; nothing was made\.$"):
             outbox.answer(PLAN, ANSWER, answer_key="b")
         with pytest.raises(PrivacyRefusal):
             outbox.answer(PLAN, ANSWER)
         outbox.send_due()
         with pytest.raises(PrivacyRefusal):
             outbox.answer(PLAN, ANSWER, answer_key="b")
+
+    def test_a_second_day_names_what_it_takes(self, tmp_path):
+        daily, clock = replace(PLAN, window=86_400), Clock()
+        outbox = box(tmp_path, Collector(), clock=clock)
+        outbox.answer(daily, ANSWER, answer_key="monday")
+        clock.now += 86_400
+        with pytest.raises(PrivacyRefusal, match=r"--ledger FILE.*--memory FILE\)\.$"):
+            outbox.answer(daily, ANSWER, answer_key="tuesday")
 
     def test_without_a_key_a_plan_has_one_answer(self, tmp_path):
         clock = Clock()
@@ -1001,14 +1009,23 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 class Server:
     """An HTTP server on this machine whose answers a test sets."""
 
-    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None, version: str = "HTTP/1.0") -> None:
+        self.connections: list[int] = []
         self.requests: list[tuple[str, str, list[tuple[str, str]], bytes]] = []
         self.answers: list[Answer] = []
         self.plans: dict[str, Plan] = {PLAN.id: PLAN}
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = version
+
+            def setup(self) -> None:
+                super().setup()
+                outer.connections.append(0)
+                self.number = len(outer.connections) - 1
+
             def handle_any(self) -> None:
+                outer.connections[self.number] += 1
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 outer.requests.append((self.command, self.path, self.headers.items(), body))
                 answer = outer.answers.pop(0) if outer.answers else outer.usual
@@ -1079,12 +1096,74 @@ class TestHttp:
         assert (method, path, body) == ("POST", f"/v1/plans/{PLAN.id}/reports", b"report")
         assert sorted(headers) == [
             ("Accept-Encoding", "identity"),
-            ("Connection", "close"),
             ("Content-Length", "6"),
             ("Content-Type", "application/vnd.shoal.reports"),
             ("Host", f"127.0.0.1:{server.port}"),
             ("User-Agent", f"shoal/{shoal.__version__}"),
         ]
+
+    @pytest.mark.parametrize("tls", [False, True])
+    def test_one_go_is_one_connection_for_each_plan(self, tmp_path, tls, certificate):
+        """Several reports of a plan share one; two plans on one would be linked to each other."""
+        several = replace(PLAN, max_reports_per_person=4)
+        other = replace(several, crowd_size=7000)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        made = Server(context if tls else None, version="HTTP/1.1")
+        trust = ssl.create_default_context(cafile=str(certificate))
+        outbox = box(tmp_path / "box", HttpTransport(made.url, context=trust if tls else None))
+        for key in "abcd":
+            for plan in (several, other):
+                outbox.answer(plan, ANSWER, answer_key=key)
+        try:
+            assert {ticket.state for ticket in outbox.send_due()} == {"sent"}
+        finally:
+            made.close()
+        assert made.connections == [4, 4]
+        paths = [path for _, path, *_ in made.requests]
+        assert paths == sorted(paths)
+        assert len({tuple(headers) for _, _, headers, _ in made.requests}) == 1
+
+    def test_a_connection_that_was_closed_is_opened_anew(self):
+        """By a header, after an answer with a body, and without a word."""
+
+        def hang_up(handler: BaseHTTPRequestHandler) -> None:
+            reply(202)(handler)
+            handler.close_connection = True
+
+        made = Server(version="HTTP/1.1")
+        made.answers = [reply(202, Connection="close"), reply(503, b"busy"), hang_up]
+        try:
+            with HttpTransport(made.url).kept_open() as sending:
+                found = [sending.post_report(PLAN.id, b"report").status for _ in range(6)]
+        finally:
+            made.close()
+        assert found == [202, 503, 202, 202, 202, 202]
+        assert made.connections == [1, 1, 1, 3]
+
+    def test_a_new_connection_that_fails_is_not_tried_twice(self):
+        made = Server(version="HTTP/1.1")
+
+        def hang_up(handler: BaseHTTPRequestHandler) -> None:
+            handler.close_connection = True
+
+        made.answers = [hang_up, hang_up, hang_up]
+        try:
+            with pytest.raises(TransportError):
+                HttpTransport(made.url).post_report(PLAN.id, b"report")
+        finally:
+            made.close()
+        assert made.connections == [1]
+
+    def test_a_token_is_the_applications(self, server):
+        transport = HttpTransport(server.url, token=" shoal_app_1 ")
+        transport.fetch_plan(PLAN.id)
+        transport.post_report(PLAN.id, b"report")
+        sent = [dict(headers).get("Authorization") for _, _, headers, _ in server.requests]
+        assert sent == [None, "Bearer shoal_app_1"]
+        for token in ("", " ", "a\r\nX-A: b", "é", 5):
+            with pytest.raises(InputError, match="in one line"):
+                HttpTransport(server.url, token=token)  # type: ignore[arg-type]
 
     def test_a_plan_is_asked_for_with_nothing_else(self, server):
         content = HttpTransport(server.url + "/").fetch_plan(PLAN.id)

@@ -208,7 +208,8 @@ class Devices(threading.Thread):
                 self._connection.close()
             self._connection = None
             return False
-        if status not in (202, 503, 507):
+        # 429: the connection has brought its share of a crowd, and the next one may bring it.
+        if status not in (202, 429, 503, 507):
             self.surprises.append((status, problem))
         return status == 202
 

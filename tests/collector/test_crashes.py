@@ -266,6 +266,7 @@ def in_process(folder: Path, story: Callable[[Collector, Post, Execute], Awaitab
         async with Collector(folder, Settings(smallest_crowd=1)) as collector:
             await collector.add_plan(WIDE)
             assert await collector.move_plan(WIDE.id, "published", all_honest=True) is None
+            _, token = await collector.in_store(collector.tokens.make, "relay", "test")
             transport = httpx.ASGITransport(collector.public)
             async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
 
@@ -273,7 +274,10 @@ def in_process(folder: Path, story: Callable[[Collector, Post, Execute], Awaitab
                     answer = await client.post(
                         f"/v1/plans/{batch.plan_id}/reports",
                         content=batch.to_bytes(),
-                        headers={"Content-Type": "application/octet-stream"},
+                        headers={
+                            "Content-Type": "application/octet-stream",
+                            "Authorization": f"Bearer {token}",
+                        },
                     )
                     assert answer.status_code < 500 or answer.headers["retry-after"]
                     problem = "" if answer.status_code == 202 else answer.json()["type"]
@@ -399,20 +403,21 @@ class TestLimits:
         made = [upload(WIDE, 50, seed) for seed in range(8)]
         with Served(tmp_path / "data", WIDE) as served:
             served.start()
+            token = served.relay_token()
             kept = http.client.HTTPConnection(*served.address(), timeout=LONGEST)
-            assert send(kept, made[0]) == (202, "")
+            assert send(kept, made[0], token) == (202, "")
             limit(served, resource.RLIMIT_NOFILE, open_files(served) + 2)
             others = [http.client.HTTPConnection(*served.address(), timeout=2) for _ in range(6)]
             answers = []
             for other, batch in zip(others, made[1:], strict=False):
                 try:
-                    answers.append(send(other, batch)[0])
+                    answers.append(send(other, batch, token)[0])
                 except (OSError, http.client.HTTPException):
                     answers.append(0)
             assert set(answers) <= {0, 202, 503}
             assert 0 in answers or 503 in answers
             # Who was connected is served on.
-            assert send(kept, made[1]) == (202, "")
+            assert send(kept, made[1], token) == (202, "")
             for other in (kept, *others):
                 other.close()
             limit(served, resource.RLIMIT_NOFILE, 1024)

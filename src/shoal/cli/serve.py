@@ -29,10 +29,20 @@ def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--data", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its folder."
 )
 @click.option("--config", type=IN_FILE, help="Settings as TOML; by default DATA/shoal.toml.")
+@click.option(
+    "--never-published",
+    is_flag=True,
+    help="After a restore: state that these plans were not published before.",
+)
 @_settings_options
 @json_option
 def command(
-    plans: tuple[Path, ...], data: Path, config: Path | None, as_json: bool, **options: Any
+    plans: tuple[Path, ...],
+    data: Path,
+    config: Path | None,
+    never_published: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Receive reports for published plans, hide them in crowds, and show whole crowds.
 
@@ -59,4 +69,4 @@ def command(
             click.echo(f"the console is at    {urls['console']}")
             click.echo(f"the admin token is in {data / 'admin-token'}")
 
-    serve(data, settings, plans=agreed, ready=ready)
+    serve(data, settings, plans=agreed, never_published=never_published, ready=ready)

@@ -61,6 +61,12 @@ _LEVEL = Parameter(
     {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.95},
     "The confidence level.",
 )
+_STATED = Parameter(
+    "never_published",
+    "query",
+    {"type": "string", "enum": ["no", "yes"], "default": "no"},
+    "After a restore: states that the plan was not published before.",
+)
 _ESTIMATES = ("application/json", "text/csv", PARQUET, ARROW)
 
 
@@ -78,13 +84,17 @@ OPERATIONS: tuple[Operation, ...] = (
         problems=(problems.MALFORMED_PLAN, problems.PROMISE_BROKEN, problems.TOO_LARGE),
     ),
     Operation("GET", "/v1/plans/{plan_id}", "viewer", "One plan.", Handlers.plan, (_PLAN,)),
+    Operation(
+        "POST", "/v1/plans/{plan_id}/publish", "admin", "Publish a draft, or go on after a pause.",
+        Handlers.publish, (_PLAN, _STATED),
+        problems=(problems.WRONG_STATE, problems.MAYBE_PUBLISHED),
+    ),
     *(
         Operation(
             "POST", f"/v1/plans/{{plan_id}}/{word}", "admin", summary, handler, (_PLAN,),
             problems=(problems.WRONG_STATE,),
         )
         for word, summary, handler in (
-            ("publish", "Publish a draft, or go on after a pause.", Handlers.publish),
             ("pause", "Take no reports for a while.", Handlers.pause),
             ("close", "Take no more reports; the open crowd is destroyed.", Handlers.close),
             ("destroy", "Destroy everything that was collected.", Handlers.destroy),

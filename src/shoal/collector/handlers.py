@@ -76,7 +76,8 @@ class Handlers:
 
     async def publish(self, request: Request) -> Response:
         """Publish a draft, or go on after a pause."""
-        return await self._moved(request, "published")
+        stated = reading.among(request, "never_published", ("no", "yes")) == "yes"
+        return await self._moved(request, "published", stated)
 
     async def pause(self, request: Request) -> Response:
         """Take no reports for a while."""
@@ -90,8 +91,12 @@ class Handlers:
         """Destroy what was collected."""
         return await self._moved(request, "destroyed")
 
-    async def _moved(self, request: Request, wanted: State) -> Response:
-        problem = await self._collector.move_plan(request.path_params["plan_id"], wanted)
+    async def _moved(
+        self, request: Request, wanted: State, never_published: bool = False
+    ) -> Response:
+        problem = await self._collector.move_plan(
+            request.path_params["plan_id"], wanted, never_published=never_published
+        )
         if problem is not None:
             raise Refusal(problem)
         return json_answer(plan_line(self._kept(request)))

@@ -27,6 +27,7 @@ def serve(
     settings: Settings | None = None,
     *,
     plans: Sequence[Plan] = (),
+    never_published: bool = False,
     ready: Callable[[dict[str, str]], None] = lambda urls: None,
 ) -> None:
     """Run a collector until it is told to stop.
@@ -37,23 +38,28 @@ def serve(
         Where its data are, and how it runs.
     plans
         Plans to publish at the start, if they are not yet.
+    never_published
+        A statement about these plans, asked for after a restore: none was published before.
     ready
         Called with the two addresses, as URLs by the names `public` and `console`.
     """
     settings = settings or Settings()
     log_to(settings.log_level)
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(_serve(Collector(folder, settings), plans, ready))
+        runner.run(_serve(Collector(folder, settings), plans, never_published, ready))
 
 
 async def _serve(
-    collector: Collector, plans: Sequence[Plan], ready: Callable[[dict[str, str]], None]
+    collector: Collector,
+    plans: Sequence[Plan],
+    never_published: bool,
+    ready: Callable[[dict[str, str]], None],
 ) -> None:
     settings = collector.settings
     sockets = {name: _bind(name, getattr(settings, name)) for name in ("public", "console")}
     async with collector:
         for plan in plans:
-            await _publish(collector, plan)
+            await _publish(collector, plan, never_published)
         servers = {
             name: _Server(_config(app, settings))
             for name, app in (("public", collector.public), ("console", collector.console))
@@ -115,11 +121,11 @@ async def _watch(servers: dict[str, _Server], patience: int) -> None:
             close_slow_ones(server.server_state.connections, patience)
 
 
-async def _publish(collector: Collector, plan: Plan) -> None:
+async def _publish(collector: Collector, plan: Plan, never_published: bool) -> None:
     problem = await collector.add_plan(plan)
     kept = collector.plan(plan.id)
     if problem is None and kept is not None and kept.state == "draft":
-        problem = await collector.move_plan(plan.id, "published")
+        problem = await collector.move_plan(plan.id, "published", never_published=never_published)
     if problem is not None:
         raise PrivacyRefusal(f"plan {plan.id[:12]} is not published: {problem.title}")
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -40,6 +41,7 @@ class Served:
 
     def launch(self) -> None:
         """Start the process, and do not wait for it."""
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  a pipe that nobody reads fills
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "shoal", "serve", "--json", "--smallest-crowd", "1"),
@@ -48,7 +50,7 @@ class Served:
                 *("--data", str(self.folder), *self._options, str(self._plan_file)),
             ],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._errors,
             text=True,
             env=os.environ | {"PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
@@ -88,7 +90,10 @@ class Served:
     def ended(self) -> str:
         """Wait for the end of the process, and return what it logged."""
         assert self.process is not None
-        _, errors = self.process.communicate(timeout=LONGEST)
+        self.process.communicate(timeout=LONGEST)
+        with self._errors as file:
+            file.seek(0)
+            errors = file.read()
         self.log += errors.splitlines()
         return errors
 

@@ -21,6 +21,7 @@ import numpy as np
 import shoal
 from shoal import Batch, Choice, Flags, LieProbability, Plan, Promise, Survey, Text
 from shoal.collector import Collector, Settings
+from shoal.collector.life import Declaration
 from shoal.collector.logs import log_to
 from shoal.collector.tokens import Role
 
@@ -131,7 +132,10 @@ class World:
 
     async def publish(self, plan: Plan) -> None:
         assert await self.collector.add_plan(plan) is None
-        assert await self.collector.move_plan(plan.id, "published", all_honest=True) is None
+        assert (
+            await self.collector.move_plan(plan.id, "published", Declaration(all_honest=True))
+            is None
+        )
 
     async def upload(self, batch: Batch, headers: Headers | None = None) -> httpx.Response:
         path = f"/v1/plans/{batch.plan_id}/reports"

@@ -11,6 +11,7 @@ import pytest
 from shoal import Flags, LieProbability, Memory, Plan, Promise, Survey, Text, plan
 from shoal.collector import problems
 from shoal.collector.certifying import objection
+from shoal.collector.life import Declaration
 from shoal.collector.problems import Problem
 from shoal.collector.settings import Settings
 from tests.collector.privacy_help import World, in_world
@@ -77,7 +78,7 @@ def test_a_draft_is_looked_at_again_when_it_is_published(tmp_path: Path) -> None
             assert await collector.add_plan(draft) is None
         strong, weak = await asyncio.gather(
             *(
-                collector.move_plan(draft.id, "published", all_honest=True)
+                collector.move_plan(draft.id, "published", Declaration(all_honest=True))
                 for draft in (STRONG, WEAK)
             )
         )
@@ -87,6 +88,6 @@ def test_a_draft_is_looked_at_again_when_it_is_published(tmp_path: Path) -> None
         )
         assert (answer.status_code, answer.json()["title"]) == (422, problems.PROTECTS_LESS.title)
         assert await collector.move_plan(STRONG.id, "closed") is None
-        assert await collector.move_plan(WEAK.id, "published", all_honest=True) is None
+        assert await collector.move_plan(WEAK.id, "published", Declaration(all_honest=True)) is None
 
     in_world(live, tmp_path / "data")

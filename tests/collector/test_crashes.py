@@ -9,6 +9,8 @@ import asyncio
 import http.client
 import os
 import resource
+import shutil
+import sqlite3
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -23,8 +25,11 @@ import pytest
 from shoal import Flags
 from shoal.collector import Collector, Settings
 from shoal.collector.database import NAME, StorageError
+from shoal.collector.life import Declaration
 from shoal.collector.signing import private_file
 from shoal.collector.store import Store
+from shoal.collector.vault import CROWD_KEY_FILE
+from shoal.errors import InputError
 from shoal.plans import Plan
 from shoal.reports import Batch
 from tests.collector.crash_help import LONGEST, Devices, Served, all_made, send
@@ -52,7 +57,7 @@ def check_total(folder: Path, plan: Plan, made: list[Batch]) -> int:
     """Check that everything made is in whole crowds, once; return how many there are."""
     with closing(Store(folder)) as store:
         tallies = released(store, plan)
-        assert open_reports(store.database, plan) == 0
+        assert open_reports(store, plan) == 0
         assert [one.reports for one in tallies] == [plan.reports_needed] * len(tallies)
         assert sum(map(len, made)) == plan.reports_needed * len(tallies)
         assert summed(tallies) == tally_of(plan, *made)
@@ -183,35 +188,50 @@ TOLD = [PLANS[name] for name in ("flags", "joint", "text and flags")]
 
 
 class TestLogs:
-    """A log that is cut or damaged gives some state that was committed, and no other."""
+    """A log that is cut or damaged gives some state that was committed, and no other.
+
+    A state from before the last sealing is refused: what was released since would be again.
+    """
 
     @pytest.mark.parametrize("used_before", [False, True])
     def test_every_image_opens_to_a_prefix(self, used_before: bool, tmp_path: Path, monkeypatch):
         monkeypatch.setattr(Store, "_scrub", lambda self: None)  # it would empty the log
         written = tmp_path / "written"
         written.mkdir()
-        states, uploads = self._write(written, used_before)
+        states, oldest, uploads = self._write(written, used_before)
         database = (written / NAME).read_bytes()
         log = (written / f"{NAME}-wal").read_bytes()
         chance = Random(LOGS)
-        found = []
+        found, refused = [], 0
         for number in range(LOGS // 2):
             image = tmp_path / str(number)
             image.mkdir()
             damage = DAMAGES[number % len(DAMAGES)]
             (image / NAME).write_bytes(database)
             (image / f"{NAME}-wal").write_bytes(damage(bytearray(log), chance))
-            with closing(Store(image, clock=Clock())) as store:
-                found.append(states.index(content(store.database)))
-                if number % 10 == 0:
-                    self._send_again(store, uploads)
+            shutil.copy(written / CROWD_KEY_FILE, image)
+            with closing(sqlite3.connect(image / NAME)) as left:
+                state = states.index(content(left))
+            if state < oldest:
+                refused += 1
+                with pytest.raises(InputError, match="is older than"):
+                    Store(image, clock=Clock())
+            else:
+                with closing(Store(image, clock=Clock())) as store:
+                    found.append(states.index(content(store.database)))
+                    if number % 10 == 0:
+                        self._send_again(store, uploads)
             for file in image.iterdir():
                 file.unlink()
-        assert len(set(found)) > min(LOGS // 6, len(states) // 2)
-        print(f"{len(found)} images, {len(set(found))} of {len(states)} states")
+        assert len(set(found)) > min(LOGS // 10, len(states) // 4)
+        assert refused > LOGS // 20
+        print(f"{len(found)} images, {refused} refused, {len(set(found))} of {len(states)} states")
 
-    def _write(self, folder: Path, used_before: bool) -> tuple[list[Any], list[Batch]]:
-        """Commit for a while without a checkpoint; return every state and all uploads."""
+    def _write(self, folder: Path, used_before: bool) -> tuple[list[Any], int, list[Batch]]:
+        """Commit for a while without a checkpoint.
+
+        Return every state, the number of the oldest one that fits the key, and all uploads.
+        """
         chance = Random(5)
         with closing(Store(folder, clock=Clock())) as fresh:
             states = [content(fresh.database)]
@@ -225,10 +245,14 @@ class TestLogs:
             states.append(content(store.database))
         uploads: list[Batch] = []
         for step in range(80):
-            if used_before and step == 40:
+            if used_before and step == 15:
                 # The log starts again from its beginning, with old frames after the new ones.
                 store.database.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
                 states = [content(store.database)]
+            if step == 25:
+                store.sweep()
+                oldest = len(states)
+                states.append(content(store.database))
             fresh_ones = [upload(plan, chance.randint(1, 12), step) for plan in TOLD]
             old = [chance.choice(uploads)] if uploads else []
             assert set(store.accept(fresh_ones + old)) == {None}
@@ -236,7 +260,7 @@ class TestLogs:
             uploads += fresh_ones
         # The connection stays open: closing it would empty the log.
         self._kept_open = store
-        return states, uploads
+        return states, oldest, uploads
 
     def _send_again(self, store: Store, uploads: list[Batch]) -> None:
         """Everything is sent again, as after a power cut: the totals are right."""
@@ -265,7 +289,10 @@ def in_process(folder: Path, story: Callable[[Collector, Post, Execute], Awaitab
     async def told() -> None:
         async with Collector(folder, Settings(smallest_crowd=1)) as collector:
             await collector.add_plan(WIDE)
-            assert await collector.move_plan(WIDE.id, "published", all_honest=True) is None
+            assert (
+                await collector.move_plan(WIDE.id, "published", Declaration(all_honest=True))
+                is None
+            )
             _, token = await collector.in_store(collector.tokens.make, "relay", "test")
             transport = httpx.ASGITransport(collector.public)
             async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:

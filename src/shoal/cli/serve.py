@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from shoal.cli._common import IN_FILE, json_option
+from shoal.collector.life import Declaration
 from shoal.collector.settings import Settings
 from shoal.errors import InputError
 from shoal.plans import Plan
@@ -34,6 +35,11 @@ def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Choice(["all"]),
     help="Publish plans that were made without --honest: nobody sends false reports.",
 )
+@click.option(
+    "--never-published",
+    is_flag=True,
+    help="After a restore: state that these plans were not published before.",
+)
 @_settings_options
 @json_option
 def command(
@@ -41,6 +47,7 @@ def command(
     data: Path,
     config: Path | None,
     honest: str | None,
+    never_published: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -69,4 +76,5 @@ def command(
             click.echo(f"the console is at    {urls['console']}")
             click.echo(f"the admin token is in {data / 'admin-token'}")
 
-    serve(data, settings, plans=agreed, all_honest=honest == "all", ready=ready)
+    declared = Declaration(all_honest=honest == "all", never_published=never_published)
+    serve(data, settings, plans=agreed, declared=declared, ready=ready)

@@ -74,6 +74,12 @@ _PAGE = Parameter(
     "Which page, from 0.",
 )
 _OF_PLAN = Parameter("plan", "query", {"type": "string"}, "Show one plan's crowds only.")
+_STATED = Parameter(
+    "never_published",
+    "query",
+    {"type": "string", "enum": ["no", "yes"], "default": "no"},
+    "After a restore: states that the plan was not published before.",
+)
 _ESTIMATES = ("application/json", "text/csv", PARQUET, ARROW)
 
 
@@ -96,8 +102,8 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/plans/{plan_id}", "viewer", "One plan.", Handlers.plan, (_PLAN,)),
     Operation(
         "POST", "/v1/plans/{plan_id}/publish", "admin", "Publish a draft, or go on after a pause.",
-        Handlers.publish, (_PLAN, _HONEST),
-        problems=(problems.WRONG_STATE, problems.HONEST_UNSAID),
+        Handlers.publish, (_PLAN, _HONEST, _STATED),
+        problems=(problems.WRONG_STATE, problems.HONEST_UNSAID, problems.MAYBE_PUBLISHED),
     ),
     *(
         Operation(

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, Response
 
 from shoal.collector import pages, problems, reading
 from shoal.collector.answers import Refusal
-from shoal.collector.life import State
+from shoal.collector.life import Declaration, State
 from shoal.collector.store import KeptPlan
 from shoal.collector.tokens import ROLES
 from shoal.collector.writing import (
@@ -81,8 +81,11 @@ class Handlers:
 
     async def publish(self, request: Request) -> Response:
         """Publish a draft, or go on after a pause."""
-        all_honest = reading.among(request, "honest", HONEST) == "all"
-        return await self._moved(request, "published", all_honest=all_honest)
+        declared = Declaration(
+            all_honest=reading.among(request, "honest", HONEST) == "all",
+            never_published=reading.among(request, "never_published", ("no", "yes")) == "yes",
+        )
+        return await self._moved(request, "published", declared)
 
     async def pause(self, request: Request) -> Response:
         """Take no reports for a while."""
@@ -97,10 +100,10 @@ class Handlers:
         return await self._moved(request, "destroyed")
 
     async def _moved(
-        self, request: Request, wanted: State, *, all_honest: bool = False
+        self, request: Request, wanted: State, declared: Declaration | None = None
     ) -> Response:
         plan_id = request.path_params["plan_id"]
-        problem = await self._collector.move_plan(plan_id, wanted, all_honest=all_honest)
+        problem = await self._collector.move_plan(plan_id, wanted, declared)
         if problem is not None:
             raise Refusal(problem)
         return json_answer(plan_line(self._kept(request)))

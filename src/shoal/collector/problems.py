@@ -81,6 +81,12 @@ ONLY_POST = Problem(
 )
 EPOCH_OPEN = Problem(409, "epoch-open", "The crowd is not complete; until it is, nothing is shown.")
 WRONG_STATE = Problem(409, "wrong-state", "The plan's state does not allow this.")
+MAYBE_PUBLISHED = Problem(
+    409,
+    "maybe-published",
+    "The data were restored, so this plan may have been published before; give the survey another"
+    " name, or state that it never was.",
+)
 LAST_ADMIN = Problem(409, "last-admin", "The last admin token cannot be taken away.")
 PLAN_CLOSED = Problem(410, "plan-closed", "The plan takes no more reports.")
 WINDOW_EXPIRED = Problem(410, "window-expired", "A report is of a window that has passed.")

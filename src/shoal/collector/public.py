@@ -59,7 +59,9 @@ def make_public(
         return _signed(kept.certificate)
 
     async def keys(request: Request) -> Response:
-        return Response(json.dumps({"ed25519": [signer.public_key]}), media_type="application/json")
+        links = [link._asdict() for link in signer.links]
+        document = {"ed25519": signer.public_keys, "links": links}
+        return Response(json.dumps(document), media_type="application/json")
 
     def _signed(content: bytes) -> Response:
         headers = {
@@ -87,7 +89,7 @@ def make_public(
             None, (_PLAN,), status=202, media=(), body=_REPORTS, binary=BINARY,
             problems=(problems.PLAN_CLOSED, problems.TOO_MANY),
         ),
-        Operation("GET", "/v1/keys", None, "The keys that plans are signed with.", keys),
+        Operation("GET", "/v1/keys", None, "The signing key, and those before it.", keys),
         Operation("GET", "/openapi.json", None, "This document.", document),
     )  # fmt: skip
     others = make_app(

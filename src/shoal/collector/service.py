@@ -15,17 +15,26 @@ from typing import ParamSpec, TypeVar
 from shoal.collector import certifying, problems
 from shoal.collector.committing import Committer
 from shoal.collector.console import make_console
-from shoal.collector.database import StorageError, locked
+from shoal.collector.continuity import check_signer, check_whole
+from shoal.collector.database import (
+    LONGEST_LOG,
+    NAME,
+    StorageError,
+    locked,
+    log_size,
+    transaction,
+)
 from shoal.collector.ingest import Ingest, Receive, Scope
-from shoal.collector.life import State
+from shoal.collector.life import Declaration, State
 from shoal.collector.logs import LOG
 from shoal.collector.metrics import Metrics
 from shoal.collector.problems import Problem, Send
 from shoal.collector.public import make_public
 from shoal.collector.settings import Settings
-from shoal.collector.signing import Signer, private_file
+from shoal.collector.signing import private_file
 from shoal.collector.store import KeptPlan, Store
 from shoal.collector.tokens import TOKEN_FILE, Tokens
+from shoal.errors import PrivacyRefusal
 from shoal.plans import Plan
 from shoal.reports import Batch
 
@@ -66,6 +75,7 @@ class Collector:
         self._plans: dict[str, KeptPlan] = {}
         self._spare = True
         self._moving = asyncio.Lock()
+        self._sweep_now = asyncio.Event()
         self.public: App
         self.console: App
 
@@ -99,7 +109,8 @@ class Collector:
         except OSError as error:
             raise StorageError(f"cannot make {self.folder}: {error.strerror}.") from error
         self._held.enter_context(locked(self.folder))
-        self.signer = Signer(self.folder)
+        check_whole(self.folder)
+        self._held.enter_context(locked(self.folder, NAME))
         self.store = Store(
             self.folder,
             deadline_days=self.settings.deadline_days,
@@ -107,6 +118,13 @@ class Collector:
             sealed=self._sealed,
         )
         self._held.callback(self.store.close)
+        with transaction(self.store.database):
+            self.signer = check_signer(self.store.database, self.folder)
+        if self.store.begun_anew is not None:
+            LOG.warning(
+                "crowd-key was missing: open crowds were given up, plans without a window closed",
+                extra={"facts": {"closed": self.store.begun_anew.closed}},
+            )
         self.tokens = Tokens(self.store.database)
         self._make_admin()
         self._plans = {kept.plan.id: kept for kept in self.store.plans()}
@@ -129,6 +147,8 @@ class Collector:
         sweeping.cancel()
         with suppress(asyncio.CancelledError):
             await sweeping
+        with suppress(StorageError):  # the next start seals what is whole
+            await self.in_store(self.store.sweep)
         for thread in (self._store_thread, self._other_thread, self._door_thread):
             await asyncio.to_thread(thread.shutdown)
         self._held.close()
@@ -160,23 +180,21 @@ class Collector:
         return await self.compute(certifying.objection, plan, self.settings, taken)
 
     async def move_plan(
-        self, plan_id: str, wanted: State, *, all_honest: bool = False
+        self, plan_id: str, wanted: State, declared: Declaration | None = None
     ) -> Problem | None:
-        """Bring a plan into another state, or tell why not.
-
-        A plan that does not say which part of a crowd is honest is published with `all_honest`: its
-        promise then holds as long as nobody sends false reports, and somebody must have said so.
-        """
+        """Bring a plan into another state, or tell why not."""
         async with self._moving:
-            return await self._move_plan(plan_id, wanted, all_honest)
+            return await self._move_plan(plan_id, wanted, declared or Declaration())
 
-    async def _move_plan(self, plan_id: str, wanted: State, all_honest: bool) -> Problem | None:
+    async def _move_plan(
+        self, plan_id: str, wanted: State, declared: Declaration
+    ) -> Problem | None:
         kept = self._plans.get(plan_id)
         if kept is None:
             return problems.UNKNOWN_PLAN
         certificate = None
         if kept.state == "draft" and wanted == "published":
-            if kept.plan.honest_fraction is None and not all_honest:
+            if kept.plan.honest_fraction is None and not declared.all_honest:
                 return problems.HONEST_UNSAID
             # Others may have been published since it was taken as a draft.
             problem = await self._objection(kept.plan)
@@ -184,7 +202,15 @@ class Collector:
                 return problem
             certificate = await self.compute(certifying.certificate, kept.plan, self.settings)
         try:
-            moved = await self.in_store(self.store.move, plan_id, wanted, certificate)
+            moved = await self.in_store(
+                self.store.move,
+                plan_id,
+                wanted,
+                certificate,
+                never_published=declared.never_published,
+            )
+        except PrivacyRefusal:
+            return problems.MAYBE_PUBLISHED
         finally:
             await self._reload(plan_id)  # it may have moved though something failed after that
         if not moved:
@@ -221,10 +247,16 @@ class Collector:
 
     async def _accept(self, uploads: Sequence[Batch]) -> list[Problem | None]:
         try:
-            return await self.in_store(self.store.accept, uploads)
+            answers, is_behind = await self.in_store(self._accept_in_store, uploads)
         except Exception as error:
             LOG.error("reports were not taken", exc_info=error)
             raise
+        if is_behind:
+            self._sweep_now.set()
+        return answers
+
+    def _accept_in_store(self, uploads: Sequence[Batch]) -> tuple[list[Problem | None], bool]:
+        return self.store.accept(uploads), self.store.is_behind
 
     def refused(self, problem: Problem) -> None:
         """Count a problem that was answered."""
@@ -243,11 +275,17 @@ class Collector:
                 await self.in_store(self.store.sweep)
             except Exception as error:
                 LOG.error("housekeeping failed", exc_info=error)
-            await asyncio.sleep(_SWEEP_SECONDS)
+                await asyncio.sleep(_SWEEP_SECONDS)
+            self._sweep_now.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._sweep_now.wait(), _SWEEP_SECONDS)
 
     def _check_space(self) -> None:
         free = shutil.disk_usage(self.folder).free
-        self._spare = free >= self.settings.spare_megabytes << 20
+        log = log_size(self.folder)
+        if log > LONGEST_LOG:
+            LOG.error("the write-ahead log cannot be emptied: another process reads the data")
+        self._spare = free >= self.settings.spare_megabytes << 20 and log <= LONGEST_LOG
 
     async def ready(self) -> bool:
         """Whether reports can be taken now."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 
+from shoal.collector.life import Declaration
 from shoal.collector.listening import Connection, Door, close_slow_ones
 from shoal.collector.logs import LOG, log_to
 from shoal.collector.service import App, Collector
@@ -27,7 +28,7 @@ def serve(
     settings: Settings | None = None,
     *,
     plans: Sequence[Plan] = (),
-    all_honest: bool = False,
+    declared: Declaration | None = None,
     ready: Callable[[dict[str, str]], None] = lambda urls: None,
 ) -> None:
     """Run a collector until it is told to stop.
@@ -38,21 +39,21 @@ def serve(
         Where its data are, and how it runs.
     plans
         Plans to publish at the start, if they are not yet.
-    all_honest
-        Whether to publish plans that do not say which part of a crowd is honest: all of it, then.
+    declared
+        What is stated about these plans when they are published.
     ready
         Called with the two addresses, as URLs by the names `public` and `console`.
     """
     settings = settings or Settings()
     log_to(settings.log_level)
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(_serve(Collector(folder, settings), plans, all_honest, ready))
+        runner.run(_serve(Collector(folder, settings), plans, declared, ready))
 
 
 async def _serve(
     collector: Collector,
     plans: Sequence[Plan],
-    all_honest: bool,
+    declared: Declaration | None,
     ready: Callable[[dict[str, str]], None],
 ) -> None:
     settings = collector.settings
@@ -63,7 +64,7 @@ async def _serve(
         }
         await held.enter_async_context(collector)
         for plan in plans:
-            await _publish(collector, plan, all_honest)
+            await _publish(collector, plan, declared)
         servers = {
             name: _Server(_config(app, settings))
             for name, app in (("public", collector.public), ("console", collector.console))
@@ -125,11 +126,11 @@ async def _watch(servers: dict[str, _Server], patience: int) -> None:
             close_slow_ones(server.server_state.connections, patience)
 
 
-async def _publish(collector: Collector, plan: Plan, all_honest: bool) -> None:
+async def _publish(collector: Collector, plan: Plan, declared: Declaration | None) -> None:
     problem = await collector.add_plan(plan)
     kept = collector.plan(plan.id)
     if problem is None and kept is not None and kept.state == "draft":
-        problem = await collector.move_plan(plan.id, "published", all_honest=all_honest)
+        problem = await collector.move_plan(plan.id, "published", declared)
     if problem is not None:
         raise PrivacyRefusal(f"plan {plan.id[:12]} is not published: {problem.title}")
 

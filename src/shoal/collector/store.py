@@ -1,7 +1,7 @@
 """The transactions of the collector: reports in, sealed crowds out, nothing in between.
 
 A store is used by one thread of one process. Its caches hold what is in the database and are thrown
-away whenever a transaction fails.
+away when a transaction fails that touched them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,28 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from shoal.collector import problems
+from shoal.collector import problems, upgrading
+from shoal.collector.continuity import (
+    Restored,
+    begin_anew,
+    first_window,
+    forget_crowds,
+    restored_at,
+)
 from shoal.collector.database import NAME, PATIENCE, open_database, told, transaction
 from shoal.collector.life import State, may_become
 from shoal.collector.open_plan import OpenPlan, Time
 from shoal.collector.problems import Problem
-from shoal.errors import InputError
+from shoal.collector.vault import Vault
+from shoal.errors import InputError, PrivacyRefusal
 from shoal.plans import Plan
 from shoal.reports import Batch
 from shoal.tallying import Tally
 
 __all__ = ["Epoch", "KeptPlan", "Store"]
+
+
+_MOST_WHOLE = 64
 
 
 @dataclass(frozen=True)
@@ -76,9 +87,35 @@ class Store:
         clock: Callable[[], float] = time.time,
         sealed: Callable[[str, int], None] = lambda plan_id, number: None,
     ) -> None:
-        self._database = open_database(folder / NAME)
+        self.folder, self._database = folder, open_database(folder / NAME)
         self._deadline_days, self._clock, self._sealed = deadline_days, clock, sealed
         self._open: dict[str, OpenPlan] = {}
+        self._touched: set[str] = set()
+        self.begun_anew: Restored | None = None
+        try:
+            self._start()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _start(self) -> None:
+        """Bring the data up to this version and its keys in order."""
+        with told():
+            self._vault = Vault(self.folder, self._database)
+            self._vault.check()
+            is_old = upgrading.is_needed(self._database)
+        if is_old or self._vault.is_new or self._vault.is_lost:
+            with self._transaction():
+                if is_old:
+                    upgrading.upgrade(self._database, self._vault)
+                else:
+                    if self._vault.is_lost:
+                        forget_crowds(self._database)
+                        self.begun_anew = begin_anew(self._database, int(self._clock()))
+                    self._vault.rotate()
+            self._scrub()
+        with told():
+            self._vault.settle()
 
     @property
     def database(self) -> sqlite3.Connection:
@@ -92,16 +129,27 @@ class Store:
     def check(self) -> None:
         """Raise `StorageError` if nothing can be written now."""
         with transaction(self._database):
-            self._database.execute("UPDATE facts SET value = value WHERE name = 'commits'")
+            self._database.execute("UPDATE facts SET value = random() WHERE name = 'probe'")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        self._touched.clear()
         try:
             with transaction(self._database):
                 yield
         except BaseException:
-            self._open.clear()  # it may be ahead of the database
+            for plan_id in self._touched:
+                self._open.pop(plan_id, None)  # it may be ahead of the database
             raise
+
+    @contextmanager
+    def _changing_key(self) -> Iterator[None]:
+        """Do something after which an older copy of the data is of no use."""
+        with self._transaction():
+            yield
+            self._vault.rotate()
+        with told():
+            self._vault.settle()
 
     # Reports
 
@@ -112,7 +160,6 @@ class Store:
         come before is taken and not counted, at the same cost.
         """
         answers: list[Problem | None] = [None] * len(uploads)
-        sealed: list[tuple[str, int]] = []
         order = sorted(range(len(uploads)), key=lambda place: uploads[place].plan_id)
         with self._transaction():
             for plan_id, places in groupby(order, lambda place: uploads[place].plan_id):
@@ -126,20 +173,22 @@ class Store:
                     answers[place] = kept.objection(uploads[place], time)
                 taken = [uploads[place] for place in here if answers[place] is None]
                 if taken:
-                    sealed += [(plan_id, number) for number in kept.count(taken, time)]
-            # Something is written whatever came, so that a repeated report takes as long.
-            self._database.execute("UPDATE facts SET value = value + 1 WHERE name = 'commits'")
-        for plan_id, number in sealed:
-            self._sealed(plan_id, number)
+                    kept.count(taken, time)
         return answers
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether many crowds wait to be sealed, so that the next sweep should come soon."""
+        return any(kept.whole_crowds > _MOST_WHOLE for kept in self._open.values())
 
     def _time(self, plan: Plan) -> Time:
         return Time.of(plan, self._clock())
 
     def _opened(self, plan_id: str) -> OpenPlan | None:
         """Return what is in memory of a plan, read from the database if need be."""
+        self._touched.add(plan_id)
         if plan_id not in self._open:
-            kept = OpenPlan.read(self._database, plan_id)
+            kept = OpenPlan.read(self._database, self._vault, plan_id)
             if kept is None:
                 return None
             self._open[plan_id] = kept
@@ -171,27 +220,39 @@ class Store:
             ids = self._database.execute("SELECT id FROM plans ORDER BY id").fetchall()
         return [kept for (plan_id,) in ids if (kept := self.plan(plan_id)) is not None]
 
-    def move(self, plan_id: str, wanted: State, certificate: bytes | None = None) -> bool:
+    def move(
+        self,
+        plan_id: str,
+        wanted: State,
+        certificate: bytes | None = None,
+        *,
+        never_published: bool = False,
+    ) -> bool:
         """Bring a plan into another state; tell whether that is allowed.
 
         The first publication needs the plan's certificate and opens the first crowds. Closing
-        destroys the open crowds, and destroying all that was collected.
+        destroys the open crowds, and destroying all that was collected. After a restore, a plan
+        without a window is published only if somebody states that it never was before.
         """
-        with self._transaction():
+        with told():
             kept = self._opened(plan_id)
-            if kept is None:
-                raise InputError("there is no such plan.")
-            before = kept.state
-            if not may_become(before, wanted):
-                return False
+        if kept is None:
+            raise InputError("there is no such plan.")
+        if not may_become(kept.state, wanted):
+            return False
+        before, time, sealed = kept.state, self._time(kept.plan), list[int]()
+        with self._changing_key():
+            self._touched.add(plan_id)
             if before == "draft" and wanted == "published":
                 if certificate is None:
                     raise InputError("a plan is published with its certificate.")
                 self._database.execute(
                     "UPDATE plans SET certificate = ? WHERE id = ?", (certificate, plan_id)
                 )
-                kept.open_crowds(self._time(kept.plan))
+                self._check_first_time(kept, never_published)
+                kept.open_crowds(time)
             if wanted == "closed":
+                sealed = kept.seal_crowds(time)
                 kept.give_up()
                 kept.forget_windows()
             if wanted == "destroyed":
@@ -201,9 +262,19 @@ class Store:
                 )
             self._database.execute("UPDATE plans SET state = ? WHERE id = ?", (wanted, plan_id))
             self._open.pop(plan_id, None)
+        self._tell_sealed({plan_id: sealed})
         if wanted in ("closed", "destroyed"):
             self._scrub()
         return True
+
+    def _check_first_time(self, kept: OpenPlan, never_published: bool) -> None:
+        """Refuse to open a plan whose reports may have been counted before a restore."""
+        restored = restored_at(self._database)
+        if restored is None or never_published:
+            return
+        if kept.plan.window is None:
+            raise PrivacyRefusal(problems.MAYBE_PUBLISHED.title)
+        kept.close_windows(before=first_window(kept.plan, restored))
 
     def _scrub(self) -> None:
         """Take what was deleted or overwritten out of the write-ahead log too.
@@ -220,10 +291,27 @@ class Store:
 
     # Crowds
 
-    def progress(self, plan_id: str) -> int:
-        """Return how many tenths of the crowd of this window have come; 0 if none is open."""
+    def _seal(self, plan_id: str) -> OpenPlan | None:
+        """Seal the crowds of a plan that are whole, and return what is in memory of it."""
         with told():
             kept = self._opened(plan_id)
+            self._vault.settle()
+        if kept is not None and kept.whole_crowds:
+            with self._changing_key():
+                kept = self._opened(plan_id)
+                assert kept is not None
+                sealed = kept.seal_crowds(self._time(kept.plan))
+            self._tell_sealed({plan_id: sealed})
+        return kept
+
+    def _tell_sealed(self, sealed: dict[str, list[int]]) -> None:
+        for plan_id, numbers in sealed.items():
+            for number in numbers:
+                self._sealed(plan_id, number)
+
+    def progress(self, plan_id: str) -> int:
+        """Return how many tenths of the crowd of this window have come; 0 if none is open."""
+        kept = self._seal(plan_id)
         return 0 if kept is None else kept.tenths(self._window(kept.plan))
 
     def _window(self, plan: Plan) -> int:
@@ -231,8 +319,8 @@ class Store:
 
     def epochs(self, plan_id: str) -> list[Epoch]:
         """Return a plan's crowds; of those that are open no more than their tenths."""
+        kept = self._seal(plan_id)
         with told():
-            kept = self._opened(plan_id)
             rows = self._database.execute(
                 "SELECT number, window, state, reports, tenths FROM epochs"
                 " WHERE plan = ? ORDER BY number",
@@ -248,6 +336,7 @@ class Store:
 
     def release(self, plan_id: str, number: int) -> bytes | None:
         """Return the tally of a sealed crowd, the same bytes every time; None if there is none."""
+        self._seal(plan_id)
         with told():
             row = self._database.execute(
                 "SELECT release FROM epochs WHERE plan = ? AND number = ? AND state = 'sealed'",
@@ -265,20 +354,24 @@ class Store:
     # Time
 
     def sweep(self) -> None:
-        """Do what time asks for: close expired windows, give up crowds past their deadline.
+        """Seal what is whole, close expired windows, give up crowds past their deadline.
 
         Windows only go forward: once forgotten, a window stays closed though the clock went back.
-        The log is emptied each time: it holds the counts of every commit, whose differences are the
-        reports of that commit, and after a crash what was deleted just before.
+        The key of the data is changed and the log emptied each time, whether or not there is
+        anything to do: who measures answers would see it otherwise.
         """
-        with self._transaction():
+        sealed = {}
+        with self._changing_key():
             published = "SELECT id FROM plans WHERE state IN ('published', 'paused')"
             for (plan_id,) in self._database.execute(published).fetchall():
                 kept = self._opened(plan_id)
                 assert kept is not None
                 time = self._time(kept.plan)
+                sealed[plan_id] = kept.seal_crowds(time)
                 kept.expire_windows(time)
                 if self._deadline_days:
                     kept.give_up(before_day=time.day - self._deadline_days + 1)
                 kept.open_crowds(time)
+                kept.make_room()
+        self._tell_sealed(sealed)
         self._scrub()

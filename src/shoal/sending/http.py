@@ -19,13 +19,22 @@ from shoal._check import is_loopback, shown
 from shoal._files import first_line
 from shoal.errors import InputError, TransportError
 from shoal.sending.checking import LARGEST_PLAN, check_plan_id
-from shoal.sending.signing import SIGNATURE, check_public_key, check_signature
+from shoal.sending.signing import (
+    KEY,
+    LARGEST_KEYS,
+    SIGNATURE,
+    check_public_key,
+    check_signature,
+    follow_links,
+    key_text,
+)
 from shoal.sending.transport import Reply
 
 if TYPE_CHECKING:  # these take longer to load than the rest of the device together
     import http.client
     import socket
     import ssl
+    from email.message import Message
 
 __all__ = ["HttpTransport"]
 
@@ -102,10 +111,24 @@ class HttpTransport:
     def fetch_plan(self, plan_id: str) -> bytes:
         """Return the plan's JSON, following redirects on the same host.
 
-        With a pinned key, the signature over the exact bytes is checked.
+        With a pinned key, the signature over the exact bytes is checked, with the key that the
+        collector has now if it changed its key and the old one signed the new one.
         """
         path = f"{self._path}/v1/plans/{check_plan_id(plan_id)}"
         deadline = time.monotonic() + self._timeout
+        content, headers = self._fetch(path, "plan", self._largest_plan, deadline)
+        if self._public_key is not None:
+            key = self._public_key
+            named = headers.get(KEY)
+            if named is not None and named != key_text(key):
+                path = f"{self._path}/v1/keys"
+                keys, _ = self._fetch(path, "list of keys", LARGEST_KEYS, deadline)
+                key = follow_links(key, keys)
+            check_signature(key, content, headers.get(SIGNATURE))
+        return content
+
+    def _fetch(self, path: str, what: str, largest: int, deadline: float) -> tuple[bytes, Message]:
+        """Return a document and the headers that came with it."""
         for _ in range(MOST_REDIRECTS + 1):
             with self._request("GET", path, None, deadline) as response:
                 if response.status in (301, 302, 303, 307, 308):
@@ -113,19 +136,17 @@ class HttpTransport:
                     continue
                 if response.status != 200:
                     raise TransportError(
-                        f"the collector answered {response.status} instead of a plan."
+                        f"the collector answered {response.status} instead of a {what}."
                     )
                 if response.getheader("Content-Encoding", "identity") != "identity":
-                    raise TransportError("the collector compressed the plan, unasked.")
-                content = response.read(self._largest_plan + 1)
-                if len(content) > self._largest_plan:
-                    raise TransportError(f"the plan is larger than {self._largest_plan} bytes.")
+                    raise TransportError(f"the collector compressed the {what}, unasked.")
+                content = response.read(largest + 1)
+                if len(content) > largest:
+                    raise TransportError(f"the {what} is larger than {largest} bytes.")
                 # A body that was cut off looks like one that ended.
                 if response.length or time.monotonic() >= deadline:
                     raise TransportError("no answer in time, or only a part of one.")
-                if self._public_key is not None:
-                    check_signature(self._public_key, content, response.getheader(SIGNATURE))
-                return content
+                return content, response.headers
         raise TransportError(f"more than {MOST_REDIRECTS} redirects; giving up.")
 
     def post_report(self, plan_id: str, content: bytes) -> Reply:

@@ -862,6 +862,32 @@ class TestSending:
         (file,) = tmp_path.glob("*.expired")
         assert Record.from_bytes(file.read_bytes()).batch == b""
 
+    @pytest.mark.parametrize("status", [410, 425])
+    def test_a_collector_with_a_wrong_clock_loses_no_report(self, tmp_path, status):
+        """It says that the window has passed, or not begun; by the device's clock it is open."""
+        clock = Clock()
+        plan = replace(PLAN, window=86_400)
+        collector = Collector(*[Reply(status)] * 3, plans=(plan,))
+        outbox = box(tmp_path, collector, clock)
+        ticket = outbox.answer(plan, ANSWER)
+        for _ in range(3):
+            (tried,) = outbox.send_due()
+            assert tried.state == "waiting"
+            clock.now = (tried.due or clock.now) + 1
+        assert clock.now < (ticket.window + 2) * 86_400
+        (sent,) = outbox.send_due()
+        assert sent.state == "sent"
+        assert len(set(collector.posted)) == 1
+
+    def test_a_plan_that_was_closed_is_given_up_with_its_window(self, tmp_path):
+        clock = Clock()
+        plan = replace(PLAN, window=86_400)
+        outbox = box(tmp_path, Collector(*[Reply(410)] * 99, plans=(plan,)), clock)
+        ticket = outbox.answer(plan, ANSWER)
+        assert outbox.send_due()[0].state == "waiting"
+        clock.now = (ticket.window + 2) * 86_400
+        assert outbox.send_due()[0].state == "expired"
+
     def test_refused_bytes_are_kept_until_their_window_ends(self, tmp_path):
         clock = Clock()
         plan = replace(PLAN, window=86_400)

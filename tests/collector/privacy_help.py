@@ -23,7 +23,7 @@ from shoal import Batch, Choice, Flags, LieProbability, Plan, Promise, Survey, T
 from shoal.collector import Collector, Settings
 from shoal.collector.life import Declaration
 from shoal.collector.logs import log_to
-from shoal.collector.tokens import Role
+from shoal.collector.tokens import Role, Token
 
 from .serving_help import clean_environment
 
@@ -128,7 +128,7 @@ class World:
     async def make_token(self, role: Role) -> str:
         """Return the secret of a new token."""
         collector = self.collector
-        return (await collector.in_store(collector.tokens.make, role, role))[1]
+        return await collector.in_store(collector.tokens.add, Token.new(role, role))
 
     async def publish(self, plan: Plan) -> None:
         assert await self.collector.add_plan(plan) is None

@@ -19,7 +19,7 @@ from shoal.collector.backup import Restored, back_up, restore
 from shoal.collector.database import NAME, StorageError, locked
 from shoal.collector.signing import KEY_FILE, Signer
 from shoal.collector.store import Epoch, Store
-from shoal.collector.tokens import Tokens
+from shoal.collector.tokens import Token, Tokens
 from shoal.collector.vault import CROWD_KEY_FILE
 from shoal.errors import InputError
 from shoal.reports import Batch
@@ -55,7 +55,7 @@ def data(tmp_path: Path, clock: Clock) -> Iterator[Path]:
     folder.mkdir()
     Signer(folder)
     with closing(published(folder, ENDLESS, WEEKLY, clock=clock)) as store:
-        Tokens(store.database).make("analyst", "kept", "secret of an analyst")
+        Tokens(store.database).add(Token.new("analyst", "kept"), "secret of an analyst")
         store.accept([upload(ENDLESS, 83, 1), upload(WEEKLY, 77, 2, NOW)])
         store.sweep()
         yield folder

@@ -28,6 +28,7 @@ from shoal.collector.database import NAME, StorageError
 from shoal.collector.life import Declaration
 from shoal.collector.signing import private_file
 from shoal.collector.store import Store
+from shoal.collector.tokens import Token
 from shoal.collector.vault import CROWD_KEY_FILE
 from shoal.errors import InputError
 from shoal.plans import Plan
@@ -293,7 +294,7 @@ def in_process(folder: Path, story: Callable[[Collector, Post, Execute], Awaitab
                 await collector.move_plan(WIDE.id, "published", Declaration(all_honest=True))
                 is None
             )
-            _, token = await collector.in_store(collector.tokens.make, "relay", "test")
+            token = await collector.in_store(collector.tokens.add, Token.new("relay", "test"))
             transport = httpx.ASGITransport(collector.public)
             async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
 

@@ -366,7 +366,7 @@ def reports_counted_as_they_come(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(OpenPlan, "count", counting)
     patch.setattr(
-        Metrics, "text", lambda self, plans: text(self, plans) + b"shoal_reports %d\n" % counted[0]
+        Metrics, "text", lambda self, **now: text(self, **now) + b"shoal_reports %d\n" % counted[0]
     )
     enter = Collector.__aenter__
 

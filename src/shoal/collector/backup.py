@@ -31,7 +31,7 @@ from shoal.collector.database import (
     transaction,
 )
 from shoal.collector.signing import KEY_FILE, private_file
-from shoal.collector.tokens import TOKEN_FILE, Tokens
+from shoal.collector.tokens import TOKEN_FILE, Token, add_token, new_secret
 from shoal.collector.vault import CROWD_KEY_FILE
 from shoal.errors import InputError
 
@@ -86,8 +86,10 @@ def _copy(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
         copy.execute("INSERT INTO epochs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
     for row in source.execute("SELECT name, value FROM facts WHERE name = 'restored'"):
         copy.execute("INSERT INTO facts VALUES (?, ?)", row)
-    for row in source.execute("SELECT id, role, digest, label FROM tokens"):
-        copy.execute("INSERT INTO tokens VALUES (?, ?, ?, ?)", row)
+    columns = "id, role, digest, label" + ", expires, plans" * (_version(source) > 1)
+    for row in source.execute(f"SELECT {columns} FROM tokens"):  # noqa: S608  names
+        places = ", ".join("?" * len(row))
+        copy.execute(f"INSERT INTO tokens ({columns}) VALUES ({places})", row)  # noqa: S608
 
 
 def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.time) -> Restored:
@@ -112,14 +114,14 @@ def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.tim
                 made, key = database.execute("SELECT made, signing_key FROM backup").fetchone()
                 if now < made:
                     raise InputError("the backup was made later than now; set the clock right.")
-                secret = Tokens.new_secret("admin")
+                secret = new_secret("admin")
                 database.execute("PRAGMA secure_delete = ON")
                 with transaction(database):
                     restored = begin_anew(database, now)
                     database.execute("DROP TABLE backup")
-                    (version,) = database.execute("PRAGMA user_version").fetchone()
-                    database.execute(f"PRAGMA user_version = {-version}")  # a start upgrades it
-                Tokens(database).make("admin", "restored", secret)
+                    # A start upgrades it, if it is old.
+                    database.execute(f"PRAGMA user_version = {-_version(database)}")
+                    add_token(database, Token.new("admin", "restored"), secret)
             try:
                 private_file(folder / KEY_FILE, key)
                 private_file(folder / TOKEN_FILE, f"{secret}\n")
@@ -129,10 +131,15 @@ def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.tim
     return restored
 
 
+def _version(database: sqlite3.Connection) -> int:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
 def _check_version(database: sqlite3.Connection, readable: range, otherwise: str) -> None:
     with told():
         try:
-            version = database.execute("PRAGMA user_version").fetchone()[0]
+            version = _version(database)
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
                 raise

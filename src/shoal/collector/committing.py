@@ -46,6 +46,11 @@ class Committer:
         self._wake = asyncio.Event()
         self._stopping = False
 
+    @property
+    def fill(self) -> float:
+        """Which part of the reports that may wait are waiting."""
+        return self._waiting / self._most_waiting
+
     async def submit(self, upload: Batch) -> Problem | None:
         """Return when the upload is on the disk, or with the problem why it is not."""
         if self._stopping:

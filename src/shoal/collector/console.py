@@ -16,9 +16,9 @@ from starlette.routing import Route
 
 from shoal.collector import problems, reading
 from shoal.collector.answers import make_app
-from shoal.collector.handlers import HONEST, LABEL, Handlers
+from shoal.collector.handlers import HONEST, Handlers
 from shoal.collector.operations import Operation, Parameter, openapi
-from shoal.collector.tokens import ROLES
+from shoal.collector.tokens import LABEL, MOST_PLANS, ROLES
 from shoal.collector.writing import ARROW, FORMS, PARQUET, json_answer
 from shoal.intervals import IntervalKind
 
@@ -161,6 +161,9 @@ OPERATIONS: tuple[Operation, ...] = (
                 "role": {"type": "string", "enum": list(ROLES)},
                 "label": {"type": "string", "minLength": 1, "maxLength": 80,
                           "pattern": f"^{LABEL.pattern}$"},
+                "expires": {"type": "string", "format": "date"},
+                "plans": {"type": "array", "minItems": 1, "maxItems": MOST_PLANS,
+                          "items": {"type": "string", "pattern": "^[0-9a-f]{64}$"}},
             },
         },
         problems=(problems.TOO_LARGE,),
@@ -169,10 +172,15 @@ OPERATIONS: tuple[Operation, ...] = (
         "DELETE", "/v1/tokens/{token_id}", "admin", "Take a token away.", Handlers.remove_token,
         (_TOKEN,), status=204, media=(), problems=(problems.LAST_ADMIN,),
     ),
+    Operation("GET", "/v1/clock", "viewer", "Whether the clock is believed.", Handlers.clock),
+    Operation(
+        "POST", "/v1/clock/accept", "admin", "Believe the clock after it has jumped.",
+        Handlers.accept_clock,
+    ),
     Operation("GET", "/openapi.json", None, "This document.", _openapi),
     Operation("GET", "/healthz", None, "Whether the process answers.", Handlers.healthz),
     Operation("GET", "/readyz", None, "Whether reports can be taken.", Handlers.readyz,
-              problems=(problems.UNAVAILABLE,)),
+              problems=(problems.UNAVAILABLE, problems.STORAGE_FULL, problems.CLOCK_HELD)),
     Operation("GET", "/metrics", None, "Prometheus metrics.", Handlers.metrics,
               media=("text/plain",)),
 )  # fmt: skip
@@ -186,7 +194,7 @@ def make_console(collector: Collector) -> Starlette:
     def endpoint(operation: Operation) -> Endpoint:
         async def answer(request: Request) -> Response:
             if operation.role is not None:
-                reading.check_token(collector.tokens, request, operation.role)
+                request.state.token = reading.check_token(collector.tokens, request, operation.role)
             if "number" in request.path_params:
                 request.path_params["number"] = reading.number(request.path_params["number"])
             response: Response = await operation.handler(handlers, request)

@@ -30,7 +30,8 @@ another process goes on reading an old state of the data."""
 
 _SCHEMA = """
 -- 'key' names the key in the file crowd-key, 'signer' is the public signing key, 'restored' is when
--- the data lost their memory; 'probe' is written to see that it can be.
+-- the data lost their memory; 'probe' is written to see that it can be; 'time', 'uptime' and 'boot'
+-- are the last time that was believed (see `clock`).
 CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 INSERT INTO facts VALUES ('probe', 0);
 
@@ -78,8 +79,14 @@ CREATE TABLE counts (
     PRIMARY KEY (plan, number, part)
 );
 
+-- 'expires' is the last day of a token, 'plans' a JSON list of the only plans it is for.
 CREATE TABLE tokens (
-    id TEXT PRIMARY KEY, role TEXT NOT NULL, digest BLOB NOT NULL, label TEXT NOT NULL
+    id TEXT PRIMARY KEY,
+    role TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    label TEXT NOT NULL,
+    expires TEXT,
+    plans TEXT
 );
 """
 

@@ -124,10 +124,12 @@ class Ingest:
         if media not in _MEDIA or b"content-encoding" in headers:
             return _Answer(problems.WRONG_TYPE)
         token = self._token(headers)
-        if self.needs_token and token is None:
-            return _Answer(problems.NO_TOKEN)
         matched = _PATH.fullmatch(scope["path"])
         assert matched is not None
+        if token is not None and not token.covers(matched[1]):
+            token = None
+        if self.needs_token and token is None:
+            return _Answer(problems.NO_TOKEN)
         plan = self._plan_of(matched[1])
         if isinstance(plan, Problem):
             return _Answer(plan)

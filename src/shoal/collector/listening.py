@@ -10,6 +10,7 @@ is listed in `tests/collector/test_listening.py`, which says what changed when a
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -32,10 +33,14 @@ _MOST_REFUSED = 100
 
 
 class Door:
-    """The connections of one listener that we wait for, the longest wait first."""
+    """The connections of one listener that we wait for, the longest wait first.
 
-    def __init__(self) -> None:
+    `refused` is called with each problem that ends a connection.
+    """
+
+    def __init__(self, refused: Callable[[Problem], None] = lambda problem: None) -> None:
         self._waiting: dict[Connection, None] = {}
+        self.refused = refused
 
     def begins(self, connection: Connection) -> None:
         """Begin to wait for a request or its rest, behind all the others."""
@@ -52,6 +57,7 @@ class Door:
             return False
         slowest = next(iter(self._waiting))
         del self._waiting[slowest]
+        self.refused(problems.CROWDED)
         slowest.transport.abort()
         return True
 
@@ -182,6 +188,7 @@ class Connection(HttpToolsProtocol):
     def _end(self, problem: Problem) -> None:
         """Say a last thing, if it cannot be taken for the answer to an earlier request."""
         self._problem = problem
+        self.door.refused(problem)
         last = self.cycle
         if last is not None and not last.response_complete:
             if self.pipeline or last.response_started or not last.more_body:
@@ -199,4 +206,5 @@ def close_slow_ones(connections: set[Any], patience: float) -> None:
     """Close the connections whose other side has let us wait for too long."""
     for connection in list(connections):
         if connection.is_stuck(patience):
+            connection.door.refused(problems.TOO_SLOW)
             connection.transport.abort()

@@ -29,7 +29,7 @@ from shoal.randomness import SystemBits
 from shoal.reports import Batch
 from shoal.vectors import Cohorts, Rows
 
-__all__ = ["OpenPlan", "Time"]
+__all__ = ["Ended", "OpenPlan", "Time"]
 
 _DAY = 86_400
 
@@ -49,6 +49,13 @@ class Time(NamedTuple):
             return cls(0, 0, day)
         now = int(seconds // plan.window)
         return cls(max(now - 1, 0), now + 1, day)
+
+
+class Ended(NamedTuple):
+    """What is known of a crowd that was given up: its number and how many tenths it had."""
+
+    number: int
+    tenths: int
 
 
 @dataclass
@@ -251,7 +258,9 @@ class OpenPlan:
         key = self._vault.draw(self.plan.id, "crowd", self._last)
         self._crowds[window] = _Crowd(self._last, window, key, OpenCrowd(self.plan))
 
-    def give_up(self, *, before_window: int | None = None, before_day: int | None = None) -> None:
+    def give_up(
+        self, *, before_window: int | None = None, before_day: int | None = None
+    ) -> list[Ended]:
         """Destroy open crowds, all or the old ones; what stays is how many tenths there were.
 
         Those that are whole were sealed before.
@@ -268,9 +277,10 @@ class OpenPlan:
             if (before_window is None or window < before_window)
             and (before_day is None or opened[window] < before_day)
         ]
-        for window in old:
-            crowd = self._crowds.pop(window)
+        crowds = [self._crowds.pop(window) for window in old]
+        for crowd in crowds:
             self._end(crowd, "given up", 0, self._tenths(crowd), None)
+        return [Ended(crowd.number, self._tenths(crowd)) for crowd in crowds]
 
     def _end(
         self, crowd: _Crowd, state: str, reports: int, tenths: int, release: bytes | None
@@ -301,17 +311,17 @@ class OpenPlan:
         for seen in self._seen.values():
             seen.make_room()
 
-    def expire_windows(self, time: Time) -> None:
+    def expire_windows(self, time: Time) -> list[Ended]:
         """Close windows that have passed, for good, with the crowds that did not fill in them."""
-        self.close_windows(before=time.first_window)
+        return self.close_windows(before=time.first_window)
 
-    def close_windows(self, before: int) -> None:
+    def close_windows(self, before: int) -> list[Ended]:
         """Take no more reports of windows before one, for good."""
         if before <= self.oldest_window:
-            return
+            return []
         self.oldest_window = before
         self.forget_windows(before=before)
-        self.give_up(before_window=before)
         self._database.execute(
             "UPDATE plans SET oldest_window = ? WHERE id = ?", (before, self.plan.id)
         )
+        return self.give_up(before_window=before)

@@ -66,7 +66,10 @@ class Problem:
 
 
 MALFORMED = Problem(400, "malformed-reports", "This is not a batch of reports of this plan.")
-WINDOW_NOT_OPEN = Problem(400, "window-not-open", "A report is of a window that has not begun.")
+WINDOW_NOT_OPEN = Problem(
+    425, "window-not-open", "A report is of a window that has not begun here; try again later.",
+    retry_after=600,
+)  # fmt: skip
 BAD_REQUEST = Problem(400, "bad-request", "The request cannot be read.")
 BAD_PARAMETER = Problem(400, "bad-parameter", "A parameter of the request has no such value.")
 NO_TOKEN = Problem(401, "token-needed", "This needs a token.")
@@ -87,10 +90,14 @@ MAYBE_PUBLISHED = Problem(
     "The data were restored, so this plan may have been published before; give the survey another"
     " name, or state that it never was.",
 )
+CLOCK_HELD = Problem(
+    503, "clock-held", "The clock has jumped and is not believed; see /v1/clock.", retry_after=60
+)
 LAST_ADMIN = Problem(409, "last-admin", "The last admin token cannot be taken away.")
 PLAN_CLOSED = Problem(410, "plan-closed", "The plan takes no more reports.")
 WINDOW_EXPIRED = Problem(410, "window-expired", "A report is of a window that has passed.")
 EPOCH_GONE = Problem(410, "epoch-gone", "The epoch was given up or destroyed.")
+TOO_SLOW = Problem(408, "too-slow", "The request did not come, or its answer was not read.")
 TOO_LARGE = Problem(413, "too-large", "The request is larger than this collector takes.")
 TOO_MANY_AT_ONCE = Problem(
     413, "too-many-reports", "A request without a relay's token may not bring so many reports."

@@ -15,6 +15,7 @@ import uvicorn
 from shoal.collector.life import Declaration
 from shoal.collector.listening import Connection, Door, close_slow_ones
 from shoal.collector.logs import LOG, log_to
+from shoal.collector.problems import Problem
 from shoal.collector.service import App, Collector
 from shoal.collector.settings import Settings, address
 from shoal.errors import InputError, PrivacyRefusal
@@ -66,7 +67,7 @@ async def _serve(
         for plan in plans:
             await _publish(collector, plan, declared)
         servers = {
-            name: _Server(_config(app, settings))
+            name: _Server(_config(app, settings, collector.refused))
             for name, app in (("public", collector.public), ("console", collector.console))
         }
         loop = asyncio.get_running_loop()
@@ -96,10 +97,10 @@ class _Server(uvicorn.Server):
         return nullcontext()
 
 
-def _config(app: App, settings: Settings) -> uvicorn.Config:
+def _config(app: App, settings: Settings, refused: Callable[[Problem], None]) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=Connection.at(Door()),
+        http=Connection.at(Door(refused)),
         ws="none",
         lifespan="off",
         access_log=False,

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 from shoal.collector import problems, upgrading
+from shoal.collector.clock import GuardedClock, read_moment, write_moment
 from shoal.collector.continuity import (
     Restored,
     begin_anew,
@@ -25,7 +26,7 @@ from shoal.collector.continuity import (
 )
 from shoal.collector.database import NAME, PATIENCE, open_database, told, transaction
 from shoal.collector.life import State, may_become
-from shoal.collector.open_plan import OpenPlan, Time
+from shoal.collector.open_plan import Ended, OpenPlan, Time
 from shoal.collector.problems import Problem
 from shoal.collector.vault import Vault
 from shoal.errors import InputError, PrivacyRefusal
@@ -77,6 +78,8 @@ class Store:
         Seconds since 1970, to tell windows and days.
     sealed
         Called with a plan's id and the number of the epoch when a crowd was sealed.
+    given_up
+        Called with a plan's id and what is known of a crowd that was given up.
     """
 
     def __init__(
@@ -86,9 +89,11 @@ class Store:
         deadline_days: int = 0,
         clock: Callable[[], float] = time.time,
         sealed: Callable[[str, int], None] = lambda plan_id, number: None,
+        given_up: Callable[[str, Ended], None] = lambda plan_id, ended: None,
     ) -> None:
         self.folder, self._database = folder, open_database(folder / NAME)
-        self._deadline_days, self._clock, self._sealed = deadline_days, clock, sealed
+        self._deadline_days, self._clock = deadline_days, clock
+        self._sealed, self._given_up = sealed, given_up
         self._open: dict[str, OpenPlan] = {}
         self._touched: set[str] = set()
         self.begun_anew: Restored | None = None
@@ -103,6 +108,9 @@ class Store:
         with told():
             self._vault = Vault(self.folder, self._database)
             self._vault.check()
+            last = read_moment(self._database)
+            if isinstance(self._clock, GuardedClock) and last is not None:
+                self._clock.resume(last)
             is_old = upgrading.is_needed(self._database)
         if is_old or self._vault.is_new or self._vault.is_lost:
             with self._transaction():
@@ -240,7 +248,7 @@ class Store:
             raise InputError("there is no such plan.")
         if not may_become(kept.state, wanted):
             return False
-        before, time, sealed = kept.state, self._time(kept.plan), list[int]()
+        before, time, sealed, ended = kept.state, self._time(kept.plan), list[int](), list[Ended]()
         with self._changing_key():
             self._touched.add(plan_id)
             if before == "draft" and wanted == "published":
@@ -253,7 +261,7 @@ class Store:
                 kept.open_crowds(time)
             if wanted == "closed":
                 sealed = kept.seal_crowds(time)
-                kept.give_up()
+                ended = kept.give_up()
                 kept.forget_windows()
             if wanted == "destroyed":
                 self._database.execute(
@@ -262,7 +270,7 @@ class Store:
                 )
             self._database.execute("UPDATE plans SET state = ? WHERE id = ?", (wanted, plan_id))
             self._open.pop(plan_id, None)
-        self._tell_sealed({plan_id: sealed})
+        self._tell({plan_id: sealed}, {plan_id: ended})
         if wanted in ("closed", "destroyed"):
             self._scrub()
         return True
@@ -301,13 +309,18 @@ class Store:
                 kept = self._opened(plan_id)
                 assert kept is not None
                 sealed = kept.seal_crowds(self._time(kept.plan))
-            self._tell_sealed({plan_id: sealed})
+            self._tell({plan_id: sealed})
         return kept
 
-    def _tell_sealed(self, sealed: dict[str, list[int]]) -> None:
+    def _tell(
+        self, sealed: Mapping[str, list[int]], given_up: Mapping[str, list[Ended]] | None = None
+    ) -> None:
         for plan_id, numbers in sealed.items():
             for number in numbers:
                 self._sealed(plan_id, number)
+        for plan_id, crowds in (given_up or {}).items():
+            for ended in crowds:
+                self._given_up(plan_id, ended)
 
     def progress(self, plan_id: str) -> int:
         """Return how many tenths of the crowd of this window have come; 0 if none is open."""
@@ -360,18 +373,20 @@ class Store:
         The key of the data is changed and the log emptied each time, whether or not there is
         anything to do: who measures answers would see it otherwise.
         """
-        sealed = {}
+        sealed, ended = {}, {}
         with self._changing_key():
+            if isinstance(self._clock, GuardedClock):
+                write_moment(self._database, self._clock.moment)
             published = "SELECT id FROM plans WHERE state IN ('published', 'paused')"
             for (plan_id,) in self._database.execute(published).fetchall():
                 kept = self._opened(plan_id)
                 assert kept is not None
                 time = self._time(kept.plan)
                 sealed[plan_id] = kept.seal_crowds(time)
-                kept.expire_windows(time)
+                ended[plan_id] = kept.expire_windows(time)
                 if self._deadline_days:
-                    kept.give_up(before_day=time.day - self._deadline_days + 1)
+                    ended[plan_id] += kept.give_up(before_day=time.day - self._deadline_days + 1)
                 kept.open_crowds(time)
                 kept.make_room()
-        self._tell_sealed(sealed)
+        self._tell(sealed, ended)
         self._scrub()

@@ -1,7 +1,8 @@
 """Data of earlier versions: what changed, and how they become this version's.
 
 * Version 1 (Shoal 0.1.0) kept the counts of open crowds and the hashes of report ids as they are.
-  Version 2 encrypts them, counts in blocks and hashes in rows of one length.
+  Version 2 encrypts them, counts in blocks and hashes in rows of one length. Tokens may expire and
+  may be for some plans only.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def upgrade(database: sqlite3.Connection, vault: Vault) -> None:
     for statement in statements(SCHEMA_OF_OPEN_CROWDS):
         database.execute(statement)
     database.execute("UPDATE facts SET name = 'probe', value = 0 WHERE name = 'commits'")
+    for column in ("expires", "plans"):
+        database.execute(f"ALTER TABLE tokens ADD COLUMN {column} TEXT")
     vault.rotate()
     _encrypt_crowds(database, vault, counts)
     _encrypt_digests(database, vault)

@@ -340,8 +340,13 @@ class Outbox:
 
     def _after(self, name: str, record: Record, reply: Reply) -> Ticket:
         state, reason = outcome(reply)
+        now = self._clock()
+        if state == "expired" and record.expires is not None and now < record.expires:
+            # By this clock the window has not passed. If the collector's is wrong, it may be set
+            # right in time; if the plan was closed, the report goes when its window has passed.
+            state = "waiting"
         if state == "failed":
-            until = record.expires or int(self._clock()) + KEPT_ASIDE
+            until = record.expires or int(now) + KEPT_ASIDE
             record = replace(record, expires=until)
         if state != "waiting":
             return self._folder.settle(name, record, state, reason)

@@ -321,6 +321,9 @@ def life(count, keys):
 def read(name):
     return (folder / name).read_text().split() if (folder / name).exists() else []
 
+def written():
+    return sum(len(read(name)) for name in ("begun", "taken", "received"))
+
 def child(work):
     pid = os.fork()
     if not pid:
@@ -333,8 +336,12 @@ chance = random.Random(7)
 died = 0
 for number in range(kills):
     start = len(set(read("taken")))
+    steps = written() + chance.randrange(8)
     pid = child(lambda: life(number, range(start, start + 1000)))
-    time.sleep(chance.uniform(0.002, 0.06))
+    # Killed after so many steps, however long they take, and somewhere within the next one.
+    while written() < steps:
+        time.sleep(0.001)
+    time.sleep(chance.uniform(0, 0.004))
     os.kill(pid, signal.SIGKILL)
     died += os.WIFSIGNALED(os.waitpid(pid, 0)[1])
 begun = sorted(set(map(int, read("begun"))))

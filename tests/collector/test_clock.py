@@ -204,10 +204,9 @@ class TestCollector:
             collector, relay = world.collector, await world.relay()
             assert (await world.upload(upload(WINDOWED, 30, 1, window), relay)).status_code == 202
             machine.wall += 10 * DAY
-            for role, status in (("viewer", 403), ("analyst", 403)):
-                headers = {"authorization": f"Bearer {await world.make_token(role)}"}
-                answer = await world.ask("console", "POST", "/v1/clock/accept", headers)
-                assert answer.status_code == status
+            headers = {"authorization": f"Bearer {await world.make_token('analyst')}"}
+            answer = await world.ask("console", "POST", "/v1/clock/accept", headers)
+            assert answer.status_code == 403
             assert collector.clock_is_held
             answer = await world.ask("console", "POST", "/v1/clock/accept", world.admin())
             assert answer.json()["held"] is False

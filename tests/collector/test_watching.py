@@ -22,7 +22,7 @@ from .privacy_help import FLAGS_PLAN, World, in_world
 from .serving_help import served, small_plan
 from .store_help import Clock, make_plan, upload
 
-OTHER = make_plan(*FLAGS_PLAN.survey, crowd=FLAGS_PLAN.crowd_size)
+OTHER = make_plan(*FLAGS_PLAN.survey, crowd=FLAGS_PLAN.reports_needed)
 TODAY = date.fromtimestamp(int(Clock().now // 86_400) * 86_400)
 
 
@@ -115,7 +115,7 @@ class TestTokens:
 
     def test_made_over_http(self, tmp_path: Path):
         async def story(world: World) -> None:
-            wanted = {"role": "analyst", "label": "b", "expires": "2999-12-31"}
+            wanted: dict[str, Any] = {"role": "analyst", "label": "b", "expires": "2999-12-31"}
             wanted |= {"plans": [FLAGS_PLAN.id]}
             json_type = {"content-type": "application/json"}
             made = await world.ask(

@@ -76,6 +76,11 @@ class SeenReports:
     def _about(self, place: int) -> str:
         return f"{self._where[0]} {self._where[1]} {place}"
 
+    @property
+    def count(self) -> int:
+        """How many reports have come."""
+        return self._place * _ROW + len(self._open)
+
     def remember(self, ids: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Remember report ids, inside a transaction, and tell which of them are new.
 

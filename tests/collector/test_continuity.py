@@ -22,10 +22,11 @@ import numpy as np
 import pytest
 
 from shoal import Flags, Survey
+from shoal.cli import run
 from shoal.collector import Collector, Settings, problems
 from shoal.collector.backup import back_up, restore
-from shoal.collector.database import NAME, StorageError
-from shoal.collector.signing import KEY_FILE
+from shoal.collector.database import NAME, StorageError, locked
+from shoal.collector.signing import KEY_FILE, Signer, change_key
 from shoal.collector.store import Store
 from shoal.collector.vault import CROWD_KEY_FILE
 from shoal.errors import InputError, PrivacyRefusal
@@ -285,3 +286,25 @@ def test_a_second_collector_though_the_lock_was_deleted(tmp_path: Path):
     with started(served.folder) as store:
         (release,) = releases(store)
     assert people_in(release) == set(range(CROWD))
+
+
+def test_a_changed_signing_key_and_the_data(history: Path, tmp_path: Path, capsys):
+    """The data follow to the new key; the old one is refused, and so is another's new one."""
+    folder = copied(history / "now", tmp_path / "new")
+    old = (folder / KEY_FILE).read_text()
+    public = Signer(folder).public_key
+    assert run(["rotate", str(folder)]) == 0
+    changed = Signer(folder)
+    assert capsys.readouterr().out == f"plans are signed with {changed.public_key} from now on\n"
+    assert changed.public_keys == [changed.public_key, public]
+    assert old.strip() not in (folder / KEY_FILE).read_text()
+    share_none(history, serve_again(folder))
+    back_up(folder, tmp_path / "backup", clock=Clock())
+    restore(tmp_path / "backup", tmp_path / "restored", clock=Clock())
+    assert Signer(tmp_path / "restored").public_keys == changed.public_keys
+    (folder / KEY_FILE).write_text(old)
+    with pytest.raises(InputError, match="signing-key is older than"), started(folder):
+        pass
+    assert run(["rotate", str(tmp_path / "nowhere")]) == 2
+    with locked(folder), pytest.raises(InputError, match="another collector"):
+        change_key(folder)

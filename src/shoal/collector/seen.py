@@ -29,7 +29,7 @@ _ROW = 480
 
 _FIRST_ROWS = 4
 _MOST_HASHED = 1 << 16
-_RECENT = 1 << 12
+_RECENT = 1 << 10
 _LONGEST_RUN = 1 << 20
 _FEW = 8
 

@@ -1419,6 +1419,67 @@ class TestSigned:
             box(tmp_path, transport).plan(PLAN.id)
         assert not list((tmp_path / "plans").iterdir())
 
+    @pytest.fixture
+    def changed(self, tmp_path) -> tuple[list[str], Any]:
+        """The public keys of a collector that changed its key twice, and its signer."""
+        from shoal.collector.signing import Signer, change_key
+
+        (tmp_path / "collector").mkdir()
+        keys = [Signer(tmp_path / "collector").public_key]
+        for _ in range(2):
+            old, new = change_key(tmp_path / "collector")
+            assert old == keys[-1]
+            keys.append(new)
+        return keys, Signer(tmp_path / "collector")
+
+    def answers(self, signer, links=None) -> list[Answer]:
+        body = canonical_json({"id": PLAN.id} | PLAN.to_json())
+        links = [link._asdict() for link in signer.links] if links is None else links
+        return [
+            reply(200, body, Shoal_Signature=signer.sign(body), Shoal_Key=signer.public_key),
+            reply(200, json.dumps({"ed25519": signer.public_keys, "links": links}).encode()),
+        ]
+
+    def test_a_pinned_key_leads_to_the_one_of_today(self, server, changed):
+        keys, signer = changed
+        assert signer.public_keys == keys[::-1]
+        for pinned in keys:
+            server.answers = self.answers(signer)
+            content = HttpTransport(server.url, public_key=pinned).fetch_plan(PLAN.id)
+            assert read_plan(content, PLAN.id) == PLAN
+        assert len(server.requests) == 5, "the newest key needs no list"
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda links: [],
+            lambda links: links[1:],
+            lambda links: links[::-1],
+            lambda links: [links[0] | {"signature": links[1]["signature"]}, links[1]],
+            lambda links: [links[0] | {"next": "A" * 43}, links[1]],
+            lambda links: [links[0] | {"next": "A"}, links[1]],
+            lambda links: [5, None, links[0] | {"signature": 7}, links[1]],
+            lambda links: "links",
+            lambda links: [links[0]] * 1001,
+        ],
+    )
+    def test_no_link_no_trust(self, server, changed, change):
+        """A list of keys is worth what the pinned key signed of it."""
+        keys, signer = changed
+        links = change([link._asdict() for link in signer.links])
+        server.answers = self.answers(signer, links)
+        with pytest.raises(TransportError, match="signed with the pinned"):
+            HttpTransport(server.url, public_key=keys[0]).fetch_plan(PLAN.id)
+
+    def test_a_signature_of_a_document_is_no_link(self, changed):
+        from shoal.sending.signing import check_signature, link_content
+
+        keys, signer = changed
+        content = base64.urlsafe_b64decode(keys[0] + "=")
+        public = base64.urlsafe_b64decode(signer.public_key + "=")
+        with pytest.raises(TransportError):
+            check_signature(public, link_content(content), signer.sign(content))
+
     @pytest.mark.parametrize("key", [b"", bytes(31), "A" * 42, "!" * 43, 5, "é" * 43])
     def test_what_is_no_key(self, key):
         with pytest.raises(InputError, match="32 bytes, or 43 characters"):

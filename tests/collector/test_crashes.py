@@ -359,6 +359,23 @@ class TestStorageInProcess:
         in_process(tmp_path, story)
         check_total(tmp_path, WIDE, made)
 
+    def test_a_log_that_nobody_empties(self, tmp_path: Path, monkeypatch):
+        """Beyond its limit no reports are taken, until whoever reads the data has ended."""
+        made = [upload(WIDE, 50, seed) for seed in range(2)]
+
+        async def story(collector: Collector, post: Post, execute: Execute) -> None:
+            assert await post(made[0]) == (202, "")
+            monkeypatch.setattr("shoal.collector.service.LONGEST_LOG", 0)
+            collector._check_space()
+            assert await post(made[1]) == (507, "storage-full")
+            assert not await collector.ready()
+            await collector.in_store(collector.store.sweep)
+            collector._check_space()
+            assert await post(made[1]) == (202, "")
+
+        in_process(tmp_path, story)
+        check_total(tmp_path, WIDE, made)
+
     def test_locked_by_another_process_and_then_not(self, tmp_path: Path, monkeypatch):
         """Somebody opens the database with another tool and writes."""
         made = [upload(WIDE, 50, seed) for seed in range(2)]

@@ -176,6 +176,23 @@ class TestTheData:
             database.execute("PRAGMA user_version = 99")
         assert "of version 99" in findings_of(data)["data"].sentence
 
+    def test_of_an_earlier_version(self, data: Path):
+        with closing(sqlite3.connect(data / "shoal.db")) as database:
+            database.execute("PRAGMA user_version = 1")
+        found = findings_of(data)["data"]
+        assert (found.verdict, found.sentence) == (
+            "warn",
+            "The data are of version 1, from an earlier Shoal.",
+        )
+
+    def test_a_log_that_nobody_empties(self, data: Path, monkeypatch: pytest.MonkeyPatch):
+        assert "log" not in findings_of(data)
+        for megabytes, verdict in ((65, "warn"), (1025, "fail")):
+            monkeypatch.setattr(
+                "shoal.collector.premises.log_size", lambda folder, size=megabytes: size << 20
+            )
+            assert verdicts(data)["log"] == verdict
+
     def test_damaged(self, data: Path):
         content = bytearray((data / "shoal.db").read_bytes())
         content[4096:6000] = bytes(1904)

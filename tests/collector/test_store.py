@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import sqlite3
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
+from shoal import Flags, Promise, Survey
 from shoal.collector import problems, seen
+from shoal.collector.crowd import OpenCrowd
 from shoal.collector.database import NAME, StorageError, open_database
 from shoal.collector.life import STATES, State
 from shoal.collector.store import Epoch, Store
 from shoal.errors import InputError
 from shoal.plans import Plan
 from shoal.reports import Batch, parse_batch
+from shoal.vectors import Rows
 from tests.collector.store_help import (
     DAY,
     NOON,
@@ -201,6 +206,59 @@ class TestSealing:
             part.rows[:] = value
         store.accept(parts)
         assert all(0 < one.by_bit[0] < 100 for one in released(store, plan))
+
+
+class TestBounds:
+    """Work and memory grow with the request, and nothing with what came before."""
+
+    def test_every_report_is_looked_at_once(self, tmp_path: Path, monkeypatch):
+        """However many crowds an upload fills."""
+        counted = []
+        add = OpenCrowd.add
+
+        def counting(crowd: OpenCrowd, rows: Rows, *others: Any) -> None:
+            counted.append(len(rows))
+            add(crowd, rows, *others)
+
+        monkeypatch.setattr(OpenCrowd, "add", counting)
+        plan = make_plan(crowd=7)
+        store = published(tmp_path, plan)
+        one = upload(plan, 1000, 1)
+        store.accept([one, chosen(one, range(300))])
+        assert sum(counted) == 1300
+        assert len(counted) == 1000 // 7 + 1
+        assert len(store.epochs(plan.id)) == 1000 // 7 + 1
+
+    def test_memory_is_a_small_multiple_of_the_request(self, tmp_path: Path):
+        flags = Flags("f", tuple(f"option {number}" for number in range(4096)))
+        plan = replace(make_plan(crowd=10**6), survey=Survey("wide", (flags,)),
+                       promise=Promise("local", "5000"))  # fmt: skip
+        store = published(tmp_path, plan)
+        store.accept([upload(plan, 1, 1)])
+        big = upload(plan, 4000, 2)
+        tracemalloc.start()
+        store.accept([big])
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        request = big.rows.nbytes + big.ids.nbytes
+        assert peak < 5 * request + (16 << 20)
+        assert peak < big.rows.nbytes * 8 * 8 / 4, "its bits as numbers would take four times that"
+
+    def test_no_row_grows(self, tmp_path: Path):
+        """A row of digests or of counts fills a page at most, however many reports came."""
+        plan = make_plan(crowd=10**6)
+        store = published(tmp_path, plan, PLANS["text"], PLANS["twelve bits"])
+        for seed in range(3):
+            store.accept([upload(plan, 20_000, seed), upload(PLANS["text"], 30, seed)])
+        for query in (
+            "SELECT max(length(digests)) FROM seen",
+            "SELECT max(length(numbers)) FROM counts",
+        ):
+            assert 0 < store.database.execute(query).fetchone()[0] < 4000
+        (rows,) = store.database.execute(
+            "SELECT count(*) FROM seen WHERE plan = ?", (plan.id,)
+        ).fetchone()
+        assert 60_000 / 480 < rows < 2 * 60_000 / 480
 
 
 class TestDuplicates:

@@ -20,7 +20,7 @@ from shoal.vectors import Cohorts, Rows, row_bytes, unpack
 
 __all__ = ["BLOCK_BYTES", "OpenCrowd", "number_type"]
 
-_REPORTS, _SET_BITS, _BITS, _VECTORS, _JOINT, _COHORTS = range(6)
+_HEAD, _SET_BITS, _BITS, _VECTORS, _JOINT, _COHORTS = range(6)
 BLOCK_BYTES = 3840
 """Of a block, or less of the last: with what encryption adds, it fits in a page."""
 
@@ -44,7 +44,7 @@ class OpenCrowd:
         self._plan = plan
         self._joint = tuple(tuple(plan.survey.bit(*bit) for bit in group) for group in plan.joint)
         sizes = {
-            _REPORTS: 1,
+            _HEAD: 2,
             _SET_BITS: plan.bits + 1,
             _BITS: plan.bits if plan.cohorts is None else 0,
             _VECTORS: 1 << plan.bits if plan.bits <= SMALL_VECTOR else 0,
@@ -68,6 +68,15 @@ class OpenCrowd:
     def reports(self) -> int:
         """How many reports were counted."""
         return int(self._numbers[0])
+
+    @property
+    def window_reports(self) -> int:
+        """How many reports of the window had come when this was written, in all its crowds."""
+        return int(self._numbers[1])
+
+    @window_reports.setter
+    def window_reports(self, count: int) -> None:
+        self._numbers[1] = count
 
     @property
     def is_whole(self) -> bool:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from shoal.collector import problems
 from shoal.collector.crowd import OpenCrowd
+from shoal.collector.database import NAME, StorageError
 from shoal.collector.life import State
 from shoal.collector.problems import Problem
 from shoal.collector.seen import SeenReports
@@ -112,7 +113,8 @@ class OpenPlan:
 
     def _read(self, number: int, window: int) -> _Crowd:
         key = self._vault.key(self.plan.id, "crowd", number)
-        assert key is not None
+        if key is None:
+            raise StorageError(f"{NAME} and its log are not of one time. Restore a backup.")
         rows = self._database.execute(
             "SELECT part, numbers FROM counts WHERE plan = ? AND number = ?",
             (self.plan.id, number),
@@ -169,7 +171,10 @@ class OpenPlan:
 
     def _seen_in(self, window: int) -> SeenReports:
         if window not in self._seen:
-            self._seen[window] = SeenReports(self._database, self._vault, self.plan.id, window)
+            seen = SeenReports(self._database, self._vault, self.plan.id, window)
+            if seen.count < self._crowds[window].counts.window_reports:
+                raise StorageError(f"{NAME} and its log are not of one time. Restore a backup.")
+            self._seen[window] = seen
         return self._seen[window]
 
     def _fill(
@@ -196,6 +201,8 @@ class OpenPlan:
             self._open_crowd(window, day)
 
     def _write(self, crowd: _Crowd) -> None:
+        # Pages of the database from before and from after this are told apart by it.
+        crowd.counts.window_reports = self._seen_in(crowd.window).count
         self._database.executemany(
             "INSERT INTO counts VALUES (?, ?, ?, ?)"
             " ON CONFLICT (plan, number, part) DO UPDATE SET numbers = excluded.numbers",
@@ -245,7 +252,6 @@ class OpenPlan:
             if window not in self._crowds:
                 self._open_crowd(window, time.day)
                 self._write(self._crowds[window])
-                self._seen_in(window)
 
     def _open_crowd(self, window: int, day: int) -> None:
         self._last += 1

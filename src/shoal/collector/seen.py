@@ -29,7 +29,7 @@ _ROW = 480
 
 _FIRST_ROWS = 4
 _MOST_HASHED = 1 << 16
-_RECENT = 1 << 12
+_RECENT = 1 << 10
 _LONGEST_RUN = 1 << 20
 _FEW = 8
 
@@ -75,6 +75,11 @@ class SeenReports:
 
     def _about(self, place: int) -> str:
         return f"{self._where[0]} {self._where[1]} {place}"
+
+    @property
+    def count(self) -> int:
+        """How many reports have come."""
+        return self._place * _ROW + len(self._open)
 
     def remember(self, ids: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Remember report ids, inside a transaction, and tell which of them are new.

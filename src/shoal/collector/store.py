@@ -28,7 +28,7 @@ from shoal.collector.database import NAME, PATIENCE, open_database, told, transa
 from shoal.collector.life import State, may_become
 from shoal.collector.open_plan import Ended, OpenPlan, Time
 from shoal.collector.problems import Problem
-from shoal.collector.vault import Vault
+from shoal.collector.vault import Generation, Vault, generation_without_log
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.plans import Plan
 from shoal.reports import Batch
@@ -91,28 +91,32 @@ class Store:
         sealed: Callable[[str, int], None] = lambda plan_id, number: None,
         given_up: Callable[[str, Ended], None] = lambda plan_id, ended: None,
     ) -> None:
-        self.folder, self._database = folder, open_database(folder / NAME)
+        self.folder = folder
+        with told():
+            without_log = generation_without_log(folder / NAME)
+        self._database = open_database(folder / NAME)
         self._deadline_days, self._clock = deadline_days, clock
         self._sealed, self._given_up = sealed, given_up
         self._open: dict[str, OpenPlan] = {}
         self._touched: set[str] = set()
         self.begun_anew: Restored | None = None
         try:
-            self._start()
+            self._start(without_log)
         except BaseException:
             self._database.close()
             raise
 
-    def _start(self) -> None:
+    def _start(self, without_log: Generation) -> None:
         """Bring the data up to this version and its keys in order."""
         with told():
             self._vault = Vault(self.folder, self._database)
-            self._vault.check()
+            self._vault.check(without_log)
             last = read_moment(self._database)
             if isinstance(self._clock, GuardedClock) and last is not None:
                 self._clock.resume(last)
             is_old = upgrading.is_needed(self._database)
-        if is_old or self._vault.is_new or self._vault.is_lost:
+            is_new = is_old or self._vault.is_new or self._vault.is_lost
+        if is_new:
             with self._transaction():
                 if is_old:
                     upgrading.upgrade(self._database, self._vault)
@@ -121,9 +125,7 @@ class Store:
                         forget_crowds(self._database)
                         self.begun_anew = begin_anew(self._database, int(self._clock()))
                     self._vault.rotate()
-            self._scrub()
-        with told():
-            self._vault.settle()
+        self._settle(self._scrub() if is_new else False)
 
     @property
     def database(self) -> sqlite3.Connection:
@@ -151,13 +153,16 @@ class Store:
             raise
 
     @contextmanager
-    def _changing_key(self) -> Iterator[None]:
+    def _changing_key(self, *, scrub: bool = False) -> Iterator[None]:
         """Do something after which an older copy of the data is of no use."""
         with self._transaction():
             yield
             self._vault.rotate()
+        self._settle(self._scrub() if scrub else False)
+
+    def _settle(self, log_is_empty: bool) -> None:
         with told():
-            self._vault.settle()
+            self._vault.settle(log_is_empty=log_is_empty)
 
     # Reports
 
@@ -249,7 +254,7 @@ class Store:
         if not may_become(kept.state, wanted):
             return False
         before, time, sealed, ended = kept.state, self._time(kept.plan), list[int](), list[Ended]()
-        with self._changing_key():
+        with self._changing_key(scrub=wanted in ("closed", "destroyed")):
             self._touched.add(plan_id)
             if before == "draft" and wanted == "published":
                 if certificate is None:
@@ -271,8 +276,6 @@ class Store:
             self._database.execute("UPDATE plans SET state = ? WHERE id = ?", (wanted, plan_id))
             self._open.pop(plan_id, None)
         self._tell({plan_id: sealed}, {plan_id: ended})
-        if wanted in ("closed", "destroyed"):
-            self._scrub()
         return True
 
     def _check_first_time(self, kept: OpenPlan, never_published: bool) -> None:
@@ -284,16 +287,17 @@ class Store:
             raise PrivacyRefusal(problems.MAYBE_PUBLISHED.title)
         kept.close_windows(before=first_window(kept.plan, restored))
 
-    def _scrub(self) -> None:
+    def _scrub(self) -> bool:
         """Take what was deleted or overwritten out of the write-ahead log too.
 
         While somebody else reads, a backup for one, that cannot be done; reports do not wait for
-        it, and the next sweep tries again.
+        it, and the next sweep tries again. Tells whether it was done.
         """
         with told():
             self._database.execute("PRAGMA busy_timeout = 0")
             try:
-                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                (busy, *_), *_ = self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                return not busy
             finally:
                 self._database.execute(f"PRAGMA busy_timeout = {PATIENCE * 1000}")
 
@@ -374,7 +378,7 @@ class Store:
         anything to do: who measures answers would see it otherwise.
         """
         sealed, ended = {}, {}
-        with self._changing_key():
+        with self._changing_key(scrub=True):
             if isinstance(self._clock, GuardedClock):
                 write_moment(self._database, self._clock.moment)
             published = "SELECT id FROM plans WHERE state IN ('published', 'paused')"
@@ -389,4 +393,3 @@ class Store:
                 kept.open_crowds(time)
                 kept.make_room()
         self._tell(sealed, ended)
-        self._scrub()

@@ -10,11 +10,14 @@ sealed or given up, and the file's key is drawn anew then and at every sweep. So
 
 A change of the key is written in three steps: the file gets the new key beside the old one, the
 database changes, the file drops the old key. A crash in between leaves a file that fits either.
+The file also names the generations that the database may be of without its log, so that a database
+and a log of different times are seen.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
@@ -27,15 +30,17 @@ from shoal.collector.database import NAME, StorageError
 from shoal.errors import InputError
 from shoal.randomness import SystemBits
 
-__all__ = ["CROWD_KEY_FILE", "Vault", "seal", "unseal"]
+__all__ = ["CROWD_KEY_FILE", "Vault", "generation_without_log", "seal", "unseal"]
 
 CROWD_KEY_FILE = "crowd-key"
 OVERHEAD = 32
 """Bytes that sealing adds."""
 
 Kind = Literal["crowd", "window"]
+Generation = bytes | None
+"""The name of a key; None is the name of having none."""
 
-_NONE = "-"
+_NONE, _MARK = "-", "="
 _SALT = 16
 
 
@@ -67,31 +72,36 @@ class Vault:
 
     def __init__(self, folder: Path, database: sqlite3.Connection) -> None:
         self._path, self._database = folder / CROWD_KEY_FILE, database
-        self._keys = self._read()
+        self._keys: dict[Generation, bytes] = {}
+        self._unlogged: list[Generation] = []
+        if self._path.exists():
+            self._read()
 
-    def _read(self) -> dict[bytes | None, bytes]:
-        """Return the keys in the file by their names; None is the name of having none."""
+    def _read(self) -> None:
+        """Read the keys, and the generations that the database may be of without its log."""
         try:
             lines = self._path.read_text("ascii").split()
-            keys = [b"" if line == _NONE else bytes.fromhex(line) for line in lines]
-        except FileNotFoundError:
-            return {}
+            keys = [_bytes(line, 32) for line in lines if line[0] != _MARK]
+            names = [_bytes(line[1:], 16) for line in lines if line[0] == _MARK]
         except (OSError, ValueError) as error:
-            raise StorageError(f"{self._path} holds no key; {_WAY_OUT}") from error
-        if not keys or {len(key) for key in keys} - {0, 32}:
+            raise StorageError(f"{self._path} cannot be read; {_WAY_OUT}") from error
+        if not keys:
             raise StorageError(f"{self._path} holds no key; {_WAY_OUT}")
-        return {_name(key) if key else None: key for key in keys}
+        self._keys = {_name(key) if key else None: key for key in keys}
+        self._unlogged = [name or None for name in names]
 
     @property
     def is_lost(self) -> bool:
         """Whether the file is missing though the database has keys that it opens."""
         return not self._keys and self._generation() is not None
 
-    def check(self) -> None:
-        """Refuse a database that is not of the same generation as the file."""
-        if self._keys and self._generation() not in self._keys:
+    def check(self, without_log: Generation) -> None:
+        """Refuse a database, or one without its log, that is not of the file's generation."""
+        if not self._keys:
+            return
+        if self._generation() not in self._keys or without_log not in self._unlogged:
             raise InputError(
-                f"{NAME} is older than {self._path}, or belongs to other data; {_WAY_OUT}"
+                f"{NAME} or its log is older than {self._path}, or of other data; {_WAY_OUT}"
             )
 
     @property
@@ -99,16 +109,14 @@ class Vault:
         """Whether the database has no key yet."""
         return self._generation() is None
 
-    def _generation(self) -> bytes | None:
-        row = self._database.execute("SELECT value FROM facts WHERE name = 'key'").fetchone()
-        return None if row is None else bytes(row[0])
+    def _generation(self) -> Generation:
+        return _generation(self._database)
 
     def rotate(self) -> None:
         """Draw a new key for the file and wrap all others under it."""
         before = None if self.is_lost else self._generation()
         old, new = self._keys.get(before, b""), SystemBits().draw(32)
-        self._write([old, new])
-        self._keys = {before: old, _name(new): new}
+        self._write({before: old, _name(new): new}, [*(self._unlogged or [before]), _name(new)])
         rows = "SELECT plan, kind, number, wrapped FROM wrapped_keys"
         wrapped = [
             (seal(new, unseal(old, key, _about(*place)), _about(*place)), *place)
@@ -120,12 +128,12 @@ class Vault:
         )
         self._database.execute("INSERT OR REPLACE INTO facts VALUES ('key', ?)", (_name(new),))
 
-    def settle(self) -> None:
+    def settle(self, *, log_is_empty: bool = False) -> None:
         """Leave one key in the file: the one that the database is wrapped under."""
         name, key = self._generation(), self._current()
-        if set(self._keys) != {name}:
-            self._write([key])
-            self._keys = {name: key}
+        names = [name] if log_is_empty else self._unlogged
+        if set(self._keys) != {name} or names != self._unlogged:
+            self._write({name: key}, names)
 
     def _current(self) -> bytes:
         """Return the key that the database is wrapped under."""
@@ -134,12 +142,14 @@ class Vault:
         except KeyError:
             raise StorageError(f"another process changed {self._path}.") from None
 
-    def _write(self, keys: list[bytes]) -> None:
-        lines = [key.hex() or _NONE for key in keys]
+    def _write(self, keys: dict[Generation, bytes], unlogged: list[Generation]) -> None:
+        lines = [key.hex() or _NONE for key in keys.values()]
+        lines += [_MARK + (name.hex() if name else _NONE) for name in unlogged]
         try:
             Disk().store(self._path, "\n".join([*lines, ""]).encode(), f"{self._path.name}.part")
         except OSError as error:
             raise StorageError(f"cannot write {self._path}: {error.strerror}.") from error
+        self._keys, self._unlogged = keys, unlogged
 
     # The keys of crowds and windows
 
@@ -174,6 +184,28 @@ _WAY_OUT = (
     "put back the newest of both. If they are lost, restore a backup into a new folder, or remove"
     f" {CROWD_KEY_FILE}: then open crowds are given up and plans without a window are closed."
 )
+
+
+def generation_without_log(path: Path) -> Generation:
+    """Return the generation of a database file as it is without its write-ahead log."""
+    if not path.exists():
+        return None
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as database:
+        if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'facts'").fetchone():
+            return None
+        return _generation(database)
+
+
+def _generation(database: sqlite3.Connection) -> Generation:
+    row = database.execute("SELECT value FROM facts WHERE name = 'key'").fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def _bytes(text: str, length: int) -> bytes:
+    content = b"" if text == _NONE else bytes.fromhex(text)
+    if len(content) not in (0, length):
+        raise ValueError(text)
+    return content
 
 
 def _name(key: bytes) -> bytes:

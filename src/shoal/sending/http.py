@@ -118,14 +118,32 @@ class HttpTransport:
         deadline = time.monotonic() + self._timeout
         content, headers = self._fetch(path, "plan", self._largest_plan, deadline)
         if self._public_key is not None:
-            key = self._public_key
-            named = headers.get(KEY)
-            if named is not None and named != key_text(key):
-                path = f"{self._path}/v1/keys"
-                keys, _ = self._fetch(path, "list of keys", LARGEST_KEYS, deadline)
-                key = follow_links(key, keys)
-            check_signature(key, content, headers.get(SIGNATURE))
+            self._check_signed(self._public_key, content, headers, deadline)
         return content
+
+    def _check_signed(
+        self, pinned: bytes, content: bytes, headers: Message, deadline: float
+    ) -> None:
+        signature = headers.get(SIGNATURE)
+        try:
+            check_signature(pinned, content, signature)
+        except TransportError:
+            if headers.get(KEY) == key_text(pinned):
+                raise
+            key = self._newest_key(pinned, deadline)
+            if key is None:
+                raise
+            check_signature(key, content, signature)
+
+    def _newest_key(self, pinned: bytes, deadline: float) -> bytes | None:
+        """Return the key that the pinned one leads to, if it leads to another."""
+        path = f"{self._path}/v1/keys"
+        try:
+            keys, _ = self._fetch(path, "list of keys", LARGEST_KEYS, deadline)
+            key = follow_links(pinned, keys)
+        except TransportError:
+            return None
+        return None if key == pinned else key
 
     def _fetch(self, path: str, what: str, largest: int, deadline: float) -> tuple[bytes, Message]:
         """Return a document and the headers that came with it."""

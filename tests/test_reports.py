@@ -111,6 +111,13 @@ class TestPacking:
         with pytest.raises(ReportError):
             pack_reports(PLAN, Synthetic(np.zeros((1, 2), np.uint8), 10))
 
+    def test_json_with_more_brackets_is_not_parsed(self, monkeypatch: pytest.MonkeyPatch):
+        content = pack_reports(PLAN, SYNTHETIC).to_json()
+        monkeypatch.setattr(json, "loads", None)
+        for old, new in ((b"[", b"[["), (b'"reports"', b'"x": {}, "reports"'), (b"[", b"")):
+            with pytest.raises(ReportError, match="a JSON batch is"):
+                parse_batch(PLAN, content.replace(old, new, 1))
+
     def test_the_window_is_the_one_that_is_open(self, monkeypatch: pytest.MonkeyPatch):
         """A report of window 0 would be refused, or counted where it does not belong."""
         daily = replace(PLAN, window=86_400)

@@ -46,6 +46,7 @@ MOST_REPORTS = 1 << 20
 
 _HEADER = struct.Struct("<6s32sI")
 _ID_BYTES = 16
+_JSON_FORM = 'a JSON batch is {"plan": id, "reports": [base64, ...]}.'
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,20 +189,26 @@ def _parse_binary(content: bytes) -> tuple[str, bytes, int]:
 
 
 def _parse_json(plan: Plan, content: bytes) -> tuple[str, bytes, int]:
+    # Neither an id nor base64 has brackets. What has more of them takes long to parse for nothing.
+    if content.count(b"{") != 1 or content.count(b"[") != 1:
+        raise ReportError(_JSON_FORM)
     try:
         document = json.loads(content, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise ReportError("the batch is not valid JSON.") from error
     if not isinstance(document, Mapping) or set(document) != {"plan", "reports"}:
-        raise ReportError('a JSON batch is {"plan": id, "reports": [base64, ...]}.')
+        raise ReportError(_JSON_FORM)
     reports = document["reports"]
     if not isinstance(reports, list) or not all(isinstance(report, str) for report in reports):
         raise ReportError("reports must be a list of base64 texts.")
     length = _record(plan).itemsize
+    wrong = ReportError(f"every report of this plan has {length} bytes.")
+    if any(len(report) != 4 * -(-length // 3) for report in reports):
+        raise wrong
     try:
         records = [base64.b64decode(report, validate=True) for report in reports]
     except (binascii.Error, ValueError) as error:
         raise ReportError("a report is not valid base64.") from error
     if any(len(record) != length for record in records):
-        raise ReportError(f"every report of this plan has {length} bytes.")
+        raise wrong
     return str(document["plan"]), b"".join(records), len(records)

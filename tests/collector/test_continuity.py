@@ -26,6 +26,7 @@ from shoal.cli import run
 from shoal.collector import Collector, Settings, problems
 from shoal.collector.backup import back_up, restore
 from shoal.collector.database import NAME, StorageError, locked
+from shoal.collector.life import Declaration
 from shoal.collector.signing import KEY_FILE, Signer, change_key
 from shoal.collector.store import Store
 from shoal.collector.vault import CROWD_KEY_FILE
@@ -226,10 +227,11 @@ def test_a_plan_that_may_have_been_published(loss: str, history: Path, tmp_path:
         copied(history / "draft", folder)
         (folder / CROWD_KEY_FILE).unlink()
 
-    async def publish(plan: Plan, **stated: bool) -> problems.Problem | None:
+    async def publish(plan: Plan, never_published: bool = False) -> problems.Problem | None:
+        declared = Declaration(all_honest=True, never_published=never_published)
         async with Collector(folder, Settings(smallest_crowd=1), clock=Clock()) as collector:
             assert await collector.add_plan(plan) is None
-            return await collector.move_plan(plan.id, "published", **stated)
+            return await collector.move_plan(plan.id, "published", declared)
 
     assert asyncio.run(publish(PLAN)) is problems.MAYBE_PUBLISHED
     assert asyncio.run(publish(PLAN)) is problems.MAYBE_PUBLISHED, "it is remembered"

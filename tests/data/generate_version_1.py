@@ -14,6 +14,7 @@ import sqlite3
 import tempfile
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from shoal import Flags, Text
 from shoal.collector.backup import back_up
@@ -42,7 +43,8 @@ def main() -> None:
         key = Signer(folder).public_key
         with closing(published(folder, *PLANS, clock=Clock())) as store:
             store.add_plan(make_plan(crowd=123))
-            Tokens(store.database).make("analyst", "kept", "secret of an analyst")
+            tokens: Any = Tokens(store.database)  # that version's
+            tokens.make("analyst", "kept", "secret of an analyst")
             store.accept([upload(PLANS[0], 83, 1)])
             for seed in range(77):
                 store.accept([upload(PLANS[1], 1, seed, NOW)])

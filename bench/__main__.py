@@ -6,6 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from bench import (
+    attacks,
     certifying,
     collecting,
     decoding,
@@ -27,6 +28,7 @@ SECTIONS = {
     "certifying": certifying.measure,
     "decoding": decoding.measure,
     "collecting": collecting.measure,
+    "attacks": attacks.measure,
     "starting": starting.measure,
     "device": device.measure,
 }

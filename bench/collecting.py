@@ -8,16 +8,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.measuring import LIMIT, Options, Table
+from bench.proxying import nginx
+from bench.serving import LOAD_CORE, collector, pin, relay_token, running
 from shoal import Flags, Survey, plan
 
-SERVER_CORE, LOAD_CORE = 0, 1
-SINGLE, BATCH = 1, 1000
+BATCH = 1000
 
 _ECHO = """
 import socket, uvicorn
@@ -38,44 +37,54 @@ uvicorn.Server(uvicorn.Config(app, access_log=False, log_config=None, lifespan="
 """
 
 
+class Way(NamedTuple):
+    """One way to send: its name, requests, reports in each, and the words for `bench.load`."""
+
+    name: str
+    requests: int
+    reports: int
+    port: int
+    words: tuple[str, ...] = ()
+
+
 def measure(options: Options) -> Table:
     """Measure single reports and batches of a thousand, and the limits in the same rounds."""
     survey = Survey("load", (Flags("answer", tuple(map(str, range(40)))),))
     agreed = plan(survey, crowd_size=100_000, epsilon="1", delta="1e-6")
-    singles, batches = options.size(40_000), options.size(600)
+    singles, fresh, batches = options.size(40_000), options.size(10_000), options.size(600)
     best: dict[str, tuple[float, float, float, int]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         agreed.write(folder / "plan.json")
-        serve = [sys.executable, "-m", "shoal", "serve", "--data", str(folder / "data"),
-                 "--public", "127.0.0.1:0", "--console", "127.0.0.1:0", "--json",
-                 "--spare-megabytes", "0", str(folder / "plan.json")]  # fmt: skip
+        serve = collector(folder / "data", str(folder / "plan.json"))
         with (
-            _running(serve) as (ours, process),
-            _running([sys.executable, "-c", _ECHO]) as (
-                echo,
-                _,
-            ),
+            running(serve) as ours,
+            running([sys.executable, "-c", _ECHO]) as echo,
+            nginx(folder, ours.port) as ports,
         ):
-            memory = [_memory(process.pid)]
+            token = relay_token(folder / "data", ours.urls["console"])
+            plain, secure = ports or (0, 0)
+            ways = [
+                Way("**Shoal**, kept alive", singles, 1, ours.port),
+                Way("**Shoal**, a connection for each", fresh, 1, ours.port, ("--fresh",)),
+                Way("**Shoal** behind nginx, kept alive", singles, 1, plain),
+                Way("**Shoal** behind nginx, a connection for each", fresh, 1, plain, ("--fresh",)),
+                Way("**Shoal** behind nginx, a connection for each, TLS", fresh, 1, secure,
+                    ("--fresh", "--tls")),
+                Way(LIMIT + "Starlette echo, kept alive, nothing stored", singles, 1, echo.port,
+                    ("--path", "/echo")),
+                Way(f"**Shoal**, a relay's {BATCH:,} reports a request", batches, BATCH, ours.port,
+                    ("--token", token)),
+            ]  # fmt: skip
+            memory = [ours.memory()]
             for number in range(options.rounds):
-                ways: list[tuple[str, int, dict[str, Any]]] = [
-                    ("**Shoal**, one report a request", SINGLE, {"port": ours}),
-                    (
-                        LIMIT + "Starlette echo, nothing kept",
-                        SINGLE,
-                        {"port": echo, "path": "/echo"},
-                    ),
-                    (f"**Shoal**, {BATCH:,} reports a request", BATCH, {"port": ours}),
-                ]
-                for name, reports, how in ways:
-                    requests = singles if reports == SINGLE else batches
-                    found = _load(folder / "plan.json", requests, reports, **how)
+                for way in (way for way in ways if way.port):
+                    found = _load(folder / "plan.json", way)
                     rate = found["requests"] / found["seconds"]
-                    if name not in best or rate > best[name][0]:
-                        best[name] = (rate, found["p50"], found["p99"], reports)
+                    if way.name not in best or rate > best[way.name][0]:
+                        best[way.name] = (rate, found["p50"], found["p99"], way.reports)
                 best["fsync"] = max(best.get("fsync", (0.0, 0.0, 0.0, 0)), _fsyncs(folder))
-                memory.append(_memory(process.pid))
+                memory.append(ours.memory())
                 print(f"\r  round {number + 1} of {options.rounds}", end="", flush=True)
             print()
     disk = best.pop("fsync")
@@ -85,55 +94,36 @@ def measure(options: Options) -> Table:
     ]
     rows.append([LIMIT + "4 KiB written and on the disk", disk[0], "", 1000 * disk[1],
                  1000 * disk[2]])  # fmt: skip
-    total = options.rounds * (singles + batches * BATCH)
+    here = [way for way in ways if way.port and way.port != echo.port]
+    total = options.rounds * sum(way.requests * way.reports for way in here)
     return Table(
         "Collecting reports of 40 bits",
         ["candidate", "requests/s", "reports/s", "p50 ms", "p99 ms"],
         rows,
-        "A server on one core, 64 connections from a process on the other, over loopback. Each"
-        " answer comes when the report is on the disk, and each report is counted exactly once.",
+        "A server on one core; 64 senders at a time from a process on the other, over loopback."
+        " Each answer comes when the report is on the disk, and each report is counted exactly"
+        " once. Unless it says otherwise, a request is one report.",
         [
             f"In {total:,} reports the server grew from {memory[0]:,} to {memory[-1]:,} MiB;"
             f" after the first round it had {memory[1]:,}.",
+            "A device has a connection for each plan it answers, which is most often one report;"
+            " a relay or a proxy keeps its connections. nginx runs deploy/nginx.conf without its"
+            " limits for each address, on whichever core is free.",
         ],
     )
 
 
-def _load(plan_file: Path, requests: int, reports: int, port: int, path: str = "") -> Any:
-    command = [sys.executable, "-m", "bench.load", str(plan_file), str(port)]
-    command += ["--requests", str(requests), "--reports", str(reports)]
-    command += ["--path", path] if path else []
-    out = subprocess.run(
-        command, check=True, capture_output=True, preexec_fn=lambda: _pin(LOAD_CORE)
-    )
+def _load(plan_file: Path, way: Way) -> Any:
+    command = [sys.executable, "-m", "bench.load", str(plan_file), str(way.port), *way.words]
+    command += ["--requests", str(way.requests), "--reports", str(way.reports)]
+    out = subprocess.run(command, check=True, capture_output=True, preexec_fn=_on_load_core)
     found = json.loads(out.stdout)
-    assert found["statuses"] == {"202": requests}, found["statuses"]
+    assert found["statuses"] == {"202": way.requests}, found["statuses"]
     return found
 
 
-@contextmanager
-def _running(command: list[str]) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-    """Run a server on its core; yield its port and its process."""
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, preexec_fn=lambda: _pin(SERVER_CORE)
-    )
-    try:
-        assert process.stdout is not None
-        urls = json.loads(process.stdout.readline())
-        yield int(urls["public"].rsplit(":", 1)[1]), process
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _pin(core: int) -> None:
-    os.sched_setaffinity(0, {core % (os.cpu_count() or 1)})
-
-
-def _memory(pid: int) -> int:
-    """Return the resident memory of a process in MiB."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) >> 10
+def _on_load_core() -> None:
+    pin(LOAD_CORE)
 
 
 def _fsyncs(folder: Path, seconds: float = 1.0) -> tuple[float, float, float, int]:

@@ -16,7 +16,7 @@ from shoal import demonstrating as module
 from shoal.cli.demo import SURVEY
 from shoal.demonstrating import demonstrate
 from shoal.randomness import simulation_generator
-from shoal.sending import HttpTransport, Reply
+from shoal.sending import Reply
 from shoal.simulating import populate
 from shoal.vectors import unpack
 
@@ -80,7 +80,7 @@ class TestDemonstrate:
         self, agreed: Plan, at: Path, monkeypatch: pytest.MonkeyPatch
     ):
         monkeypatch.setattr(module, "_PATIENCE", 0.1)
-        monkeypatch.setattr(HttpTransport, "post_report", lambda *_: Reply(503))
+        monkeypatch.setattr("shoal.sending.http._Flush.post_report", lambda *_: Reply(503))
         with pytest.raises(ShoalError, match="report is waiting: the collector did not take it"):
             demonstrate(agreed, seed=1)
         assert left_behind(at) == []

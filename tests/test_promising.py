@@ -327,9 +327,12 @@ class TestCertificates:
         assert "delta is 1.1e-6" in (found.refusal or "") or "1.1e-06" in (found.refusal or "")
 
     def test_the_console_says_what_was_computed(self):
-        drafts = pages.home([KeptPlan(KEPT, "draft", None)], {KEPT.id: []})
+        def home(kept: KeptPlan) -> str:
+            return pages.home([pages.Section(kept, [], more=False)], newer=None, older=None)
+
+        drafts = home(KeptPlan(KEPT, "draft", None))
         assert "asks for: proven, epsilon 1, delta 1e-6" in drafts
-        kept = pages.home([KeptPlan(KEPT, "published", certificate(KEPT))], {KEPT.id: []})
+        kept = home(KeptPlan(KEPT, "published", certificate(KEPT)))
         assert "; proven: epsilon 1, delta 1e-6, whatever the others answer" in kept
 
     def test_reading_one_needs_no_mathematics(self):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,22 @@ class TestPacking:
         with pytest.raises(ReportError):
             pack_reports(PLAN, Synthetic(np.zeros((1, 2), np.uint8), 10))
 
-    @pytest.mark.parametrize("window", [-1, 2**32, 1.5, "1", None, True])
+    def test_json_with_more_brackets_is_not_parsed(self, monkeypatch: pytest.MonkeyPatch):
+        content = pack_reports(PLAN, SYNTHETIC).to_json()
+        monkeypatch.setattr(json, "loads", None)
+        for old, new in ((b"[", b"[["), (b'"reports"', b'"x": {}, "reports"'), (b"[", b"")):
+            with pytest.raises(ReportError, match="a JSON batch is"):
+                parse_batch(PLAN, content.replace(old, new, 1))
+
+    def test_the_window_is_the_one_that_is_open(self, monkeypatch: pytest.MonkeyPatch):
+        """A report of window 0 would be refused, or counted where it does not belong."""
+        daily = replace(PLAN, window=86_400)
+        monkeypatch.setattr("time.time", lambda: 20_000 * 86_400 + 5.5)
+        assert set(pack_reports(daily, SYNTHETIC).windows.tolist()) == {20_000}
+        assert set(pack_reports(daily, SYNTHETIC, window=7).windows.tolist()) == {7}
+        assert set(pack_reports(PLAN, SYNTHETIC).windows.tolist()) == {0}
+
+    @pytest.mark.parametrize("window", [-1, 2**32, 1.5, "1", True])
     def test_windows_are_whole_numbers_of_32_bits(self, window: Any):
         with pytest.raises(InputError, match="window"):
             pack_reports(PLAN, SYNTHETIC, window=window)

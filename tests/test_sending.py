@@ -322,6 +322,9 @@ def life(count, keys):
 def read(name):
     return (folder / name).read_text().split() if (folder / name).exists() else []
 
+def written():
+    return sum(len(read(name)) for name in ("begun", "taken", "received"))
+
 def child(work):
     pid = os.fork()
     if not pid:
@@ -334,8 +337,12 @@ chance = random.Random(7)
 died = 0
 for number in range(kills):
     start = len(set(read("taken")))
+    steps = written() + chance.randrange(8)
     pid = child(lambda: life(number, range(start, start + 1000)))
-    time.sleep(chance.uniform(0.002, 0.06))
+    # Killed after so many steps, however long they take, and somewhere within the next one.
+    while written() < steps:
+        time.sleep(0.001)
+    time.sleep(chance.uniform(0, 0.004))
     os.kill(pid, signal.SIGKILL)
     died += os.WIFSIGNALED(os.waitpid(pid, 0)[1])
 begun = sorted(set(map(int, read("begun"))))
@@ -573,8 +580,9 @@ class Certifying(Collector):
 @cache
 def certificate_of(plan: Plan) -> bytes:
     from shoal.collector.certifying import certificate
+    from shoal.collector.settings import Settings
 
-    return certificate(plan)
+    return certificate(plan, Settings())
 
 
 class TestThePromise:
@@ -710,13 +718,21 @@ class TestAnswering:
     def test_another_key_is_refused_where_one_report_is_agreed(self, tmp_path):
         outbox = box(tmp_path, Collector())
         outbox.answer(PLAN, ANSWER, answer_key="a")
-        with pytest.raises(PrivacyRefusal, match="takes 1 report"):
+        with pytest.raises(PrivacyRefusal, match=r"takes 1 report.*; nothing was made\.$"):
             outbox.answer(PLAN, ANSWER, answer_key="b")
         with pytest.raises(PrivacyRefusal):
             outbox.answer(PLAN, ANSWER)
         outbox.send_due()
         with pytest.raises(PrivacyRefusal):
             outbox.answer(PLAN, ANSWER, answer_key="b")
+
+    def test_a_second_day_names_what_it_takes(self, tmp_path):
+        daily, clock = replace(PLAN, window=86_400), Clock()
+        outbox = box(tmp_path, Collector(), clock=clock)
+        outbox.answer(daily, ANSWER, answer_key="monday")
+        clock.now += 86_400
+        with pytest.raises(PrivacyRefusal, match=r"--ledger FILE.*--memory FILE\)\.$"):
+            outbox.answer(daily, ANSWER, answer_key="tuesday")
 
     def test_without_a_key_a_plan_has_one_answer(self, tmp_path):
         clock = Clock()
@@ -986,6 +1002,32 @@ class TestSending:
         (file,) = tmp_path.glob("*.expired")
         assert Record.from_bytes(file.read_bytes()).batch == b""
 
+    @pytest.mark.parametrize("status", [410, 425])
+    def test_a_collector_with_a_wrong_clock_loses_no_report(self, tmp_path, status):
+        """It says that the window has passed, or not begun; by the device's clock it is open."""
+        clock = Clock()
+        plan = replace(PLAN, window=86_400)
+        collector = Collector(*[Reply(status)] * 3, plans=(plan,))
+        outbox = box(tmp_path, collector, clock)
+        ticket = outbox.answer(plan, ANSWER)
+        for _ in range(3):
+            (tried,) = outbox.send_due()
+            assert tried.state == "waiting"
+            clock.now = (tried.due or clock.now) + 1
+        assert clock.now < (ticket.window + 2) * 86_400
+        (sent,) = outbox.send_due()
+        assert sent.state == "sent"
+        assert len(set(collector.posted)) == 1
+
+    def test_a_plan_that_was_closed_is_given_up_with_its_window(self, tmp_path):
+        clock = Clock()
+        plan = replace(PLAN, window=86_400)
+        outbox = box(tmp_path, Collector(*[Reply(410)] * 99, plans=(plan,)), clock)
+        ticket = outbox.answer(plan, ANSWER)
+        assert outbox.send_due()[0].state == "waiting"
+        clock.now = (ticket.window + 2) * 86_400
+        assert outbox.send_due()[0].state == "expired"
+
     def test_refused_bytes_are_kept_until_their_window_ends(self, tmp_path):
         clock = Clock()
         plan = replace(PLAN, window=86_400)
@@ -1133,14 +1175,23 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 class Server:
     """An HTTP server on this machine whose answers a test sets."""
 
-    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None, version: str = "HTTP/1.0") -> None:
+        self.connections: list[int] = []
         self.requests: list[tuple[str, str, list[tuple[str, str]], bytes]] = []
         self.answers: list[Answer] = []
         self.plans: dict[str, Plan] = {PLAN.id: PLAN}
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = version
+
+            def setup(self) -> None:
+                super().setup()
+                outer.connections.append(0)
+                self.number = len(outer.connections) - 1
+
             def handle_any(self) -> None:
+                outer.connections[self.number] += 1
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 outer.requests.append((self.command, self.path, self.headers.items(), body))
                 answer = outer.answers.pop(0) if outer.answers else outer.usual
@@ -1211,12 +1262,74 @@ class TestHttp:
         assert (method, path, body) == ("POST", f"/v1/plans/{PLAN.id}/reports", b"report")
         assert sorted(headers) == [
             ("Accept-Encoding", "identity"),
-            ("Connection", "close"),
             ("Content-Length", "6"),
             ("Content-Type", "application/vnd.shoal.reports"),
             ("Host", f"127.0.0.1:{server.port}"),
             ("User-Agent", f"shoal/{shoal.__version__}"),
         ]
+
+    @pytest.mark.parametrize("tls", [False, True])
+    def test_one_go_is_one_connection_for_each_plan(self, tmp_path, tls, certificate):
+        """Several reports of a plan share one; two plans on one would be linked to each other."""
+        several = replace(PLAN, max_reports_per_person=4)
+        other = replace(several, crowd_size=7000)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        made = Server(context if tls else None, version="HTTP/1.1")
+        trust = ssl.create_default_context(cafile=str(certificate))
+        outbox = box(tmp_path / "box", HttpTransport(made.url, context=trust if tls else None))
+        for key in "abcd":
+            for plan in (several, other):
+                outbox.answer(plan, ANSWER, answer_key=key)
+        try:
+            assert {ticket.state for ticket in outbox.send_due()} == {"sent"}
+        finally:
+            made.close()
+        assert made.connections == [4, 4]
+        paths = [path for _, path, *_ in made.requests]
+        assert paths == sorted(paths)
+        assert len({tuple(headers) for _, _, headers, _ in made.requests}) == 1
+
+    def test_a_connection_that_was_closed_is_opened_anew(self):
+        """By a header, after an answer with a body, and without a word."""
+
+        def hang_up(handler: BaseHTTPRequestHandler) -> None:
+            reply(202)(handler)
+            handler.close_connection = True
+
+        made = Server(version="HTTP/1.1")
+        made.answers = [reply(202, Connection="close"), reply(503, b"busy"), hang_up]
+        try:
+            with HttpTransport(made.url).kept_open() as sending:
+                found = [sending.post_report(PLAN.id, b"report").status for _ in range(6)]
+        finally:
+            made.close()
+        assert found == [202, 503, 202, 202, 202, 202]
+        assert made.connections == [1, 1, 1, 3]
+
+    def test_a_new_connection_that_fails_is_not_tried_twice(self):
+        made = Server(version="HTTP/1.1")
+
+        def hang_up(handler: BaseHTTPRequestHandler) -> None:
+            handler.close_connection = True
+
+        made.answers = [hang_up, hang_up, hang_up]
+        try:
+            with pytest.raises(TransportError):
+                HttpTransport(made.url).post_report(PLAN.id, b"report")
+        finally:
+            made.close()
+        assert made.connections == [1]
+
+    def test_a_token_is_the_applications(self, server):
+        transport = HttpTransport(server.url, token=" shoal_app_1 ")
+        transport.fetch_plan(PLAN.id)
+        transport.post_report(PLAN.id, b"report")
+        sent = [dict(headers).get("Authorization") for _, _, headers, _ in server.requests]
+        assert sent == [None, "Bearer shoal_app_1"]
+        for token in ("", " ", "a\r\nX-A: b", "é", 5):
+            with pytest.raises(InputError, match="in one line"):
+                HttpTransport(server.url, token=token)  # type: ignore[arg-type]
 
     def test_a_plan_is_asked_for_with_nothing_else(self, server):
         content = HttpTransport(server.url + "/").fetch_plan(PLAN.id)
@@ -1438,6 +1551,67 @@ class TestSigned:
         with pytest.raises(TransportError, match=r"signature of the pinned|signed with the pinned"):
             box(tmp_path, transport).plan(PLAN.id)
         assert not list((tmp_path / "plans").iterdir())
+
+    @pytest.fixture
+    def changed(self, tmp_path) -> tuple[list[str], Any]:
+        """The public keys of a collector that changed its key twice, and its signer."""
+        from shoal.collector.signing import Signer, change_key
+
+        (tmp_path / "collector").mkdir()
+        keys = [Signer(tmp_path / "collector").public_key]
+        for _ in range(2):
+            old, new = change_key(tmp_path / "collector")
+            assert old == keys[-1]
+            keys.append(new)
+        return keys, Signer(tmp_path / "collector")
+
+    def answers(self, signer, links=None) -> list[Answer]:
+        body = canonical_json({"id": PLAN.id} | PLAN.to_json())
+        links = [link._asdict() for link in signer.links] if links is None else links
+        return [
+            reply(200, body, Shoal_Signature=signer.sign(body), Shoal_Key=signer.public_key),
+            reply(200, json.dumps({"ed25519": signer.public_keys, "links": links}).encode()),
+        ]
+
+    def test_a_pinned_key_leads_to_the_one_of_today(self, server, changed):
+        keys, signer = changed
+        assert signer.public_keys == keys[::-1]
+        for pinned in keys:
+            server.answers = self.answers(signer)
+            content = HttpTransport(server.url, public_key=pinned).fetch_plan(PLAN.id)
+            assert read_plan(content, PLAN.id) == PLAN
+        assert len(server.requests) == 5, "the newest key needs no list"
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda links: [],
+            lambda links: links[1:],
+            lambda links: links[::-1],
+            lambda links: [links[0] | {"signature": links[1]["signature"]}, links[1]],
+            lambda links: [links[0] | {"next": "A" * 43}, links[1]],
+            lambda links: [links[0] | {"next": "A"}, links[1]],
+            lambda links: [5, None, links[0] | {"signature": 7}, links[1]],
+            lambda links: "links",
+            lambda links: [links[0]] * 1001,
+        ],
+    )
+    def test_no_link_no_trust(self, server, changed, change):
+        """A list of keys is worth what the pinned key signed of it."""
+        keys, signer = changed
+        links = change([link._asdict() for link in signer.links])
+        server.answers = self.answers(signer, links)
+        with pytest.raises(TransportError, match="signed with the pinned"):
+            HttpTransport(server.url, public_key=keys[0]).fetch_plan(PLAN.id)
+
+    def test_a_signature_of_a_document_is_no_link(self, changed):
+        from shoal.sending.signing import check_signature, link_content
+
+        keys, signer = changed
+        content = base64.urlsafe_b64decode(keys[0] + "=")
+        public = base64.urlsafe_b64decode(signer.public_key + "=")
+        with pytest.raises(TransportError):
+            check_signature(public, link_content(content), signer.sign(content))
 
     @pytest.mark.parametrize("key", [b"", bytes(31), "A" * 42, "!" * 43, 5, "é" * 43])
     def test_what_is_no_key(self, key):

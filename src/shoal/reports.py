@@ -22,6 +22,7 @@ import base64
 import binascii
 import json
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -37,7 +38,7 @@ from shoal.plans import Plan
 from shoal.randomness import SystemBits
 from shoal.vectors import Cohorts, Rows, Synthetic, check_rows, row_bytes
 
-__all__ = ["MOST_REPORTS", "Batch", "pack_reports", "parse_batch"]
+__all__ = ["MOST_REPORTS", "Batch", "batch_bytes", "pack_reports", "parse_batch"]
 
 MAGIC = b"SHOAL\x01"
 MOST_REPORTS = 1 << 20
@@ -45,6 +46,7 @@ MOST_REPORTS = 1 << 20
 
 _HEADER = struct.Struct("<6s32sI")
 _ID_BYTES = 16
+_JSON_FORM = 'a JSON batch is {"plan": id, "reports": [base64, ...]}.'
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +82,12 @@ class Batch:
 
 
 def pack_reports(
-    plan: Plan, synthetic: Synthetic, *, window: int = 0, cohorts: Cohorts | None = None
+    plan: Plan, synthetic: Synthetic, *, window: int | None = None, cohorts: Cohorts | None = None
 ) -> Batch:
     """Wrap synthetic vectors as reports, each with a fresh random id.
+
+    Unless `window` says otherwise, they are of the window that this machine's clock says is open.
+    A plan without windows has window 0 only.
 
     >>> from shoal import Flags, LieProbability, Original, Promise, Survey, randomize
     >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
@@ -97,6 +102,8 @@ def pack_reports(
         raise ReportError(f"the plan has {plan.bits} bits, the vectors have {synthetic.bits}.")
     if synthetic.simulated:
         raise ReportError("simulated vectors are not for release; randomize without a seed.")
+    if window is None:
+        window = current_window(plan, time.time())
     check_integer("window", window, lowest=0, highest=2**32 - 1, error=ReportError)
     cohorts = synthetic.cohorts if cohorts is None else cohorts
     if (plan.cohorts is None) != (cohorts is None):
@@ -110,6 +117,16 @@ def pack_reports(
     return Batch(plan.id, ids.reshape(-1, _ID_BYTES), windows, cohorts, synthetic.rows)
 
 
+def current_window(plan: Plan, now: float) -> int:
+    """Return the number of the window that is open at a time, in seconds since 1970."""
+    return 0 if plan.window is None else int(now // plan.window)
+
+
+def batch_bytes(plan: Plan, count: int) -> int:
+    """Return how many bytes a binary batch of so many reports has."""
+    return _HEADER.size + count * _record(plan).itemsize
+
+
 def parse_batch(plan: Plan, content: bytes) -> Batch:
     """Parse a batch in either form; anything else raises `ReportError`."""
     if content[:1] == b"{":
@@ -120,7 +137,7 @@ def parse_batch(plan: Plan, content: bytes) -> Batch:
         raise ReportError("the batch is for another plan.")
     if not 1 <= count <= MOST_REPORTS:
         raise ReportError(f"a batch holds 1 to {MOST_REPORTS} reports, got {count}.")
-    dtype = _record_dtype(row_bytes(plan.bits), plan.cohorts is not None)
+    dtype = _record(plan)
     if len(body) != count * dtype.itemsize:
         raise ReportError(
             f"{count} reports of this plan take {count * dtype.itemsize} bytes, got {len(body)}."
@@ -156,6 +173,10 @@ def _check_cohorts(cohorts: NDArray[Any], plan: Plan, count: int) -> None:
         raise ReportError(f"a cohort must be below {plan.cohorts}, got {outside[0]}.")
 
 
+def _record(plan: Plan) -> np.dtype[np.void]:
+    return _record_dtype(row_bytes(plan.bits), plan.cohorts is not None)
+
+
 @lru_cache(64)
 def _record_dtype(bytes_of_row: int, has_cohort: bool) -> np.dtype[np.void]:
     fields: list[tuple[str, str] | tuple[str, str, tuple[int]]] = [("id", "u1", (_ID_BYTES,))]
@@ -176,20 +197,26 @@ def _parse_binary(content: bytes) -> tuple[str, bytes, int]:
 
 
 def _parse_json(plan: Plan, content: bytes) -> tuple[str, bytes, int]:
+    # Neither an id nor base64 has brackets. What has more of them takes long to parse for nothing.
+    if content.count(b"{") != 1 or content.count(b"[") != 1:
+        raise ReportError(_JSON_FORM)
     try:
         document = json.loads(content, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise ReportError("the batch is not valid JSON.") from error
     if not isinstance(document, Mapping) or set(document) != {"plan", "reports"}:
-        raise ReportError('a JSON batch is {"plan": id, "reports": [base64, ...]}.')
+        raise ReportError(_JSON_FORM)
     reports = document["reports"]
     if not isinstance(reports, list) or not all(isinstance(report, str) for report in reports):
         raise ReportError("reports must be a list of base64 texts.")
-    length = _record_dtype(row_bytes(plan.bits), plan.cohorts is not None).itemsize
+    length = _record(plan).itemsize
+    wrong = ReportError(f"every report of this plan has {length} bytes.")
+    if any(len(report) != 4 * -(-length // 3) for report in reports):
+        raise wrong
     try:
         records = [base64.b64decode(report, validate=True) for report in reports]
     except (binascii.Error, ValueError) as error:
         raise ReportError("a report is not valid base64.") from error
     if any(len(record) != length for record in records):
-        raise ReportError(f"every report of this plan has {length} bytes.")
+        raise wrong
     return str(document["plan"]), b"".join(records), len(records)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -36,17 +37,20 @@ class Served:
         self.log: list[str] = []
         self._urls: dict[str, str] = {}
         self._ready = threading.Condition()
+        self._token = ""
 
     def launch(self) -> None:
         """Start the process, and do not wait for it."""
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  a pipe that nobody reads fills
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "shoal", "serve", "--json", "--smallest-crowd", "1"),
+                *("--honest", "all"),
                 *("--public", "127.0.0.1:0", "--console", "127.0.0.1:0"),
                 *("--data", str(self.folder), *self._options, str(self._plan_file)),
             ],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._errors,
             text=True,
             env=os.environ | {"PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
@@ -86,7 +90,10 @@ class Served:
     def ended(self) -> str:
         """Wait for the end of the process, and return what it logged."""
         assert self.process is not None
-        _, errors = self.process.communicate(timeout=LONGEST)
+        self.process.communicate(timeout=LONGEST)
+        with self._errors as file:
+            file.seek(0)
+            errors = file.read()
         self.log += errors.splitlines()
         return errors
 
@@ -101,22 +108,31 @@ class Served:
         return parts.hostname, parts.port
 
     def post(self, batch: Batch) -> tuple[int, str]:
-        """Send an upload on a connection of its own; return the status and the problem's name."""
+        """Send a relay's upload on a connection of its own; return status and problem's name."""
+        token = self.relay_token()
         connection = http.client.HTTPConnection(*self.address(), timeout=LONGEST)
         try:
-            return send(connection, batch)
+            return send(connection, batch, token)
         finally:
             connection.close()
 
-    def ask(self, path: str) -> Any:
-        """Ask the console as its admin."""
+    def relay_token(self) -> str:
+        """Return a relay's token, made the first time: it may send any number of reports."""
+        if not self._token:
+            self._token = self.ask("/v1/tokens", {"role": "relay", "label": "test"})["token"]
+        return self._token
+
+    def ask(self, path: str, document: object = None) -> Any:
+        """Ask the console as its admin, or send it a document."""
         token = (self.folder / "admin-token").read_text().strip()
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         connection = http.client.HTTPConnection(*self.address("console"), timeout=LONGEST)
         try:
-            connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+            body = None if document is None else json.dumps(document)
+            connection.request("GET" if body is None else "POST", path, body, headers)
             answer = connection.getresponse()
             content = answer.read()
-            assert answer.status == 200, content
+            assert answer.status in (200, 201), content
             return json.loads(content)
         finally:
             connection.close()
@@ -129,17 +145,21 @@ class Served:
             self.kill()
 
 
-def send(connection: http.client.HTTPConnection, batch: Batch) -> tuple[int, str]:
-    connection.request(
-        "POST",
-        f"/v1/plans/{batch.plan_id}/reports",
-        batch.to_bytes(),
-        {"Content-Type": "application/vnd.shoal.reports"},
-    )
+NONE_REFUSED: dict[str, dict[str, list[int]]] = {
+    "refused": {"window-expired": [], "window-not-open": []}
+}
+"""What a relay is told about a batch that was taken whole."""
+
+
+def send(connection: http.client.HTTPConnection, batch: Batch, token: str = "") -> tuple[int, str]:
+    headers = {"Content-Type": "application/vnd.shoal.reports"}
+    headers |= {"Authorization": f"Bearer {token}"} if token else {}
+    path = f"/v1/plans/{batch.plan_id}/reports"
+    connection.request("POST", path, batch.to_bytes(), headers)
     answer = connection.getresponse()
     content = answer.read()
     if answer.status == 202:
-        assert content == b""
+        assert json.loads(content) == NONE_REFUSED if token else content == b""
         return 202, ""
     return answer.status, json.loads(content)["type"].rpartition(":")[2]
 
@@ -201,7 +221,7 @@ class Devices(threading.Thread):
             if self._connection is None:
                 address = self._served.address(wait=0.2)
                 self._connection = http.client.HTTPConnection(*address, timeout=LONGEST)
-            status, problem = send(self._connection, batch)
+            status, problem = send(self._connection, batch, self._served.relay_token())
         except (OSError, http.client.HTTPException):
             if self._connection is not None:
                 self._connection.close()

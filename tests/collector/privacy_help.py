@@ -6,7 +6,6 @@ import asyncio
 import io
 import json
 import logging
-import os
 import shutil
 import socket
 import subprocess
@@ -22,14 +21,19 @@ import numpy as np
 import shoal
 from shoal import Batch, Choice, Flags, LieProbability, Plan, Promise, Survey, Text
 from shoal.collector import Collector, Settings
+from shoal.collector.life import Declaration
 from shoal.collector.logs import log_to
-from shoal.collector.tokens import Role
+from shoal.collector.tokens import Role, Token
+
+from .serving_help import clean_environment
 
 R = TypeVar("R")
 
 NOW = 1_800_000_000.0
 BINARY = {"content-type": "application/vnd.shoal.reports"}
 Headers = dict[str, str]
+WIDE = {"reports_per_request": 1 << 20, "largest_share": 100}
+"""Settings that let anybody fill a crowd at once, for tests that are about something else."""
 
 FLAGS_PLAN = Plan(
     Survey("browser", (Flags("uses", ("sync", "vpn", "tor")), Choice("os", ("linux", "mac")))),
@@ -102,7 +106,7 @@ class World:
     ) -> World:
         log = io.StringIO()
         stack.enter_context(logged_to(log, clock))
-        chosen: dict[str, Any] = {"spare_megabytes": 0, "log_level": "debug"}
+        chosen: dict[str, Any] = {"spare_megabytes": 0, "log_level": "debug"} | WIDE
         collector = Collector(folder, Settings(**chosen | settings), clock=clock)
         await stack.enter_async_context(collector)
         world = cls(collector, log)
@@ -124,15 +128,22 @@ class World:
     async def make_token(self, role: Role) -> str:
         """Return the secret of a new token."""
         collector = self.collector
-        return (await collector.in_store(collector.tokens.make, role, role))[1]
+        return await collector.in_store(collector.tokens.add, Token.new(role, role))
 
     async def publish(self, plan: Plan) -> None:
         assert await self.collector.add_plan(plan) is None
-        assert await self.collector.move_plan(plan.id, "published") is None
+        assert (
+            await self.collector.move_plan(plan.id, "published", Declaration(all_honest=True))
+            is None
+        )
 
-    async def upload(self, batch: Batch) -> httpx.Response:
+    async def upload(self, batch: Batch, headers: Headers | None = None) -> httpx.Response:
         path = f"/v1/plans/{batch.plan_id}/reports"
-        return await self.ask("public", "POST", path, BINARY, batch.to_bytes())
+        return await self.ask("public", "POST", path, BINARY | (headers or {}), batch.to_bytes())
+
+    async def relay(self) -> Headers:
+        """Return the headers of a new relay, which may send any number of reports at once."""
+        return {"authorization": f"Bearer {await self.make_token('relay')}"}
 
 
 @contextmanager
@@ -185,6 +196,12 @@ class Server:
         token = (self.folder / "admin-token").read_text().strip()
         return {"authorization": f"Bearer {token}"}
 
+    def relay(self) -> Headers:
+        """Return the headers of a new relay, which may send any number of reports at once."""
+        document = {"role": "relay", "label": "test"}
+        answer = self.client.post(f"{self.console}/v1/tokens", json=document, headers=self.admin())
+        return {"authorization": f"Bearer {answer.json()['token']}"}
+
     def connect(self, side: str = "public", source: str = "127.0.0.1") -> socket.socket:
         url = getattr(self, side)
         return socket.create_connection((url.host, url.port), 30, (source, 0))
@@ -211,8 +228,9 @@ def serving(folder: Path, *plans: Plan, before: str = "", **settings: Any) -> It
     for plan in plans:
         files.append(folder / f"{plan.id[:12]}.json")
         plan.write(files[-1])
-    options = {"public": "127.0.0.1:0", "console": "127.0.0.1:0", "spare_megabytes": 0} | settings
-    words = ["serve", "--data", str(data), "--json", *map(str, files)]
+    options = {"public": "127.0.0.1:0", "console": "127.0.0.1:0", "spare_megabytes": 0} | WIDE
+    options |= settings
+    words = ["serve", "--data", str(data), "--json", "--honest", "all", *map(str, files)]
     words += [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     errors = folder / "stderr"
     program = f"{before}\nimport sys\nfrom shoal.cli import main\nsys.exit(main())"
@@ -223,7 +241,7 @@ def serving(folder: Path, *plans: Plan, before: str = "", **settings: Any) -> It
             stdout=subprocess.PIPE,
             stderr=file,
             text=True,
-            env=os.environ | {"PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"},
+            env=clean_environment() | {"PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"},
         )
     try:
         server = Server(process, data, errors)

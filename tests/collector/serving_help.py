@@ -52,7 +52,8 @@ def served(folder: Path, agreed: Plan, *options: str) -> Iterator[Served]:
     file = folder.with_name(folder.name + "-plan.json")
     agreed.write(file)
     command = [sys.executable, "-m", "shoal", "serve", "--data", str(folder), "--json"]
-    command += ["--public", "127.0.0.1:0", "--console", "127.0.0.1:0", *options, str(file)]
+    command += ["--public", "127.0.0.1:0", "--console", "127.0.0.1:0", "--honest", "all"]
+    command += [*options, str(file)]
     server = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=clean_environment()
     )

@@ -14,7 +14,9 @@ import numpy as np
 
 from shoal import Choice, Flags, LieProbability, Plan, Promise, Survey, Text, tally
 from shoal.collector.database import NAME
+from shoal.collector.open_plan import OpenPlan
 from shoal.collector.store import Store
+from shoal.collector.vault import Vault
 from shoal.reports import Batch
 from shoal.tallying import Tally
 from shoal.vectors import Synthetic, pack, unpack
@@ -168,7 +170,7 @@ def summed(tallies: Sequence[Tally]) -> Tally:
     return total
 
 
-TABLES = ("facts", "plans", "epochs", "counts", "window_keys", "seen")
+TABLES = ("facts", "plans", "epochs", "counts", "wrapped_keys", "seen")
 
 
 def content(database: sqlite3.Connection) -> dict[str, list[Any]]:
@@ -179,18 +181,26 @@ def content(database: sqlite3.Connection) -> dict[str, list[Any]]:
     }
 
 
-def open_crowds(database: sqlite3.Connection, plan: Plan) -> dict[int, int]:
-    """Return how many reports the open crowd of each window has: only a test looks there."""
-    query = "SELECT window, reports FROM epochs WHERE plan = ? AND state = 'open'"
-    rows = database.execute(query, (plan.id,)).fetchall()
-    found = dict(rows)
-    assert len(found) == len(rows), "a window has one open crowd"
+def on_the_disk(store: Store, plan: Plan) -> OpenPlan:
+    """Read a plan's open crowds from the database, with the key that only the owner has."""
+    found = OpenPlan.read(store.database, Vault(store.folder, store.database), plan.id)
+    assert found is not None
     return found
 
 
-def open_reports(database: sqlite3.Connection, plan: Plan) -> int:
+def open_crowds(store: Store, plan: Plan) -> dict[int, int]:
+    """Return how many reports the open crowd of each window has: only a test looks there."""
+    store.epochs(plan.id)  # seals what is whole
+    found = on_the_disk(store, plan).reports()
+    query = "SELECT window FROM epochs WHERE plan = ? AND state = 'open'"
+    windows = [window for (window,) in store.database.execute(query, (plan.id,))]
+    assert sorted(windows) == sorted(found), "a window has one open crowd"
+    return found
+
+
+def open_reports(store: Store, plan: Plan) -> int:
     """Return how many reports the open crowds have together."""
-    crowds = open_crowds(database, plan)
+    crowds = open_crowds(store, plan)
     assert crowds, "a plan that takes reports has an open crowd"
     return sum(crowds.values())
 

@@ -27,6 +27,7 @@ from .privacy_help import BINARY, FLAGS_PLAN, Headers, World, in_world, make_rep
 
 MAY: dict[str, set[Role]] = {
     "app": {"app"},
+    "relay": {"app", "relay"},
     "viewer": {"viewer"},
     "analyst": {"viewer", "analyst"},
     "admin": {"viewer", "analyst", "admin"},
@@ -71,7 +72,7 @@ def test_every_operation_with_every_role(tmp_path: Path) -> None:
         return found
 
     statuses = run(live, tmp_path)
-    assert len(statuses) == len(OPERATIONS) * 6
+    assert len(statuses) == len(OPERATIONS) * 7
     for operation in OPERATIONS:
         for reader in ("nobody", "stranger", *ROLES):
             status = statuses[operation.method, operation.path, reader]
@@ -112,7 +113,7 @@ def test_reports_need_an_apps_token_if_so_set(tmp_path: Path) -> None:
         }
 
     found = run(live, tmp_path, ingest="token")
-    assert found.pop("app") == 202
+    assert found.pop("app") == found.pop("relay") == 202
     assert set(found.values()) == {401}
 
 
@@ -161,7 +162,7 @@ def test_secrets_are_compared_in_constant_time(
             compared.clear()
             found = world.collector.tokens.find(secret)
             assert (found is not None) == (secret in secrets.values())
-            assert compared == [(32, 32)] * 5
+            assert compared == [(32, 32)] * 6
 
     run(live, tmp_path)
 

@@ -11,6 +11,7 @@ import pytest
 from shoal import Flags, LieProbability, Memory, Plan, Promise, Survey, Text, plan
 from shoal.collector import problems
 from shoal.collector.certifying import objection
+from shoal.collector.life import Declaration
 from shoal.collector.problems import Problem
 from shoal.collector.settings import Settings
 from shoal.errors import PlanError
@@ -97,12 +98,17 @@ def test_a_draft_is_looked_at_again_when_it_is_published(tmp_path: Path) -> None
         for draft in (STRONG, WEAK):
             assert await collector.add_plan(draft) is None
         strong, weak = await asyncio.gather(
-            *(collector.move_plan(draft.id, "published") for draft in (STRONG, WEAK))
+            *(
+                collector.move_plan(draft.id, "published", Declaration(all_honest=True))
+                for draft in (STRONG, WEAK)
+            )
         )
         assert (strong, weak) == (None, problems.PROTECTS_LESS)
-        answer = await world.ask("console", "POST", f"/v1/plans/{WEAK.id}/publish", world.admin())
+        answer = await world.ask(
+            "console", "POST", f"/v1/plans/{WEAK.id}/publish?honest=all", world.admin()
+        )
         assert (answer.status_code, answer.json()["title"]) == (422, problems.PROTECTS_LESS.title)
         assert await collector.move_plan(STRONG.id, "closed") is None
-        assert await collector.move_plan(WEAK.id, "published") is None
+        assert await collector.move_plan(WEAK.id, "published", Declaration(all_honest=True)) is None
 
     in_world(live, tmp_path / "data")

@@ -9,6 +9,8 @@ import asyncio
 import http.client
 import os
 import resource
+import shutil
+import sqlite3
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -23,8 +25,12 @@ import pytest
 from shoal import Flags
 from shoal.collector import Collector, Settings
 from shoal.collector.database import NAME, StorageError
+from shoal.collector.life import Declaration
 from shoal.collector.signing import private_file
 from shoal.collector.store import Store
+from shoal.collector.tokens import Token
+from shoal.collector.vault import CROWD_KEY_FILE
+from shoal.errors import InputError
 from shoal.plans import Plan
 from shoal.reports import Batch
 from tests.collector.crash_help import LONGEST, Devices, Served, all_made, send
@@ -52,7 +58,7 @@ def check_total(folder: Path, plan: Plan, made: list[Batch]) -> int:
     """Check that everything made is in whole crowds, once; return how many there are."""
     with closing(Store(folder)) as store:
         tallies = released(store, plan)
-        assert open_reports(store.database, plan) == 0
+        assert open_reports(store, plan) == 0
         assert [one.reports for one in tallies] == [plan.reports_needed] * len(tallies)
         assert sum(map(len, made)) == plan.reports_needed * len(tallies)
         assert summed(tallies) == tally_of(plan, *made)
@@ -183,35 +189,50 @@ TOLD = [PLANS[name] for name in ("flags", "joint", "text and flags")]
 
 
 class TestLogs:
-    """A log that is cut or damaged gives some state that was committed, and no other."""
+    """A log that is cut or damaged gives some state that was committed, and no other.
+
+    A state from before the last sealing is refused: what was released since would be again.
+    """
 
     @pytest.mark.parametrize("used_before", [False, True])
     def test_every_image_opens_to_a_prefix(self, used_before: bool, tmp_path: Path, monkeypatch):
         monkeypatch.setattr(Store, "_scrub", lambda self: None)  # it would empty the log
         written = tmp_path / "written"
         written.mkdir()
-        states, uploads = self._write(written, used_before)
+        states, oldest, uploads = self._write(written, used_before)
         database = (written / NAME).read_bytes()
         log = (written / f"{NAME}-wal").read_bytes()
         chance = Random(LOGS)
-        found = []
+        found, refused = [], 0
         for number in range(LOGS // 2):
             image = tmp_path / str(number)
             image.mkdir()
             damage = DAMAGES[number % len(DAMAGES)]
             (image / NAME).write_bytes(database)
             (image / f"{NAME}-wal").write_bytes(damage(bytearray(log), chance))
-            with closing(Store(image, clock=Clock())) as store:
-                found.append(states.index(content(store.database)))
-                if number % 10 == 0:
-                    self._send_again(store, uploads)
+            shutil.copy(written / CROWD_KEY_FILE, image)
+            with closing(sqlite3.connect(image / NAME)) as left:
+                state = states.index(content(left))
+            if state < oldest:
+                refused += 1
+                with pytest.raises(InputError, match="is older than"):
+                    Store(image, clock=Clock())
+            else:
+                with closing(Store(image, clock=Clock())) as store:
+                    found.append(states.index(content(store.database)))
+                    if number % 10 == 0:
+                        self._send_again(store, uploads)
             for file in image.iterdir():
                 file.unlink()
-        assert len(set(found)) > min(LOGS // 6, len(states) // 2)
-        print(f"{len(found)} images, {len(set(found))} of {len(states)} states")
+        assert len(set(found)) > min(LOGS // 10, len(states) // 4)
+        assert refused > LOGS // 20
+        print(f"{len(found)} images, {refused} refused, {len(set(found))} of {len(states)} states")
 
-    def _write(self, folder: Path, used_before: bool) -> tuple[list[Any], list[Batch]]:
-        """Commit for a while without a checkpoint; return every state and all uploads."""
+    def _write(self, folder: Path, used_before: bool) -> tuple[list[Any], int, list[Batch]]:
+        """Commit for a while without a checkpoint.
+
+        Return every state, the number of the oldest one that fits the key, and all uploads.
+        """
         chance = Random(5)
         with closing(Store(folder, clock=Clock())) as fresh:
             states = [content(fresh.database)]
@@ -225,10 +246,14 @@ class TestLogs:
             states.append(content(store.database))
         uploads: list[Batch] = []
         for step in range(80):
-            if used_before and step == 40:
+            if used_before and step == 15:
                 # The log starts again from its beginning, with old frames after the new ones.
                 store.database.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
                 states = [content(store.database)]
+            if step == 25:
+                store.sweep()
+                oldest = len(states)
+                states.append(content(store.database))
             fresh_ones = [upload(plan, chance.randint(1, 12), step) for plan in TOLD]
             old = [chance.choice(uploads)] if uploads else []
             assert set(store.accept(fresh_ones + old)) == {None}
@@ -236,7 +261,7 @@ class TestLogs:
             uploads += fresh_ones
         # The connection stays open: closing it would empty the log.
         self._kept_open = store
-        return states, uploads
+        return states, oldest, uploads
 
     def _send_again(self, store: Store, uploads: list[Batch]) -> None:
         """Everything is sent again, as after a power cut: the totals are right."""
@@ -265,7 +290,11 @@ def in_process(folder: Path, story: Callable[[Collector, Post, Execute], Awaitab
     async def told() -> None:
         async with Collector(folder, Settings(smallest_crowd=1)) as collector:
             await collector.add_plan(WIDE)
-            assert await collector.move_plan(WIDE.id, "published") is None
+            assert (
+                await collector.move_plan(WIDE.id, "published", Declaration(all_honest=True))
+                is None
+            )
+            token = await collector.in_store(collector.tokens.add, Token.new("relay", "test"))
             transport = httpx.ASGITransport(collector.public)
             async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
 
@@ -273,7 +302,10 @@ def in_process(folder: Path, story: Callable[[Collector, Post, Execute], Awaitab
                     answer = await client.post(
                         f"/v1/plans/{batch.plan_id}/reports",
                         content=batch.to_bytes(),
-                        headers={"Content-Type": "application/octet-stream"},
+                        headers={
+                            "Content-Type": "application/octet-stream",
+                            "Authorization": f"Bearer {token}",
+                        },
                     )
                     assert answer.status_code < 500 or answer.headers["retry-after"]
                     problem = "" if answer.status_code == 202 else answer.json()["type"]
@@ -323,6 +355,23 @@ class TestStorageInProcess:
             assert await collector.ready()
             for batch in made:
                 assert await post(batch) == (202, "")
+
+        in_process(tmp_path, story)
+        check_total(tmp_path, WIDE, made)
+
+    def test_a_log_that_nobody_empties(self, tmp_path: Path, monkeypatch):
+        """Beyond its limit no reports are taken, until whoever reads the data has ended."""
+        made = [upload(WIDE, 50, seed) for seed in range(2)]
+
+        async def story(collector: Collector, post: Post, execute: Execute) -> None:
+            assert await post(made[0]) == (202, "")
+            monkeypatch.setattr("shoal.collector.service.LONGEST_LOG", 0)
+            collector._check_space()
+            assert await post(made[1]) == (507, "storage-full")
+            assert not await collector.ready()
+            await collector.in_store(collector.store.sweep)
+            collector._check_space()
+            assert await post(made[1]) == (202, "")
 
         in_process(tmp_path, story)
         check_total(tmp_path, WIDE, made)
@@ -399,20 +448,21 @@ class TestLimits:
         made = [upload(WIDE, 50, seed) for seed in range(8)]
         with Served(tmp_path / "data", WIDE) as served:
             served.start()
+            token = served.relay_token()
             kept = http.client.HTTPConnection(*served.address(), timeout=LONGEST)
-            assert send(kept, made[0]) == (202, "")
+            assert send(kept, made[0], token) == (202, "")
             limit(served, resource.RLIMIT_NOFILE, open_files(served) + 2)
             others = [http.client.HTTPConnection(*served.address(), timeout=2) for _ in range(6)]
             answers = []
             for other, batch in zip(others, made[1:], strict=False):
                 try:
-                    answers.append(send(other, batch)[0])
+                    answers.append(send(other, batch, token)[0])
                 except (OSError, http.client.HTTPException):
                     answers.append(0)
             assert set(answers) <= {0, 202, 503}
             assert 0 in answers or 503 in answers
             # Who was connected is served on.
-            assert send(kept, made[1]) == (202, "")
+            assert send(kept, made[1], token) == (202, "")
             for other in (kept, *others):
                 other.close()
             limit(served, resource.RLIMIT_NOFILE, 1024)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -147,7 +147,8 @@ def nginx_command(at: Path, port: int, upstream: int) -> list[str]:
     places = "".join(f"{kind}_temp_path {at}/temp_{kind};\n" for kind in kinds)
     user = "user root;\n" if os.geteuid() == 0 else ""
     (at / "nginx.conf").write_text(
-        f"{user}daemon off;\npid {at}/pid;\nerror_log {at}/main.log;\nevents {{}}\n"
+        f"{user}daemon off;\npid {at}/pid;\nerror_log {at}/main.log;\n"
+        "events { worker_connections 1000; }\n"
         f"http {{\naccess_log {at}/access.log;\n{places}{text}}}\n"
     )
     return ["nginx", "-p", str(at), "-e", str(at / "main.log"), "-c", str(at / "nginx.conf")]
@@ -159,6 +160,9 @@ def caddy_command(at: Path, port: int, upstream: int) -> list[str]:
     text = text.replace("collect.example.org {", tls)
     text = text.replace("{\n", "{\n\tadmin off\n\tauto_https disable_redirects\n", 1)
     text = text.replace("{$SHOAL_PUBLIC_LISTENER:127.0.0.1:8400}", f"127.0.0.1:{upstream}")
+    version = subprocess.run(["caddy", "version"], capture_output=True, text=True, check=True)
+    if [int(part) for part in re.findall(r"\d+", version.stdout)[:2]] < [2, 7]:
+        text = text.replace("request_buffers 1MiB", "buffer_requests\n\t\t\tmax_buffer_size 1MiB")
     (at / "Caddyfile").write_text(text)
     return ["caddy", "run", "--config", str(at / "Caddyfile"), "--adapter", "caddyfile"]
 
@@ -189,21 +193,58 @@ def proxied(name: str, at: Path, upstream: int) -> Iterator[int]:
             proxy.wait(30)
 
 
+class Came(list[tuple[dict[str, str], bytes]]):
+    """What reached a server: headers and bodies, and how many connections brought them."""
+
+    connections = 0
+
+
 @contextmanager
-def listening() -> Iterator[tuple[int, list[tuple[dict[str, str], bytes]]]]:
+def listening() -> Iterator[tuple[int, Came]]:
     """A server that keeps what reaches it: the headers and the body."""
-    came: list[tuple[dict[str, str], bytes]] = []
+    came = Came()
 
     class Handler(QuietHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            came.connections += 1
+
         def do_POST(self) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
-            came.append((headers, self.rfile.read(int(headers.get("content-length", 0)))))
+            if headers.get("transfer-encoding") == "chunked":
+                body = b""
+                while size := int(self.rfile.readline(), 16):
+                    body += self.rfile.read(size + 2)[:-2]
+                self.rfile.readline()
+            else:
+                body = self.rfile.read(int(headers.get("content-length", 0)))
+            came.append((headers, body))
             self.send_response_only(202)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
     with handled_by(Handler) as port:
         yield port, came
+
+
+@contextmanager
+def connected(at: Path, port: int, source: str = "127.0.0.1") -> Iterator[ssl.SSLSocket]:
+    """A connection through TLS, from an address of this machine."""
+    trust = ssl.create_default_context(cafile=at / "cert.pem")
+    with (
+        socket.create_connection(("127.0.0.1", port), 20, (source, 0)) as plain,
+        trust.wrap_socket(plain, server_hostname="localhost") as wire,
+    ):
+        yield wire
+
+
+def post_head(length: int) -> bytes:
+    return (
+        "POST /v1/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
+        f"Content-Length: {length}\r\n\r\n"
+    ).encode()
 
 
 @pytest.fixture(params=sorted(COMMANDS))
@@ -222,9 +263,12 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.mark.system
 class TestRealProxies:
-    def test_what_reaches_the_collector_and_what_stays(self, name: str, tmp_path: Path):
-        """Headers, and a body larger than any buffer: passed on or dropped, nowhere kept."""
-        body = CANARY.encode() + bytes(300_000)
+    @pytest.mark.parametrize("chunked", [False, True])
+    def test_what_reaches_the_collector_and_what_stays(
+        self, name: str, tmp_path: Path, chunked: bool
+    ):
+        """Headers, and the largest body that is passed on: passed on or dropped, nowhere kept."""
+        body = CANARY.encode() * (1_000_000 // len(CANARY))
         sent = {
             "Content-Type": "application/vnd.shoal.reports",
             "Authorization": "Bearer app",
@@ -237,7 +281,10 @@ class TestRealProxies:
         with listening() as (upstream, came), proxied(name, tmp_path, upstream) as port:
             trust = ssl.create_default_context(cafile=tmp_path / "cert.pem")
             connection = HTTPSConnection("localhost", port, context=trust, timeout=20)
-            connection.request("POST", f"/v1/plans/x/reports?{CANARY}", body, sent)
+            content = (body[at : at + 9999] for at in range(0, len(body), 9999))
+            connection.request(
+                "POST", f"/v1/plans/x/reports?{CANARY}", content if chunked else body, sent
+            )
             with connection.getresponse() as answer:
                 assert answer.status == 202
             connection.request("GET", f"/healthz?{CANARY}", headers=sent)
@@ -254,6 +301,52 @@ class TestRealProxies:
         for path in tmp_path.rglob("*"):
             if path.is_file():
                 assert CANARY.encode() not in path.read_bytes(), path
+
+    def test_slow_senders_wait_at_the_proxy(self, name: str, tmp_path: Path):
+        """Half a body has come, and nobody has connected to the collector; then the rest comes."""
+        with listening() as (upstream, came), proxied(name, tmp_path, upstream) as port:
+            before = came.connections  # the proxy may have looked whether somebody is there
+            with connected(tmp_path, port) as wire:
+                wire.sendall(post_head(1000) + bytes(500))
+                time.sleep(0.5)
+                assert (came.connections, len(came)) == (before, 0)
+                wire.sendall(bytes(500))
+                assert b" 202 " in wire.recv(4096)
+            assert [len(body) for _, body in came] == [1000]
+
+    def test_connections_to_the_collector_are_kept(self, name: str, tmp_path: Path):
+        with listening() as (upstream, came), proxied(name, tmp_path, upstream) as port:
+            for _ in range(10):
+                with connected(tmp_path, port) as wire:
+                    wire.sendall(post_head(3) + b"abc")
+                    assert b" 202 " in wire.recv(4096)
+            assert len(came) == 10
+            assert came.connections < 5
+
+    def test_nginx_limits_each_address_and_no_other(self, name: str, tmp_path: Path):
+        """One address floods, with slow bodies and with quick ones; another one does not notice."""
+        if name != "nginx":
+            pytest.skip("Caddy has no limits by itself")
+        with listening() as (upstream, came), proxied(name, tmp_path, upstream) as port:
+            with ExitStack() as held:
+                flood = [held.enter_context(connected(tmp_path, port)) for _ in range(70)]
+                for wire in flood:
+                    wire.sendall(post_head(1000) + bytes(500))
+                refused = [wire for wire in flood[-10:] if b" 429 " in wire.recv(4096)]
+                assert len(refused) == 10
+                assert len(came) == 0
+                for wire in flood[:20]:
+                    wire.sendall(bytes(500))
+                    assert b" 202 " in wire.recv(4096)
+            answers = []
+            for _ in range(80):
+                with connected(tmp_path, port) as wire:
+                    wire.sendall(post_head(3) + b"abc")
+                    answers.append(wire.recv(4096).split()[1])
+            assert answers.count(b"429") >= 10
+            with connected(tmp_path, port, "127.0.0.2") as wire:
+                wire.sendall(post_head(3) + b"abc")
+                assert b" 202 " in wire.recv(4096)
 
     def test_an_error_is_not_written_down(self, name: str, tmp_path: Path):
         """Nobody listens behind the proxy."""

@@ -19,6 +19,8 @@ from shoal.collector import premises
 from shoal.collector.doctor import Finding, examine, worst
 from tests.collector.serving_help import QuietHandler, Served, handled_by, served, small_plan
 
+NGINX = Path(__file__).parent.parent.parent / "deploy" / "nginx.conf"
+
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
@@ -55,13 +57,34 @@ def verdicts(folder: Path, **options: Any) -> dict[str, str]:
     return {name: one.verdict for name, one in findings_of(folder, **options).items()}
 
 
+class TestLimits:
+    """What keeps one sender from filling a crowd, as far as it is enforced."""
+
+    def limits(self, data: Path, at: Path, *, proxy: bool = False, **settings: object) -> Finding:
+        config = at / "limits.toml"
+        config.write_text("".join(f"{name} = {json.dumps(settings[name])}\n" for name in settings))
+        return findings_of(data, config=config, proxies=[NGINX] if proxy else [])["limits"]
+
+    def test_they_are_said(self, data: Path, tmp_path: Path):
+        alone = self.limits(data, tmp_path)
+        assert alone.verdict == "warn"
+        assert "Anybody may send reports: 100 a request, and 1 % of a crowd" in alone.sentence
+        assert "each address was not looked at" in alone.sentence
+        assert self.limits(data, tmp_path, proxy=True).verdict == "ok"
+        with_token = self.limits(data, tmp_path, ingest="token", reports_per_request=7)
+        assert with_token.verdict == "ok"
+        assert "Only apps and relays with a token may send reports: 7 a" in with_token.sentence
+        wide = self.limits(data, tmp_path, proxy=True, largest_share=50)
+        assert (wide.verdict, wide.way_out) == ("warn", "Set largest_share to 10 or less.")
+
+
 class TestAGoodDeployment:
     def test_nothing_fails(self, running: Served):
         findings = findings_of(running.folder, url=running.public, console_url=running.console)
         assert worst(findings.values()) == "warn"
         unwell = {name for name, one in findings.items() if one.verdict != "ok"}
         # The public listener is asked without a proxy, and a test's folder may lie anywhere.
-        assert unwell <= {"TLS", "disk", "file system"}
+        assert unwell <= {"TLS", "limits", "disk", "file system"}
         assert findings["TLS"].verdict == "warn"
         assert {"folder", "shoal.db", "signing-key", "admin-token", "signing key", "data", "clock",
                 "public listener", "console listener", "version", "cookies",
@@ -175,6 +198,23 @@ class TestTheData:
         with closing(sqlite3.connect(data / "shoal.db")) as database:
             database.execute("PRAGMA user_version = 99")
         assert "of version 99" in findings_of(data)["data"].sentence
+
+    def test_of_an_earlier_version(self, data: Path):
+        with closing(sqlite3.connect(data / "shoal.db")) as database:
+            database.execute("PRAGMA user_version = 1")
+        found = findings_of(data)["data"]
+        assert (found.verdict, found.sentence) == (
+            "warn",
+            "The data are of version 1, from an earlier Shoal.",
+        )
+
+    def test_a_log_that_nobody_empties(self, data: Path, monkeypatch: pytest.MonkeyPatch):
+        assert "log" not in findings_of(data)
+        for megabytes, verdict in ((65, "warn"), (1025, "fail")):
+            monkeypatch.setattr(
+                "shoal.collector.premises.log_size", lambda folder, size=megabytes: size << 20
+            )
+            assert verdicts(data)["log"] == verdict
 
     def test_damaged(self, data: Path):
         content = bytearray((data / "shoal.db").read_bytes())

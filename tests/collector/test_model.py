@@ -33,6 +33,7 @@ from shoal.collector.database import StorageError, transaction
 from shoal.collector.life import STATES, State
 from shoal.collector.problems import Problem
 from shoal.collector.store import Epoch, Store
+from shoal.collector.vault import CROWD_KEY_FILE
 from shoal.crowds import Crowd as TalliedCrowd
 from shoal.plans import Plan
 from shoal.reports import Batch
@@ -45,6 +46,7 @@ from tests.collector.store_help import (
     Clock,
     chosen,
     make_plan,
+    on_the_disk,
     released,
     summed,
     tally_of,
@@ -144,7 +146,10 @@ class Modelled:
         self.crowds.append(Crowd(window, int(max(now, begins) // DAY)))
 
     def count(self, batches: list[Batch], now: float) -> None:
-        """Count what came in one commit, window by window."""
+        """Count what came in one commit, window by window, and seal what is whole after it.
+
+        The next crowd is opened when a report needs it, or else with the sealing.
+        """
         self.open_crowds(now)
         whole = together(*batches)
         for place in np.argsort(whole.windows, kind="stable").tolist():
@@ -154,11 +159,18 @@ class Modelled:
                 continue
             known.add(name)
             self.counted.setdefault(window, []).append(chosen(whole, [place]))
-            crowd = self.open[window]
-            crowd.reports += 1
-            if crowd.reports == self.plan.reports_needed:
-                crowd.state, crowd.tenths = "sealed", 10
+            if self.seal(self.open[window]):
                 self.open_crowd(window, now)
+            self.open[window].reports += 1
+        for window in sorted(self.open):
+            if self.seal(self.open[window]):
+                self.open_crowd(window, now)
+
+    def seal(self, crowd: Crowd) -> bool:
+        if crowd.reports < self.plan.reports_needed:
+            return False
+        crowd.state, crowd.tenths = "sealed", 10
+        return True
 
     def give_up(self, crowd: Crowd) -> None:
         crowd.state, crowd.tenths = "given up", self.tenths(crowd)
@@ -215,6 +227,8 @@ class Life(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(os, "fsync", lambda handle: None)  # no power is cut here
         self.clock = Clock(NOON)
         self.made: list[Batch] = []
         self.releases: dict[tuple[str, int], bytes] = {}
@@ -223,7 +237,7 @@ class Life(RuleBasedStateMachine):
 
     def _open(self) -> None:
         self.store = Store(self.folder, clock=self.clock, deadline_days=DEADLINE)
-        self.store.database.execute("PRAGMA synchronous = OFF")  # no power is cut here
+        self.store.database.execute("PRAGMA synchronous = OFF")
 
     @initialize()
     def begin(self) -> None:
@@ -239,6 +253,7 @@ class Life(RuleBasedStateMachine):
         finally:
             self.store.close()
             shutil.rmtree(self.folder)
+            self.patch.undo()
 
     def _end(self) -> None:
         """Every life ends in the same way, since chance closes plans too seldom."""
@@ -402,6 +417,7 @@ class Life(RuleBasedStateMachine):
     def _move(self, plan: Plan, wanted: State, fault: str) -> None:
         model = self.model[plan.id]
         allowed = wanted in STATES[model.state]
+        fault = fault if allowed else "none"  # nothing is written then
         moved: list[bool] = []
         happened = self._happens(
             fault, lambda: moved.append(self.store.move(plan.id, wanted, b"{}"))
@@ -454,23 +470,27 @@ class Life(RuleBasedStateMachine):
                 " WHERE plan = ? AND state = 'open' ORDER BY number",
                 (plan_id,),
             ).fetchall()
-            opened = [
-                (number, crowd.window, crowd.reports)
+            opened = {
+                number: crowd
                 for number, crowd in enumerate(model.crowds, 1)
                 if crowd.state == "open"
-            ]
-            assert rows == opened
+            }
+            assert rows == [(number, crowd.window, 0) for number, crowd in opened.items()]
             assert bool(opened) == (model.state in ("published", "paused"))
-            counts = database.execute(
-                "SELECT DISTINCT number FROM counts WHERE plan = ?", (plan_id,)
-            )
-            written = {number for (number,) in counts}
-            assert {number for number, _, reports in opened if reports} <= written
-            assert written <= {number for number, _, _ in opened}
-            windows = database.execute(
-                "SELECT DISTINCT window FROM seen WHERE plan = ?", (plan_id,)
-            )
-            assert {window for (window,) in windows} == set(model.known)
+            found = on_the_disk(self.store, model.plan).reports()
+            assert found == {crowd.window: crowd.reports for crowd in opened.values()}
+            for query, wanted in (
+                ("SELECT DISTINCT number FROM counts WHERE plan = ?", set(opened)),
+                ("SELECT DISTINCT window FROM seen WHERE plan = ?", set(model.open)),
+                ("SELECT number FROM wrapped_keys WHERE plan = ? AND kind = 'crowd'", set(opened)),
+                (
+                    "SELECT number FROM wrapped_keys WHERE plan = ? AND kind = 'window'",
+                    set(model.open),
+                ),
+            ):
+                assert {number for (number,) in database.execute(query, (plan_id,))} == wanted
+            keys = (self.folder / CROWD_KEY_FILE).read_text().split()
+            assert sum(len(key) == 64 for key in keys) == 1, "no old key is left"
 
     @invariant()
     def releases_stay_and_add_up(self) -> None:

@@ -29,9 +29,11 @@ def found(text: str, at: Path, name: str = "proxy.conf") -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("text", [NGINX, CADDY])
-def test_what_we_ship_is_well(text: str, tmp_path: Path):
-    assert found(text, tmp_path) == {"": "ok"}
+def test_what_we_ship_is_well(tmp_path: Path):
+    assert found(NGINX, tmp_path) == {"": "ok"}
+    assert found(CADDY, tmp_path) == {"limits": "warn"}  # it has none by itself
+    limited = CADDY.replace("\thandle /v1/*", "\trate_limit {\n\t}\n\thandle /v1/*")
+    assert found(limited, tmp_path) == {"": "ok"}
 
 
 @pytest.mark.parametrize(
@@ -60,13 +62,15 @@ def test_what_we_ship_is_well(text: str, tmp_path: Path):
          {"addresses": "fail"}),
         ("server_tokens off;", "real_ip_header X-Forwarded-For;", {"addresses": "fail"}),
         ("server_tokens off;", "set_real_ip_from 10.0.0.0/8;", {"addresses": "fail"}),
-        ("proxy_request_buffering off;", "", {"bodies": "fail"}),
-        ("proxy_request_buffering off;", "client_body_buffer_size 32m;", {"": "ok"}),
-        ("proxy_request_buffering off;", "client_body_buffer_size 31m;", {"bodies": "fail"}),
-        ("client_max_body_size 32m;\n    proxy_request_buffering off;",
+        ("client_body_buffer_size 1m;", "", {"bodies": "fail"}),
+        ("client_body_buffer_size 1m;", "client_body_buffer_size 1023k;", {"bodies": "fail"}),
+        ("client_max_body_size 1m;\n    client_body_buffer_size 1m;",
          "client_max_body_size 0;\nclient_body_buffer_size 1g;", {"bodies": "fail"}),
-        ("proxy_request_buffering off;",
+        ("client_body_buffer_size 1m;", "proxy_request_buffering off;", {"slow bodies": "warn"}),
+        ("client_body_buffer_size 1m;",
          "proxy_request_buffering off; client_body_in_file_only clean;", {"bodies": "fail"}),
+        ("limit_conn shoal_connections 20;", "", {"limits": "warn"}),
+        ("limit_req zone=shoal_requests burst=50 nodelay;", "", {"limits": "warn"}),
         ("server_tokens off;", "proxy_cache_methods GET HEAD POST;", {"cache": "fail"}),
         ("server_tokens off;", "proxy_store on;", {"cache": "fail"}),
         ("server_tokens off;", "mirror /copy;", {"mirror": "fail"}),
@@ -74,8 +78,7 @@ def test_what_we_ship_is_well(text: str, tmp_path: Path):
         ("server_tokens off;", "add_header Set-Cookie a=b;", {"cookies": "fail"}),
         ("server_tokens off;", "include more.conf;", {"include": "warn"}),
         ("listen 443 ssl;\n    listen [::]:443 ssl;", "listen 80;", {"TLS": "warn"}),
-        ("client_max_body_size 32m;\n    proxy_request_buffering off;",
-         "client_max_body_size lots;", {"": "fail"}),
+        ("client_max_body_size 1m;", "client_max_body_size lots;", {"": "fail"}),
     ],
 )  # fmt: skip
 def test_nginx(old: str, new: str, expected: dict[str, str], tmp_path: Path):
@@ -85,12 +88,14 @@ def test_nginx(old: str, new: str, expected: dict[str, str], tmp_path: Path):
 
 def test_an_outer_block_counts_where_an_inner_one_is_silent(tmp_path: Path):
     outer = "http {{ {} server {{ listen 443 ssl; location / {{ proxy_pass http://a; }} }} }}"
-    quiet = "access_log off; error_log /dev/null; proxy_request_buffering off;"
-    assert found(outer.format(quiet), tmp_path) == {"": "ok"}
+    quiet = "access_log off; error_log /dev/null; client_body_buffer_size 1m;"
+    limits = "limit_conn a 1; limit_req zone=b;"
+    assert found(outer.format(quiet + limits), tmp_path) == {"": "ok"}
     assert found(outer.format(""), tmp_path) == {
         "access log": "fail",
         "error log": "warn",
         "bodies": "fail",
+        "limits": "warn",
     }
 
 
@@ -106,6 +111,8 @@ def test_an_outer_block_counts_where_an_inner_one_is_silent(tmp_path: Path):
         ("header_up -Cookie", "header_up X-A {http.request.remote.host}", {"addresses": "fail"}),
         ("header_up -Cookie", 'header_up Forwarded "for=1"', {"addresses": "fail"}),
         ("header_up -Cookie", "", {"": "ok"}),
+        ("request_buffers 1MiB", "", {"slow bodies": "warn"}),
+        ("request_buffers 1MiB", "buffer_requests", {"": "ok"}),
         ("exclude http.log.error", "level INFO", {"error log": "warn"}),
         ("exclude http.log.error", "output discard", {"": "ok"}),
         ("\theader {", "\theader Set-Cookie a=b\n\theader {", {"cookies": "fail"}),
@@ -116,7 +123,8 @@ def test_an_outer_block_counts_where_an_inner_one_is_silent(tmp_path: Path):
 )  # fmt: skip
 def test_caddy(old: str, new: str, expected: dict[str, str], tmp_path: Path):
     assert old in CADDY
-    assert found(CADDY.replace(old, new, 1), tmp_path, "Caddyfile") == expected
+    limited = CADDY.replace("\thandle /v1/*", "\trate_limit {\n\t}\n\thandle /v1/*")
+    assert found(limited.replace(old, new, 1), tmp_path, "Caddyfile") == expected
 
 
 def test_caddy_without_braces(tmp_path: Path):
@@ -125,6 +133,8 @@ def test_caddy_without_braces(tmp_path: Path):
         "error log": "warn",
         "addresses": "fail",
         "access log": "fail",
+        "slow bodies": "warn",
+        "limits": "warn",
     }
 
 

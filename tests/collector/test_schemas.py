@@ -37,7 +37,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     with serving(tmp_path, FLAGS_PLAN, log_level="debug") as running:
         body = make_reports(FLAGS_PLAN, 150, np.random.default_rng(5)).to_bytes()
         path = f"{running.public}/v1/plans/{FLAGS_PLAN.id}/reports"
-        assert httpx.post(path, headers=BINARY, content=body).status_code == 202
+        assert httpx.post(path, headers=BINARY | running.relay(), content=body).status_code == 202
         yield running
 
 
@@ -73,6 +73,7 @@ def test_any_address(server: Server, side: str) -> None:
 def test_addresses_of_a_plan_with_a_sealed_crowd(server: Server, side: str) -> None:
     """The same where there is something to answer."""
     known = f'[parameters]\n"path.plan_id" = "{FLAGS_PLAN.id}"\n"path.number" = 1\n'
+    known += f'"query.plan" = "{FLAGS_PLAN.id}"\n'
     without = ("--exclude-path-regex", "(close|destroy|pause|tokens.*)$")
     found = explore(server, side, known + CONFIG, *without)
     assert {200, 400} <= found <= {*range(200, 500)} - {404}

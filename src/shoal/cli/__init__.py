@@ -39,6 +39,7 @@ GROUPS = {
         "doctor": "Check a collector's deployment.",
         "backup": "Copy a collector's sealed crowds and keys to one file.",
         "restore": "Make a collector's data of a backup.",
+        "rotate": "Change a collector's signing key; devices follow.",
     },
     "From reports to answers": {
         "tally": "Count reports.",

@@ -140,7 +140,7 @@ def _tell_after(shown: Demonstration, report: Path, replaced: bool) -> None:
     console.print(
         "shoal plan --flags 3 --crowd 100000 --epsilon 1 --delta 1e-6 -o plan.json\n"
         "shoal simulate plan.json --users 100000\n"
-        "shoal serve --data collector plan.json    and, while it runs:\n"
+        "shoal serve --data collector --honest all plan.json    and, while it runs:\n"
         'shoal send plan.json --answer "answer=1;3" --to http://127.0.0.1:8400 --outbox outbox'
         " --now",
         soft_wrap=True,

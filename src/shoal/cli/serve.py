@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from shoal.cli._common import IN_FILE, json_option
+from shoal.collector.life import Declaration
 from shoal.collector.settings import Settings
 from shoal.errors import InputError
 from shoal.plans import Plan
@@ -29,15 +30,31 @@ def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--data", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its folder."
 )
 @click.option("--config", type=IN_FILE, help="Settings as TOML; by default DATA/shoal.toml.")
+@click.option(
+    "--honest",
+    type=click.Choice(["all"]),
+    help="Publish plans that were made without --honest: nobody sends false reports.",
+)
+@click.option(
+    "--never-published",
+    is_flag=True,
+    help="After a restore: state that these plans were not published before.",
+)
 @_settings_options
 @json_option
 def command(
-    plans: tuple[Path, ...], data: Path, config: Path | None, as_json: bool, **options: Any
+    plans: tuple[Path, ...],
+    data: Path,
+    config: Path | None,
+    honest: str | None,
+    never_published: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Receive reports for published plans, hide them in crowds, and show whole crowds.
 
-    Plans named here are published at the start. Every option is a setting too: in DATA/shoal.toml,
-    or in the environment as SHOAL_ and its name.
+    Plans named here are published at the start. The options below --honest are settings too: in
+    DATA/shoal.toml, or in the environment as SHOAL_ and their name.
     """
     try:
         from shoal.collector import serve
@@ -59,4 +76,5 @@ def command(
             click.echo(f"the console is at    {urls['console']}")
             click.echo(f"the admin token is in {data / 'admin-token'}")
 
-    serve(data, settings, plans=agreed, ready=ready)
+    declared = Declaration(all_honest=honest == "all", never_published=never_published)
+    serve(data, settings, plans=agreed, declared=declared, ready=ready)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from shoal.collector import problems
 from shoal.collector.database import StorageError, StorageFull
 from shoal.collector.logs import LOG
 from shoal.collector.problems import Problem
 
-__all__ = ["Refusal", "answers_of_problems", "problem_response"]
+__all__ = ["Refusal", "make_app", "problem_response"]
 
 
 class Refusal(Exception):  # noqa: N818  it is an answer
@@ -32,8 +34,8 @@ def problem_response(problem: Problem) -> Response:
     return response
 
 
-def answers_of_problems(
-    refused: Callable[[Problem], None] = lambda problem: None,
+def _answers_of_problems(
+    refused: Callable[[Problem], None],
 ) -> dict[Any, Callable[[Request, Exception], Response]]:
     """Return what Starlette shall answer to each kind of exception."""
 
@@ -46,6 +48,18 @@ def answers_of_problems(
         return response
 
     return dict.fromkeys((HTTPException, Refusal, StorageError, Exception), answer)
+
+
+def make_app(
+    routes: Sequence[BaseRoute], refused: Callable[[Problem], None] = lambda problem: None
+) -> Starlette:
+    """Return an app that answers at its routes and nowhere else.
+
+    An address with a slash too many is none of them: a redirect would repeat the request's host.
+    """
+    app = Starlette(routes=list(routes), exception_handlers=_answers_of_problems(refused))
+    app.router.redirect_slashes = False
+    return app
 
 
 def _problem(error: Exception) -> Problem:

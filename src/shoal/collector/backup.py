@@ -1,27 +1,26 @@
 """Backup and restore: plans, sealed crowds, tokens and the signing key, in one file.
 
-Of an open crowd a backup has how many tenths of it there were, and neither its counts nor which
-reports have come. After a restore they could do harm only. The collector may have gone on after the
+Of an open crowd a backup has neither counts nor which reports have come, and not the key in
+`crowd-key`. After a restore they could do harm only. The collector may have gone on after the
 backup was made, so reports that it counted then could be counted again, in a second crowd; two
 releases that overlap can be told apart, and each hides less than it promises. So a restore gives
 open crowds up, closes plans that have no window, and takes reports of the others only from the
-first window that nobody can have sent a report for.
+first window that nobody can have sent a report for. The same holds for plans that may have been
+published since: see `continuity`.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal._disk import Disk
+from shoal.collector.continuity import Restored, begin_anew
 from shoal.collector.database import (
     NAME,
     VERSION,
@@ -32,9 +31,9 @@ from shoal.collector.database import (
     transaction,
 )
 from shoal.collector.signing import KEY_FILE, private_file
-from shoal.collector.tokens import TOKEN_FILE, Tokens
+from shoal.collector.tokens import TOKEN_FILE, Token, add_token, new_secret
+from shoal.collector.vault import CROWD_KEY_FILE
 from shoal.errors import InputError
-from shoal.plans import Plan
 
 __all__ = ["Restored", "back_up", "restore"]
 
@@ -64,7 +63,8 @@ def back_up(folder: Path, target: Path, *, clock: Callable[[], float] = time.tim
             f"{(folder / NAME).absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
         )
         with closing(source), closing(open_database(part)) as copy:
-            _check_version(source, VERSION, f"{folder / NAME} is not this Shoal's data.")
+            readable = range(1, VERSION + 1)
+            _check_version(source, readable, f"{folder / NAME} is not this Shoal's data.")
             with transaction(copy):
                 source.execute("BEGIN")  # one state of the data, whatever is written meanwhile
                 _copy(source, copy)
@@ -76,31 +76,20 @@ def back_up(folder: Path, target: Path, *, clock: Callable[[], float] = time.tim
 
 
 def _copy(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
-    needed = {}
     for row in source.execute("SELECT id, state, document, certificate, oldest_window FROM plans"):
         copy.execute("INSERT INTO plans VALUES (?, ?, ?, ?, ?)", row)
-        needed[row[0]] = Plan.from_json(json.loads(row[2])).reports_needed
     columns = "plan, number, window, state, opened_day, reports, tenths, release"
     for row in source.execute(f"SELECT {columns} FROM epochs"):  # noqa: S608  names
-        plan, number, window, state, opened, reports = row[:6]
+        plan, number, window, state, opened = row[:5]
         if state == "open":
-            tenths = math.floor(10 * reports / needed[plan])
-            row = (plan, number, window, "given up", opened, 0, tenths, None)
+            row = (plan, number, window, "given up", opened, 0, 0, None)
         copy.execute("INSERT INTO epochs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-    for row in source.execute("SELECT id, role, digest, label FROM tokens"):
-        copy.execute("INSERT INTO tokens VALUES (?, ?, ?, ?)", row)
-
-
-@dataclass(frozen=True)
-class Restored:
-    """What became of the plans that took reports.
-
-    `closed` are the ids of those that take none any more; `waiting` maps the others to the second,
-    since 1970, from which their windows are open again.
-    """
-
-    closed: list[str] = field(default_factory=list)
-    waiting: dict[str, int] = field(default_factory=dict)
+    for row in source.execute("SELECT name, value FROM facts WHERE name = 'restored'"):
+        copy.execute("INSERT INTO facts VALUES (?, ?)", row)
+    columns = "id, role, digest, label" + ", expires, plans" * (_version(source) > 1)
+    for row in source.execute(f"SELECT {columns} FROM tokens"):  # noqa: S608  names
+        places = ", ".join("?" * len(row))
+        copy.execute(f"INSERT INTO tokens ({columns}) VALUES ({places})", row)  # noqa: S608
 
 
 def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.time) -> Restored:
@@ -120,17 +109,19 @@ def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.tim
             with part.open("wb") as file, source.open("rb") as held:
                 shutil.copyfileobj(held, file)
             with closing(sqlite3.connect(part, isolation_level=None)) as database:
-                _check_version(database, -VERSION, f"{source} is not a backup of this Shoal.")
+                readable = range(-VERSION, 0)
+                _check_version(database, readable, f"{source} is not a backup of this Shoal.")
                 made, key = database.execute("SELECT made, signing_key FROM backup").fetchone()
                 if now < made:
                     raise InputError("the backup was made later than now; set the clock right.")
-                secret = Tokens.new_secret("admin")
+                secret = new_secret("admin")
                 database.execute("PRAGMA secure_delete = ON")
                 with transaction(database):
-                    restored = _go_on(database, now)
+                    restored = begin_anew(database, now)
                     database.execute("DROP TABLE backup")
-                    database.execute(f"PRAGMA user_version = {VERSION}")
-                Tokens(database).make("admin", "restored", secret)
+                    # A start upgrades it, if it is old.
+                    database.execute(f"PRAGMA user_version = {-_version(database)}")
+                    add_token(database, Token.new("admin", "restored"), secret)
             try:
                 private_file(folder / KEY_FILE, key)
                 private_file(folder / TOKEN_FILE, f"{secret}\n")
@@ -140,32 +131,20 @@ def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.tim
     return restored
 
 
-def _go_on(database: sqlite3.Connection, now: int) -> Restored:
-    """Close what could count a report twice."""
-    restored = Restored()
-    taking = "SELECT id, document, oldest_window FROM plans WHERE state IN ('published', 'paused')"
-    for plan_id, document, oldest in database.execute(taking).fetchall():
-        window = Plan.from_json(json.loads(document)).window
-        if window is None:
-            database.execute("UPDATE plans SET state = 'closed' WHERE id = ?", (plan_id,))
-            restored.closed.append(plan_id)
-            continue
-        # Devices whose clock is ahead may have sent reports of the next window already.
-        first = max(oldest, now // window + 2)
-        database.execute("UPDATE plans SET oldest_window = ? WHERE id = ?", (first, plan_id))
-        restored.waiting[plan_id] = first * window
-    return restored
+def _version(database: sqlite3.Connection) -> int:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    return int(version)
 
 
-def _check_version(database: sqlite3.Connection, wanted: int, otherwise: str) -> None:
+def _check_version(database: sqlite3.Connection, readable: range, otherwise: str) -> None:
     with told():
         try:
-            version = database.execute("PRAGMA user_version").fetchone()[0]
+            version = _version(database)
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
                 raise
             raise InputError(otherwise) from error
-        if version != wanted:
+        if version not in readable:
             raise InputError(otherwise)
         damage = database.execute("PRAGMA quick_check(1)").fetchone()[0]
         if damage != "ok":
@@ -176,7 +155,7 @@ def _check_empty(folder: Path) -> None:
     if (folder / f"{NAME}.part").exists() and not (folder / NAME).exists():
         _remove_secrets(folder)  # of a restore that did not come to its end
     # A log that is left of other data would be taken for the new one's.
-    for name in (NAME, f"{NAME}-wal", f"{NAME}-shm", KEY_FILE, TOKEN_FILE):
+    for name in (NAME, f"{NAME}-wal", f"{NAME}-shm", KEY_FILE, CROWD_KEY_FILE, TOKEN_FILE):
         if (folder / name).exists():
             raise InputError(f"{folder} holds a collector's {name}; restore into a new folder.")
 

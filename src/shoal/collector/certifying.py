@@ -10,6 +10,7 @@ from shoal.auditing import audit
 from shoal.changing import compare_plans
 from shoal.collector import problems
 from shoal.collector.problems import Problem
+from shoal.collector.senders import limits_document
 from shoal.collector.settings import Settings
 from shoal.errors import PrivacyRefusal
 from shoal.faking import poisoning
@@ -44,8 +45,12 @@ def objection(plan: Plan, settings: Settings, others: Iterable[Plan]) -> Problem
     return None
 
 
-def certificate(plan: Plan) -> bytes:
-    """Return the certificate that a plan is published with, as JSON; a broken plan has none."""
+def certificate(plan: Plan, settings: Settings) -> bytes:
+    """Return the certificate that a plan is published with, as JSON; a broken plan has none.
+
+    What is promised holds for the honest fraction, so it also says what keeps others out: the
+    limits of this collector on the day of publication.
+    """
     check_promise(plan)
     document = {
         "plan": plan.id,
@@ -53,6 +58,8 @@ def certificate(plan: Plan) -> bytes:
         "promise": plan.promise.to_json(),
         "reports_per_release": plan.reports_needed,
         "honest_fraction": plan.honest_fraction or "1",
+        "honest_fraction_said_by": "plan" if plan.honest_fraction else "publisher",
+        "limits_when_published": limits_document(plan, settings),
         "poisoning": poisoning(plan).to_json(),
         "certificate": audit(plan).to_json(epsilon=float(plan.promise.epsilon)),
     }

@@ -2,13 +2,13 @@
 
 Writing to the disk is what takes time, and it takes the same for one report as for a thousand. So
 uploads wait while a commit is under way and then go together; the answer comes after the disk has
-them. If too many wait, new ones are refused at once.
+them. If too many wait, new ones are refused at once. Small uploads do not stand behind large ones:
+whoever sends one report gets through however many others come with full batches.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from shoal.collector import problems
@@ -20,6 +20,9 @@ __all__ = ["Committer"]
 
 MOST_PER_COMMIT = 10_000
 """Reports in one commit; a larger upload goes by itself."""
+
+Waiting = tuple[Batch, asyncio.Future[Problem | None]]
+"""An upload, and its answer to come."""
 
 Accept = Callable[[Sequence[Batch]], Awaitable[list[Problem | None]]]
 
@@ -37,16 +40,22 @@ class Committer:
 
     def __init__(self, accept: Accept, most_waiting: int) -> None:
         self._accept, self._most_waiting = accept, most_waiting
-        self._uploads: deque[tuple[Batch, asyncio.Future[Problem | None]]] = deque()
+        self._uploads: list[Waiting] = []
         self._waiting = 0
+        self._smallest_first = False
         self._wake = asyncio.Event()
         self._stopping = False
+
+    @property
+    def fill(self) -> float:
+        """Which part of the reports that may wait are waiting."""
+        return self._waiting / self._most_waiting
 
     async def submit(self, upload: Batch) -> Problem | None:
         """Return when the upload is on the disk, or with the problem why it is not."""
         if self._stopping:
             return problems.STOPPING
-        if self._waiting and self._waiting + len(upload) > self._most_waiting:
+        if self._waiting + len(upload) > self._most_waiting and self._is_full_for(len(upload)):
             return problems.BUSY
         answer: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
         self._uploads.append((upload, answer))
@@ -67,16 +76,29 @@ class Committer:
         self._stopping = True
         self._wake.set()
 
-    def _next_group(self) -> list[tuple[Batch, asyncio.Future[Problem | None]]]:
-        group: list[tuple[Batch, asyncio.Future[Problem | None]]] = []
-        size = 0
-        while self._uploads and (not group or size + len(self._uploads[0][0]) <= MOST_PER_COMMIT):
-            group.append(self._uploads.popleft())
-            size += len(group[-1][0])
+    def _is_full_for(self, size: int) -> bool:
+        """Whether too many reports wait; those of larger uploads do not keep a small one out."""
+        waiting = sum(len(upload) for upload, _ in self._uploads if len(upload) <= size)
+        return waiting > 0 and waiting + size > self._most_waiting
+
+    def _next_group(self) -> list[Waiting]:
+        """Return what goes into the next commit, in turns the smallest and the oldest uploads."""
+        queue = self._uploads
+        self._smallest_first = not self._smallest_first
+        if self._smallest_first and self._waiting > MOST_PER_COMMIT:
+            queue = sorted(queue, key=lambda waiting: len(waiting[0]))
+        group, size = [queue[0]], len(queue[0][0])
+        for one in queue[1:]:
+            if size + len(one[0]) > MOST_PER_COMMIT:
+                break
+            group.append(one)
+            size += len(one[0])
+        chosen = set(map(id, group))
+        self._uploads = [one for one in self._uploads if id(one) not in chosen]
         self._waiting -= size
         return group
 
-    async def _commit(self, group: list[tuple[Batch, asyncio.Future[Problem | None]]]) -> None:
+    async def _commit(self, group: list[Waiting]) -> None:
         answers: Sequence[Problem | None]
         try:
             answers = await self._accept([upload for upload, _ in group])

@@ -15,10 +15,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from shoal.collector import problems, reading
-from shoal.collector.answers import answers_of_problems
-from shoal.collector.handlers import LABEL, Handlers
+from shoal.collector.answers import make_app
+from shoal.collector.handlers import HONEST, Handlers
 from shoal.collector.operations import Operation, Parameter, openapi
-from shoal.collector.tokens import ROLES
+from shoal.collector.tokens import LABEL, MOST_PLANS, ROLES
 from shoal.collector.writing import ARROW, FORMS, PARQUET, json_answer
 from shoal.intervals import IntervalKind
 
@@ -61,6 +61,25 @@ _LEVEL = Parameter(
     {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.95},
     "The confidence level.",
 )
+_HONEST = Parameter(
+    "honest",
+    "query",
+    {"type": "string", "enum": list(HONEST), "default": HONEST[0]},
+    "Which part of a crowd is honest: what the plan says, or all of it.",
+)
+_PAGE = Parameter(
+    "page",
+    "query",
+    {"type": "integer", "minimum": 0, "maximum": 10**9 - 1, "default": 0},
+    "Which page, from 0.",
+)
+_OF_PLAN = Parameter("plan", "query", {"type": "string"}, "Show one plan's crowds only.")
+_STATED = Parameter(
+    "never_published",
+    "query",
+    {"type": "string", "enum": ["no", "yes"], "default": "no"},
+    "After a restore: states that the plan was not published before.",
+)
 _ESTIMATES = ("application/json", "text/csv", PARQUET, ARROW)
 
 
@@ -70,7 +89,10 @@ async def _openapi(handlers: Handlers, request: Request) -> Response:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    Operation("GET", "/", "viewer", "A page for people.", Handlers.home, media=("text/html",)),
+    Operation(
+        "GET", "/", "viewer", "A page for people.", Handlers.home, (_PAGE, _OF_PLAN),
+        media=("text/html",), problems=(problems.UNKNOWN_PLAN,),
+    ),
     Operation("GET", "/v1/plans", "viewer", "All plans and their states.", Handlers.plans),
     Operation(
         "POST", "/v1/plans", "admin", "Keep a plan as a draft.", Handlers.add_plan, status=201,
@@ -78,13 +100,17 @@ OPERATIONS: tuple[Operation, ...] = (
         problems=(problems.MALFORMED_PLAN, problems.PROMISE_BROKEN, problems.TOO_LARGE),
     ),
     Operation("GET", "/v1/plans/{plan_id}", "viewer", "One plan.", Handlers.plan, (_PLAN,)),
+    Operation(
+        "POST", "/v1/plans/{plan_id}/publish", "admin", "Publish a draft, or go on after a pause.",
+        Handlers.publish, (_PLAN, _HONEST, _STATED),
+        problems=(problems.WRONG_STATE, problems.HONEST_UNSAID, problems.MAYBE_PUBLISHED),
+    ),
     *(
         Operation(
             "POST", f"/v1/plans/{{plan_id}}/{word}", "admin", summary, handler, (_PLAN,),
             problems=(problems.WRONG_STATE,),
         )
         for word, summary, handler in (
-            ("publish", "Publish a draft, or go on after a pause.", Handlers.publish),
             ("pause", "Take no reports for a while.", Handlers.pause),
             ("close", "Take no more reports; the open crowd is destroyed.", Handlers.close),
             ("destroy", "Destroy everything that was collected.", Handlers.destroy),
@@ -135,6 +161,9 @@ OPERATIONS: tuple[Operation, ...] = (
                 "role": {"type": "string", "enum": list(ROLES)},
                 "label": {"type": "string", "minLength": 1, "maxLength": 80,
                           "pattern": f"^{LABEL.pattern}$"},
+                "expires": {"type": "string", "format": "date"},
+                "plans": {"type": "array", "minItems": 1, "maxItems": MOST_PLANS,
+                          "items": {"type": "string", "pattern": "^[0-9a-f]{64}$"}},
             },
         },
         problems=(problems.TOO_LARGE,),
@@ -143,10 +172,15 @@ OPERATIONS: tuple[Operation, ...] = (
         "DELETE", "/v1/tokens/{token_id}", "admin", "Take a token away.", Handlers.remove_token,
         (_TOKEN,), status=204, media=(), problems=(problems.LAST_ADMIN,),
     ),
+    Operation("GET", "/v1/clock", "viewer", "Whether the clock is believed.", Handlers.clock),
+    Operation(
+        "POST", "/v1/clock/accept", "admin", "Believe the clock after it has jumped.",
+        Handlers.accept_clock,
+    ),
     Operation("GET", "/openapi.json", None, "This document.", _openapi),
     Operation("GET", "/healthz", None, "Whether the process answers.", Handlers.healthz),
     Operation("GET", "/readyz", None, "Whether reports can be taken.", Handlers.readyz,
-              problems=(problems.UNAVAILABLE,)),
+              problems=(problems.UNAVAILABLE, problems.STORAGE_FULL, problems.CLOCK_HELD)),
     Operation("GET", "/metrics", None, "Prometheus metrics.", Handlers.metrics,
               media=("text/plain",)),
 )  # fmt: skip
@@ -160,7 +194,7 @@ def make_console(collector: Collector) -> Starlette:
     def endpoint(operation: Operation) -> Endpoint:
         async def answer(request: Request) -> Response:
             if operation.role is not None:
-                reading.check_token(collector.tokens, request, operation.role)
+                request.state.token = reading.check_token(collector.tokens, request, operation.role)
             if "number" in request.path_params:
                 request.path_params["number"] = reading.number(request.path_params["number"])
             response: Response = await operation.handler(handlers, request)
@@ -174,7 +208,7 @@ def make_console(collector: Collector) -> Starlette:
     for operation in OPERATIONS:
         by_path.setdefault(operation.path, {})[operation.method] = endpoint(operation)
     routes = [_route(path, by_method) for path, by_method in by_path.items()]
-    return Starlette(routes=routes, exception_handlers=answers_of_problems(collector.refused))
+    return make_app(routes, collector.refused)
 
 
 def _route(path: str, by_method: dict[str, Endpoint]) -> Route:

@@ -1,7 +1,8 @@
 """The collector's SQLite file: how it is opened, what it holds, how it fails.
 
 Every commit is on the disk when it returns (write-ahead log, synchronous FULL), and what is deleted
-is overwritten (secure_delete). Nothing in the file tells when or from where a report came.
+is overwritten (secure_delete). Nothing in the file tells when or from where a report came, and what
+it says of open crowds is encrypted (see `vault`).
 """
 
 from __future__ import annotations
@@ -18,13 +19,21 @@ from shoal.errors import InputError, ShoalError
 __all__ = ["NAME", "StorageError", "StorageFull", "locked", "open_database", "transaction"]
 
 NAME = "shoal.db"
-VERSION = 1
+VERSION = 2
 PATIENCE = 10
 """Seconds to wait for another process that writes."""
 
+_USUAL_LOG = 16 << 20
+LONGEST_LOG = 1 << 30
+"""Bytes of the write-ahead log beyond which no reports are taken. Every sweep empties it, unless
+another process goes on reading an old state of the data."""
+
 _SCHEMA = """
+-- 'key' names the key in the file crowd-key, 'signer' is the public signing key, 'restored' is when
+-- the data lost their memory; 'probe' is written to see that it can be; 'time', 'uptime' and 'boot'
+-- are the last time that was believed (see `clock`).
 CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
-INSERT INTO facts VALUES ('commits', 0);
+INSERT INTO facts VALUES ('probe', 0);
 
 CREATE TABLE plans (
     id TEXT PRIMARY KEY,
@@ -34,8 +43,8 @@ CREATE TABLE plans (
     oldest_window INTEGER NOT NULL DEFAULT 0
 );
 
--- A release is the tally of a sealed crowd, written once. An open crowd has only its number of
--- reports here; its counts are in the table of that name.
+-- A release is the tally of a sealed crowd, written once. The counts of an open crowd, and how many
+-- reports it has, are in the table of that name, encrypted.
 CREATE TABLE epochs (
     plan TEXT NOT NULL,
     number INTEGER NOT NULL,
@@ -70,22 +79,36 @@ CREATE TABLE counts (
     PRIMARY KEY (plan, number, part)
 );
 
--- Keyed hashes of report ids, in sorted chunks; the key of a window goes with its chunks.
-CREATE TABLE window_keys (
-    plan TEXT NOT NULL, window INTEGER NOT NULL, key BLOB NOT NULL, PRIMARY KEY (plan, window)
+-- 'expires' is the last day of a token, 'plans' a JSON list of the only plans it is for.
+CREATE TABLE tokens (
+    id TEXT PRIMARY KEY,
+    role TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    label TEXT NOT NULL,
+    expires TEXT,
+    plans TEXT
 );
+"""
+
+SCHEMA_OF_OPEN_CROWDS = """
+-- Keyed hashes of report ids in rows of one length, encrypted.
 CREATE TABLE seen (
-    chunk INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY,
     plan TEXT NOT NULL,
     window INTEGER NOT NULL,
-    level INTEGER NOT NULL,
+    place INTEGER NOT NULL,
     digests BLOB NOT NULL
 );
-CREATE INDEX seen_by_window ON seen (plan, window, level);
+CREATE INDEX seen_by_window ON seen (plan, window, place);
 
-CREATE TABLE tokens (
-    id TEXT PRIMARY KEY, role TEXT NOT NULL, digest BLOB NOT NULL, label TEXT NOT NULL
-);
+-- Of each open crowd and of each window: its key, wrapped under the one in the file crowd-key.
+CREATE TABLE wrapped_keys (
+    plan TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    wrapped BLOB NOT NULL,
+    PRIMARY KEY (plan, kind, number)
+) WITHOUT ROWID;
 """
 
 
@@ -116,6 +139,7 @@ def open_database(path: Path, *, create: bool = True) -> sqlite3.Connection:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute("PRAGMA temp_store = MEMORY")
+            connection.execute(f"PRAGMA journal_size_limit = {_USUAL_LOG}")
             _make_tables(connection)
             damage = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             if damage != "ok":
@@ -126,22 +150,31 @@ def open_database(path: Path, *, create: bool = True) -> sqlite3.Connection:
     return connection
 
 
+def log_size(folder: Path) -> int:
+    """Return the bytes of the write-ahead log."""
+    try:
+        return (folder / f"{NAME}-wal").stat().st_size
+    except OSError:
+        return 0
+
+
 def _make_tables(connection: sqlite3.Connection) -> None:
     with transaction(connection):
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:
-            for statement in _statements(_SCHEMA):
+            for statement in statements(_SCHEMA + SCHEMA_OF_OPEN_CROWDS):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
         elif version < 0:
             raise InputError("this is a backup; make data of it with shoal restore.")
-        elif version != VERSION:
+        elif version > VERSION:
             raise InputError(
-                f"the data are of version {version}, this Shoal reads version {VERSION}."
+                f"the data are of version {version}, this Shoal reads versions up to {VERSION};"
+                " use the Shoal that wrote them, or a newer one."
             )
 
 
-def _statements(script: str) -> Iterator[str]:
+def statements(script: str) -> Iterator[str]:
     """Yield one statement at a time, since `executescript` would commit before the first."""
     statement = ""
     for line in script.splitlines(keepends=True):
@@ -177,10 +210,14 @@ def told() -> Iterator[None]:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the data for one process; the lock goes with the process, however it ends."""
+def locked(folder: Path, name: str = "lock") -> Iterator[None]:
+    """Hold the data for one process; the lock goes with the process, however it ends.
+
+    The lock file can be deleted by mistake, the database cannot. So a collector holds both; SQLite
+    locks ranges of its file, which is another kind of lock and does not get in the way.
+    """
     try:
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StorageError(f"cannot write in {folder}: {error.strerror}.") from error
     try:

@@ -28,6 +28,9 @@ _WRITTEN = 1_767_225_600
 
 _CLOCK_SLACK = 300
 
+_LARGE_SHARE = 10
+"""Per cent of a crowd; whoever may send more in one go decides what a release says."""
+
 
 def examine(
     folder: Path,
@@ -63,6 +66,7 @@ def examine(
     findings += check_folder(folder, settings.spare_megabytes)
     findings += _clock(folder, clock())
     findings += _addresses(settings, url, bool(proxies))
+    findings += _limits(settings, bool(proxies))
     for path in proxies:
         findings += check_proxy(path)
     findings += check_public(url or _own_url(settings.public), public_key(folder), clock)
@@ -126,6 +130,24 @@ def _addresses(settings: Settings, url: str | None, with_proxy: bool) -> Iterato
                 f"{name} address", "fail", f"{where} can be reached from outside, without TLS.",
                 f"Set {name} = 127.0.0.1:PORT, and a proxy before it.",
             )  # fmt: skip
+
+
+def _limits(settings: Settings, with_proxy: bool) -> Iterator[Finding]:
+    """Say what keeps one sender from filling a crowd alone."""
+    who = "Only apps and relays with a token" if settings.ingest == "token" else "Anybody"
+    sentence = (
+        f"{who} may send reports: {settings.reports_per_request:,} a request, and"
+        f" {settings.largest_share} % of a crowd from one request or connection; relays more."
+    )
+    if settings.largest_share > _LARGE_SHARE:
+        yield Finding("limits", "warn", sentence, f"Set largest_share to {_LARGE_SHARE} or less.")
+    elif settings.ingest == "open" and not with_proxy:
+        yield Finding(
+            "limits", "warn", f"{sentence} What limits each address was not looked at.",
+            "Name the proxy's configuration: --proxy FILE.",
+        )  # fmt: skip
+    else:
+        yield Finding("limits", "ok", sentence)
 
 
 def _own_url(where: str) -> str:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import date
 from functools import lru_cache
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from shoal.collector import pages, problems, reading
 from shoal.collector.answers import Refusal
-from shoal.collector.life import State
+from shoal.collector.life import Declaration, State
+from shoal.collector.logs import LOG
+from shoal.collector.metrics import Metrics
 from shoal.collector.store import KeptPlan
-from shoal.collector.tokens import ROLES
+from shoal.collector.tokens import Token
 from shoal.collector.writing import (
     FORMS,
     epoch_line,
@@ -36,10 +37,12 @@ from shoal.tallying import Tally
 if TYPE_CHECKING:
     from shoal.collector.service import Collector
 
-__all__ = ["LABEL", "Handlers"]
+__all__ = ["HONEST", "Handlers"]
 
-LABEL = re.compile(r"[A-Za-z0-9 ._-]{1,80}")
-"""What a token may be labelled with."""
+T = TypeVar("T")
+
+HONEST = ("plan", "all")
+"""Which part of a crowd is honest: what the plan says, or all of it."""
 
 
 class Handlers:
@@ -54,7 +57,12 @@ class Handlers:
 
     async def plans(self, request: Request) -> Response:
         """List all plans."""
-        return json_answer({"plans": [plan_line(kept) for kept in self._collector.plans()]})
+        return json_answer({"plans": [plan_line(kept) for kept in self._plans(request)]})
+
+    def _plans(self, request: Request) -> list[KeptPlan]:
+        """Return the plans that a request's token is for."""
+        token = reading.who(request)
+        return [kept for kept in self._collector.plans() if token.covers(kept.plan.id)]
 
     async def plan(self, request: Request) -> Response:
         """Show one plan."""
@@ -76,7 +84,11 @@ class Handlers:
 
     async def publish(self, request: Request) -> Response:
         """Publish a draft, or go on after a pause."""
-        return await self._moved(request, "published")
+        declared = Declaration(
+            all_honest=reading.among(request, "honest", HONEST) == "all",
+            never_published=reading.among(request, "never_published", ("no", "yes")) == "yes",
+        )
+        return await self._moved(request, "published", declared)
 
     async def pause(self, request: Request) -> Response:
         """Take no reports for a while."""
@@ -90,8 +102,12 @@ class Handlers:
         """Destroy what was collected."""
         return await self._moved(request, "destroyed")
 
-    async def _moved(self, request: Request, wanted: State) -> Response:
-        problem = await self._collector.move_plan(request.path_params["plan_id"], wanted)
+    async def _moved(
+        self, request: Request, wanted: State, declared: Declaration | None = None
+    ) -> Response:
+        plan_id = request.path_params["plan_id"]
+        by = reading.who(request).label
+        problem = await self._collector.move_plan(plan_id, wanted, declared, by=by)
         if problem is not None:
             raise Refusal(problem)
         return json_answer(plan_line(self._kept(request)))
@@ -186,7 +202,7 @@ class Handlers:
         release = await self._collector.in_store(store.release, kept.plan.id, number)
         if release is None:
             raise Refusal(problems.EPOCH_GONE)
-        return kept.plan, Tally.from_json(json.loads(release), kept.plan), release
+        return kept.plan, Tally.from_release(json.loads(release), kept.plan), release
 
     async def _screening(self, plan: Plan, tally: Tally, number: int) -> Screening:
         """Return what traces of fakes a sealed crowd shows; it is looked for once."""
@@ -204,43 +220,63 @@ class Handlers:
     async def add_token(self, request: Request) -> Response:
         """Make a token."""
         document = await reading.document(request)
-        if not isinstance(document, Mapping) or set(document) != {"role", "label"}:
-            raise Refusal(problems.BAD_PARAMETER)
-        role, label = document["role"], document["label"]
-        if role not in ROLES or not isinstance(label, str) or not LABEL.fullmatch(label):
-            raise Refusal(problems.BAD_PARAMETER)
-        token, secret = await self._collector.in_store(self._collector.tokens.make, role, label)
+        token = _token_of(document)
+        secret = await self._collector.in_store(self._collector.tokens.add, token)
+        self._tell("token made", request, token)
         return json_answer(token_line(token) | {"token": secret}, 201)
 
     async def remove_token(self, request: Request) -> Response:
         """Take a token away."""
-        wanted = request.path_params["token_id"]
-        problem = await self._collector.in_store(self._collector.tokens.remove, wanted)
+        wanted, tokens = request.path_params["token_id"], self._collector.tokens
+        gone = next((token for token in tokens if token.id == wanted), None)
+        problem = await self._collector.in_store(tokens.remove, wanted)
         if problem is not None:
             raise Refusal(problem)
+        assert gone is not None
+        self._tell("token removed", request, gone)
         return Response(status_code=204)
+
+    def _tell(self, event: str, request: Request, token: Token) -> None:
+        about = {"token": token.id, "role": token.role, "label": token.label}
+        LOG.info(event, extra={"facts": about | {"by": reading.who(request).label}})
 
     # The service itself
 
     async def home(self, request: Request) -> Response:
         """Show the page for people; what is in a sealed crowd, to those who may look at it."""
-        looks = reading.may(self._collector.tokens, request, "analyst")
-        plans = self._collector.plans()
-        crowds = {kept.plan.id: await self._crowds(kept.plan.id, looks) for kept in plans}
-        return HTMLResponse(pages.home(plans, crowds))
+        looks = reading.who(request).may("analyst")
+        page, plan_id = reading.page(request), request.query_params.get("plan")
+        if plan_id is None:
+            plans, has_more = _page(self._plans(request), page, pages.PLANS)
+            sections = [
+                (await self._section(kept, looks, 0, pages.CROWDS_OF_EACH)) for kept in plans
+            ]
+            where = "/?"
+        else:
+            kept = self._collector.plan(plan_id)
+            if kept is None or not reading.who(request).covers(plan_id):
+                raise Refusal(problems.UNKNOWN_PLAN)
+            section = await self._section(kept, looks, page, pages.CROWDS_OF_ONE)
+            sections, has_more = [section._replace(more=False)], section.more
+            where = f"/?plan={plan_id}&"
+        newer = f"{where}page={page - 1}" if page else None
+        older = f"{where}page={page + 1}" if has_more else None
+        return HTMLResponse(pages.home(sections, newer=newer, older=older))
 
-    async def _crowds(self, plan_id: str, looks: bool) -> list[pages.Crowd]:
-        """Return a plan's crowds, those that are sealed with their screening."""
-        store, crowds = self._collector.store, []
-        for epoch in await self._collector.in_store(store.epochs, plan_id):
+    async def _section(self, kept: KeptPlan, looks: bool, page: int, length: int) -> pages.Section:
+        """Return a page of a plan's crowds, those that are sealed with their screening."""
+        plan_id, store, crowds = kept.plan.id, self._collector.store, []
+        epochs = await self._collector.in_store(store.epochs, plan_id)
+        shown, more = _page(epochs[::-1], page, length)
+        for epoch in shown:
             screening = self._screenings.get((plan_id, epoch.number))
             if looks and screening is None and epoch.state == "sealed":
                 sealed = await self._collector.in_store(store.tally, plan_id, epoch.number)
                 if sealed is not None:  # it may have been destroyed meanwhile
                     screening = await self._screening(*sealed, epoch.number)
-            shown = looks and epoch.state == "sealed"
-            crowds.append(pages.Crowd(epoch, screening if shown else None))
-        return crowds
+            visible = looks and epoch.state == "sealed"
+            crowds.append(pages.Crowd(epoch, screening if visible else None))
+        return pages.Section(kept, crowds, more)
 
     async def healthz(self, request: Request) -> Response:
         """Tell that the process answers."""
@@ -248,12 +284,44 @@ class Handlers:
 
     async def readyz(self, request: Request) -> Response:
         """Tell whether reports can be taken."""
-        if not await self._collector.ready():
-            raise Refusal(problems.UNAVAILABLE)
+        problem = await self._collector.obstacle()
+        if problem is not None:
+            raise Refusal(problem)
         return json_answer({"status": "ready"})
+
+    async def clock(self, request: Request) -> Response:
+        """Tell whether the clock is believed."""
+        return json_answer(self._collector.clock_line())
+
+    async def accept_clock(self, request: Request) -> Response:
+        """Believe the clock."""
+        self._collector.accept_clock(by=reading.who(request).label)
+        return json_answer(self._collector.clock_line())
 
     async def metrics(self, request: Request) -> Response:
         """Show the metrics."""
-        states = Counter(kept.state for kept in self._collector.plans())
-        text = self._collector.metrics.text({state: states[state] for state in get_args(State)})
-        return Response(text, media_type=self._collector.metrics.media_type)
+        return Response(self._collector.metrics_text(), media_type=Metrics.media_type)
+
+
+def _token_of(document: object) -> Token:
+    """Read the token that is asked for."""
+    if not isinstance(document, Mapping) or not {"role", "label"} <= set(document):
+        raise Refusal(problems.BAD_PARAMETER)
+    wanted = dict(document)
+    role, label, day = wanted.pop("role"), wanted.pop("label"), wanted.pop("expires", None)
+    plans = wanted.pop("plans", None)
+    well_typed = isinstance(label, str) and isinstance(day, str | None)
+    if plans is not None:
+        well_typed &= isinstance(plans, list) and all(isinstance(one, str) for one in plans)
+    if wanted or not well_typed:
+        raise Refusal(problems.BAD_PARAMETER)
+    try:
+        expires = None if day is None else date.fromisoformat(day)
+        return Token.new(role, label, expires=expires, plans=plans)
+    except (InputError, ValueError) as error:
+        raise Refusal(problems.BAD_PARAMETER) from error
+
+
+def _page(rows: Sequence[T], page: int, length: int) -> tuple[Sequence[T], bool]:
+    """Return the rows of a page, and whether there are more after them."""
+    return rows[page * length : (page + 1) * length], len(rows) > (page + 1) * length

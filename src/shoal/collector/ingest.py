@@ -1,24 +1,29 @@
 """`POST /v1/plans/{id}/reports`: the one address that many devices use.
 
 It is written straight to ASGI, because a report is small and most of the cost of taking it would be
-the framework's. Of the request's headers four are looked at, and nothing of them is kept.
+the framework's. Of the request's headers four are looked at, and nothing of them is kept. How large
+a request may be is known before its body is read: a few reports, unless a relay's token says more.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from concurrent.futures import Executor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.collector import problems
 from shoal.collector.committing import Committer
-from shoal.collector.problems import Problem, Send
+from shoal.collector.problems import CLOSE, Problem, Send
+from shoal.collector.relayed import parts_of, refused
+from shoal.collector.senders import Allowance, Limits, Sender
 from shoal.collector.settings import Settings
+from shoal.collector.tokens import Token
 from shoal.errors import ReportError
 from shoal.plans import Plan
-from shoal.reports import parse_batch
+from shoal.reports import Batch, parse_batch
 
 __all__ = ["BINARY", "Ingest", "bearer", "read_body"]
 
@@ -30,17 +35,36 @@ BINARY = ("application/vnd.shoal.reports", "application/octet-stream")
 """Media types of a batch in the binary form."""
 _MEDIA = {media.encode() for media in (*BINARY, "application/json")}
 _JSON = b"application/json"
-_ACCEPTED = {
-    "type": "http.response.start",
-    "status": 202,
-    "headers": [(b"content-length", b"0"), (b"cache-control", b"no-store")],
-}
-_NOTHING = {"type": "http.response.body", "body": b""}
 
+LARGEST_JSON = 64 << 10
+"""Bytes of a request in JSON, whoever sends it: that form is for a few reports."""
+AT_ONCE = 4 << 10
+"""Bytes of a request that is parsed where it came in; a larger one has a thread to itself."""
 SMALL_BODY = 64 << 10
 """Bytes that any request may bring; for more there must be room."""
 LARGE_BODIES = 8
 """How many requests of the largest size may be under way at a time."""
+ROOM_FOR_DEVICES = 64 << 20
+"""Bytes that requests without a relay's token may bring together beyond their small bodies."""
+
+
+class _Answer(NamedTuple):
+    """What a request is answered with."""
+
+    problem: Problem | None = None
+    document: bytes = b""
+    last: bool = False
+    """Whether the connection ends with it."""
+
+    async def send(self, send: Send) -> None:
+        if self.problem is not None:
+            await self.problem.send(send, last=self.last)
+            return
+        headers = [(b"content-length", b"%d" % len(self.document)), (b"cache-control", b"no-store")]
+        headers += [(b"content-type", _JSON)] if self.document else []
+        headers += [CLOSE] if self.last else []
+        await send({"type": "http.response.start", "status": 202, "headers": headers})
+        await send({"type": "http.response.body", "body": self.document})
 
 
 class Ingest:
@@ -53,10 +77,12 @@ class Ingest:
         is looked at when the reports are counted.
     committer
         Where uploads go.
-    is_app
-        Whether a token is an application's.
+    token_of
+        Returns whose secret a token is, if it is anybody's.
     refused
         Called with each problem that is answered.
+    worker
+        Runs what would keep other requests waiting.
     """
 
     def __init__(
@@ -64,13 +90,15 @@ class Ingest:
         settings: Settings,
         plan_of: Callable[[str], Plan | Problem],
         committer: Committer,
-        is_app: Callable[[str], bool],
+        token_of: Callable[[str], Token | None],
         refused: Callable[[Problem], None],
+        worker: Executor,
     ) -> None:
         self._settings, self._plan_of, self._committer = settings, plan_of, committer
-        self._is_app, self._refused = is_app, refused
-        self._allowance = _Allowance(settings.reports_per_second)
-        self._room = Room(LARGE_BODIES * settings.largest_body)
+        self._token_of, self._refused, self._worker = token_of, refused, worker
+        self._allowances: dict[str, Allowance] = {}
+        self._device_room = Room(ROOM_FOR_DEVICES)
+        self._relay_room = Room(LARGE_BODIES * settings.largest_body)
 
     @property
     def needs_token(self) -> bool:
@@ -83,43 +111,94 @@ class Ingest:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        problem = await self._take(scope, receive)
-        if problem is None:
-            await send(_ACCEPTED)
-            await send(_NOTHING)
-        else:
-            self._refused(problem)
-            await problem.send(send)
+        answer = await self._take(scope, receive)
+        if answer.problem is not None:
+            self._refused(answer.problem)
+        await answer.send(send)
 
-    async def _take(self, scope: Scope, receive: Receive) -> Problem | None:
+    async def _take(self, scope: Scope, receive: Receive) -> _Answer:
         if scope["method"] != "POST":
-            return problems.ONLY_POST
+            return _Answer(problems.ONLY_POST)
         headers = dict(scope["headers"])
         media = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if media not in _MEDIA or b"content-encoding" in headers:
-            return problems.WRONG_TYPE
-        if self.needs_token and not self._is_app(bearer(headers)):
-            return problems.NO_TOKEN
+            return _Answer(problems.WRONG_TYPE)
+        token = self._token(headers)
         matched = _PATH.fullmatch(scope["path"])
         assert matched is not None
+        if token is not None and not token.covers(matched[1]):
+            token = None
+        if self.needs_token and token is None:
+            return _Answer(problems.NO_TOKEN)
         plan = self._plan_of(matched[1])
         if isinstance(plan, Problem):
-            return plan
-        with self._room.share() as has_room:
-            length, largest = headers.get(b"content-length"), self._settings.largest_body
-            body = await read_body(receive, length, largest, has_room)
-            return body if isinstance(body, Problem) else await self._submit(plan, media, body)
+            return _Answer(plan)
+        limits = Limits.of(plan, self._settings)
+        relay = token is not None and token.may("relay")
+        largest = self._settings.largest_body
+        largest = largest if relay else min(limits.largest_body(plan), largest)
+        too_large = problems.TOO_LARGE if relay else problems.TOO_MANY_AT_ONCE
+        if media == _JSON:
+            largest, too_large = LARGEST_JSON, problems.TOO_LARGE
+        with (self._relay_room if relay else self._device_room).share() as has_room:
+            length = headers.get(b"content-length")
+            body = await read_body(receive, length, largest, has_room, too_large)
+            if isinstance(body, Problem):
+                return _Answer(body)
+            upload = await self._parsed(plan, media, body)
+        if isinstance(upload, Problem):
+            return _Answer(upload)
+        if relay:
+            assert token is not None
+            return await self._from_relay(token, upload)
+        if len(upload) > limits.of_request:
+            return _Answer(problems.TOO_MANY_AT_ONCE)
+        sender: Sender = scope.get("state", {}).get("sender") or Sender()
+        return await self._from_device(sender, token, plan, upload, limits)
 
-    async def _submit(self, plan: Plan, media: bytes, body: bytes) -> Problem | None:
+    def _token(self, headers: dict[bytes, bytes]) -> Token | None:
+        """Return the token of a request, if it is one to send reports with."""
+        secret = bearer(headers)
+        token = self._token_of(secret) if secret else None
+        return token if token is not None and token.may("app") else None
+
+    async def _parsed(self, plan: Plan, media: bytes, body: bytes) -> Batch | Problem:
         if (media == _JSON) != (body[:1] == b"{"):
             return problems.MALFORMED
         try:
-            upload = parse_batch(plan, body)
+            if len(body) <= AT_ONCE:
+                return parse_batch(plan, body)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._worker, parse_batch, plan, body)
         except ReportError:
             return problems.MALFORMED
-        if not self._allowance.take(len(upload)):
-            return problems.TOO_MANY
-        return await self._committer.submit(upload)
+
+    async def _from_device(
+        self, sender: Sender, token: Token | None, plan: Plan, upload: Batch, limits: Limits
+    ) -> _Answer:
+        rate = self._settings.reports_per_second
+        allowance = sender.allowance(rate) if token is None else self._allowance(token)
+        room = sender.room(plan, limits) - len(upload)
+        if room < 0 or not allowance.take(len(upload)):
+            # What this connection owes is not for whoever a proxy puts on it next.
+            return _Answer(problems.TOO_MANY, last=room < 0 or token is None)
+        sender.brings(plan, len(upload))
+        return _Answer(await self._committer.submit(upload), last=room == 0)
+
+    async def _from_relay(self, token: Token, upload: Batch) -> _Answer:
+        """Take what can be taken of a relay's batch and say which of its reports were not."""
+        if not self._allowance(token).take(len(upload)):
+            return _Answer(problems.TOO_MANY)
+        loop = asyncio.get_running_loop()
+        parts = await loop.run_in_executor(self._worker, parts_of, upload)
+        if isinstance(parts, Problem):
+            return _Answer(parts)
+        answers = await asyncio.gather(*(self._committer.submit(part.reports) for part in parts))
+        document = await loop.run_in_executor(self._worker, refused, parts, answers)
+        return _Answer(document) if isinstance(document, Problem) else _Answer(document=document)
+
+    def _allowance(self, token: Token) -> Allowance:
+        return self._allowances.setdefault(token.id, Allowance(self._settings.reports_per_second))
 
 
 def bearer(headers: dict[bytes, bytes]) -> str:
@@ -159,10 +238,11 @@ async def read_body(
     declared: bytes | None,
     largest: int,
     has_room: Callable[[int], bool] = lambda size: True,
+    too_large: Problem = problems.TOO_LARGE,
 ) -> bytes | Problem:
     """Read a body of at most `largest` bytes, whatever its header declares."""
     if declared is not None and (not declared.isdigit() or int(declared[:20]) > largest):
-        return problems.TOO_LARGE
+        return too_large
     parts, size = [], 0
     while True:
         message = await receive()
@@ -171,28 +251,8 @@ async def read_body(
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > largest:
-            return problems.TOO_LARGE
+            return too_large
         if not has_room(size):
             return problems.BUSY
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-class _Allowance:
-    """So many reports a second, and a second's worth at once."""
-
-    def __init__(self, per_second: int) -> None:
-        self._rate = per_second
-        self._left, self._at = float(per_second), time.monotonic()
-
-    def take(self, count: int) -> bool:
-        if not self._rate:
-            return True
-        now = time.monotonic()
-        self._left = min(self._left + (now - self._at) * self._rate, float(self._rate))
-        self._at = now
-        # A batch larger than a second's worth goes when nothing is owed, and is paid off after.
-        if self._left < min(count, self._rate):
-            return False
-        self._left -= count
-        return True

@@ -15,9 +15,10 @@ destroying removes what was collected.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["STATES", "State", "may_become"]
+__all__ = ["STATES", "Declaration", "State", "may_become"]
 
 State = Literal["draft", "published", "paused", "closed", "destroyed"]
 
@@ -29,6 +30,19 @@ STATES: dict[State, tuple[State, ...]] = {
     "destroyed": (),
 }
 """Every state, and the states that may follow it."""
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What whoever publishes a plan states about it, because nothing here can know it.
+
+    `all_honest`: nobody sends false reports; needed where the plan does not say which part of a
+    crowd is honest. `never_published`: the plan was not published before; needed after a restore,
+    whose backup may be older than the publication.
+    """
+
+    all_honest: bool = False
+    never_published: bool = False
 
 
 def may_become(now: State, wanted: State) -> bool:

@@ -1,16 +1,25 @@
-"""Connections: nobody's address is kept, and nobody may keep one busy for long."""
+"""Connections: nobody's address is kept, and nobody may keep one busy for long.
+
+There is room for so many connections. When it is full and one more comes, the one that has kept us
+waiting longest goes: a request that comes at once always finds room, however many come slowly.
+
+uvicorn has no public hook for any of this, so its protocol is derived from. What of it is used here
+is listed in `tests/collector/test_listening.py`, which says what changed when a version is new.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shoal.collector import problems
 from shoal.collector.problems import Problem
+from shoal.collector.senders import Sender
 
-__all__ = ["Connection", "close_slow_ones"]
+__all__ = ["Connection", "Door", "close_slow_ones"]
 
 LARGEST_HEAD = 64 << 10
 """Bytes that the address and the headers of a request may have together."""
@@ -23,11 +32,49 @@ _LINGER = 1.0
 _MOST_REFUSED = 100
 
 
+class Door:
+    """The connections of one listener that we wait for, the longest wait first.
+
+    `refused` is called with each problem that ends a connection.
+    """
+
+    def __init__(self, refused: Callable[[Problem], None] = lambda problem: None) -> None:
+        self._waiting: dict[Connection, None] = {}
+        self.refused = refused
+
+    def begins(self, connection: Connection) -> None:
+        """Begin to wait for a request or its rest, behind all the others."""
+        self._waiting.pop(connection, None)
+        self._waiting[connection] = None
+
+    def ends(self, connection: Connection) -> None:
+        """End a wait: the request is whole, or the connection is gone."""
+        self._waiting.pop(connection, None)
+
+    def make_room(self) -> bool:
+        """End the connection that we have waited for longest; whether there was one."""
+        if not self._waiting:
+            return False
+        slowest = next(iter(self._waiting))
+        del self._waiting[slowest]
+        self.refused(problems.CROWDED)
+        slowest.transport.abort()
+        return True
+
+
 class Connection(HttpToolsProtocol):
     """One connection, without its address and with an eye on how long its request takes."""
 
+    door: Door
+    """The listener's; each has a class of its own, from `at`."""
+
     waiting_since: float | None
     """Since when the connection owes a request, or the rest of one."""
+
+    @classmethod
+    def at(cls, door: Door) -> type[Connection]:
+        """Return the class of the connections of one listener."""
+        return type(cls.__name__, (cls,), {"door": door})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin a connection."""
@@ -37,11 +84,19 @@ class Connection(HttpToolsProtocol):
         self._head = self._heard = self._silent = 0
         self._unread, self._unread_since = 0, self.loop.time()
         self._problem: Problem | None = None
+        self._sender = Sender()
         most, self.limit_concurrency = self.config.limit_concurrency, None
-        if most is not None and len(self.connections) > most:
+        if most is not None and len(self.connections) > most and not self.door.make_room():
             self._end(problems.CROWDED)
             if len(self.connections) > most + _MOST_REFUSED:
                 transport.abort()
+            return
+        self.door.begins(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End a connection."""
+        self.door.ends(self)
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Take what came."""
@@ -67,7 +122,9 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request."""
         super().on_message_begin()
+        self.scope["state"]["sender"] = self._sender
         self.waiting_since = self.loop.time()
+        self.door.begins(self)
         self._head = 0
         self._heard += 1
 
@@ -97,6 +154,16 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
         self.waiting_since = None
         self._heard += 1
+        if self.cycle.response_complete:  # it was answered before it was whole
+            self.door.begins(self)
+        else:
+            self.door.ends(self)
+
+    def on_response_complete(self) -> None:
+        """End an answer, and wait for the next request."""
+        super().on_response_complete()
+        if not self.pipeline and self.cycle.response_complete:
+            self.door.begins(self)
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP, or too much of it."""
@@ -121,6 +188,7 @@ class Connection(HttpToolsProtocol):
     def _end(self, problem: Problem) -> None:
         """Say a last thing, if it cannot be taken for the answer to an earlier request."""
         self._problem = problem
+        self.door.refused(problem)
         last = self.cycle
         if last is not None and not last.response_complete:
             if self.pipeline or last.response_started or not last.more_body:
@@ -138,4 +206,5 @@ def close_slow_ones(connections: set[Any], patience: float) -> None:
     """Close the connections whose other side has let us wait for too long."""
     for connection in list(connections):
         if connection.is_stuck(patience):
+            connection.door.refused(problems.TOO_SLOW)
             connection.transport.abort()

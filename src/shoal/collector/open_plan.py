@@ -2,6 +2,9 @@
 
 People may be asked once in every window, and the promise counts the reports of one person in one
 release. So a crowd never mixes windows: it fills within its own or is given up.
+
+A crowd that has its last report is sealed in a later transaction, since an answer that waited for
+it would tell its sender how many reports had come. Reports that come before that fill the next one.
 """
 
 from __future__ import annotations
@@ -17,16 +20,18 @@ from numpy.typing import NDArray
 
 from shoal.collector import problems
 from shoal.collector.crowd import OpenCrowd
+from shoal.collector.database import NAME, StorageError
 from shoal.collector.life import State
 from shoal.collector.problems import Problem
 from shoal.collector.seen import SeenReports
+from shoal.collector.vault import Vault, seal, unseal
 from shoal.crowds import Crowd
 from shoal.plans import Plan
 from shoal.randomness import SystemBits
 from shoal.reports import Batch
 from shoal.vectors import Cohorts, Rows
 
-__all__ = ["OpenPlan", "Time"]
+__all__ = ["Ended", "OpenPlan", "Time"]
 
 _DAY = 86_400
 
@@ -48,9 +53,18 @@ class Time(NamedTuple):
         return cls(max(now - 1, 0), now + 1, day)
 
 
+class Ended(NamedTuple):
+    """What is known of a crowd that was given up: its number and how many tenths it had."""
+
+    number: int
+    tenths: int
+
+
 @dataclass
 class _Crowd:
     number: int
+    window: int
+    key: bytes
     counts: OpenCrowd
 
 
@@ -60,34 +74,61 @@ class OpenPlan:
     Everything here happens inside a transaction of the store.
     """
 
-    def __init__(self, database: sqlite3.Connection, plan: Plan, state: State, oldest: int) -> None:
-        self._database, self.plan, self.state = database, plan, state
-        self.oldest_window = oldest
+    def __init__(
+        self,
+        database: sqlite3.Connection,
+        vault: Vault,
+        plan: Plan,
+        state: State,
+        oldest_window: int,
+    ) -> None:
+        self._database, self._vault, self.plan, self.state = database, vault, plan, state
+        self.oldest_window = oldest_window
         self._seen: dict[int, SeenReports] = {}
+        self._crowds: dict[int, _Crowd] = {}
+        self._whole: list[tuple[int, int]] = []
         rows = database.execute(
-            "SELECT window, number, reports FROM epochs WHERE plan = ? AND state = 'open'",
+            "SELECT number, window FROM epochs WHERE plan = ? AND state = 'open' ORDER BY number",
             (plan.id,),
         )
-        self._crowds = {
-            window: _Crowd(number, OpenCrowd(plan, reports, self._parts(number)))
-            for window, number, reports in rows.fetchall()
-        }
+        opened: dict[int, int] = {}
+        for number, window in rows.fetchall():
+            if window in opened:  # it has a successor, so it waits to be sealed
+                self._whole.append((opened[window], window))
+            opened[window] = number
+        for window, number in opened.items():
+            self._crowds[window] = self._read(number, window)
+        (self._last,) = database.execute(
+            "SELECT coalesce(max(number), 0) FROM epochs WHERE plan = ?", (plan.id,)
+        ).fetchone()
 
     @classmethod
-    def read(cls, database: sqlite3.Connection, plan_id: str) -> OpenPlan | None:
+    def read(cls, database: sqlite3.Connection, vault: Vault, plan_id: str) -> OpenPlan | None:
         """Return a plan by its id."""
         row = database.execute(
             "SELECT document, state, oldest_window FROM plans WHERE id = ?", (plan_id,)
         ).fetchone()
-        return None if row is None else cls(database, Plan.from_json(json.loads(row[0])), *row[1:])
+        if row is None:
+            return None
+        return cls(database, vault, Plan.from_json(json.loads(row[0])), *row[1:])
 
-    def _parts(self, number: int) -> dict[int, bytes]:
-        return dict(
-            self._database.execute(
-                "SELECT part, numbers FROM counts WHERE plan = ? AND number = ?",
-                (self.plan.id, number),
-            )
+    def _read(self, number: int, window: int) -> _Crowd:
+        key = self._vault.key(self.plan.id, "crowd", number)
+        if key is None:
+            raise StorageError(f"{NAME} and its log are not of one time. Restore a backup.")
+        rows = self._database.execute(
+            "SELECT part, numbers FROM counts WHERE plan = ? AND number = ?",
+            (self.plan.id, number),
         )
+        blocks = {part: unseal(key, sealed, self._about(number, part)) for part, sealed in rows}
+        return _Crowd(number, window, key, OpenCrowd(self.plan, blocks))
+
+    def _about(self, number: int, block: int) -> str:
+        return f"{self.plan.id} {number} {block}"
+
+    def reports(self) -> dict[int, int]:
+        """Return how many reports the open crowd of each window has."""
+        return {window: crowd.counts.reports for window, crowd in self._crowds.items()}
 
     def tenths(self, window: int) -> int:
         """Return how many tenths of the crowd of a window have come; 0 if there is none."""
@@ -112,8 +153,8 @@ class OpenPlan:
             return problems.WINDOW_EXPIRED
         return problems.WINDOW_NOT_OPEN if max(windows) > time.last_window else None
 
-    def count(self, uploads: Sequence[Batch], time: Time) -> list[int]:
-        """Count reports that have not come before; return the numbers of crowds they sealed."""
+    def count(self, uploads: Sequence[Batch], time: Time) -> None:
+        """Count reports that have not come before."""
         self.open_crowds(time)
         ids = np.concatenate([upload.ids for upload in uploads])
         rows = np.concatenate([upload.rows for upload in uploads])
@@ -121,53 +162,87 @@ class OpenPlan:
         cohorts = None
         if self.plan.cohorts is not None:
             cohorts = np.concatenate([u.cohorts for u in uploads if u.cohorts is not None])
-        sealed = []
         for window in np.unique(windows).tolist():
             here = np.flatnonzero(windows == window)
             # Reports that came together have no order: chance says which of them fill the crowd.
             here = here[np.argsort(np.frombuffer(SystemBits().draw(8 * len(here)), np.uint64))]
-            if window not in self._seen:
-                self._seen[window] = SeenReports(self._database, self.plan.id, window)
-            fresh = self._seen[window].remember(ids[here]).astype(np.int64)
+            fresh = self._seen_in(window).remember(ids[here]).astype(np.int64)
             chosen = None if cohorts is None else cohorts[here]
-            sealed += self._fill(window, rows[here], chosen, fresh, time.day)
-        return sealed
+            self._fill(window, rows[here], chosen, fresh, time.day)
+
+    def _seen_in(self, window: int) -> SeenReports:
+        if window not in self._seen:
+            seen = SeenReports(self._database, self._vault, self.plan.id, window)
+            if seen.count < self._crowds[window].counts.window_reports:
+                raise StorageError(f"{NAME} and its log are not of one time. Restore a backup.")
+            self._seen[window] = seen
+        return self._seen[window]
 
     def _fill(
         self, window: int, rows: Rows, cohorts: Cohorts | None, weights: NDArray[np.int64], day: int
-    ) -> list[int]:
-        """Add reports to the crowd of their window, sealing it as often as it is complete."""
-        sealed: list[int] = []
+    ) -> None:
+        """Add reports to the crowd of their window, and to the next ones when it is whole."""
+        counted = np.cumsum(weights)
+        start = taken = 0
         while True:
             crowd = self._crowds[window]
-            place = np.cumsum(weights) <= self.plan.reports_needed - crowd.counts.reports
-            crowd.counts.add(rows, cohorts, weights * place)
-            if crowd.counts.reports < self.plan.reports_needed:
+            room = self.plan.reports_needed - crowd.counts.reports
+            # The last crowd takes those that do not count too, wherever they are.
+            fits = int(counted[-1]) - taken <= room
+            end = len(rows) if fits else int(np.searchsorted(counted, taken + room)) + 1
+            if room or fits:
+                here = slice(start, end)
+                chosen = None if cohorts is None else cohorts[here]
+                crowd.counts.add(rows[here], chosen, weights[here])
                 self._write(crowd)
-                return sealed
-            self._seal(crowd, window)
-            sealed.append(crowd.number)
+                start, taken = end, taken + room
+            if fits:
+                return
+            self._whole.append((crowd.number, window))
             self._open_crowd(window, day)
-            weights = weights * ~place
 
     def _write(self, crowd: _Crowd) -> None:
-        where = (self.plan.id, crowd.number)
-        # SQLite leaves a page alone if what is written to it is there already, and a commit with a
-        # page less would tell that nothing was new. So the number always changes, twice.
-        for number in (-1, crowd.counts.reports):
-            self._database.execute(
-                "UPDATE epochs SET reports = ? WHERE plan = ? AND number = ?", (number, *where)
-            )
+        # Pages of the database from before and from after this are told apart by it.
+        crowd.counts.window_reports = self._seen_in(crowd.window).count
         self._database.executemany(
-            "INSERT OR REPLACE INTO counts VALUES (?, ?, ?, ?)",
-            [(*where, part, numbers) for part, numbers in crowd.counts.changes()],
+            "INSERT INTO counts VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (plan, number, part) DO UPDATE SET numbers = excluded.numbers",
+            [
+                (
+                    *(self.plan.id, crowd.number, block),
+                    seal(crowd.key, numbers, self._about(crowd.number, block)),
+                )
+                for block, numbers in crowd.counts.changes()
+            ],
         )
 
-    def _seal(self, crowd: _Crowd, window: int) -> None:
+    # Sealing
+
+    @property
+    def whole_crowds(self) -> int:
+        """How many crowds wait to be sealed."""
+        return len(self._whole) + sum(one.counts.is_whole for one in self._crowds.values())
+
+    def seal_crowds(self, time: Time) -> list[int]:
+        """Seal the crowds that have all their reports, and return their numbers."""
+        numbers = []
+        for number, window in self._whole:
+            self._seal(self._read(number, window))
+            numbers.append(number)
+        self._whole.clear()
+        for window, crowd in sorted(self._crowds.items()):
+            if crowd.counts.is_whole:
+                self._seal(crowd)
+                numbers.append(crowd.number)
+                self._open_crowd(window, time.day)
+                self._write(self._crowds[window])
+        return numbers
+
+    def _seal(self, crowd: _Crowd) -> None:
         """Write the whole crowd's tally, once."""
         tally = crowd.counts.tally()
         assert tally.reports == self.plan.reports_needed
-        named = None if self.plan.window is None else window
+        named = None if self.plan.window is None else crowd.window
         sealed = Crowd(tally.reports, str(crowd.number), named, sealed=True)
         tally = replace(tally, crowds=(sealed,))
         release = json.dumps(tally.to_json(), sort_keys=True, separators=(",", ":")).encode()
@@ -180,21 +255,26 @@ class OpenPlan:
         for window in range(max(time.first_window, self.oldest_window), time.last_window + 1):
             if window not in self._crowds:
                 self._open_crowd(window, time.day)
+                self._write(self._crowds[window])
 
     def _open_crowd(self, window: int, day: int) -> None:
-        (last,) = self._database.execute(
-            "SELECT coalesce(max(number), 0) FROM epochs WHERE plan = ?", (self.plan.id,)
-        ).fetchone()
+        self._last += 1
         # The deadline of the next window's crowd must not run before people are asked in it.
         begins = window * (self.plan.window or 0) // _DAY
         self._database.execute(
             "INSERT INTO epochs VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL)",
-            (self.plan.id, last + 1, window, max(day, begins)),
+            (self.plan.id, self._last, window, max(day, begins)),
         )
-        self._crowds[window] = _Crowd(last + 1, OpenCrowd(self.plan))
+        key = self._vault.draw(self.plan.id, "crowd", self._last)
+        self._crowds[window] = _Crowd(self._last, window, key, OpenCrowd(self.plan))
 
-    def give_up(self, *, before_window: int | None = None, before_day: int | None = None) -> None:
-        """Destroy open crowds, all or the old ones; what stays is how many tenths there were."""
+    def give_up(
+        self, *, before_window: int | None = None, before_day: int | None = None
+    ) -> list[Ended]:
+        """Destroy open crowds, all or the old ones; what stays is how many tenths there were.
+
+        Those that are whole were sealed before.
+        """
         opened = dict(
             self._database.execute(
                 "SELECT window, opened_day FROM epochs WHERE plan = ? AND state = 'open'",
@@ -207,9 +287,10 @@ class OpenPlan:
             if (before_window is None or window < before_window)
             and (before_day is None or opened[window] < before_day)
         ]
-        for window in old:
-            crowd = self._crowds.pop(window)
+        crowds = [self._crowds.pop(window) for window in old]
+        for crowd in crowds:
             self._end(crowd, "given up", 0, self._tenths(crowd), None)
+        return [Ended(crowd.number, self._tenths(crowd)) for crowd in crowds]
 
     def _end(
         self, crowd: _Crowd, state: str, reports: int, tenths: int, release: bytes | None
@@ -221,26 +302,36 @@ class OpenPlan:
             (state, reports, tenths, release, *where),
         )
         self._database.execute("DELETE FROM counts WHERE plan = ? AND number = ?", where)
+        self._vault.forget(self.plan.id, "crowd", crowd.number)
 
     # Windows
 
     def forget_windows(self, before: int | None = None) -> None:
         """Forget which reports have come, in all windows or in those before one."""
         limit = 2**62 if before is None else before
-        for table in ("seen", "window_keys"):
-            self._database.execute(
-                f"DELETE FROM {table} WHERE plan = ? AND window < ?",  # noqa: S608  two names
-                (self.plan.id, limit),
-            )
+        for statement in (
+            "DELETE FROM seen WHERE plan = ? AND window < ?",
+            "DELETE FROM wrapped_keys WHERE plan = ? AND kind = 'window' AND number < ?",
+        ):
+            self._database.execute(statement, (self.plan.id, limit))
         self._seen = {window: one for window, one in self._seen.items() if window >= limit}
 
-    def expire_windows(self, time: Time) -> None:
+    def make_room(self) -> None:
+        """Do between commits what would make a later one longer than others."""
+        for seen in self._seen.values():
+            seen.make_room()
+
+    def expire_windows(self, time: Time) -> list[Ended]:
         """Close windows that have passed, for good, with the crowds that did not fill in them."""
-        if time.first_window <= self.oldest_window:
-            return
-        self.oldest_window = time.first_window
-        self.forget_windows(before=time.first_window)
-        self.give_up(before_window=time.first_window)
+        return self.close_windows(before=time.first_window)
+
+    def close_windows(self, before: int) -> list[Ended]:
+        """Take no more reports of windows before one, for good."""
+        if before <= self.oldest_window:
+            return []
+        self.oldest_window = before
+        self.forget_windows(before=before)
         self._database.execute(
-            "UPDATE plans SET oldest_window = ? WHERE id = ?", (time.first_window, self.plan.id)
+            "UPDATE plans SET oldest_window = ? WHERE id = ?", (before, self.plan.id)
         )
+        return self.give_up(before_window=before)

@@ -1,8 +1,11 @@
-"""The console's plain page: what there is, and where its parts are."""
+"""The console's plain page: what there is, and where its parts are.
+
+It is shown in pages, so that it costs the same however many plans and crowds there are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -12,8 +15,13 @@ from shoal.publishing.markup import Markup, element
 from shoal.rounding import round_down
 from shoal.screening import Screening
 
-__all__ = ["Crowd", "home"]
+__all__ = ["CROWDS_OF_EACH", "CROWDS_OF_ONE", "PLANS", "Crowd", "Section", "home"]
 
+PLANS, CROWDS_OF_EACH = 20, 5
+"""Plans on a page, and how many of the last crowds of each."""
+
+CROWDS_OF_ONE = 50
+"""Crowds on a page of one plan."""
 
 _STYLE = "th, td { overflow-wrap: break-word; }\na { color: var(--accent); }\n"
 """Words in tables stay whole, so that a long column does not squeeze the others."""
@@ -26,8 +34,17 @@ class Crowd(NamedTuple):
     screening: Screening | None
 
 
-def home(plans: Sequence[KeptPlan], crowds: Mapping[str, Sequence[Crowd]]) -> str:
-    """Return the page of all plans and their crowds."""
+class Section(NamedTuple):
+    """A plan, and some of its crowds, the last one first."""
+
+    kept: KeptPlan
+    crowds: Sequence[Crowd]
+    more: bool
+    """Whether it has crowds that are not shown here."""
+
+
+def home(sections: Sequence[Section], *, newer: str | None, older: str | None) -> str:
+    """Return a page of plans and their crowds; `newer` and `older` lead to those beside it."""
     css = (files("shoal.publishing") / "templates" / "page.css").read_text("utf-8")
     head = element(
         "head",
@@ -36,19 +53,23 @@ def home(plans: Sequence[KeptPlan], crowds: Mapping[str, Sequence[Crowd]]) -> st
         element("title", "Shoal"),
         element("style", Markup(css + _STYLE)),
     )
-    sections = [_plan(kept, crowds[kept.plan.id]) for kept in plans]
-    if not sections:
-        sections = [element("p", "There is no plan yet. Send one to /v1/plans.")]
+    parts = [_plan(section) for section in sections]
+    if not parts:
+        parts = [element("p", "There is no plan here yet. Send one to /v1/plans.")]
+    turns = [("back", newer), ("more", older)]
+    links = [element("a", name, " ", href=where) for name, where in turns if where is not None]
     main = element(
         "main",
         element("h1", "Shoal"),
         element("p", "Each crowd is shown when it is complete, and not before."),
-        *sections,
+        *parts,
+        *([element("p", *links)] if links else []),
     )
     return f'<!doctype html>\n<html lang="en">{head}{element("body", main)}</html>\n'
 
 
-def _plan(kept: KeptPlan, crowds: Sequence[Crowd]) -> Markup:
+def _plan(section: Section) -> Markup:
+    kept, crowds, more = section
     plan = kept.plan
     rows = []
     for epoch, screening in crowds:
@@ -63,6 +84,7 @@ def _plan(kept: KeptPlan, crowds: Sequence[Crowd]) -> Markup:
         element("p", f"{kept.state}; crowds of {plan.reports_needed:,}; {_promise(kept)}"),
         element("p", element("code", plan.id)),
         *([element("table", element("thead", heading), element("tbody", *rows))] if rows else []),
+        *([element("p", element("a", "all crowds", href=f"/?plan={plan.id}"))] if more else []),
         *(
             _findings(epoch, screening)
             for epoch, screening in crowds

@@ -10,20 +10,22 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
-from shoal.collector.database import NAME, VERSION
+from shoal.collector.database import LONGEST_LOG, NAME, VERSION, log_size
 from shoal.collector.findings import Finding, Verdict
 from shoal.collector.signing import KEY_FILE, Signer
+from shoal.collector.vault import CROWD_KEY_FILE
 from shoal.errors import ShoalError
 
 __all__ = ["check_folder", "public_key"]
 
 _OLDEST_SQLITE = (3, 35, 0)
-_SECRETS = (NAME, f"{NAME}-wal", f"{NAME}-shm", KEY_FILE, "admin-token")
+_SECRETS = (NAME, f"{NAME}-wal", f"{NAME}-shm", KEY_FILE, CROWD_KEY_FILE, "admin-token")
 _NETWORK = (
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "beegfs", "glusterfs"),
     *("fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.ceph", "virtiofs"),
 )
 _FLEETING = ("tmpfs", "ramfs")
+_LONG_LOG = 64 << 20
 
 
 def check_folder(folder: Path, spare_megabytes: int) -> Iterator[Finding]:
@@ -173,9 +175,12 @@ def _database(folder: Path) -> Iterator[Finding]:
     except sqlite3.Error as error:
         yield Finding("data", "fail", f"They cannot be read: {error}.", "Restore a backup.")
         return
-    if found != VERSION:
-        sentence = f"The data are of version {found}, this Shoal reads version {VERSION}."
+    if not 0 < found <= VERSION:
+        sentence = f"The data are of version {found}, this Shoal reads versions up to {VERSION}."
         yield Finding("data", "fail", sentence, "Use the Shoal that wrote them, or a newer one.")
+    elif found < VERSION:
+        sentence = f"The data are of version {found}, from an earlier Shoal."
+        yield Finding("data", "warn", sentence, "Make a backup, then start the collector.")
     elif damage != "ok":
         yield Finding("data", "fail", f"They are damaged: {damage}.", "Restore a backup.")
     elif journal != "wal":
@@ -183,6 +188,19 @@ def _database(folder: Path) -> Iterator[Finding]:
         yield Finding("data", "warn", sentence, "Start the collector; it changes that.")
     else:
         yield Finding("data", "ok", f"They are whole, of version {found}, with a write-ahead log.")
+    yield from _log(folder)
+
+
+def _log(folder: Path) -> Iterator[Finding]:
+    size = log_size(folder)
+    if size > _LONG_LOG:
+        yield Finding(
+            "log",
+            "fail" if size > LONGEST_LOG else "warn",
+            f"The write-ahead log has {size >> 20:,} MB, since some process goes on reading the"
+            f" data; beyond {LONGEST_LOG >> 20:,} MB no reports are taken.",
+            f"End that process: fuser {folder / NAME}",
+        )
 
 
 def _owner(path: Path) -> str:

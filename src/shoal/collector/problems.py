@@ -11,6 +11,9 @@ from typing import Any
 
 __all__ = ["PROBLEMS", "Problem"]
 
+CLOSE = (b"connection", b"close")
+"""The header of a connection's last answer."""
+
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
@@ -52,17 +55,21 @@ class Problem:
     def last_words(self) -> bytes:
         """The whole answer, after which the connection ends, for where there is no request yet."""
         lines = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}".encode()]
-        lines += [b"%s: %s" % header for header in (*self.headers, (b"connection", b"close"))]
+        lines += [b"%s: %s" % header for header in (*self.headers, CLOSE)]
         return b"\r\n".join([*lines, b"", self.body])
 
-    async def send(self, send: Send) -> None:
-        """Answer a request with it."""
-        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
+    async def send(self, send: Send, *, last: bool = False) -> None:
+        """Answer a request with it, the connection's last one if so asked."""
+        headers = [*self.headers, CLOSE] if last else self.headers
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
 
 
 MALFORMED = Problem(400, "malformed-reports", "This is not a batch of reports of this plan.")
-WINDOW_NOT_OPEN = Problem(400, "window-not-open", "A report is of a window that has not begun.")
+WINDOW_NOT_OPEN = Problem(
+    425, "window-not-open", "A report is of a window that has not begun here; try again later.",
+    retry_after=600,
+)  # fmt: skip
 BAD_REQUEST = Problem(400, "bad-request", "The request cannot be read.")
 BAD_PARAMETER = Problem(400, "bad-parameter", "A parameter of the request has no such value.")
 NO_TOKEN = Problem(401, "token-needed", "This needs a token.")
@@ -77,11 +84,24 @@ ONLY_POST = Problem(
 )
 EPOCH_OPEN = Problem(409, "epoch-open", "The crowd is not complete; until it is, nothing is shown.")
 WRONG_STATE = Problem(409, "wrong-state", "The plan's state does not allow this.")
+MAYBE_PUBLISHED = Problem(
+    409,
+    "maybe-published",
+    "The data were restored, so this plan may have been published before; give the survey another"
+    " name, or state that it never was.",
+)
+CLOCK_HELD = Problem(
+    503, "clock-held", "The clock has jumped and is not believed; see /v1/clock.", retry_after=60
+)
 LAST_ADMIN = Problem(409, "last-admin", "The last admin token cannot be taken away.")
 PLAN_CLOSED = Problem(410, "plan-closed", "The plan takes no more reports.")
 WINDOW_EXPIRED = Problem(410, "window-expired", "A report is of a window that has passed.")
 EPOCH_GONE = Problem(410, "epoch-gone", "The epoch was given up or destroyed.")
+TOO_SLOW = Problem(408, "too-slow", "The request did not come, or its answer was not read.")
 TOO_LARGE = Problem(413, "too-large", "The request is larger than this collector takes.")
+TOO_MANY_AT_ONCE = Problem(
+    413, "too-many-reports", "A request without a relay's token may not bring so many reports."
+)
 WRONG_TYPE = Problem(415, "unsupported-media-type", "The body's type or encoding is not taken.")
 MALFORMED_PLAN = Problem(422, "malformed-plan", "This is not a plan; check it with shoal audit.")
 PROMISE_BROKEN = Problem(
@@ -96,10 +116,16 @@ CROWD_TOO_SMALL = Problem(
 PROTECTS_LESS = Problem(
     422, "plan-unsafe", "It protects less than a plan of this survey that is open: shoal plan diff."
 )
+HONEST_UNSAID = Problem(
+    422,
+    "honest-fraction-unsaid",
+    "The plan does not say which part of a crowd is honest: shoal plan --honest PART, or publish it"
+    " with honest=all.",
+)
 HEAD_TOO_LARGE = Problem(
     431, "head-too-large", "The address and the headers are longer than this collector takes."
 )
-TOO_MANY = Problem(429, "too-many-requests", "Too many reports are coming; try later.", 10)
+TOO_MANY = Problem(429, "too-many-requests", "Too many reports come from here; try later.", 10)
 INTERNAL = Problem(503, "internal", "The collector failed; nothing was taken.", 30)
 BUSY = Problem(503, "busy", "Too many reports are waiting; try again soon.", 2)
 CROWDED = Problem(503, "busy", "Too many connections are open; try again soon.", 2)

@@ -1,6 +1,7 @@
 """Reads the configuration of a reverse proxy for what would undo the collector's silence.
 
 A proxy sees every address. It must not write them down, pass them on, or keep bodies on its disk.
+Since nobody behind it sees them, it is also the one to limit what each of them may send.
 What is read is nginx's language and Caddy's, as far as these questions need it: directives, their
 words, and the blocks they stand in. Files that a configuration includes are not followed.
 """
@@ -49,7 +50,8 @@ def check_proxy(path: Path) -> list[Finding]:
         reason = getattr(error, "strerror", None) or first_line(error)
         return [Finding(name, "fail", f"It cannot be judged: {reason}.", "Name the right file.")]
     if not found:
-        return [Finding(name, "ok", "It keeps no access log, passes no addresses on, stores none.")]
+        sentence = "It keeps no access log, passes no addresses on, stores none, and limits each."
+        return [Finding(name, "ok", sentence)]
     return [
         Finding(f"{name}: {one.check}", one.verdict, one.sentence, one.way_out) for one in found
     ]
@@ -91,6 +93,7 @@ def _check_nginx(directives: list[Directive]) -> Iterator[Finding]:
     for place in _nginx_places(directives, {}):
         yield from _nginx_logs(place)
         yield from _nginx_bodies(place)
+        yield from _nginx_limits(place)
         listens = place.holds.get("listen", [])
         if listens and not any("ssl" in words or "quic" in words for words in listens):
             yield Finding(
@@ -133,8 +136,23 @@ def _nginx_bodies(place: _Place) -> Iterator[Finding]:
             yield Finding(
                 "bodies", "fail",
                 f"Bodies at line {place.line} that do not fit in a buffer are written to files.",
-                "proxy_request_buffering off;",
+                "client_max_body_size 1m; client_body_buffer_size 1m;",
             )  # fmt: skip
+    else:
+        yield Finding(
+            "slow bodies", "warn", f"Bodies at line {place.line} wait at the collector, not here.",
+            "Take proxy_request_buffering out; client_body_buffer_size 1m;",
+        )  # fmt: skip
+
+
+def _nginx_limits(place: _Place) -> Iterator[Finding]:
+    missing = [name for name in ("limit_conn", "limit_req") if name not in place.holds]
+    if missing:
+        yield Finding(
+            "limits", "warn",
+            f"At line {place.line} nothing limits what one address sends ({', '.join(missing)}).",
+            "See deploy/nginx.conf.",
+        )  # fmt: skip
 
 
 def _nginx_directive(one: Directive) -> Iterator[Finding]:
@@ -194,7 +212,14 @@ def _check_caddy(directives: list[Directive]) -> Iterator[Finding]:
             yield Finding(
                 "TLS", "warn", f"{site.name} is without TLS.", "Name the site without http://."
             )
-        for one in _every([site]):
+        inside = list(_every([site]))
+        if not any(one.name == "rate_limit" for one in inside):
+            yield Finding(
+                "limits", "warn",
+                f"In {site.name} nothing limits what one address sends: Caddy cannot by itself.",
+                "Build it with github.com/mholt/caddy-ratelimit, or use nginx.",
+            )  # fmt: skip
+        for one in inside:
             yield from _caddy_directive(one)
 
 
@@ -208,6 +233,12 @@ def _caddy_directive(one: Directive) -> Iterator[Finding]:
     elif one.name == "reverse_proxy":
         taken_out = {inner.words[0].lower() for inner in one.block
                      if inner.name == "header_up" and inner.words}  # fmt: skip
+        if not {inner.name for inner in one.block} & {"request_buffers", "buffer_requests"}:
+            yield Finding(
+                "slow bodies", "warn",
+                f"Bodies at line {one.line} wait at the collector, not here.",
+                "request_buffers 1MiB",
+            )  # fmt: skip
         if not taken_out & {"-x-forwarded-for", "-x-forwarded-*", "-*"}:
             yield Finding(
                 "addresses", "fail",

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from shoal.collector import problems
-from shoal.collector.answers import answers_of_problems, problem_response
+from shoal.collector.answers import make_app, problem_response
 from shoal.collector.ingest import BINARY, Ingest, Receive, Scope
 from shoal.collector.operations import Operation, Parameter, openapi
 from shoal.collector.problems import Send
@@ -60,7 +59,9 @@ def make_public(
         return _signed(kept.certificate)
 
     async def keys(request: Request) -> Response:
-        return Response(json.dumps({"ed25519": [signer.public_key]}), media_type="application/json")
+        links = [link._asdict() for link in signer.links]
+        document = {"ed25519": signer.public_keys, "links": links}
+        return Response(json.dumps(document), media_type="application/json")
 
     def _signed(content: bytes) -> Response:
         headers = {
@@ -88,16 +89,15 @@ def make_public(
             None, (_PLAN,), status=202, media=(), body=_REPORTS, binary=BINARY,
             problems=(problems.PLAN_CLOSED, problems.TOO_MANY),
         ),
-        Operation("GET", "/v1/keys", None, "The keys that plans are signed with.", keys),
+        Operation("GET", "/v1/keys", None, "The signing key, and those before it.", keys),
         Operation("GET", "/openapi.json", None, "This document.", document),
     )  # fmt: skip
-    others = Starlette(
-        routes=[
+    others = make_app(
+        [
             Route(operation.path, operation.handler)
             for operation in operations
             if operation.handler is not None
-        ],
-        exception_handlers=answers_of_problems(),
+        ]
     )
 
     async def public(scope: Scope, receive: Receive, send: Send) -> None:

@@ -14,6 +14,7 @@ from shoal import __version__
 from shoal._check import is_loopback, shown
 from shoal._files import first_line
 from shoal.collector.findings import Finding
+from shoal.collector.problems import CLOCK_HELD
 from shoal.errors import InputError
 
 __all__ = ["check_console", "check_public"]
@@ -76,9 +77,13 @@ def check_console(url: str) -> Iterator[Finding]:
     if ready.status == 200:
         yield Finding("console listener", "ok", f"{url} answers, and reports can be taken.")
     else:
+        why = _document(ready).get("title", "")
+        way_out = "Look at its log, the disk's space and the folder's permissions."
+        if _document(ready).get("type") == f"urn:shoal:problem:{CLOCK_HELD.name}":
+            way_out = "Set the clock right, or believe it: POST /v1/clock/accept."
         yield Finding(
-            "console listener", "fail", f"{url} says that no reports can be taken.",
-            "Look at its log, the disk's space and the folder's permissions.",
+            "console listener", "fail", f"{url} says that no reports can be taken. {why}".strip(),
+            way_out,
         )  # fmt: skip
     if split.scheme == "http" and not is_loopback(split.hostname or ""):
         yield Finding(

@@ -13,25 +13,34 @@ from shoal.collector.answers import Refusal
 from shoal.collector.ingest import bearer, read_body
 from shoal.collector.tokens import Role, Token, Tokens
 
-__all__ = ["among", "check_token", "document", "level", "may", "number"]
+__all__ = ["among", "check_token", "document", "level", "number", "page", "who"]
 
 LARGEST_DOCUMENT = 4 << 20
 """Bytes that a plan, or another document sent to the console, may have."""
 
 
-def check_token(tokens: Tokens, request: Request, role: Role) -> None:
-    """Refuse a request whose token does not allow what it asks for."""
+def check_token(tokens: Tokens, request: Request, role: Role) -> Token:
+    """Return the token of a request; refuse one that does not allow what is asked for.
+
+    A token that is for some plans only does not do what concerns all of them.
+    """
     token = _token(tokens, request)
     if token is None:
         raise Refusal(problems.NO_TOKEN)
-    if not token.may(role):
+    plan_id = request.path_params.get("plan_id")
+    out_of_scope = (
+        not token.covers(plan_id) if plan_id else token.plans is not None and role == "admin"
+    )
+    if not token.may(role) or out_of_scope:
         raise Refusal(problems.WRONG_ROLE)
+    return token
 
 
-def may(tokens: Tokens, request: Request, role: Role) -> bool:
-    """Whether a request's token allows what a role may do."""
-    token = _token(tokens, request)
-    return token is not None and token.may(role)
+def who(request: Request) -> Token:
+    """Return the token that a request was let in with."""
+    token = request.state.token
+    assert isinstance(token, Token)
+    return token
 
 
 def _token(tokens: Tokens, request: Request) -> Token | None:
@@ -73,6 +82,14 @@ def number(text: str) -> int:
     """Read the number of an epoch from a path."""
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
         raise Refusal(problems.UNKNOWN_EPOCH)
+    return int(text)
+
+
+def page(request: Request) -> int:
+    """Read the number of the page that is asked for, the first one is 0."""
+    text = request.query_params.get("page", "0")
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise Refusal(problems.BAD_PARAMETER)
     return int(text)
 
 

@@ -1,138 +1,203 @@
 """Which reports have come already: keyed hashes of their ids, for the life of their window.
 
 An id is random and comes with one report only, so its hash says nothing about anybody; the key is
-drawn for the window and destroyed with it. Hashes are kept sorted, in chunks on the disk and in
-runs in memory, so that the order within a commit is gone with it. Chunks are numbered as they come:
-until sixty-four of them become one, whoever reads the disk sees which commit came first. Numbers by
-chance would hide that, and make the pages of a commit vary, which must not tell new from repeated.
+drawn for the window and destroyed with it. The hashes have 64 bits: of n reports in a window one is
+taken for a repetition, and not counted, with probability at most n^2 / 2^65, which is 3e-8 for a
+million.
+
+On the disk hashes are in rows of one length, encrypted, and each row fills one page. A commit of n
+reports writes as many rows, whatever of it is new; repetitions add nothing. There are always more
+rows than are used, a quarter and more, so that their number tells little. In memory hashes are in
+sorted runs of bounded length, so that no step grows with the window.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
 from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.randomness import SystemBits
+from shoal.collector.vault import Vault, seal, unseal
 
 __all__ = ["SeenReports"]
 
-_BYTES = 16
-_FAN_IN = 64
-_HIGHEST_LEVEL = 2
+_ID_BYTES = 16
+_ROW = 480
+"""Hashes in a row: with what encryption adds, it fits in a page of the database."""
+
+_FIRST_ROWS = 4
+_MOST_HASHED = 1 << 16
+_RECENT = 1 << 10
+_LONGEST_RUN = 1 << 20
+_FEW = 8
 
 Digests = NDArray[np.uint64]
-"""A row of two words for each digest, sorted by the first."""
 
 
 class SeenReports:
     """The reports of one window of one plan that have come."""
 
-    def __init__(self, database: sqlite3.Connection, plan_id: str, window: int) -> None:
+    def __init__(
+        self, database: sqlite3.Connection, vault: Vault, plan_id: str, window: int
+    ) -> None:
         self._database, self._where = database, (plan_id, window)
-        self._key = self._window_key()
-        chunks = database.execute(
-            "SELECT level, digests FROM seen WHERE plan = ? AND window = ?", self._where
-        ).fetchall()
-        self._runs = _Runs()
-        if chunks:
-            self._runs.add(_joined([digests for _, digests in chunks]))
-        self._chunks = Counter(level for level, _ in chunks)
+        key = vault.key(plan_id, "window", window)
+        self._key = vault.draw(plan_id, "window", window) if key is None else key
+        # Encryption and hashing use one key in two ways that have nothing in common.
+        self._sealing = blake2b(b"rows", key=self._key, digest_size=32).digest()
+        self._rows: list[int] = []
+        self._place = 0  # the first row that is not full
+        self._open = np.empty(0, np.uint64)  # what is in it
+        self._digests = _DigestSet()
+        self._read()
+        if not self._rows:
+            self._grow(_FIRST_ROWS)
 
-    def _window_key(self) -> bytes:
-        row = self._database.execute(
-            "SELECT key FROM window_keys WHERE plan = ? AND window = ?", self._where
-        ).fetchone()
-        if row is not None:
-            return bytes(row[0])
-        key = SystemBits().draw(32)
-        self._database.execute("INSERT INTO window_keys VALUES (?, ?, ?)", (*self._where, key))
-        return key
+    def _read(self) -> None:
+        found = self._database.execute(
+            "SELECT id, digests FROM seen WHERE plan = ? AND window = ? ORDER BY place",
+            self._where,
+        )
+        while rows := found.fetchmany(_LONGEST_RUN // _ROW):
+            digests = []
+            for identity, sealed in rows:
+                content = unseal(self._sealing, sealed, self._about(len(self._rows)))
+                row = np.frombuffer(content, "<u8")
+                digests.append(row[row != 0])
+                self._rows.append(identity)
+                if len(digests[-1]) == _ROW:
+                    self._place = len(self._rows)
+                elif self._place == len(self._rows) - 1:
+                    self._open = digests[-1]
+            self._digests.add(np.concatenate(digests))
+
+    def _about(self, place: int) -> str:
+        return f"{self._where[0]} {self._where[1]} {place}"
+
+    @property
+    def count(self) -> int:
+        """How many reports have come."""
+        return self._place * _ROW + len(self._open)
 
     def remember(self, ids: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Remember report ids, inside a transaction, and tell which of them are new.
 
-        As much is written for a repeated id as for a new one, so that neither the time of the
-        answer nor the size of the data tells them apart: a digest that stands for nothing.
+        The same rows are written for a repeated id as for a new one.
         """
-        flat = ids.tobytes()
-        key = self._key
-        digests = np.frombuffer(
-            b"".join(
-                blake2b(flat[start : start + _BYTES], digest_size=_BYTES, key=key).digest()
-                for start in range(0, len(flat), _BYTES)
-            ),
-            "<u8",
-        ).reshape(-1, 2)
-        fresh = ~self._runs.contain(digests)
-        _, first = np.unique(digests, axis=0, return_index=True)
-        once = np.zeros(len(digests), bool)
-        once[first] = True
-        fresh &= once
-        fillers = np.frombuffer(SystemBits().draw(digests.nbytes), "<u8").reshape(-1, 2)
-        kept = _sorted(np.where(fresh[:, None], digests, fillers))
-        self._runs.add(kept)
-        self._write(kept)
+        digests = self._hashed(ids)
+        fresh = np.zeros(len(digests), bool)
+        fresh[np.unique(digests, return_index=True)[1]] = True
+        fresh &= ~self._digests.contain(digests)
+        self._write(digests[fresh], len(digests))
+        self._digests.add(digests[fresh])
         return fresh
 
-    def _write(self, digests: Digests) -> None:
-        """Append a chunk; sixty-four of a level become one of the next."""
-        self._append(0, digests)
-        for level in range(_HIGHEST_LEVEL):
-            if self._chunks[level] < _FAN_IN:
-                return
-            these = (*self._where, level)
-            chunks = self._database.execute(
-                "SELECT digests FROM seen WHERE plan = ? AND window = ? AND level = ?", these
-            ).fetchall()
-            self._database.execute(
-                "DELETE FROM seen WHERE plan = ? AND window = ? AND level = ?", these
+    def take_over(self, digests: Digests) -> None:
+        """Remember digests that an earlier version made with the same key."""
+        digests = np.unique(np.maximum(digests, 1))
+        self._write(digests, max(len(digests), 1))
+        self._digests.add(digests)
+
+    def _hashed(self, ids: NDArray[np.uint8]) -> Digests:
+        flat, key, found = ids.tobytes(), self._key, []
+        for first in range(0, len(flat), _ID_BYTES * _MOST_HASHED):
+            last = min(len(flat), first + _ID_BYTES * _MOST_HASHED)
+            content = b"".join(
+                blake2b(flat[start : start + _ID_BYTES], digest_size=16, key=key).digest()
+                for start in range(first, last, _ID_BYTES)
             )
-            self._chunks[level] = 0
-            self._append(level + 1, _joined([digests for (digests,) in chunks]))
+            found.append(np.frombuffer(content, "<u8")[::2])
+        digests: Digests = np.concatenate(found)
+        digests[digests == 0] = 1  # 0 stands for nothing
+        return digests
 
-    def _append(self, level: int, digests: Digests) -> None:
-        self._database.execute(
-            "INSERT INTO seen (plan, window, level, digests) VALUES (?, ?, ?, ?)",
-            (*self._where, level, digests.astype("<u8").tobytes()),
+    def _write(self, fresh: Digests, count: int) -> None:
+        """Write as many rows as `count` digests may need, the open one first."""
+        rows = 1 + -(-(count - 1) // _ROW)
+        if self._place + rows > len(self._rows):
+            self._grow(self._place + rows)
+        content = np.zeros(rows * _ROW, "<u8")
+        used = len(self._open) + len(fresh)
+        content[: len(self._open)] = self._open
+        content[len(self._open) : used] = fresh
+        table = np.sort(content.reshape(rows, _ROW), axis=1)  # the order of commits is gone
+        self._database.executemany(
+            "UPDATE seen SET digests = ? WHERE id = ?",
+            [
+                (self._sealed(row, place), self._rows[place])
+                for place, row in enumerate(table, self._place)
+            ],
         )
-        self._chunks[level] += 1
+        self._place += used // _ROW
+        last = table[used // _ROW] if used < rows * _ROW else np.empty(0, np.uint64)
+        self._open = last[last != 0].copy()
+
+    def _sealed(self, row: Digests, place: int) -> bytes:
+        return seal(self._sealing, row.tobytes(), self._about(place))
+
+    def _grow(self, needed: int) -> None:
+        """Add empty rows, a quarter of those that there are and as many as are needed."""
+        empty = np.zeros(_ROW, "<u8")
+        for place in range(len(self._rows), max(needed, len(self._rows) * 5 // 4)):
+            added = self._database.execute(
+                "INSERT INTO seen (plan, window, place, digests) VALUES (?, ?, ?, ?)",
+                (*self._where, place, self._sealed(empty, place)),
+            )
+            assert added.lastrowid is not None
+            self._rows.append(added.lastrowid)
+
+    def make_room(self) -> None:
+        """Do between commits what the next ones would need: their answers would take longer."""
+        if len(self._rows) - self._place < max(_FIRST_ROWS // 2, len(self._rows) // 8):
+            self._grow(len(self._rows) + _FIRST_ROWS)
+        self._digests.gather()
 
 
-class _Runs:
-    """A set of digests as sorted runs, each at least twice as long as the next."""
+class _DigestSet:
+    """A set of digests: the last ones as they came, the others as sorted runs."""
 
     def __init__(self) -> None:
+        self._recent = np.zeros(_RECENT, np.uint64)
+        self._count = 0
         self._runs: list[Digests] = []
 
     def contain(self, digests: Digests) -> NDArray[np.bool_]:
         """Tell which digests are in the set."""
-        found = np.zeros(len(digests), bool)
+        if len(digests) <= _FEW:
+            found = (self._recent[:, None] == digests).any(axis=0)
+        else:
+            found = np.isin(digests, self._recent)
         for run in self._runs:
-            first, second = run[:, 0], run[:, 1]
-            left = np.searchsorted(first, digests[:, 0])
-            place = np.minimum(left, len(run) - 1)
-            same = first[place] == digests[:, 0]
-            found |= same & (second[place] == digests[:, 1])
-            # Two digests that share 64 bits do not come up, but being wrong is not an option.
-            for row in np.flatnonzero(same & ~found):
-                end = np.searchsorted(first, digests[row, 0], side="right")
-                found[row] = (second[left[row] : end] == digests[row, 1]).any()
-        return found
+            place = np.minimum(np.searchsorted(run, digests), len(run) - 1)
+            found |= run[place] == digests
+        return np.asarray(found)
 
     def add(self, digests: Digests) -> None:
-        """Add sorted digests, merging runs that are not much longer."""
-        while self._runs and len(self._runs[-1]) < 2 * len(digests):
-            digests = _sorted(np.concatenate((self._runs.pop(), digests)))
-        self._runs.append(digests)
+        """Add digests that are not in the set."""
+        if self._count + len(digests) > _RECENT:
+            self.gather()
+        if len(digests) > _RECENT:
+            for start in range(0, len(digests), _LONGEST_RUN):
+                self._add_run(np.sort(digests[start : start + _LONGEST_RUN]))
+            return
+        self._recent[self._count : self._count + len(digests)] = digests
+        self._count += len(digests)
 
+    def gather(self) -> None:
+        """Make a run of the recent ones."""
+        if self._count:
+            self._add_run(np.sort(self._recent[: self._count]))
+        self._recent[:], self._count = 0, 0
 
-def _joined(chunks: list[bytes]) -> Digests:
-    return _sorted(np.frombuffer(b"".join(chunks), "<u8").reshape(-1, 2))
-
-
-def _sorted(digests: Digests) -> Digests:
-    return np.ascontiguousarray(digests[np.argsort(digests[:, 0], kind="stable")])
+    def _add_run(self, run: Digests) -> None:
+        """Add a run, merged with others that are not much longer."""
+        self._runs.sort(key=len)
+        while (
+            self._runs
+            and len(self._runs[0]) < 2 * len(run)
+            and len(self._runs[0]) + len(run) <= _LONGEST_RUN
+        ):
+            run = np.sort(np.concatenate((self._runs.pop(0), run)), kind="stable")
+        self._runs.append(run)

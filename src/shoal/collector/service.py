@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -13,19 +14,30 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from shoal.collector import certifying, problems
+from shoal.collector.clock import GuardedClock
 from shoal.collector.committing import Committer
 from shoal.collector.console import make_console
-from shoal.collector.database import StorageError, locked
+from shoal.collector.continuity import check_signer, check_whole
+from shoal.collector.database import (
+    LONGEST_LOG,
+    NAME,
+    StorageError,
+    locked,
+    log_size,
+    transaction,
+)
 from shoal.collector.ingest import Ingest, Receive, Scope
-from shoal.collector.life import State
+from shoal.collector.life import STATES, Declaration, State
 from shoal.collector.logs import LOG
 from shoal.collector.metrics import Metrics
+from shoal.collector.open_plan import Ended
 from shoal.collector.problems import Problem, Send
 from shoal.collector.public import make_public
 from shoal.collector.settings import Settings
-from shoal.collector.signing import Signer, private_file
+from shoal.collector.signing import private_file
 from shoal.collector.store import KeptPlan, Store
-from shoal.collector.tokens import TOKEN_FILE, Tokens
+from shoal.collector.tokens import TOKEN_FILE, Token, Tokens, new_secret
+from shoal.errors import PrivacyRefusal
 from shoal.plans import Plan
 from shoal.reports import Batch
 
@@ -50,7 +62,7 @@ class Collector:
     settings
         How it runs.
     clock
-        Seconds since 1970.
+        Seconds since 1970; by default one that does not jump.
     """
 
     def __init__(
@@ -58,14 +70,16 @@ class Collector:
         folder: Path | str,
         settings: Settings | None = None,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self.folder, self.settings = Path(folder), settings or Settings()
-        self._clock = clock
+        self._clock = GuardedClock() if clock is None else clock
+        self._clock_was_held = False
         self.metrics = Metrics()
         self._plans: dict[str, KeptPlan] = {}
         self._spare = True
         self._moving = asyncio.Lock()
+        self._sweep_now = asyncio.Event()
         self.public: App
         self.console: App
 
@@ -78,7 +92,12 @@ class Collector:
             raise
         self._committer = Committer(self._accept, self.settings.most_waiting)
         ingest = Ingest(
-            self.settings, self._plan_for_reports, self._committer, self._is_app, self.refused
+            self.settings,
+            self._plan_for_reports,
+            self._committer,
+            self.tokens.find,
+            self.refused,
+            self._door_thread,
         )
         self.public = make_public(self._published, ingest, self.signer)
         self.console = make_console(self)
@@ -94,21 +113,32 @@ class Collector:
         except OSError as error:
             raise StorageError(f"cannot make {self.folder}: {error.strerror}.") from error
         self._held.enter_context(locked(self.folder))
-        self.signer = Signer(self.folder)
+        check_whole(self.folder)
+        self._held.enter_context(locked(self.folder, NAME))
         self.store = Store(
             self.folder,
             deadline_days=self.settings.deadline_days,
             clock=self._clock,
             sealed=self._sealed,
+            given_up=self._given_up,
         )
         self._held.callback(self.store.close)
-        self.tokens = Tokens(self.store.database)
+        with transaction(self.store.database):
+            self.signer = check_signer(self.store.database, self.folder)
+        if self.store.begun_anew is not None:
+            LOG.warning(
+                "crowd-key was missing: open crowds were given up, plans without a window closed",
+                extra={"facts": {"closed": self.store.begun_anew.closed}},
+            )
+        self.tokens = Tokens(self.store.database, self._clock)
         self._make_admin()
         self._plans = {kept.plan.id: kept for kept in self.store.plans()}
         self._check_space()
-        # SQLite is spoken to by one thread; what takes long to compute has another.
+        # SQLite is spoken to by one thread; what takes long to compute has another, and large
+        # uploads a third, since they come from anybody.
         self._store_thread = ThreadPoolExecutor(1, "store")
         self._other_thread = ThreadPoolExecutor(1, "compute")
+        self._door_thread = ThreadPoolExecutor(1, "door")
 
     async def __aexit__(
         self,
@@ -122,7 +152,9 @@ class Collector:
         sweeping.cancel()
         with suppress(asyncio.CancelledError):
             await sweeping
-        for thread in (self._store_thread, self._other_thread):
+        with suppress(StorageError):  # the next start seals what is whole
+            await self.in_store(self.store.sweep)
+        for thread in (self._store_thread, self._other_thread, self._door_thread):
             await asyncio.to_thread(thread.shutdown)
         self._held.close()
 
@@ -152,30 +184,49 @@ class Collector:
         taken = [kept.plan for kept in self.plans() if kept.state in ("published", "paused")]
         return await self.compute(certifying.objection, plan, self.settings, taken)
 
-    async def move_plan(self, plan_id: str, wanted: State) -> Problem | None:
-        """Bring a plan into another state, or tell why not."""
+    async def move_plan(
+        self,
+        plan_id: str,
+        wanted: State,
+        declared: Declaration | None = None,
+        *,
+        by: str = "the command line",
+    ) -> Problem | None:
+        """Bring a plan into another state, or tell why not; `by` is who asks for it."""
         async with self._moving:
-            return await self._move_plan(plan_id, wanted)
+            problem = await self._move_plan(plan_id, wanted, declared or Declaration())
+        if problem is None:
+            LOG.info("plan %s", wanted, extra={"facts": {"plan": plan_id, "by": by}})
+        return problem
 
-    async def _move_plan(self, plan_id: str, wanted: State) -> Problem | None:
+    async def _move_plan(
+        self, plan_id: str, wanted: State, declared: Declaration
+    ) -> Problem | None:
         kept = self._plans.get(plan_id)
         if kept is None:
             return problems.UNKNOWN_PLAN
         certificate = None
         if kept.state == "draft" and wanted == "published":
+            if kept.plan.honest_fraction is None and not declared.all_honest:
+                return problems.HONEST_UNSAID
             # Others may have been published since it was taken as a draft.
             problem = await self._objection(kept.plan)
             if problem is not None:
                 return problem
-            certificate = await self.compute(certifying.certificate, kept.plan)
+            certificate = await self.compute(certifying.certificate, kept.plan, self.settings)
         try:
-            moved = await self.in_store(self.store.move, plan_id, wanted, certificate)
+            moved = await self.in_store(
+                self.store.move,
+                plan_id,
+                wanted,
+                certificate,
+                never_published=declared.never_published,
+            )
+        except PrivacyRefusal:
+            return problems.MAYBE_PUBLISHED
         finally:
             await self._reload(plan_id)  # it may have moved though something failed after that
-        if not moved:
-            return problems.WRONG_STATE
-        LOG.info("plan %s", wanted, extra={"facts": {"plan": plan_id}})
-        return None
+        return None if moved else problems.WRONG_STATE
 
     async def _reload(self, plan_id: str) -> None:
         kept = await self.in_store(self.store.plan, plan_id)
@@ -206,14 +257,19 @@ class Collector:
 
     async def _accept(self, uploads: Sequence[Batch]) -> list[Problem | None]:
         try:
-            return await self.in_store(self.store.accept, uploads)
+            answers, is_behind = await self.in_store(self._accept_in_store, uploads)
         except Exception as error:
             LOG.error("reports were not taken", exc_info=error)
             raise
+        if is_behind:
+            self._sweep_now.set()
+        return answers
 
-    def _is_app(self, secret: str) -> bool:
-        token = self.tokens.find(secret)
-        return token is not None and token.may("app")
+    def _accept_in_store(self, uploads: Sequence[Batch]) -> tuple[list[Problem | None], bool]:
+        began = time.monotonic()
+        answers = self.store.accept(uploads)
+        self.metrics.committed(time.monotonic() - began)
+        return answers, self.store.is_behind
 
     def refused(self, problem: Problem) -> None:
         """Count a problem that was answered."""
@@ -223,34 +279,117 @@ class Collector:
         self.metrics.sealed(self._plans[plan_id].plan.reports_needed)
         LOG.info("crowd sealed", extra={"facts": {"plan": plan_id, "epoch": number}})
 
+    def _given_up(self, plan_id: str, ended: Ended) -> None:
+        needed = self._plans[plan_id].plan.reports_needed
+        self.metrics.given_up(needed * ended.tenths // 10)
+        about = {"plan": plan_id, "epoch": ended.number, "tenths": ended.tenths}
+        LOG.warning("crowd given up", extra={"facts": about})
+
     # Housekeeping
 
     async def _sweep(self) -> None:
         while True:
             try:
                 self._check_space()
-                await self.in_store(self.store.sweep)
+                self._check_clock()
+                self._tell_failures()
+                await self.in_store(self._sweep_store)
             except Exception as error:
                 LOG.error("housekeeping failed", exc_info=error)
-            await asyncio.sleep(_SWEEP_SECONDS)
+                await asyncio.sleep(_SWEEP_SECONDS)
+            self._sweep_now.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._sweep_now.wait(), _SWEEP_SECONDS)
+
+    def _sweep_store(self) -> None:
+        began = time.monotonic()
+        self.store.sweep()
+        self.metrics.committed(time.monotonic() - began)
+        self.metrics.turn()
+
+    def _tell_failures(self) -> None:
+        """Say how often a sign-in failed; once for all, since anybody can make it many times."""
+        failures, self.tokens.failures = self.tokens.failures, 0
+        if failures:
+            LOG.warning("sign-ins failed", extra={"facts": {"times": failures}})
+
+    # The clock
+
+    @property
+    def clock_is_held(self) -> bool:
+        """Whether the clock has jumped and is not believed."""
+        return isinstance(self._clock, GuardedClock) and self._clock.is_held
+
+    def _check_clock(self) -> None:
+        is_held = self.clock_is_held
+        if is_held and not self._clock_was_held:
+            self.metrics.clock_stepped()
+            LOG.error(
+                "the clock has jumped and is not believed", extra={"facts": self.clock_line()}
+            )
+        elif self._clock_was_held and not is_held:
+            LOG.warning("the clock is believed again", extra={"facts": self.clock_line()})
+        self._clock_was_held = is_held
+
+    def clock_line(self) -> dict[str, object]:
+        """Return the time that is believed and the one that the clock shows, to the minute."""
+        shown = self._clock.wall() if isinstance(self._clock, GuardedClock) else self._clock()
+        times = {"believed": self._clock(), "shown": shown}
+        lines = {
+            name: time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(seconds))
+            for name, seconds in times.items()
+        }
+        return {"held": self.clock_is_held, **lines}
+
+    def accept_clock(self, *, by: str) -> None:
+        """Believe the clock as it is."""
+        if isinstance(self._clock, GuardedClock):
+            self._clock.accept()
+        LOG.warning("the clock was accepted", extra={"facts": self.clock_line() | {"by": by}})
+        self._check_clock()
+        self._sweep_now.set()
+
+    # Whether it works
 
     def _check_space(self) -> None:
         free = shutil.disk_usage(self.folder).free
-        self._spare = free >= self.settings.spare_megabytes << 20
+        log = log_size(self.folder)
+        if log > LONGEST_LOG:
+            LOG.error("the write-ahead log cannot be emptied: another process reads the data")
+        self._spare = free >= self.settings.spare_megabytes << 20 and log <= LONGEST_LOG
 
-    async def ready(self) -> bool:
-        """Whether reports can be taken now."""
+    async def obstacle(self) -> Problem | None:
+        """Return why reports cannot be taken now, after writing something for real."""
         try:
             await self.in_store(self.store.check)
         except StorageError:
-            return False
-        return self._spare and not self._tasks[0].done()
+            return problems.UNAVAILABLE
+        if self._tasks[0].done():
+            return problems.UNAVAILABLE
+        if not self._spare:
+            return problems.STORAGE_FULL
+        return problems.CLOCK_HELD if self.clock_is_held else None
+
+    async def ready(self) -> bool:
+        """Whether reports can be taken now."""
+        return await self.obstacle() is None
+
+    def metrics_text(self) -> bytes:
+        """Return the metrics of this moment."""
+        states = Counter(kept.state for kept in self.plans())
+        database = self.folder / NAME
+        return self.metrics.text(
+            plans={state: states[state] for state in STATES},
+            queue=self._committer.fill,
+            data_bytes=database.stat().st_size + log_size(self.folder),
+            clock_is_held=self.clock_is_held,
+        )
 
     def _make_admin(self) -> None:
         """Make the first admin token, in a file that only the owner can read."""
-        if any(token.role == "admin" for token in self.tokens):
+        if any(token.can_always_administer for token in self.tokens):
             return
         path = self.folder / TOKEN_FILE
         if not path.exists():  # else the process died between the file and the database
-            private_file(path, self.tokens.new_secret("admin") + "\n")
-        self.tokens.make("admin", "first", path.read_text().strip())
+            private_file(path, new_secret("admin") + "\n")
+        self.tokens.add(Token.new("admin", "first"), path.read_text().strip())

@@ -6,14 +6,16 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
-from shoal.collector.listening import Connection, close_slow_ones
+from shoal.collector.life import Declaration
+from shoal.collector.listening import Connection, Door, close_slow_ones
 from shoal.collector.logs import LOG, log_to
+from shoal.collector.problems import Problem
 from shoal.collector.service import App, Collector
 from shoal.collector.settings import Settings, address
 from shoal.errors import InputError, PrivacyRefusal
@@ -27,6 +29,7 @@ def serve(
     settings: Settings | None = None,
     *,
     plans: Sequence[Plan] = (),
+    declared: Declaration | None = None,
     ready: Callable[[dict[str, str]], None] = lambda urls: None,
 ) -> None:
     """Run a collector until it is told to stop.
@@ -37,25 +40,34 @@ def serve(
         Where its data are, and how it runs.
     plans
         Plans to publish at the start, if they are not yet.
+    declared
+        What is stated about these plans when they are published.
     ready
         Called with the two addresses, as URLs by the names `public` and `console`.
     """
     settings = settings or Settings()
     log_to(settings.log_level)
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(_serve(Collector(folder, settings), plans, ready))
+        runner.run(_serve(Collector(folder, settings), plans, declared, ready))
 
 
 async def _serve(
-    collector: Collector, plans: Sequence[Plan], ready: Callable[[dict[str, str]], None]
+    collector: Collector,
+    plans: Sequence[Plan],
+    declared: Declaration | None,
+    ready: Callable[[dict[str, str]], None],
 ) -> None:
     settings = collector.settings
-    sockets = {name: _bind(name, getattr(settings, name)) for name in ("public", "console")}
-    async with collector:
+    async with AsyncExitStack() as held:
+        sockets = {
+            name: held.enter_context(_bind(name, getattr(settings, name)))
+            for name in ("public", "console")
+        }
+        await held.enter_async_context(collector)
         for plan in plans:
-            await _publish(collector, plan)
+            await _publish(collector, plan, declared)
         servers = {
-            name: _Server(_config(app, settings))
+            name: _Server(_config(app, settings, collector.refused))
             for name, app in (("public", collector.public), ("console", collector.console))
         }
         loop = asyncio.get_running_loop()
@@ -85,10 +97,10 @@ class _Server(uvicorn.Server):
         return nullcontext()
 
 
-def _config(app: App, settings: Settings) -> uvicorn.Config:
+def _config(app: App, settings: Settings, refused: Callable[[Problem], None]) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=Connection,
+        http=Connection.at(Door(refused)),
         ws="none",
         lifespan="off",
         access_log=False,
@@ -115,11 +127,11 @@ async def _watch(servers: dict[str, _Server], patience: int) -> None:
             close_slow_ones(server.server_state.connections, patience)
 
 
-async def _publish(collector: Collector, plan: Plan) -> None:
+async def _publish(collector: Collector, plan: Plan, declared: Declaration | None) -> None:
     problem = await collector.add_plan(plan)
     kept = collector.plan(plan.id)
     if problem is None and kept is not None and kept.state == "draft":
-        problem = await collector.move_plan(plan.id, "published")
+        problem = await collector.move_plan(plan.id, "published", declared)
     if problem is not None:
         raise PrivacyRefusal(f"plan {plan.id[:12]} is not published: {problem.title}")
 

@@ -18,9 +18,20 @@ from shoal.errors import InputError
 
 __all__ = ["Settings"]
 
+_PREFIX = "SHOAL_"
+_OTHERS = ("SHOAL_DEBUG", "SHOAL_MEMORY_KEY")
+"""Variables that other commands read."""
 
-def _setting(default: Any, help: str, lowest: int = 0, among: tuple[str, ...] = ()) -> Any:
-    metadata = {"help": help, "lowest": lowest, "among": among}
+
+def _setting(
+    default: Any,
+    help: str,
+    *,
+    lowest: int = 0,
+    highest: int = 2**53,
+    among: tuple[str, ...] = (),
+) -> Any:
+    metadata = {"help": help, "lowest": lowest, "highest": highest, "among": among}
     return field(default=default, metadata=metadata)
 
 
@@ -35,17 +46,32 @@ class Settings:
     public: str = _setting("127.0.0.1:8400", "Where devices send reports: host:port.")
     console: str = _setting("127.0.0.1:8401", "Where people look at crowds: host:port.")
     ingest: str = _setting(
-        "open", "Who may send reports: open, or token (an app's).", among=("open", "token")
+        "open",
+        "Who may send reports: open, or token (an app's or a relay's).",
+        among=("open", "token"),
     )
     allow_unproven: bool = _setting(
         False, "Take plans whose promise is no guarantee (sufficient, three-sigma)."
     )
     smallest_crowd: int = _setting(100, "The smallest crowd that a plan may have.", lowest=1)
     deadline_days: int = _setting(90, "Days after which an incomplete crowd is given up; 0: never.")
-    largest_body: int = _setting(32 << 20, "The largest request, in bytes.", lowest=1024)
+    reports_per_request: int = _setting(
+        100, "Reports in a request, without a relay's token.", lowest=1
+    )
+    largest_share: int = _setting(
+        1,
+        "Per cent of a crowd from one request or connection, without a relay's token.",
+        lowest=1,
+        highest=100,
+    )
+    reports_per_second: int = _setting(
+        0, "Reports a second from one token, or one connection without; 0: as many as come."
+    )
+    largest_body: int = _setting(32 << 20, "The largest request of a relay, in bytes.", lowest=1024)
     most_waiting: int = _setting(200_000, "Reports that may wait for the disk.", lowest=1)
-    reports_per_second: int = _setting(0, "Reports taken in a second; 0: as many as come.")
-    most_connections: int = _setting(2000, "Connections to each listener.", lowest=1)
+    most_connections: int = _setting(
+        2000, "Connections to each listener; one more ends the one that waits longest.", lowest=1
+    )
     patience: int = _setting(20, "Seconds within which a request must have come.", lowest=1)
     spare_megabytes: int = _setting(64, "Disk space below which no reports are taken.")
     log_level: str = _setting(
@@ -61,9 +87,7 @@ class Settings:
         given: dict[str, object] = {}
         if file is not None:
             given |= _file(file)
-        for name in known:
-            if (text := environment.get(f"SHOAL_{name.upper()}")) is not None:
-                given[name] = text
+        given |= _variables(environment)
         given |= {name: value for name, value in options.items() if value is not None}
         for name in given:
             if name not in known:
@@ -91,6 +115,21 @@ def address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
+def _variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of the environment; a misspelt one must not be passed over."""
+    found = {}
+    for variable, text in environment.items():
+        if variable.startswith(_PREFIX) and variable not in _OTHERS:
+            name = variable.removeprefix(_PREFIX).lower()
+            if variable != _PREFIX + name.upper() or name not in Settings.__dataclass_fields__:
+                raise InputError(
+                    f"the variable {shown(variable)} is no setting; there are"
+                    f" {', '.join(_PREFIX + one.name.upper() for one in fields(Settings))}."
+                )
+            found[name] = text
+    return found
+
+
 def _file(path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
@@ -107,8 +146,9 @@ def _checked(setting: Any, value: object) -> Any:
         value = _parsed(name, value, kind)
     if type(value) is not kind:
         raise InputError(f"setting {name} is of type {kind.__name__}, got {shown(value)}.")
-    if kind is int and not limits["lowest"] <= value <= 2**53:  # type: ignore[operator]
-        raise InputError(f"setting {name} must be at least {limits['lowest']}, got {value}.")
+    if kind is int and not limits["lowest"] <= value <= limits["highest"]:
+        most = f" and at most {limits['highest']}" * (limits["highest"] < 2**53)
+        raise InputError(f"setting {name} must be at least {limits['lowest']}{most}, got {value}.")
     if limits["among"] and value not in limits["among"]:
         raise InputError(f"setting {name} is {' or '.join(limits['among'])}, got {shown(value)}.")
     if name in ("public", "console"):

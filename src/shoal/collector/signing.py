@@ -1,17 +1,23 @@
-"""The collector's Ed25519 key: who fetched its public half once knows every document by it."""
+"""The collector's Ed25519 key: whoever fetched its public half once knows every document by it.
+
+When the key is changed, the old one signs the new one and is destroyed. The file keeps these links,
+one a line after the secret key, and devices that know an old key follow them to the new one.
+"""
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shoal._disk import Disk
-from shoal.collector.database import StorageError
+from shoal.collector.database import StorageError, locked
+from shoal.errors import InputError
 from shoal.randomness import SystemBits
+from shoal.sending.signing import key_text, link_content
 
-__all__ = ["Signer", "private_file"]
+__all__ = ["KeyLink", "Signer", "change_key", "private_file"]
 
 KEY_FILE = "signing-key"
 
@@ -20,22 +26,65 @@ class Signer:
     """Signs documents with the key in a folder, which is made at the first start."""
 
     def __init__(self, folder: Path) -> None:
-        path = folder / KEY_FILE
-        if not path.exists():
-            private_file(path, SystemBits().draw(32).hex() + "\n")
+        self._path = folder / KEY_FILE
+        if not self._path.exists():
+            private_file(self._path, SystemBits().draw(32).hex() + "\n")
         try:
-            self._key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text()))
-        except (OSError, ValueError) as error:
-            raise StorageError(f"{path} holds no signing key; restore it.") from error
+            secret, *links = self._path.read_text("ascii").strip().split("\n")
+            self._key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(secret))
+            self.links = [KeyLink(*link.split()) for link in links]
+        except (OSError, ValueError, TypeError) as error:
+            raise StorageError(f"{self._path} holds no signing key; restore it.") from error
 
     @property
     def public_key(self) -> str:
         """The public key, in URL-safe base64."""
-        return _text(self._key.public_key().public_bytes_raw())
+        return key_text(self._key.public_key().public_bytes_raw())
+
+    @property
+    def public_keys(self) -> list[str]:
+        """The public key and those before it, the newest first."""
+        return [self.public_key, *(link.key for link in reversed(self.links))]
 
     def sign(self, document: bytes) -> str:
         """Return the signature of exactly these bytes, in URL-safe base64."""
-        return _text(self._key.sign(document))
+        return key_text(self._key.sign(document))
+
+    def change_key(self) -> None:
+        """Make a new key, signed with the present one, which is destroyed.
+
+        The present key's file is replaced whole; a flash disk may keep its old block for a while.
+        """
+        secret = SystemBits().draw(32)
+        new = Ed25519PrivateKey.from_private_bytes(secret)
+        public = new.public_key().public_bytes_raw()
+        link = KeyLink(self.public_key, key_text(public), self.sign(link_content(public)))
+        links = [*self.links, link]
+        lines = [secret.hex(), *(" ".join(one) for one in links), ""]
+        try:
+            Disk().store(self._path, "\n".join(lines).encode(), f"{KEY_FILE}.part")
+        except OSError as error:
+            raise StorageError(f"cannot write {self._path}: {error.strerror}.") from error
+        self._key, self.links = new, links
+
+
+class KeyLink(NamedTuple):
+    """A change of the key: the old one signed the next one. All in URL-safe base64."""
+
+    key: str
+    next: str
+    signature: str
+
+
+def change_key(folder: Path) -> tuple[str, str]:
+    """Change the key of a collector that does not run; return the old public key and the new."""
+    if not (folder / KEY_FILE).exists():
+        raise InputError(f"there is no collector's {KEY_FILE} in {folder}.")
+    with locked(folder):
+        signer = Signer(folder)
+        old = signer.public_key
+        signer.change_key()
+    return old, signer.public_key
 
 
 def private_file(path: Path, text: str) -> None:
@@ -51,7 +100,3 @@ def private_file(path: Path, text: str) -> None:
         disk.store(path, text.encode(), part)
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}.") from error
-
-
-def _text(content: bytes) -> str:
-    return base64.urlsafe_b64encode(content).decode().rstrip("=")

@@ -1,7 +1,7 @@
 """The transactions of the collector: reports in, sealed crowds out, nothing in between.
 
 A store is used by one thread of one process. Its caches hold what is in the database and are thrown
-away whenever a transaction fails.
+away when a transaction fails that touched them.
 """
 
 from __future__ import annotations
@@ -9,23 +9,35 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from shoal.collector import problems
+from shoal.collector import problems, upgrading
+from shoal.collector.clock import GuardedClock, read_moment, write_moment
+from shoal.collector.continuity import (
+    Restored,
+    begin_anew,
+    first_window,
+    forget_crowds,
+    restored_at,
+)
 from shoal.collector.database import NAME, PATIENCE, open_database, told, transaction
 from shoal.collector.life import State, may_become
-from shoal.collector.open_plan import OpenPlan, Time
+from shoal.collector.open_plan import Ended, OpenPlan, Time
 from shoal.collector.problems import Problem
-from shoal.errors import InputError
+from shoal.collector.vault import Generation, Vault, generation_without_log
+from shoal.errors import InputError, PrivacyRefusal
 from shoal.plans import Plan
 from shoal.reports import Batch
 from shoal.tallying import Tally
 
 __all__ = ["Epoch", "KeptPlan", "Store"]
+
+
+_MOST_WHOLE = 64
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,8 @@ class Store:
         Seconds since 1970, to tell windows and days.
     sealed
         Called with a plan's id and the number of the epoch when a crowd was sealed.
+    given_up
+        Called with a plan's id and what is known of a crowd that was given up.
     """
 
     def __init__(
@@ -75,10 +89,43 @@ class Store:
         deadline_days: int = 0,
         clock: Callable[[], float] = time.time,
         sealed: Callable[[str, int], None] = lambda plan_id, number: None,
+        given_up: Callable[[str, Ended], None] = lambda plan_id, ended: None,
     ) -> None:
+        self.folder = folder
+        with told():
+            without_log = generation_without_log(folder / NAME)
         self._database = open_database(folder / NAME)
-        self._deadline_days, self._clock, self._sealed = deadline_days, clock, sealed
+        self._deadline_days, self._clock = deadline_days, clock
+        self._sealed, self._given_up = sealed, given_up
         self._open: dict[str, OpenPlan] = {}
+        self._touched: set[str] = set()
+        self.begun_anew: Restored | None = None
+        try:
+            self._start(without_log)
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _start(self, without_log: Generation) -> None:
+        """Bring the data up to this version and its keys in order."""
+        with told():
+            self._vault = Vault(self.folder, self._database)
+            self._vault.check(without_log)
+            last = read_moment(self._database)
+            if isinstance(self._clock, GuardedClock) and last is not None:
+                self._clock.resume(last)
+            is_old = upgrading.is_needed(self._database)
+            is_new = is_old or self._vault.is_new or self._vault.is_lost
+        if is_new:
+            with self._transaction():
+                if is_old:
+                    upgrading.upgrade(self._database, self._vault)
+                else:
+                    if self._vault.is_lost:
+                        forget_crowds(self._database)
+                        self.begun_anew = begin_anew(self._database, int(self._clock()))
+                    self._vault.rotate()
+        self._settle(self._scrub() if is_new else False)
 
     @property
     def database(self) -> sqlite3.Connection:
@@ -92,16 +139,30 @@ class Store:
     def check(self) -> None:
         """Raise `StorageError` if nothing can be written now."""
         with transaction(self._database):
-            self._database.execute("UPDATE facts SET value = value WHERE name = 'commits'")
+            self._database.execute("UPDATE facts SET value = random() WHERE name = 'probe'")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        self._touched.clear()
         try:
             with transaction(self._database):
                 yield
         except BaseException:
-            self._open.clear()  # it may be ahead of the database
+            for plan_id in self._touched:
+                self._open.pop(plan_id, None)  # it may be ahead of the database
             raise
+
+    @contextmanager
+    def _changing_key(self, *, scrub: bool = False) -> Iterator[None]:
+        """Do something after which an older copy of the data is of no use."""
+        with self._transaction():
+            yield
+            self._vault.rotate()
+        self._settle(self._scrub() if scrub else False)
+
+    def _settle(self, log_is_empty: bool) -> None:
+        with told():
+            self._vault.settle(log_is_empty=log_is_empty)
 
     # Reports
 
@@ -112,7 +173,6 @@ class Store:
         come before is taken and not counted, at the same cost.
         """
         answers: list[Problem | None] = [None] * len(uploads)
-        sealed: list[tuple[str, int]] = []
         order = sorted(range(len(uploads)), key=lambda place: uploads[place].plan_id)
         with self._transaction():
             for plan_id, places in groupby(order, lambda place: uploads[place].plan_id):
@@ -126,20 +186,22 @@ class Store:
                     answers[place] = kept.objection(uploads[place], time)
                 taken = [uploads[place] for place in here if answers[place] is None]
                 if taken:
-                    sealed += [(plan_id, number) for number in kept.count(taken, time)]
-            # Something is written whatever came, so that a repeated report takes as long.
-            self._database.execute("UPDATE facts SET value = value + 1 WHERE name = 'commits'")
-        for plan_id, number in sealed:
-            self._sealed(plan_id, number)
+                    kept.count(taken, time)
         return answers
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether many crowds wait to be sealed, so that the next sweep should come soon."""
+        return any(kept.whole_crowds > _MOST_WHOLE for kept in self._open.values())
 
     def _time(self, plan: Plan) -> Time:
         return Time.of(plan, self._clock())
 
     def _opened(self, plan_id: str) -> OpenPlan | None:
         """Return what is in memory of a plan, read from the database if need be."""
+        self._touched.add(plan_id)
         if plan_id not in self._open:
-            kept = OpenPlan.read(self._database, plan_id)
+            kept = OpenPlan.read(self._database, self._vault, plan_id)
             if kept is None:
                 return None
             self._open[plan_id] = kept
@@ -171,28 +233,40 @@ class Store:
             ids = self._database.execute("SELECT id FROM plans ORDER BY id").fetchall()
         return [kept for (plan_id,) in ids if (kept := self.plan(plan_id)) is not None]
 
-    def move(self, plan_id: str, wanted: State, certificate: bytes | None = None) -> bool:
+    def move(
+        self,
+        plan_id: str,
+        wanted: State,
+        certificate: bytes | None = None,
+        *,
+        never_published: bool = False,
+    ) -> bool:
         """Bring a plan into another state; tell whether that is allowed.
 
         The first publication needs the plan's certificate and opens the first crowds. Closing
-        destroys the open crowds, and destroying all that was collected.
+        destroys the open crowds, and destroying all that was collected. After a restore, a plan
+        without a window is published only if somebody states that it never was before.
         """
-        with self._transaction():
+        with told():
             kept = self._opened(plan_id)
-            if kept is None:
-                raise InputError("there is no such plan.")
-            before = kept.state
-            if not may_become(before, wanted):
-                return False
+        if kept is None:
+            raise InputError("there is no such plan.")
+        if not may_become(kept.state, wanted):
+            return False
+        before, time, sealed, ended = kept.state, self._time(kept.plan), list[int](), list[Ended]()
+        with self._changing_key(scrub=wanted in ("closed", "destroyed")):
+            self._touched.add(plan_id)
             if before == "draft" and wanted == "published":
                 if certificate is None:
                     raise InputError("a plan is published with its certificate.")
                 self._database.execute(
                     "UPDATE plans SET certificate = ? WHERE id = ?", (certificate, plan_id)
                 )
-                kept.open_crowds(self._time(kept.plan))
+                self._check_first_time(kept, never_published)
+                kept.open_crowds(time)
             if wanted == "closed":
-                kept.give_up()
+                sealed = kept.seal_crowds(time)
+                ended = kept.give_up()
                 kept.forget_windows()
             if wanted == "destroyed":
                 self._database.execute(
@@ -201,29 +275,60 @@ class Store:
                 )
             self._database.execute("UPDATE plans SET state = ? WHERE id = ?", (wanted, plan_id))
             self._open.pop(plan_id, None)
-        if wanted in ("closed", "destroyed"):
-            self._scrub()
+        self._tell({plan_id: sealed}, {plan_id: ended})
         return True
 
-    def _scrub(self) -> None:
+    def _check_first_time(self, kept: OpenPlan, never_published: bool) -> None:
+        """Refuse to open a plan whose reports may have been counted before a restore."""
+        restored = restored_at(self._database)
+        if restored is None or never_published:
+            return
+        if kept.plan.window is None:
+            raise PrivacyRefusal(problems.MAYBE_PUBLISHED.title)
+        kept.close_windows(before=first_window(kept.plan, restored))
+
+    def _scrub(self) -> bool:
         """Take what was deleted or overwritten out of the write-ahead log too.
 
         While somebody else reads, a backup for one, that cannot be done; reports do not wait for
-        it, and the next sweep tries again.
+        it, and the next sweep tries again. Tells whether it was done.
         """
         with told():
             self._database.execute("PRAGMA busy_timeout = 0")
             try:
-                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                (busy, *_), *_ = self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                return not busy
             finally:
                 self._database.execute(f"PRAGMA busy_timeout = {PATIENCE * 1000}")
 
     # Crowds
 
-    def progress(self, plan_id: str) -> int:
-        """Return how many tenths of the crowd of this window have come; 0 if none is open."""
+    def _seal(self, plan_id: str) -> OpenPlan | None:
+        """Seal the crowds of a plan that are whole, and return what is in memory of it."""
         with told():
             kept = self._opened(plan_id)
+            self._vault.settle()
+        if kept is not None and kept.whole_crowds:
+            with self._changing_key():
+                kept = self._opened(plan_id)
+                assert kept is not None
+                sealed = kept.seal_crowds(self._time(kept.plan))
+            self._tell({plan_id: sealed})
+        return kept
+
+    def _tell(
+        self, sealed: Mapping[str, list[int]], given_up: Mapping[str, list[Ended]] | None = None
+    ) -> None:
+        for plan_id, numbers in sealed.items():
+            for number in numbers:
+                self._sealed(plan_id, number)
+        for plan_id, crowds in (given_up or {}).items():
+            for ended in crowds:
+                self._given_up(plan_id, ended)
+
+    def progress(self, plan_id: str) -> int:
+        """Return how many tenths of the crowd of this window have come; 0 if none is open."""
+        kept = self._seal(plan_id)
         return 0 if kept is None else kept.tenths(self._window(kept.plan))
 
     def _window(self, plan: Plan) -> int:
@@ -231,8 +336,8 @@ class Store:
 
     def epochs(self, plan_id: str) -> list[Epoch]:
         """Return a plan's crowds; of those that are open no more than their tenths."""
+        kept = self._seal(plan_id)
         with told():
-            kept = self._opened(plan_id)
             rows = self._database.execute(
                 "SELECT number, window, state, reports, tenths FROM epochs"
                 " WHERE plan = ? ORDER BY number",
@@ -248,6 +353,7 @@ class Store:
 
     def release(self, plan_id: str, number: int) -> bytes | None:
         """Return the tally of a sealed crowd, the same bytes every time; None if there is none."""
+        self._seal(plan_id)
         with told():
             row = self._database.execute(
                 "SELECT release FROM epochs WHERE plan = ? AND number = ? AND state = 'sealed'",
@@ -260,25 +366,30 @@ class Store:
         kept, release = self.plan(plan_id), self.release(plan_id, number)
         if kept is None or release is None:
             return None
-        return kept.plan, Tally.from_json(json.loads(release), kept.plan)
+        return kept.plan, Tally.from_release(json.loads(release), kept.plan)
 
     # Time
 
     def sweep(self) -> None:
-        """Do what time asks for: close expired windows, give up crowds past their deadline.
+        """Seal what is whole, close expired windows, give up crowds past their deadline.
 
         Windows only go forward: once forgotten, a window stays closed though the clock went back.
-        The log is emptied each time: it holds the counts of every commit, whose differences are the
-        reports of that commit, and after a crash what was deleted just before.
+        The key of the data is changed and the log emptied each time, whether or not there is
+        anything to do: who measures answers would see it otherwise.
         """
-        with self._transaction():
+        sealed, ended = {}, {}
+        with self._changing_key(scrub=True):
+            if isinstance(self._clock, GuardedClock):
+                write_moment(self._database, self._clock.moment)
             published = "SELECT id FROM plans WHERE state IN ('published', 'paused')"
             for (plan_id,) in self._database.execute(published).fetchall():
                 kept = self._opened(plan_id)
                 assert kept is not None
                 time = self._time(kept.plan)
-                kept.expire_windows(time)
+                sealed[plan_id] = kept.seal_crowds(time)
+                ended[plan_id] = kept.expire_windows(time)
                 if self._deadline_days:
-                    kept.give_up(before_day=time.day - self._deadline_days + 1)
+                    ended[plan_id] += kept.give_up(before_day=time.day - self._deadline_days + 1)
                 kept.open_crowds(time)
-        self._scrub()
+                kept.make_room()
+        self._tell(sealed, ended)

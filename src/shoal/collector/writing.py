@@ -51,12 +51,18 @@ def epoch_line(epoch: Epoch) -> dict[str, Any]:
 
 def token_line(token: Token) -> dict[str, Any]:
     """Return what the list of tokens says of one."""
-    return {"id": token.id, "role": token.role, "label": token.label}
+    return {
+        "id": token.id,
+        "role": token.role,
+        "label": token.label,
+        "expires": None if token.expires is None else token.expires.isoformat(),
+        "plans": None if token.plans is None else list(token.plans),
+    }
 
 
 def report_page(plan: Plan, release: bytes) -> str:
     """Return the page of a sealed crowd."""
-    return publish(plan, Tally.from_json(json.loads(release), plan)).to_html()
+    return publish(plan, Tally.from_release(json.loads(release), plan)).to_html()
 
 
 def _file(content: bytes, media: str, name: str) -> Response:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ from shoal.errors import AnswerError, InputError, PrivacyRefusal, ShoalError, Tr
 from shoal.plans import SHORTEST_WINDOW, Plan
 from shoal.randomizing import randomize
 from shoal.randomness import SystemBits
-from shoal.reports import pack_reports
+from shoal.reports import current_window, pack_reports
 from shoal.sending._folder import Folder
 from shoal.sending.checking import (
     check_certificate,
@@ -39,7 +39,7 @@ from shoal.sending.checking import (
 )
 from shoal.sending.records import Record, Ticket, key_digest
 from shoal.sending.replies import may_ask_to_wait, outcome
-from shoal.sending.transport import CertifyingTransport, Reply, Transport
+from shoal.sending.transport import CertifyingTransport, Posting, Reply, Transport
 from shoal.vectors import Original, Synthetic
 
 __all__ = ["Outbox"]
@@ -52,6 +52,12 @@ LONGEST_WAIT = 24 * 3600.0
 
 KEPT_ASIDE = 30 * 86_400
 """For how many seconds a refused report is kept where the plan has no window."""
+
+
+_AGAIN = (
+    ". To answer in each window, give the outbox a ledger, which counts what that costs (--ledger"
+    " FILE, or ledger=), or send a plan with memory (shoal plan --horizon, and --memory FILE)"
+)
 
 
 class Remembering(Protocol):
@@ -178,7 +184,7 @@ class Outbox:
         if not isinstance(answers, Mapping):
             raise AnswerError("the outbox takes one person's answer: a mapping from questions.")
         now = self._clock()
-        window = 0 if plan.window is None else int(now // plan.window)
+        window = current_window(plan, now)
         repeats = self._ledger is not None or plan.memory is not None
         key = f"#{window if repeats else ''}" if answer_key is None else _own_key(answer_key)
         with self._folder.changing():
@@ -191,9 +197,10 @@ class Outbox:
             made = [name for name in names if not repeats or name.split(".")[1] == str(window)]
             most = plan.max_reports_per_person
             if len(made) >= most:
+                way = "" if repeats or plan.window is None else _AGAIN
                 raise PrivacyRefusal(
                     f"the plan takes {most} report{'s' * (most > 1)} of one person, and"
-                    f" this device has made {len(made)}; nothing was made."
+                    f" this device has made {len(made)}; nothing was made{way}."
                 )
             # A ledger may have no limit, or a higher one; this one is the device's all the same.
             self._checked(plan, len(names) + 1)
@@ -214,7 +221,16 @@ class Outbox:
             if mine:
                 self._expire_failed()
             names = self._folder.names(state="waiting") if mine else []
-            return [ticket for name in names if (ticket := self._attempt(name, hurry)) is not None]
+            with self._sending() as transport:
+                tried = [self._attempt(name, hurry, transport) for name in names]
+            return [ticket for ticket in tried if ticket is not None]
+
+    @contextmanager
+    def _sending(self) -> Iterator[Posting]:
+        """Yield what posts the reports of one go, kept open in between where it can be."""
+        kept_open = getattr(self._transport, "kept_open", None)
+        with nullcontext(self._transport) if kept_open is None else kept_open() as sending:
+            yield sending
 
     def finish(self, patience: float) -> list[Ticket]:
         """Send and wait, for up to `patience` seconds, until no report waits; return all tickets.
@@ -335,7 +351,7 @@ class Outbox:
             with self._folder.changing():
                 self._folder.expire_failed(name, self._clock())
 
-    def _attempt(self, name: str, hurry: bool) -> Ticket | None:
+    def _attempt(self, name: str, hurry: bool, transport: Posting) -> Ticket | None:
         with self._folder.changing():
             record = self._folder.waiting(name)
             if record is None:
@@ -355,7 +371,7 @@ class Outbox:
             record = record.tried(now + backoff * self._jitter())
             self._folder.wait(name, record)
         try:
-            reply = self._transport.post_report(record.plan_id, record.batch)
+            reply = transport.post_report(record.plan_id, record.batch)
         except (OSError, TransportError) as error:
             return record.ticket(name, "waiting", first_line(error))
         with self._folder.changing():
@@ -363,8 +379,13 @@ class Outbox:
 
     def _after(self, name: str, record: Record, reply: Reply) -> Ticket:
         state, reason = outcome(reply)
+        now = self._clock()
+        if state == "expired" and record.expires is not None and now < record.expires:
+            # By this clock the window has not passed. If the collector's is wrong, it may be set
+            # right in time; if the plan was closed, the report goes when its window has passed.
+            state = "waiting"
         if state == "failed":
-            until = record.expires or int(self._clock()) + KEPT_ASIDE
+            until = record.expires or int(now) + KEPT_ASIDE
             record = replace(record, expires=until)
         if state != "waiting":
             return self._folder.settle(name, record, state, reason)

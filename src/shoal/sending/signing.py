@@ -3,21 +3,28 @@
 A plan's id already says what it must be. A pinned key says who stands behind it: the collector
 signs the bytes of its answer with Ed25519 and puts the signature beside them. A certificate is
 worth nothing without that: it is the signer's word for what the plan was computed to promise.
+
+A collector that changes its key signs the new one with the old one. A device that pinned an old key
+follows these links, however many there were.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 
+from shoal._files import strict_json
 from shoal.errors import InputError, TransportError
 
-__all__ = ["check_public_key", "check_signature"]
+__all__ = ["check_public_key", "check_signature", "follow_links", "key_text", "link_content"]
 
 SIGNATURE, KEY = "Shoal-Signature", "Shoal-Key"
 """The headers that carry the signature and, for people who look, the key; both in base64url."""
 
 _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
+MOST_LINKS = 1000
+LARGEST_KEYS = 1 << 20
 
 
 def check_public_key(key: bytes | str) -> bytes:
@@ -30,6 +37,11 @@ def check_public_key(key: bytes | str) -> bytes:
     if found is None or len(found) != _KEY_BYTES:
         raise InputError("a collector's public key is 32 bytes, or 43 characters of base64url.")
     return found
+
+
+def key_text(key: bytes) -> str:
+    """Return a key, or a signature, in base64url."""
+    return base64.urlsafe_b64encode(key).decode().rstrip("=")
 
 
 def check_signature(
@@ -46,6 +58,34 @@ def check_signature(
         Ed25519PublicKey.from_public_bytes(public_key).verify(given, content)
     except (InvalidSignature, ValueError):  # a ValueError: these 32 bytes are no key
         raise TransportError(f"the {what} was not signed with the pinned key; not used.") from None
+
+
+def link_content(public_key: bytes) -> bytes:
+    """Return what an old key signs of a new one; no document begins like that."""
+    return b"shoal next key\0" + public_key
+
+
+def follow_links(public_key: bytes, content: bytes) -> bytes:
+    """Return the newest key that a pinned one leads to, from the collector's list of its keys.
+
+    Without a link that the pinned key signed, that is the pinned key itself.
+    """
+    try:
+        document = strict_json(content)
+    except (ValueError, RecursionError):
+        document = None
+    links = document.get("links") if isinstance(document, Mapping) else None
+    if not isinstance(links, list) or len(links) > MOST_LINKS:
+        raise TransportError("the collector's list of its keys cannot be read.")
+    for link in links:
+        if not isinstance(link, Mapping) or _decoded(link.get("key")) != public_key:
+            continue
+        following = _decoded(link.get("next"))
+        if following is None or len(following) != _KEY_BYTES:
+            raise TransportError("the collector's list of its keys cannot be read.")
+        check_signature(public_key, link_content(following), link.get("signature"))
+        public_key = following
+    return public_key
 
 
 def _decoded(text: object) -> bytes | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-__all__ = ["CertifyingTransport", "Reply", "Transport"]
+__all__ = ["CertifyingTransport", "Posting", "Reply", "Transport"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,20 +16,25 @@ class Reply:
     retry_after: float | None = None
 
 
-class Transport(Protocol):
+class Posting(Protocol):
+    """Takes reports away."""
+
+    def post_report(self, plan_id: str, content: bytes) -> Reply:
+        """Hand over a batch in the binary form; status 202 means that it was accepted for good."""
+        ...
+
+
+class Transport(Posting, Protocol):
     """Carries plans and reports: over HTTP, through a relay, or within a test.
 
-    A transport may have an `address`: a report that was made for one is sent to no other. Both
-    calls raise `shoal.errors.TransportError` or `OSError` where nobody can say what happened.
+    A transport may have an `address`: a report that was made for one is sent to no other. It may
+    have `kept_open()`, a context that gives a `Posting` for the reports that are sent in one go.
+    Both calls raise `shoal.errors.TransportError` or `OSError` where nobody can say what happened.
     One that can check signatures is a `CertifyingTransport`.
     """
 
     def fetch_plan(self, plan_id: str) -> bytes:
         """Return the plan's JSON; the caller checks it."""
-        ...
-
-    def post_report(self, plan_id: str, content: bytes) -> Reply:
-        """Hand over a batch in the binary form; status 202 means that it was accepted for good."""
         ...
 
 

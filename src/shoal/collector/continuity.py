@@ -1,0 +1,102 @@
+"""Whether a folder's files belong together, and what is done where it cannot be known.
+
+A report that was counted must not be counted again, or two releases share it and can be told apart.
+The database remembers which reports have come. So data that have lost their memory, restored from
+a backup or without their `crowd-key`, take only reports that nobody can have sent before: of
+windows that have not begun. What else was published meanwhile is not known to them either.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shoal.collector.database import NAME
+from shoal.collector.signing import KEY_FILE, Signer
+from shoal.collector.vault import CROWD_KEY_FILE
+from shoal.errors import InputError
+from shoal.plans import Plan
+
+__all__ = ["Restored", "begin_anew", "check_signer", "check_whole", "first_window", "restored_at"]
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What became of the plans that took reports.
+
+    `closed` are the ids of those that take none any more; `waiting` maps the others to the second,
+    since 1970, from which their windows are open again.
+    """
+
+    closed: list[str] = field(default_factory=list)
+    waiting: dict[str, int] = field(default_factory=dict)
+
+
+def check_whole(folder: Path) -> None:
+    """Refuse a folder whose database is missing though it has had one."""
+    if (folder / NAME).exists():
+        return
+    for name in (KEY_FILE, CROWD_KEY_FILE, f"{NAME}-wal"):
+        if (folder / name).exists():
+            raise InputError(
+                f"{folder} has a {name} and no {NAME}, so reports that were counted would be"
+                " counted again; put the database back, or restore a backup into a new folder."
+            )
+
+
+def check_signer(database: sqlite3.Connection, folder: Path) -> Signer:
+    """Return the folder's signer, made if the data are new; refuse one of other data."""
+    row = database.execute("SELECT value FROM facts WHERE name = 'signer'").fetchone()
+    published = database.execute("SELECT 1 FROM plans WHERE state <> 'draft'").fetchone()
+    if (row or published) and not (folder / KEY_FILE).exists():
+        raise InputError(
+            f"{folder} has no {KEY_FILE}, by which devices know this collector; put it back, or"
+            " restore a backup into a new folder."
+        )
+    signer = Signer(folder)
+    if row is not None and row[0] not in signer.public_keys:
+        raise InputError(
+            f"{folder / KEY_FILE} is older than {NAME}, or of another collector; put the right one"
+            " back, or restore a backup into a new folder."
+        )
+    database.execute("INSERT OR REPLACE INTO facts VALUES ('signer', ?)", (signer.public_key,))
+    return signer
+
+
+def begin_anew(database: sqlite3.Connection, now: int) -> Restored:
+    """Close what could count a report twice, in a transaction."""
+    restored = Restored()
+    database.execute("INSERT OR REPLACE INTO facts VALUES ('restored', ?)", (now,))
+    taking = "SELECT id, document, oldest_window FROM plans WHERE state IN ('published', 'paused')"
+    for plan_id, document, oldest in database.execute(taking).fetchall():
+        plan = Plan.from_json(json.loads(document))
+        if plan.window is None:
+            database.execute("UPDATE plans SET state = 'closed' WHERE id = ?", (plan_id,))
+            restored.closed.append(plan_id)
+            continue
+        first = max(oldest, first_window(plan, now))
+        database.execute("UPDATE plans SET oldest_window = ? WHERE id = ?", (first, plan_id))
+        restored.waiting[plan_id] = first * plan.window
+    return restored
+
+
+def forget_crowds(database: sqlite3.Connection) -> None:
+    """Give up all open crowds, none of which can be read any more."""
+    database.execute(
+        "UPDATE epochs SET state = 'given up', reports = 0, tenths = 0 WHERE state = 'open'"
+    )
+    for table in ("counts", "seen", "wrapped_keys"):
+        database.execute(f"DELETE FROM {table}")  # noqa: S608  three names
+
+
+def restored_at(database: sqlite3.Connection) -> int | None:
+    """Return when the data lost their memory, if they ever did."""
+    row = database.execute("SELECT value FROM facts WHERE name = 'restored'").fetchone()
+    return None if row is None else int(row[0])
+
+
+def first_window(plan: Plan, now: int) -> int:
+    """Return the first window that nobody can have sent a report for, though a clock be ahead."""
+    return 0 if plan.window is None else now // plan.window + 2

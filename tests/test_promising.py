@@ -43,6 +43,7 @@ from shoal import (
 )
 from shoal.cli import run
 from shoal.collector import certifying, pages
+from shoal.collector.settings import Settings
 from shoal.collector.store import KeptPlan
 from shoal.errors import InputError, PlanError
 from shoal.promising import check_promise, compute_promise, read_certificate
@@ -78,7 +79,9 @@ BROKEN = {
 }
 
 
-certificate = cache(certifying.certificate)
+@cache
+def certificate(plan: Plan) -> bytes:
+    return certifying.certificate(plan, Settings())
 
 
 def counted(agreed: Plan, reports: int = 1000) -> Tally:

@@ -293,16 +293,19 @@ def colluders(rng: random.Random) -> Iterator[Claim]:
 
 def cohorts(rng: random.Random) -> Iterator[Claim]:
     """Text: each report draws its cohort afresh and carries it; a text sets other bits in each."""
-    number, bits, hashes = rng.choice([(2, 2, 1), (2, 2, 2), (3, 2, 1), (2, 3, 1), (1, 3, 1)])
+    number, bits, hashes = rng.choice([(2, 2, 1), (2, 3, 2), (3, 2, 1), (2, 3, 1), (1, 3, 1)])
     size = rng.choice([2, 2, 3])
     q = worlds.any_q(rng, digits=6)
     epsilon = worlds.any_epsilon(rng, q, min(2 * hashes, bits))
     survey = Survey("w", (Text("t", bits=bits, hashes=hashes, cohorts=number),))
     high = audit(survey, q=q, crowd_size=size).delta(epsilon=epsilon).high
     _, lam = oracle.lam_between(epsilon)
-    filters = [v for v in range(2**bits) if v.bit_count() <= hashes]
+    # A text sets as many bits in each cohort; no text sets none.
+    filters = [v for v in range(2**bits) if v.bit_count() == hashes]
     for _ in range(6):
         values = [[rng.choice(filters) for _ in range(number)] for _ in range(rng.choice([2, 3]))]
+        if rng.random() < 0.2:
+            values[rng.randrange(2)] = [0] * number
         others = [rng.choice(values) for _ in range(size - 1)]
         x, y = values[0], values[1]
         rest = oracle.crowd(_text(z, bits, q) for z in others)

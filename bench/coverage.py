@@ -226,7 +226,7 @@ def study(quick: bool) -> Findings:
     if not quick:
         same_crowd(findings, ("normal",), 100, "0.3")
         two_crowds(findings, ("normal",), (100, "0.3"), (60, "0.3"))
-    for n, text in [*product(SMALL[:3], FLIPS), *product(() if quick else (20,), FLIPS[2:6])]:
+    for n, text in [*product(SMALL[:3], FLIPS), *product(() if quick else (20,), FLIPS[2:5])]:
         tables(findings, n, text)
     return findings
 

@@ -293,6 +293,8 @@ class TestCoverage:
             associate(made, counts, "features=sync", "channel=beta", target=target)["sync", "beta"]
             for target in ("crowd", "population")
         )
+        pair = associate(made, counts, "features=sync", "channel=beta", target="population")
+        assert pair.covariance[0, 0] == pytest.approx(20 * (1 / 24) * (23 / 24), rel=1e-6)
         assert crowd.interval().high < 0.01
         assert population.interval().high == pytest.approx(20 * 3.8415 / 23.8415, rel=1e-3)
 

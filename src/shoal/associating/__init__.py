@@ -139,11 +139,16 @@ class Association:
 
     @cached_property
     def covariance(self) -> Matrix:
-        """The covariance of the table, row by row: of the flips and, for a population, of who."""
+        """The covariance of the table, row by row: of the flips and, for a population, of who.
+
+        Who was asked varies as if each cell had one more person (Agresti and Caffo 2000): a cell
+        that nobody showed would not vary at all, and an odds ratio of zero seem certain.
+        """
         if self.target == "crowd":
             return self._noise
         n = self.tally.reports
-        shares = self.constrained.reshape(-1) / n
+        people = self.constrained.reshape(-1) + 1
+        shares = people / people.sum()
         return np.asarray(self._noise + n * (np.diag(shares) - np.outer(shares, shares)))
 
     @cached_property

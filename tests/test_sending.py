@@ -1605,7 +1605,8 @@ class TestSigned:
             HttpTransport(server.url, public_key=keys[0]).fetch_plan(PLAN.id)
 
     def test_a_signature_of_a_document_is_no_link(self, changed):
-        from shoal.sending.signing import check_signature, link_content
+        from shoal._keys import link_content
+        from shoal.sending.signing import check_signature
 
         keys, signer = changed
         content = base64.urlsafe_b64decode(keys[0] + "=")

@@ -1,8 +1,8 @@
 """The collector: receives reports, hides them in crowds, and shows a crowd or nothing.
 
 The way of a report: `ingest` reads it, `committing` gathers what arrives together, `store` folds it
-into the open crowd in one durable transaction, and the transaction that completes the crowd seals
-it. There is no way to read a crowd that is open.
+into the open crowd in one durable transaction. A crowd that is complete is sealed in a later one,
+off the way of any answer. There is no way to read a crowd that is open.
 
 =============  ============================================================================
 `Collector`    the whole service as one object, with two ASGI apps: `public` and `console`
@@ -12,12 +12,13 @@ it. There is no way to read a crowd that is open.
 
 Inside, by what they do:
 
-* reports: `listening` (connections), `ingest`, `committing`, `store` with `open_plan`, `crowd` and
-  `seen`
+* reports: `listening` (connections), `ingest`, `committing`, `store` with `open_plan`, `crowd`,
+  `seen` and `vault` (the keys of open crowds)
+* data over time: `database`, `continuity` (files that belong together), `upgrading`, `backup`
 * plans: `life` (what may become of one), `certifying`, `signing`
 * people: `console` (the table of operations), `handlers`, `reading`, `writing`, `pages`, `tokens`
 * documents: `operations` (OpenAPI), `problems` (RFC 9457), `answers`, `public`
-* the rest: `database`, `service`, `serving`, `logs`, `metrics`, `backup`; `doctor` checks a
+* the rest: `service`, `serving`, `logs`, `metrics`; `doctor` checks a
   deployment, with `premises` (the folder), `reaching` (what answers), `proxies` and
   `proxy_languages` (what a reverse proxy would give away) and `findings`
 """

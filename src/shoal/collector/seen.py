@@ -87,9 +87,9 @@ class SeenReports:
         The same rows are written for a repeated id as for a new one.
         """
         digests = self._hashed(ids)
+        ordered, first = np.unique(digests, return_index=True)
         fresh = np.zeros(len(digests), bool)
-        fresh[np.unique(digests, return_index=True)[1]] = True
-        fresh &= ~self._digests.contain(digests)
+        fresh[first] = ~self._digests.contain(ordered)
         self._write(digests[fresh], len(digests))
         self._digests.add(digests[fresh])
         return fresh
@@ -164,7 +164,7 @@ class _DigestSet:
         self._runs: list[Digests] = []
 
     def contain(self, digests: Digests) -> NDArray[np.bool_]:
-        """Tell which digests are in the set."""
+        """Tell which digests are in the set; if they are sorted, it takes less time."""
         if len(digests) <= _FEW:
             found = (self._recent[:, None] == digests).any(axis=0)
         else:

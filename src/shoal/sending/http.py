@@ -17,6 +17,7 @@ from urllib.parse import urljoin, urlsplit
 import shoal
 from shoal._check import is_loopback, shown
 from shoal._files import first_line
+from shoal._keys import key_text
 from shoal.errors import InputError, TransportError
 from shoal.sending.checking import LARGEST_PLAN, check_plan_id
 from shoal.sending.signing import (
@@ -26,7 +27,6 @@ from shoal.sending.signing import (
     check_public_key,
     check_signature,
     follow_links,
-    key_text,
 )
 from shoal.sending.transport import Reply
 

@@ -15,9 +15,10 @@ import binascii
 from collections.abc import Mapping
 
 from shoal._files import strict_json
+from shoal._keys import link_content
 from shoal.errors import InputError, TransportError
 
-__all__ = ["check_public_key", "check_signature", "follow_links", "key_text", "link_content"]
+__all__ = ["check_public_key", "check_signature", "follow_links"]
 
 SIGNATURE, KEY = "Shoal-Signature", "Shoal-Key"
 """The headers that carry the signature and, for people who look, the key; both in base64url."""
@@ -39,11 +40,6 @@ def check_public_key(key: bytes | str) -> bytes:
     return found
 
 
-def key_text(key: bytes) -> str:
-    """Return a key, or a signature, in base64url."""
-    return base64.urlsafe_b64encode(key).decode().rstrip("=")
-
-
 def check_signature(
     public_key: bytes, content: bytes, signature: str | None, what: str = "plan"
 ) -> None:
@@ -58,11 +54,6 @@ def check_signature(
         Ed25519PublicKey.from_public_bytes(public_key).verify(given, content)
     except (InvalidSignature, ValueError):  # a ValueError: these 32 bytes are no key
         raise TransportError(f"the {what} was not signed with the pinned key; not used.") from None
-
-
-def link_content(public_key: bytes) -> bytes:
-    """Return what an old key signs of a new one; no document begins like that."""
-    return b"shoal next key\0" + public_key
 
 
 def follow_links(public_key: bytes, content: bytes) -> bytes:

@@ -12,8 +12,8 @@ it. There is no way to read a crowd that is open.
 
 Inside, by what they do:
 
-* reports: `listening` (connections), `ingest`, `committing`, `store` with `open_plan`, `crowd` and
-  `seen`
+* reports: `listening` (connections), `ingest` with `senders` (what each may bring) and `relayed`,
+  `committing`, `store` with `open_plan`, `crowd` and `seen`
 * plans: `life` (what may become of one), `certifying`, `signing`
 * people: `console` (the table of operations), `handlers`, `reading`, `writing`, `pages`, `tokens`
 * documents: `operations` (OpenAPI), `problems` (RFC 9457), `answers`, `public`

@@ -5,6 +5,7 @@ Nothing here decides whether a test passes; timings are reported, not asserted.
     measuring.py    candidates, timed in turns
     reporting.py    tables to docs/benchmarks.md and results.json
     __main__.py     the list of sections
+    serving.py, proxying.py, load.py    a collector, nginx and senders, in processes of their own
 
 A section is a function in a module of its own that takes the `Options` and returns a `Table`. To
 add one, write the module and put its function into `SECTIONS`.

@@ -166,7 +166,7 @@ class TestRates:
 
     def test_whoever_spends_is_refused_and_nobody_else(self, tmp_path: Path):
         """A relay's large batch, and a connection that sends too fast, against all others."""
-        with serving(tmp_path, LARGE, **NARROW, reports_per_second=30) as server:
+        with serving(tmp_path, LARGE, **NARROW, reports_per_second=1) as server:
             url, relay = f"{server.public}/v1/plans/{LARGE.id}/reports", server.relay()
 
             def post(count: int, headers: Headers | None = None) -> int:
@@ -179,7 +179,7 @@ class TestRates:
             assert post(1, relay) == 429
             assert post(1, server.relay()) == 202
             assert [post(30), post(30), post(30)] == [202] * 3
-            path = f"/v1/plans/{LARGE.id}/reports"
+            path = f"/v1/plans/{LARGE.id}/reports"  # thirty reports are owed for half a minute
             full = request(reports(LARGE, 30).to_bytes(), path=path)
             found = raw(server, full, full, full)
             assert [answer.status for answer in found] == [202, 429]

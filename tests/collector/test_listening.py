@@ -6,6 +6,7 @@ import inspect
 import time
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -138,4 +139,21 @@ def test_whoever_is_slow_makes_room(name: str, small: Server) -> None:
     assert [check(answer) for answer in raw(small, request(good().to_bytes()))] == [202]
     for connection in held:
         connection.close()
+    assert_still_serving(small)
+
+
+@pytest.mark.parametrize("header", ["Content-Length: 9999999999", "Transfer-Encoding: chunked"])
+def test_a_body_that_was_refused_is_not_read_to_its_end(header: str, small: Server) -> None:
+    """The answer comes, then the end; what is sent on goes nowhere, and not for long."""
+    chunk = b"100000\r\n" + bytes(1 << 20) + b"\r\n"
+    with small.connect() as connection:
+        connection.sendall(request(b"", header, length=False))
+        sent = 0
+        with suppress(OSError):
+            while sent < 1 << 30:
+                connection.sendall(chunk)
+                sent += len(chunk)
+        assert sent < 1 << 25
+        with suppress(ConnectionResetError):  # some systems take the answer back
+            assert connection.recv(64).startswith(b"HTTP/1.1 413 ")
     assert_still_serving(small)

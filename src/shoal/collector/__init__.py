@@ -12,9 +12,10 @@ off the way of any answer. There is no way to read a crowd that is open.
 
 Inside, by what they do:
 
-* reports: `listening` (connections), `ingest`, `committing`, `store` with `open_plan`, `crowd`,
-  `seen` and `vault` (the keys of open crowds)
-* data over time: `database`, `continuity` (files that belong together), `upgrading`, `backup`
+* reports: `listening` (connections), `ingest` with `senders` (what each may bring) and `relayed`,
+  `committing`, `store` with `open_plan`, `crowd`, `seen` and `vault` (the keys of open crowds)
+* data over time: `database`, `clock`, `continuity` (files that belong together), `upgrading`,
+  `backup`
 * plans: `life` (what may become of one), `certifying`, `signing`
 * people: `console` (the table of operations), `handlers`, `reading`, `writing`, `pages`, `tokens`
 * documents: `operations` (OpenAPI), `problems` (RFC 9457), `answers`, `public`

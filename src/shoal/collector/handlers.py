@@ -72,7 +72,8 @@ class Handlers:
     async def add_plan(self, request: Request) -> Response:
         """Keep a plan as a draft."""
         try:
-            plan = Plan.from_json(await reading.document(request))
+            document = await reading.document(request)
+            plan = await self._collector.compute(Plan.from_json, document)
         except (InputError, RecursionError) as error:
             raise Refusal(problems.MALFORMED_PLAN) from error
         problem = await self._collector.add_plan(plan)

@@ -29,6 +29,7 @@ MOST_WAITING = 16
 
 _HEADER_COST = 32
 _LINGER = 1.0
+_MOST_DROPPED = 1 << 20
 _MOST_REFUSED = 100
 
 
@@ -83,7 +84,7 @@ class Connection(HttpToolsProtocol):
         self.waiting_since = self.loop.time()
         self._head = self._heard = self._silent = 0
         self._unread, self._unread_since = 0, self.loop.time()
-        self._problem: Problem | None = None
+        self._ended, self._dropped = False, 0
         self._sender = Sender()
         most, self.limit_concurrency = self.config.limit_concurrency, None
         if most is not None and len(self.connections) > most and not self.door.make_room():
@@ -100,7 +101,10 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what came."""
-        if self._problem is not None:
+        if self._ended:
+            self._dropped += len(data)
+            if self._dropped > _MOST_DROPPED:
+                self.transport.pause_reading()
             return
         if self.waiting_since is None and (self.cycle is None or self.cycle.response_complete):
             self.waiting_since = self.loop.time()  # an empty line is not yet a request
@@ -108,13 +112,13 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         # The parser keeps the part of a header that has come and says nothing until it ends.
         self._silent = self._silent + len(data) if heard == self._heard else 0
-        if self._silent > LARGEST_HEAD and self._problem is None:
+        if self._silent > LARGEST_HEAD and not self._ended:
             self._end(problems.HEAD_TOO_LARGE)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether to stay, because the other side sends no more but has an answer to come."""
         last = self.cycle
-        if self._problem is not None or last is None or last.response_complete or last.more_body:
+        if self._ended or last is None or last.response_complete or last.more_body:
             return False
         last.keep_alive = False
         return True
@@ -162,8 +166,11 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """End an answer, and wait for the next request."""
         super().on_response_complete()
-        if not self.pipeline and self.cycle.response_complete:
-            self.door.begins(self)
+        if self.pipeline or not self.cycle.response_complete or self.transport.is_closing():
+            return
+        self.door.begins(self)
+        if self.cycle.more_body:  # what is refused before it is whole is not read to its end
+            self._linger()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP, or too much of it."""
@@ -187,16 +194,21 @@ class Connection(HttpToolsProtocol):
 
     def _end(self, problem: Problem) -> None:
         """Say a last thing, if it cannot be taken for the answer to an earlier request."""
-        self._problem = problem
         self.door.refused(problem)
         last = self.cycle
         if last is not None and not last.response_complete:
             if self.pipeline or last.response_started or not last.more_body:
+                self._ended = True
                 self.transport.abort()
                 return
             last.disconnected = True
             last.message_event.set()
         self.transport.write(problem.last_words)
+        self._linger()
+
+    def _linger(self) -> None:
+        """Say no more, and throw away what still comes, until the other side has our answer."""
+        self._ended = True
         # Closed at once, the system would take the answer back while the other side still sends.
         self.transport.write_eof()
         self.loop.call_later(_LINGER, self.transport.abort)

@@ -85,7 +85,8 @@ def make_public(
         ),
         Operation(
             "POST", "/v1/plans/{plan_id}/reports", "app" if ingest.needs_token else None,
-            "Take reports, each once; the answer is the same for those that have come before.",
+            "Take reports, each once; the answer is the same for those that have come before. A"
+            " relay is told as JSON which of its reports were late.",
             None, (_PLAN,), status=202, media=(), body=_REPORTS, binary=BINARY,
             problems=(problems.PLAN_CLOSED, problems.TOO_MANY),
         ),

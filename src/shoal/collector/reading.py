@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 
@@ -73,7 +74,7 @@ async def document(request: Request) -> object:
     if isinstance(body, problems.Problem):
         raise Refusal(body)
     try:
-        return strict_json(body)
+        return await asyncio.to_thread(strict_json, body)
     except (ValueError, RecursionError) as error:
         raise Refusal(problems.BAD_REQUEST) from error
 

@@ -85,8 +85,9 @@ class TestBackup:
                 for (sealed,) in database.execute(query):
                     secrets += [sealed[at : at + 32] for at in range(0, len(sealed), 32)]
         assert len(secrets) > 160
-        secrets.append((data / CROWD_KEY_FILE).read_bytes().strip())
-        secrets.append(bytes.fromhex(secrets[-1].decode()))
+        keys = [line for line in (data / CROWD_KEY_FILE).read_text().split() if len(line) == 64]
+        assert keys
+        secrets += [key.encode() for key in keys] + [bytes.fromhex(key) for key in keys]
         held = back_up(data, tmp_path / "kept").read_bytes()
         assert not any(secret in held for secret in secrets)
         with closing(sqlite3.connect(tmp_path / "kept")) as kept:

@@ -79,7 +79,8 @@ def test_a_device_verifies_the_certificate_of_a_published_plan(tmp_path: Path) -
         assert await world.collector.add_plan(STRONG) is None
         path = f"/v1/plans/{STRONG.id}/certificate"
         assert (await world.ask("public", "GET", path)).status_code == 404
-        assert await world.collector.move_plan(STRONG.id, "published") is None
+        declared = Declaration(all_honest=True)
+        assert await world.collector.move_plan(STRONG.id, "published", declared) is None
         answer = await world.ask("public", "GET", path)
         key = check_public_key(world.collector.signer.public_key)
         check_signature(key, answer.content, answer.headers["Shoal-Signature"], "certificate")

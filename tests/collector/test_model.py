@@ -126,6 +126,8 @@ class Modelled:
             return answers[self.state]
         first, last = self.taken(now)
         windows = batch.windows.tolist()
+        if self.plan.window is None and max(windows):
+            return problems.MALFORMED
         if min(windows) < first:
             return problems.WINDOW_EXPIRED
         return problems.WINDOW_NOT_OPEN if max(windows) > last else None

@@ -396,7 +396,7 @@ class TestWindows:
 
     def test_a_plan_without_windows_has_window_zero(self, tmp_path: Path):
         store = published(tmp_path, FLAGS)
-        assert store.accept([upload(FLAGS, 1, 1, 1)]) == [problems.WINDOW_NOT_OPEN]
+        assert store.accept([upload(FLAGS, 1, 1, 1)]) == [problems.MALFORMED]
         assert store.accept([upload(FLAGS, 1, 1, 0)]) == [None]
 
     def test_duplicates_for_as_long_as_they_are_taken(self, tmp_path: Path):

@@ -149,6 +149,8 @@ class OpenPlan:
         if self.state != "published":
             return problems.PLAN_CLOSED
         windows = upload.windows.tolist()
+        if self.plan.window is None and max(windows):
+            return problems.MALFORMED  # no time will come at which it is right
         if min(windows) < max(time.first_window, self.oldest_window):
             return problems.WINDOW_EXPIRED
         return problems.WINDOW_NOT_OPEN if max(windows) > time.last_window else None

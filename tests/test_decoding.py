@@ -292,8 +292,9 @@ class TestSmallCrowds:
         assert np.sqrt(np.diag(matrix)) == pytest.approx(sigmas, rel=0.05)
         both = decoded.total(["tea", "coffee"])
         assert 9000 in both
+        # The error is a sum over 64 bits and nothing hides, so its law is nearly normal.
         reach = norm.isf(0.025) * math.sqrt(matrix.sum())
-        assert both.high - both.low == pytest.approx(2 * reach, rel=1e-6)
+        assert both.high - both.low == pytest.approx(2 * reach, rel=0.03)
         with pytest.raises(InputError, match="not found"):
             self.decoded(["tea", "cocoa"]).total(["cocoa"])
 

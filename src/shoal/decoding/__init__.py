@@ -16,11 +16,11 @@ texts behind known ones), `inference` (spread and intervals), `results`, `sizing
 What is exact: the mean of the debiased counts, the variance of lies and cohorts, and, before
 anything is fitted, the independence of the p-values of absent texts. What is approximate, by name:
 
-* the counts are taken as normal, which needs a few hundred reports and 16 cohorts or so;
+* the counts are taken as normal, apart from large residuals, whose law is observed (`hidden`);
 * the tail of the null law is a saddlepoint approximation (`selecting`);
 * texts that are not fitted are noise of one common variance, `extra` (`fitting`);
-* bits far off the fit are left out (`fitting`), and those that would be far off elsewhere and are
-  not on the bits of a popular text have the law that the others show (`hidden`);
+* bits far off the fit are left out (`fitting`), and what is not far off on the bits of a popular
+  text, but would be elsewhere, has the law that is seen elsewhere (`hidden`);
 * fitting what was found and looking again uses the data twice (`selecting`);
 * intervals condition on passing the cutoff as if estimates were independent (`inference`);
 * the sum of what was found is corrected by a density estimate (`inference.excess`).

@@ -91,7 +91,8 @@ class Decoded(Sequence[DecodedText]):
     def total(self, values: Iterable[str]) -> Interval:
         """Return an interval for the people behind several texts that were found, together.
 
-        It treats the texts as chosen beforehand.
+        It treats the texts as chosen beforehand. Like a text's own interval it knows what may hide
+        behind them.
         """
         whole = self._combinations(values).sum(axis=0, keepdims=True)
         fitted = self._regression.fit

@@ -85,7 +85,7 @@ class TestBackup:
                 for (sealed,) in database.execute(query):
                     secrets += [sealed[at : at + 32] for at in range(0, len(sealed), 32)]
         assert len(secrets) > 160
-        secrets.append((data / CROWD_KEY_FILE).read_bytes().strip())
+        secrets.append((data / CROWD_KEY_FILE).read_bytes().split()[0])
         secrets.append(bytes.fromhex(secrets[-1].decode()))
         held = back_up(data, tmp_path / "kept").read_bytes()
         assert not any(secret in held for secret in secrets)

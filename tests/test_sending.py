@@ -1623,7 +1623,12 @@ class TestSigned:
         body, key = certificate_of(CROWD), signer.public_key().public_bytes_raw()
         transport = HttpTransport(server.url, public_key=key)
         server.answers = [
-            reply(200, body, Shoal_Signature=self.text(signer.sign(body + b" "))),
+            reply(
+                200,
+                body,
+                Shoal_Signature=self.text(signer.sign(body + b" ")),
+                Shoal_Key=self.text(key),
+            ),
             reply(200, body, Shoal_Signature=self.text(signer.sign(body))),
         ]
         with pytest.raises(TransportError, match="the certificate was not signed with the pinned"):

@@ -174,12 +174,14 @@ def test_repeated_reports_write_as_much_to_the_disk(plan: Plan, count: int, tmp_
         store.add_plan(plan)
         store.move(plan.id, "published", b"{}")
         pages, sizes = tmp_path / name / "shoal.db-wal", []
-        for upload in uploads:
+        for number, upload in enumerate(uploads):
             assert store.accept([upload]) == [None]
             sizes.append(pages.stat().st_size)
+            if number % 30 == 29:  # as the clock does; room for more is made then
+                store.sweep()
         store.close()
         return sizes
 
     fresh_ones, repeated = growth("one", [known, *fresh]), growth("other", [known] * 91)
-    assert len(set(fresh_ones)) > 50
+    assert len(set(fresh_ones)) > 25
     assert fresh_ones == repeated

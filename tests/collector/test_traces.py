@@ -121,7 +121,7 @@ def test_nothing_of_a_sender_or_a_report_stays(server: Server) -> None:
     assert all(len(line.pop("time")) == len("2027-01-15T08:00Z") for line in log)
     plan = {"plan": LONG_PLAN.id}
     assert log == [
-        {"level": "info", "event": "plan published"} | plan,
+        {"level": "info", "event": "plan published"} | plan | {"by": "the command line"},
         {"level": "info", "event": "ready"},
         {"level": "info", "event": "crowd sealed"} | plan | {"epoch": 1},
         {"level": "info", "event": "stopped"},

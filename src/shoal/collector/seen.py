@@ -27,7 +27,7 @@ _ID_BYTES = 16
 _ROW = 480
 """Hashes in a row: with what encryption adds, it fits in a page of the database."""
 
-_FIRST_ROWS = 4
+_FIRST_ROWS = 16
 _MOST_HASHED = 1 << 16
 _RECENT = 1 << 10
 _LONGEST_RUN = 1 << 20

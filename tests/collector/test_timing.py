@@ -1,4 +1,4 @@
-"""How long an answer takes does not tell whether the report had come before.
+"""How long an answer takes does not tell whether the report had come before, or completed a crowd.
 
 Fresh and repeated reports are sent one at a time, in an order drawn by chance, to a collector in
 another process; then the two sets of times are compared by rank (Mann-Whitney, for shifts) and by
@@ -41,6 +41,11 @@ REQUESTS = int(os.environ.get("SHOAL_TIMED_REQUESTS", "1000"))
 PLAN = replace(FLAGS_PLAN, crowd_size=10**6)
 """Its crowd is never complete here: sealing takes longer, and only a fresh report seals."""
 
+WITHOUT_TICKS = """
+from shoal.collector import committing
+committing.SHORTEST_TICK = committing.LONGEST_TICK = 1e-9
+"""
+"""Answers that come at once, so that the work itself is looked at."""
 RETURNS_EARLY = """
 from shoal.collector.store import Store
 accept, seen = Store.accept, set()
@@ -72,13 +77,18 @@ SeenReports.remember = short
 class Line:
     """One connection that stays open and measures."""
 
-    def __init__(self, server: Server) -> None:
-        self._socket = server.connect()
+    def __init__(self, server: Server, plan: Plan) -> None:
+        self._server, self._plan = server, plan
+        self.connect()
+
+    def connect(self) -> None:
+        """Begin a connection; one may not bring more than a crowd."""
+        self._socket = self._server.connect()
         self._socket.setsockopt(6, 1, 1)  # no waiting for more to send
 
     def time_of(self, body: bytes) -> float:
         head = (
-            f"POST /v1/plans/{PLAN.id}/reports HTTP/1.1\r\nHost: c\r\n"
+            f"POST /v1/plans/{self._plan.id}/reports HTTP/1.1\r\nHost: c\r\n"
             f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         before = time.perf_counter()
@@ -94,14 +104,14 @@ class Line:
 
 
 @contextmanager
-def line_to(before: str = "") -> Iterator[Line]:
+def line_to(before: str = "", plan: Plan = PLAN) -> Iterator[Line]:
     """Run a collector on a disk in memory, if there is one: whoever measures wants little noise."""
     memory = Path("/dev/shm")
     with (
         TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder,
-        serving(Path(folder), PLAN, before=before) as server,
+        serving(Path(folder), plan, before=before) as server,
     ):
-        line = Line(server)
+        line = Line(server, plan)
         try:
             yield line
         finally:
@@ -142,7 +152,7 @@ def test_answer_times_of_fresh_and_repeated_reports_do_not_differ() -> None:
     seen in each of three rounds.
     """
     random = np.random.default_rng(int.from_bytes(os.urandom(8)))
-    with line_to() as line:
+    with line_to(WITHOUT_TICKS) as line:
         verdicts = []
         for _ in range(ROUNDS):
             verdicts.append(judge(line, REQUESTS, random))
@@ -154,9 +164,42 @@ def test_answer_times_of_fresh_and_repeated_reports_do_not_differ() -> None:
 @pytest.mark.parametrize("mutant", [RETURNS_EARLY, WRITES_NO_FILLER][: 1 + (REQUESTS >= 5000)])
 def test_less_work_for_repeated_reports_is_seen_every_time(mutant: str) -> None:
     random = np.random.default_rng(9)
-    with line_to(mutant) as line:
+    with line_to(WITHOUT_TICKS + mutant) as line:
         verdicts = [judge(line, REQUESTS, random) for _ in range(ROUNDS)]
     assert all(verdict.p < ALARM for verdict in verdicts), verdicts
+
+
+def judge_sealing(line: Line, plan: Plan, requests: int, random: np.random.Generator) -> float:
+    """Return the p-value of whether reports that complete a crowd, or begin one, take longer."""
+    needed = plan.reports_needed
+    reports = make_reports(plan, requests // needed * needed, random)
+    times = np.empty(len(reports))
+    for number in range(len(reports)):
+        if number % needed == needed // 2:  # far from where a crowd begins or ends
+            line.close()
+            line.connect()
+        times[number] = line.time_of(some_of(reports, slice(number, number + 1)).to_bytes())
+    times = times.reshape(-1, needed)[1:]  # the first ones warm up
+    others = times[:, 1:-1].ravel()
+    pvalues = [
+        test(special, others).pvalue
+        for special in (times[:, 0], times[:, -1])
+        for test in (ks_2samp, mannwhitneyu)
+    ]
+    return min(1.0, len(pvalues) * float(min(pvalues)))
+
+
+def test_answer_times_do_not_tell_when_a_crowd_is_complete() -> None:
+    """False alarm: 1e-18, since three rounds of their own would all have to reject at 1e-6."""
+    random = np.random.default_rng(int.from_bytes(os.urandom(8)))
+    with line_to(plan=FLAGS_PLAN) as line:
+        pvalues = []
+        for _ in range(ROUNDS):
+            pvalues.append(judge_sealing(line, FLAGS_PLAN, REQUESTS, random))
+            print(f"p = {pvalues[-1]:.2g} in {REQUESTS:,} requests")
+            if pvalues[-1] >= ALARM:
+                return
+    pytest.fail(f"the answer tells when a crowd is complete: {pvalues}")
 
 
 @pytest.mark.parametrize("plan", [FLAGS_PLAN, TEXT_PLAN, LONG_PLAN], ids=lambda p: p.survey.name)

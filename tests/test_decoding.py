@@ -332,7 +332,7 @@ class TestHiddenTexts:
     UNKNOWN = {"my own blend": 800}  # noqa: RUF012
 
     def decoded(self, number):
-        """Each survey has another name and so other hashes; 60 ms each."""
+        """Each survey has another name and so other hashes."""
         made = plan(words(64, 1, 16, f"drinks {number}"), q="0.05")
         counted = simulate_texts(made, self.COUNTS | self.UNKNOWN, seed=number)
         return decode(made, counted, [*self.COUNTS, "water", "juice"])
@@ -397,6 +397,7 @@ class TestHiddenTexts:
         counts = {"a": 900, "b": 300, "c": 100}
         design = make_design(made.survey.text_hash("word"), list(counts), 4)
         counted = simulate_texts(made, counts, seed=1)
+        assert counted.cohorts is not None
         fitted = fit(make_data(counted.cohorts, slice(0, 16), 0.1, 2), design, np.arange(3), 0.0)
         columns, weight = fitted.columns.toarray(), np.diag(fitted.weight.ravel())
         normal = np.linalg.inv(columns.T @ weight @ columns)

@@ -1,8 +1,8 @@
-"""How often intervals of decoded text cover: ``python -m bench.text_coverage [--surveys 1000]``.
+"""How often intervals of decoded text cover: ``python -m bench.text_coverage [--surveys 150]``.
 
 Every survey has another name, and so other hashes; the same people draw cohorts and flips afresh
 from their exact law (`shoal.decoding.simulate_texts`). Prints the table of docs/text.md. ``--only``
-takes some of the crowds by name, ``--jobs`` more than one process.
+takes some rows of it by number, ``--jobs`` more than one process.
 
 A text counts where it was found: its interval is meant to hold given that. The columns are of all
 that were found, of the most popular candidate, and of the worst text among those found in at least
@@ -288,7 +288,7 @@ def study(setting: Setting, surveys: int, jobs: int = 1) -> list[Outcome]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.text_coverage", description=__doc__)
-    parser.add_argument("--surveys", type=int, default=300)
+    parser.add_argument("--surveys", type=int, default=150)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", nargs="+", type=int, help="these rows of the table, from 0")
     arguments = parser.parse_args()

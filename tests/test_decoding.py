@@ -332,7 +332,7 @@ class TestHiddenTexts:
     UNKNOWN = {"my own blend": 800}  # noqa: RUF012
 
     def decoded(self, number):
-        """Each survey has another name and so other hashes; 60 ms each."""
+        """Each survey has another name and so other hashes."""
         made = plan(words(64, 1, 16, f"drinks {number}"), q="0.05")
         counted = simulate_texts(made, self.COUNTS | self.UNKNOWN, seed=number)
         return decode(made, counted, [*self.COUNTS, "water", "juice"])

@@ -11,6 +11,7 @@ import functools
 import importlib.util
 import itertools
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ from shoal.cli import run
 from shoal.crowds import MOST_CROWDS, add_crowds
 from shoal.engines.report_files import read_reports
 from shoal.errors import TallyError
+from shoal.promising import check_promise
 from shoal.publishing.sums import promise_of_sum
 from shoal.publishing.words import facts
 from shoal.vectors import pack
@@ -61,8 +63,14 @@ FIVE = Survey("browser", (Flags("f", tuple("abcde")),))
 @functools.cache
 def agreed(bits: int = 1, crowd: int = 1000, delta: str = "1e-6", reports: int = 1) -> Plan:
     survey = Survey("browser", (Flags("f", tuple("abcde"[:bits])),))
-    made = plan(survey, crowd_size=crowd, epsilon="1", delta=delta)
-    return replace(made, max_reports_per_person=reports)
+    if reports == 1:
+        return plan(survey, crowd_size=crowd, epsilon="1", delta=delta)
+    # Group privacy: a person's reports get their parts of epsilon, and of delta less than that.
+    each = plan(
+        survey, crowd_size=crowd, epsilon=1 / reports, delta=float(delta) / math.e**2 / reports
+    )
+    promise = replace(each.promise, epsilon="1", delta=delta)
+    return replace(each, promise=promise, max_reports_per_person=reports)
 
 
 @functools.cache
@@ -107,7 +115,7 @@ class TestAdding:
         one = functools.reduce(lambda a, b: a + b, parts)
         assert one.crowds == (Crowd(1000, "wave-1"),)
         assert not one.people_may_repeat
-        assert publish(made, one).to_json()["promise"]["short"] == made.promise.in_words
+        assert publish(made, one).to_json()["promise"]["short"] == check_promise(made).in_words
 
     def test_unnamed_crowds_stay_apart(self):
         both = some(agreed(), 7) + some(agreed(), 5)
@@ -362,7 +370,7 @@ class TestPromise:
             publish(made, parts)
         publication = publish(made, parts.of_different_people())
         document = publication.to_json()
-        assert document["promise"]["short"] == made.promise.in_words
+        assert document["promise"]["short"] == check_promise(made).in_words
         assert document["promise"]["sum"] is None
         for written in (publication.to_html(), publication.to_markdown()):
             assert "more hide better" in written

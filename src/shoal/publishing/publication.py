@@ -64,7 +64,7 @@ class Publication:
             "estimates": self.estimates.to_json(self.level, self.interval),
             "promise": {
                 "kind": plan.promise.kind,
-                "guarantee": computed.is_guarantee or whole is not None,
+                "guarantee": computed.is_guarantee,
                 "short": computed.in_words if whole is None else whole.in_words,
                 "plain": words.plain_promise(computed) if whole is None else whole.plain,
                 "sum": None if whole is None else whole.to_json(),

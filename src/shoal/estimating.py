@@ -212,8 +212,13 @@ def check_crowd(plan: Plan, tally: Tally) -> None:
             " permanent flips into each of their reports, so that nothing holds for the sum; take"
             f" each crowd by itself. {way_out(crowds)}"
         )
-    if plan.crowd_size is None or tally.simulated:
-        return
+    if plan.crowd_size is not None and not tally.simulated:
+        _check_sizes(plan, tally)
+    check_promise(plan)
+
+
+def _check_sizes(plan: Plan, tally: Tally) -> None:
+    crowds, repeat = tally.crowds, tally.people_may_repeat
     smallest = min(crowds, key=lambda crowd: crowd.reports)
     if repeat and smallest.reports < plan.reports_needed:
         raise PrivacyRefusal(
@@ -226,7 +231,6 @@ def check_crowd(plan: Plan, tally: Tally) -> None:
             f"the plan hides each report in a crowd of {plan.reports_needed}, the tally has"
             f" {tally.reports}; wait for the whole crowd."
         )
-    check_promise(plan)
 
 
 def sample_size(

@@ -42,7 +42,8 @@ def randomize(
     plan
         The plan that the vectors are for, or just its lie probability. A vector outside the plan's
         domain, such as two options of a choice, is refused: the plan's noise does not hide it. A
-        lie probability alone has no domain, and no promise.
+        lie probability alone has no domain, and no promise. Whether the plan keeps its promise is
+        not computed here: `shoal.Outbox` and the commands do that before the first answer.
     random_bits
         Where the noise comes from. Leave it out: the operating system is the right source. What a
         `SimulationBits` makes is marked as simulated.

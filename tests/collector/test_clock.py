@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.collector import problems
-from shoal.collector.clock import LONGEST_OUTAGE, STEP, GuardedClock, Moment
+from shoal.collector.clock import LONGEST_OUTAGE, SETTLING, STEP, GuardedClock, Moment
 from shoal.collector.store import Store
 
 from .privacy_help import FLAGS_PLAN, World
@@ -125,6 +125,43 @@ class TestGuardedClock:
         assert clock() == (machine.wall if believed else NOON)
         clock.accept()
         assert clock() == machine.wall
+        assert clock.is_settled
+
+    def test_a_wrong_clock_after_a_boot_that_is_set_right(self):
+        """Fourteen hours ahead, until the machine asks others; nothing is held."""
+        machine = Machine()
+        last = machine.clock().moment
+        machine.restart(14 * 3600)
+        clock = machine.clock()
+        clock.resume(last)
+        assert not clock.is_settled
+        machine.pass_by(200)
+        assert clock() == machine.wall
+        machine.wall -= 14 * 3600
+        assert clock() == machine.wall
+        assert not clock.is_held
+        machine.pass_by(SETTLING)
+        assert clock.is_settled
+        machine.wall += 14 * 3600
+        assert clock.is_held
+
+    def test_restarts_do_not_add_up(self):
+        machine = Machine()
+        clock = machine.clock()
+        for _ in range(5):
+            machine.pass_by(30)
+            machine.wall += 0.9 * STEP
+            last, clock = clock.moment, machine.clock()
+            clock.resume(last)
+        assert clock.is_held
+        assert clock() == NOON + 150
+
+    def test_a_jump_between_two_looks(self):
+        """The clock is read once for each answer."""
+        times = iter([NOON, NOON, NOON + 10 * DAY, NOON + 10 * DAY])
+        clock = GuardedClock(wall=lambda: next(times), uptime=lambda: 0.0, boot=lambda: "b")
+        assert clock() == NOON
+        assert clock() == NOON
 
     def test_where_the_system_does_not_tell_its_boots(self):
         machine = Machine()
@@ -139,7 +176,7 @@ class TestGuardedClock:
     def test_the_real_one(self):
         clock = GuardedClock()
         assert not clock.is_held
-        clock.resume(Moment(clock() - 5, clock.moment.uptime - 5, clock.moment.boot))
+        clock.resume(Moment(clock() - 5, clock.moment.origin, clock.moment.boot))
         assert not clock.is_held
 
 
@@ -242,6 +279,32 @@ class TestCollector:
         machine.wall += 2 * DAY
         with_world(machine, tmp_path / "data", second)
         machine.restart(8 * DAY)
+        with_world(machine, tmp_path / "data", second)
+
+    def test_nothing_is_destroyed_right_after_a_boot(self, tmp_path: Path):
+        machine = Machine()
+
+        async def first(world: World) -> None:
+            await world.publish(WINDOWED)
+            await world.collector.in_store(world.collector.store.sweep)
+
+        async def second(world: World) -> None:
+            collector = world.collector
+
+            async def states() -> set[str]:
+                await collector.in_store(collector.store.sweep)
+                return {one.state for one in collector.store.epochs(WINDOWED.id)}
+
+            assert await states() == {"open"}
+            machine.wall -= 2.5 * DAY  # it has asked others
+            assert await states() == {"open"}
+            machine.pass_by(SETTLING)
+            assert await states() == {"open"}
+            machine.pass_by(3 * DAY)
+            assert "given up" in await states()
+
+        with_world(machine, tmp_path / "data", first)
+        machine.restart(2.5 * DAY)
         with_world(machine, tmp_path / "data", second)
 
     def test_a_late_server_asks_devices_to_come_again(self, tmp_path: Path):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from shoal.collector import problems
+from shoal.collector.clock import GuardedClock
 from shoal.collector.store import Store
 from shoal.collector.tokens import Token, Tokens
 from shoal.errors import InputError
@@ -46,6 +47,18 @@ class TestTokens:
             assert tokens.failures == 2
             again = Tokens(store.database, clock)
             assert next(iter(again)).expires == TODAY
+
+    def test_it_ends_by_either_time(self, tmp_path: Path):
+        """A clock that jumped is not believed, but a token does not live longer by that."""
+        wall = [Clock().now]
+        clock = GuardedClock(wall=lambda: wall[0], uptime=lambda: 1.0, boot=lambda: "b")
+        with closing(Store(tmp_path, clock=clock)) as store:
+            tokens = Tokens(store.database, clock)
+            secret = tokens.add(Token.new("viewer", "for a day", expires=TODAY))
+            assert tokens.find(secret) is not None
+            wall[0] += 4 * 86_400
+            assert clock.is_held
+            assert tokens.find(secret) is None
 
     def test_an_admin_without_an_end_must_stay(self, tmp_path: Path):
         with closing(Store(tmp_path)) as store:

@@ -20,6 +20,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from shoal._disk import Disk
+from shoal.collector.clock import read_moment
 from shoal.collector.continuity import Restored, begin_anew
 from shoal.collector.database import (
     NAME,
@@ -68,8 +69,11 @@ def back_up(folder: Path, target: Path, *, clock: Callable[[], float] = time.tim
             with transaction(copy):
                 source.execute("BEGIN")  # one state of the data, whatever is written meanwhile
                 _copy(source, copy)
+                # By the clock that the data believed: the wall clock may have jumped ahead.
+                last = read_moment(source)
+                made = now if last is None else min(now, int(last.seconds))
                 copy.execute("CREATE TABLE backup (made INTEGER, signing_key TEXT)")
-                copy.execute("INSERT INTO backup VALUES (?, ?)", (now, key))
+                copy.execute("INSERT INTO backup VALUES (?, ?)", (made, key))
                 copy.execute(f"PRAGMA user_version = {-VERSION}")
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
     return target

@@ -5,9 +5,10 @@ long the machine has been running, which nobody sets. As long as both agree, the
 Where they part by more than a step, time goes on from where they agreed, nothing is destroyed
 early, and somebody has to say that the wall clock is right.
 
-A process that starts again asks the same of the last time that the data know. If the machine has
-been restarted meanwhile, it cannot tell how long it was off: a wall clock that is behind, or ahead
-by more than the longest outage, is not believed.
+A process that starts again asks the same of what the data know. If the machine has been restarted
+meanwhile, nobody can tell how long it was off: a wall clock that is behind the last time that the
+data know, or ahead of it by more than the longest outage, is not believed. And since a machine may
+show a wrong time until it has asked others, nothing is destroyed for a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -24,14 +25,20 @@ STEP = 600.0
 """Seconds by which the wall clock may be corrected without a question."""
 LONGEST_OUTAGE = 72 * 3600.0
 """Seconds that a machine may have been off without a question."""
+SETTLING = 900.0
+"""Seconds that a clock gets after a boot to be set right, before anything is destroyed."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A time that was believed, and how long the machine had been running then, since a boot."""
+    """What to go on from after a restart.
+
+    `seconds` is the last time that was believed, `origin` the time at which the machine was started
+    by the same clock, and `boot` tells one start of the machine from another.
+    """
 
     seconds: float
-    uptime: float
+    origin: float
     boot: str
 
 
@@ -68,47 +75,59 @@ class GuardedClock:
     ) -> None:
         self._wall, self._uptime = wall, uptime or _uptime
         self._boot = (boot or _boot)()
-        self._anchor = self._now()
+        self._origin = self._wall() - self._uptime()
         self._must_be_accepted = False
+        self._settles_at = self._uptime()
 
     def __call__(self) -> float:
         """Return the time that is believed."""
-        return self._steady() if self.is_held else self._wall()
+        return self._read()[0]
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the wall clock is not believed."""
+        return self._read()[1]
+
+    def _read(self) -> tuple[float, bool]:
+        """Return the time that is believed, and whether that is not the wall clock's."""
+        wall, uptime = self._wall(), self._uptime()  # once: the clock may jump in between
+        if self._must_be_accepted:
+            return self._origin + uptime, True
+        if uptime < self._settles_at:  # whatever it shows, until it has been set
+            self._origin = wall - uptime
+        steady = self._origin + uptime
+        is_held = abs(wall - steady) > STEP
+        return (steady if is_held else wall), is_held
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what time asks for may be destroyed, because the clock was set since the boot."""
+        return self._uptime() >= self._settles_at
 
     def wall(self) -> float:
         """Return the time that the wall clock says."""
         return self._wall()
 
     @property
-    def is_held(self) -> bool:
-        """Whether the wall clock is not believed."""
-        return self._must_be_accepted or abs(self._wall() - self._steady()) > STEP
-
-    @property
     def moment(self) -> Moment:
         """What to go on from after a restart."""
-        return Moment(self(), self._uptime(), self._boot)
+        return Moment(self(), self._origin, self._boot)
 
     def resume(self, last: Moment) -> None:
-        """Go on from the last time that the data know."""
-        now = self._now()
-        same_boot = bool(last.boot) and last.boot == now.boot and last.uptime <= now.uptime
-        if same_boot:
-            self._anchor = last
-        elif not last.seconds - STEP <= now.seconds <= last.seconds + LONGEST_OUTAGE:
-            self._anchor = Moment(last.seconds, now.uptime, now.boot)
-            # How far it is off is not known here: if it comes near, that is by chance.
-            self._must_be_accepted = True
+        """Go on from what the data know."""
+        if last.boot and last.boot == self._boot:
+            self._origin = last.origin  # kept, so that small corrections do not add up
+            return
+        wall, uptime = self._wall(), self._uptime()
+        if last.seconds - STEP <= wall <= last.seconds + LONGEST_OUTAGE:
+            self._settles_at = uptime + SETTLING
+        else:
+            self._origin, self._must_be_accepted = last.seconds - uptime, True
 
     def accept(self) -> None:
         """Believe the wall clock as it is now."""
-        self._anchor, self._must_be_accepted = self._now(), False
-
-    def _now(self) -> Moment:
-        return Moment(self._wall(), self._uptime(), self._boot)
-
-    def _steady(self) -> float:
-        return self._anchor.seconds + self._uptime() - self._anchor.uptime
+        self._origin = self._wall() - self._uptime()
+        self._must_be_accepted, self._settles_at = False, self._uptime()
 
 
 def _uptime() -> float:
@@ -125,23 +144,22 @@ def _boot() -> str:
 
 
 def read_moment(database: sqlite3.Connection) -> Moment | None:
-    """Return the last time that the data know, if they know one."""
+    """Return what the data know of the time, if they know anything."""
     facts = dict(
-        database.execute("SELECT name, value FROM facts WHERE name IN ('time', 'uptime', 'boot')")
+        database.execute("SELECT name, value FROM facts WHERE name IN ('time', 'origin', 'boot')")
     )
     if len(facts) < 3:
         return None
-    return Moment(float(facts["time"]), float(facts["uptime"]), str(facts["boot"]))
+    return Moment(float(facts["time"]), float(facts["origin"]), str(facts["boot"]))
 
 
 def write_moment(database: sqlite3.Connection, moment: Moment) -> None:
-    """Keep a time in the data, in a transaction; to the minute, which is all that is needed."""
-    rest = moment.seconds % 60
+    """Keep a moment in the data, in a transaction; to the minute, which is all that is needed."""
     database.executemany(
         "INSERT OR REPLACE INTO facts VALUES (?, ?)",
         [
-            ("time", int(moment.seconds - rest)),
-            ("uptime", int(moment.uptime - rest)),
+            ("time", int(moment.seconds // 60 * 60)),
+            ("origin", moment.origin),
             ("boot", moment.boot),
         ],
     )

@@ -6,9 +6,9 @@ them. If too many wait, new ones are refused at once. Small uploads do not stand
 whoever sends one report gets through however many others come with full batches.
 
 A commit that opens a new crowd takes a little longer than others. Whoever sends report after report
-and measures the answers could count the reports of others by that. So an upload that had a commit
-to itself is answered at the next tick, whatever its commit had to do; where many come together,
-nobody knows whose work it was.
+and measures the answers could count the reports of others by that. So answers come at ticks,
+further apart than a commit usually takes, whatever the commit had to do. The next commit does not
+wait for that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_PER_COMMIT = 10_000
 """Reports in one commit; a larger upload goes by itself."""
 
 SHORTEST_TICK, LONGEST_TICK = 2**-8, 2**-4
-"""Seconds between two moments at which a lone upload is answered: 4 to 62 milliseconds."""
+"""Seconds between two moments at which a commit is answered: 4 to 62 milliseconds."""
 
 Waiting = tuple[Batch, asyncio.Future[Problem | None]]
 """An upload, and its answer to come."""
@@ -55,7 +55,7 @@ class Committer:
         self._smallest_first = False
         self._wake = asyncio.Event()
         self._stopping = False
-        self._lone_times: deque[float] = deque(maxlen=63)
+        self._times: deque[float] = deque(maxlen=63)
 
     @property
     def fill(self) -> float:
@@ -121,17 +121,14 @@ class Committer:
             answers = [problems.UNAVAILABLE] * len(group)
         except Exception:
             answers = [problems.INTERNAL] * len(group)
-        if len(group) == 1 and not self._uploads:
-            took = loop.time() - began
-            tick = self._tick(took)
-            loop.call_at(began + math.ceil(took / tick) * tick, _answer, group, answers)
-        else:
-            _answer(group, answers)
+        took = loop.time() - began
+        tick = self._tick(took)
+        loop.call_at(began + math.ceil(took / tick) * tick, _answer, group, answers)
 
     def _tick(self, took: float) -> float:
         """Return the time between answers: twice what a commit usually takes, or a little more."""
-        self._lone_times.append(took)
-        usual = sorted(self._lone_times)[len(self._lone_times) // 2]
+        self._times.append(took)
+        usual = sorted(self._times)[len(self._times) // 2]
         tick = SHORTEST_TICK
         while tick < min(2 * usual, LONGEST_TICK):
             tick *= 2

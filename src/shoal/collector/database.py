@@ -30,7 +30,7 @@ another process goes on reading an old state of the data."""
 
 _SCHEMA = """
 -- 'key' names the key in the file crowd-key, 'signer' is the public signing key, 'restored' is when
--- the data lost their memory; 'probe' is written to see that it can be; 'time', 'uptime' and 'boot'
+-- the data lost their memory; 'probe' is written to see that it can be; 'time', 'origin' and 'boot'
 -- are the last time that was believed (see `clock`).
 CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 INSERT INTO facts VALUES ('probe', 0);

@@ -370,6 +370,10 @@ class Store:
 
     # Time
 
+    @property
+    def _may_destroy(self) -> bool:
+        return not isinstance(self._clock, GuardedClock) or self._clock.is_settled
+
     def sweep(self) -> None:
         """Seal what is whole, close expired windows, give up crowds past their deadline.
 
@@ -387,9 +391,11 @@ class Store:
                 assert kept is not None
                 time = self._time(kept.plan)
                 sealed[plan_id] = kept.seal_crowds(time)
-                ended[plan_id] = kept.expire_windows(time)
-                if self._deadline_days:
-                    ended[plan_id] += kept.give_up(before_day=time.day - self._deadline_days + 1)
+                if self._may_destroy:
+                    ended[plan_id] = kept.expire_windows(time)
+                    if self._deadline_days:
+                        oldest = time.day - self._deadline_days + 1
+                        ended[plan_id] += kept.give_up(before_day=oldest)
                 kept.open_crowds(time)
                 kept.make_room()
         self._tell(sealed, ended)

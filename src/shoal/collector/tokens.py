@@ -20,6 +20,7 @@ from datetime import date
 from typing import Literal, get_args
 
 from shoal.collector import problems
+from shoal.collector.clock import GuardedClock
 from shoal.collector.database import told, transaction
 from shoal.collector.problems import Problem
 from shoal.errors import InputError
@@ -91,7 +92,10 @@ class Token:
 
 
 class Tokens:
-    """The tokens of a collector, in memory and in the database; `clock` tells which have ended."""
+    """The tokens of a collector, in memory and in the database; `clock` tells which have ended.
+
+    Where a clock that jumped is not believed, a token has ended if it has by either time.
+    """
 
     def __init__(
         self, database: sqlite3.Connection, clock: Callable[[], float] = time.time
@@ -124,7 +128,10 @@ class Tokens:
         """Whether a token's last day is over."""
         if token.expires is None:
             return False
-        return self._clock() // 86_400 > (token.expires - date(1970, 1, 1)).days
+        now = self._clock()
+        if isinstance(self._clock, GuardedClock):
+            now = max(now, self._clock.wall())
+        return now // 86_400 > (token.expires - date(1970, 1, 1)).days
 
     def add(self, token: Token, secret: str | None = None) -> str:
         """Keep a new token and return its secret, which is told once and never again."""

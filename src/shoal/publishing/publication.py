@@ -12,7 +12,7 @@ from shoal import __version__
 from shoal._check import check_level, check_text
 from shoal._files import write_json, write_text, write_whole
 from shoal.errors import InputError
-from shoal.estimating import Estimates, estimate
+from shoal.estimating import Estimates, check_crowd, estimate
 from shoal.intervals import IntervalKind, Target
 from shoal.plans import Plan
 from shoal.promising import check_promise
@@ -54,6 +54,9 @@ class Publication:
     @cached_property
     def _document(self) -> dict[str, Any]:
         plan, tally = self.plan, self.estimates.tally
+        check_crowd(plan, tally)
+        if self.certificate != certificate_for(plan):
+            raise InputError("the certificate is not the one of the plan; use shoal.publish.")
         computed = check_promise(plan)
         whole = promise_of_sum(plan, tally, self.certificate)
         document = {
@@ -171,14 +174,18 @@ def publish(
         if text is not None:
             check_text(name, text)
     estimates = estimate(plan, tally, target=target)
-    certificate = None
-    if plan.promise.kind != "local":
-        from shoal.auditing import audit
-
-        certificate = audit(plan)
-    made = Publication(estimates, certificate, level, interval, title, date)
+    made = Publication(estimates, certificate_for(plan), level, interval, title, date)
     made.to_json()  # whatever cannot be computed is told here
     return made
+
+
+def certificate_for(plan: Plan) -> Certificate | None:
+    """Return the certificate that a plan is published with; None where its promise is local."""
+    if plan.promise.kind == "local":
+        return None
+    from shoal.auditing import audit
+
+    return audit(plan)
 
 
 def check_suffix(path: Path | str) -> Path:

@@ -296,16 +296,22 @@ def assumptions(plan: Plan, certificate: Certificate | None, tally: Tally) -> li
             " report or of one crowd holds for each by itself, what is said of the sum for a person"
             " who is in all of them."
         )
-    elif certificate is not None and tally.reports > certificate.crowd_size:
+    elif certificate is not None and tally.reports > plan.reports_needed:
         found.append(
             f"This release holds {tally.reports:,} reports, more than the crowd of"
-            f" {certificate.crowd_size:,} that the promise was made for; more hide better."
+            f" {plan.reports_needed:,} that the promise was made for; more hide better."
         )
     if crowds > 1 and not tally.people_may_repeat:
         found.append(
             f"That no person is in two of the {crowds:,} crowds that were added is declared by"
             " whoever published this; it was not checked."
         )
+    for crowd in tally.crowds:
+        if not (crowd.sealed or crowd.unnamed):
+            found.append(
+                f"That all reports of {crowd} are of one crowd, no person's twice, is declared by"
+                " whoever counted them; it was not checked."
+            )
     return found
 
 

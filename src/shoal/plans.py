@@ -196,7 +196,7 @@ class Plan:
         """The local epsilon to sixty digits: differing bits times ln(p/q)."""
         return self.q.local_epsilon(self.survey.differing_bits)
 
-    @property
+    @cached_property
     def reports_needed(self) -> int:
         """How many reports make a whole crowd: crowd_size honest ones among all, rounded up."""
         honest = Fraction(self.honest_fraction or "1")

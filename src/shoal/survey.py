@@ -70,7 +70,7 @@ class Survey:
         if start > MOST_BITS:
             raise SurveyError(f"a survey takes at most {MOST_BITS} bits, this one takes {start}.")
 
-    @property
+    @cached_property
     def bits(self) -> int:
         """How many bits one report of this survey has."""
         return sum(question.bits for question in self.questions)

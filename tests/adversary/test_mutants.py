@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pytest
@@ -88,7 +89,8 @@ def method(owner: type, name: str, change: Callable[..., Any]) -> Mutate:
 
 def value(owner: type, name: str, change: Callable[[Any, Any], Any]) -> Mutate:
     """Change a property: a function of the object and the real value."""
-    real = owner.__dict__[name].fget
+    attribute = owner.__dict__[name]
+    real = attribute.func if isinstance(attribute, cached_property) else attribute.fget
     changed = property(lambda self: change(self, real(self)))
     return lambda patch: patch.setattr(owner, name, changed)
 

@@ -5,10 +5,9 @@ uploads wait while a commit is under way and then go together; the answer comes 
 them. If too many wait, new ones are refused at once. Small uploads do not stand behind large ones:
 whoever sends one report gets through however many others come with full batches.
 
-A commit that opens a new crowd takes a little longer than others. Whoever sends report after report
-and measures the answers could count the reports of others by that. So answers come at ticks,
-further apart than a commit usually takes, whatever the commit had to do. The next commit does not
-wait for that.
+Every commit has the same work, but for what cannot be helped: reports that fall into two crowds.
+Whoever sends one after the other and measures could count the reports of others by that. So a
+commit that nobody else waits for is answered at a tick, whatever it had to do.
 """
 
 from __future__ import annotations
@@ -29,7 +28,10 @@ MOST_PER_COMMIT = 10_000
 """Reports in one commit; a larger upload goes by itself."""
 
 SHORTEST_TICK, LONGEST_TICK = 2**-8, 2**-4
-"""Seconds between two moments at which a commit is answered: 4 to 62 milliseconds."""
+"""Seconds between two moments at which a lone commit is answered: 4 to 62 milliseconds."""
+
+_LONE = 4
+"""Uploads of a commit that is answered at a tick; larger ones take longer by themselves."""
 
 Waiting = tuple[Batch, asyncio.Future[Problem | None]]
 """An upload, and its answer to come."""
@@ -121,6 +123,9 @@ class Committer:
             answers = [problems.UNAVAILABLE] * len(group)
         except Exception:
             answers = [problems.INTERNAL] * len(group)
+        if self._uploads or len(group) > _LONE:
+            _answer(group, answers)
+            return
         took = loop.time() - began
         tick = self._tick(took)
         loop.call_at(began + math.ceil(took / tick) * tick, _answer, group, answers)

@@ -97,6 +97,7 @@ class Ingest:
         self._settings, self._plan_of, self._committer = settings, plan_of, committer
         self._token_of, self._refused, self._worker = token_of, refused, worker
         self._allowances: dict[str, Allowance] = {}
+        self._limits: dict[str, tuple[Limits, int]] = {}
         self._device_room = Room(ROOM_FOR_DEVICES)
         self._relay_room = Room(LARGE_BODIES * settings.largest_body)
 
@@ -133,10 +134,9 @@ class Ingest:
         plan = self._plan_of(matched[1])
         if isinstance(plan, Problem):
             return _Answer(plan)
-        limits = Limits.of(plan, self._settings)
+        limits, largest = self._limits_of(plan)
         relay = token is not None and token.may("relay")
-        largest = self._settings.largest_body
-        largest = largest if relay else min(limits.largest_body(plan), largest)
+        largest = self._settings.largest_body if relay else largest
         too_large = problems.TOO_LARGE if relay else problems.TOO_MANY_AT_ONCE
         if media == _JSON:
             largest, too_large = LARGEST_JSON, problems.TOO_LARGE
@@ -155,6 +155,14 @@ class Ingest:
             return _Answer(problems.TOO_MANY_AT_ONCE)
         sender: Sender = scope.get("state", {}).get("sender") or Sender()
         return await self._from_device(sender, token, plan, upload, limits)
+
+    def _limits_of(self, plan: Plan) -> tuple[Limits, int]:
+        """Return what may come without a relay's token: reports, and bytes of a request."""
+        if plan.id not in self._limits:
+            limits = Limits.of(plan, self._settings)
+            bytes_of_request = min(limits.largest_body(plan), self._settings.largest_body)
+            self._limits[plan.id] = limits, bytes_of_request
+        return self._limits[plan.id]
 
     def _token(self, headers: dict[bytes, bytes]) -> Token | None:
         """Return the token of a request, if it is one to send reports with."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import ssl
 import time
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, run: Run, fresh: bool) -> None:
         self._run, self._fresh = run, fresh
+        self._answer = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -54,7 +56,13 @@ class Connection(asyncio.Protocol):
         self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        # An answer is small and comes in one piece: its head, and a body of known length or none.
+        # An answer is small; its head and its body may still come one after the other.
+        self._answer += data
+        head, blank, body = self._answer.partition(b"\r\n\r\n")
+        length = re.search(rb"\r\ncontent-length: *(\d+)", head, re.I)
+        if not blank or (length and len(body) < int(length[1])):
+            return
+        data, self._answer = self._answer, b""
         status = data[9:12]
         self._run.statuses[status] = self._run.statuses.get(status, 0) + 1
         self._run.times.append(time.perf_counter() - self._sent)

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import shoal
-from shoal.associating import associate, joint_groups
-from shoal.randomness import simulation_generator
-from shoal.tallying import Tally
+from shoal.analysis.association import associate, joint_groups
+from shoal.analysis.tallying import Tally
+from shoal.evidence.simulation_bits import simulation_generator
 
 SURVEY = shoal.Survey(
     "browser",

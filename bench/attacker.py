@@ -20,7 +20,7 @@ import uvloop
 
 from bench.load import post
 from shoal import Batch, Plan, pack_reports
-from shoal.vectors import Synthetic
+from shoal.agreement.vectors import Synthetic
 
 SLOW = 2000
 """Connections that an attacker holds who sends slowly."""

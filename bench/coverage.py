@@ -19,9 +19,9 @@ from scipy.stats import binom
 import shoal
 from bench.coverage_findings import FLIPS, LEVEL, SMALL, Array, Findings, covered, shares_of
 from bench.coverage_tables import tables
-from shoal.combining import Combined
-from shoal.intervals import IntervalKind, Target, interval
-from shoal.theory.one_bit_law import pmf
+from shoal.analysis.contrasts import Combined
+from shoal.analysis.intervals import IntervalKind, Target, interval
+from shoal.theory.one_bit.law import pmf
 
 Truth = tuple[float, ...]
 
@@ -105,7 +105,7 @@ def people(n: int, q: float, shares: Truth) -> Array:
 
 def same_crowd(findings: Findings, kinds: tuple[str, ...], n: int, text: str) -> None:
     """Two options of one tally."""
-    q, flip = float(text), shoal.LieProbability.at_least(text)
+    q, flip = float(text), shoal.FlipProbability.at_least(text)
     flips = n * q * (1 - q)
     single = crowd_laws(n, q)
     truths = range(n + 1) if n <= 20 else sorted({0, 1, 2, 3, n // 4, n // 2, n - 1, n})
@@ -179,7 +179,7 @@ def two_crowds(
     """Shares in two independent crowds."""
     sizes, texts = (first[0], second[0]), (first[1], second[1])
     qs = [float(text) for text in texts]
-    lies = [shoal.LieProbability.at_least(text) for text in texts]
+    flips = [shoal.FlipProbability.at_least(text) for text in texts]
     flips = min(n * q * (1 - q) for n, q in zip(sizes, qs, strict=True))
     tried = [shares_of(n) for n in sizes]
     laws: dict[Target, list[list[tuple[float, Array]]]] = {
@@ -198,17 +198,17 @@ def two_crowds(
         def estimates(x: int, y: int, target: Target = target) -> Any:
             return [
                 shoal.Estimate(FLAGS, "a", ones, n, q, target, 0.0)
-                for ones, n, q in zip((x, y), sizes, lies, strict=True)
+                for ones, n, q in zip((x, y), sizes, flips, strict=True)
             ]
 
         ends = _combined(
-            lambda a, b, kind: shoal.compare(a, b, LEVEL, kind=kind),  # type: ignore[arg-type]
+            lambda a, b, kind: shoal.share_difference(a, b, LEVEL, kind=kind),  # type: ignore[arg-type]
             kind, estimates, sizes,
         )  # fmt: skip
         for (a, one), (b, other) in product(*law):
             held = covered(ends, np.outer(one, other), a - b)
             where = f"N {first[0]} and {second[0]}, q {first[1]} and {second[1]}, {a:.3g}, {b:.3g}"
-            findings.add((kind, target, f"compare, {like}"), held, flips, where)
+            findings.add((kind, target, f"share difference, {like}"), held, flips, where)
 
 
 def study(quick: bool) -> Findings:

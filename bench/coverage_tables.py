@@ -10,11 +10,11 @@ import numpy as np
 
 import shoal
 from bench.coverage_findings import LEVEL, Array, Findings, covered, shares_of
-from shoal.associating import Association
-from shoal.associating.sides import side_of
-from shoal.intervals import Target
-from shoal.joint import estimate_joint
-from shoal.tallying import Tally
+from shoal.analysis.association import Association
+from shoal.analysis.association.sides import side_of
+from shoal.analysis.intervals import Target
+from shoal.analysis.joint import estimate_joint
+from shoal.analysis.tallying import Tally
 
 __all__ = ["tables"]
 

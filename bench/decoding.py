@@ -4,8 +4,8 @@ Run by itself: ``python -m bench.decoding [--repetitions 20] [--candidates 10000
 leaves RAPPOR's method out, ``--large`` only measures time and memory with 100,000 candidates. The
 words and their frequencies are those of the package `wordfreq`. Half of the candidates are real
 words, half are made up. The size of the question is what `propose` says. In every repetition the
-same people draw cohorts and lies afresh, under a survey of another name and so with other hashes;
-the counts are drawn from their exact law (`shoal.decoding.simulate_texts`).
+same people draw cohorts and flips afresh, under a survey of another name and so with other hashes;
+the counts are drawn from their exact law (`shoal.analysis.text.simulate_texts`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ from scipy import sparse, stats
 
 from bench.measuring import Options, Table
 from shoal import Plan, Survey, Tally, Text, plan
-from shoal.decoding import Decoded, decode, propose, simulate_texts
-from shoal.randomness import simulation_generator
+from shoal.analysis.text import decode
+from shoal.analysis.text.results import Decoded
+from shoal.evidence.simulation_bits import simulation_generator
+from shoal.evidence.tally_laws import simulate_texts
+from shoal.planning.text_size import propose
 
 CROWD = 1_000_000
 EPSILON, DELTA = "2", "1e-6"

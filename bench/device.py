@@ -8,7 +8,10 @@ import tempfile
 
 from bench.measuring import Options, Table
 
-SIDE = "import shoal.encoding, shoal.randomizing, shoal.memory, shoal.reports, shoal.sending"
+SIDE = (
+    "import shoal.device.encoding, shoal.device.randomizing, shoal.device.memory,"
+    " shoal.agreement.wire, shoal.device.outbox"
+)
 
 _TEXT = (
     "CPU time, user and system, of fresh processes that import and end. The device's side loads"

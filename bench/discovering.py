@@ -12,8 +12,10 @@ import string
 import numpy as np
 
 import shoal
-from shoal.discovering import discover, discovery_survey, simulate_words
-from shoal.randomness import simulation_generator
+from shoal.agreement.word_pairs import discovery_survey
+from shoal.analysis.text.discovery import discover
+from shoal.evidence.simulation_bits import simulation_generator
+from shoal.evidence.tally_laws import simulate_words
 
 CROWD = 10_000_000
 LENGTH = 10

@@ -11,7 +11,7 @@ import numpy as np
 
 from bench.measuring import LIMIT, Options, Table
 from bench.tallying import flags_plan
-from shoal import LieProbability, Original, SimulationBits, randomize
+from shoal import FlipProbability, Original, SimulationBits, randomize
 from shoal.engines.report_files import VectorWriter
 
 _CHILD = """
@@ -82,7 +82,7 @@ def _write(folder: Path, reports: int) -> list[Path]:
         with VectorWriter(path, plan, simulated=True) as writer:
             bits = SimulationBits(1)
             while writer.written < reports:
-                writer.write(randomize(original, LieProbability(1, 1), random_bits=bits))
+                writer.write(randomize(original, FlipProbability(1, 1), random_bits=bits))
     return paths
 
 

@@ -18,9 +18,9 @@ from bench.measuring import (
     candidates_of,
     compare_rates,
 )
-from shoal import LieProbability, Original, randomize
+from shoal import FlipProbability, Original, randomize
 
-Q = LieProbability(23003, 16)
+Q = FlipProbability(23003, 16)
 _BLOCK = 1 << 16
 
 _NOTES = [
@@ -71,7 +71,7 @@ def _measure(bits: int, reports: int, options: Options) -> Table:
     text = (
         f"Synthetic vectors of {bits} bits made from one-hot answers. Making random bits is nearly"
         " all of the work: the last column says how much of the cipher's speed is left after they"
-        " have been turned into lies of probability q and laid over the data."
+        " have been turned into flips of probability q and laid over the data."
     )
     title = f"Randomizing vectors of {bits} bits"
     return compare_rates(title, candidates, options, text, _NOTES if bits == 40 else [])
@@ -100,8 +100,8 @@ def _numpy(vectors: np.ndarray) -> Callable[[], np.ndarray]:
         pieces = []
         for start in range(0, len(vectors), block):
             piece = vectors[start : start + block]
-            lies = generator.random(piece.shape) < q
-            pieces.append(np.packbits(piece ^ lies, axis=1, bitorder="little"))
+            flips = generator.random(piece.shape) < q
+            pieces.append(np.packbits(piece ^ flips, axis=1, bitorder="little"))
         return np.concatenate(pieces)
 
     return run

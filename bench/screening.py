@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 import shoal
-from shoal.simulating import populate
-from shoal.vectors import Rows, pack, unpack
+from shoal.agreement.vectors import Rows, pack, unpack
+from shoal.evidence.simulation import populate
 
 RUNS = 10
 LADDER = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
@@ -48,24 +48,24 @@ def nothing(plan: shoal.Plan, clear: Rows, noisy: Rows) -> Rows:
 
 
 def in_clear(plan: shoal.Plan, clear: Rows, noisy: Rows) -> Rows:
-    """Send answers without lies."""
+    """Send answers without flips."""
     return clear
 
 
 def one_vector(plan: shoal.Plan, clear: Rows, noisy: Rows) -> Rows:
-    """Send the same answer again and again, without lies."""
+    """Send the same answer again and again, without flips."""
     return np.repeat(clear[:1], len(clear), axis=0)
 
 
 def one_bit(plan: shoal.Plan, clear: Rows, noisy: Rows) -> Rows:
-    """Lie like everybody, but never about the last bit, which is always set."""
+    """Flip bits like everybody, but never the last one, which is always set."""
     vectors = unpack(noisy, plan.bits)
     vectors[:, -1] = 1
     return pack(vectors)
 
 
 def like_people(plan: shoal.Plan, clear: Rows, noisy: Rows) -> Rows:
-    """Lie like everybody about one and the same answer: people who say so."""
+    """Flip bits like everybody, of one and the same answer: people who say so."""
     same = shoal.Original(np.repeat(clear[:1], len(clear), axis=0), plan.bits)
     return shoal.randomize(same, plan.q, random_bits=shoal.SimulationBits(len(clear))).rows
 
@@ -77,7 +77,7 @@ KINDS: dict[str, Fakes] = {
     "answers in clear": in_clear,
     "one answer in clear": one_vector,
     "last bit always set": one_bit,
-    "one answer, with lies": like_people,
+    "one answer, with flips": like_people,
 }
 
 

@@ -16,7 +16,7 @@ from bench.measuring import (
     compare_rates,
 )
 from shoal import Flags, Plan, Survey, Tallying, plan
-from shoal.counting import BitCounter
+from shoal.analysis.bit_counter import BitCounter
 
 Counts = Callable[[], np.ndarray]
 

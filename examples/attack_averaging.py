@@ -1,6 +1,6 @@
 """Averaging: whoever sees many reports of one device recovers the answer, unless it remembers.
 
-Fresh lies about the same answer are independent, so that the majority of n reports is wrong about a
+Fresh flips of the same answer are independent, so that the majority of n reports is wrong about a
 bit with probability P[Bin(n, q) > n/2], which falls exponentially. With memory the majority finds
 the permanent vector, which is wrong about a bit with probability q1 however long one listens.
 
@@ -16,20 +16,20 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal import LieProbability, Memory, Original, SimulationBits, randomize
-from shoal.vectors import pack, unpack
+from shoal import FlipProbability, Memory, Original, SimulationBits, randomize
+from shoal.agreement.vectors import pack, unpack
 
-MEMORY = Memory(LieProbability.at_least("0.1"), LieProbability.at_least("0.15"))
-"""Permanent and fresh lies; together they lie as often as the device without memory."""
+MEMORY = Memory(FlipProbability.at_least("0.1"), FlipProbability.at_least("0.15"))
+"""Permanent and fresh flips; together they flip as often as the device without memory."""
 
 REPORTS = (1, 3, 5, 9, 15, 25, 41, 61)
 
 
-def majority_error(reports: int, q: LieProbability) -> float:
+def majority_error(reports: int, q: FlipProbability) -> float:
     """Return the probability that the majority of an odd number of fresh reports is wrong."""
-    lie = q.fraction
+    flip = q.fraction
     wrong = sum(
-        (comb(reports, k) * lie**k * (1 - lie) ** (reports - k)
+        (comb(reports, k) * flip**k * (1 - flip) ** (reports - k)
          for k in range(reports // 2 + 1, reports + 1)),
         Fraction(0),
     )  # fmt: skip
@@ -42,7 +42,7 @@ def majority_error_with_memory(reports: int, memory: Memory) -> float:
     return kept * (1 - fresh) + (1 - kept) * fresh
 
 
-def reports_needed(q: LieProbability, error: float) -> int:
+def reports_needed(q: FlipProbability, error: float) -> int:
     """Return the smallest odd number of fresh reports whose majority errs at most so often."""
     reports = 1
     while majority_error(reports, q) > error:
@@ -74,7 +74,7 @@ def draw(path: str) -> None:
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
     odd = range(1, REPORTS[-1] + 1, 2)
-    for label, memory, colour in (("fresh lies", None, "#D55E00"), ("memory", MEMORY, "#0072B2")):
+    for label, memory, colour in (("fresh flips", None, "#D55E00"), ("memory", MEMORY, "#0072B2")):
         predicted = [
             majority_error(n, MEMORY.q) if memory is None else majority_error_with_memory(n, memory)
             for n in odd
@@ -94,11 +94,11 @@ def draw(path: str) -> None:
 def main(arguments: list[str]) -> None:
     """Print predictions and what the attack finds; draw them if a file is named."""
     print(
-        f"a report lies with q = {float(MEMORY.q):.4f}; of that q1 = {float(MEMORY.q1):.4f} stays"
+        f"a report flips with q = {float(MEMORY.q):.4f}; of that q1 = {float(MEMORY.q1):.4f} stays"
     )
     needed = reports_needed(MEMORY.q, 0.01)
     print(f"without memory {needed} reports give each bit with an error of at most 1 %")
-    print("reports  fresh lies: predicted  found    memory: predicted  found")
+    print("reports  fresh flips: predicted  found    memory: predicted  found")
     for n in REPORTS:
         print(
             f"{n:7d}  {majority_error(n, MEMORY.q):21.4f}"

@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal import Choice, Original, Plan, SimulationBits, Survey, plan, randomize
-from shoal.tallying import Tallying
-from shoal.vectors import pack, unpack
+from shoal.agreement.vectors import pack, unpack
+from shoal.analysis.tallying import Tallying
 
 OPTIONS = 8
 CROWD = 2000
 
 
 def make_plan() -> Plan:
-    """Return a plan that hides a report in a whole crowd, with few lies."""
+    """Return a plan that hides a report in a whole crowd, with few flips."""
     survey = Survey("party", (Choice("vote", tuple("abcdefgh")),))
     return plan(survey, crowd_size=CROWD, epsilon=1, delta="1e-6")
 

@@ -1,9 +1,9 @@
 """Linking: a permanent vector that is sent as it is names its sender.
 
-Everybody here has the same answer, so that nothing but the lies tells people apart. The attacker
+Everybody here has the same answer, so that nothing but the flips tells people apart. The attacker
 holds yesterday's report of one device and looks for today's among N, taking the most likely one.
-Without fresh lies on top the two are equal and the device is found; with them it is found as often
-as `shoal.memory.linking_probability` predicts, exactly.
+Without fresh flips on top the two are equal and the device is found; with them it is found as often
+as `shoal.device.memory.linking_probability` predicts, exactly.
 
 Run ``python attack_linking.py [PICTURE.png]``.
 """
@@ -15,20 +15,20 @@ import sys
 
 import numpy as np
 
-from shoal import LieProbability, Memory, Original, SimulationBits, randomize
-from shoal.memory import linking_probability
-from shoal.randomness import simulation_generator
-from shoal.vectors import unpack
+from shoal import FlipProbability, Memory, Original, SimulationBits, randomize
+from shoal.agreement.vectors import unpack
+from shoal.evidence.simulation_bits import simulation_generator
+from shoal.planning.over_time import linking_probability
 
 BITS, CROWD, TRIALS = 40, 200, 600
-Q1 = LieProbability.at_least("0.15")
+Q1 = FlipProbability.at_least("0.15")
 FRESH = ("0.01", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3", "0.4")
 
 
-def bare_linking_probability(bits: int, q1: LieProbability, crowd: int) -> float:
+def bare_linking_probability(bits: int, q1: FlipProbability, crowd: int) -> float:
     """Return how often a bare permanent vector is found: its equals share the chance.
 
-    Given a vector with w lies another device has the same one with probability q1^w p1^(bits-w).
+    Given a vector with w flips another device has the same one with probability q1^w p1^(bits-w).
     """
     q, total = float(q1), 0.0
     for wrong in range(bits + 1):
@@ -77,13 +77,13 @@ def draw(path: str) -> None:
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
-    memories = [Memory(Q1, LieProbability.at_least(q2)) for q2 in FRESH]
+    memories = [Memory(Q1, FlipProbability.at_least(q2)) for q2 in FRESH]
     x = [float(memory.q2) for memory in memories]
     axes.plot(x, [linking_probability(BITS, m, CROWD) for m in memories], label="predicted")
     found = [attack(memory, CROWD, TRIALS, seed) for seed, memory in enumerate(memories)]
     axes.plot(x, found, "o", label="attacked")
     axes.axhline(1 / CROWD, color="#666666", linestyle=":", label="a guess")
-    axes.set_xlabel("q2, the fresh lies on top")
+    axes.set_xlabel("q2, the fresh flips on top")
     axes.set_ylabel(f"device found among {CROWD}")
     axes.legend(frameon=False)
     figure.savefig(path)
@@ -96,7 +96,7 @@ def main(arguments: list[str]) -> None:
     bare = bare_linking_probability(BITS, Q1, CROWD)
     print(f"none      {bare:9.4f}  {attack(None, CROWD, TRIALS, 100):.4f}")
     for seed, q2 in enumerate(FRESH):
-        memory = Memory(Q1, LieProbability.at_least(q2))
+        memory = Memory(Q1, FlipProbability.at_least(q2))
         predicted = linking_probability(BITS, memory, CROWD)
         print(f"{q2:8}  {predicted:9.4f}  {attack(memory, CROWD, TRIALS, seed):.4f}")
     if arguments:

@@ -1,6 +1,6 @@
 """The judge of samplers: p-values that convict a randomizer that does not do what it says.
 
-Every check draws with `shoal.randomizing.randomize` as it is at that moment, so that the honest
+Every check draws with `shoal.randomize` as it is at that moment, so that the honest
 sampler and the mutants of `test_randomizing.py` stand before the same judge. A p-value is exact:
 the smallest two-sided binomial one, times how many were looked at (Bonferroni), at most 1. An
 honest sampler gets below `alarm` with probability at most `alarm`.
@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from shoal import LieProbability, Original
-from shoal import randomizing as sampler
-from shoal.vectors import pack, unpack
+from shoal import FlipProbability, Original
+from shoal.agreement.vectors import pack, unpack
+from shoal.device import randomizing as sampler
 
 ALARM = 1e-13
 """Each check convicts below this p-value. The suite uses fewer than 1000 of them."""
@@ -35,7 +35,7 @@ def bonferroni(*p_values: NDArray[np.float64]) -> float:
     return float(min(1.0, together.min() * together.size))
 
 
-def flips(original: NDArray[np.bool_], q: LieProbability) -> NDArray[np.bool_]:
+def flips(original: NDArray[np.bool_], q: FlipProbability) -> NDArray[np.bool_]:
     """Randomize vectors and say which bits changed."""
     bits = original.shape[1]
     synthetic = sampler.randomize(Original(pack(original), bits), q)
@@ -44,9 +44,9 @@ def flips(original: NDArray[np.bool_], q: LieProbability) -> NDArray[np.bool_]:
     return np.asarray(unpack(synthetic.rows, bits) != original)
 
 
-def law(q: LieProbability, bits: int, reports: int = 20_000) -> float:
+def law(q: FlipProbability, bits: int, reports: int = 20_000) -> float:
     """Every original of a few bits: each output has the probability q^flips (1-q)^(bits-flips)."""
-    lie = float(q)
+    flip = float(q)
     p_values = []
     for value in itertools.product((False, True), repeat=bits):
         changed = flips(np.tile(np.array(value), (reports, 1)), q)
@@ -54,12 +54,12 @@ def law(q: LieProbability, bits: int, reports: int = 20_000) -> float:
         seen = np.bincount(codes, minlength=1 << bits)
         weight = np.bitwise_count(np.arange(1 << bits))
         for count, flipped in zip(seen, weight, strict=True):
-            rate = lie ** int(flipped) * (1 - lie) ** (bits - int(flipped))
+            rate = flip ** int(flipped) * (1 - flip) ** (bits - int(flipped))
             p_values.append(two_sided(count, reports, rate))
     return bonferroni(*p_values)
 
 
-def rates(q: LieProbability, bits: int, reports: int = 2_000) -> float:
+def rates(q: FlipProbability, bits: int, reports: int = 2_000) -> float:
     """Each position, whether it was 0 or 1, is flipped at rate q; so are all together."""
     p_values = []
     for value in (False, True):
@@ -69,7 +69,7 @@ def rates(q: LieProbability, bits: int, reports: int = 2_000) -> float:
     return bonferroni(*p_values)
 
 
-def independence(q: LieProbability, bits: int, reports: int = 4_000) -> float:
+def independence(q: FlipProbability, bits: int, reports: int = 4_000) -> float:
     """Bits j and j + step, and neighbouring rows, are flipped together at rate q squared."""
     rate = float(q.fraction**2)
     changed = flips(np.zeros((reports, bits), bool), q)
@@ -88,8 +88,8 @@ def independence(q: LieProbability, bits: int, reports: int = 4_000) -> float:
     return bonferroni(*p_values)
 
 
-def fresh(q: LieProbability, bits: int = 64, reports: int = 64) -> float:
-    """Two runs on the same originals differ, as often as two independent lies do."""
+def fresh(q: FlipProbability, bits: int = 64, reports: int = 64) -> float:
+    """Two runs on the same originals differ, as often as two independent flips do."""
     original = np.zeros((reports, bits), bool)
     differ = flips(original, q) != flips(original, q)
     rate = float(2 * q.fraction * (1 - q.fraction))

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from shoal._disk import Disk
+from shoal.support.disk import Disk
 
 
 class Clock:

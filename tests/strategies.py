@@ -1,4 +1,4 @@
-"""Hypothesis strategies: surveys, lie probabilities, plans, answers, rows, and broken input."""
+"""Hypothesis strategies: surveys, flip probabilities, plans, answers, rows, and broken input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal import (
     Choice,
     Choices,
     Flags,
-    LieProbability,
+    FlipProbability,
     Memory,
     Number,
     Plan,
@@ -21,8 +21,8 @@ from shoal import (
     Question,
     Survey,
 )
-from shoal.questions import MISSING
-from shoal.vectors import Rows, pack
+from shoal.agreement.questions import MISSING
+from shoal.agreement.vectors import Rows, pack
 
 
 def bounded(examples: int) -> settings:
@@ -79,10 +79,10 @@ def surveys(draw: st.DrawFn) -> Survey:
 
 
 @st.composite
-def lies(draw: st.DrawFn, most_digits: int = 16, blind: bool = True) -> LieProbability:
+def flips(draw: st.DrawFn, most_digits: int = 16, blind: bool = True) -> FlipProbability:
     digits = draw(st.integers(1 if blind else 2, most_digits))
     half = draw(st.integers(0, max(0, 2 ** (digits - 2) - 1)))
-    return LieProbability(2 * half + 1, digits)
+    return FlipProbability(2 * half + 1, digits)
 
 
 promises = st.one_of(
@@ -99,9 +99,9 @@ def plans(draw: st.DrawFn) -> Plan:
     promise = draw(promises)
     crowds = st.integers(1, 10**12)
     memory = None
-    q = draw(lies())
+    q = draw(flips())
     if draw(st.booleans()):
-        memory = Memory(draw(lies(10)), draw(lies(10)))
+        memory = Memory(draw(flips(10)), draw(flips(10)))
         q = memory.q
     joint: tuple[tuple[tuple[str, str], ...], ...] = ()
     if survey.bits >= 2 and draw(st.booleans()):

@@ -11,10 +11,10 @@ import math
 import numpy as np
 import pytest
 
-from shoal import LieProbability, Memory
-from shoal.memory import linking_probability
+from shoal import FlipProbability, Memory
+from shoal.planning.over_time import linking_probability
 from tests import checks
-from tests.test_peers import example
+from tests.evidence.test_peers import example
 
 RARE = 1e-4
 
@@ -63,14 +63,14 @@ class TestLinking:
         assert predicted > 0.999
         assert judged(linking.attack(None, 200, 300, 1), 300, predicted) > RARE
 
-    def test_fewer_fresh_lies_come_close_to_it(self):
-        nearly = Memory(linking.Q1, LieProbability(1, 30))
+    def test_fewer_fresh_flips_come_close_to_it(self):
+        nearly = Memory(linking.Q1, FlipProbability(1, 30))
         bare = linking.bare_linking_probability(40, linking.Q1, 200)
         assert linking_probability(40, nearly, 200) == pytest.approx(bare, abs=1e-5)
 
     @pytest.mark.parametrize("q2", ["0.05", "0.15", "0.3"])
-    def test_with_fresh_lies_as_predicted(self, q2: str):
-        memory = Memory(linking.Q1, LieProbability.at_least(q2))
+    def test_with_fresh_flips_as_predicted(self, q2: str):
+        memory = Memory(linking.Q1, FlipProbability.at_least(q2))
         predicted = linking_probability(40, memory, 200)
         assert judged(linking.attack(memory, 200, 1000, 3), 1000, predicted) > RARE
 

@@ -10,10 +10,10 @@ from typing import get_args
 
 import pytest
 
-from shoal.changing import ChangeKind
-from shoal.intervals import IntervalKind
-from shoal.plans import PromiseKind
-from shoal.remembering import HoldsFor
+from shoal.agreement.plan import PromiseKind
+from shoal.analysis.intervals import IntervalKind
+from shoal.planning.over_time import HoldsFor
+from shoal.planning.plan_diff import ChangeKind
 from shoal.theory.proven import Method
 from tests.adversary.kinds import KINDS
 from tests.adversary.test_mutants import MUTANTS

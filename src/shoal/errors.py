@@ -52,7 +52,7 @@ class PlanError(InputError):
 
 
 class AnswerError(InputError):
-    """An answer lies outside the domain of its question."""
+    """An answer is outside the domain of its question."""
 
 
 class ReportError(InputError):

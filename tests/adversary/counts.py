@@ -15,18 +15,18 @@ from shoal import (
     Choice,
     Estimate,
     Flags,
-    LieProbability,
+    FlipProbability,
     Plan,
     Promise,
     Synthetic,
-    compare,
     difference,
     ratio,
     screen,
+    share_difference,
     tally,
     total,
 )
-from shoal.laplace import release_count, release_histogram
+from shoal.curator import release_count, release_histogram
 
 from . import oracle, worlds
 from .judging import Claim, at_least
@@ -37,9 +37,9 @@ LEVELS = (Fraction(1, 2), Fraction(4, 5), Fraction(9, 10), Fraction(19, 20), Fra
 
 def _estimates(n: int, q: Fraction, target: str, options: int = 1) -> list[Estimate]:
     question = Flags("f", tuple(f"option {j}" for j in range(options)))
-    lie = LieProbability.of_fraction(q)
+    flip = FlipProbability.of_fraction(q)
     return [
-        Estimate(question, "option 0", ones, n, lie, target, 0.0)  # type: ignore[arg-type]
+        Estimate(question, "option 0", ones, n, flip, target, 0.0)  # type: ignore[arg-type]
         for ones in range(n + 1)
     ]
 
@@ -122,8 +122,8 @@ def honest_crowds(rng: random.Random) -> Iterator[Claim]:
     bits, size = rng.choice([(1, 3), (1, 6), (1, 10), (2, 2), (2, 3)])
     q = worlds.dyadic_q(rng, 6)
     world = worlds.flags(bits) if rng.random() < 0.5 or bits == 1 else worlds.any_world(rng, 2)
-    lie = LieProbability.of_fraction(q)
-    agreed = Plan(world.survey, lie, Promise("local", "99"))
+    flip = FlipProbability.of_fraction(q)
+    agreed = Plan(world.survey, flip, Promise("local", "99"))
     seen: dict[int, float] = {}
     key = oracle.histogram(world.bits)
     for vectors in itertools.combinations_with_replacement(range(2**world.bits), size):
@@ -196,11 +196,11 @@ def contrasts(rng: random.Random) -> Iterator[Claim]:
     law, truths = _two_options(n, q, cells, target, apart)
     names = ("option 0", "option 1", "option 2")
     question = Choice("f", names) if exclusive else Flags("f", names)
-    lie, digit = LieProbability.of_fraction(q), (1 << oracle.DIGIT) - 1
-    held = dict.fromkeys(("compare",) if apart else ("difference", "total", "ratio"), 0)
+    flip, digit = FlipProbability.of_fraction(q), (1 << oracle.DIGIT) - 1
+    held = dict.fromkeys(("share_difference",) if apart else ("difference", "total", "ratio"), 0)
     for outcome, weight in law.items():
         one, other = (
-            Estimate(question, label, ones, n, lie, target, 0.0)  # type: ignore[arg-type]
+            Estimate(question, label, ones, n, flip, target, 0.0)  # type: ignore[arg-type]
             for label, ones in zip(
                 names[:2], (outcome & digit, outcome >> oracle.DIGIT), strict=True
             )
@@ -268,7 +268,7 @@ def _holds(
     elif name == "difference":
         found, truth = difference(one, other, level), a - b
     else:
-        found, truth = compare(one, other, level), (a - b) / n
+        found, truth = share_difference(one, other, level), (a - b) / n
     # Ends are floats next to the exact ones.
     slack = Fraction(1, 10**9) * (1 + abs(truth))
     low, high = (end if math.isinf(end) else Fraction(end) for end in (found.low, found.high))

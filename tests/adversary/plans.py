@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from shoal import (
-    LieProbability,
+    FlipProbability,
     Plan,
     PrivacyRefusal,
     Publication,
@@ -169,7 +169,7 @@ def printed(rng: random.Random) -> Iterator[Claim]:
         q = q / rng.choice([2, 3, 4, 16]) if rng.random() < 0.7 else q
         q = Fraction(math.floor(q * 2**12) or 1, 2**12)
         smaller = max(size - rng.choice([0, 0, 1]), 1)
-        agreed = replace(agreed, q=LieProbability.of_fraction(q), crowd_size=smaller)
+        agreed = replace(agreed, q=FlipProbability.of_fraction(q), crowd_size=smaller)
         size = smaller
     elif world.bits == 1 and rng.random() < 0.3:
         # Whoever made the plan for one report of a person may allow more of them.

@@ -103,9 +103,9 @@ def test_the_command_line_states_no_falsehood_where_formulas_meet(command, tmp_p
 
 def test_text_with_memory_is_refused_by_statements_as_by_audit():
     """A kept cohort splits the crowd, so that nothing is proven."""
-    from shoal import LieProbability, Memory, Plan, Promise, Text, statements
+    from shoal import FlipProbability, Memory, Plan, Promise, Text, statements
 
-    kept = Memory(LieProbability(1, 3), LieProbability(1, 3))
+    kept = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
     survey = Survey("w", (Text("t", bits=8, hashes=2, cohorts=2),))
     agreed = Plan(survey, kept.q, Promise("proven", "1", delta="0.1"), 100, memory=kept)
     with pytest.raises(PrivacyRefusal):

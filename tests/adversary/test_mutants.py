@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-import shoal.auditing
+import shoal.planning.certificate
 from shoal import Certificate, Estimate, Plan, Survey
-from shoal.laplace import Release
+from shoal.curator import Release
 from shoal.theory import proven as theory
-from shoal.theory.bracket import Bracket
 from shoal.theory.proven import AttackDelta, Proven
+from shoal.theory.stop_loss.bracket import Bracket
 from shoal.theory.sufficient import sufficient_eta
 
 from . import counts, crowds, plans, times
@@ -35,7 +35,7 @@ def proven(change: Callable[..., Any]) -> Mutate:
     def mutant(domain: Any, N: int, q: float, epsilon: float, rtol: float = 1e-4) -> Any:
         return change(real, domain, N, q, epsilon, rtol)
 
-    return lambda patch: patch.setattr(shoal.auditing, "proven_delta", mutant)
+    return lambda patch: patch.setattr(shoal.planning.certificate, "proven_delta", mutant)
 
 
 def times_delta(factor: float) -> Mutate:
@@ -64,7 +64,7 @@ def attack_times(factor: float) -> Mutate:
         low, high = (min(end * factor, 1.0) for end in found.delta)
         return AttackDelta(Bracket(low, high), found.crowd)
 
-    return lambda patch: patch.setattr(shoal.auditing, "attack_delta", mutant)
+    return lambda patch: patch.setattr(shoal.planning.certificate, "attack_delta", mutant)
 
 
 def eta_times(factor: float) -> Mutate:
@@ -74,7 +74,7 @@ def eta_times(factor: float) -> Mutate:
         found = real(*given)
         return found._replace(eta=Bracket(found.eta.low * factor, found.eta.high * factor))
 
-    return lambda patch: patch.setattr(shoal.auditing, "sufficient_eta", mutant)
+    return lambda patch: patch.setattr(shoal.planning.certificate, "sufficient_eta", mutant)
 
 
 def method(owner: type, name: str, change: Callable[..., Any]) -> Mutate:
@@ -157,11 +157,11 @@ def two_crowds(real: Any, survey: Survey, *, q: Any, crowd_size: int) -> Any:
 
 
 def less_noise(real: Any, *given: Any, **named: Any) -> Plan:
-    from shoal import LieProbability
+    from shoal import FlipProbability
 
     made: Plan = real(*given, **named)
     half = made.q.fraction / 2
-    return replace(made, q=LieProbability.of_fraction(half)) if "q" not in named else made
+    return replace(made, q=FlipProbability.of_fraction(half)) if "q" not in named else made
 
 
 def meeting(q: float, lam: float) -> bool:
@@ -197,7 +197,7 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
     ),
     "group privacy without its factor": (
         "several reports",
-        lambda patch: patch.setattr(shoal.auditing, "group_factor", lambda *_: 1.0),
+        lambda patch: patch.setattr(shoal.planning.certificate, "group_factor", lambda *_: 1.0),
     ),
     "colluders counted as cover": (
         "colluders",

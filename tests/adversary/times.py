@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal import (
     Estimate,
-    LieProbability,
+    FlipProbability,
     Memory,
     Plan,
     PrivacyRefusal,
@@ -117,7 +117,7 @@ def sums(rng: random.Random) -> Iterator[Claim]:
 
 
 def _agreed(world: World, size: int, q1: Fraction, q2: Fraction, rng: random.Random) -> Plan | None:
-    q = LieProbability.of_fraction(q1 + q2 - 2 * q1 * q2)
+    q = FlipProbability.of_fraction(q1 + q2 - 2 * q1 * q2)
     if q.is_blind:
         return None
     wish = f"{rng.uniform(0.2, 1.5):.4f}"
@@ -127,7 +127,7 @@ def _agreed(world: World, size: int, q1: Fraction, q2: Fraction, rng: random.Ran
         return None
     if not q1:
         return agreed
-    memory = Memory(LieProbability.of_fraction(q1), LieProbability.of_fraction(q2))
+    memory = Memory(FlipProbability.of_fraction(q1), FlipProbability.of_fraction(q2))
     return replace(agreed, memory=memory)
 
 
@@ -238,10 +238,10 @@ def memory(rng: random.Random) -> Iterator[Claim]:
         return
     q1 = rng.choice([NO_MEMORY, *[Fraction(rng.randint(2, 28), 64)] * 3])
     q2 = Fraction(rng.randint(2, 28), 64)
-    q = LieProbability.of_fraction(q1 + q2 - 2 * q1 * q2)
+    q = FlipProbability.of_fraction(q1 + q2 - 2 * q1 * q2)
     if q.is_blind:
         return
-    kept = Memory(LieProbability.of_fraction(q1), LieProbability.of_fraction(q2)) if q1 else None
+    kept = Memory(FlipProbability.of_fraction(q1), FlipProbability.of_fraction(q2)) if q1 else None
     agreed = Plan(world.survey, q, Promise("proven", "9", delta="0.5"), size, memory=kept)
     wish, changed = 10.0 ** rng.uniform(-5, -0.5), rng.choice([0, 0, 1])
     where = f"{world.survey.questions}, {releases} releases, N={size}, q1={q1}, q2={q2}"

@@ -17,8 +17,8 @@ from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
-from shoal.plans import Plan
-from shoal.reports import Batch
+from shoal.agreement.plan import Plan
+from shoal.agreement.wire import Batch
 from tests.collector.store_help import chosen, together, upload
 
 LONGEST = 60.0

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from shoal.collector.console import OPERATIONS
+from shoal.collector.console.app import OPERATIONS
 from shoal.collector.problems import PROBLEMS
 from shoal.collector.settings import Settings
 

@@ -19,11 +19,11 @@ import httpx
 import numpy as np
 
 import shoal
-from shoal import Batch, Choice, Flags, LieProbability, Plan, Promise, Survey, Text
+from shoal import Batch, Choice, Flags, FlipProbability, Plan, Promise, Survey, Text
 from shoal.collector import Collector, Settings
-from shoal.collector.life import Declaration
+from shoal.collector.console.tokens import Role, Token
+from shoal.collector.lifecycle import Declaration
 from shoal.collector.logs import log_to
-from shoal.collector.tokens import Role, Token
 
 from .serving_help import clean_environment
 
@@ -37,21 +37,21 @@ WIDE = {"reports_per_request": 1 << 20, "largest_share": 100}
 
 FLAGS_PLAN = Plan(
     Survey("browser", (Flags("uses", ("sync", "vpn", "tor")), Choice("os", ("linux", "mac")))),
-    LieProbability.at_least(0.25),
+    FlipProbability.at_least(0.25),
     Promise("local", "6"),
     crowd_size=100,
     joint=((("uses", "sync"), ("os", "mac")),),
 )
 TEXT_PLAN = Plan(
     Survey("word", (Text("colour", bits=16, hashes=2, cohorts=4),)),
-    LieProbability.at_least(0.25),
+    FlipProbability.at_least(0.25),
     Promise("local", "40"),
     crowd_size=100,
     window=3600,
 )
 LONG_PLAN = Plan(
     Survey("long", (Flags("uses", tuple(f"f{i}" for i in range(512))),)),
-    LieProbability.at_least(0.25),
+    FlipProbability.at_least(0.25),
     Promise("local", "600"),
     crowd_size=100,
 )

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from shoal import Choice, Flags, LieProbability, Plan, Promise, Survey, Text, tally
-from shoal.collector.database import NAME
-from shoal.collector.open_plan import OpenPlan
-from shoal.collector.store import Store
-from shoal.collector.vault import Vault
-from shoal.reports import Batch
-from shoal.tallying import Tally
-from shoal.vectors import Synthetic, pack, unpack
+from shoal import Choice, Flags, FlipProbability, Plan, Promise, Survey, Text, tally
+from shoal.agreement.vectors import Synthetic, pack, unpack
+from shoal.agreement.wire import Batch
+from shoal.analysis.tallying import Tally
+from shoal.collector.intake.database import NAME
+from shoal.collector.intake.open_plan import OpenPlan
+from shoal.collector.intake.store import Store
+from shoal.collector.intake.vault import Vault
 
 DAY = 86_400
 NOON = 20_000 * DAY + DAY // 2
@@ -30,7 +30,7 @@ _FLAGS = Flags("f", tuple("abcdefghijklm"))
 
 def make_plan(*questions: Any, crowd: int = 50, **fields: Any) -> Plan:
     survey = Survey("s", questions or (Flags("f", tuple("abcde")),))
-    return Plan(survey, LieProbability(1, 2), Promise("local", "99"), crowd_size=crowd, **fields)
+    return Plan(survey, FlipProbability(1, 2), Promise("local", "99"), crowd_size=crowd, **fields)
 
 
 PLANS = {

@@ -17,11 +17,11 @@ import httpx
 import numpy as np
 import pytest
 
-from shoal import Flags, LieProbability, Plan, Promise, Survey
-from shoal.collector import tokens
-from shoal.collector.console import OPERATIONS
-from shoal.collector.operations import Operation
-from shoal.collector.tokens import ROLES, Role
+from shoal import Flags, FlipProbability, Plan, Promise, Survey
+from shoal.collector.console import tokens
+from shoal.collector.console.app import OPERATIONS
+from shoal.collector.console.openapi import Operation
+from shoal.collector.console.tokens import ROLES, Role
 
 from .privacy_help import BINARY, FLAGS_PLAN, Headers, World, in_world, make_reports
 
@@ -313,7 +313,7 @@ class Elements(HTMLParser):
 def nasty_plan(word: str) -> Plan:
     survey = Survey(word, (Flags(word, (word, "other")),))
     promise = Promise("local", "6")
-    return Plan(survey, LieProbability.at_least(0.25), promise, crowd_size=100)
+    return Plan(survey, FlipProbability.at_least(0.25), promise, crowd_size=100)
 
 
 def pages_of(plan: Plan, folder: Path) -> list[httpx.Response]:

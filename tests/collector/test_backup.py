@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from shoal.agreement.wire import Batch
 from shoal.cli import run
 from shoal.collector import problems
 from shoal.collector.backup import Restored, back_up, restore
-from shoal.collector.database import NAME, StorageError, locked
+from shoal.collector.console.tokens import Token, Tokens
+from shoal.collector.intake.database import NAME, StorageError, locked
+from shoal.collector.intake.store import Epoch, Store
+from shoal.collector.intake.vault import CROWD_KEY_FILE
 from shoal.collector.signing import KEY_FILE, Signer
-from shoal.collector.store import Epoch, Store
-from shoal.collector.tokens import Token, Tokens
-from shoal.collector.vault import CROWD_KEY_FILE
 from shoal.errors import InputError
-from shoal.reports import Batch
 from tests.collector.crash_help import Devices, Served, all_made
 from tests.collector.store_help import (
     DAY,

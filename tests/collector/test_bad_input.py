@@ -29,9 +29,9 @@ from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
 from shoal import Batch
-from shoal.collector.listening import Connection, Door
+from shoal.agreement.wire import MAGIC
+from shoal.collector.intake.connections import Connection, Door
 from shoal.collector.problems import PROBLEMS
-from shoal.reports import MAGIC
 
 from ..strategies import bounded
 from .privacy_help import (

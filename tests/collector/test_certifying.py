@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from shoal import Flags, LieProbability, Memory, Plan, Promise, Survey, Text, plan
+from shoal import Flags, FlipProbability, Memory, Plan, Promise, Survey, Text, plan
+from shoal.agreement.promise import read_certificate
 from shoal.collector import problems
-from shoal.collector.certifying import objection
-from shoal.collector.life import Declaration
+from shoal.collector.admission import objection
+from shoal.collector.lifecycle import Declaration
 from shoal.collector.problems import Problem
 from shoal.collector.settings import Settings
+from shoal.device.outbox.signatures import check_public_key, check_signature
 from shoal.errors import PlanError
-from shoal.promising import read_certificate
-from shoal.sending.signing import check_public_key, check_signature
 from tests.collector.privacy_help import World, in_world
 
 SURVEY = Survey("browser", (Flags("features", ("sync", "vpn")),))
 STRONG = plan(SURVEY, crowd_size=200, epsilon=1, delta="1e-6")
 WEAK = plan(SURVEY, crowd_size=200, epsilon=2, delta="1e-6")
 ELSEWHERE = plan(Survey("another", SURVEY.questions), crowd_size=200, epsilon=2, delta="1e-6")
-MEMORY = Memory(LieProbability(1, 3), LieProbability(1, 3))
+MEMORY = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
 WORDS = Survey("words", (Text("word", bits=16, hashes=1, cohorts=4),))
 HINT = plan(SURVEY, crowd_size=200, epsilon=1, promise="three-sigma")
 
@@ -37,11 +37,11 @@ HINT = plan(SURVEY, crowd_size=200, epsilon=1, promise="three-sigma")
         (WEAK, (WEAK,), None),
         (ELSEWHERE, (STRONG,), None),
         (HINT, (), problems.PROMISE_UNPROVEN),
-        (replace(STRONG, q=LieProbability.at_least("0.1")), (), problems.PROMISE_BROKEN),
+        (replace(STRONG, q=FlipProbability.at_least("0.1")), (), problems.PROMISE_BROKEN),
         (plan(SURVEY, crowd_size=99, epsilon=1, delta="1e-6"), (), problems.CROWD_TOO_SMALL),
         (plan(SURVEY, q="0.25"), (), problems.CROWD_TOO_SMALL),
         (
-            Plan(SURVEY, LieProbability(1, 1), Promise("local", "1"), crowd_size=200),
+            Plan(SURVEY, FlipProbability(1, 1), Promise("local", "1"), crowd_size=200),
             (),
             problems.PROMISE_BROKEN,
         ),

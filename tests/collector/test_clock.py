@@ -12,7 +12,7 @@ import pytest
 
 from shoal.collector import problems
 from shoal.collector.clock import LONGEST_OUTAGE, SETTLING, STEP, GuardedClock, Moment
-from shoal.collector.store import Store
+from shoal.collector.intake.store import Store
 
 from .privacy_help import FLAGS_PLAN, World
 from .store_help import NOON, upload

@@ -22,18 +22,18 @@ import numpy as np
 import pytest
 
 from shoal import Flags, Survey
+from shoal.agreement.plan import Plan
+from shoal.agreement.vectors import pack
+from shoal.agreement.wire import Batch
 from shoal.cli import run
 from shoal.collector import Collector, Settings, problems
 from shoal.collector.backup import back_up, restore
-from shoal.collector.database import NAME, StorageError, locked
-from shoal.collector.life import Declaration
+from shoal.collector.intake.database import NAME, StorageError, locked
+from shoal.collector.intake.store import Store
+from shoal.collector.intake.vault import CROWD_KEY_FILE
+from shoal.collector.lifecycle import Declaration
 from shoal.collector.signing import KEY_FILE, Signer, change_key
-from shoal.collector.store import Store
-from shoal.collector.vault import CROWD_KEY_FILE
 from shoal.errors import InputError, PrivacyRefusal
-from shoal.plans import Plan
-from shoal.reports import Batch
-from shoal.vectors import pack
 from tests.collector.crash_help import Served
 from tests.collector.store_help import DAY, NOON, Clock, json_of, make_plan, upload
 

@@ -23,16 +23,16 @@ import httpx
 import pytest
 
 from shoal import Flags
+from shoal.agreement.plan import Plan
+from shoal.agreement.wire import Batch
 from shoal.collector import Collector, Settings
-from shoal.collector.database import NAME, StorageError
-from shoal.collector.life import Declaration
+from shoal.collector.console.tokens import Token
+from shoal.collector.intake.database import NAME, StorageError
+from shoal.collector.intake.store import Store
+from shoal.collector.intake.vault import CROWD_KEY_FILE
+from shoal.collector.lifecycle import Declaration
 from shoal.collector.signing import private_file
-from shoal.collector.store import Store
-from shoal.collector.tokens import Token
-from shoal.collector.vault import CROWD_KEY_FILE
 from shoal.errors import InputError
-from shoal.plans import Plan
-from shoal.reports import Batch
 from tests.collector.crash_help import LONGEST, Devices, Served, all_made, send
 from tests.collector.store_help import (
     PLANS,

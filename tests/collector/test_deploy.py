@@ -24,8 +24,8 @@ import pytest
 from shoal.cli import shoal
 from shoal.cli.serve import command as serve_command
 from shoal.collector.doctor import examine
-from shoal.collector.proxies import check_proxy
-from shoal.sending import HttpTransport, Outbox
+from shoal.collector.doctor.proxies import check_proxy
+from shoal.device.outbox import HttpTransport, Outbox
 from tests.collector.serving_help import (
     QuietHandler,
     Served,

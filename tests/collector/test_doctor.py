@@ -15,8 +15,8 @@ import pytest
 
 from shoal import InputError, __version__
 from shoal.cli import run
-from shoal.collector import premises
 from shoal.collector.doctor import Finding, examine, worst
+from shoal.collector.doctor import data_folder as premises
 from tests.collector.serving_help import QuietHandler, Served, handled_by, served, small_plan
 
 NGINX = Path(__file__).parent.parent.parent / "deploy" / "nginx.conf"
@@ -83,7 +83,7 @@ class TestAGoodDeployment:
         findings = findings_of(running.folder, url=running.public, console_url=running.console)
         assert worst(findings.values()) == "warn"
         unwell = {name for name, one in findings.items() if one.verdict != "ok"}
-        # The public listener is asked without a proxy, and a test's folder may lie anywhere.
+        # The public listener is asked without a proxy, and a test's folder may be anywhere.
         assert unwell <= {"TLS", "limits", "disk", "file system"}
         assert findings["TLS"].verdict == "warn"
         assert {"folder", "shoal.db", "signing-key", "admin-token", "signing key", "data", "clock",
@@ -173,7 +173,7 @@ class TestTheFolder:
          ("overlay", "warn")],
     )  # fmt: skip
     def test_file_systems(self, kind: str, verdict: str, data: Path, tmp_path: Path, monkeypatch):
-        """The mount that lies deepest counts, and of two at one place the later."""
+        """The deepest mount counts, and of two at one place the later."""
         table = tmp_path / "mountinfo"
         place = str(data.resolve()).replace(" ", "\\040")
         table.write_text(
@@ -212,7 +212,8 @@ class TestTheData:
         assert "log" not in findings_of(data)
         for megabytes, verdict in ((65, "warn"), (1025, "fail")):
             monkeypatch.setattr(
-                "shoal.collector.premises.log_size", lambda folder, size=megabytes: size << 20
+                "shoal.collector.doctor.data_folder.log_size",
+                lambda folder, size=megabytes: size << 20,
             )
             assert verdicts(data)["log"] == verdict
 
@@ -339,7 +340,7 @@ class TestAnswers:
 
     def test_in_the_open(self, data: Path, monkeypatch: pytest.MonkeyPatch):
         """http to another machine fails whether or not anybody answers there."""
-        monkeypatch.setattr("shoal.collector.reaching._PATIENCE", 0.01)
+        monkeypatch.setattr("shoal.collector.doctor.probes._PATIENCE", 0.01)
         found = findings_of(data, url="http://192.0.2.1", console_url="http://192.0.2.1")
         assert "travel in the open" in found["TLS"].sentence
         assert found["console listener"].verdict == "fail"

@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from shoal import Batch, Plan, parse_batch
-from shoal.collector import committing, ingest, problems
-from shoal.collector.committing import Committer
+from shoal.collector import problems
+from shoal.collector.intake import group_commit as committing
+from shoal.collector.intake import ingest
+from shoal.collector.intake.group_commit import Committer
+from shoal.collector.intake.relayed import parts_of, refused
+from shoal.collector.intake.senders import Allowance, Limits, Sender
 from shoal.collector.problems import Problem
-from shoal.collector.relayed import parts_of, refused
-from shoal.collector.senders import Allowance, Limits, Sender
 from shoal.collector.settings import Settings
 from shoal.errors import InputError, PrivacyRefusal
 

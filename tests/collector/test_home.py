@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from shoal import Choice, Plan, Survey, Tally, plan, screen
-from shoal.collector import handlers, pages
-from shoal.screening import Screening
+from shoal.analysis.screening import Screening
+from shoal.collector.console import handlers, pages
 from tests.collector.privacy_help import FLAGS_PLAN, World, in_world, make_reports
 
 ASKED = Survey("travel", (Choice("way", tuple("abcdefghijklmnop")),))

@@ -16,7 +16,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from shoal.collector.listening import Connection, Door
+from shoal.collector.intake.connections import Connection, Door
 
 from .privacy_help import FLAGS_PLAN, Server, serving
 from .test_bad_input import assert_still_serving, check, good, raw, request

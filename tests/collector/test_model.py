@@ -27,19 +27,19 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from shoal.agreement.plan import Plan
+from shoal.agreement.survey import Flags
+from shoal.agreement.vectors import pack, unpack
+from shoal.agreement.wire import Batch
+from shoal.analysis.crowds import Crowd as TalliedCrowd
+from shoal.analysis.tallying import Tally
 from shoal.collector import problems
-from shoal.collector import store as store_module
-from shoal.collector.database import StorageError, transaction
-from shoal.collector.life import STATES, State
+from shoal.collector.intake import store as store_module
+from shoal.collector.intake.database import StorageError, transaction
+from shoal.collector.intake.store import Epoch, Store
+from shoal.collector.intake.vault import CROWD_KEY_FILE
+from shoal.collector.lifecycle import STATES, State
 from shoal.collector.problems import Problem
-from shoal.collector.store import Epoch, Store
-from shoal.collector.vault import CROWD_KEY_FILE
-from shoal.crowds import Crowd as TalliedCrowd
-from shoal.plans import Plan
-from shoal.reports import Batch
-from shoal.survey import Flags
-from shoal.tallying import Tally
-from shoal.vectors import pack, unpack
 from tests.collector.store_help import (
     DAY,
     NOON,

@@ -23,18 +23,18 @@ import pytest
 from starlette.responses import Response
 
 from shoal import Batch, Plan
-from shoal.collector.console import OPERATIONS
-from shoal.collector.database import NAME
-from shoal.collector.handlers import Handlers
-from shoal.collector.ingest import Ingest
+from shoal.analysis.screening import Screening
+from shoal.collector.console.app import OPERATIONS
+from shoal.collector.console.handlers import Handlers
+from shoal.collector.console.metrics import Metrics
+from shoal.collector.console.tokens import ROLES
+from shoal.collector.intake.database import NAME
+from shoal.collector.intake.ingest import Ingest
+from shoal.collector.intake.open_plan import OpenPlan
+from shoal.collector.intake.store import Store
+from shoal.collector.intake.vault import CROWD_KEY_FILE
 from shoal.collector.logs import LOG
-from shoal.collector.metrics import Metrics
-from shoal.collector.open_plan import OpenPlan
 from shoal.collector.service import App, Collector
-from shoal.collector.store import Store
-from shoal.collector.tokens import ROLES
-from shoal.collector.vault import CROWD_KEY_FILE
-from shoal.screening import Screening
 
 from .privacy_help import (
     FLAGS_PLAN,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from shoal.collector.life import STATES
-from shoal.collector.tokens import ROLES
+from shoal.collector.console.tokens import ROLES
+from shoal.collector.lifecycle import STATES
 from tests.collector.page_tables import PAGE, with_tables
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.collector.proxies import check_proxy
-from shoal.collector.proxy_languages import read_caddy, read_nginx
+from shoal.collector.doctor.proxies import check_proxy
+from shoal.collector.doctor.proxy_languages import read_caddy, read_nginx
 from shoal.errors import InputError
 from tests.strategies import bounded
 

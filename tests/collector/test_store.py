@@ -15,15 +15,16 @@ import numpy as np
 import pytest
 
 from shoal import Flags, Promise, Survey
-from shoal.collector import problems, seen
-from shoal.collector.crowd import OpenCrowd
-from shoal.collector.database import NAME, StorageError, open_database
-from shoal.collector.life import STATES, State
-from shoal.collector.store import Epoch, Store
+from shoal.agreement.plan import Plan
+from shoal.agreement.vectors import Rows
+from shoal.agreement.wire import Batch, parse_batch
+from shoal.collector import problems
+from shoal.collector.intake import duplicates as seen
+from shoal.collector.intake.database import NAME, StorageError, open_database
+from shoal.collector.intake.open_crowd import OpenCrowd
+from shoal.collector.intake.store import Epoch, Store
+from shoal.collector.lifecycle import STATES, State
 from shoal.errors import InputError, TallyError
-from shoal.plans import Plan
-from shoal.reports import Batch, parse_batch
-from shoal.vectors import Rows
 from tests.collector.store_help import (
     DAY,
     NOON,
@@ -58,7 +59,7 @@ def closed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         opened[-1].execute("PRAGMA synchronous = OFF")  # no test here takes the disk away
         return opened[-1]
 
-    monkeypatch.setattr("shoal.collector.store.open_database", opening)
+    monkeypatch.setattr("shoal.collector.intake.store.open_database", opening)
     yield
     for connection in opened:
         connection.close()

@@ -21,7 +21,7 @@ import pytest
 from scipy.stats import ks_2samp, mannwhitneyu
 
 from shoal import Batch, Plan
-from shoal.collector.store import Store
+from shoal.collector.intake.store import Store
 
 from .privacy_help import (
     FLAGS_PLAN,
@@ -47,7 +47,7 @@ committing.SHORTEST_TICK = committing.LONGEST_TICK = 1e-9
 """
 """Answers that come at once, so that the work itself is looked at."""
 RETURNS_EARLY = """
-from shoal.collector.store import Store
+from shoal.collector.intake.store import Store
 accept, seen = Store.accept, set()
 
 def early(self, uploads):
@@ -60,7 +60,7 @@ def early(self, uploads):
 Store.accept = early
 """
 WRITES_NO_FILLER = """
-from shoal.collector.seen import SeenReports
+from shoal.collector.intake.duplicates import SeenReports
 remember, seen = SeenReports.remember, set()
 
 def short(self, ids):

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from shoal.agreement.plan import Plan
 from shoal.collector.backup import back_up, restore
+from shoal.collector.console.tokens import Tokens
 from shoal.collector.continuity import check_signer
-from shoal.collector.database import NAME, VERSION
+from shoal.collector.intake.database import NAME, VERSION
+from shoal.collector.intake.store import Store
+from shoal.collector.intake.vault import CROWD_KEY_FILE
 from shoal.collector.signing import KEY_FILE
-from shoal.collector.store import Store
-from shoal.collector.tokens import Tokens
-from shoal.collector.vault import CROWD_KEY_FILE
 from shoal.errors import InputError
-from shoal.plans import Plan
 from tests.collector.store_help import (
     NOON,
     Clock,
@@ -98,7 +98,7 @@ def test_a_killed_upgrade_is_done_again(folder: Path, monkeypatch: pytest.Monkey
     def dies(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shoal.collector.upgrading._encrypt_digests", dies)
+    monkeypatch.setattr("shoal.collector.intake.upgrades._encrypt_digests", dies)
     with pytest.raises(KeyboardInterrupt):
         Store(folder, clock=Clock())
     monkeypatch.undo()

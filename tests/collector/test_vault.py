@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal._disk import Disk
 from shoal.collector.backup import back_up
-from shoal.collector.database import NAME, StorageError, log_size
+from shoal.collector.intake.database import NAME, StorageError, log_size
+from shoal.collector.intake.store import Store
+from shoal.collector.intake.vault import CROWD_KEY_FILE, seal, unseal
 from shoal.collector.signing import Signer
-from shoal.collector.store import Store
-from shoal.collector.vault import CROWD_KEY_FILE, seal, unseal
 from shoal.errors import InputError
+from shoal.support.disk import Disk
 from tests.collector.store_help import (
     PLANS,
     Clock,
@@ -132,10 +132,18 @@ def test_no_count_report_or_id_is_found_without_the_key(name: str, tmp_path: Pat
 
 def test_the_search_would_find_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Without encryption the same search finds the ids' hashes and the counts."""
-    monkeypatch.setattr("shoal.collector.seen.seal", lambda key, content, about: content)
-    monkeypatch.setattr("shoal.collector.open_plan.seal", lambda key, content, about: content)
-    monkeypatch.setattr("shoal.collector.seen.unseal", lambda key, content, about: content)
-    monkeypatch.setattr("shoal.collector.open_plan.unseal", lambda key, content, about: content)
+    monkeypatch.setattr(
+        "shoal.collector.intake.duplicates.seal", lambda key, content, about: content
+    )
+    monkeypatch.setattr(
+        "shoal.collector.intake.open_plan.seal", lambda key, content, about: content
+    )
+    monkeypatch.setattr(
+        "shoal.collector.intake.duplicates.unseal", lambda key, content, about: content
+    )
+    monkeypatch.setattr(
+        "shoal.collector.intake.open_plan.unseal", lambda key, content, about: content
+    )
     store = published(tmp_path, FLAGS)
     store.accept([upload(FLAGS, 7, 1)])
     window = store._open[FLAGS.id]._seen_in(0)

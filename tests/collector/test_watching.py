@@ -14,8 +14,8 @@ import pytest
 
 from shoal.collector import problems
 from shoal.collector.clock import GuardedClock
-from shoal.collector.store import Store
-from shoal.collector.tokens import Token, Tokens
+from shoal.collector.console.tokens import Token, Tokens
+from shoal.collector.intake.store import Store
 from shoal.errors import InputError
 
 from .crash_help import LONGEST

@@ -18,8 +18,8 @@ from typing import Any
 
 from shoal import Flags, Text
 from shoal.collector.backup import back_up
+from shoal.collector.console.tokens import Tokens
 from shoal.collector.signing import Signer
-from shoal.collector.tokens import Tokens
 from tests.collector.store_help import NOON, Clock, make_plan, published, upload
 
 WEEK = 7 * 86_400

@@ -1,4 +1,4 @@
-"""What the tests of the theory draw from: lie probabilities, laws, small domains."""
+"""What the tests of the theory draw from: flip probabilities, laws, small domains."""
 
 from __future__ import annotations
 

@@ -15,19 +15,20 @@ import mpmath
 import numpy as np
 import pytest
 
-from shoal.theory import mixed_crowds, outcomes
-from shoal.theory._characteristic import log_one_plus, power_error
 from shoal.theory.domains import Block, at_most, choice, flags
 from shoal.theory.homogeneous import delta, eta, local_delta
-from shoal.theory.mixed_crowds import mixed_crowd
-from shoal.theory.one_bit import (
+from shoal.theory.one_bit.worst import (
     one_bit_delta,
     one_bit_eta,
     worst_one_bit_delta,
     worst_one_bit_eta,
 )
 from shoal.theory.proven import attack_delta, proven_delta
-from shoal.theory.worlds import world_of
+from shoal.theory.search import mixed_crowds
+from shoal.theory.search.mixed_crowds import mixed_crowd
+from shoal.theory.search.worlds import world_of
+from shoal.theory.stop_loss import outcomes
+from shoal.theory.stop_loss.characteristic import log_one_plus, power_error
 
 QS = [0.25, 1 / 3, 0.125, 0.4, 2.0**-20, 1e-6, 0.5 - 2.0**-10, 0.5 - 1e-9, 0.5 - 2.0**-50, 0.5]
 
@@ -89,7 +90,7 @@ def one_bit_coincidences(ones, zeros, q):
     yield log((p * p + exact * exact) / (2 * p * exact))  # the tilted coin is fair
     law = count_law(ones, zeros, exact)
     for before, here in itertools.pairwise(law):
-        # the hockey stick's threshold lies exactly on this count
+        # the hockey stick's threshold is exactly on this count
         if before > here:
             ratio = before / here
             yield log((p * ratio + exact) / (p + exact * ratio))
@@ -258,7 +259,7 @@ def test_the_local_pair_loses_no_digit_unnoticed(bits):
         ((Block(2, 1, 2),), 2),
     ],
 )
-def test_truth_lies_between_attack_and_promise(domain, n):
+def test_truth_is_between_attack_and_promise(domain, n):
     """K = 1, k = K and one original among them; every collection is enumerated."""
     vectors = [
         tuple(itertools.chain(*parts))

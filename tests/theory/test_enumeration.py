@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.theory.domains import choice, differing_bits, flags
-from shoal.theory.enumeration import (
+from shoal.theory.search.enumeration import (
     Pair,
     channel,
     delta_of_pair,

@@ -13,19 +13,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.theory import _inversion as inversion
-from shoal.theory import _one_bit_sums as one_bit_sums
-from shoal.theory import _reduction as reduction
-from shoal.theory import _refinement as refinement
-from shoal.theory import _tilt as tilting
-from shoal.theory import outcomes
-from shoal.theory import stop_loss as engine
-from shoal.theory._inversion import Inverted, Samples
-from shoal.theory._reduction import Reduced, reduce_law
-from shoal.theory._softening import Soft, soften
-from shoal.theory._tilt import Pivoted, Reach, saddle
-from shoal.theory.bracket import Bracket
-from shoal.theory.law import Law, binomial_log_weights
+from shoal.theory.one_bit import sums as one_bit_sums
+from shoal.theory.stop_loss import inversion, outcomes, reduction, refinement
+from shoal.theory.stop_loss import stop_loss as engine
+from shoal.theory.stop_loss import tilt as tilting
+from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.stop_loss.inversion import Inverted, Samples
+from shoal.theory.stop_loss.law import Law, binomial_log_weights
+from shoal.theory.stop_loss.reduction import Reduced, reduce_law
+from shoal.theory.stop_loss.softening import Soft, soften
+from shoal.theory.stop_loss.tilt import Pivoted, Reach, saddle
 
 from .test_stop_loss import exactly
 
@@ -316,7 +313,7 @@ class TestOutcomes:
 class TestOneBit:
     @pytest.mark.parametrize("exponent", [2.0, 4.0, 8.0, 45.0])
     def test_a_short_window_is_still_right(self, exponent, monkeypatch):
-        """What aliases in and what lies beyond the window is bounded, however short it is."""
+        """What aliases in and what is beyond the window is bounded, however short it is."""
         monkeypatch.setattr(one_bit_sums, "_EXPONENT", exponent)
         for q, others, epsilon in itertools.product(
             (Fraction(1, 16), Fraction(1, 4)), (40, 90), (0.1, 0.7)
@@ -363,7 +360,7 @@ def as_law(atoms: list[Fraction], weights: list[Fraction]) -> Law:
 class TestSoftening:
     @pytest.mark.parametrize("seed", range(6))
     def test_what_is_cut_off_is_paid_for(self, seed):
-        """The exact value lies between the soft one less the price and the soft one plus extra."""
+        """The exact value is between the soft one less the price and the soft one plus extra."""
         n = 3
         atoms, weights = heavy_law(seed)
         exact = exactly(atoms, weights, n, 0)

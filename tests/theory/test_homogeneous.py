@@ -6,17 +6,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from shoal.theory import outcomes
 from shoal.theory.domains import choice, flags
-from shoal.theory.enumeration import Pair, delta_of_pair, eta_of_pair
-from shoal.theory.homogeneous import (
-    attack,
-    delta,
-    eta,
-    local_delta,
-    ratio_law,
-    ratio_moments,
-)
+from shoal.theory.homogeneous import attack, delta, eta, local_delta, ratio_law, ratio_moments
+from shoal.theory.search.enumeration import Pair, delta_of_pair, eta_of_pair
+from shoal.theory.stop_loss import outcomes
 
 CROWDS = [(1, 0, 0), (0, 1, 0), (2, 0, 0), (0, 2, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1), (0, 1, 2)]
 

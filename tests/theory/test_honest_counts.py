@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.theory import honest_counts
-from shoal.theory.honest_counts import at_least, at_most, hoeffding_at_least, sum_p_values
+from shoal.theory.honest_crowds import honest_counts
+from shoal.theory.honest_crowds.honest_counts import (
+    at_least,
+    at_most,
+    hoeffding_at_least,
+    sum_p_values,
+)
 from tests.strategies import bounded
 
 

@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from shoal.theory.mixtures import bins, log_evidence, most_likely, set_bit_laws
-from shoal.theory.one_bit_law import pmf
+from shoal.theory.honest_crowds.mixtures import bins, log_evidence, most_likely, set_bit_laws
+from shoal.theory.one_bit.law import pmf
 
 
 def test_laws():

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.theory.domains import flags
-from shoal.theory.enumeration import Pair, delta_of_pair, eta_of_pair, histogram_law, worst_delta
 from shoal.theory.homogeneous import delta
-from shoal.theory.one_bit import (
+from shoal.theory.one_bit.worst import (
     count_pmf,
     one_bit_delta,
     one_bit_eta,
@@ -21,6 +20,13 @@ from shoal.theory.one_bit import (
     with_zero,
     worst_one_bit_delta,
     worst_one_bit_eta,
+)
+from shoal.theory.search.enumeration import (
+    Pair,
+    delta_of_pair,
+    eta_of_pair,
+    histogram_law,
+    worst_delta,
 )
 
 

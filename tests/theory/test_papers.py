@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 
 from shoal.theory.domains import at_most, choice
-from shoal.theory.enumeration import Pair, delta_of_pair, eta_of_pair
 from shoal.theory.homogeneous import attack, delta, eta
+from shoal.theory.search.enumeration import Pair, delta_of_pair, eta_of_pair
 from shoal.theory.three_sigma import gain, gap_312, gap_313, gap_315, three_sigma_q
 
 LN2 = math.log(2)

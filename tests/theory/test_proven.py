@@ -1,4 +1,4 @@
-"""The promise never lies below the truth, nor the attack above it."""
+"""The promise is never below the truth, nor the attack above it."""
 
 import math
 import os
@@ -7,12 +7,12 @@ import random
 import numpy as np
 import pytest
 
-from shoal.theory import outcomes
 from shoal.theory.blanket import blanket_delta, log_gamma
 from shoal.theory.domains import Block, at_most, choice, differing_bits, exactly, flags
-from shoal.theory.enumeration import channel, originals, worst_delta
 from shoal.theory.homogeneous import local_delta
 from shoal.theory.proven import attack_delta, proven_delta
+from shoal.theory.search.enumeration import channel, originals, worst_delta
+from shoal.theory.stop_loss import outcomes
 
 from .strategies import SMALL_DOMAINS
 
@@ -22,7 +22,7 @@ CELLS = int(os.environ.get("SHOAL_THEORY_CELLS", "200"))
 
 @pytest.mark.parametrize(("domain", "largest"), SMALL_DOMAINS)
 @pytest.mark.parametrize("inverted", [False, True])
-def test_truth_lies_between_attack_and_promise(domain, largest, inverted, monkeypatch):
+def test_truth_is_between_attack_and_promise(domain, largest, inverted, monkeypatch):
     if inverted:
         monkeypatch.setattr(outcomes, "_FEW", 0)
     rng = random.Random(str(domain))

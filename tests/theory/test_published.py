@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from shoal.theory.domains import choice, flags
-from shoal.theory.enumeration import Pair, delta_of_pair
 from shoal.theory.proven import proven_delta
 from shoal.theory.published import clones_delta, stronger_clones_delta
+from shoal.theory.search.enumeration import Pair, delta_of_pair
 
 ROWS = json.loads((Path(__file__).parent.parent / "data" / "published_bounds.json").read_text())[
     "rows"
@@ -18,7 +18,7 @@ ROWS = json.loads((Path(__file__).parent.parent / "data" / "published_bounds.jso
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['bits']}-{row['q']}-{row['crowd']}")
-def test_clones_lie_inside_the_reference_bracket(row):
+def test_clones_are_inside_the_reference_bracket(row):
     """The upper end takes the same end point twice, so that it is loose, but here it is above."""
     ours = clones_delta((flags(row["bits"]),), row["crowd"], row["q"], row["epsilon"])
     low, high = row["clones"]

@@ -6,13 +6,7 @@ from shoal.theory.domains import choice, flags
 from shoal.theory.homogeneous import delta, eta
 from shoal.theory.proven import proven_delta
 from shoal.theory.published import clones_delta, stronger_clones_delta
-from shoal.theory.solve import (
-    attack_q,
-    proven_crowd,
-    proven_epsilon,
-    proven_q,
-    sufficient_q,
-)
+from shoal.theory.solve import attack_q, proven_crowd, proven_epsilon, proven_q, sufficient_q
 from shoal.theory.sufficient import sufficient_eta
 
 LN2 = math.log(2)

@@ -6,10 +6,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from shoal.theory import _inversion as inversion
-from shoal.theory import outcomes
-from shoal.theory.law import Law, binomial_log_weights
-from shoal.theory.stop_loss import stop_loss, stop_loss_of_law
+from shoal.theory.stop_loss import inversion, outcomes
+from shoal.theory.stop_loss.law import Law, binomial_log_weights
+from shoal.theory.stop_loss.stop_loss import stop_loss, stop_loss_of_law
 
 
 def exactly(atoms, weights, n, threshold):

@@ -11,8 +11,8 @@ import pytest
 
 from shoal.theory.domains import Block, at_most, choice, flags
 from shoal.theory.homogeneous import eta
+from shoal.theory.search.worlds import homogeneous_best
 from shoal.theory.sufficient import MOST_KINDS, sufficient_eta
-from shoal.theory.worlds import homogeneous_best
 
 # dyadic q, and an e^epsilon that no sum of ratios meets
 SETTINGS = [(Fraction(1, 4), Fraction(137, 100)), (Fraction(43, 128), Fraction(271, 200))]
@@ -92,7 +92,7 @@ def test_every_domain_up_to_four_bits(n):
         truth = max(exact_eta(*triple, n, q, lam) for triple in set(triples(domain)))
         found = sufficient_eta(domain, n, float(q), math.log(lam))
         assert found.exhaustive
-        # epsilon = ln lam is rounded, and no outcome lies that close
+        # epsilon = ln lam is rounded, and no outcome is that close
         assert found.eta.low * (1 - 1e-12) <= truth <= found.eta.high * (1 + 1e-12), domain
         if truth > 0:
             assert exact_eta(*found.crowd, n, q, lam) == pytest.approx(float(truth), rel=1e-9)

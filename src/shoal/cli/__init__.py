@@ -23,7 +23,7 @@ GROUPS = {
         "demo": "Show the whole path in a minute.",
     },
     "Agree on a plan": {
-        "plan": "Choose how much each device lies; plan diff: what an edit means.",
+        "plan": "Choose how often each device flips a bit; plan diff: what an edit means.",
         "audit": "Certify what a plan gives, or question a running randomizer.",
         "compare": "What each kind of trust costs for one question.",
         "migrate": "Read RAPPOR parameters: the plan they mean and what it promises.",
@@ -86,7 +86,7 @@ class _Words(click.Group):
 def shoal() -> None:
     """Learn true statistics about a crowd without knowing anything about a person.
 
-    Devices lie a little, a crowd hides each report, the analyst sees the truth about the crowd.
+    Devices flip some bits, a crowd hides each report, the analyst sees the truth about the crowd.
     Start with `shoal demo`.
     """
 

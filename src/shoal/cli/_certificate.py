@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.cli._common import printer
-from shoal.rounding import round_down, text_up
+from shoal.support.rounding import round_down, text_up
 
 
 def show_certificate(document: dict[str, Any], name: str) -> None:

@@ -14,9 +14,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
+from shoal.agreement.plan import Plan
+from shoal.agreement.survey import Choice, Choices, Flags, Question, Survey
 from shoal.errors import InputError
-from shoal.plans import Plan
-from shoal.survey import Choice, Choices, Flags, Question, Survey
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,7 +61,7 @@ def plot_options(picture: str) -> Callable[[Callable[..., R]], Callable[..., R]]
         @wraps(command)
         def with_plot(*args: Any, plot: Path | None, **kwargs: Any) -> R:
             if plot is not None:
-                from shoal.plotting import check_suffix
+                from shoal.charts import check_suffix
 
                 check_suffix(plot)
             return command(*args, plot=plot, **kwargs)

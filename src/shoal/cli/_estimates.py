@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.analysis.publishing.words import in_crowds
 from shoal.cli._common import outward, printer
-from shoal.publishing.words import in_crowds
 
 
 def show_estimates(document: dict[str, Any], title: str) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from shoal.changing import Change, compare_plans
+from shoal.agreement.plan import Plan
 from shoal.cli._common import IN_FILE, json_option, print_json, printer
 from shoal.errors import PrivacyRefusal
-from shoal.plans import Plan
+from shoal.planning.plan_diff import Change, compare_plans
 
 EPILOG = "`shoal plan diff OLD.json NEW.json` says what an edit of a plan means."
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
-from shoal.associating import associate
+from shoal.agreement.plan import Plan
+from shoal.analysis.association import associate
+from shoal.analysis.tallying import Tally
 from shoal.cli._common import (
     IN_FILE,
     json_option,
@@ -17,8 +19,6 @@ from shoal.cli._common import (
     printer,
     target_option,
 )
-from shoal.plans import Plan
-from shoal.tallying import Tally
 
 
 @click.command()

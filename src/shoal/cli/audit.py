@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.agreement.plan import Plan
+from shoal.agreement.survey import Survey
 from shoal.cli._common import (
     IN_FILE,
     json_option,
@@ -21,17 +23,15 @@ from shoal.cli._common import (
     survey_options,
 )
 from shoal.errors import InputError, PrivacyRefusal
-from shoal.plans import Plan
-from shoal.promising import compute_promise
-from shoal.survey import Survey
+from shoal.planning.promise import compute_promise
 
 if TYPE_CHECKING:
-    from shoal.auditing import Certificate
+    from shoal.planning.certificate import Certificate
 
 
 @click.command()
 @survey_options
-@click.option("--q", metavar="Q", help="With a survey: the lie probability, taken exactly.")
+@click.option("--q", metavar="Q", help="With a survey: the flip probability, taken exactly.")
 @click.option("--crowd", type=int, metavar="N", help="With a survey: the crowd size.")
 @click.option("--epsilon", type=float, metavar="E", help="Certify delta at this epsilon.")
 @click.option("--delta", type=float, metavar="D", help="Certify epsilon at this delta.")
@@ -105,9 +105,9 @@ def command(
     elif releases is not None:
         document["composition"] = certificate.compose(releases).to_json(document["delta"])
     if plot is not None:
-        from shoal.plotting import draw, save
+        from shoal.charts import plot_picture, save
 
-        save(draw(picture, certificate, epsilon=document["epsilon"], delta=delta), plot)
+        save(plot_picture(picture, certificate, epsilon=document["epsilon"], delta=delta), plot)
     if as_json:
         print_json(document)
     else:
@@ -121,7 +121,7 @@ def command(
 def _certificate(
     plan: Plan | None, survey: Survey | None, q: str | None, crowd: int | None, colluders: int
 ) -> Certificate:
-    from shoal.auditing import audit
+    from shoal.planning.certificate import audit
 
     if plan is not None:
         if q is not None or crowd is not None:
@@ -139,7 +139,7 @@ def _statements(
     plan: Plan, releases: int | None, delta: float | None, colluders: int
 ) -> list[dict[str, Any]]:
     """Return what holds over time; without a number, for a report in each window of a year."""
-    from shoal.remembering import statements
+    from shoal.planning.over_time import statements
 
     if releases is None:
         releases = 1 if plan.window is None else -(-366 * 86_400 // plan.window)
@@ -156,7 +156,7 @@ def _question(
     samples: int,
     confidence: float,
 ) -> Any:
-    from shoal.inspecting import inspect_pairs, inspect_randomizer
+    from shoal.evidence.black_box import inspect_pairs, inspect_randomizer
 
     if pairs is not None:
         originals, synthetics = _read_pairs(pairs, survey.bits)

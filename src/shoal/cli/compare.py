@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shoal.agreement.survey import Survey
 from shoal.cli._common import (
     OUT_FILE,
     json_option,
@@ -16,10 +17,9 @@ from shoal.cli._common import (
     survey_options,
 )
 from shoal.errors import InputError
-from shoal.survey import Survey
 
 if TYPE_CHECKING:
-    from shoal.comparing import Comparison
+    from shoal.planning.trust_costs import Comparison
 
 _TRUST = {
     "local": "nobody",
@@ -58,12 +58,12 @@ def command(
     The same survey at the same epsilon: with local noise, in an anonymous crowd, and with a
     trusted curator.
     """
-    from shoal.comparing import compare, plot_costs
+    from shoal.planning.trust_costs import compare
 
     if survey is None:
         raise InputError("name a survey file, or use --flags, --choice or --choices.")
     if plot is not None:
-        from shoal.plotting import check_suffix
+        from shoal.charts import check_suffix
 
         check_suffix(plot)
     found = compare(
@@ -71,7 +71,8 @@ def command(
         relative_error=relative_error, level=level,
     )  # fmt: skip
     if plot is not None:
-        from shoal.plotting import save
+        from shoal.charts import save
+        from shoal.charts.trust_costs import plot_costs
 
         save(plot_costs(found), plot)
     if as_json:

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
+from shoal.agreement.plan import Plan
+from shoal.analysis.tallying import Tally
 from shoal.cli._common import IN_FILE, json_option, level_option, print_json, printer, progress
 from shoal.errors import InputError
-from shoal.plans import Plan
-from shoal.tallying import Tally
 
 
 @click.command()
@@ -61,7 +61,8 @@ def command(
         return
     if plan_file is None or tally_file is None or candidate_file is None:
         raise InputError("decode needs a plan, a tally and candidates, in this order.")
-    from shoal.decoding import decode, read_candidates
+    from shoal.analysis.text import decode
+    from shoal.analysis.text.candidates import read_candidates
 
     plan = Plan.read(plan_file)
     tally = Tally.read(tally_file, plan)
@@ -123,7 +124,7 @@ def _propose(
 ) -> None:
     if dictionary is None or crowd is None or epsilon is None or delta is None:
         raise InputError("--propose needs --dictionary, --crowd, --epsilon and --delta.")
-    from shoal.decoding import propose
+    from shoal.planning.text_size import propose
 
     made = propose(dictionary, crowd, epsilon, delta, fdr=fdr, most_bits=most_bits)
     if as_json:
@@ -141,6 +142,6 @@ def _propose(
         return
     click.echo(f"bits = {made.bits}\nhashes = {made.hashes}\ncohorts = {made.cohorts}")
     click.echo(
-        f"# lie probability {made.q:.6g}; sigma of a count {made.sigma:,.0f} people; a text of"
+        f"# flip probability {made.q:.6g}; sigma of a count {made.sigma:,.0f} people; a text of"
         f" {made.detectable:,} people is found with probability 0.95"
     )

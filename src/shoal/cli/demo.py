@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.agreement.plan import Plan
+from shoal.agreement.survey import Choice, Flags, Survey
 from shoal.cli._common import OUT_FILE, json_option, print_json, printer, progress
 from shoal.errors import InputError
-from shoal.plans import Plan
-from shoal.survey import Choice, Flags, Survey
 
 if TYPE_CHECKING:
-    from shoal.demonstrating import Demonstration
+    from shoal.evidence.demo import Demonstration
 
 SURVEY = Survey(
     "browser (a demonstration)",
@@ -46,7 +46,7 @@ def command(users: int, seed: int, report: Path, as_json: bool) -> None:
     """Show the whole path in a minute: a collector, a crowd of devices, the estimates.
 
     A collector is started on this machine, devices send their reports to it over HTTP, and the
-    crowd's report page is written. The seed says who answers what; the lies are new each time.
+    crowd's report page is written. The seed says who answers what; the flips are new each time.
     """
     try:
         import starlette  # noqa: F401  the collector needs it, and begins in another process
@@ -55,8 +55,8 @@ def command(users: int, seed: int, report: Path, as_json: bool) -> None:
         raise InputError(
             f"the collector needs {error.name}: pip install 'shoal[server]'."
         ) from None
-    from shoal.demonstrating import demonstrate
-    from shoal.planning import plan
+    from shoal.evidence.demo import demonstrate
+    from shoal.planning.plan import plan
 
     _check_writable(report)
     agreed = plan(SURVEY, crowd_size=users, epsilon="1", delta="1e-6")
@@ -79,9 +79,9 @@ def _check_writable(report: Path) -> None:
 
 
 def _tell_before(agreed: Plan, seed: int) -> None:
-    from shoal.auditing import audit
-    from shoal.planning import plan
-    from shoal.promising import check_promise
+    from shoal.planning.certificate import audit
+    from shoal.planning.plan import plan
+    from shoal.planning.promise import check_promise
 
     console = printer()
     users = agreed.reports_needed
@@ -122,8 +122,8 @@ def _tell_after(shown: Demonstration, report: Path, replaced: bool) -> None:
     )
     console.rule("[bold]5. The crowd")
     console.print(
-        f"Each lie is worthless by itself, but {users:,} of them are lies at a known rate. The"
-        " reports were counted as they came and are gone; the rate is taken out again:\n"
+        f"One report says nothing by itself, but the bits of all {users:,} are flipped at a known"
+        " rate. The reports were counted as they came and are gone; the rate is taken out again:\n"
     )
     show_estimates(shown.estimates, "what the browser maker sees, beside the truth it never sees")
     inside = [
@@ -149,11 +149,11 @@ def _tell_after(shown: Demonstration, report: Path, replaced: bool) -> None:
 
 def _tell_one_device(console: Any, agreed: Plan, seed: int) -> None:
     """Show an answer, the report made of it, and what the report tells a curious reader."""
-    from shoal.encoding import encode
-    from shoal.randomizing import randomize
-    from shoal.randomness import SimulationBits
-    from shoal.theory.bayes import posterior
-    from shoal.vectors import unpack
+    from shoal.agreement.vectors import unpack
+    from shoal.device.encoding import encode
+    from shoal.device.randomizing import randomize
+    from shoal.evidence.simulation_bits import SimulationBits
+    from shoal.theory.coin import posterior
 
     q = float(agreed.q)
     original = encode(agreed, {"features": ["sync", "screen reader"], "channel": "beta"})

@@ -8,7 +8,10 @@ from typing import Any
 
 import click
 
-from shoal._files import write_text
+from shoal.agreement.plan import Plan
+from shoal.agreement.word_pairs import discovery_survey
+from shoal.analysis.tallying import Tally
+from shoal.analysis.text.discovery import discover
 from shoal.cli._common import (
     IN_FILE,
     OUT_FILE,
@@ -18,10 +21,8 @@ from shoal.cli._common import (
     print_json,
     printer,
 )
-from shoal.discovering import discover, discovery_survey
 from shoal.errors import InputError
-from shoal.plans import Plan
-from shoal.tallying import Tally
+from shoal.support.files import write_text
 
 
 @click.command()

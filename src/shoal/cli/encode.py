@@ -6,15 +6,8 @@ from pathlib import Path
 
 import click
 
-from shoal.cli._common import (
-    IN_FILE,
-    OUT_FILE,
-    check_not_same,
-    json_option,
-    print_json,
-    progress,
-)
-from shoal.plans import Plan
+from shoal.agreement.plan import Plan
+from shoal.cli._common import IN_FILE, OUT_FILE, check_not_same, json_option, print_json, progress
 
 
 @click.command()
@@ -29,9 +22,9 @@ def command(plan_file: Path, answers: Path, output: Path, as_json: bool) -> None
     question. The vectors are originals: they say what people answered, so keep them on the device
     that has the answers.
     """
-    from shoal.engines.answer_files import read_answers
+    from shoal.device.answer_files import read_answers
     from shoal.engines.report_files import VectorWriter
-    from shoal.promising import check_promise
+    from shoal.planning.promise import check_promise
 
     plan = Plan.read(plan_file)
     check_promise(plan)

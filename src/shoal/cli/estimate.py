@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+from shoal.agreement.plan import Plan
+from shoal.analysis.estimating import estimate
+from shoal.analysis.tallying import Tally
 from shoal.cli._common import (
     IN_FILE,
     interval_option,
@@ -15,9 +18,6 @@ from shoal.cli._common import (
     print_json,
     target_option,
 )
-from shoal.estimating import estimate
-from shoal.plans import Plan
-from shoal.tallying import Tally
 
 
 @click.command()

@@ -11,7 +11,7 @@ from shoal.cli._common import IN_FILE, OUT_FILE, json_option, level_option, prin
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
-    from shoal.laplace import Budget, Neighbours, Release
+    from shoal.curator import Budget, Neighbours, Release
 
 
 @click.command()
@@ -56,8 +56,8 @@ def command(
     The curator sees everybody's data. If nobody should, see `shoal plan`; what the trust buys,
     see `shoal compare`.
     """
-    from shoal._check import check_level
-    from shoal.laplace.sensitivity import check_neighbours
+    from shoal.curator.sensitivity import check_neighbours
+    from shoal.support.checks import check_level
 
     query = _one_query(wish)
     check_level(level)
@@ -104,7 +104,7 @@ def _one_query(wish: dict[str, Any]) -> str:
 
 
 def _budget(path: Path | None, total: str | None) -> Budget | None:
-    from shoal.laplace import Budget
+    from shoal.curator import Budget
 
     if path is None:
         if total is not None:
@@ -118,7 +118,7 @@ def _budget(path: Path | None, total: str | None) -> Budget | None:
 def _release(
     query: str, data: Path, wish: dict[str, Any], budget: Budget | None
 ) -> tuple[Release, str]:
-    from shoal import laplace
+    from shoal import curator as laplace
 
     neighbours: Neighbours = wish["neighbours"]
     common: dict[str, Any] = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from shoal.cli._common import IN_FILE, json_option, print_json, printer
+from shoal.device.ledger import Account, Ledger
 from shoal.errors import InputError
-from shoal.ledger import Account, Ledger
 
 
 @click.command()

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from shoal.cli._common import IN_FILE, OUT_FILE, check_not_same, json_option, print_json, printer
-from shoal.migrating import RapporParameters, migrate
+from shoal.planning.rappor import RapporParameters, migrate
 
 
 @click.command()

@@ -15,7 +15,7 @@ from shoal.cli._common import json_option, print_json, printer, progress
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
-    from shoal.reproducing import Finding
+    from shoal.evidence.papers import Finding
 
 _MARKS = {"agrees": "green", "misprint": "yellow", "false claim": "bold red"}
 
@@ -27,7 +27,7 @@ _MARKS = {"agrees": "green", "misprint": "yellow", "false claim": "bold red"}
     "--figures",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Also draw the figures, as PNG and SVG, into DIR.",
+    help="Also plot_figures the figures, as PNG and SVG, into DIR.",
 )
 @json_option
 def command(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -> None:
@@ -35,7 +35,7 @@ def command(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -
 
     Every number and claim of SDP, KR, LEC and BITVEC (docs/sources.md) beside what it comes to.
     """
-    from shoal.reproducing import findings
+    from shoal.evidence.papers import findings
 
     if markdown and as_json:
         raise InputError("give one of --json and --markdown.")
@@ -46,9 +46,9 @@ def command(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -
             advance(1)
     written: list[Path] = []
     if figures is not None:
-        from shoal.reproducing.figures import draw
+        from shoal.evidence.papers.figures import plot_figures
 
-        written = draw(figures)
+        written = plot_figures(figures)
     shown = [finding for finding in found if not errors or finding.verdict != "agrees"]
     if as_json:
         print_json([asdict(finding) for finding in shown])

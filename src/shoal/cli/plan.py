@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.agreement.plan import Plan
+from shoal.agreement.survey import Survey
 from shoal.cli._common import (
     OUT_FILE,
     json_option,
@@ -17,13 +19,11 @@ from shoal.cli._common import (
 )
 from shoal.cli._plan_diff import EPILOG, PlanOrDiff
 from shoal.errors import InputError
-from shoal.planning import plan
-from shoal.plans import Plan
-from shoal.promising import check_promise
-from shoal.survey import Survey
+from shoal.planning.plan import plan
+from shoal.planning.promise import check_promise
 
 if TYPE_CHECKING:
-    from shoal.remembering import Statement
+    from shoal.planning.over_time import Statement
 
 
 @click.command(cls=PlanOrDiff, epilog=EPILOG)
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--epsilon", metavar="E", help="The privacy wanted.")
 @click.option("--delta", metavar="D", help="With a proven promise: the delta wanted.")
 @click.option("--eta", metavar="H", help="With a sufficient promise: the eta wanted.")
-@click.option("--q", metavar="Q", help="A given lie probability, in (0, 1/2].")
+@click.option("--q", metavar="Q", help="A given flip probability, in (0, 1/2].")
 @click.option(
     "--promise",
     type=click.Choice(["proven", "sufficient", "three-sigma", "local"]),
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 @click.option(
     "--distinct-answers", type=int, metavar="K", help="With memory: answers a person may have."
 )
-@click.option("--fresh", metavar="PART", help="With memory: the part of lies that is fresh.")
+@click.option("--fresh", metavar="PART", help="With memory: the part of flips that is fresh.")
 @click.option("-o", "--output", type=OUT_FILE, help="Where to write the plan.")
 @plot_options("precision")
 @json_option
@@ -72,13 +72,13 @@ def command(
     picture: Any,
     as_json: bool,
 ) -> None:
-    """Choose how much each device lies, and write down what was agreed.
+    """Choose how often each device flips a bit, and write down what was agreed.
 
     Of --q, --crowd, --epsilon and --delta one may be left out; it is solved for, rounded the safe
     way and certified.
 
-    With --horizon or --releases the same people report again: lies become partly permanent, so that
-    they do not average away, and what holds over time is stated.
+    With --horizon or --releases the same people report again: flips become partly permanent, so
+    that they do not average away, and what holds over time is stated.
     """
     if survey is None:
         raise InputError("name a survey file, or use --flags, --choice or --choices.")
@@ -100,7 +100,7 @@ def command(
             honest_fraction=honest,
         )
     else:
-        from shoal.remembering import parse_horizon, plan_with_memory, statements
+        from shoal.planning.over_time import parse_horizon, plan_with_memory, statements
 
         if crowd is None or epsilon is None or delta is None or q or eta:
             raise InputError(
@@ -129,9 +129,9 @@ def command(
     if output is not None:
         made.write(output)
     if plot is not None:
-        from shoal.plotting import draw, save
+        from shoal.charts import plot_picture, save
 
-        save(draw(picture, made), plot)
+        save(plot_picture(picture, made), plot)
     if as_json:
         print_json(_document(made, over_time))
     else:
@@ -165,7 +165,7 @@ def _document(made: Plan, over_time: list[Statement]) -> dict[str, Any]:
 def _certificate(made: Plan) -> dict[str, Any] | None:
     if made.crowd_size is None:
         return None
-    from shoal.auditing import audit
+    from shoal.planning.certificate import audit
 
     return audit(made).to_json(epsilon=float(made.promise.epsilon))
 
@@ -178,7 +178,7 @@ def _show(made: Plan, over_time: list[Statement], output: Path | None) -> None:
     console = printer()
     size = "1 bit" if made.bits == 1 else f"{made.bits} bits"
     console.print(f"[bold]{escape(made.survey.name)}[/bold]: {size} a report")
-    console.print(f"lie probability  {made.q}")
+    console.print(f"flip probability  {made.q}")
     if made.memory is not None:
         console.print(f"  permanent      {made.memory.q1}")
         console.print(f"  fresh on top   {made.memory.q2}")
@@ -190,7 +190,7 @@ def _show(made: Plan, over_time: list[Statement], output: Path | None) -> None:
     if made.window is not None:
         console.print(f"window           {made.window} seconds; a crowd must fill within one")
     if made.crowd_size is not None:
-        from shoal.auditing import audit
+        from shoal.planning.certificate import audit
 
         sigma = audit(made).sigma
         share = sigma / made.crowd_size

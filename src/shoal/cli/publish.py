@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from shoal.agreement.plan import Plan
+from shoal.analysis.tallying import Tally
 from shoal.cli._common import (
     IN_FILE,
     OUT_FILE,
@@ -18,8 +20,6 @@ from shoal.cli._common import (
     printer,
     target_option,
 )
-from shoal.plans import Plan
-from shoal.tallying import Tally
 
 
 @click.command()
@@ -54,7 +54,7 @@ def command(
     The page is one file that loads nothing from anywhere. A plan with a crowd refuses a tally of
     fewer reports (exit code 3).
     """
-    from shoal.publishing.publication import check_suffix, publish
+    from shoal.analysis.publishing.publication import check_suffix, publish
 
     check_suffix(output)
     for source in (plan_file, tally_file):

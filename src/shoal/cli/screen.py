@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
+from shoal.agreement.plan import Plan
+from shoal.analysis.screening import Screening, screen
+from shoal.analysis.tallying import Tally
 from shoal.cli._common import IN_FILE, json_option, print_json, printer
-from shoal.plans import Plan
-from shoal.screening import Screening, screen
-from shoal.tallying import Tally
 
 
 @click.command()
@@ -26,9 +26,9 @@ from shoal.tallying import Tally
 def command(plan_file: Path, tally_file: Path, alarm: float, as_json: bool) -> None:
     """Look for traces of fake reports in the tally of a whole crowd.
 
-    The p-value holds for every honest crowd, whatever its people answered. Fakes that lie like
-    honest devices cannot be seen by anybody. A plan with a crowd refuses a tally of fewer reports
-    (exit code 3).
+    The p-value holds for every honest crowd, whatever its people answered. Fakes that flip bits
+    like honest devices cannot be seen by anybody. A plan with a crowd refuses a tally of fewer
+    reports (exit code 3).
     """
     plan = Plan.read(plan_file)
     found = screen(plan, Tally.read(tally_file, plan), alarm=alarm)

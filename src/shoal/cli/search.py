@@ -7,22 +7,15 @@ from typing import Any
 
 import click
 
-from shoal.cli._common import (
-    OUT_FILE,
-    json_option,
-    print_json,
-    printer,
-    progress,
-    survey_options,
-)
+from shoal.agreement.survey import Survey
+from shoal.cli._common import OUT_FILE, json_option, print_json, printer, progress, survey_options
 from shoal.errors import InputError, ShoalError
-from shoal.survey import Survey
 
 
 @click.command()
 @survey_options
 @click.option("--crowd", type=int, metavar="N", required=True, help="Reports released together.")
-@click.option("--q", metavar="Q", required=True, help="The lie probability, taken exactly.")
+@click.option("--q", metavar="Q", required=True, help="The flip probability, taken exactly.")
 @click.option("--epsilon", type=float, metavar="E", required=True, help="At least 0.")
 @click.option(
     "--measure",
@@ -47,7 +40,7 @@ def command(
     Small worlds are searched exhaustively up to symmetry, larger ones by families of crowds. The
     worst crowd found stands beside the conjectured one and below the proven bound.
     """
-    from shoal.searching import Searching
+    from shoal.evidence.worst_crowds import Searching
 
     if survey is None:
         raise InputError("name a survey file, or use --flags, --choice or --choices.")
@@ -80,7 +73,7 @@ def command(
 def _show(document: dict[str, Any], name: str) -> None:
     from rich.table import Table
 
-    from shoal.rounding import round_down, text_up
+    from shoal.support.rounding import round_down, text_up
 
     console = printer()
     measure, homogeneous = document["measure"], document["homogeneous"]

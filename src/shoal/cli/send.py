@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal._files import read_json, strict_json
+from shoal.agreement.plan import Plan
 from shoal.cli._common import IN_FILE, json_option, print_json
 from shoal.errors import AnswerError, InputError
-from shoal.plans import Plan
+from shoal.support.files import read_json, strict_json
 
 if TYPE_CHECKING:
-    from shoal.memory import DeviceMemory
-    from shoal.sending import Outbox, Ticket
+    from shoal.device.memory import DeviceMemory
+    from shoal.device.outbox import Outbox, Ticket
 
 KEY_VARIABLE = "SHOAL_MEMORY_KEY"
 SPREAD = 3600.0
@@ -36,7 +36,7 @@ SPREAD = 3600.0
 @click.option("--outbox", "folder", type=IN_FILE, required=True, help="Where reports wait.")
 @click.option("--answer-key", metavar="NAME", help="Your name for this answer; it is taken once.")
 @click.option("--ledger", "ledger_file", type=IN_FILE, help="Charge the report to this account.")
-@click.option("--memory", "memory_file", type=IN_FILE, help="Where permanent lies are kept.")
+@click.option("--memory", "memory_file", type=IN_FILE, help="Where permanent flips are kept.")
 @click.option(
     "--memory-key",
     "key_file",
@@ -98,8 +98,8 @@ def command(
     With --no-recompute a plan that needs a crowd is answered within a --limit, or where a
     certificate confirms it that was signed with --key.
     """
-    from shoal.ledger import Ledger
-    from shoal.sending import HttpTransport, Outbox
+    from shoal.device.ledger import Ledger
+    from shoal.device.outbox import HttpTransport, Outbox
 
     memory = _memory(memory_file, key_file)
     ledger = None if ledger_file is None else Ledger(ledger_file)
@@ -141,8 +141,8 @@ def _memory(memory_file: Path | None, key_file: Path | None) -> DeviceMemory | N
         if key_file is not None:
             raise InputError("--memory-key is the key of a memory; name it with --memory.")
         return None
-    from shoal.memory import DeviceMemory
-    from shoal.memory.keys import key_from_text, read_key
+    from shoal.device.memory import DeviceMemory
+    from shoal.device.memory.keys import key_from_text, read_key
 
     if key_file is not None:
         return DeviceMemory(memory_file, read_key(key_file, memory_file))

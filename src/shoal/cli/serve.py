@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
+from shoal.agreement.plan import Plan
 from shoal.cli._common import IN_FILE, json_option
-from shoal.collector.life import Declaration
+from shoal.collector.lifecycle import Declaration
 from shoal.collector.settings import Settings
 from shoal.errors import InputError
-from shoal.plans import Plan
 
 
 def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:

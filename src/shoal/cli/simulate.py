@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from shoal.agreement.plan import Plan
 from shoal.cli._common import (
     IN_FILE,
     OUT_FILE,
@@ -20,7 +21,6 @@ from shoal.cli._common import (
     target_option,
 )
 from shoal.errors import InputError
-from shoal.plans import Plan
 
 
 @click.command()
@@ -71,7 +71,7 @@ def command(
     With --repeat the same people report again and again: bias, sigma against theory, and how often
     each kind of interval holds the truth.
     """
-    from shoal.simulating import simulate
+    from shoal.evidence.simulation import simulate
 
     if repeat is None and (vary or plot):
         raise InputError("--vary and --plot belong to a study; give --repeat too.")
@@ -80,11 +80,11 @@ def command(
     if zipf is not None and texts is None:
         raise InputError("--zipf says how texts fall off; give --texts too.")
     if repeat is not None and target != "crowd":
-        raise InputError("a study keeps the people and repeats the lies: its target is the crowd.")
+        raise InputError("a study keeps the people and repeats the flips: its target is the crowd.")
     plan = Plan.read(plan_file)
     originals = None
     if answers is not None:
-        from shoal.engines.answer_files import read_answers
+        from shoal.device.answer_files import read_answers
 
         originals = read_answers(plan.survey, answers)
     if repeat is not None:
@@ -122,8 +122,8 @@ def _read_weights(path: Path | None, exponent: float | None) -> dict[str, float]
     """Read texts and how likely each is."""
     if path is None:
         return None
-    from shoal.decoding import read_candidates
-    from shoal.populating import read_weights, zipf
+    from shoal.analysis.text.candidates import read_candidates
+    from shoal.evidence.populations import read_weights, zipf
 
     if path.suffix.lower() == ".csv":
         if exponent is not None:
@@ -166,10 +166,10 @@ def _study(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    from shoal.studying import study
+    from shoal.evidence.study import study
 
     if plot is not None:
-        from shoal.plotting import check_suffix
+        from shoal.charts import check_suffix
 
         check_suffix(plot)
     grid = _grid(vary)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from shoal._files import read_json
+from shoal.agreement.plan import Plan
+from shoal.analysis.tallying import Tally, Tallying
 from shoal.cli._common import IN_FILE, OUT_FILE, json_option, print_json, progress
 from shoal.errors import InputError, ReportError, ShoalError
-from shoal.plans import Plan
-from shoal.tallying import Tally, Tallying
+from shoal.support.files import read_json
 
 
 @click.command()
@@ -55,7 +55,7 @@ def command(
     warning, and nothing else is done with them.
     """
     from shoal.engines.report_files import read_reports
-    from shoal.promising import compute_promise
+    from shoal.planning.promise import compute_promise
 
     plan = Plan.read(plan_file)
     if (refusal := compute_promise(plan).refusal) is not None:

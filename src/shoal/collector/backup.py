@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from shoal._disk import Disk
 from shoal.collector.clock import read_moment
+from shoal.collector.console.tokens import TOKEN_FILE, Token, add_token, new_secret
 from shoal.collector.continuity import Restored, begin_anew
-from shoal.collector.database import (
+from shoal.collector.intake.database import (
     NAME,
     VERSION,
     StorageError,
@@ -31,10 +31,10 @@ from shoal.collector.database import (
     told,
     transaction,
 )
+from shoal.collector.intake.vault import CROWD_KEY_FILE
 from shoal.collector.signing import KEY_FILE, private_file
-from shoal.collector.tokens import TOKEN_FILE, Token, add_token, new_secret
-from shoal.collector.vault import CROWD_KEY_FILE
 from shoal.errors import InputError
+from shoal.support.disk import Disk
 
 __all__ = ["Restored", "back_up", "restore"]
 

@@ -13,11 +13,11 @@ import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shoal.collector.database import NAME
+from shoal.agreement.plan import Plan
+from shoal.collector.intake.database import NAME
+from shoal.collector.intake.vault import CROWD_KEY_FILE
 from shoal.collector.signing import KEY_FILE, Signer
-from shoal.collector.vault import CROWD_KEY_FILE
 from shoal.errors import InputError
-from shoal.plans import Plan
 
 __all__ = ["Restored", "begin_anew", "check_signer", "check_whole", "first_window", "restored_at"]
 

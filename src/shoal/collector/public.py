@@ -10,12 +10,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from shoal.collector import problems
-from shoal.collector.answers import make_app, problem_response
-from shoal.collector.ingest import BINARY, Ingest, Receive, Scope
-from shoal.collector.operations import Operation, Parameter, openapi
+from shoal.collector.console.errors import make_app, problem_response
+from shoal.collector.console.openapi import Operation, Parameter, openapi
+from shoal.collector.intake.ingest import BINARY, Ingest, Receive, Scope
+from shoal.collector.intake.store import KeptPlan
 from shoal.collector.problems import Send
 from shoal.collector.signing import Signer
-from shoal.collector.store import KeptPlan
 
 __all__ = ["make_public"]
 

@@ -13,12 +13,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from shoal.collector import certifying, problems
+from shoal.agreement.plan import Plan
+from shoal.agreement.wire import Batch
+from shoal.collector import admission as certifying
+from shoal.collector import problems
 from shoal.collector.clock import GuardedClock
-from shoal.collector.committing import Committer
-from shoal.collector.console import make_console
+from shoal.collector.console.app import make_console
+from shoal.collector.console.metrics import Metrics
+from shoal.collector.console.tokens import TOKEN_FILE, Token, Tokens, new_secret
 from shoal.collector.continuity import check_signer, check_whole
-from shoal.collector.database import (
+from shoal.collector.intake.database import (
     LONGEST_LOG,
     NAME,
     StorageError,
@@ -26,20 +30,17 @@ from shoal.collector.database import (
     log_size,
     transaction,
 )
-from shoal.collector.ingest import Ingest, Receive, Scope
-from shoal.collector.life import STATES, Declaration, State
+from shoal.collector.intake.group_commit import Committer
+from shoal.collector.intake.ingest import Ingest, Receive, Scope
+from shoal.collector.intake.open_plan import Ended
+from shoal.collector.intake.store import KeptPlan, Store
+from shoal.collector.lifecycle import STATES, Declaration, State
 from shoal.collector.logs import LOG
-from shoal.collector.metrics import Metrics
-from shoal.collector.open_plan import Ended
 from shoal.collector.problems import Problem, Send
 from shoal.collector.public import make_public
 from shoal.collector.settings import Settings
 from shoal.collector.signing import private_file
-from shoal.collector.store import KeptPlan, Store
-from shoal.collector.tokens import TOKEN_FILE, Token, Tokens, new_secret
 from shoal.errors import PrivacyRefusal
-from shoal.plans import Plan
-from shoal.reports import Batch
 
 __all__ = ["Collector"]
 

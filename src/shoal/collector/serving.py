@@ -12,14 +12,14 @@ from typing import Any
 
 import uvicorn
 
-from shoal.collector.life import Declaration
-from shoal.collector.listening import Connection, Door, close_slow_ones
+from shoal.agreement.plan import Plan
+from shoal.collector.intake.connections import Connection, Door, close_slow_ones
+from shoal.collector.lifecycle import Declaration
 from shoal.collector.logs import LOG, log_to
 from shoal.collector.problems import Problem
 from shoal.collector.service import App, Collector
 from shoal.collector.settings import Settings, address
 from shoal.errors import InputError, PrivacyRefusal
-from shoal.plans import Plan
 
 __all__ = ["serve"]
 

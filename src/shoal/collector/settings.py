@@ -12,9 +12,9 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from shoal._check import shown
-from shoal._files import first_line
 from shoal.errors import InputError
+from shoal.support.checks import shown
+from shoal.support.files import first_line
 
 __all__ = ["Settings"]
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from shoal._disk import Disk
-from shoal._keys import key_text, link_content
-from shoal.collector.database import StorageError, locked
+from shoal.agreement.random_bits import SystemBits
+from shoal.collector.intake.database import StorageError, locked
 from shoal.errors import InputError
-from shoal.randomness import SystemBits
+from shoal.support.disk import Disk
+from shoal.support.keys import key_text, link_content
 
 __all__ = ["KeyLink", "Signer", "change_key", "private_file"]
 

@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal._check import shown
-from shoal._files import first_line
+from shoal.agreement.plan import Plan
+from shoal.agreement.vectors import Cohorts, Original, Rows, Synthetic, row_bytes
+from shoal.agreement.wire import MAGIC, Batch, parse_batch, synthetics_of
 from shoal.errors import InputError, ReportError
-from shoal.plans import Plan
-from shoal.reports import MAGIC, Batch, parse_batch, synthetics_of
-from shoal.vectors import Cohorts, Original, Rows, Synthetic, row_bytes
+from shoal.support.checks import shown
+from shoal.support.files import first_line
 
 __all__ = ["VectorWriter", "read_reports"]
 

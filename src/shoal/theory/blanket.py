@@ -37,12 +37,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .bracket import Bracket
-from .coin import log_theta
-from .domains import Block, check_domain
-from .homogeneous import check_crowd
-from .law import FloatArray, Law, binomial_log_weights, log_sum
-from .stop_loss import stop_loss_of_law
+from shoal.theory.coin import log_theta
+from shoal.theory.domains import Block, check_domain
+from shoal.theory.homogeneous import check_crowd
+from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.stop_loss.law import FloatArray, Law, binomial_log_weights, log_sum
+from shoal.theory.stop_loss.stop_loss import stop_loss_of_law
 
 __all__ = ["blanket_delta", "blanket_laws", "log_gamma"]
 
@@ -246,7 +246,7 @@ def blanket_delta(
     N : int >= 1
         Number of reports.
     q : float in (0, 1/2]
-        Lie probability.
+        Flip probability.
     epsilon : float >= 0
         Natural logarithm of lam.
     rtol : float > 0

@@ -13,7 +13,7 @@ of at most h set bits. The same holds where cohorts are drawn afresh: the attack
 
 from __future__ import annotations
 
-from .one_bit_law import tails
+from shoal.theory.one_bit.law import tails
 
 __all__ = ["smallest_cohort"]
 

@@ -1,6 +1,6 @@
 """The coin that flips a bit: q and what follows from it alone.
 
-``q`` is the lie probability, ``p = 1 - q``, ``theta = p / q`` and ``phi = theta + 1/theta - 1``
+``q`` is the flip probability, ``p = 1 - q``, ``theta = p / q`` and ``phi = theta + 1/theta - 1``
 (SDP 1.3 and 3.14). Everything here is a definition or an elementary identity.
 """
 
@@ -15,13 +15,14 @@ __all__ = [
     "local_q",
     "log_theta",
     "phi",
+    "posterior",
     "q_from_phi",
     "theta",
 ]
 
 
 def check_q(q: float) -> None:
-    """Refuse a lie probability outside (0, 1/2], or one that is not a number."""
+    """Refuse a flip probability outside (0, 1/2], or one that is not a number."""
     if not 0.0 < q <= 0.5:
         raise ValueError(
             f"q must be in (0, 1/2], got q={q}. If you have RAPPOR's f, use q = f / 2."
@@ -65,7 +66,7 @@ def phi(q: float) -> float:
 
 
 def q_from_phi(value: float) -> float:
-    """Lie probability with the given ``phi >= 1`` (SDP 3.16).
+    """Flip probability with the given ``phi >= 1`` (SDP 3.16).
 
     Examples
     --------
@@ -123,3 +124,18 @@ def count_sigma(N: int, q: float) -> float:
     if q == 0.5:
         return math.inf
     return math.sqrt(N * q * (1.0 - q)) / (1.0 - 2.0 * q)
+
+
+def posterior(prior: float, q: float, reported: int) -> float:
+    """Return P[bit = 1 | report], for a reader who believed `prior` before.
+
+    By Bayes' rule with flip probability q (LEC Example 1): at q = 1/2 the report changes nothing,
+    at q = 0 it says everything.
+
+    >>> posterior(0.5, 0.5, reported=1)
+    0.5
+    >>> round(posterior(0.01, 0.25, reported=1), 4)
+    0.0294
+    """
+    given_one, given_zero = (1 - q, q) if reported else (q, 1 - q)
+    return given_one * prior / (given_one * prior + given_zero * (1 - prior))

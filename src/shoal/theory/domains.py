@@ -1,4 +1,4 @@
-"""Which originals are allowed, and how two of them can lie relative to a crowd.
+"""Which originals are allowed, and where two of them can be, relative to a crowd.
 
 A domain is a tuple of blocks, one per question; an original is one vector for each block. A
 crowd of equal vectors z around a record that is x or x' matters only through three counts of
@@ -288,7 +288,7 @@ def maximal_classes(domain: Iterable[Block], limit: int = 4000) -> frozenset[Tri
     for block in _gathered(domain):
         total = maximal(_sums(total, _block_candidates(block)))
         if len(total) > limit:
-            # keep the triples that lie furthest out; corners first
+            # keep the triples that are furthest out; corners first
             ranked = sorted(total, key=lambda t: (-max(t.a, t.b), -t.c, t.a))
             total = frozenset(ranked[: limit // 2]) | frozenset(ranked[:: 1 + len(ranked) // 999])
     return frozenset(t for t in total if t.a + t.b > 0)

@@ -23,12 +23,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .bracket import Bracket
-from .coin import check_q, log_theta, phi
-from .domains import Block, Triple, differing_bits, maximal_classes
-from .law import FloatArray, Law, binomial_log_weights
-from .outcomes import compositions, few_outcomes, outcome_chances
-from .stop_loss import MOST_TERMS, stop_loss_of_law
+from shoal.theory.coin import check_q, log_theta, phi
+from shoal.theory.domains import Block, Triple, differing_bits, maximal_classes
+from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.stop_loss.law import FloatArray, Law, binomial_log_weights
+from shoal.theory.stop_loss.outcomes import compositions, few_outcomes, outcome_chances
+from shoal.theory.stop_loss.stop_loss import MOST_TERMS, stop_loss_of_law
 
 __all__ = [
     "Attack",
@@ -104,7 +104,7 @@ def delta(
     N : int >= 1
         Number of reports, the one in question included. N = 1 gives the local pair.
     q : float in (0, 1/2]
-        Lie probability.
+        Flip probability.
     epsilon : float >= 0
         Natural logarithm of lam.
     rtol : float > 0
@@ -163,7 +163,7 @@ def eta(
     """Bracket ``eta(epsilon) = P_x'[R > e^epsilon]`` around a homogeneous crowd (SDP 1.7).
 
     Few outcomes are enumerated. Otherwise ``eta = delta - lam d+delta``, and the right derivative
-    of the convex delta lies between the difference quotients to its left and to its right. Where R
+    of the convex delta is between the difference quotients to its left and to its right. Where R
     has an atom at lam no rtol can be reached; the bracket then shows the size of the jump.
 
     Examples
@@ -291,7 +291,7 @@ def ratio_moments(L: int, N: int, q: float) -> tuple[float, float]:
 def ratio_law(L: int, N: int, q: float, points: int = 2048) -> RatioLaw:
     """Approximate the law of R under D_m, forward, on an even grid: for pictures, not certified.
 
-    The grid runs from 0 to six standard deviations above the mean (what lies beyond is put on its
+    The grid runs from 0 to six standard deviations above the mean (what is beyond is put on its
     last point); atoms are split between neighbours so that means are kept.
 
     Examples

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from .blanket import blanket_delta
-from .bracket import Bracket
-from .coin import log_theta
-from .domains import Block, Triple, check_domain, differing_bits
-from .homogeneous import attack, check_crowd, local_delta
-from .one_bit import OneBitWorst, worst_one_bit_delta
+from shoal.theory.blanket import blanket_delta
+from shoal.theory.coin import log_theta
+from shoal.theory.domains import Block, Triple, check_domain, differing_bits
+from shoal.theory.homogeneous import attack, check_crowd, local_delta
+from shoal.theory.one_bit.worst import OneBitWorst, worst_one_bit_delta
+from shoal.theory.stop_loss.bracket import Bracket
 
 __all__ = ["AttackDelta", "Method", "Proven", "attack_delta", "proven_delta"]
 
@@ -57,7 +57,7 @@ def proven_delta(
     N : int >= 1
         Crowd size.
     q : float in (0, 1/2]
-        Lie probability.
+        Flip probability.
     epsilon : float >= 0
         Natural logarithm of lam.
     rtol : float > 0

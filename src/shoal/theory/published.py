@@ -17,17 +17,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Literal
 
 import numpy as np
 
-from .bracket import Bracket
-from .coin import log_theta
-from .domains import Block, differing_bits
-from .homogeneous import check_crowd
-from .law import Law
-from .stop_loss import stop_loss_of_law
+from shoal.theory.coin import local_q, log_theta
+from shoal.theory.domains import Block, check_domain, differing_bits
+from shoal.theory.homogeneous import check_crowd
+from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.stop_loss.law import Law
+from shoal.theory.stop_loss.stop_loss import stop_loss_of_law
 
-__all__ = ["clones_delta", "stronger_clones_delta", "three_symbol_delta"]
+__all__ = ["clones_delta", "published_q", "stronger_clones_delta", "three_symbol_delta"]
 
 
 def three_symbol_delta(
@@ -81,3 +82,55 @@ def stronger_clones_delta(
     check_crowd(N, q, epsilon)
     local = differing_bits(domain) * log_theta(q)
     return three_symbol_delta(-local - math.log1p(math.exp(-local)), local, N, epsilon, rtol)
+
+
+_MOST_LOG_ODDS = 27.0
+
+
+def published_q(
+    domain: Iterable[Block],
+    N: int,
+    epsilon: float,
+    delta: float,
+    bound: Literal["clones", "stronger clones"],
+    xtol: float = 1e-3,
+) -> float:
+    """Find the smallest q, to within `xtol` of its log-odds, that a published bound allows.
+
+    Never more than the local q, which needs no crowd.
+
+    Examples
+    --------
+    >>> from shoal.theory.domains import flags
+    >>> round(published_q((flags(5),), 5000, math.log(2), 0.005, "stronger clones"), 3)
+    0.243
+    """
+    check_crowd(N, 0.5, epsilon)
+    blocks = check_domain(domain)
+    if bound not in ("clones", "stronger clones"):
+        raise ValueError(f'bound must be "clones" or "stronger clones", got {bound!r}.')
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"delta must be strictly between 0 and 1, got {delta}.")
+    measure = clones_delta if bound == "clones" else stronger_clones_delta
+    safe = local_q(differing_bits(blocks), epsilon)
+
+    def passes(log_odds: float) -> bool:
+        return measure(blocks, N, _q_of(log_odds), epsilon, 0.01).high <= delta
+
+    good = max(log_theta(safe), 1e-9)
+    bad = 2.0 * good
+    while passes(bad):
+        good, bad = bad, 2.0 * bad
+        if bad > _MOST_LOG_ODDS:
+            return _q_of(good)
+    while bad - good > xtol * bad:
+        middle = 0.5 * (good + bad)
+        if passes(middle):
+            good = middle
+        else:
+            bad = middle
+    return _q_of(good)
+
+
+def _q_of(log_odds: float) -> float:
+    return min(1.0 / (1.0 + math.exp(log_odds)), 0.5)

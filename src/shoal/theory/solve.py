@@ -14,12 +14,12 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from .bracket import Bracket
-from .coin import local_q, log_theta
-from .domains import Block, check_domain, differing_bits
-from .homogeneous import check_crowd, eta
-from .proven import attack_delta, proven_delta
-from .sufficient import sufficient_eta
+from shoal.theory.coin import local_q, log_theta
+from shoal.theory.domains import Block, check_domain, differing_bits
+from shoal.theory.homogeneous import check_crowd, eta
+from shoal.theory.proven import attack_delta, proven_delta
+from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.sufficient import sufficient_eta
 
 __all__ = [
     "Solved",

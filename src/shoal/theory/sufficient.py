@@ -22,9 +22,9 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from .bracket import Bracket
-from .domains import Block, Triple, few_classes, maximal_classes
-from .homogeneous import check_crowd, eta, rough_delta, shortlist
+from shoal.theory.domains import Block, Triple, few_classes, maximal_classes
+from shoal.theory.homogeneous import check_crowd, eta, rough_delta, shortlist
+from shoal.theory.stop_loss.bracket import Bracket
 
 __all__ = ["MOST_KINDS", "Sufficient", "sufficient_eta"]
 

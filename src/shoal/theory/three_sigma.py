@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from .coin import count_sigma, local_q, phi, q_from_phi
-from .homogeneous import check_crowd, ratio_moments
+from shoal.theory.coin import count_sigma, local_q, phi, q_from_phi
+from shoal.theory.homogeneous import check_crowd, ratio_moments
 
 __all__ = ["gain", "gap_312", "gap_313", "gap_315", "three_sigma_q"]
 

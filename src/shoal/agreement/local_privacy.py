@@ -1,0 +1,77 @@
+"""What one person's reports reveal to somebody who sees them all and knows who sent them.
+
+Without memory each report costs d ln((1-q)/q), where d is the number of bits in which two answers
+can differ, and reports add up (BITVEC 3.1). With memory all reports of one answer come from one
+permanent vector. Of n of them the worst outcome is that all agree in a bit, so they cost exactly
+
+    d ln( (p1 p2^n + q1 q2^n) / (q1 p2^n + p1 q2^n) ),      p = 1 - q,
+
+which is one report's d ln((1-q)/q) at n = 1 and stays below d ln((1-q1)/q1) however many there
+are; distinct answers add up. That is the price of *what* was answered. *When* the answer changed is
+hidden by the instantaneous flips alone: two reports of one permanent vector are alike, two reports
+of different ones are not. Hiding that too costs at most d ln((1-q)/q) for the first report and
+L ln((1-q2)/q2) for each later one, L all bits of a report.
+
+Decimals of 80 digits, rounded up.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, Context, Decimal, localcontext
+
+from shoal.agreement.flip_probability import FlipProbability
+from shoal.agreement.plan import Memory
+
+__all__ = ["changing_epsilon", "local_epsilon", "repeated_epsilon"]
+
+_FINE = Context(prec=80)
+_GUARD = Decimal("1e-60")
+_PLACES = Decimal("1e-6")
+
+
+def local_epsilon(differing_bits: int, q: FlipProbability) -> Decimal:
+    """Return d ln((1-q)/q), rounded up to six decimals (BITVEC 3.1).
+
+    >>> local_epsilon(2, FlipProbability(1, 2))
+    Decimal('2.197225')
+    """
+    with localcontext(_FINE):
+        return _up(differing_bits * ((1 - _decimal(q)) / _decimal(q)).ln())
+
+
+def repeated_epsilon(differing_bits: int, memory: Memory, reports: int) -> Decimal:
+    """Return what `reports` reports of one answer reveal together, rounded up.
+
+    >>> memory = Memory(FlipProbability(1, 2), FlipProbability(1, 2))
+    >>> [str(repeated_epsilon(2, memory, n)) for n in (1, 2, 10, 1000)]
+    ['1.021652', '1.694596', '2.197135', '2.197225']
+    """
+    if reports == 0:
+        return Decimal(0)
+    with localcontext(_FINE):
+        q1, q2 = _decimal(memory.q1), _decimal(memory.q2)
+        faded = (q2 / (1 - q2)) ** reports
+        ratio = (1 - q1 + q1 * faded) / (q1 + (1 - q1) * faded)
+        return _up(differing_bits * ratio.ln())
+
+
+def changing_epsilon(differing_bits: int, bits: int, memory: Memory, reports: int) -> Decimal:
+    """Return what `reports` reports reveal about the answers and when they changed, rounded up.
+
+    The bits of the first one are flipped with q. Given what was sent before, each bit of a later
+    one is one or zero with probability at least q2 each, whatever the answers were; so the bound
+    holds. It need not be attained.
+    """
+    if reports == 0:
+        return Decimal(0)
+    later = (reports - 1) * local_epsilon(bits, memory.q2)
+    return local_epsilon(differing_bits, memory.q) + later
+
+
+def _decimal(q: FlipProbability) -> Decimal:
+    return Decimal(q.numerator) / Decimal(2**q.digits)
+
+
+def _up(value: Decimal) -> Decimal:
+    # The guard is far larger than the rounding of 80 digits, far smaller than what is printed.
+    return (value + _GUARD).quantize(_PLACES, rounding=ROUND_CEILING) if value else Decimal(0)

@@ -1,0 +1,329 @@
+"""A plan: what everybody agreed on before any data exists.
+
+A plan is immutable. Its id is the SHA-256 of its canonical JSON (RFC 8785), which holds no floats,
+so that every language computes the same id; a report or a tally names the plan it belongs to by
+this id. All fields are always present, with null where they are not meant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from shoal.agreement.flip_probability import FlipProbability
+from shoal.agreement.survey import Survey
+from shoal.errors import InputError, PlanError, SurveyError
+from shoal.support.checks import check_decimal_text, check_integer
+from shoal.support.files import canonical_json, read_json, write_json
+
+__all__ = ["Memory", "Plan", "Promise", "PromiseKind"]
+
+VERSION = 1
+LARGEST_CROWD = 10**12
+SHORTEST_WINDOW = 3600
+"""Devices take no shorter window: a report carries its number, which tells the time as exactly."""
+
+PromiseKind = Literal["proven", "sufficient", "three-sigma", "local"]
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What was promised, in the decimals the planner was given.
+
+    `proven` and `sufficient` hold for the released tally of a whole crowd; `local` holds for each
+    report by itself. Only `sufficient` has an eta.
+    """
+
+    kind: PromiseKind
+    epsilon: str
+    delta: str | None = None
+    eta: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(PromiseKind):
+            kinds = ", ".join(get_args(PromiseKind))
+            raise PlanError(f"promise must be one of {kinds}, got {self.kind!r}.")
+        check_decimal_text("epsilon", self.epsilon, above=0, error=PlanError)
+        for name, kind in (("delta", "proven"), ("eta", "sufficient")):
+            value = getattr(self, name)
+            if (value is not None) != (self.kind == kind):
+                needs = "needs" if self.kind == kind else "takes no"
+                raise PlanError(f"a {self.kind} promise {needs} {name}.")
+            if value is not None and value != "0":  # 0 is what a local bound proves
+                check_decimal_text(name, value, above=0, below=1, error=PlanError)
+
+    @property
+    def in_words(self) -> str:
+        """What is asked for, in one line; `shoal.planning.promise` computes whether it holds.
+
+        >>> Promise("proven", "1", delta="1e-6").in_words
+        'asks for: proven, epsilon 1, delta 1e-6'
+        """
+        numbers = [f"{name} {self.to_json()[name]}" for name in ("epsilon", "delta", "eta")]
+        given = [text for text in numbers if not text.endswith(" None")]
+        return ", ".join([f"asks for: {self.kind}", *given])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the promise as plain JSON values."""
+        return {
+            "delta": self.delta,
+            "epsilon": self.epsilon,
+            "eta": self.eta,
+            "kind": self.kind,
+        }
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Permanent flips with q1, kept by the device, and instantaneous ones with q2 on top."""
+
+    q1: FlipProbability
+    q2: FlipProbability
+
+    @property
+    def q(self) -> FlipProbability:
+        """The flip probability that a single report shows: q1 + q2 - 2 q1 q2."""
+        a, b = self.q1.fraction, self.q2.fraction
+        return FlipProbability.of_fraction(a + b - 2 * a * b)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the two flip probabilities as plain JSON values."""
+        return {"q1": self.q1.to_json(), "q2": self.q2.to_json()}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The agreement between those who ask and those who answer.
+
+    Parameters
+    ----------
+    survey
+        What is asked.
+    q
+        The probability with which a device flips each bit.
+    promise
+        The privacy that q was chosen for.
+    crowd_size
+        How many reports are released together, or None if the promise needs no crowd.
+    max_reports_per_person
+        How many reports of one person a release may hold.
+    cohorts
+        How many cohorts reports are spread over; by default what the survey's text needs.
+    window
+        The length, in seconds, of the windows in which a person is asked once: reports of one
+        window are released apart from those of others. None where a person is asked once for all.
+    memory
+        How q is split between permanent and instantaneous flips, or None.
+    joint
+        Groups of bits, each a tuple of (question, label), whose joint counts are kept.
+    honest_fraction
+        The part of every crowd that is assumed to be honest, as a decimal, or None for all.
+
+    Examples
+    --------
+    >>> from shoal import Flags
+    >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
+    >>> plan = Plan(survey, FlipProbability.at_least(0.25), Promise("local", "2.2"))
+    >>> plan.id[:16], plan.local_epsilon
+    ('b4e65f9f151d874a', 2.1972245773362196)
+    """
+
+    survey: Survey
+    q: FlipProbability
+    promise: Promise
+    crowd_size: int | None = None
+    max_reports_per_person: int = 1
+    cohorts: int | None = None
+    window: int | None = None
+    memory: Memory | None = None
+    joint: tuple[tuple[tuple[str, str], ...], ...] = ()
+    honest_fraction: str | None = None
+
+    def __post_init__(self) -> None:
+        whole: list[tuple[str, int | None, int]] = [
+            ("crowd_size", self.crowd_size, LARGEST_CROWD),
+            ("max_reports_per_person", self.max_reports_per_person, 10**6),
+            ("cohorts", self.cohorts, 2**16),
+            ("window", self.window, 10**9),
+        ]
+        for name, value, highest in whole:
+            if value is not None:
+                whole_number = check_integer(
+                    name, value, lowest=1, highest=highest, error=PlanError
+                )
+                object.__setattr__(self, name, whole_number)
+        if self.cohorts is None:
+            object.__setattr__(self, "cohorts", self.survey.cohorts)
+        if self.survey.cohorts is not None and self.cohorts != self.survey.cohorts:
+            raise PlanError(f"the survey has {self.survey.cohorts} cohorts, not {self.cohorts}.")
+        if self.crowd_size is None and self.promise.kind != "local":
+            raise PlanError(f"a {self.promise.kind} promise needs a crowd_size.")
+        local = self.promise.kind == "local"
+        if local and self.exact_local_epsilon > Decimal(self.promise.epsilon):
+            raise PlanError(
+                f"q = {self.q} has a local epsilon of {self.local_epsilon:.6g}, more than the"
+                f" {self.promise.epsilon} that is promised."
+            )
+        if self.memory is not None and self.memory.q != self.q:
+            raise PlanError(f"memory's q1 and q2 make q = {self.memory.q}, the plan has {self.q}.")
+        if self.honest_fraction not in (None, "1"):
+            share = self.honest_fraction
+            check_decimal_text("honest_fraction", share, above=0, below=1, error=PlanError)
+        for group in self.joint:
+            positions = {self.survey.bit(question, label) for question, label in group}
+            if not 2 <= len(positions) == len(group) <= 16:
+                raise PlanError("a joint group holds 2 to 16 different bits.")
+
+    @property
+    def bits(self) -> int:
+        """How many bits a report has."""
+        return self.survey.bits
+
+    @cached_property
+    def id(self) -> str:
+        """The SHA-256 of the plan's canonical JSON, in hexadecimal."""
+        return hashlib.sha256(canonical_json(self.to_json())).hexdigest()
+
+    @property
+    def exact_local_epsilon(self) -> Decimal:
+        """The local epsilon to sixty digits: differing bits times ln(p/q)."""
+        return self.q.local_epsilon(self.survey.differing_bits)
+
+    @cached_property
+    def reports_needed(self) -> int:
+        """How many reports make a whole crowd: crowd_size honest ones among all, rounded up."""
+        honest = Fraction(self.honest_fraction or "1")
+        return math.ceil((self.crowd_size or 0) / honest)
+
+    @property
+    def local_epsilon(self) -> float:
+        """What one report reveals with no crowd and no trust in anybody (BITVEC 3.1)."""
+        q = float(self.q)
+        return self.survey.differing_bits * math.log((1 - q) / q)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain JSON values; its id is the hash of exactly these."""
+        return {
+            "cohorts": self.cohorts,
+            "crowd_size": self.crowd_size,
+            "honest_fraction": self.honest_fraction,
+            "joint": [[list(bit) for bit in group] for group in self.joint],
+            "max_reports_per_person": self.max_reports_per_person,
+            "memory": self.memory.to_json() if self.memory else None,
+            "promise": self.promise.to_json(),
+            "q": self.q.to_json(),
+            "survey": self.survey.to_json(),
+            "version": VERSION,
+            "window": self.window,
+        }
+
+    @classmethod
+    def from_json(cls, document: object) -> Plan:
+        """Read a plan from plain JSON values; if they name an id, it must be theirs."""
+        fields = _exact_keys("a plan", document, set(_FIELDS), optional={"id"})
+        if fields["version"] != VERSION or type(fields["version"]) is not int:
+            raise PlanError(
+                f"this is Shoal's plan version {VERSION}, got version {fields['version']!r}."
+                " A newer Shoal may read it."
+            )
+        try:
+            plan = cls(
+                survey=Survey.from_json(fields["survey"]),
+                q=_flip_probability("q", fields["q"]),
+                promise=Promise(**_exact_keys("promise", fields["promise"], _PROMISE)),
+                crowd_size=fields["crowd_size"],
+                max_reports_per_person=fields["max_reports_per_person"],
+                cohorts=fields["cohorts"],
+                window=fields["window"],
+                memory=_memory(fields["memory"]),
+                joint=_joint(fields["joint"]),
+                honest_fraction=fields["honest_fraction"],
+            )
+        except SurveyError as error:
+            raise PlanError(f"the plan's survey is not valid: {error}") from error
+        except (PlanError, RecursionError):
+            raise
+        except InputError as error:
+            raise PlanError(str(error)) from error
+        if "id" in fields and fields["id"] != plan.id:
+            raise PlanError(
+                f"the plan says its id is {str(fields['id'])[:64]!r} but its content has"
+                f" {plan.id}; it was changed after it was agreed."
+            )
+        return plan
+
+    @classmethod
+    def read(cls, path: Path | str) -> Plan:
+        """Read a plan from a JSON file, which must name the plan's id."""
+        document = read_json(Path(path), "plan", PlanError)
+        if isinstance(document, Mapping) and "survey" in document and "id" not in document:
+            raise PlanError(f"{path} names no id, so nobody can see whether it was changed.")
+        return cls.from_json(document)
+
+    def write(self, path: Path | str) -> None:
+        """Write the plan, with its id, as JSON for people to read."""
+        write_json(Path(path), {"id": self.id} | self.to_json())
+
+
+_FIELDS = [
+    "cohorts",
+    "crowd_size",
+    "honest_fraction",
+    "joint",
+    "max_reports_per_person",
+    "memory",
+    "promise",
+    "q",
+    "survey",
+    "version",
+    "window",
+]
+_PROMISE = {"kind", "epsilon", "delta", "eta"}
+
+
+def _exact_keys(
+    what: str, document: object, needed: set[str], optional: set[str] | None = None
+) -> dict[str, Any]:
+    if not isinstance(document, Mapping):
+        raise PlanError(f"{what} must be a JSON object.")
+    keys = set(document)
+    wrong = sorted(map(str, (needed - keys) | (keys - needed - (optional or set()))))
+    if wrong:
+        raise PlanError(
+            f"{what} must have exactly the fields {', '.join(sorted(needed))};"
+            f" missing or unknown: {', '.join(wrong)[:200]}."
+        )
+    return dict(document)
+
+
+def _flip_probability(name: str, value: object) -> FlipProbability:
+    if not isinstance(value, list) or len(value) != 2:
+        raise PlanError(f"{name} must be [numerator, digits], got {name}={str(value)[:80]}.")
+    return FlipProbability(value[0], value[1])
+
+
+def _memory(value: object) -> Memory | None:
+    if value is None:
+        return None
+    fields = _exact_keys("memory", value, {"q1", "q2"})
+    return Memory(_flip_probability("q1", fields["q1"]), _flip_probability("q2", fields["q2"]))
+
+
+def _joint(value: object) -> tuple[tuple[tuple[str, str], ...], ...]:
+    message = "joint must be a list of groups, each a list of [question, label] pairs of text."
+    if not isinstance(value, list):
+        raise PlanError(message)
+    for group in value:
+        if not isinstance(group, list):
+            raise PlanError(message)
+        for bit in group:
+            if not isinstance(bit, list) or [type(part) for part in bit] != [str, str]:
+                raise PlanError(message)
+    return tuple(tuple((bit[0], bit[1]) for bit in group) for group in value)

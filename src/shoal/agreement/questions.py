@@ -1,0 +1,360 @@
+"""Questions: each is a block of bits with a domain.
+
+The domain says which originals are allowed, as the fewest and the most set bits of the block. The
+noise a plan needs depends on it, not only on the number of bits (SDP 5, BITVEC 3.1):
+
+========= ====================================== ====== =============== =========
+kind      a person answers                       bits   set bits        differ by
+========= ====================================== ====== =============== =========
+flags     any of the options                     L      0 to L          L
+choice    exactly one option                     K      1               2
+choices   at most k of the options               K      0 to k          min(2k, K)
+number    a number, reported as its bin          bins   1               2
+text      any text, as h bits of a Bloom filter  m      0 to h          min(2h, m)
+========= ====================================== ====== =============== =========
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
+
+from shoal.errors import SurveyError
+from shoal.support.checks import check_decimal, check_integer, check_text
+
+__all__ = ["Choice", "Choices", "Flags", "Number", "Question", "Text", "question_from_json"]
+
+MOST_BITS = 65_536
+"""The longest vector a survey may ask a device to send."""
+
+MISSING = "(missing)"
+"""The label of the option that `missing = "option"` adds."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question: its name, the label of each of its bits, and which of them may be set."""
+
+    name: str
+    kind: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        keep(self, name=check_text("a question's name", self.name, error=SurveyError))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label of each bit, in order."""
+        raise NotImplementedError
+
+    @property
+    def bits(self) -> int:
+        """How many bits the answer takes."""
+        return len(self.labels)
+
+    @property
+    def fewest_set_bits(self) -> int:
+        """How many bits an original has set at least."""
+        return 0
+
+    @property
+    def most_set_bits(self) -> int:
+        """How many bits an original may have set at most."""
+        return self.bits
+
+    @property
+    def differing_bits(self) -> int:
+        """In how many bits two originals can differ; times ln(p/q) it is the local epsilon."""
+        # BITVEC 3.1 prints 2m even where the vector has fewer bits; the minimum is right.
+        return min(2 * self.most_set_bits, self.bits)
+
+    @property
+    def takes_one(self) -> bool:
+        """Whether exactly one bit is set in every original."""
+        return self.fewest_set_bits == self.most_set_bits == 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the question as plain JSON values, no floats among them."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Flags(Question):
+    """Any number of the options may be set.
+
+    >>> Flags("features", ("sync", "vpn", "reader")).differing_bits
+    3
+    """
+
+    options: tuple[str, ...]
+    kind: ClassVar[str] = "flags"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        keep(self, options=_checked_options(self.name, self.options, fewest=1))
+
+    @property
+    def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
+        return self.options
+
+    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
+        return {"kind": self.kind, "name": self.name, "options": list(self.options)}
+
+
+@dataclass(frozen=True)
+class Choices(Flags):
+    """At most `at_most` of the options may be set.
+
+    >>> Choices("languages", ("en", "fr", "de", "it", "es"), at_most=2).differing_bits
+    4
+    """
+
+    at_most: int = 1
+    kind: ClassVar[str] = "choices"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name, most = f"at_most of question {self.name!r}", len(self.options)
+        at_most = check_integer(name, self.at_most, lowest=1, highest=most, error=SurveyError)
+        keep(self, at_most=at_most)
+
+    @property
+    def most_set_bits(self) -> int:  # noqa: D102  inherited
+        return self.at_most
+
+    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
+        return super().to_json() | {"at_most": self.at_most}
+
+
+@dataclass(frozen=True)
+class Choice(Question):
+    """Exactly one option is set; with `missing="option"` no answer is an option too.
+
+    >>> Choice("browser", ("firefox", "chrome", "safari"), missing="option").labels
+    ('firefox', 'chrome', 'safari', '(missing)')
+    """
+
+    options: tuple[str, ...]
+    missing: Literal["option"] | None = None
+    kind: ClassVar[str] = "choice"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_missing(self.name, self.missing)
+        fewest = 1 if self.missing else 2
+        keep(self, options=_checked_options(self.name, self.options, fewest))
+
+    @property
+    def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
+        return (*self.options, MISSING) if self.missing else self.options
+
+    @property
+    def fewest_set_bits(self) -> int:  # noqa: D102  inherited
+        return 1
+
+    @property
+    def most_set_bits(self) -> int:  # noqa: D102  inherited
+        return 1
+
+    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
+        return {
+            "kind": self.kind,
+            "missing": self.missing,
+            "name": self.name,
+            "options": list(self.options),
+        }
+
+
+@dataclass(frozen=True)
+class Number(Question):
+    """A number, reported as the bin it falls in.
+
+    Edges e1 < ... < en make n + 1 bins, closed on the left and open at both ends. They are kept as
+    decimal text, so that every language computes the same plan id.
+
+    >>> Number("age", (18, 65)).labels
+    ('below 18', '18 to below 65', '65 and above')
+    """
+
+    edges: tuple[str | int | float | Decimal, ...]  # kept as text
+    missing: Literal["option"] | None = None
+    kind: ClassVar[str] = "number"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_missing(self.name, self.missing)
+        edges = checked_sequence(f"edges of question {self.name!r}", self.edges)
+        texts = tuple(_plain_decimal(self.name, edge) for edge in edges)
+        numbers = [Decimal(text) for text in texts]
+        if not texts or any(a >= b for a, b in pairwise(numbers)):
+            raise SurveyError(
+                f"edges of question {self.name!r} must be one or more rising numbers,"
+                f" got {', '.join(texts) or 'none'}."
+            )
+        keep(self, edges=texts)
+
+    @property
+    def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
+        first, last = f"below {self.edges[0]}", f"{self.edges[-1]} and above"
+        between = [f"{a} to below {b}" for a, b in pairwise(self.edges)]
+        return (first, *between, last, *([MISSING] if self.missing else []))
+
+    @property
+    def fewest_set_bits(self) -> int:  # noqa: D102  inherited
+        return 1
+
+    @property
+    def most_set_bits(self) -> int:  # noqa: D102  inherited
+        return 1
+
+    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
+        return {
+            "edges": list(self.edges),
+            "kind": self.kind,
+            "missing": self.missing,
+            "name": self.name,
+        }
+
+
+@dataclass(frozen=True)
+class Text(Question):
+    """Any text, hashed to a few bits of a Bloom filter, differently in each cohort.
+
+    Its bits say nothing one by one; `shoal.decode` asks which candidates explain them.
+
+    >>> Text("word", bits=256, hashes=2, cohorts=64).differing_bits
+    4
+    """
+
+    filter_bits: int
+    hashes: int
+    cohorts: int
+    kind: ClassVar[str] = "text"
+
+    def __init__(self, name: str, bits: int, hashes: int, cohorts: int) -> None:
+        keep(self, name=name, filter_bits=bits, hashes=hashes, cohorts=cohorts)
+        super().__post_init__()
+        limits = (("bits", bits, MOST_BITS), ("hashes", hashes, 8), ("cohorts", cohorts, 65_535))
+        for field_name, value, highest in limits:
+            what = f"{field_name} of question {self.name!r}"
+            whole = check_integer(what, value, lowest=1, highest=highest, error=SurveyError)
+            keep(self, **{"filter_bits" if field_name == "bits" else field_name: whole})
+        if self.hashes > self.filter_bits:
+            raise SurveyError(f"question {self.name!r} has more hashes than bits.")
+
+    @property
+    def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
+        return tuple(f"bit {position}" for position in range(self.filter_bits))
+
+    @property
+    def most_set_bits(self) -> int:  # noqa: D102  inherited
+        return self.hashes
+
+    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
+        return {
+            "bits": self.filter_bits,
+            "cohorts": self.cohorts,
+            "hashes": self.hashes,
+            "kind": self.kind,
+            "name": self.name,
+        }
+
+
+KINDS: dict[str, type[Question]] = {
+    question.kind: question for question in (Flags, Choice, Choices, Number, Text)
+}
+
+
+_KEYS = {
+    "flags": ({"options"}, set[str]()),
+    "choice": ({"options"}, {"missing"}),
+    "choices": ({"options", "at_most"}, set[str]()),
+    "number": ({"edges"}, {"missing"}),
+    "text": ({"bits", "hashes", "cohorts"}, set[str]()),
+}
+
+
+def keep(made: object, **checked: object) -> None:
+    """Put checked values, in their one normal form, into a frozen object that is being made."""
+    for name, value in checked.items():
+        object.__setattr__(made, name, value)
+
+
+def question_from_json(document: object) -> Question:
+    """Build a question from its JSON or TOML table; unknown or missing keys are errors."""
+    kind = document.get("kind") if isinstance(document, Mapping) else None
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise SurveyError(f"a question's kind must be one of {listed(KINDS)}, got {kind!r}.")
+    needed, optional = _KEYS[kind]
+    fields = checked_keys(f"a {kind} question", document, {"kind", "name"} | needed, optional)
+    del fields["kind"]
+    return KINDS[kind](**fields)
+
+
+def checked_keys(
+    what: str,
+    document: object,
+    needed: set[str],
+    optional: set[str] = frozenset(),  # type: ignore[assignment]
+) -> dict[str, Any]:
+    if not isinstance(document, Mapping):
+        raise SurveyError(f"{what} must be a table of {listed(sorted(needed))}.")
+    if missing := sorted(needed - set(document)):
+        raise SurveyError(f"{what} must give {listed(missing)}.")
+    if unknown := sorted(str(key) for key in set(document) - needed - optional):
+        allowed = listed(sorted(needed | optional))
+        raise SurveyError(f"{what} knows no {listed(unknown)}; it takes {allowed}.")
+    return dict(document)
+
+
+def checked_sequence(what: str, value: object) -> Sequence[object]:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise SurveyError(f"{what} must be a list, got {type(value).__name__}.")
+    return value
+
+
+def _checked_options(question: str, options: object, fewest: int) -> tuple[str, ...]:
+    listed = checked_sequence(f"options of question {question!r}", options)
+    texts = tuple(
+        check_text(f"option {i} of question {question!r}", option, error=SurveyError)
+        for i, option in enumerate(listed, 1)
+    )
+    if len(texts) < fewest:
+        raise SurveyError(f"question {question!r} needs at least {fewest} options.")
+    if len(set(texts)) < len(texts):
+        twice = next(text for text in texts if texts.count(text) > 1)
+        raise SurveyError(f"question {question!r} has option {twice!r} twice; options must differ.")
+    for text in texts:
+        # Several flags stand in one cell of a table, separated by ";".
+        if ";" in text or text == MISSING:
+            raise SurveyError(
+                f"option {text!r} of question {question!r} cannot be told apart in a table;"
+                f" choose a name without ';' and other than {MISSING!r}."
+            )
+    return texts
+
+
+def _check_missing(question: str, missing: object) -> None:
+    if missing not in (None, "option"):
+        raise SurveyError(
+            f"missing of question {question!r} must be 'option' or left out, got {missing!r}."
+        )
+
+
+def _plain_decimal(question: str, edge: object) -> str:
+    what = f"an edge of question {question!r}"
+    number = Decimal(check_decimal(what, edge, above=-(10**18), below=10**18, error=SurveyError))
+    if abs(number.as_tuple().exponent) > 30:  # type: ignore[arg-type]  # finite: exponent is an int
+        raise SurveyError(f"{what} has more than 30 decimal places, got {edge!r}.")
+    plain = f"{number:f}"
+    plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
+    return "0" if plain in ("-0", "") else plain
+
+
+def listed(names: object) -> str:
+    """List names for a message, a long list cut short."""
+    shown = [repr(name) for name in list(names)[:8]]  # type: ignore[call-overload]
+    rest = len(list(names)) - len(shown)  # type: ignore[call-overload]
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")

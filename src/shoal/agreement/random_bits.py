@@ -1,0 +1,146 @@
+"""The one door to random bits.
+
+`SystemBits` is what protects people: AES-256-CTR under a fresh key for every call, and for every
+gibibyte within a call. There is no fallback: if the system does not deliver, an `EntropyError` is
+raised and nothing is drawn.
+
+A key is the hash of 32 new bytes of the operating system, of the clocks and of all keys before.
+So no key stream outlives the call that drew it, and nothing of it is left for a fork, another
+thread, or a copy of the whole machine:
+
+* A virtual machine that is cloned, or restored from a snapshot twice, would go on with the same
+  memory in both copies. Linux 5.18 and later is told so by the hypervisor (vmgenid) and renews its
+  own generator at once; asking it anew in each call is what makes use of that.
+* Where the hypervisor or the kernel does not do this, the kernel itself may repeat for up to
+  minutes. Then the clocks, in nanoseconds, tell the copies apart: they need not be secret, since
+  the other parts of the key are.
+* A copy made in the middle of a call repeats the rest of that call, on the same originals. It
+  releases the same synthetic vectors twice, never two different ones with the same flips.
+
+Two copies with the same kernel state that draw at the same nanosecond of both clocks would repeat
+each other. Nothing in a process can see that.
+
+`shoal.evidence.simulation_bits` has bits that repeat themselves from a seed, for tests and studies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from typing import Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from numpy.typing import NDArray
+
+from shoal.errors import EntropyError
+
+__all__ = ["RandomBits", "SystemBits", "draw_below"]
+
+REKEY_AFTER = 1 << 30
+"""Bytes drawn under one key."""
+
+_BLOCK = 1 << 18
+_ZEROS = memoryview(bytes(_BLOCK))
+
+
+class RandomBits(Protocol):
+    """A source of independent fair bits."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the bits can be repeated, and so protect nobody."""
+        ...
+
+    def fill(self, out: NDArray[np.uint64]) -> None:
+        """Fill a contiguous array with random words."""
+        ...
+
+
+class SystemBits:
+    """Random bits that protect people: AES-256-CTR under a key of its own for every call.
+
+    One instance may be shared by all threads and used across forks; it holds no state.
+
+    >>> SystemBits().draw(16) == SystemBits().draw(16)
+    False
+    """
+
+    simulated = False
+
+    def fill(self, out: NDArray[np.uint64]) -> None:
+        """Fill a contiguous array with random words."""
+        _fill(out.reshape(-1).view(np.uint8))
+
+    def draw(self, count: int) -> bytes:
+        """Return `count` random bytes."""
+        out = np.empty(count, np.uint8)
+        _fill(out)
+        return out.tobytes()
+
+
+def _fill(out: NDArray[np.uint8]) -> None:
+    left = 0
+    for start in range(0, out.size, _BLOCK):
+        piece = out[start : start + _BLOCK]
+        if piece.size > left:
+            cipher, left = _fresh_cipher(), REKEY_AFTER
+        left -= piece.size
+        cipher.update_into(_ZEROS[: piece.size], piece.data)
+
+
+_pool = bytes(32)
+_last_digest = b""
+
+
+def _fresh_cipher() -> CipherContext:
+    """Return a key stream that nobody else has, and add what went into its key to the pool.
+
+    The pool tells nothing of the key: they are two halves of one hash.
+    """
+    global _pool
+    clocks = b"%d %d" % (time.time_ns(), time.perf_counter_ns())
+    mixed = hashlib.sha512(_pool + _fresh_entropy() + clocks).digest()
+    key, _pool = mixed[:32], mixed[32:]
+    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+
+
+def _fresh_entropy() -> bytes:
+    """Return 256 bits from the system, noticing a source that repeats itself.
+
+    The same twice in a row does not happen by chance, in whichever threads they were drawn. Only a
+    digest of the last one is remembered.
+    """
+    global _last_digest
+    entropy = _system_entropy(32)
+    digest = hashlib.sha256(entropy).digest()
+    if digest == _last_digest or entropy == bytes(32):
+        raise EntropyError("the operating system's random source repeats itself; not drawing.")
+    _last_digest = digest
+    return entropy
+
+
+def _system_entropy(count: int) -> bytes:
+    try:
+        entropy = os.urandom(count)
+    except (OSError, NotImplementedError) as error:
+        raise EntropyError(f"the operating system gave no random bits: {error}.") from error
+    if len(entropy) != count:
+        raise EntropyError(f"asked the system for {count} random bytes, got {len(entropy)}.")
+    return entropy
+
+
+def draw_below(bound: int, count: int, random_bits: RandomBits) -> NDArray[np.uint64]:
+    """Return numbers uniform on 0 .. bound - 1, exactly; what does not divide is drawn again.
+
+    >>> draw_below(3, 5, SystemBits()).max() < 3
+    np.True_
+    """
+    last = np.uint64(2**64 - 1 - 2**64 % bound)
+    drawn = np.empty(0, np.uint64)
+    while drawn.size < count:
+        words = np.empty(count - drawn.size, np.uint64)
+        random_bits.fill(words)
+        drawn = np.concatenate((drawn, words[words <= last]))
+    return drawn % np.uint64(bound)

@@ -1,0 +1,199 @@
+"""What is asked: a survey is a list of questions that are answered together, in one report."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from shoal.agreement.hashing import TextHash
+from shoal.agreement.questions import (
+    MOST_BITS,
+    Choice,
+    Choices,
+    Flags,
+    Number,
+    Question,
+    Text,
+    checked_keys,
+    checked_sequence,
+    keep,
+    listed,
+    question_from_json,
+)
+from shoal.errors import SurveyError
+from shoal.support.checks import check_text
+from shoal.support.files import canonical_json
+
+__all__ = ["Choice", "Choices", "Flags", "Number", "Question", "Survey", "Text"]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Questions asked together and answered in one report.
+
+    >>> survey = Survey("browser", (
+    ...     Flags("features", ("sync", "vpn")),
+    ...     Choice("channel", ("release", "beta", "nightly")),
+    ... ))
+    >>> survey.bits, survey.differing_bits
+    (5, 4)
+    """
+
+    name: str
+    questions: tuple[Question, ...]
+    _slices: dict[str, slice] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _hashes: dict[str, TextHash] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        name = check_text("a survey's name", self.name, error=SurveyError)
+        keep(self, name=name, questions=tuple(self.questions))
+        if not self.questions:
+            raise SurveyError(f"survey {self.name!r} must ask at least one question.")
+        start = 0
+        for question in self.questions:
+            if not isinstance(question, Question):
+                raise SurveyError(f"a survey holds questions, got {question!r}.")
+            if question.name in self._slices:
+                raise SurveyError(f"question {question.name!r} stands twice; names must differ.")
+            self._slices[question.name] = slice(start, start + question.bits)
+            start += question.bits
+        if len({q.cohorts for q in self.questions if isinstance(q, Text)}) > 1:
+            raise SurveyError("text questions of one survey share one number of cohorts.")
+        if start > MOST_BITS:
+            raise SurveyError(f"a survey takes at most {MOST_BITS} bits, this one takes {start}.")
+
+    @cached_property
+    def bits(self) -> int:
+        """How many bits one report of this survey has."""
+        return sum(question.bits for question in self.questions)
+
+    @property
+    def differing_bits(self) -> int:
+        """In how many bits two originals can differ: blocks add."""
+        return sum(question.differing_bits for question in self.questions)
+
+    @property
+    def cohorts(self) -> int | None:
+        """How many cohorts reports are spread over, or None where nothing is text."""
+        return next((q.cohorts for q in self.questions if isinstance(q, Text)), None)
+
+    def text_hash(self, question: str) -> TextHash:
+        """Return the hash functions of a text question."""
+        asked = self[question]
+        if not isinstance(asked, Text):
+            raise SurveyError(f"question {question!r} does not ask for text.")
+        if question not in self._hashes:
+            made = TextHash(self.digest, asked.name, asked.filter_bits, asked.hashes)
+            self._hashes[question] = made
+        return self._hashes[question]
+
+    @property
+    def labels(self) -> tuple[tuple[str, str], ...]:
+        """The question and the label of each bit, in order."""
+        return tuple((q.name, label) for q in self.questions for label in q.labels)
+
+    def slice_of(self, question: str) -> slice:
+        """Return where the bits of a question stand."""
+        self[question]
+        return self._slices[question]
+
+    def bit(self, question: str, label: str) -> int:
+        """Return the position of one labelled bit."""
+        labels = self[question].labels
+        if label not in labels:
+            raise SurveyError(
+                f"question {question!r} has no option {label!r}; it has {listed(labels)}."
+            )
+        return int(self._slices[question].start) + labels.index(label)
+
+    def __getitem__(self, question: str) -> Question:
+        for candidate in self.questions:
+            if candidate.name == question:
+                return candidate
+        names = [candidate.name for candidate in self.questions]
+        raise SurveyError(f"survey {self.name!r} asks no {question!r}; it asks {listed(names)}.")
+
+    def __iter__(self) -> Iterator[Question]:
+        return iter(self.questions)
+
+    @classmethod
+    def from_toml(cls, source: str | Path) -> Survey:
+        """Read a survey from TOML text, or from the file at a `Path`.
+
+        >>> Survey.from_toml('''
+        ... name = "browser"
+        ... [[question]]
+        ... name = "channel"
+        ... kind = "choice"
+        ... options = ["release", "beta"]
+        ... ''').bits
+        2
+        """
+        import tomllib  # not on a device, which gets its survey in a plan
+
+        try:
+            text = source.read_text("utf-8") if isinstance(source, Path) else source
+            # Numbers stay the digits that the author wrote: a plan's id must not depend on floats.
+            document = tomllib.loads(text, parse_float=Decimal)
+        except OSError as error:
+            reason = error.strerror or "unreadable"
+            raise SurveyError(f"cannot read survey {source}: {reason}.") from error
+        except (ValueError, ArithmeticError, RecursionError) as error:
+            reason = str(error).splitlines()[0] if str(error) else "nested too deeply"
+            which = f"survey {source}" if isinstance(source, Path) else "the survey"
+            raise SurveyError(f"{which} is not valid TOML: {reason}.") from error
+        questions = document.pop("question", None)
+        if not isinstance(questions, list):
+            raise SurveyError("a survey needs at least one [[question]] table.")
+        return cls.from_json(document | {"questions": questions})
+
+    @classmethod
+    def from_json(cls, document: object) -> Survey:
+        """Read a survey from plain JSON values; unknown or missing keys are errors."""
+        fields = checked_keys("a survey", document, {"name", "questions"})
+        questions = checked_sequence("questions", fields["questions"])
+        name = check_text("a survey's name", fields["name"], error=SurveyError)
+        return cls(name, tuple(question_from_json(question) for question in questions))
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the survey's canonical JSON: what originals are encoded for."""
+        return hashlib.sha256(canonical_json(self.to_json())).hexdigest()
+
+    def to_toml(self) -> str:
+        """Return the survey as the TOML text that `from_toml` reads.
+
+        >>> print(Survey("browser", (Choice("channel", ("release", "beta")),)).to_toml())
+        name = "browser"
+        <BLANKLINE>
+        [[question]]
+        name = "channel"
+        kind = "choice"
+        options = ["release", "beta"]
+        <BLANKLINE>
+        """
+        lines = [f"name = {_toml(self.name)}"]
+        for question in self.questions:
+            fields = question.to_json()
+            lines += ["", "[[question]]"]
+            for key in ("name", "kind", *(key for key in fields if key not in ("name", "kind"))):
+                if fields[key] is not None:
+                    lines.append(f"{key} = {_toml(fields[key])}")
+        return "\n".join(lines) + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the survey as plain JSON values."""
+        return {"name": self.name, "questions": [q.to_json() for q in self.questions]}
+
+
+def _toml(value: str | int | list[str]) -> str:
+    """Write a text, a whole number or a list of texts; JSON's way of quoting is TOML's too."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

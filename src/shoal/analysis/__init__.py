@@ -1,0 +1,1 @@
+"""From randomized reports to published counts. Nothing here ever sees an answer."""

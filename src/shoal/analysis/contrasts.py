@@ -1,0 +1,285 @@
+"""Differences, totals, ratios and comparisons of estimates, with intervals of their own.
+
+People combine intervals wrongly by hand: adding two of them is too wide, looking whether they
+overlap is too strict.
+
+======  =====================================================================================
+exact   covers at least the level for every truth, whatever the people's answers have to do
+        with each other (theorem)
+normal  approximate: the normal intervals of the parts, combined by their correlations
+======  =====================================================================================
+
+What makes the exact ones narrow: within one crowd the flips of different bits are independent, so
+that the ones of several bits, or the ones of one and the zeros of another, follow the law of one
+bit in a larger crowd. Options of a question with one answer exclude each other, so that their total
+is one share of the population. Two crowds are independent. Who is in the sample is not independent
+between other bits of the same people: there the misses of the parts add.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, groupby
+from typing import Literal, get_args
+
+from shoal.analysis.estimating import Estimate
+from shoal.analysis.limits import CrowdLaw, Law, PopulationLaw, staircase
+from shoal.errors import InputError
+from shoal.support.checks import check_level
+
+__all__ = ["Combined", "difference", "ratio", "share_difference", "total"]
+
+CombinedKind = Literal["exact", "normal"]
+
+
+@dataclass(frozen=True)
+class Combined:
+    """A value made of several estimates, its sigma and its interval at `level`.
+
+    An exact interval covers at least the level, a normal one approximately. The interval of a ratio
+    can be unbounded: then the denominator is not told apart from zero.
+    """
+
+    value: float
+    sigma: float
+    low: float
+    high: float
+    level: float
+    kind: CombinedKind
+
+    @property
+    def differs(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.low > 0 or self.high < 0
+
+
+def difference(
+    first: Estimate, second: Estimate, level: float = 0.95, *, kind: CombinedKind = "exact"
+) -> Combined:
+    """Return how many more people are behind the first option than behind the second.
+
+    >>> from shoal import Flags, FlipProbability
+    >>> question, q = Flags("features", ("sync", "vpn")), FlipProbability.at_least(0.25)
+    >>> sync = Estimate(question, "sync", 400, 1000, q, "crowd", 300.0)
+    >>> vpn = Estimate(question, "vpn", 300, 1000, q, "crowd", 100.0)
+    >>> more = difference(sync, vpn)
+    >>> more.value, more.low, more.high, more.differs
+    (200.0, 124, 277, True)
+    """
+    parts = _Parts((first, second), (1, -1))
+    value = first.count - second.count
+    miss = _miss(level, kind)
+    if kind == "normal":
+        low, high = parts.normal(value, level)
+    elif first.target == "crowd":
+        n = first.reports
+        low, high = _limits([_crowd(first.ones + n - second.ones, first, 2)], miss)
+        low, high = low - n, high - n
+    else:
+        low, high = _extremes(lambda a, b: a - b, first, second, miss, independent=False)
+    return Combined(value, parts.sigma, low, high, level, kind)
+
+
+def total(
+    estimates: Sequence[Estimate], level: float = 0.95, *, kind: CombinedKind = "exact"
+) -> Combined:
+    """Return how many answers several options have together."""
+    if not estimates:
+        raise InputError("a total needs at least one estimate.")
+    parts = _Parts(tuple(estimates), (1,) * len(estimates))
+    value = sum(one.count for one in estimates)
+    miss = _miss(level, kind)
+    if kind == "normal":
+        low, high = parts.normal(value, level)
+    elif estimates[0].target == "crowd":
+        ones = sum(one.ones for one in estimates)
+        low, high = _limits([_crowd(ones, estimates[0], len(estimates))], miss)
+    else:
+        low, high = _limits(_exclusive(estimates), miss)
+    return Combined(value, parts.sigma, low, high, level, kind)
+
+
+def ratio(
+    first: Estimate, second: Estimate, level: float = 0.95, *, kind: CombinedKind = "exact"
+) -> Combined:
+    """Return the first count over the second; the normal interval is Fieller's."""
+    parts = _Parts((first, second), (1, -1))
+    a, b = first.count, second.count
+    if b == 0:
+        raise InputError(f"the estimate of {second.label!r} is exactly 0; there is no ratio to it.")
+    miss = _miss(level, kind)
+    if kind == "normal":
+        low, high = parts.fieller(level)
+    else:
+        crowd = first.target == "crowd"
+        low, high = _extremes(_quotient, first, second, miss, independent=crowd)
+    value = a / b
+    sigma = parts.spread((first.sigma, abs(value) * second.sigma)) / abs(b)
+    return Combined(value, sigma, low, high, level, kind)
+
+
+def share_difference(
+    first: Estimate, second: Estimate, level: float = 0.95, *, kind: CombinedKind = "exact"
+) -> Combined:
+    """Return the difference of the shares in two independent crowds, for example two windows.
+
+    For the crowds themselves the same people may be in both: flips are independent, and permanent
+    ones that repeat only make the interval wider than it need be. For a population the two must be
+    samples that were drawn independently.
+    """
+    if first.target != second.target:
+        raise InputError("these are shares of a crowd and of a population; compare like with like.")
+    m, n = first.reports, second.reports
+    value = first.share - second.share
+    miss = _miss(level, kind)
+    if kind == "normal":
+        (down, up), (less, more) = (_deviations(one, level) for one in (first, second))
+        low, high = value - math.hypot(down / m, more / n), value + math.hypot(up / m, less / n)
+    elif first.target == "crowd" and (m, first.q) == (n, second.q):
+        low, high = _limits([_crowd(first.ones + n - second.ones, first, 2)], miss)
+        low, high = (low - n) / n, (high - n) / n
+    else:
+        low, high = _extremes(lambda a, b: a / m - b / n, first, second, miss, independent=True)
+    sigma = math.hypot(first.sigma / m, second.sigma / n)
+    return Combined(value, sigma, low, high, level, kind)
+
+
+def _miss(level: float, kind: str) -> float:
+    if kind not in get_args(CombinedKind):
+        raise InputError(f"the interval of a combination is exact or normal, got {kind!r}.")
+    return 1 - check_level(level)
+
+
+def _crowd(ones: int, like: Estimate, bits: int) -> Law:
+    return CrowdLaw(ones, bits * like.reports, float(like.q))
+
+
+def _law(one: Estimate) -> Law:
+    if one.target == "crowd":
+        return _crowd(one.ones, one, 1)
+    return PopulationLaw(one.ones, one.reports, float(one.q))
+
+
+def _exclusive(estimates: Sequence[Estimate]) -> list[Law]:
+    """Return one law for the options of each question with one answer, and for each other bit."""
+
+    def shared(one: Estimate) -> tuple[str, str]:
+        return one.question.name, "" if one.question.takes_one else one.label
+
+    laws: list[Law] = []
+    for _, group in groupby(sorted(estimates, key=shared), key=shared):
+        options = list(group)
+        n, q = options[0].reports, float(options[0].q)
+        ones = sum(one.ones for one in options)
+        laws.append(PopulationLaw(ones, n, q, n * (len(options) - 1), q))
+    return laws
+
+
+def _limits(laws: Sequence[Law], miss: float) -> tuple[float, float]:
+    """Return the limits of a sum: each law's at its part of the miss, as misses at most add."""
+    each = miss / 2 / len(laws)
+    ends = [_ends(law, each) for law in laws]
+    return sum(low for low, _ in ends), sum(high for _, high in ends)
+
+
+def _extremes(
+    value: Callable[[float, float], float],
+    first: Estimate,
+    second: Estimate,
+    miss: float,
+    *,
+    independent: bool,
+) -> tuple[float, float]:
+    """Return the limits of a value that rises with the first count and falls with the second."""
+    corners = staircase(miss / 2) if independent else ((miss / 4, miss / 4),)
+    a, b = _law(first), _law(second)
+    ends = [(_ends(a, x), _ends(b, y)) for x, y in corners]
+    return min(value(a[0], b[1]) for a, b in ends), max(value(a[1], b[0]) for a, b in ends)
+
+
+def _ends(law: Law, miss: float) -> tuple[float, float]:
+    """Return both limits; where no truth fits, the nearest one."""
+    low, high = law.low(miss), law.high(miss)
+    return (high if low == math.inf else low), (low if high == -math.inf else high)
+
+
+def _quotient(a: float, b: float) -> float:
+    return a / b if b else math.inf if a else 0.0
+
+
+def _deviations(one: Estimate, level: float) -> tuple[float, float]:
+    """Return how far the normal interval reaches below and above the count."""
+    around = one.interval(level, "normal")
+    return one.count - around.low, around.high - one.count
+
+
+class _Parts:
+    """Estimates of one tally and their signs, combined by their correlations.
+
+    With each part's deviation from its own interval in place of z sigma, so that a part of which
+    nothing was seen still has a spread (Zou and Donner 2008).
+    """
+
+    def __init__(self, estimates: tuple[Estimate, ...], signs: tuple[int, ...]) -> None:
+        if len({(one.reports, one.q, one.target) for one in estimates}) > 1:
+            raise InputError(
+                "these estimates are not of one tally; use share_difference for two crowds."
+            )
+        if len({(one.question.name, one.label) for one in estimates}) < len(estimates):
+            raise InputError("an option stands twice; combine different options.")
+        self.estimates, self.signs = estimates, signs
+        self.correlations = [
+            0.0 if estimates[0].target == "crowd" else _correlation(*pair, *their)
+            for pair, their in zip(combinations(estimates, 2), combinations(signs, 2), strict=True)
+        ]
+
+    def spread(self, deviations: Sequence[float]) -> float:
+        """Return the root of the deviations' squares and their products' part."""
+        squares = sum(one * one for one in deviations)
+        pairs = zip(self.correlations, combinations(deviations, 2), strict=True)
+        return math.sqrt(max(squares + 2 * sum(rho * a * b for rho, (a, b) in pairs), 0.0))
+
+    @property
+    def sigma(self) -> float:
+        return self.spread([one.sigma for one in self.estimates])
+
+    def deviations(self, level: float) -> tuple[list[float], list[float]]:
+        """Return each part's deviation towards a low and towards a high result."""
+        towards = [
+            _deviations(one, level)[::sign]
+            for one, sign in zip(self.estimates, self.signs, strict=True)
+        ]
+        return [down for down, _ in towards], [up for _, up in towards]
+
+    def normal(self, value: float, level: float) -> tuple[float, float]:
+        down, up = self.deviations(level)
+        return value - self.spread(down), value + self.spread(up)
+
+    def fieller(self, level: float) -> tuple[float, float]:
+        """Return the t between which a - t b is not told apart from zero."""
+        a, b = (one.count for one in self.estimates)
+        (rho,) = self.correlations
+        ends = []
+        for side, (x, y) in zip((-1, 1), self.deviations(level), strict=True):
+            # (a - t b)^2 <= x^2 + 2 rho t x y + t^2 y^2, that is A t^2 - 2 B t + C <= 0
+            A, B, C = b * b - y * y, a * b + rho * x * y, a * a - x * x  # noqa: N806
+            if A <= 0 or b < 0:
+                return -math.inf, math.inf
+            ends.append((B + side * math.sqrt(max(B * B - A * C, 0.0))) / A)
+        return ends[0], ends[1]
+
+
+def _correlation(a: Estimate, b: Estimate, sign_a: int, sign_b: int) -> float:
+    """Return the largest correlation that sampling can give two signed counts."""
+    shares = [min(max(one.share, 0.0), 1.0) for one in (a, b)]
+    spread = a.sigma * b.sigma
+    if not spread:
+        return 0.0
+    apart = -a.reports * shares[0] * shares[1]  # nobody has both: the multinomial covariance
+    together = a.reports * (min(shares) - shares[0] * shares[1])  # one group inside the other
+    overlap = a.reports * max(sum(shares) - 1 - shares[0] * shares[1], -shares[0] * shares[1])
+    exclusive = a.question == b.question and a.question.takes_one
+    possible = (apart,) if exclusive else (overlap, together)
+    return min(max(sign_a * sign_b * covariance for covariance in possible) / spread, 1.0)

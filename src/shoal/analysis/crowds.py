@@ -1,0 +1,157 @@
+"""Which crowds a tally holds, and whether one person may be in several of them.
+
+The reports of one crowd come from different people. Those of two crowds may come from the same
+people, and then the crowds do not hide each other. So a tally lists its crowds, and adding tallies
+keeps the list: parts of one crowd become one crowd again, and nothing else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from shoal.errors import TallyError
+from shoal.support.checks import check_integer, check_text
+
+__all__ = ["Crowd", "People"]
+
+MOST_CROWDS = 10_000
+"""The most crowds one tally holds."""
+
+LAST_WINDOW = 2**32 - 1
+"""The largest number of a window that a report can carry."""
+
+People = Literal["different"]
+"""What can be declared about the people of several crowds: that no person is in two of them."""
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """One crowd of a tally: how many reports it has, its name and its window.
+
+    Crowds with the same name and window are parts of one crowd. One with neither is unnamed: nobody
+    knows whether two unnamed crowds are parts of one, or the same people twice. A `sealed` crowd is
+    whole, as a collector sealed it, and has no parts.
+    """
+
+    reports: int
+    name: str | None = None
+    window: int | None = None
+    sealed: bool = False
+
+    def __post_init__(self) -> None:
+        check_integer("reports of a crowd", self.reports, lowest=1, error=TallyError)
+        if self.name is not None:
+            check_text("the name of a crowd", self.name, error=TallyError)
+        if self.window is not None:
+            check_integer("window", self.window, lowest=0, highest=LAST_WINDOW, error=TallyError)
+        if not isinstance(self.sealed, bool) or (self.sealed and self.name is None):
+            raise TallyError("sealed must be true or false, and a sealed crowd has a name.")
+
+    @property
+    def unnamed(self) -> bool:
+        """Whether it has neither a name nor a window."""
+        return self.name is None and self.window is None
+
+    def __str__(self) -> str:
+        """Return how people call it.
+
+        >>> str(Crowd(5, "wave-1")), str(Crowd(5, window=7)), str(Crowd(5, "3", 7)), str(Crowd(5))
+        ('crowd wave-1', 'window 7', 'crowd 3 of window 7', 'an unnamed crowd')
+        """
+        if self.unnamed:
+            return "an unnamed crowd"
+        if self.name is None:
+            return f"window {self.window}"
+        return f"crowd {self.name}" + ("" if self.window is None else f" of window {self.window}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the crowd as plain JSON values."""
+        return {
+            "name": self.name,
+            "window": self.window,
+            "reports": self.reports,
+            "sealed": self.sealed,
+        }
+
+
+def add_crowds(crowds: Iterable[Crowd]) -> tuple[Crowd, ...]:
+    """Return the crowds of a sum, in an order that does not depend on how it was added up."""
+    known: dict[tuple[str | None, int | None], Crowd] = {}
+    unnamed = []
+    for crowd in crowds:
+        before = known.get((crowd.name, crowd.window))
+        if crowd.unnamed:
+            unnamed.append(crowd)
+        elif before is None:
+            known[crowd.name, crowd.window] = crowd
+        elif before.sealed or crowd.sealed:
+            raise TallyError(
+                f"{crowd} was sealed whole and stands in both tallies; its people would be counted"
+                " twice. Add it once."
+            )
+        else:
+            known[crowd.name, crowd.window] = replace(crowd, reports=before.reports + crowd.reports)
+    if len(known) + len(unnamed) > MOST_CROWDS:
+        raise TallyError(
+            f"a tally holds at most {MOST_CROWDS} crowds; name parts of one crowd alike, with"
+            " crowd= or shoal tally --crowd."
+        )
+    return tuple(sorted([*known.values(), *unnamed], key=_place))
+
+
+def _place(crowd: Crowd) -> tuple[bool, int, bool, str, int]:
+    no_window, no_name = crowd.window is None, crowd.name is None
+    return no_window, crowd.window or 0, no_name, crowd.name or "", crowd.reports
+
+
+def parse_crowds(value: object) -> tuple[Crowd, ...]:
+    """Read the crowds of a tally from plain JSON values, strictly."""
+    message = 'crowds must be a list of objects of "name", "window", "reports" and "sealed".'
+    if not isinstance(value, list):
+        raise TallyError(message)
+    for entry in value:
+        if not isinstance(entry, Mapping) or set(entry) != {"name", "window", "reports", "sealed"}:
+            raise TallyError(message)
+    crowds = tuple(Crowd(**entry) for entry in value)
+    if add_crowds(crowds) != crowds:
+        raise TallyError("crowds must stand once each, by window and name, the unnamed last.")
+    return crowds
+
+
+def check_people(value: object) -> People | None:
+    """Return what is declared about the people of several crowds."""
+    if value is None:
+        return None
+    if value == "different":
+        return "different"
+    raise TallyError(f'people must be "different" or nothing, got people={str(value)[:80]!r}.')
+
+
+def way_out(crowds: Sequence[Crowd]) -> str:
+    """Say what can be done about a sum of crowds whose people may be the same."""
+    parts = (
+        "If they are parts of one crowd, name it with Tally.named or shoal tally --crowd; if"
+        if any(crowd.unnamed for crowd in crowds)
+        else "If"
+    )
+    return (
+        f"{parts} no person is in two of them, declare that with Tally.of_different_people or"
+        " shoal tally --people different."
+    )
+
+
+def note_on(crowds: int, people: People | None) -> str | None:
+    """Say what a count is of where a tally holds several crowds."""
+    if crowds < 2:
+        return None
+    if people == "different":
+        return (
+            f"this is a sum of {crowds:,} crowds; that no person is in two of them is declared"
+            " by whoever made the tally, not checked."
+        )
+    return (
+        f"this is a sum of {crowds:,} crowds whose people may be the same, so counts are of"
+        " answers, not of people."
+    )

@@ -1,0 +1,13 @@
+"""Estimates to something to hand on: one page, tables, files; certificate included.
+
+`publish` gives a `Publication`; ``publication.write("report.html")`` picks the form by the suffix.
+`notebook_html` is the short form that notebooks show.
+
+A page makes no request to anywhere, runs no script, and shows the numbers of its JSON: every text
+from a survey passes through `markup`, which escapes whatever is not markup already.
+"""
+
+from shoal.analysis.publishing.page import notebook_html
+from shoal.analysis.publishing.publication import Publication, publish
+
+__all__ = ["Publication", "notebook_html", "publish"]

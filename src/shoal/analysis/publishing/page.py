@@ -1,0 +1,265 @@
+"""One self-contained page: no request to anywhere, no script, readable without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from shoal.agreement.plan import Plan
+from shoal.agreement.survey import Question
+from shoal.analysis.estimating import Estimates
+from shoal.analysis.intervals import IntervalKind
+from shoal.analysis.publishing.charts import ACCENT, Layout, chart
+from shoal.analysis.publishing.markup import Markup, data_block, element
+from shoal.analysis.publishing.tables import NUMBERS
+from shoal.analysis.publishing.words import (
+    SIMULATED,
+    Figures,
+    asked,
+    counted,
+    facts,
+    in_crowds,
+    sum_note,
+)
+
+__all__ = ["notebook_html", "page"]
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+WIDE, NARROW = 768, 328
+
+_KINDS = {
+    "exact": "An interval made this way holds the truth with at least this probability, whatever"
+    " the truth is.",
+    "normal": "An interval made this way is approximate: in large crowds it holds the truth with"
+    " about this probability, in small ones sometimes with less.",
+    "simultaneous": "The intervals of a question hold all of its truths together with at least"
+    " this probability.",
+    "chebyshev": "An interval made this way holds the truth with at least this probability; it"
+    " uses nothing but sigma, and is wide.",
+}
+_TARGETS = {
+    "crowd": "the people who reported",
+    "population": "the population that those who reported are a random sample of",
+}
+
+
+def page(plan: Plan, document: Mapping[str, Any]) -> str:
+    """Return the page of a publication, from its JSON form."""
+    css = (files("shoal.analysis.publishing") / "templates" / "page.css").read_text("utf-8")
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("meta", name="referrer", content="no-referrer"),
+        element("meta", name="generator", content=f"Shoal {document['shoal']}"),
+        element("title", document["title"]),
+        element("style", Markup(css)),
+    )
+    estimates = document["estimates"]
+    layouts = {
+        "wide": Layout.of(estimates, WIDE),
+        "narrow": Layout.of(estimates, NARROW),
+    }
+    sections = [
+        _question(question, number, estimates, layouts)
+        for number, question in enumerate(plan.survey, 1)
+    ]
+    main = element(
+        "main", _opening(plan, document), *sections, _protection(plan, document),
+        _cite(document), _footer(document), data_block(document, "publication"),
+    )  # fmt: skip
+    return f'<!doctype html>\n<html lang="en">{head}{element("body", main)}</html>\n'
+
+
+def notebook_html(
+    estimates: Estimates,
+    level: float = 0.95,
+    interval: IntervalKind = "exact",
+    document: Mapping[str, Any] | None = None,
+) -> str:
+    """Return charts and tables for a notebook: a piece of HTML with no style of its own."""
+    numbers = estimates.to_json(level, interval) if document is None else document["estimates"]
+    layout = Layout.of(numbers, WIDE)
+    title = estimates.plan.survey.name if document is None else document["title"]
+    kind = f"{numbers['interval']} intervals at {_level(numbers)}, for the {numbers['target']}"
+    parts = [
+        element("p", element("strong", element("bdi", title)),
+                f": {numbers['reports']:,} reports{in_crowds(numbers)}, {kind}")
+    ]  # fmt: skip
+    if numbers["simulated"]:
+        parts.append(element("p", element("strong", SIMULATED)))
+    for question in estimates.plan.survey:
+        if question.name not in numbers["questions"]:
+            continue  # the notes say what it takes
+        name = (
+            f"shoal-{estimates.plan.id[:8]}-{estimates.plan.survey.slice_of(question.name).start}"
+        )
+        parts += [
+            element("p", element("strong", element("bdi", question.name))),
+            chart(question, numbers, layout, name=name),
+            _table(question, numbers),
+        ]
+    parts += [element("p", note) for note in numbers["notes"]]
+    if document is not None:
+        parts.append(element("p", document["promise"]["short"]))
+    return element("div", *parts)
+
+
+def _opening(plan: Plan, document: Mapping[str, Any]) -> Markup:
+    estimates = document["estimates"]
+    reports, count = estimates["reports"], len(plan.survey.questions)
+    questions = "one question" if count == 1 else f"{count} questions"
+    banner = (
+        [element("p", SIMULATED, class_="banner", role="note")] if estimates["simulated"] else []
+    )
+    named = document["title"] != document["survey"]
+    kicker = ["Survey ", element("bdi", document["survey"])] if named else ["Survey"]
+    made = (
+        f"{questions.capitalize()}, {reports:,} reports{in_crowds(estimates)}. Every device flipped"
+        f" about each bit with probability {float(plan.q):.4g}; the flips are taken out again from"
+        " the counts."
+    )
+    about = (
+        f"Shown are {estimates['interval']} intervals at {_level(estimates)}, for"
+        f" {_TARGETS[estimates['target']]}. {_KINDS[estimates['interval']]}"
+    )
+    return element(
+        "header",
+        element("p", *kicker, class_="kicker"),
+        element("h1", element("bdi", document["title"])),
+        element("p", made, class_="lede"),
+        *banner,
+        element("p", about),
+        *(element("p", note) for note in sum_note(estimates)),
+        _key(Layout.of(estimates, WIDE)),
+    )
+
+
+def _level(estimates: Mapping[str, Any]) -> str:
+    return f"{estimates['level'] * 100:.6g}\N{NARROW NO-BREAK SPACE}%"
+
+
+def _key(layout: Layout) -> Markup:
+    """Explain the marks of the charts."""
+    pen = {"stroke": ACCENT, "stroke_width": 2, "class_": "accent"}
+    dot = element("circle", cx=20, cy=10, r=4.5, fill=ACCENT, class_="accent")
+    bar = [
+        element("rect", x=4, y=6, width=32, height=8, fill=ACCENT, opacity=0.3, class_="accent"),
+        element("line", x1=4, y1=4, x2=4, y2=16, **pen),
+        element("line", x1=36, y1=4, x2=36, y2=16, **pen),
+    ]
+    tick = element("line", x1=20, y1=6, x2=20, y2=14, stroke="currentColor", stroke_width=2)
+    marks: list[tuple[list[Markup], str]] = [
+        ([dot], "the estimate; unbiased, so it may be below nobody or above everybody"),
+        (bar, "its interval; an arrow where it goes on beyond the picture"),
+        ([tick], "the nearest count that fits the question (constrained)"),
+    ]
+    if layout.scale != (0.0, 1.0):
+        shade = element("rect", x=4, y=2, width=32, height=16, fill="currentColor", opacity=0.1)
+        marks.append(([shade], "below nobody or above everybody"))
+    items = [
+        element(
+            "li",
+            element("svg", *drawn, width=40, height=20, viewBox="0 0 40 20", aria_hidden="true"),
+            element("span", text),
+        )
+        for drawn, text in marks
+    ]
+    return element("ul", *items, class_="key", aria_label="How to read the charts")
+
+
+def _question(
+    question: Question, number: int, estimates: Mapping[str, Any], layouts: Mapping[str, Layout]
+) -> Markup:
+    title = element("h2", element("bdi", question.name), id=f"question-{number}")
+    about = element("p", asked(question), class_="quiet")
+    if question.name not in estimates["questions"]:
+        return element("section", title, about, aria_labelledby=f"question-{number}")
+    charts = [
+        chart(question, estimates, layout, name=f"chart-{number}-{kind}", class_=kind)
+        for kind, layout in layouts.items()
+    ]
+    table = _table(question, estimates)
+    return element(
+        "section",
+        title,
+        about,
+        element("figure", *charts),
+        element(
+            "div", table, class_="scroll", tabindex=0, role="region",
+            aria_labelledby=f"question-{number}",
+        ),
+        aria_labelledby=f"question-{number}",
+    )  # fmt: skip
+
+
+def _table(question: Question, estimates: Mapping[str, Any]) -> Markup:
+    reports = estimates["reports"]
+    body = []
+    for label, row in estimates["questions"][question.name].items():
+        note = (
+            [element("span", "does not fit the plan", class_="misfit")]
+            if row.get("incompatible")
+            else []
+        )
+        cells = [
+            element("td", element("data", text, value=repr(float(row[name]))), class_="n")
+            for name, text in zip(NUMBERS, Figures.of(row, reports), strict=True)
+        ]
+        body.append(element("tr", element("th", element("bdi", label), *note, scope="row"), *cells))
+    caption = (
+        f"Counts of {counted(estimates)} with their standard deviation (sigma) and"
+        f" {estimates['interval']} interval at {_level(estimates)}"
+    )
+    heads = [element("th", name, scope="col", class_="n") for name in NUMBERS]
+    return element(
+        "table",
+        element("caption", element("span", caption)),
+        element("thead", element("tr", element("th", "option", scope="col"), *heads)),
+        element("tbody", *body),
+    )
+
+
+def _protection(plan: Plan, document: Mapping[str, Any]) -> Markup:
+    promise, reports = document["promise"], document["estimates"]["reports"]
+    listed = [
+        element(
+            "div",
+            element("dt", fact.name),
+            element("dd", fact.value, class_="value"),
+            element("dd", fact.meaning, class_="meaning"),
+        )
+        for fact in facts(plan, document["certificate"], reports, promise["sum"])
+    ]
+    held = "promise" if promise["guarantee"] else "promise not-a-guarantee"
+    return element(
+        "section",
+        element("h2", "What one person's answer is protected by", id="protection"),
+        element("p", promise["short"], class_=held),
+        element("p", promise["plain"]),
+        element("h3", "In numbers"),
+        element("dl", *listed),
+        element("h3", "What the promise rests on"),
+        element("ul", *(element("li", text) for text in promise["assumptions"])),
+        aria_labelledby="protection",
+    )
+
+
+def _cite(document: Mapping[str, Any]) -> Markup:
+    return element(
+        "section",
+        element("h2", "How to cite this", id="cite"),
+        element("blockquote", element("bdi", document["citation"])),
+        aria_labelledby="cite",
+    )
+
+
+def _footer(document: Mapping[str, Any]) -> Markup:
+    text = (
+        f"Made with Shoal {document['shoal']}. This page loads nothing from anywhere. Its numbers,"
+        " unrounded, with the plan and the certificate, stand in its source as JSON, in the element"
+        " with the id \N{LEFT DOUBLE QUOTATION MARK}publication\N{RIGHT DOUBLE QUOTATION MARK}."
+    )
+    return element("footer", element("p", text))

@@ -1,0 +1,330 @@
+"""The same words and numbers for every form: what was asked, what is promised, how to cite it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shoal.agreement.plan import Plan
+from shoal.agreement.survey import Choices, Question
+from shoal.analysis.crowds import note_on
+from shoal.analysis.tallying import Tally
+from shoal.support.rounding import round_down, text_up
+
+if TYPE_CHECKING:
+    from shoal.agreement.promise import ComputedPromise
+    from shoal.planning.certificate import Certificate
+
+__all__ = [
+    "SIMULATED",
+    "Fact",
+    "Figures",
+    "asked",
+    "assumptions",
+    "citation",
+    "counted",
+    "facts",
+    "in_crowds",
+    "plain_promise",
+    "ratio_in_words",
+    "sum_note",
+]
+
+SIMULATED = "simulated: these numbers are about nobody"
+
+THIN = "\N{NARROW NO-BREAK SPACE}"
+MINUS = "\N{MINUS SIGN}"
+
+
+class Figures(NamedTuple):
+    """The numbers of one option as people read them; intervals are rounded outwards."""
+
+    people: str
+    share: str
+    sigma: str
+    low: str
+    high: str
+    constrained: str
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], reports: int) -> Figures:
+        r"""Round one row of the estimates' JSON.
+
+        >>> row = {"count": -3.2, "share": -0.0032, "sigma": 27.39, "low": -56.2, "high": 50.1,
+        ...        "constrained": 0.0}
+        >>> Figures.of(row, 1000)[:5]
+        ('−3', '−0.3\u202f%', '27.39', '−57', '51')
+        """
+        return cls(
+            _whole(round(row["count"])),
+            percent(row["share"], share_decimals(row["sigma"] / reports)),
+            _grouped(text_up(row["sigma"], 4)),
+            _whole(math.floor(row["low"])),
+            _whole(math.ceil(row["high"])),
+            _whole(round(row["constrained"])),
+        )
+
+
+def percent(share: float, decimals: int = 1) -> str:
+    r"""Write a share as a percentage.
+
+    >>> percent(0.4821), percent(-0.00001)
+    ('48.2\u202f%', '0.0\u202f%')
+    """
+    text = f"{abs(share) * 100:,.{decimals}f}"
+    sign = MINUS if share < 0 and float(text.replace(",", "")) else ""
+    return f"{sign}{text}{THIN}%"
+
+
+def share_decimals(spread: float) -> int:
+    """Return the decimals of a percentage that its spread leaves any meaning to, one at least."""
+    return min(max(math.ceil(-math.log10(max(spread * 100, 1e-9))), 1), 4)
+
+
+def _whole(number: int) -> str:
+    return f"{number:,}".replace("-", MINUS)
+
+
+def _grouped(number: str) -> str:
+    return f"{int(number):,}" if number.isdigit() else number
+
+
+def asked(question: Question) -> str:
+    """Say in one sentence what people could answer.
+
+    >>> from shoal import Choice
+    >>> asked(Choice("channel", ("release", "beta")))
+    'One of 2 options.'
+    """
+    if question.kind == "text":
+        return f"Any text, hashed to {question.bits} bits; it is decoded with candidates, not here."
+    if isinstance(question, Choices):
+        return f"At most {question.at_most} of {question.bits} options."
+    if question.kind == "number":
+        return f"A number, reported as one of {question.bits} ranges."
+    if question.takes_one:
+        return f"One of {question.bits} options."
+    return "Yes or no." if question.bits == 1 else f"Any of {question.bits} options."
+
+
+def plain_promise(computed: ComputedPromise) -> str:
+    """Say what a promise that was computed, and holds, means for one person."""
+    promise = computed.promise
+    ratio = ratio_in_words(float(promise.epsilon))
+    if promise.kind == "proven":
+        return (
+            "Suppose that one person had answered something else. Whatever all others answered,"
+            " and whatever else somebody knows, anything that these counts can show would have been"
+            f" at most {ratio} times as likely, plus a chance of {promise.delta}. This is a"
+            " theorem about the counts of the whole crowd."
+        )
+    if promise.kind == "local":
+        return (
+            "Whoever sees one person's report, the collector too, finds it at most"
+            f" {ratio} times as likely under one answer as under another. This holds for each"
+            " report by itself; it needs no crowd and no trust in anybody."
+        )
+    chance = (
+        f"with a chance of at most {promise.eta}" if promise.eta else "seldom, by a rule of thumb"
+    )
+    return (
+        "In a crowd where all others gave one and the same answer, the counts make one answer of a"
+        f" person more than {ratio} times as likely as another only {chance}. Other crowds can be"
+        f" worse: this is not a guarantee.{_proven_instead(computed)}"
+    )
+
+
+def _proven_instead(computed: ComputedPromise) -> str:
+    if computed.delta is None:
+        return ""
+    return (
+        f" What is proven at epsilon {computed.promise.epsilon} is a delta of"
+        f" {text_up(computed.delta, 3)}."
+    )
+
+
+def ratio_in_words(epsilon: float) -> str:
+    """Return how many times as likely an epsilon allows something to be."""
+    return text_up(math.exp(epsilon), 3) if epsilon < 700 else "very many"
+
+
+def counted(estimates: Mapping[str, Any]) -> str:
+    """Return what the counts are of: people, or answers of people who may be the same."""
+    return "answers" if len(estimates["crowds"]) > 1 and not estimates["people"] else "people"
+
+
+def in_crowds(estimates: Mapping[str, Any]) -> str:
+    """Return in how many crowds the reports are, if there are several."""
+    crowds = len(estimates["crowds"])
+    return f" of {crowds:,} crowds" if crowds > 1 else ""
+
+
+def sum_note(estimates: Mapping[str, Any]) -> list[str]:
+    """Return a sentence about what the counts of a sum of crowds are of, if it is one."""
+    note = note_on(len(estimates["crowds"]), estimates["people"])
+    return [] if note is None else [note[0].upper() + note[1:]]
+
+
+class Fact(NamedTuple):
+    """One number about the protection: what it is of, the number, what it means."""
+
+    name: str
+    value: str
+    meaning: str
+
+
+def facts(
+    plan: Plan,
+    certificate: Mapping[str, Any] | None,
+    reports: int,
+    whole: Mapping[str, Any] | None = None,
+) -> list[Fact]:
+    """List the numbers behind the promise, each rounded to the safe side.
+
+    `whole` is what holds for a sum of crowds, if the release is one.
+    """
+    found = [] if whole is None else _facts_of_sum(whole)
+    if certificate is not None:
+        at = f"at epsilon {text_up(certificate['epsilon'])}"
+        at += "" if whole is None else ", for one crowd by itself"
+        proven, attack = certificate["proven"], certificate["attack"]
+        worst = certificate["homogeneous"]["worst"]
+        where = (
+            "in the worst homogeneous crowd"
+            if worst["exhaustive"]
+            else f"the largest found of {worst['kinds']} kinds of homogeneous crowds"
+        )
+        found += [
+            Fact(
+                "Proven",
+                f"delta \N{LESS-THAN OR EQUAL TO} {text_up(proven['delta'][1], 3)}",
+                f"{at}, whatever the others answered; a theorem ({proven['method']}).",
+            ),
+            Fact(
+                "Attack",
+                f"delta \N{GREATER-THAN OR EQUAL TO} {round_down(attack['delta'][0], 3):g}",
+                f"{at}, in the worst crowd that was found. The truth is between the two.",
+            ),
+            Fact(
+                "Sufficient",
+                f"eta \N{LESS-THAN OR EQUAL TO} {text_up(worst['eta'][1], 3)}",
+                f"{at}, {where}; not a guarantee.",
+            ),
+        ]
+        if "group_delta" in certificate:
+            found.append(
+                Fact(
+                    "Several reports",
+                    f"delta \N{LESS-THAN OR EQUAL TO} {text_up(certificate['group_delta'], 3)}",
+                    f"{at}, for all of a person's reports; the plan allows"
+                    f" {plan.max_reports_per_person:,} in one release.",
+                )
+            )
+    found.append(
+        Fact(
+            "Local",
+            f"epsilon {text_up(plan.local_epsilon)}",
+            "What one report tells by itself, to the collector too.",
+        )
+    )
+    if plan.memory is not None:
+        q1 = float(plan.memory.q1)
+        always = plan.survey.differing_bits * math.log((1 - q1) / q1)
+        found.append(
+            Fact(
+                "For ever",
+                f"epsilon {text_up(always)}",
+                "For each different answer that a person ever gave, however often it was reported.",
+            )
+        )
+    q = float(plan.q)
+    sigma = math.sqrt(reports * q * (1 - q)) / (1 - 2 * q)
+    return [
+        *found,
+        Fact("Flips", f"q = {q:.5g}", "The probability with which a device flips each bit."),
+        Fact(
+            "Precision",
+            f"sigma {_grouped(text_up(sigma, 4))} {'people' if whole is None else 'answers'}",
+            f"The standard deviation that the flips of {reports:,} reports give every count.",
+        ),
+        Fact(
+            "Fake reports",
+            f"{text_up((1 - q) / (1 - 2 * q), 3)} people each",
+            "The most that one made-up report shifts a count; nothing tells it from a real one.",
+        ),
+    ]
+
+
+def _facts_of_sum(whole: Mapping[str, Any]) -> list[Fact]:
+    person = f"For a person who is in all {whole['crowds']:,} crowds"
+    found = [
+        Fact(
+            "Sum of crowds",
+            f"epsilon {text_up(whole['epsilon'], 4)}",
+            f"{person}, at delta {text_up(whole['delta'], 3)}; a theorem ({whole['method']}).",
+        )
+    ]
+    delta, at = whole["delta_at_promised"], f"at epsilon {text_up(whole['promised_epsilon'])}"
+    if delta is not None and delta >= 1:
+        found.append(Fact("Sum of crowds", "nothing is proven", f"{person}, {at}."))
+    elif delta is not None:
+        found.append(
+            Fact(
+                "Sum of crowds",
+                f"delta \N{LESS-THAN OR EQUAL TO} {text_up(delta, 3)}",
+                f"{person}, {at}; a theorem ({whole['method']}).",
+            )
+        )
+    return found
+
+
+def assumptions(plan: Plan, certificate: Certificate | None, tally: Tally) -> list[str]:
+    """List what the promise rests on."""
+    if certificate is None:
+        found = [
+            "Neighbours replace one person's answer by any other answer of the survey's domain.",
+            "Each person sends one report, with fresh flips; the epsilons of more reports add up.",
+            "The device does what the plan says; nobody else needs to be trusted.",
+        ]
+    else:
+        found = list(certificate.assumptions)
+    crowds = len(tally.crowds)
+    if tally.people_may_repeat:
+        found.append(
+            f"This is a sum of {crowds:,} crowds whose people may be the same. What is said of one"
+            " report or of one crowd holds for each by itself, what is said of the sum for a person"
+            " who is in all of them."
+        )
+    elif certificate is not None and tally.reports > plan.reports_needed:
+        found.append(
+            f"This release holds {tally.reports:,} reports, more than the crowd of"
+            f" {plan.reports_needed:,} that the promise was made for; more hide better."
+        )
+    if crowds > 1 and not tally.people_may_repeat:
+        found.append(
+            f"That no person is in two of the {crowds:,} crowds that were added is declared by"
+            " whoever published this; it was not checked."
+        )
+    for crowd in tally.crowds:
+        if not (crowd.sealed or crowd.unnamed):
+            found.append(
+                f"That all reports of {crowd} are of one crowd, no person's twice, is declared by"
+                " whoever counted them; it was not checked."
+            )
+    return found
+
+
+def citation(document: Mapping[str, Any]) -> str:
+    """Say how to cite a publication."""
+    estimates = document["estimates"]
+    reports = "simulated reports" if estimates["simulated"] else "randomized reports"
+    reports += in_crowds(estimates)
+    parts = [
+        document["survey"],
+        f"Estimates from {estimates['reports']:,} {reports}",
+        f"Plan {estimates['plan']}",
+        f"Shoal {document['shoal']}",
+        *([document["date"]] if document["date"] else []),
+    ]
+    return ". ".join(parts) + "."

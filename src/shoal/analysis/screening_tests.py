@@ -1,0 +1,303 @@
+"""The traces that fakes may leave in a tally, one family of tests for each.
+
+Every family gives p-values that are valid for every honest crowd of its plan, one for each thing it
+looks at, already multiplied by how many it looks at (Bonferroni). With `fakes`, they are valid for
+every crowd of which at most so many reports are fake and may be anything.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.agreement.plan import Plan
+from shoal.agreement.survey import Question
+from shoal.agreement.vectors import row_bytes, unpack
+from shoal.analysis.tallying import Tally
+from shoal.theory.honest_crowds.honest_counts import (
+    at_least,
+    at_most,
+    hoeffding_at_least,
+    sum_p_values,
+)
+from shoal.theory.honest_crowds.mixtures import bins, log_evidence, set_bit_laws
+
+__all__ = ["Family", "Trace", "families"]
+
+Floats = NDArray[np.float64]
+
+MOST_LAW_CELLS = 2_000_000
+"""Up to so many probabilities, laws times outcomes, the shape of the set bits is tested."""
+
+MOST_SHAPED_BITS = 6
+"""Up to so many bits the shape of the whole histogram of vectors is tested."""
+
+MOST_VECTOR_BITS = 256
+"""Up to so many bits repeated vectors are looked for: 2^256 tests still leave p-values to see."""
+
+RUNS = (3, 8, 24, 96)
+"""The set bits are cut into so many runs; few see gross fakes soon, many see fine ones later."""
+
+_SHOWN = 3
+
+
+class Trace(NamedTuple):
+    """One thing that was looked at: its p-value within the family, and how to say it."""
+
+    p_value: float
+    sentence: Callable[[], str]
+
+
+class Family(Protocol):
+    """Tests of one kind."""
+
+    def traces(self, fakes: int) -> Iterator[Trace]:
+        """Yield the strongest traces against at most `fakes` fakes."""
+
+
+def families(plan: Plan, tally: Tally) -> list[Family]:
+    """Return the families that a plan and the kind of its tally allow, whatever was counted."""
+    found: list[Family] = [SetBits(plan, tally), Bits(plan, tally), Sums(plan, tally)]
+    fewest, most = set_bit_range(plan)
+    if (most - fewest + 1) * (plan.bits + 1) <= MOST_LAW_CELLS:
+        found.append(Shape(plan, tally))
+    if tally.cohorts is not None:
+        found.append(Cohorts(plan, tally))
+    if tally.by_vector is not None and plan.bits <= MOST_VECTOR_BITS:
+        found.append(Vectors(plan, tally))
+        if plan.bits <= MOST_SHAPED_BITS:
+            found.append(VectorShape(plan, tally))
+    return found
+
+
+def set_bit_range(plan: Plan) -> tuple[int, int]:
+    """Return the fewest and the most bits that an original has set; all between are allowed."""
+    survey = plan.survey
+    return sum(q.fewest_set_bits for q in survey), sum(q.most_set_bits for q in survey)
+
+
+class SetBits:
+    """Too many reports with many, with few or with exactly so many set bits."""
+
+    def __init__(self, plan: Plan, tally: Tally) -> None:
+        fewest, most = set_bit_range(plan)
+        bits, q, seen = plan.bits, float(plan.q), tally.by_set_bits
+        self._reports = tally.reports
+        lowest, highest = (set_bit_laws(bits, k, k, q)[0] for k in (fewest, most))
+        # More true bits make more set bits likelier, so the extreme originals bound the tails.
+        counts = [np.cumsum(seen[::-1])[::-1][1:], np.cumsum(seen)[:-1]]
+        rates = [np.cumsum(highest[::-1])[::-1][1:], np.cumsum(lowest)[:-1]]
+        if (most - fewest + 1) * (bits + 1) <= MOST_LAW_CELLS:
+            counts.append(seen)
+            rates.append(set_bit_laws(bits, fewest, most, q).max(axis=0))
+        self._bits, self._counts = bits, np.concatenate(counts)
+        self._rates = np.minimum(np.concatenate(rates) * (1 + 1e-9), 1.0)
+
+    def traces(self, fakes: int) -> Iterator[Trace]:
+        honest = self._reports - fakes
+        p_values = hoeffding_at_least(self._counts - fakes, honest, self._rates)
+        for i, p in _strongest(p_values):
+            yield Trace(p * p_values.size, partial(self._sentence, i))
+
+    def _sentence(self, i: int) -> str:
+        kind, place = divmod(i, self._bits)
+        many = (f"{place + 1} or more", f"{place} or fewer")
+        words = many[kind] if kind < 2 else f"exactly {i - 2 * self._bits}"
+        return (
+            f"{self._counts[i]:,} reports have {words} set bits; an honest crowd is"
+            f" expected to have at most {self._reports * self._rates[i]:,.4g}."
+        )
+
+
+class Bits:
+    """A bit that fewer reports show than flips alone would, or more than the truth could."""
+
+    def __init__(self, plan: Plan, tally: Tally) -> None:
+        self._plan, self._reports, self._ones = plan, tally.reports, tally.by_bit
+
+    def traces(self, fakes: int) -> Iterator[Trace]:
+        few, many = _bit_p_values(self._ones, self._reports, float(self._plan.q), fakes)
+        p_values = np.concatenate((few, many))
+        for i, p in _strongest(p_values):
+            yield Trace(p * p_values.size, partial(self._sentence, i))
+
+    def _sentence(self, i: int) -> str:
+        place = i % self._plan.bits
+        question, label = self._plan.survey.labels[place]
+        q = float(self._plan.q)
+        few = i == place
+        rate = q if few else 1 - q
+        return (
+            f"Option {label!r} of question {question!r} is set in {self._ones[place]:,} reports;"
+            f" an honest crowd is expected to set it in at {'least' if few else 'most'}"
+            f" {self._reports * rate:,.0f}."
+        )
+
+
+class Cohorts:
+    """The same of every bit within each cohort, where all reports of a text look alike."""
+
+    def __init__(self, plan: Plan, tally: Tally) -> None:
+        assert tally.cohorts is not None
+        self._q, self._bits = float(plan.q), plan.bits
+        self._reports = np.array([cohort.reports for cohort in tally.cohorts])[:, None]
+        self._ones = np.array([cohort.by_bit for cohort in tally.cohorts])
+
+    def traces(self, fakes: int) -> Iterator[Trace]:
+        few, many = _bit_p_values(self._ones, self._reports, self._q, fakes)
+        p_values = np.concatenate((few.ravel(), many.ravel()))
+        for i, p in _strongest(p_values):
+            yield Trace(p * p_values.size, partial(self._sentence, i))
+
+    def _sentence(self, i: int) -> str:
+        cohort, place = divmod(i % self._ones.size, self._bits)
+        return (
+            f"{self._ones[cohort, place]:,} of the {self._reports[cohort, 0]:,} reports of cohort"
+            f" {cohort} set bit {place}, which is outside of what the plan's noise allows."
+        )
+
+
+def _bit_p_values(
+    ones: NDArray[np.int64], reports: NDArray[np.int64] | int, q: float, fakes: int
+) -> tuple[Floats, Floats]:
+    """Every report shows a bit with q or p, so the count is between Bin(n, q) and Bin(n, p)."""
+    honest = np.maximum(np.asarray(reports) - fakes, 0)
+    # Of f fakes all may lack the bit, or all may have it.
+    few = np.where(ones >= honest, 1.0, at_most(ones, honest, q))
+    return few, at_least(ones - fakes, honest, 1 - q)
+
+
+class Sums:
+    """All bits of a question together: a choice sets exactly one, so its counts must add up."""
+
+    def __init__(self, plan: Plan, tally: Tally) -> None:
+        self._q, self._reports = float(plan.q), tally.reports
+        self._questions: list[tuple[Question, int]] = [
+            (question, sum(tally.by_bit[plan.survey.slice_of(question.name)].tolist()))
+            for question in plan.survey
+        ]
+
+    def traces(self, fakes: int) -> Iterator[Trace]:
+        tests = 2 * len(self._questions)
+        for question, ones in self._questions:
+            fewest, most = question.fewest_set_bits, question.most_set_bits
+            few, many = sum_p_values(
+                ones, self._reports, question.bits, fewest, most, self._q, fakes
+            )
+            yield Trace(few * tests, partial(self._sentence, question, ones, low=True))
+            yield Trace(many * tests, partial(self._sentence, question, ones, low=False))
+
+    def _sentence(self, question: Question, ones: int, *, low: bool) -> str:
+        set_bits = question.fewest_set_bits if low else question.most_set_bits
+        rate = set_bits * (1 - self._q) + (question.bits - set_bits) * self._q
+        return (
+            f"The reports set {ones:,} bits of question {question.name!r}; an honest crowd is"
+            f" expected to set at {'least' if low else 'most'} {self._reports * rate:,.0f}."
+        )
+
+
+class Shape:
+    """A histogram of set bits that no mixture of answers makes."""
+
+    def __init__(self, plan: Plan, tally: Tally) -> None:
+        self._laws = set_bit_laws(plan.bits, *set_bit_range(plan), float(plan.q))
+        self._cuts = _different([bins(self._laws, runs) for runs in RUNS])
+        self._counts = tally.by_set_bits
+
+    def traces(self, fakes: int) -> Iterator[Trace]:
+        share = fakes / int(self._counts.sum())
+        p = float(np.exp(min(-log_evidence(self._laws, self._counts, self._cuts, share), 0.0)))
+        yield Trace(
+            p,
+            lambda: (
+                "The numbers of set bits are spread in a way that the plan's noise gives to no"
+                " mixture of answers."
+            ),
+        )
+
+
+class Vectors:
+    """A vector that is reported more often than even those whose answer it is would report it."""
+
+    def __init__(self, plan: Plan, tally: Tally) -> None:
+        assert tally.by_vector is not None
+        self._tests, self._reports = 2.0**plan.bits, tally.reports
+        kept = list(tally.by_vector.items())
+        self._names = [name for name, _ in kept]
+        self._counts = np.array([count for _, count in kept], np.int64)
+        packed = np.frombuffer(bytes.fromhex("".join(self._names)), np.uint8)
+        vectors = unpack(packed.reshape(-1, row_bytes(plan.bits)), plan.bits)
+        q = float(plan.q)
+        self._rates = np.full(len(kept), 1 + 1e-9)
+        for question in plan.survey:
+            shown = vectors[:, plan.survey.slice_of(question.name)].sum(axis=1, dtype=np.int64)
+            # The nearest allowed answer makes a vector likeliest.
+            flips = np.maximum(0, shown - question.most_set_bits)
+            flips = np.maximum(flips, question.fewest_set_bits - shown)
+            self._rates *= q**flips * (1 - q) ** (question.bits - flips)
+        self._rates = np.minimum(self._rates, 1.0)
+
+    def traces(self, fakes: int) -> Iterator[Trace]:
+        honest = self._reports - fakes
+        for i, p in _strongest(hoeffding_at_least(self._counts - fakes, honest, self._rates)):
+            yield Trace(p * self._tests, partial(self._sentence, i))
+
+    def _sentence(self, i: int) -> str:
+        return (
+            f"{self._counts[i]:,} reports are the vector {self._names[i]}; an honest crowd is"
+            f" expected to send it at most {self._reports * self._rates[i]:,.4g} times."
+        )
+
+
+class VectorShape:
+    """A histogram of vectors that no mixture of answers makes."""
+
+    def __init__(self, plan: Plan, tally: Tally) -> None:
+        assert tally.by_vector is not None
+        values, q = np.arange(1 << plan.bits), float(plan.q)
+        allowed = np.array(
+            [
+                value
+                for value in values.tolist()
+                if all(
+                    question.fewest_set_bits <= int(block).bit_count() <= question.most_set_bits
+                    for question, block in _blocks(plan, value)
+                )
+            ]
+        )
+        flips = np.bitwise_count(allowed[:, None] ^ values)
+        self._laws = q**flips * (1 - q) ** (plan.bits - flips)
+        self._counts = np.zeros(values.size, np.int64)
+        for name, count in tally.by_vector.items():
+            self._counts[int(name, 16)] += count
+
+    def traces(self, fakes: int) -> Iterator[Trace]:
+        share, cuts = fakes / int(self._counts.sum()), [np.arange(self._counts.size)]
+        p = float(np.exp(min(-log_evidence(self._laws, self._counts, cuts, share), 0.0)))
+        yield Trace(
+            p,
+            lambda: (
+                "the vectors occur in proportions that the plan's noise gives to no mixture of"
+                " answers."
+            ),
+        )
+
+
+def _blocks(plan: Plan, value: int) -> Iterator[tuple[Question, int]]:
+    for question in plan.survey:
+        place = plan.survey.slice_of(question.name)
+        yield question, value >> place.start & (1 << question.bits) - 1
+
+
+def _strongest(p_values: Floats) -> Iterator[tuple[int, float]]:
+    for i in itertools.islice(np.argsort(p_values, kind="stable"), _SHOWN):
+        yield int(i), float(p_values[i])
+
+
+def _different(cuts: Sequence[NDArray[np.intp]]) -> list[NDArray[np.intp]]:
+    return [cut for i, cut in enumerate(cuts) if not i or cut.size != cuts[i - 1].size]

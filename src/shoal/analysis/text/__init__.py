@@ -1,0 +1,43 @@
+"""Text: which of many candidates a crowd answered, and how often.
+
+The bits of a text question say nothing one by one. A candidate is a pattern over all cohorts, and
+decoding asks which patterns, and how many people behind each, explain what was counted.
+
+=================  ============================================================================
+`decode`           a tally and candidates to counts with intervals, those found marked
+`discover`         the frequent texts without candidates, from pairs of letters
+=================  ============================================================================
+
+Inside: `candidates` (lists, files and columns), `design` (who sets which bit), `fitting` (weighted
+least squares), `selection` (p-values and false discoveries, fit and look again), `hidden` (unknown
+texts behind known ones), `inference` (spread and intervals), `results`. Without candidates:
+`chains`, `confirmation`, `discovery`.
+
+What is exact: the mean of the debiased counts, the variance of flips and cohorts, and, before
+anything is fitted, the independence of the p-values of absent texts. What is approximate, by name:
+
+* the counts are taken as normal, apart from large residuals, whose law is observed (`hidden`);
+* the tail of the null law is a saddlepoint approximation (`selection`);
+* texts that are not fitted are noise of one common variance, `extra` (`fitting`);
+* bits far off the fit are left out (`fitting`), and what is not far off on the bits of a popular
+  text, but would be elsewhere, has the law that is seen elsewhere (`hidden`);
+* fitting what was found and looking again uses the data twice (`selection`);
+* intervals condition on passing the cutoff as if estimates were independent (`inference`);
+* the sum of what was found is corrected by a density estimate (`inference.excess`).
+
+`bench/decoding.py` measures what they come to, `bench/text_coverage.py` how often intervals cover.
+"""
+
+from shoal.analysis.text.candidates import read_candidates
+from shoal.analysis.text.decode import decode
+from shoal.analysis.text.discovery import Discovery, discover
+from shoal.analysis.text.results import Decoded, DecodedText
+
+__all__ = [
+    "Decoded",
+    "DecodedText",
+    "Discovery",
+    "decode",
+    "discover",
+    "read_candidates",
+]

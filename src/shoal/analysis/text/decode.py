@@ -1,0 +1,224 @@
+"""A tally and candidates to the texts a crowd answered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from shoal.agreement.plan import Plan
+from shoal.agreement.questions import Text, listed
+from shoal.agreement.survey import Survey
+from shoal.analysis.estimating import estimate
+from shoal.analysis.tallying import Tally
+from shoal.analysis.text.candidates import Candidates, check_candidates
+from shoal.analysis.text.design import Design, Floats, Places, make_design
+from shoal.analysis.text.fitting import make_data
+from shoal.analysis.text.inference import Errors, Regression, conditional_low, excess
+from shoal.analysis.text.results import Decoded, DecodedText
+from shoal.analysis.text.selection import Selection, select
+from shoal.errors import InputError
+from shoal.support.checks import check_level, check_number
+from shoal.theory.normal import normal_factor
+
+__all__ = ["Decoded", "DecodedText", "decode"]
+
+ALIKE = 0.75
+"""Candidates that set this share of their bits alike are listed as hard to tell apart."""
+
+
+def decode(
+    plan: Plan,
+    tally: Tally,
+    candidates: Iterable[str],
+    *,
+    question: str | None = None,
+    fdr: float = 0.05,
+    level: float = 0.95,
+    progress: Callable[[int], None] | None = None,
+) -> Decoded:
+    """Find which candidates a crowd answered, and how many people answered each.
+
+    Parameters
+    ----------
+    plan, tally
+        The plan, and the tally of its reports. A plan with a crowd refuses a tally of fewer
+        reports.
+    candidates
+        Texts that somebody may have answered: a list, or a column of a table. They are taken in
+        normal form; empty ones and repetitions are left out, with a note.
+    question
+        Which text question; needed if the survey has several.
+    fdr
+        The expected share, strictly between 0 and 1, of texts nobody answered among those found.
+    level
+        The confidence level of the intervals.
+    progress
+        Called with the number of candidates hashed since the last call.
+
+    Examples
+    --------
+    >>> import shoal
+    >>> survey = shoal.Survey("words", (shoal.Text("word", bits=64, hashes=1, cohorts=16),))
+    >>> made = shoal.plan(survey, q="0.05")
+    >>> answers = [{"word": "tea"}] * 300 + [{"word": "coffee"}] * 700
+    >>> noise = shoal.SimulationBits(1)
+    >>> originals = shoal.encode(survey, answers, random_bits=noise)
+    >>> counted = shoal.tally(made, shoal.randomize(originals, made, random_bits=noise))
+    >>> decoded = decode(made, counted, ["coffee", "tea", "cocoa", "water"])
+    >>> [(text.value, round(text.count)) for text in decoded.found]
+    [('coffee', 706), ('tea', 298)]
+    """
+    check_level(level)
+    if not 0 < check_number("fdr", fdr) < 1:
+        raise InputError(f"fdr must be strictly between 0 and 1, got fdr={fdr}. Try 0.05.")
+    estimate(plan, tally)  # refuses what cannot or must not be estimated from
+    asked = _text_question(plan.survey, question)
+    checked = check_candidates(candidates)
+    assert tally.cohorts is not None
+    hashing = plan.survey.text_hash(asked.name)
+    design = make_design(hashing, checked.texts, asked.cohorts, progress)
+    where = plan.survey.slice_of(asked.name)
+    data = make_data(tally.cohorts, where, float(plan.q), asked.hashes)
+    selected = select(data, design, fdr)
+    regression = Regression(data, design, selected.fit, selected.blur)
+    errors = _errors(regression, selected, level)
+    rows = _rows(checked.texts, regression, selected, errors, level)
+    explained, explained_sigma = _explained(regression, selected, errors.sigmas, level)
+    alike = _alike(checked.texts, design, selected.found)
+    pattern = {checked.texts[group[0]]: place for place, group in enumerate(design.members)}
+    return Decoded(
+        question=asked.name,
+        reports=tally.reports,
+        fdr=fdr,
+        level=level,
+        texts=tuple(sorted(rows, key=lambda row: (-row.count, row.value))),
+        unexplained=tally.reports - explained,
+        unexplained_sigma=explained_sigma,
+        alike=alike,
+        notes=(
+            *filter(None, [tally.note]),
+            *_notes(checked, len(checked.texts) - design.patterns, len(alike)),
+        ),
+        simulated=tally.simulated,
+        _regression=regression,
+        _pattern=pattern,
+    )
+
+
+def _text_question(survey: Survey, name: str | None) -> Text:
+    asked = [question for question in survey if isinstance(question, Text)]
+    if name is not None:
+        asked = [question for question in asked if question.name == name]
+        if not asked:
+            survey[name]  # says so if there is no such question at all
+            raise InputError(f"question {name!r} does not ask for text; estimate it.")
+    if not asked:
+        raise InputError("the survey asks for no text; estimate it.")
+    if len(asked) > 1:
+        names = listed([question.name for question in asked])
+        raise InputError(f"the survey has several text questions, {names}; say which.")
+    return asked[0]
+
+
+def _errors(regression: Regression, selected: Selection, level: float) -> Errors:
+    """Return the errors of every count; least squares knows those of the fitted ones best."""
+    chosen = selected.fit.chosen
+    sigmas = selected.sigmas * np.sqrt(1 + selected.blur)
+    reach = normal_factor(level) * sigmas
+    result = Errors(sigmas, -reach, reach)
+    fitted = regression.errors(np.eye(len(chosen) + 1)[1:], level)
+    for whole, part in zip(result, fitted, strict=True):
+        whole[chosen] = part
+    result.above[selected.shared] = np.inf  # all these people may have answered another text
+    return result
+
+
+def _explained(
+    regression: Regression, selected: Selection, sigmas: Floats, level: float
+) -> tuple[float, float]:
+    """Return how many people are behind all texts found, and its sigma."""
+    fitted = selected.fit
+    whole = np.append(0.0, np.isin(fitted.chosen, selected.found).astype(float))[None, :]
+    total = float((whole[:, 1:] @ fitted.counts)[0])
+    chance, chance_sigma = excess(selected.counts, sigmas, selected.z, selected.cutoff)
+    sigma = float(regression.errors(whole, level).sigmas[0])
+    return total - chance, math.hypot(sigma, chance_sigma)
+
+
+def _rows(
+    texts: Sequence[str],
+    regression: Regression,
+    selected: Selection,
+    errors: Errors,
+    level: float,
+) -> list[DecodedText]:
+    data, design = regression.data, regression.design
+    counts, sigmas = selected.counts, errors.sigmas
+    low, high = counts - errors.above, counts - errors.below
+    found = np.zeros(design.patterns, bool)
+    found[selected.found] = True
+    z = np.minimum(selected.z[found], counts[found] / sigmas[found])
+    reach = np.maximum(z, selected.cutoff) - conditional_low(z, selected.cutoff, level)
+    low[found] = np.minimum(low[found], counts[found] - reach * sigmas[found])
+    low, high = np.clip(low, 0, data.reports), np.clip(high, 0, data.reports)
+    constrained = np.zeros(design.patterns)
+    constrained[selected.found] = _constrained(selected, data.reports)
+    return [
+        DecodedText(
+            value=texts[group[0]],
+            count=float(counts[pattern]),
+            sigma=float(sigmas[pattern]),
+            low=float(low[pattern]),
+            high=float(high[pattern]),
+            found=bool(found[pattern]),
+            constrained=float(constrained[pattern]),
+            same_as=tuple(texts[candidate] for candidate in group[1:]),
+        )
+        for pattern, group in enumerate(design.members)
+    ]
+
+
+def _constrained(selected: Selection, reports: int) -> Floats:
+    """Return non-negative counts that fit best together and are no more than the reports."""
+    from scipy.optimize import nnls
+
+    fitted = selected.fit
+    kept = np.isin(fitted.chosen, selected.found)
+    counts = np.append(fitted.background, fitted.counts)
+    if not (counts >= 0).all():
+        root = np.linalg.cholesky(np.linalg.inv(fitted.inverse)).T
+        counts, _ = nnls(root, root @ counts)
+    chosen = counts[1:][kept]
+    total = float(chosen.sum())
+    return np.asarray(chosen * min(1.0, reports / total) if total > 0 else chosen)
+
+
+def _alike(texts: Sequence[str], design: Design, found: Places) -> tuple[tuple[str, ...], ...]:
+    """Group the candidates that nearly share their bits with one that was found."""
+    groups: dict[int, list[int]] = {}
+    for pattern, other in design.alike(found, ALIKE):
+        groups.setdefault(pattern, []).append(other)
+    seen: set[frozenset[int]] = set()
+    listed_groups = []
+    for pattern, others in groups.items():
+        if (group := frozenset((pattern, *others))) not in seen:
+            seen.add(group)
+            listed_groups.append(
+                tuple(texts[design.members[place][0]] for place in (pattern, *others))
+            )
+    return tuple(listed_groups)
+
+
+def _notes(checked: Candidates, merged: int, alike: int) -> tuple[str, ...]:
+    notes = []
+    if checked.empty:
+        notes.append(f"empty candidates left out: {checked.empty}")
+    if checked.repeated:
+        notes.append(f"candidates left out that stood there before: {checked.repeated}")
+    if merged:
+        notes.append(f"candidates with all bits of another, counted with it: {merged}")
+    if alike:
+        notes.append(f"groups of candidates that are hard to tell apart: {alike}")
+    return tuple(notes)

@@ -1,0 +1,145 @@
+"""Which bits each candidate sets: the design of the regression, kept as positions.
+
+A row of the regression is one bit of one cohort, so there are cohorts x bits of them. A candidate
+sets `hashes` rows in each cohort, and that is all that is kept of it: 100,000 candidates in 64
+cohorts take 26 MB, where a matrix would take 13 GB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from shoal.agreement.hashing import TextHash
+
+__all__ = ["Design", "Floats", "Places", "make_design"]
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+_CHUNK = 4096
+_SCREEN = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """The bits of different patterns; `members` says which candidates have each pattern.
+
+    `positions` has shape (cohorts, hashes, patterns); those of one pattern differ in each cohort.
+    """
+
+    positions: NDArray[np.int32]
+    bits: int
+    members: tuple[tuple[int, ...], ...]
+
+    @property
+    def cohorts(self) -> int:
+        """How many cohorts there are."""
+        return int(self.positions.shape[0])
+
+    @property
+    def hashes(self) -> int:
+        """How many bits a text sets in a cohort."""
+        return int(self.positions.shape[1])
+
+    @property
+    def patterns(self) -> int:
+        """How many different patterns the candidates have."""
+        return int(self.positions.shape[2])
+
+    def adjoint(self, table: Floats) -> Floats:
+        """Return, for each pattern, the sum of a (cohorts, bits) table over the bits it sets."""
+        total = np.zeros(self.patterns)
+        for places, row in zip(self.positions, table, strict=True):
+            for place in places:
+                total += row[place]
+        return total
+
+    def at(self, chosen: Places, table: Floats) -> Floats:
+        """Return a table at the bits of chosen patterns: shape (chosen, cohorts, hashes)."""
+        places = self.positions[:, :, chosen]
+        cohort = np.arange(self.cohorts)[:, None, None]
+        return np.moveaxis(table[cohort, places], 2, 0)
+
+    def columns(self, chosen: Places, shares: Floats) -> sparse.csc_array:
+        """Return the regression's columns of chosen patterns, `shares` the cohorts' weights."""
+        places = np.moveaxis(self.positions[:, :, chosen], 2, 0)
+        cohort = np.arange(self.cohorts)[None, :, None]
+        rows = cohort * self.bits + places
+        values = np.broadcast_to(shares[None, :, None], places.shape).ravel()
+        starts = np.arange(len(chosen) + 1) * self.cohorts * self.hashes
+        shape = (self.cohorts * self.bits, len(chosen))
+        return sparse.csc_array((values, rows.ravel(), starts), shape=shape)
+
+    def alike(self, chosen: Places, share: float) -> list[tuple[int, int]]:
+        """Return pairs (chosen, other) that set at least `share` of their bits alike.
+
+        A few cohorts are looked at first. A pair this much alike passes them with a probability of
+        more than 0.99, and is then compared in full.
+        """
+        screen = min(self.cohorts, _SCREEN)
+        tables = self.positions[:screen].reshape(-1, self.patterns)
+        orders = [np.argsort(table, kind="stable") for table in tables]
+        ranked = [table[order] for table, order in zip(tables, orders, strict=True)]
+        pairs = []
+        for pattern in chosen:
+            mine = self.positions[:, :, pattern]
+            hits = []
+            for row, (order, sorted_places) in enumerate(zip(orders, ranked, strict=True)):
+                for place in mine[row // self.hashes]:
+                    ends = np.searchsorted(sorted_places, (place, place + 1))
+                    hits.append(order[ends[0] : ends[1]])
+            others, times = np.unique(np.concatenate(hits), return_counts=True)
+            near = others[times >= screen * self.hashes * share / 2]
+            both = _shared(self.positions[:, :, near], mine)
+            same = near[both >= share * self.cohorts * self.hashes]
+            pairs += [(int(pattern), int(other)) for other in same if other != pattern]
+        return pairs
+
+
+def make_design(
+    hashing: TextHash,
+    texts: Sequence[str],
+    cohorts: int,
+    progress: Callable[[int], None] | None = None,
+) -> Design:
+    """Hash the candidates; those with the same bits in every cohort become one pattern."""
+    positions = np.empty((cohorts, hashing.hashes, len(texts)), np.int32)
+    for start in range(0, len(texts), _CHUNK):
+        chunk = texts[start : start + _CHUNK]
+        table = np.sort(hashing.table(chunk, cohorts).astype(np.int32), axis=2)
+        positions[:, :, start : start + len(chunk)] = np.moveaxis(table, 0, 2)
+        if progress is not None:
+            progress(len(chunk))
+    return _merged(positions, hashing.bits)
+
+
+def _merged(positions: NDArray[np.int32], bits: int) -> Design:
+    count = positions.shape[2]
+    keys = np.ascontiguousarray(positions.reshape(-1, count).T).view(
+        f"V{4 * positions[..., 0].size}"
+    )
+    _, first, pattern = np.unique(keys.reshape(-1), return_index=True, return_inverse=True)
+    if len(first) == count:
+        return Design(positions, bits, tuple((i,) for i in range(count)))
+    order = np.argsort(first)  # patterns in the order of their first candidate
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    groups: list[list[int]] = [[] for _ in order]
+    for candidate, group in enumerate(rank[pattern.reshape(-1)]):
+        groups[group].append(candidate)
+    kept = np.ascontiguousarray(positions[:, :, first[order]])
+    return Design(kept, bits, tuple(map(tuple, groups)))
+
+
+def _shared(positions: NDArray[np.int32], mine: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Count the bits that patterns share with one pattern."""
+    shared = np.zeros(positions.shape[2], np.int64)
+    for places, own in zip(positions, mine, strict=True):
+        for place in own:
+            shared += (places == place).any(axis=0)
+    return shared

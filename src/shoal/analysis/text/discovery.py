@@ -1,0 +1,168 @@
+"""A tally to the frequent words of a crowd, with no list of candidates.
+
+Frequent pairs of letters are chained into candidates, and these are decoded from the whole words'
+bits. The flips of the pairs and of the words are independent, and so are the hashes of a word
+that nobody has: how candidates were found does not make a false one likelier. What decoding finds
+must also be more than a word that nobody has could show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shoal.agreement.plan import Plan
+from shoal.agreement.word_pairs import Layout, layout_of
+from shoal.analysis.estimating import estimate
+from shoal.analysis.tallying import Tally
+from shoal.analysis.text.chains import Assembled, Pair, assemble, frequent_pairs
+from shoal.analysis.text.confirmation import chances_of_nobody
+from shoal.errors import InputError
+from shoal.support.checks import check_integer, check_number
+
+if TYPE_CHECKING:
+    from shoal.analysis.text.results import Decoded, DecodedText
+
+__all__ = ["Discovery", "discover"]
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """The words that were found, by falling count, and how they were."""
+
+    plan: Plan
+    layout: Layout
+    pairs: tuple[tuple[Pair, ...], ...]
+    candidates: Assembled
+    decoded: Decoded | None
+    found: tuple[DecodedText, ...]
+    top: int | None
+    miss: float
+    sum_note: str | None = None
+
+    @property
+    def words(self) -> tuple[DecodedText, ...]:
+        """The words found, the `top` of them."""
+        return self.found[: self.top]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a count of a sum is of, and what may have been missed."""
+        said = [self.sum_note] if self.sum_note else []
+        if self.candidates.cut is not None:
+            said.append(
+                f"more chains than {len(self.candidates.words)} candidates; words rarer than"
+                f" {self.candidates.cut:.3%} of the crowd may be among those left out."
+            )
+        if self.decoded is not None and (left := len(self.decoded.found) - len(self.found)):
+            said.append(
+                f"{left} more decoded, but so may a word that nobody has: other words' bits meet."
+            )
+        if empty := [place + 1 for place, here in enumerate(self.pairs) if not here]:
+            said.append(f"no pair is frequent at letter {', '.join(map(str, empty))}.")
+        elif not self.candidates.words:
+            said.append("the frequent pairs do not chain into a word.")
+        return tuple(said)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was found as plain JSON values."""
+        decoded = self.decoded
+        return {
+            "plan": self.plan.id,
+            "question": self.layout.word,
+            "length": self.layout.length,
+            "simulated": decoded is not None and decoded.simulated,
+            "reports": None if decoded is None else decoded.reports,
+            "fdr": None if decoded is None else decoded.fdr,
+            "level": None if decoded is None else decoded.level,
+            "pairs": [len(here) for here in self.pairs],
+            "pairs_miss": self.miss,
+            "candidates": len(self.candidates.words),
+            "candidates_cut": self.candidates.cut,
+            "found": len(self.found),
+            "words": [
+                {
+                    "word": text.value,
+                    "count": text.count,
+                    "sigma": text.sigma,
+                    "low": text.low,
+                    "high": text.high,
+                }
+                for text in self.words
+            ],
+            "notes": list(self.notes),
+        }
+
+
+def discover(
+    plan: Plan,
+    tally: Tally,
+    *,
+    top: int | None = None,
+    fdr: float = 0.0001,
+    level: float = 0.95,
+    candidates: int = 5000,
+    pairs: int = 200,
+    miss: float = 0.001,
+    false_words: float = 1e-6,
+) -> Discovery:
+    """Find frequent words in the reports of a `discovery_survey`.
+
+    Parameters
+    ----------
+    plan, tally
+        The plan, and the tally of its reports. A plan with a crowd refuses fewer reports.
+    top
+        How many words to return at most.
+    fdr, level
+        The false-discovery rate and the level of the intervals, as `shoal.decode` takes them.
+    candidates
+        How many chains of pairs to decode at most.
+    pairs
+        How many pairs to keep at each position at most.
+    miss
+        The chance that any pair is taken for frequent that nobody has.
+    false_words
+        The chance that any word is found that nobody has.
+
+    Examples
+    --------
+    >>> from shoal import plan as make_plan
+    >>> from shoal import discovery_survey
+    >>> from shoal.evidence.tally_laws import simulate_words
+    >>> plan = make_plan(discovery_survey("words", 6), q="0.05")
+    >>> tally = simulate_words(plan, {"salmon": 40_000, "trout": 20_000, "eel": 9_000}, seed=1)
+    >>> [(word.value, round(word.count, -3)) for word in discover(plan, tally).words]
+    [('salmon', 40000.0), ('trout', 20000.0), ('eel', 9000.0)]
+    """
+    for name, value in (("candidates", candidates), ("pairs", pairs)):
+        check_integer(name, value, lowest=1, highest=100_000)
+    if top is not None:
+        check_integer("top", top, lowest=1)
+    for name, chance in (("miss", miss), ("false_words", false_words)):
+        if not 0 < check_number(name, chance) < 1:
+            raise InputError(f"{name} must be strictly between 0 and 1, got {name}={chance}.")
+    layout = layout_of(plan.survey)
+    estimate(plan, tally)  # refuses what cannot or must not be estimated from
+    frequent = frequent_pairs(plan, tally, layout, miss=miss, most=pairs)
+    chains = assemble(frequent, candidates)
+    words = [word for word in chains.words if word]
+    decoded: Decoded | None = None
+    found: tuple[DecodedText, ...] = ()
+    if words:
+        from shoal.analysis.text import decode
+
+        decoded = decode(plan, tally, words, question=layout.word, fdr=fdr, level=level)
+        found = _confirmed(plan, tally, layout, decoded, false_words / len(words))
+    return Discovery(plan, layout, frequent, chains, decoded, found, top, miss, tally.note)
+
+
+def _confirmed(
+    plan: Plan, tally: Tally, layout: Layout, decoded: Decoded, most: float
+) -> tuple[DecodedText, ...]:
+    """Return what was decoded and is nobody's with a chance of at most `most`."""
+    names = [text.value for text in decoded.found]
+    counts = [text.count for text in decoded.found]
+    chances = chances_of_nobody(plan, tally, layout.word, names, counts)
+    pairs = zip(decoded.found, chances, strict=True)
+    return tuple(text for text, chance in pairs if chance <= most)

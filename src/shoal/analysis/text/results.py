@@ -1,0 +1,141 @@
+"""What decoding returns: the candidates with their counts, and what they do not explain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from shoal.agreement.hashing import normal_text
+from shoal.analysis.intervals import Interval
+from shoal.analysis.text.design import Floats
+from shoal.analysis.text.inference import Regression
+from shoal.errors import InputError
+
+__all__ = ["Decoded", "DecodedText"]
+
+
+@dataclass(frozen=True)
+class DecodedText:
+    """How many people answered one text.
+
+    `count` is the least-squares estimate, perhaps negative, and `sigma` its standard deviation. The
+    interval reaches further down than up where unknown texts may hide behind this one; they can
+    only raise the count. `constrained` is the non-negative fit: the texts found together, 0 for the
+    others. `same_as` are candidates that set the same bits in every cohort: the count is of all of
+    them.
+    """
+
+    value: str
+    count: float
+    sigma: float
+    low: float
+    high: float
+    found: bool
+    constrained: float
+    same_as: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Decoded(Sequence[DecodedText]):
+    """The candidates by falling count; ``decoded["word"]`` is the row of one of them.
+
+    `unexplained` is how many reports the texts found do not account for: people who answered
+    another text, or nothing. `alike` lists groups of candidates that are hard to tell apart, the
+    one that was found first.
+    """
+
+    question: str
+    reports: int
+    fdr: float
+    level: float
+    texts: tuple[DecodedText, ...]
+    unexplained: float
+    unexplained_sigma: float
+    alike: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+    simulated: bool
+    _regression: Regression = field(repr=False, compare=False)
+    _pattern: Mapping[str, int] = field(repr=False, compare=False)
+
+    @cached_property
+    def _by_value(self) -> dict[str, DecodedText]:
+        return {value: row for row in self.texts for value in (row.value, *row.same_as)}
+
+    @property
+    def found(self) -> tuple[DecodedText, ...]:
+        """The texts that were found, by falling count."""
+        return tuple(row for row in self.texts if row.found)
+
+    def __getitem__(self, key: Any) -> Any:  # a text, or a place in the order
+        if not isinstance(key, str):
+            return self.texts[key]
+        try:
+            return self._by_value[normal_text(key)]
+        except KeyError:
+            raise InputError(f"{key!r} is not among the candidates.") from None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __iter__(self) -> Iterator[DecodedText]:
+        return iter(self.texts)
+
+    def covariance(self, values: Iterable[str]) -> Floats:
+        """Return the covariance matrix of the counts of texts that were found."""
+        return self._regression.covariance(self._combinations(values))
+
+    def total(self, values: Iterable[str]) -> Interval:
+        """Return an interval for the people behind several texts that were found, together.
+
+        It treats the texts as chosen beforehand. Like a text's own interval it knows what may hide
+        behind them.
+        """
+        whole = self._combinations(values).sum(axis=0, keepdims=True)
+        fitted = self._regression.fit
+        centre = float((whole @ np.append(fitted.background, fitted.counts))[0])
+        _, below, above = self._regression.errors(whole, self.level)
+        low, high = centre - float(above[0]), centre - float(below[0])
+        return Interval(max(low, 0.0), high, self.level, "normal")
+
+    def _combinations(self, values: Iterable[str]) -> Floats:
+        chosen = self._regression.fit.chosen
+        rows = []
+        for value in values:
+            if not self[value].found:
+                raise InputError(f"{value!r} was not found, so its count is not fitted.")
+            rows.append(np.flatnonzero(chosen == self._pattern[self[value].value]))
+        combinations = np.zeros((len(rows), len(chosen) + 1))
+        combinations[np.arange(len(rows)), np.ravel(rows).astype(int) + 1] = 1
+        return combinations
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document that `shoal decode --json` prints."""
+        return {
+            "question": self.question,
+            "reports": self.reports,
+            "fdr": self.fdr,
+            "level": self.level,
+            "simulated": self.simulated,
+            "unexplained": self.unexplained,
+            "unexplained_sigma": self.unexplained_sigma,
+            "notes": list(self.notes),
+            "alike": [list(group) for group in self.alike],
+            "candidates": [_row(text) for text in self.texts],
+        }
+
+
+def _row(text: DecodedText) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "value": text.value,
+        "count": text.count,
+        "sigma": text.sigma,
+        "low": text.low,
+        "high": text.high,
+        "found": text.found,
+        "constrained": text.constrained,
+    }
+    return row | {"same_as": list(text.same_as)} if text.same_as else row

@@ -1,0 +1,139 @@
+"""The paper, the pens and the way a line is labelled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from shoal.errors import InputError
+from shoal.support.files import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg", ".pdf")
+
+# Okabe and Ito's colours, told apart by people with any kind of colour vision.
+BLACK, BLUE, RED, GREEN, ORANGE, PINK, GREY = (
+    "#000000", "#0072B2", "#D55E00", "#009E73", "#B57A00", "#B0578D", "#666666",
+)  # fmt: skip
+SOLID, DASHED, DOTTED, DASH_DOT = "-", (0, (6, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2))
+
+SMALL, USUAL, LARGE = 9, 10.5, 12.5
+
+
+class End(NamedTuple):
+    """A label for the end of a line."""
+
+    y: float
+    text: str
+    colour: str
+
+
+def sheet(title: str, subtitle: str, *, right: float = 0.74) -> tuple[Figure, Axes]:
+    """Return a figure with one pair of axes, a title, and room on the right for labels."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InputError(
+            "pictures need matplotlib, which is not installed: pip install 'shoal[plots]'."
+        ) from None
+    figure = Figure(figsize=(8.4, 4.8), dpi=150, facecolor="white")
+    axes = figure.add_axes((0.115, 0.135, right - 0.115, 0.685))
+    figure.text(0.02, 0.955, title, fontsize=LARGE, fontweight="bold", va="center")
+    figure.text(0.02, 0.895, subtitle, fontsize=USUAL - 0.5, color=GREY, va="center")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(True, which="major", color="#DDDDDD", linewidth=0.7)
+    axes.tick_params(labelsize=SMALL)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def name_axes(axes: Axes, x: str, y: str) -> None:
+    """Write what the axes measure."""
+    axes.set_xlabel(x, fontsize=USUAL)
+    axes.set_ylabel(y, fontsize=USUAL)
+
+
+def label_ends(axes: Axes, ends: Sequence[End], *, apart: float = 0.048) -> None:
+    """Write labels beside the right end of lines, moved apart where they would overlap.
+
+    `apart` is the height of a line of text, as a part of the axes' height.
+    """
+    to_axes = axes.transData + axes.transAxes.inverted()
+    left = axes.get_xlim()[0]
+    wanted = sorted(
+        (float(to_axes.transform((left, end.y))[1]), end.text, end.colour) for end in ends
+    )
+    half = [apart * (1.4 + text.count("\n")) / 2 for _, text, _ in wanted]
+    places = [max(y, room) for (y, _, _), room in zip(wanted, half, strict=True)]
+    for i in range(1, len(places)):
+        places[i] = max(places[i], places[i - 1] + half[i - 1] + half[i])
+    # if that pushed the last ones out at the top, move down what is in the way
+    top = 1.03
+    for i in reversed(range(len(places))):
+        places[i] = min(places[i], top - half[i])
+        top = places[i] - half[i]
+    for (y, text, colour), place in zip(wanted, places, strict=True):
+        label(axes, text, (1.0, y), (1.05, place), colour)
+
+
+def label(
+    axes: Axes, text: str, at: tuple[float, float], place: tuple[float, float], colour: str
+) -> None:
+    """Write a label at a place and lead a thin line to what it means, in parts of the axes."""
+    axes.annotate(
+        text,
+        xy=at,
+        xytext=place,
+        xycoords="axes fraction",
+        textcoords="axes fraction",
+        color=colour,
+        fontsize=SMALL,
+        va="center",
+        annotation_clip=False,
+        arrowprops={
+            "arrowstyle": "-", "color": colour, "linewidth": 0.7, "relpos": (0.0, 0.5),
+            "shrinkA": 0, "shrinkB": 0,
+        },
+    )  # fmt: skip
+
+
+def brief(value: float, digits: int = 3) -> str:
+    """Write a number shortly.
+
+    >>> brief(1e-6), brief(0.0317), brief(9.97e-7)
+    ('1e-6', '0.0317', '9.97e-7')
+    """
+    return f"{value:.{digits}g}".replace("e-0", "e-").replace("e+0", "e")
+
+
+def counted(count: int, word: str) -> str:
+    """Write a count with its noun.
+
+    >>> counted(1, "bit"), counted(5, "bit")
+    ('1 bit', '5 bits')
+    """
+    return f"{count:,} {word}" + ("" if count == 1 else "s")
+
+
+def check_suffix(path: Path | str) -> Path:
+    """Return the path if its suffix is one that `save` can write."""
+    target = Path(path)
+    if target.suffix.lower() not in SUFFIXES:
+        raise InputError(
+            f"a picture's name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]},"
+            f" got {target.name!r}."
+        )
+    return target
+
+
+def save(figure: Figure, path: Path | str) -> None:
+    """Write a figure as PNG, SVG or PDF, by the suffix; whole or not at all."""
+    target = check_suffix(path)
+    kind = target.suffix.lower()[1:]
+    # no dates, so that the same picture is the same file
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    write_whole(target, lambda scratch: figure.savefig(scratch, format=kind, metadata=metadata))

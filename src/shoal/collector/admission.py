@@ -1,0 +1,66 @@
+"""Whether a collector takes a plan, and the certificate it is published with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from shoal import __version__
+from shoal.agreement.plan import Plan
+from shoal.collector import problems
+from shoal.collector.intake.senders import limits_document
+from shoal.collector.problems import Problem
+from shoal.collector.settings import Settings
+from shoal.errors import PrivacyRefusal
+from shoal.planning.certificate import audit
+from shoal.planning.plan_diff import compare_plans
+from shoal.planning.poisoning import poisoning
+from shoal.planning.promise import check_promise, compute_promise
+
+__all__ = ["certificate", "objection"]
+
+
+def objection(plan: Plan, settings: Settings, others: Iterable[Plan]) -> Problem | None:
+    """Return why a plan is not taken beside others that are, or None.
+
+    This computes its promise anew. A plan of the same survey that protects less is not taken while
+    the other one is, since the same people would answer both.
+    """
+    if plan.crowd_size is None or plan.crowd_size < settings.smallest_crowd:
+        return problems.CROWD_TOO_SMALL
+    if plan.promise.kind not in ("proven", "local") and not settings.allow_unproven:
+        return problems.PROMISE_UNPROVEN
+    try:
+        audit(plan)  # which refuses what nothing is proven about, whatever the plan promises
+        kept = not plan.q.is_blind and compute_promise(plan).holds
+    except PrivacyRefusal:
+        kept = False
+    if not kept:
+        return problems.PROMISE_BROKEN
+    if any(
+        other.survey.name == plan.survey.name and compare_plans(other, plan).kind == "forbidden"
+        for other in others
+    ):
+        return problems.PROTECTS_LESS
+    return None
+
+
+def certificate(plan: Plan, settings: Settings) -> bytes:
+    """Return the certificate that a plan is published with, as JSON; a broken plan has none.
+
+    What is promised holds for the honest fraction, so it also says what keeps others out: the
+    limits of this collector on the day of publication.
+    """
+    check_promise(plan)
+    document = {
+        "plan": plan.id,
+        "shoal": __version__,
+        "promise": plan.promise.to_json(),
+        "reports_per_release": plan.reports_needed,
+        "honest_fraction": plan.honest_fraction or "1",
+        "honest_fraction_said_by": "plan" if plan.honest_fraction else "publisher",
+        "limits_when_published": limits_document(plan, settings),
+        "poisoning": poisoning(plan).to_json(),
+        "certificate": audit(plan).to_json(epsilon=float(plan.promise.epsilon)),
+    }
+    return json.dumps(document, ensure_ascii=False, allow_nan=False).encode()

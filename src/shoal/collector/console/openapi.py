@@ -1,0 +1,141 @@
+"""An operation of the API, and the OpenAPI document of many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from shoal import __version__
+from shoal.collector import problems
+from shoal.collector.console.tokens import Role
+from shoal.collector.problems import Problem
+
+__all__ = ["Operation", "Parameter", "openapi"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A part of the path or the query."""
+
+    name: str
+    where: str
+    schema: dict[str, Any]
+    description: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the parameter as OpenAPI describes it."""
+        return {
+            "name": self.name,
+            "in": self.where,
+            "required": self.where == "path",
+            "description": self.description,
+            "schema": self.schema,
+        }
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What a method at a path does, who may do it, and what can be answered.
+
+    `role` is None where no token is needed. `body` is the schema of a JSON body, `binary` the media
+    types of other bodies. `problems` are those of this operation; those that follow from its role,
+    parameters and body are added.
+    """
+
+    method: str
+    path: str
+    role: Role | None
+    summary: str
+    handler: Any
+    parameters: tuple[Parameter, ...] = ()
+    status: int = 200
+    media: tuple[str, ...] = ("application/json",)
+    body: dict[str, Any] | None = None
+    binary: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+    def all_problems(self) -> tuple[Problem, ...]:
+        """Return every problem that may be answered."""
+        found = list(self.problems)
+        if self.role is not None:
+            found += [problems.NO_TOKEN, problems.WRONG_ROLE]
+        if any(one.where == "path" for one in self.parameters):
+            found.append(problems.NOT_FOUND)
+        if any(one.where == "query" for one in self.parameters):
+            found.append(problems.BAD_PARAMETER)
+        if self.body is not None:
+            found += [problems.BAD_REQUEST, problems.WRONG_TYPE, problems.TOO_LARGE]
+        return (*found, problems.UNAVAILABLE, problems.STORAGE_FULL)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the operation as OpenAPI describes it."""
+        answers: dict[str, Any] = {
+            str(problem.status): {"$ref": "#/components/responses/Problem"}
+            for problem in self.all_problems()
+        }
+        content = {media: {"schema": _schema(media)} for media in self.media}
+        answers[str(self.status)] = {"description": self.summary} | (
+            {"content": content} if content else {}
+        )
+        document: dict[str, Any] = {
+            "operationId": _name(self.method, self.path),
+            "summary": self.summary,
+            "responses": dict(sorted(answers.items())),
+            "security": [{"token": []}] if self.role else [],
+        }
+        if self.role:
+            higher = "" if self.role == "app" else " or higher"
+            document["description"] = f"Needs a token of role {self.role}{higher}."
+        if self.parameters:
+            document["parameters"] = [one.to_json() for one in self.parameters]
+        if self.body is not None:
+            content = {media: {"schema": {"format": "binary"}} for media in self.binary}
+            content["application/json"] = {"schema": self.body}
+            document["requestBody"] = {"required": True, "content": content}
+        return document
+
+
+def openapi(operations: Iterable[Operation], title: str, summary: str) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of operations."""
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = operation.to_json()
+    problem = {
+        "type": "object",
+        "required": ["type", "title", "status"],
+        "properties": {
+            "type": {"type": "string"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+        },
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": title,
+            "version": __version__,
+            "summary": summary,
+        },
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "responses": {
+                "Problem": {
+                    "description": "What is wrong, without repeating the request (RFC 9457).",
+                    "content": {"application/problem+json": {"schema": problem}},
+                }
+            },
+        },
+    }
+
+
+def _schema(media: str) -> dict[str, Any]:
+    if media == "application/json":
+        return {"type": "object"}
+    return {"type": "string"} if media.startswith("text/") else {}
+
+
+def _name(method: str, path: str) -> str:
+    words = [word.strip("{}").replace(".", "_") for word in path.split("/") if word]
+    return "_".join([method.lower(), *words])

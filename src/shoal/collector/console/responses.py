@@ -1,0 +1,99 @@
+"""What the console answers: JSON, tables and pages."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+from starlette.responses import Response
+
+from shoal.agreement.plan import Plan
+from shoal.analysis.publishing import publish
+from shoal.analysis.publishing.tables import arrow_table, csv_text
+from shoal.analysis.tallying import Tally
+from shoal.collector.console.tokens import Token
+from shoal.collector.intake.store import Epoch, KeptPlan
+
+__all__ = ["FORMS", "epoch_line", "json_answer", "plan_line", "report_page", "token_line"]
+
+PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.file"
+
+
+def json_answer(document: object, status: int = 200) -> Response:
+    """Return a JSON document."""
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False)
+    return Response(text.encode(), status, media_type="application/json")
+
+
+def plan_line(kept: KeptPlan) -> dict[str, Any]:
+    """Return what the list of plans says of one."""
+    return {
+        "id": kept.plan.id,
+        "survey": kept.plan.survey.name,
+        "state": kept.state,
+        "reports_needed": kept.plan.reports_needed,
+        "promise": kept.plan.promise.to_json(),
+    }
+
+
+def epoch_line(epoch: Epoch) -> dict[str, Any]:
+    """Return what the list of epochs says of one."""
+    line = {
+        "number": epoch.number,
+        "window": epoch.window,
+        "state": epoch.state,
+        "tenths": epoch.tenths,
+    }
+    return line if epoch.reports is None else line | {"reports": epoch.reports}
+
+
+def token_line(token: Token) -> dict[str, Any]:
+    """Return what the list of tokens says of one."""
+    return {
+        "id": token.id,
+        "role": token.role,
+        "label": token.label,
+        "expires": None if token.expires is None else token.expires.isoformat(),
+        "plans": None if token.plans is None else list(token.plans),
+    }
+
+
+def report_page(plan: Plan, release: bytes) -> str:
+    """Return the page of a sealed crowd."""
+    return publish(plan, Tally.from_release(json.loads(release), plan)).to_html()
+
+
+def _file(content: bytes, media: str, name: str) -> Response:
+    disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(content, headers=disposition, media_type=media)
+
+
+def _csv(document: dict[str, Any]) -> Response:
+    return _file(csv_text({"estimates": document}).encode(), "text/csv", "estimates.csv")
+
+
+def _parquet(document: dict[str, Any]) -> Response:
+    import pyarrow.parquet as pq
+
+    out = io.BytesIO()
+    pq.write_table(arrow_table({"estimates": document}), out)
+    return _file(out.getvalue(), PARQUET, "estimates.parquet")
+
+
+def _arrow(document: dict[str, Any]) -> Response:
+    import pyarrow.feather as feather
+
+    out = io.BytesIO()
+    feather.write_feather(arrow_table({"estimates": document}), out, compression="uncompressed")
+    return _file(out.getvalue(), ARROW, "estimates.arrow")
+
+
+FORMS: dict[str, Callable[[dict[str, Any]], Response]] = {
+    "json": json_answer,
+    "csv": _csv,
+    "parquet": _parquet,
+    "arrow": _arrow,
+}
+"""The forms of estimates, by the word that asks for them."""

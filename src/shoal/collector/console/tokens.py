@@ -1,0 +1,186 @@
+"""Tokens: who may do what at the console, and which applications may send reports.
+
+A token is 256 random bits; the collector keeps its SHA-256 and compares in constant time. A token
+of the role `app` or `relay` belongs to an application, never to a person: it would undo their
+anonymity. A relay passes on the reports of many and answers for how many each of them sends.
+A token may have a last day, and may be for some plans only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Literal, get_args
+
+from shoal.agreement.random_bits import SystemBits
+from shoal.collector import problems
+from shoal.collector.clock import GuardedClock
+from shoal.collector.intake.database import told, transaction
+from shoal.collector.problems import Problem
+from shoal.errors import InputError
+
+__all__ = ["ROLES", "Role", "Token", "Tokens", "add_token", "new_secret"]
+
+TOKEN_FILE = "admin-token"  # noqa: S105  its name
+LABEL = re.compile(r"[A-Za-z0-9 ._-]{1,80}")
+"""What a token may be labelled with."""
+MOST_PLANS = 100
+"""How many plans a token may be limited to."""
+
+Role = Literal["app", "relay", "viewer", "analyst", "admin"]
+ROLES: tuple[Role, ...] = get_args(Role)
+"""Each role of the console may do what those before it may; `app` and `relay` may only send."""
+
+_SENDERS: tuple[Role, ...] = ("app", "relay")
+_PLAN_ID = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token as it is listed: not the token itself.
+
+    `expires` is its last day (UTC), or None; `plans` are the only plans it is for, or None for all.
+    """
+
+    id: str
+    role: Role
+    label: str
+    expires: date | None = None
+    plans: tuple[str, ...] | None = None
+
+    @classmethod
+    def new(
+        cls,
+        role: Role,
+        label: str,
+        *,
+        expires: date | None = None,
+        plans: Sequence[str] | None = None,
+    ) -> Token:
+        """Return a token with an id of its own; its role and limits must be possible ones."""
+        if role not in ROLES:
+            raise InputError(f"a role is one of {', '.join(ROLES)}.")
+        if not LABEL.fullmatch(label):
+            raise InputError("a label has 1 to 80 letters, digits, spaces, dots or dashes.")
+        if plans is not None:
+            if not 1 <= len(plans) <= MOST_PLANS or not all(map(_PLAN_ID.fullmatch, plans)):
+                raise InputError(f"a token is limited to 1 to {MOST_PLANS} plans, by their ids.")
+            plans = tuple(sorted(set(plans)))
+        return cls(SystemBits().draw(8).hex(), role, label, expires, plans)
+
+    def may(self, role: Role) -> bool:
+        """Whether the token's role includes another."""
+        if (self.role in _SENDERS) != (role in _SENDERS):
+            return False
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+    def covers(self, plan_id: str) -> bool:
+        """Whether the token is for a plan."""
+        return self.plans is None or plan_id in self.plans
+
+    @property
+    def can_always_administer(self) -> bool:
+        """Whether the token is an admin's without an end or a limit."""
+        return self.role == "admin" and self.expires is None and self.plans is None
+
+
+class Tokens:
+    """The tokens of a collector, in memory and in the database; `clock` tells which have ended.
+
+    Where a clock that jumped is not believed, a token has ended if it has by either time.
+    """
+
+    def __init__(
+        self, database: sqlite3.Connection, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._database, self._clock = database, clock
+        self.failures = 0
+        """How often a secret was shown that is nobody's, or of a token that has ended."""
+        with told():
+            rows = database.execute(
+                "SELECT id, role, label, expires, plans, digest FROM tokens ORDER BY id"
+            )
+            self._kept = {row[0]: (_read(*row[:5]), bytes(row[5])) for row in rows}
+
+    def __iter__(self) -> Iterator[Token]:
+        return (token for token, _ in list(self._kept.values()))
+
+    def find(self, secret: str) -> Token | None:
+        """Return whose secret this is; the time does not tell how near it came."""
+        digest = _digest(secret)
+        match = None
+        for token, kept in list(self._kept.values()):
+            if hmac.compare_digest(kept, digest):
+                match = token
+        if match is not None and not self.has_ended(match):
+            return match
+        self.failures += 1
+        return None
+
+    def has_ended(self, token: Token) -> bool:
+        """Whether a token's last day is over."""
+        if token.expires is None:
+            return False
+        now = self._clock()
+        if isinstance(self._clock, GuardedClock):
+            now = max(now, self._clock.wall())
+        return now // 86_400 > (token.expires - date(1970, 1, 1)).days
+
+    def add(self, token: Token, secret: str | None = None) -> str:
+        """Keep a new token and return its secret, which is told once and never again."""
+        secret = secret or new_secret(token.role)
+        with transaction(self._database):
+            add_token(self._database, token, secret)
+        self._kept[token.id] = (token, _digest(secret))
+        return secret
+
+    def remove(self, token_id: str) -> Problem | None:
+        """Take a token away, or tell why not.
+
+        Whether it is the last admin's is looked at here, where one removal follows another: two at
+        a time would each see the other's token.
+        """
+        if token_id not in self._kept:
+            return problems.UNKNOWN_TOKEN
+        if [token.id for token in self if token.can_always_administer] == [token_id]:
+            return problems.LAST_ADMIN
+        with transaction(self._database):
+            self._database.execute("DELETE FROM tokens WHERE id = ?", (token_id,))
+        del self._kept[token_id]
+        return None
+
+
+def new_secret(role: Role) -> str:
+    """Return a secret for a new token; its role can be read off it."""
+    return f"shoal_{role}_{SystemBits().draw(32).hex()}"
+
+
+def add_token(database: sqlite3.Connection, token: Token, secret: str) -> None:
+    """Write a token to a database, in a transaction."""
+    row = {"id": token.id, "role": token.role, "digest": _digest(secret), "label": token.label}
+    # Data of an earlier version have no place for these.
+    if token.expires is not None:
+        row["expires"] = token.expires.isoformat()
+    if token.plans is not None:
+        row["plans"] = json.dumps(token.plans)
+    columns, places = ", ".join(row), ", ".join("?" * len(row))
+    statement = f"INSERT INTO tokens ({columns}) VALUES ({places})"  # noqa: S608  our own names
+    database.execute(statement, tuple(row.values()))
+
+
+def _read(token_id: str, role: Role, label: str, expires: str | None, plans: str | None) -> Token:
+    last_day = None if expires is None else date.fromisoformat(expires)
+    return Token(
+        token_id, role, label, last_day, None if plans is None else tuple(json.loads(plans))
+    )
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()

@@ -1,0 +1,168 @@
+"""Checks a collector's deployment: its folder, its clock, what listens, and the proxy before it.
+
+Each check gives a verdict with a sentence and a way out. Nothing is changed, and nothing is said
+about an open crowd.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+
+from shoal.collector.doctor.data_folder import check_folder, public_key
+from shoal.collector.doctor.findings import Finding, Verdict, worst
+from shoal.collector.doctor.probes import check_console, check_public
+from shoal.collector.doctor.proxies import check_proxy
+from shoal.collector.settings import Settings, address
+from shoal.errors import InputError
+from shoal.support.checks import is_loopback
+from shoal.support.files import first_line
+
+__all__ = ["Finding", "Verdict", "examine", "worst"]
+
+_WRITTEN = 1_767_225_600
+"""The beginning of 2026, when this was written: no clock that is right shows less."""
+
+_CLOCK_SLACK = 300
+
+_LARGE_SHARE = 10
+"""Per cent of a crowd; whoever may send more in one go decides what a release says."""
+
+
+def examine(
+    folder: Path,
+    *,
+    url: str | None = None,
+    console_url: str | None = None,
+    proxies: Sequence[Path] = (),
+    config: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    clock: Callable[[], float] = time.time,
+) -> list[Finding]:
+    """Check a deployment and return what was found, in the order in which it is looked at.
+
+    Parameters
+    ----------
+    folder
+        The collector's data.
+    url
+        Where devices reach it from outside, through the proxy; by default its own address.
+    console_url
+        Where people reach the console; by default its own address.
+    proxies
+        Configurations of nginx or Caddy to read.
+    config
+        The collector's settings, if they are not in the folder.
+    environment
+        Where settings are read from beside the file.
+    clock
+        Seconds since 1970.
+    """
+    given = os.environ if environment is None else environment
+    settings, findings = _settings(folder, config, given)
+    findings += check_folder(folder, settings.spare_megabytes)
+    findings += _clock(folder, clock())
+    findings += _addresses(settings, url, bool(proxies))
+    findings += _limits(settings, bool(proxies))
+    for path in proxies:
+        findings += check_proxy(path)
+    findings += check_public(url or _own_url(settings.public), public_key(folder), clock)
+    findings += check_console(console_url or _own_url(settings.console))
+    return findings
+
+
+def _settings(
+    folder: Path, config: Path | None, environment: Mapping[str, str]
+) -> tuple[Settings, list[Finding]]:
+    file = config
+    if file is None and os.access(folder / "shoal.toml", os.F_OK):
+        file = folder / "shoal.toml"
+    try:
+        settings = Settings.read(environment, file)
+    except InputError as error:
+        sentence = f"The settings cannot be read: {first_line(error)}."
+        return Settings(), [Finding("settings", "fail", sentence, "Mend them; see shoal serve -h.")]
+    if settings.allow_unproven:
+        sentence = "Plans are taken whose promise is no guarantee (allow_unproven)."
+        return settings, [Finding("settings", "warn", sentence, "Leave that to trials.")]
+    return settings, [Finding("settings", "ok", "They can be read.")]
+
+
+def _clock(folder: Path, now: float) -> Iterator[Finding]:
+    newest = max((path.stat().st_mtime for path in _existing(folder)), default=0.0)
+    if now < _WRITTEN:
+        sentence = f"The clock says {_day(now)}, which is before this program was written."
+    elif newest > now + _CLOCK_SLACK:
+        sentence = f"The clock says {_day(now)}, and the data were changed on {_day(newest)}."
+    else:
+        yield Finding("clock", "ok", f"The clock says {_day(now)}, after the last change.")
+        return
+    yield Finding("clock", "fail", sentence, "Set the clock and let NTP keep it: windows need it.")
+
+
+def _existing(folder: Path) -> list[Path]:
+    if not os.access(folder, os.R_OK | os.X_OK) or not folder.is_dir():
+        return []
+    return [path for path in folder.iterdir() if path.exists()]
+
+
+def _day(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+
+
+def _addresses(settings: Settings, url: str | None, with_proxy: bool) -> Iterator[Finding]:
+    behind = with_proxy or (url or "").startswith("https://")
+    for name in ("public", "console"):
+        where = getattr(settings, name)
+        host = address(where)[0]
+        if is_loopback(host):
+            yield Finding(f"{name} address", "ok", f"{where} is this machine's own.")
+        elif behind and not _is_global(host):
+            yield Finding(
+                f"{name} address", "warn", f"{where} can be reached from other machines.",
+                "Let only the proxy reach it: a firewall, or a network of its own.",
+            )  # fmt: skip
+        else:
+            yield Finding(
+                f"{name} address", "fail", f"{where} can be reached from outside, without TLS.",
+                f"Set {name} = 127.0.0.1:PORT, and a proxy before it.",
+            )  # fmt: skip
+
+
+def _limits(settings: Settings, with_proxy: bool) -> Iterator[Finding]:
+    """Say what keeps one sender from filling a crowd alone."""
+    who = "Only apps and relays with a token" if settings.ingest == "token" else "Anybody"
+    sentence = (
+        f"{who} may send reports: {settings.reports_per_request:,} a request, and"
+        f" {settings.largest_share} % of a crowd from one request or connection; relays more."
+    )
+    if settings.largest_share > _LARGE_SHARE:
+        yield Finding("limits", "warn", sentence, f"Set largest_share to {_LARGE_SHARE} or less.")
+    elif settings.ingest == "open" and not with_proxy:
+        yield Finding(
+            "limits", "warn", f"{sentence} What limits each address was not looked at.",
+            "Name the proxy's configuration: --proxy FILE.",
+        )  # fmt: skip
+    else:
+        yield Finding("limits", "ok", sentence)
+
+
+def _own_url(where: str) -> str:
+    """Return the URL at which this machine reaches an address that a collector listens at.
+
+    >>> _own_url("0.0.0.0:8400"), _own_url("[::]:8400")
+    ('http://127.0.0.1:8400', 'http://[::1]:8400')
+    """
+    host, port = address(where)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  asked, not bound
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _is_global(host: str) -> bool:
+    try:
+        return ip_address(host).is_global
+    except ValueError:
+        return False

@@ -1,0 +1,1 @@
+"""From a request to a crowd on the disk, each report exactly once."""

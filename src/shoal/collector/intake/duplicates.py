@@ -1,0 +1,203 @@
+"""Which reports have come already: keyed hashes of their ids, for the life of their window.
+
+An id is random and comes with one report only, so its hash says nothing about anybody; the key is
+drawn for the window and destroyed with it. The hashes have 64 bits: of n reports in a window one is
+taken for a repetition, and not counted, with probability at most n^2 / 2^65, which is 3e-8 for a
+million.
+
+On the disk hashes are in rows of one length, encrypted, and each row fills one page. A commit of n
+reports writes as many rows, whatever of it is new; repetitions add nothing. There are always more
+rows than are used, a quarter and more, so that their number tells little. In memory hashes are in
+sorted runs of bounded length, so that no step grows with the window.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.collector.intake.vault import Vault, seal, unseal
+
+__all__ = ["SeenReports"]
+
+_ID_BYTES = 16
+_ROW = 480
+"""Hashes in a row: with what encryption adds, it fits in a page of the database."""
+
+_FIRST_ROWS = 16
+_MOST_HASHED = 1 << 16
+_RECENT = 1 << 10
+_LONGEST_RUN = 1 << 20
+_FEW = 8
+
+Digests = NDArray[np.uint64]
+
+
+class SeenReports:
+    """The reports of one window of one plan that have come."""
+
+    def __init__(
+        self, database: sqlite3.Connection, vault: Vault, plan_id: str, window: int
+    ) -> None:
+        self._database, self._where = database, (plan_id, window)
+        key = vault.key(plan_id, "window", window)
+        self._key = vault.draw(plan_id, "window", window) if key is None else key
+        # Encryption and hashing use one key in two ways that have nothing in common.
+        self._sealing = blake2b(b"rows", key=self._key, digest_size=32).digest()
+        self._rows: list[int] = []
+        self._place = 0  # the first row that is not full
+        self._open = np.empty(0, np.uint64)  # what is in it
+        self._digests = _DigestSet()
+        self._read()
+        if not self._rows:
+            self._grow(_FIRST_ROWS)
+
+    def _read(self) -> None:
+        found = self._database.execute(
+            "SELECT id, digests FROM seen WHERE plan = ? AND window = ? ORDER BY place",
+            self._where,
+        )
+        while rows := found.fetchmany(_LONGEST_RUN // _ROW):
+            digests = []
+            for identity, sealed in rows:
+                content = unseal(self._sealing, sealed, self._about(len(self._rows)))
+                row = np.frombuffer(content, "<u8")
+                digests.append(row[row != 0])
+                self._rows.append(identity)
+                if len(digests[-1]) == _ROW:
+                    self._place = len(self._rows)
+                elif self._place == len(self._rows) - 1:
+                    self._open = digests[-1]
+            self._digests.add(np.concatenate(digests))
+
+    def _about(self, place: int) -> str:
+        return f"{self._where[0]} {self._where[1]} {place}"
+
+    @property
+    def count(self) -> int:
+        """How many reports have come."""
+        return self._place * _ROW + len(self._open)
+
+    def remember(self, ids: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Remember report ids, inside a transaction, and tell which of them are new.
+
+        The same rows are written for a repeated id as for a new one.
+        """
+        digests = self._hashed(ids)
+        ordered, first = np.unique(digests, return_index=True)
+        fresh = np.zeros(len(digests), bool)
+        fresh[first] = ~self._digests.contain(ordered)
+        self._write(digests[fresh], len(digests))
+        self._digests.add(digests[fresh])
+        return fresh
+
+    def take_over(self, digests: Digests) -> None:
+        """Remember digests that an earlier version made with the same key."""
+        digests = np.unique(np.maximum(digests, 1))
+        self._write(digests, max(len(digests), 1))
+        self._digests.add(digests)
+
+    def _hashed(self, ids: NDArray[np.uint8]) -> Digests:
+        flat, key, found = ids.tobytes(), self._key, []
+        for first in range(0, len(flat), _ID_BYTES * _MOST_HASHED):
+            last = min(len(flat), first + _ID_BYTES * _MOST_HASHED)
+            content = b"".join(
+                blake2b(flat[start : start + _ID_BYTES], digest_size=16, key=key).digest()
+                for start in range(first, last, _ID_BYTES)
+            )
+            found.append(np.frombuffer(content, "<u8")[::2])
+        digests: Digests = np.concatenate(found)
+        digests[digests == 0] = 1  # 0 stands for nothing
+        return digests
+
+    def _write(self, fresh: Digests, count: int) -> None:
+        """Write as many rows as `count` digests may need, the open one first."""
+        rows = 1 + -(-(count - 1) // _ROW)
+        if self._place + rows > len(self._rows):
+            self._grow(self._place + rows)
+        content = np.zeros(rows * _ROW, "<u8")
+        used = len(self._open) + len(fresh)
+        content[: len(self._open)] = self._open
+        content[len(self._open) : used] = fresh
+        table = np.sort(content.reshape(rows, _ROW), axis=1)  # the order of commits is gone
+        self._database.executemany(
+            "UPDATE seen SET digests = ? WHERE id = ?",
+            [
+                (self._sealed(row, place), self._rows[place])
+                for place, row in enumerate(table, self._place)
+            ],
+        )
+        self._place += used // _ROW
+        last = table[used // _ROW] if used < rows * _ROW else np.empty(0, np.uint64)
+        self._open = last[last != 0].copy()
+
+    def _sealed(self, row: Digests, place: int) -> bytes:
+        return seal(self._sealing, row.tobytes(), self._about(place))
+
+    def _grow(self, needed: int) -> None:
+        """Add empty rows, a quarter of those that there are and as many as are needed."""
+        empty = np.zeros(_ROW, "<u8")
+        for place in range(len(self._rows), max(needed, len(self._rows) * 5 // 4)):
+            added = self._database.execute(
+                "INSERT INTO seen (plan, window, place, digests) VALUES (?, ?, ?, ?)",
+                (*self._where, place, self._sealed(empty, place)),
+            )
+            assert added.lastrowid is not None
+            self._rows.append(added.lastrowid)
+
+    def make_room(self) -> None:
+        """Do between commits what the next ones would need: their answers would take longer."""
+        if len(self._rows) - self._place < max(_FIRST_ROWS // 2, len(self._rows) // 8):
+            self._grow(len(self._rows) + _FIRST_ROWS)
+        self._digests.gather()
+
+
+class _DigestSet:
+    """A set of digests: the last ones as they came, the others as sorted runs."""
+
+    def __init__(self) -> None:
+        self._recent = np.zeros(_RECENT, np.uint64)
+        self._count = 0
+        self._runs: list[Digests] = []
+
+    def contain(self, digests: Digests) -> NDArray[np.bool_]:
+        """Tell which digests are in the set; if they are sorted, it takes less time."""
+        if len(digests) <= _FEW:
+            found = (self._recent[:, None] == digests).any(axis=0)
+        else:
+            found = np.isin(digests, self._recent)
+        for run in self._runs:
+            place = np.minimum(np.searchsorted(run, digests), len(run) - 1)
+            found |= run[place] == digests
+        return np.asarray(found)
+
+    def add(self, digests: Digests) -> None:
+        """Add digests that are not in the set."""
+        if self._count + len(digests) > _RECENT:
+            self.gather()
+        if len(digests) > _RECENT:
+            for start in range(0, len(digests), _LONGEST_RUN):
+                self._add_run(np.sort(digests[start : start + _LONGEST_RUN]))
+            return
+        self._recent[self._count : self._count + len(digests)] = digests
+        self._count += len(digests)
+
+    def gather(self) -> None:
+        """Make a run of the recent ones."""
+        if self._count:
+            self._add_run(np.sort(self._recent[: self._count]))
+        self._recent[:], self._count = 0, 0
+
+    def _add_run(self, run: Digests) -> None:
+        """Add a run, merged with others that are not much longer."""
+        self._runs.sort(key=len)
+        while (
+            self._runs
+            and len(self._runs[0]) < 2 * len(run)
+            and len(self._runs[0]) + len(run) <= _LONGEST_RUN
+        ):
+            run = np.sort(np.concatenate((self._runs.pop(0), run)), kind="stable")
+        self._runs.append(run)

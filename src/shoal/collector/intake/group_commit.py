@@ -1,0 +1,146 @@
+"""Group commit: what arrives while one transaction is being written goes into the next.
+
+Writing to the disk is what takes time, and it takes the same for one report as for a thousand. So
+uploads wait while a commit is under way and then go together; the answer comes after the disk has
+them. If too many wait, new ones are refused at once. Small uploads do not stand behind large ones:
+whoever sends one report gets through however many others come with full batches.
+
+Every commit has the same work, but for what cannot be helped: reports that fall into two crowds.
+Whoever sends one after the other and measures could count the reports of others by that. So a
+commit that nobody else waits for is answered at a tick, whatever it had to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+from shoal.agreement.wire import Batch
+from shoal.collector import problems
+from shoal.collector.intake.database import StorageError, StorageFull
+from shoal.collector.problems import Problem
+
+__all__ = ["Committer"]
+
+MOST_PER_COMMIT = 10_000
+"""Reports in one commit; a larger upload goes by itself."""
+
+SHORTEST_TICK, LONGEST_TICK = 2**-8, 2**-4
+"""Seconds between two moments at which a lone commit is answered: 4 to 62 milliseconds."""
+
+_LONE = 4
+"""Uploads of a commit that is answered at a tick; larger ones take longer by themselves."""
+
+Waiting = tuple[Batch, asyncio.Future[Problem | None]]
+"""An upload, and its answer to come."""
+
+Accept = Callable[[Sequence[Batch]], Awaitable[list[Problem | None]]]
+
+
+class Committer:
+    """Gathers uploads and hands them on in groups, one group at a time.
+
+    Parameters
+    ----------
+    accept
+        Takes a group of uploads durably and answers for each.
+    most_waiting
+        How many reports may wait before new ones are refused.
+    """
+
+    def __init__(self, accept: Accept, most_waiting: int) -> None:
+        self._accept, self._most_waiting = accept, most_waiting
+        self._uploads: list[Waiting] = []
+        self._waiting = 0
+        self._smallest_first = False
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._times: deque[float] = deque(maxlen=63)
+
+    @property
+    def fill(self) -> float:
+        """Which part of the reports that may wait are waiting."""
+        return self._waiting / self._most_waiting
+
+    async def submit(self, upload: Batch) -> Problem | None:
+        """Return when the upload is on the disk, or with the problem why it is not."""
+        if self._stopping:
+            return problems.STOPPING
+        if self._waiting + len(upload) > self._most_waiting and self._is_full_for(len(upload)):
+            return problems.BUSY
+        answer: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
+        self._uploads.append((upload, answer))
+        self._waiting += len(upload)
+        self._wake.set()
+        return await answer
+
+    async def run(self) -> None:
+        """Commit group after group until stopped and empty."""
+        while not self._stopping or self._uploads:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._uploads:
+                await self._commit(self._next_group())
+
+    def stop(self) -> None:
+        """Take no more; what waits is still committed."""
+        self._stopping = True
+        self._wake.set()
+
+    def _is_full_for(self, size: int) -> bool:
+        """Whether too many reports wait; those of larger uploads do not keep a small one out."""
+        waiting = sum(len(upload) for upload, _ in self._uploads if len(upload) <= size)
+        return waiting > 0 and waiting + size > self._most_waiting
+
+    def _next_group(self) -> list[Waiting]:
+        """Return what goes into the next commit, in turns the smallest and the oldest uploads."""
+        queue = self._uploads
+        self._smallest_first = not self._smallest_first
+        if self._smallest_first and self._waiting > MOST_PER_COMMIT:
+            queue = sorted(queue, key=lambda waiting: len(waiting[0]))
+        group, size = [queue[0]], len(queue[0][0])
+        for one in queue[1:]:
+            if size + len(one[0]) > MOST_PER_COMMIT:
+                break
+            group.append(one)
+            size += len(one[0])
+        chosen = set(map(id, group))
+        self._uploads = [one for one in self._uploads if id(one) not in chosen]
+        self._waiting -= size
+        return group
+
+    async def _commit(self, group: list[Waiting]) -> None:
+        answers: Sequence[Problem | None]
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            answers = await self._accept([upload for upload, _ in group])
+        except StorageFull:
+            answers = [problems.STORAGE_FULL] * len(group)
+        except StorageError:
+            answers = [problems.UNAVAILABLE] * len(group)
+        except Exception:
+            answers = [problems.INTERNAL] * len(group)
+        if self._uploads or len(group) > _LONE:
+            _answer(group, answers)
+            return
+        took = loop.time() - began
+        tick = self._tick(took)
+        loop.call_at(began + math.ceil(took / tick) * tick, _answer, group, answers)
+
+    def _tick(self, took: float) -> float:
+        """Return the time between answers: twice what a commit usually takes, or a little more."""
+        self._times.append(took)
+        usual = sorted(self._times)[len(self._times) // 2]
+        tick = SHORTEST_TICK
+        while tick < min(2 * usual, LONGEST_TICK):
+            tick *= 2
+        return tick
+
+
+def _answer(group: Sequence[Waiting], answers: Sequence[Problem | None]) -> None:
+    for (_, waiting), answer in zip(group, answers, strict=True):
+        if not waiting.done():  # the sender may have gone
+            waiting.set_result(answer)

@@ -1,0 +1,353 @@
+"""A plan that takes reports: its open crowds, one for each window that is taken.
+
+People may be asked once in every window, and the promise counts the reports of one person in one
+release. So a crowd never mixes windows: it fills within its own or is given up.
+
+A crowd that has its last report is sealed in a later transaction, since an answer that waited for
+it would tell its sender how many reports had come. Reports that come before that fill the next one.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.agreement.plan import Plan
+from shoal.agreement.random_bits import SystemBits
+from shoal.agreement.vectors import Cohorts, Rows
+from shoal.agreement.wire import Batch
+from shoal.analysis.crowds import Crowd
+from shoal.collector import problems
+from shoal.collector.intake.database import NAME, StorageError
+from shoal.collector.intake.duplicates import SeenReports
+from shoal.collector.intake.open_crowd import OpenCrowd
+from shoal.collector.intake.vault import Vault, seal, unseal
+from shoal.collector.lifecycle import State
+from shoal.collector.problems import Problem
+
+__all__ = ["Ended", "OpenPlan", "Time"]
+
+_DAY = 86_400
+
+
+class Time(NamedTuple):
+    """The windows of a plan that are taken at a moment, first and last, and the day."""
+
+    first_window: int
+    last_window: int
+    day: int
+
+    @classmethod
+    def of(cls, plan: Plan, seconds: float) -> Time:
+        """Return what a clock says to a plan; a device's clock may be a little ahead of ours."""
+        day = int(seconds // _DAY)
+        if plan.window is None:
+            return cls(0, 0, day)
+        now = int(seconds // plan.window)
+        return cls(max(now - 1, 0), now + 1, day)
+
+
+class Ended(NamedTuple):
+    """What is known of a crowd that was given up: its number and how many tenths it had."""
+
+    number: int
+    tenths: int
+
+
+@dataclass
+class _Crowd:
+    number: int
+    window: int
+    key: bytes
+    counts: OpenCrowd
+
+
+class OpenPlan:
+    """What is in memory of a plan, read from the database and written to it.
+
+    Everything here happens inside a transaction of the store.
+    """
+
+    def __init__(
+        self,
+        database: sqlite3.Connection,
+        vault: Vault,
+        plan: Plan,
+        state: State,
+        oldest_window: int,
+    ) -> None:
+        self._database, self._vault, self.plan, self.state = database, vault, plan, state
+        self.oldest_window = oldest_window
+        self._seen: dict[int, SeenReports] = {}
+        self._crowds: dict[int, _Crowd] = {}
+        self._whole: list[tuple[int, int]] = []
+        rows = database.execute(
+            "SELECT number, window FROM epochs WHERE plan = ? AND state = 'open' ORDER BY number",
+            (plan.id,),
+        )
+        opened: dict[int, int] = {}
+        for number, window in rows.fetchall():
+            if window in opened:  # it has a successor, so it waits to be sealed
+                self._whole.append((opened[window], window))
+            opened[window] = number
+        for window, number in opened.items():
+            self._crowds[window] = self._read(number, window)
+        (self._last,) = database.execute(
+            "SELECT coalesce(max(number), 0) FROM epochs WHERE plan = ?", (plan.id,)
+        ).fetchone()
+
+    @classmethod
+    def read(cls, database: sqlite3.Connection, vault: Vault, plan_id: str) -> OpenPlan | None:
+        """Return a plan by its id."""
+        row = database.execute(
+            "SELECT document, state, oldest_window FROM plans WHERE id = ?", (plan_id,)
+        ).fetchone()
+        if row is None:
+            return None
+        return cls(database, vault, Plan.from_json(json.loads(row[0])), *row[1:])
+
+    def _read(self, number: int, window: int) -> _Crowd:
+        key = self._vault.key(self.plan.id, "crowd", number)
+        if key is None:
+            raise StorageError(f"{NAME} and its log are not of one time. Restore a backup.")
+        rows = self._database.execute(
+            "SELECT part, numbers FROM counts WHERE plan = ? AND number = ?",
+            (self.plan.id, number),
+        )
+        blocks = {part: unseal(key, sealed, self._about(number, part)) for part, sealed in rows}
+        return _Crowd(number, window, key, OpenCrowd(self.plan, blocks))
+
+    def _about(self, number: int, block: int) -> str:
+        return f"{self.plan.id} {number} {block}"
+
+    def reports(self) -> dict[int, int]:
+        """Return how many reports the open crowd of each window has."""
+        return {window: crowd.counts.reports for window, crowd in self._crowds.items()}
+
+    def tenths(self, window: int) -> int:
+        """Return how many tenths of the crowd of a window have come; 0 if there is none."""
+        crowd = self._crowds.get(window)
+        return 0 if crowd is None else self._tenths(crowd)
+
+    def _tenths(self, crowd: _Crowd) -> int:
+        return 10 * crowd.counts.reports // self.plan.reports_needed
+
+    # Reports
+
+    def objection(self, upload: Batch, time: Time) -> Problem | None:
+        """Return why an upload is not taken, or None."""
+        if self.state == "draft":
+            return problems.UNKNOWN_PLAN
+        if self.state == "paused":
+            return problems.PAUSED
+        if self.state != "published":
+            return problems.PLAN_CLOSED
+        windows = upload.windows.tolist()
+        if self.plan.window is None and max(windows):
+            return problems.MALFORMED  # no time will come at which it is right
+        if min(windows) < max(time.first_window, self.oldest_window):
+            return problems.WINDOW_EXPIRED
+        return problems.WINDOW_NOT_OPEN if max(windows) > time.last_window else None
+
+    def count(self, uploads: Sequence[Batch], time: Time) -> None:
+        """Count reports that have not come before."""
+        self.open_crowds(time)
+        ids = np.concatenate([upload.ids for upload in uploads])
+        rows = np.concatenate([upload.rows for upload in uploads])
+        windows = np.concatenate([upload.windows for upload in uploads])
+        cohorts = None
+        if self.plan.cohorts is not None:
+            cohorts = np.concatenate([u.cohorts for u in uploads if u.cohorts is not None])
+        for window in np.unique(windows).tolist():
+            here = np.flatnonzero(windows == window)
+            # Reports that came together have no order: chance says which of them fill the crowd.
+            here = here[np.argsort(np.frombuffer(SystemBits().draw(8 * len(here)), np.uint64))]
+            fresh = self._seen_in(window).remember(ids[here]).astype(np.int64)
+            chosen = None if cohorts is None else cohorts[here]
+            self._fill(window, rows[here], chosen, fresh, time.day)
+
+    def _seen_in(self, window: int) -> SeenReports:
+        if window not in self._seen:
+            seen = SeenReports(self._database, self._vault, self.plan.id, window)
+            if seen.count < self._crowds[window].counts.window_reports:
+                raise StorageError(f"{NAME} and its log are not of one time. Restore a backup.")
+            self._seen[window] = seen
+        return self._seen[window]
+
+    def _fill(
+        self, window: int, rows: Rows, cohorts: Cohorts | None, weights: NDArray[np.int64], day: int
+    ) -> None:
+        """Add reports to the crowd of their window, and to the next ones when it is whole."""
+        counted = np.cumsum(weights)
+        start = taken = 0
+        opened = False
+        while True:
+            crowd = self._crowds[window]
+            room = self.plan.reports_needed - crowd.counts.reports
+            # The last crowd takes those that do not count too, wherever they are.
+            fits = int(counted[-1]) - taken <= room
+            end = len(rows) if fits else int(np.searchsorted(counted, taken + room)) + 1
+            if room or fits:
+                here = slice(start, end)
+                chosen = None if cohorts is None else cohorts[here]
+                crowd.counts.add(rows[here], chosen, weights[here])
+                self._write(crowd)
+                start, taken = end, taken + room
+            if fits:
+                break
+            self._whole.append((crowd.number, window))
+            self._open_crowd(window, day)
+            opened = True
+        if not opened:
+            self._pretend_to_open(window, day)
+
+    def _write(self, crowd: _Crowd) -> None:
+        # Pages of the database from before and from after this are told apart by it.
+        crowd.counts.window_reports = self._seen_in(crowd.window).count
+        self._database.executemany(
+            "INSERT INTO counts VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (plan, number, part) DO UPDATE SET numbers = excluded.numbers",
+            [
+                (
+                    *(self.plan.id, crowd.number, block),
+                    seal(crowd.key, numbers, self._about(crowd.number, block)),
+                )
+                for block, numbers in crowd.counts.changes()
+            ],
+        )
+
+    # Sealing
+
+    @property
+    def whole_crowds(self) -> int:
+        """How many crowds wait to be sealed."""
+        return len(self._whole) + sum(one.counts.is_whole for one in self._crowds.values())
+
+    def seal_crowds(self, time: Time) -> list[int]:
+        """Seal the crowds that have all their reports, and return their numbers."""
+        numbers = []
+        for number, window in self._whole:
+            self._seal(self._read(number, window))
+            numbers.append(number)
+        self._whole.clear()
+        for window, crowd in sorted(self._crowds.items()):
+            if crowd.counts.is_whole:
+                self._seal(crowd)
+                numbers.append(crowd.number)
+                self._open_crowd(window, time.day)
+                self._write(self._crowds[window])
+        return numbers
+
+    def _seal(self, crowd: _Crowd) -> None:
+        """Write the whole crowd's tally, once."""
+        tally = crowd.counts.tally()
+        assert tally.reports == self.plan.reports_needed
+        named = None if self.plan.window is None else crowd.window
+        sealed = Crowd(tally.reports, str(crowd.number), named, sealed=True)
+        tally = replace(tally, crowds=(sealed,))
+        release = json.dumps(tally.to_json(), sort_keys=True, separators=(",", ":")).encode()
+        self._end(crowd, "sealed", tally.reports, 10, release)
+
+    # Crowds
+
+    def open_crowds(self, time: Time) -> None:
+        """Open a crowd for each window that is taken now, whether or not anybody has reported."""
+        for window in range(max(time.first_window, self.oldest_window), time.last_window + 1):
+            if window not in self._crowds:
+                self._open_crowd(window, time.day)
+                self._write(self._crowds[window])
+
+    def _open_crowd(self, window: int, day: int) -> None:
+        self._last += 1
+        # The deadline of the next window's crowd must not run before people are asked in it.
+        begins = window * (self.plan.window or 0) // _DAY
+        self._database.execute(
+            "INSERT INTO epochs VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL)",
+            (self.plan.id, self._last, window, max(day, begins)),
+        )
+        key = self._vault.draw(self.plan.id, "crowd", self._last)
+        self._crowds[window] = _Crowd(self._last, window, key, OpenCrowd(self.plan))
+
+    def _pretend_to_open(self, window: int, day: int) -> None:
+        """Do the work of opening a crowd, since an answer that took longer would tell of one."""
+        self._database.execute(
+            "INSERT INTO epochs VALUES (?, 0, ?, 'open', ?, 0, NULL, NULL)",
+            (self.plan.id, window, day),
+        )
+        self._vault.draw(self.plan.id, "crowd", 0)
+        self._database.execute("DELETE FROM epochs WHERE plan = ? AND number = 0", (self.plan.id,))
+        self._vault.forget(self.plan.id, "crowd", 0)
+
+    def give_up(
+        self, *, before_window: int | None = None, before_day: int | None = None
+    ) -> list[Ended]:
+        """Destroy open crowds, all or the old ones; what stays is how many tenths there were.
+
+        Those that are whole were sealed before.
+        """
+        opened = dict(
+            self._database.execute(
+                "SELECT window, opened_day FROM epochs WHERE plan = ? AND state = 'open'",
+                (self.plan.id,),
+            )
+        )
+        old = [
+            window
+            for window in self._crowds
+            if (before_window is None or window < before_window)
+            and (before_day is None or opened[window] < before_day)
+        ]
+        crowds = [self._crowds.pop(window) for window in old]
+        for crowd in crowds:
+            self._end(crowd, "given up", 0, self._tenths(crowd), None)
+        return [Ended(crowd.number, self._tenths(crowd)) for crowd in crowds]
+
+    def _end(
+        self, crowd: _Crowd, state: str, reports: int, tenths: int, release: bytes | None
+    ) -> None:
+        where = (self.plan.id, crowd.number)
+        self._database.execute(
+            "UPDATE epochs SET state = ?, reports = ?, tenths = ?, release = ?"
+            " WHERE plan = ? AND number = ?",
+            (state, reports, tenths, release, *where),
+        )
+        self._database.execute("DELETE FROM counts WHERE plan = ? AND number = ?", where)
+        self._vault.forget(self.plan.id, "crowd", crowd.number)
+
+    # Windows
+
+    def forget_windows(self, before: int | None = None) -> None:
+        """Forget which reports have come, in all windows or in those before one."""
+        limit = 2**62 if before is None else before
+        for statement in (
+            "DELETE FROM seen WHERE plan = ? AND window < ?",
+            "DELETE FROM wrapped_keys WHERE plan = ? AND kind = 'window' AND number < ?",
+        ):
+            self._database.execute(statement, (self.plan.id, limit))
+        self._seen = {window: one for window, one in self._seen.items() if window >= limit}
+
+    def make_room(self) -> None:
+        """Do between commits what would make a later one longer than others."""
+        for seen in self._seen.values():
+            seen.make_room()
+
+    def expire_windows(self, time: Time) -> list[Ended]:
+        """Close windows that have passed, for good, with the crowds that did not fill in them."""
+        return self.close_windows(before=time.first_window)
+
+    def close_windows(self, before: int) -> list[Ended]:
+        """Take no more reports of windows before one, for good."""
+        if before <= self.oldest_window:
+            return []
+        self.oldest_window = before
+        self.forget_windows(before=before)
+        self._database.execute(
+            "UPDATE plans SET oldest_window = ? WHERE id = ?", (before, self.plan.id)
+        )
+        return self.give_up(before_window=before)

@@ -1,0 +1,402 @@
+"""The transactions of the collector: reports in, sealed crowds out, nothing in between.
+
+A store is used by one thread of one process. Its caches hold what is in the database and are thrown
+away when a transaction fails that touched them.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from shoal.agreement.plan import Plan
+from shoal.agreement.wire import Batch
+from shoal.analysis.tallying import Tally
+from shoal.collector import problems
+from shoal.collector.clock import GuardedClock, read_moment, write_moment
+from shoal.collector.continuity import (
+    Restored,
+    begin_anew,
+    first_window,
+    forget_crowds,
+    restored_at,
+)
+from shoal.collector.intake import upgrades as upgrading
+from shoal.collector.intake.database import NAME, PATIENCE, open_database, told, transaction
+from shoal.collector.intake.open_plan import Ended, OpenPlan, Time
+from shoal.collector.intake.vault import Generation, Vault, generation_without_log
+from shoal.collector.lifecycle import State, may_become
+from shoal.collector.problems import Problem
+from shoal.errors import InputError, PrivacyRefusal
+
+__all__ = ["Epoch", "KeptPlan", "Store"]
+
+
+_MOST_WHOLE = 64
+
+
+@dataclass(frozen=True)
+class KeptPlan:
+    """A plan as the collector keeps it: its state, and from its publication on its certificate."""
+
+    plan: Plan
+    state: State
+    certificate: bytes | None
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One crowd of a plan.
+
+    `window` is the one whose reports it takes, 0 where the plan has none. `reports` is known of a
+    sealed crowd only; of one that was given up, `tenths` says how full it was.
+    """
+
+    number: int
+    window: int
+    state: str
+    reports: int | None
+    tenths: int
+
+
+class Store:
+    """Plans, open crowds and releases in one folder.
+
+    Parameters
+    ----------
+    folder
+        Where the database is, or shall be.
+    deadline_days
+        After how many days a crowd that is not complete is given up; 0 for never. They count from
+        its opening, and not before its window begins.
+    clock
+        Seconds since 1970, to tell windows and days.
+    sealed
+        Called with a plan's id and the number of the epoch when a crowd was sealed.
+    given_up
+        Called with a plan's id and what is known of a crowd that was given up.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        deadline_days: int = 0,
+        clock: Callable[[], float] = time.time,
+        sealed: Callable[[str, int], None] = lambda plan_id, number: None,
+        given_up: Callable[[str, Ended], None] = lambda plan_id, ended: None,
+    ) -> None:
+        self.folder = folder
+        with told():
+            without_log = generation_without_log(folder / NAME)
+        self._database = open_database(folder / NAME)
+        self._deadline_days, self._clock = deadline_days, clock
+        self._sealed, self._given_up = sealed, given_up
+        self._open: dict[str, OpenPlan] = {}
+        self._touched: set[str] = set()
+        self.begun_anew: Restored | None = None
+        try:
+            self._start(without_log)
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _start(self, without_log: Generation) -> None:
+        """Bring the data up to this version and its keys in order."""
+        with told():
+            self._vault = Vault(self.folder, self._database)
+            self._vault.check(without_log)
+            last = read_moment(self._database)
+            if isinstance(self._clock, GuardedClock) and last is not None:
+                self._clock.resume(last)
+            is_old = upgrading.is_needed(self._database)
+            is_new = is_old or self._vault.is_new or self._vault.is_lost
+        if is_new:
+            with self._transaction():
+                if is_old:
+                    upgrading.upgrade(self._database, self._vault)
+                else:
+                    if self._vault.is_lost:
+                        forget_crowds(self._database)
+                        self.begun_anew = begin_anew(self._database, int(self._clock()))
+                    self._vault.rotate()
+        self._settle(self._scrub() if is_new else False)
+
+    @property
+    def database(self) -> sqlite3.Connection:
+        """The connection, for what else is kept in the same file."""
+        return self._database
+
+    def close(self) -> None:
+        """Close the database; what was committed is in it."""
+        self._database.close()
+
+    def check(self) -> None:
+        """Raise `StorageError` if nothing can be written now."""
+        with transaction(self._database):
+            self._database.execute("UPDATE facts SET value = random() WHERE name = 'probe'")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._touched.clear()
+        try:
+            with transaction(self._database):
+                yield
+        except BaseException:
+            for plan_id in self._touched:
+                self._open.pop(plan_id, None)  # it may be ahead of the database
+            raise
+
+    @contextmanager
+    def _changing_key(self, *, scrub: bool = False) -> Iterator[None]:
+        """Do something after which an older copy of the data is of no use."""
+        with self._transaction():
+            yield
+            self._vault.rotate()
+        self._settle(self._scrub() if scrub else False)
+
+    def _settle(self, log_is_empty: bool) -> None:
+        with told():
+            self._vault.settle(log_is_empty=log_is_empty)
+
+    # Reports
+
+    def accept(self, uploads: Sequence[Batch]) -> list[Problem | None]:
+        """Count the reports of several uploads; when this returns they are on the disk.
+
+        Each upload is taken as a whole or refused as a whole, with a problem. A report that has
+        come before is taken and not counted, at the same cost.
+        """
+        answers: list[Problem | None] = [None] * len(uploads)
+        order = sorted(range(len(uploads)), key=lambda place: uploads[place].plan_id)
+        with self._transaction():
+            for plan_id, places in groupby(order, lambda place: uploads[place].plan_id):
+                here, kept = list(places), self._opened(plan_id)
+                if kept is None:
+                    for place in here:
+                        answers[place] = problems.UNKNOWN_PLAN
+                    continue
+                time = self._time(kept.plan)
+                for place in here:
+                    answers[place] = kept.objection(uploads[place], time)
+                taken = [uploads[place] for place in here if answers[place] is None]
+                if taken:
+                    kept.count(taken, time)
+        return answers
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether many crowds wait to be sealed, so that the next sweep should come soon."""
+        return any(kept.whole_crowds > _MOST_WHOLE for kept in self._open.values())
+
+    def _time(self, plan: Plan) -> Time:
+        return Time.of(plan, self._clock())
+
+    def _opened(self, plan_id: str) -> OpenPlan | None:
+        """Return what is in memory of a plan, read from the database if need be."""
+        self._touched.add(plan_id)
+        if plan_id not in self._open:
+            kept = OpenPlan.read(self._database, self._vault, plan_id)
+            if kept is None:
+                return None
+            self._open[plan_id] = kept
+        return self._open[plan_id]
+
+    # Plans
+
+    def add_plan(self, plan: Plan) -> bool:
+        """Keep a plan as a draft; tell whether it is new."""
+        document = json.dumps({"id": plan.id} | plan.to_json(), separators=(",", ":"))
+        with self._transaction():
+            added = self._database.execute(
+                "INSERT OR IGNORE INTO plans (id, state, document) VALUES (?, 'draft', ?)",
+                (plan.id, document.encode()),
+            )
+            return added.rowcount == 1
+
+    def plan(self, plan_id: str) -> KeptPlan | None:
+        """Return a plan by its id."""
+        with told():
+            row = self._database.execute(
+                "SELECT document, state, certificate FROM plans WHERE id = ?", (plan_id,)
+            ).fetchone()
+        return None if row is None else KeptPlan(Plan.from_json(json.loads(row[0])), *row[1:])
+
+    def plans(self) -> list[KeptPlan]:
+        """Return all plans, in the order of their ids."""
+        with told():
+            ids = self._database.execute("SELECT id FROM plans ORDER BY id").fetchall()
+        return [kept for (plan_id,) in ids if (kept := self.plan(plan_id)) is not None]
+
+    def move(
+        self,
+        plan_id: str,
+        wanted: State,
+        certificate: bytes | None = None,
+        *,
+        never_published: bool = False,
+    ) -> bool:
+        """Bring a plan into another state; tell whether that is allowed.
+
+        The first publication needs the plan's certificate and opens the first crowds. Closing
+        destroys the open crowds, and destroying all that was collected. After a restore, a plan
+        without a window is published only if somebody states that it never was before.
+        """
+        with told():
+            kept = self._opened(plan_id)
+        if kept is None:
+            raise InputError("there is no such plan.")
+        if not may_become(kept.state, wanted):
+            return False
+        before, time, sealed, ended = kept.state, self._time(kept.plan), list[int](), list[Ended]()
+        with self._changing_key(scrub=wanted in ("closed", "destroyed")):
+            self._touched.add(plan_id)
+            if before == "draft" and wanted == "published":
+                if certificate is None:
+                    raise InputError("a plan is published with its certificate.")
+                self._database.execute(
+                    "UPDATE plans SET certificate = ? WHERE id = ?", (certificate, plan_id)
+                )
+                self._check_first_time(kept, never_published)
+                kept.open_crowds(time)
+            if wanted == "closed":
+                sealed = kept.seal_crowds(time)
+                ended = kept.give_up()
+                kept.forget_windows()
+            if wanted == "destroyed":
+                self._database.execute(
+                    "UPDATE epochs SET state = 'destroyed', release = NULL WHERE plan = ?",
+                    (plan_id,),
+                )
+            self._database.execute("UPDATE plans SET state = ? WHERE id = ?", (wanted, plan_id))
+            self._open.pop(plan_id, None)
+        self._tell({plan_id: sealed}, {plan_id: ended})
+        return True
+
+    def _check_first_time(self, kept: OpenPlan, never_published: bool) -> None:
+        """Refuse to open a plan whose reports may have been counted before a restore."""
+        restored = restored_at(self._database)
+        if restored is None or never_published:
+            return
+        if kept.plan.window is None:
+            raise PrivacyRefusal(problems.MAYBE_PUBLISHED.title)
+        kept.close_windows(before=first_window(kept.plan, restored))
+
+    def _scrub(self) -> bool:
+        """Take what was deleted or overwritten out of the write-ahead log too.
+
+        While somebody else reads, a backup for one, that cannot be done; reports do not wait for
+        it, and the next sweep tries again. Tells whether it was done.
+        """
+        with told():
+            self._database.execute("PRAGMA busy_timeout = 0")
+            try:
+                (busy, *_), *_ = self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                return not busy
+            finally:
+                self._database.execute(f"PRAGMA busy_timeout = {PATIENCE * 1000}")
+
+    # Crowds
+
+    def _seal(self, plan_id: str) -> OpenPlan | None:
+        """Seal the crowds of a plan that are whole, and return what is in memory of it."""
+        with told():
+            kept = self._opened(plan_id)
+            self._vault.settle()
+        if kept is not None and kept.whole_crowds:
+            with self._changing_key():
+                kept = self._opened(plan_id)
+                assert kept is not None
+                sealed = kept.seal_crowds(self._time(kept.plan))
+            self._tell({plan_id: sealed})
+        return kept
+
+    def _tell(
+        self, sealed: Mapping[str, list[int]], given_up: Mapping[str, list[Ended]] | None = None
+    ) -> None:
+        for plan_id, numbers in sealed.items():
+            for number in numbers:
+                self._sealed(plan_id, number)
+        for plan_id, crowds in (given_up or {}).items():
+            for ended in crowds:
+                self._given_up(plan_id, ended)
+
+    def progress(self, plan_id: str) -> int:
+        """Return how many tenths of the crowd of this window have come; 0 if none is open."""
+        kept = self._seal(plan_id)
+        return 0 if kept is None else kept.tenths(self._window(kept.plan))
+
+    def _window(self, plan: Plan) -> int:
+        return 0 if plan.window is None else int(self._clock() // plan.window)
+
+    def epochs(self, plan_id: str) -> list[Epoch]:
+        """Return a plan's crowds; of those that are open no more than their tenths."""
+        kept = self._seal(plan_id)
+        with told():
+            rows = self._database.execute(
+                "SELECT number, window, state, reports, tenths FROM epochs"
+                " WHERE plan = ? ORDER BY number",
+                (plan_id,),
+            ).fetchall()
+        epochs = []
+        for number, window, state, reports, tenths in rows:
+            if state == "open" and kept is not None:
+                tenths = kept.tenths(window)
+            shown = reports if state == "sealed" else None
+            epochs.append(Epoch(number, window, state, shown, tenths or 0))
+        return epochs
+
+    def release(self, plan_id: str, number: int) -> bytes | None:
+        """Return the tally of a sealed crowd, the same bytes every time; None if there is none."""
+        self._seal(plan_id)
+        with told():
+            row = self._database.execute(
+                "SELECT release FROM epochs WHERE plan = ? AND number = ? AND state = 'sealed'",
+                (plan_id, number),
+            ).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def tally(self, plan_id: str, number: int) -> tuple[Plan, Tally] | None:
+        """Return a sealed crowd's plan and tally."""
+        kept, release = self.plan(plan_id), self.release(plan_id, number)
+        if kept is None or release is None:
+            return None
+        return kept.plan, Tally.from_release(json.loads(release), kept.plan)
+
+    # Time
+
+    @property
+    def _may_destroy(self) -> bool:
+        return not isinstance(self._clock, GuardedClock) or self._clock.is_settled
+
+    def sweep(self) -> None:
+        """Seal what is whole, close expired windows, give up crowds past their deadline.
+
+        Windows only go forward: once forgotten, a window stays closed though the clock went back.
+        The key of the data is changed and the log emptied each time, whether or not there is
+        anything to do: who measures answers would see it otherwise.
+        """
+        sealed, ended = {}, {}
+        with self._changing_key(scrub=True):
+            if isinstance(self._clock, GuardedClock):
+                write_moment(self._database, self._clock.moment)
+            published = "SELECT id FROM plans WHERE state IN ('published', 'paused')"
+            for (plan_id,) in self._database.execute(published).fetchall():
+                kept = self._opened(plan_id)
+                assert kept is not None
+                time = self._time(kept.plan)
+                sealed[plan_id] = kept.seal_crowds(time)
+                if self._may_destroy:
+                    ended[plan_id] = kept.expire_windows(time)
+                    if self._deadline_days:
+                        oldest = time.day - self._deadline_days + 1
+                        ended[plan_id] += kept.give_up(before_day=oldest)
+                kept.open_crowds(time)
+                kept.make_room()
+        self._tell(sealed, ended)

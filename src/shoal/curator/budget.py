@@ -1,0 +1,215 @@
+"""A budget: an epsilon that a series of releases draws from and cannot overspend.
+
+Releases about the same people add up (basic composition), and nothing but the list of them knows
+how far. Epsilons are decimals, so that 0.1 ten times is 1. In a file the budget outlives the
+process: spending takes a lock, writes the file anew and forces it to disk, and only then may noise
+be drawn. A crash in between has spent without releasing, never the other way round.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from shoal.curator.sensitivity import Neighbours, check_epsilon, check_neighbours
+from shoal.errors import InputError, PrivacyRefusal
+from shoal.support.checks import check_decimal_text, check_text
+from shoal.support.disk import SharedFile
+from shoal.support.files import read_json
+
+__all__ = ["Budget", "Spent"]
+
+VERSION = 1
+_PATIENCE = 30.0
+"""Seconds to wait for another process that is spending."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One release's share of the budget."""
+
+    epsilon: str
+    neighbours: Neighbours
+    what: str
+
+
+class Budget:
+    """An epsilon for a series of releases, in memory or in a file that processes share.
+
+    Parameters
+    ----------
+    epsilon
+        The whole budget, a decimal above 0. It may be left out if the file exists.
+    path
+        Where the budget is kept. If the file exists its budget is continued; an epsilon that
+        differs from the file's is an error.
+
+    Examples
+    --------
+    >>> budget = Budget("1")
+    >>> for _ in range(10):
+    ...     budget.spend("0.1", neighbours="replace")
+    >>> budget.left
+    '0'
+    >>> budget.spend("0.1", neighbours="replace")
+    Traceback (most recent call last):
+    ...
+    shoal.errors.PrivacyRefusal: the release would spend 0.1, but only 0 is left of the budget ...
+    """
+
+    def __init__(self, epsilon: object = None, path: Path | str | None = None) -> None:
+        wanted = None if epsilon is None else check_epsilon(epsilon)
+        self._named = None if path is None else str(path)
+        self._file = None if path is None else SharedFile(path, "budget", _PATIENCE, None)
+        self._lock = threading.Lock()
+        self._spent: tuple[Spent, ...] = ()
+        if self._file is None:
+            if wanted is None:
+                raise InputError("a budget needs an epsilon.")
+            self._epsilon = wanted
+            return
+        with self._locked():
+            if self._file.path.exists():
+                self._epsilon, _ = self._read()
+                if wanted is not None and Decimal(wanted) != Decimal(self._epsilon):
+                    raise InputError(
+                        f"the budget in {self._file.path} is {self._epsilon}, not {wanted};"
+                        " a budget is not changed once it exists."
+                    )
+            elif wanted is None:
+                raise InputError(
+                    f"there is no budget {self._file.path}; say its epsilon to make one."
+                )
+            else:
+                self._epsilon = wanted
+                self._write(())
+
+    @property
+    def path(self) -> Path | None:
+        """The file, or None."""
+        return None if self._file is None else self._file.path
+
+    @property
+    def epsilon(self) -> str:
+        """The whole budget, as it was written."""
+        return self._epsilon
+
+    @property
+    def releases(self) -> tuple[Spent, ...]:
+        """What was spent so far, in order."""
+        return self._spent if self._file is None else self._read()[1]
+
+    @property
+    def spent(self) -> str:
+        """How much is spent."""
+        return _text(_total(self.releases))
+
+    @property
+    def left(self) -> str:
+        """How much is left."""
+        return _text(_exact(self._epsilon) - _total(self.releases))
+
+    def spend(self, epsilon: object, *, neighbours: Neighbours, what: str = "release") -> None:
+        """Write down that a release spends `epsilon`, or refuse; then noise may be drawn.
+
+        All releases of a budget must have the same neighbours: their epsilons mean different
+        things otherwise and do not add.
+        """
+        entry = Spent(
+            check_epsilon(epsilon),
+            check_neighbours(neighbours),
+            check_text("what", what),
+        )
+        with self._locked():
+            before = self.releases
+            left = _exact(self._epsilon) - _total(before)
+            if _exact(entry.epsilon) > left:
+                raise PrivacyRefusal(
+                    f"the release would spend {entry.epsilon}, but only {_text(left)} is left of"
+                    f" the budget of {self._epsilon}; nothing was released."
+                )
+            if before and before[0].neighbours != neighbours:
+                raise InputError(
+                    f"this budget is for {before[0].neighbours} neighbours, the release is for"
+                    f" {neighbours}; their epsilons do not add."
+                )
+            if self._file is None:
+                self._spent = (*before, entry)
+            else:
+                self._write((*before, entry))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the budget's state as plain JSON values, decimals as text."""
+        spent = _total(self.releases)
+        return {
+            "file": self._named,
+            "epsilon": self._epsilon,
+            "spent": _text(spent),
+            "left": _text(_exact(self._epsilon) - spent),
+        }
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._lock:
+            if self._file is None:
+                yield
+                return
+            with self._file.changing():
+                yield
+
+    def _read(self) -> tuple[str, tuple[Spent, ...]]:
+        assert self._file is not None
+        document = read_json(self._file.path, "budget", InputError)
+        wrong = InputError(f"{self._file.path} is not a budget of this version of Shoal.")
+        if not isinstance(document, dict) or set(document) != {"version", "epsilon", "releases"}:
+            raise wrong
+        releases = document["releases"]
+        if document["version"] != VERSION or not isinstance(releases, list):
+            raise wrong
+        epsilon = check_epsilon(check_decimal_text("epsilon", document["epsilon"], above=0))
+        entries = []
+        for entry in releases:
+            if not isinstance(entry, dict) or set(entry) != {"epsilon", "neighbours", "what"}:
+                raise wrong
+            amount = check_epsilon(check_decimal_text("epsilon", entry["epsilon"], above=0))
+            relation = check_neighbours(entry["neighbours"])
+            entries.append(Spent(amount, relation, check_text("what", entry["what"])))
+        return epsilon, tuple(entries)
+
+    def _write(self, releases: tuple[Spent, ...]) -> None:
+        """Replace the file by a whole new one that has reached the disk."""
+        document = {
+            "version": VERSION,
+            "epsilon": self._epsilon,
+            "releases": [asdict(entry) for entry in releases],
+        }
+        assert self._file is not None
+        self._file.write((json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def _exact(text: str) -> Fraction:
+    return Fraction(Decimal(text))
+
+
+def _total(releases: tuple[Spent, ...]) -> Fraction:
+    return sum((_exact(entry.epsilon) for entry in releases), Fraction(0))
+
+
+def _text(value: Fraction) -> str:
+    """Write a sum of decimals as a decimal: its denominator divides a power of ten.
+
+    >>> _text(Fraction(3, 40)), _text(Fraction(0)), _text(Fraction(20))
+    ('0.075', '0', '20')
+    """
+    places = 0
+    while (value * 10**places).denominator != 1:
+        places += 1
+    digits = str((value * 10**places).numerator).rjust(places + 1, "0")
+    return digits if not places else f"{digits[:-places]}.{digits[-places:]}"

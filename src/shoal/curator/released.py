@@ -1,0 +1,192 @@
+"""What a curator releases, and how far off it may be.
+
+Two laws of noise. *Whole*: the discrete Laplace law on the multiples of a unit (1 for counts,
+1/n for fractions), whose own exact tail is used. *Real*: the continuous Laplace law of LEC; what is
+rounded on the way is added to every bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+from shoal.curator.noise import float_at_least
+from shoal.curator.sensitivity import Neighbours
+from shoal.errors import InputError
+from shoal.support.checks import check_level
+from shoal.support.rounding import text_up
+from shoal.theory import laplace_law as law
+
+__all__ = ["Accuracy", "Query", "Release"]
+
+Query = Literal["count", "fraction", "sum", "mean", "histogram", "vector"]
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """With probability at least 1 - delta every released value is within `alpha` of the truth.
+
+    `lecture` is LEC's ln(d/delta) scale, for continuous noise; `kind` says where alpha is from.
+    """
+
+    alpha: float
+    delta: float
+    kind: str
+    lecture: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the statement as plain JSON values."""
+        return {
+            "alpha": self.alpha,
+            "delta": self.delta,
+            "kind": self.kind,
+            "lecture_alpha": self.lecture,
+        }
+
+
+@dataclass(frozen=True)
+class Release:
+    """Noisy values and everything that may be said about them in public.
+
+    `values` may be negative, or larger than is possible; they are never clipped or rounded.
+    `sensitivity` and `scale` are those of the released values. Under replace `rows` is the public
+    number of rows, under add-remove it is None. `unit_scale` is the scale in units of `unit`, the
+    step of whole-number noise, or None for real-valued noise.
+    """
+
+    query: Query
+    values: tuple[float, ...]
+    labels: tuple[str, ...] | None
+    epsilon: str
+    neighbours: Neighbours
+    sensitivity: Fraction
+    scale: float
+    unit: Fraction | None
+    unit_scale: float
+    rows: int | None
+    bounds: tuple[float, float] | None = None
+    clamped: bool = False
+    rounding: float = 0.0
+
+    @property
+    def value(self) -> float:
+        """The released number, if it is one number."""
+        if self.labels is not None or len(self.values) != 1:
+            raise InputError("this release has several values; ask for .values.")
+        return self.values[0]
+
+    @property
+    def whole(self) -> bool:
+        """Whether the noise is whole-valued, in steps of `unit`."""
+        return self.unit is not None
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of the noise."""
+        if not self.scale:
+            return 0.0
+        if self.unit is None:
+            return law.sigma(self.scale)
+        return law.discrete_sigma(self.unit_scale) * float(self.unit)
+
+    def accuracy(self, delta: float = 0.05) -> Accuracy:
+        """Return how far off any of the values is, but with probability `delta` (LEC Thm 9, 12).
+
+        For whole-valued noise the bound of LEC may be missed more often than that (up to 1.46
+        times at scale 1); there the exact tail gives alpha.
+        """
+        if isinstance(delta, bool) or not isinstance(delta, (int, float)) or not 0 < delta < 1:
+            raise InputError(f"delta must be strictly between 0 and 1, got delta={delta!r}.")
+        if not self.scale:
+            return Accuracy(0.0, delta, "public: no noise", 0.0)
+        count = max(len(self.values), 1)
+        lecture = law.union_radius(delta, self.scale, count)
+        if self.unit is not None:
+            alpha = self._radius(law.each_miss(delta, count))
+            return Accuracy(alpha, delta, "integer-valued noise: its own exact tail", lecture)
+        kind = "LEC Theorem 9" if len(self.values) == 1 else "LEC Theorem 12"
+        return Accuracy(_up(lecture) + self.rounding, delta, kind, lecture)
+
+    def half_width(self, level: float = 0.95, *, simultaneous: bool = False) -> float:
+        """Return how far an interval at the level reaches to either side, by the exact law.
+
+        Simultaneous intervals cover all the true values together at the level.
+        """
+        miss = 1 - check_level(level)
+        if not self.scale:
+            return 0.0
+        return self._radius(law.each_miss(miss, max(len(self.values), 1)) if simultaneous else miss)
+
+    def interval(
+        self, level: float = 0.95, *, simultaneous: bool = False
+    ) -> tuple[tuple[float, float], ...]:
+        """Return an interval for the truth behind each value, as (low, high)."""
+        reach = self.half_width(level, simultaneous=simultaneous)
+        return tuple((value - reach, value + reach) for value in self.values)
+
+    def _radius(self, miss: float) -> float:
+        if self.unit is None:
+            return _up(law.radius(miss, self.scale)) + self.rounding
+        steps = law.discrete_radius(miss, self.unit_scale)
+        if self.unit == 1:
+            return steps
+        return (float_at_least(steps * self.unit) if steps else 0.0) + self.rounding
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the promise rests on."""
+        relation = {
+            "replace": "Neighbours replace one row by any other; the number of rows is public.",
+            "add-remove": "Neighbours add or remove one row; the number of rows is private.",
+        }[self.neighbours]
+        said = [relation, "Each person has one row.", "The curator sees every row and is trusted."]
+        if self.scale:
+            said.append(
+                f"This release spends epsilon {self.epsilon}; releases about the same people add."
+            )
+        if self.clamped and self.bounds is not None:
+            low, high = self.bounds
+            said.append(f"Values outside {low:g} to {high:g} were moved to the nearer bound.")
+        return tuple(said)
+
+    def to_json(
+        self, *, delta: float = 0.05, level: float = 0.95, simultaneous: bool = False
+    ) -> dict[str, Any]:
+        """Return the release as plain JSON values."""
+        reach = self.half_width(level, simultaneous=simultaneous)
+        bounds = self.interval(level, simultaneous=simultaneous)
+        lows, highs = [low for low, _ in bounds], [high for _, high in bounds]
+        return {
+            "query": self.query,
+            **self._shown("value", "values", list(self.values)),
+            "scale": self.scale,
+            "sensitivity": float(self.sensitivity),
+            "neighbours": self.neighbours,
+            "epsilon": float(self.epsilon) if self.scale else 0.0,
+            "noise": "none" if not self.scale else "integer" if self.whole else "real",
+            "sigma": self.sigma,
+            "accuracy": self.accuracy(delta).to_json(),
+            "interval": {
+                "level": level,
+                "kind": "simultaneous" if simultaneous else "exact",
+                "half_width": reach,
+                **self._shown("low", "low", lows),
+                **self._shown("high", "high", highs),
+            },
+            "rows": self.rows,
+            "bounds": None if self.bounds is None else list(self.bounds),
+            "clamped": self.clamped,
+            "assumptions": list(self.assumptions),
+        }
+
+    def _shown(self, one: str, many: str, numbers: list[float]) -> dict[str, Any]:
+        if self.labels is not None:
+            return {many: dict(zip(self.labels, numbers, strict=True))}
+        return {one: numbers[0]} if self.query != "vector" else {many: numbers}
+
+
+def _up(value: float) -> float:
+    """Round a bound up, past the error of a few floating-point operations."""
+    return math.nextafter(float(text_up(value, 15)), math.inf)

@@ -1,0 +1,135 @@
+"""Answers in files larger than memory, encoded chunk by chunk.
+
+This is the device's side: what comes out are Originals.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from shoal.agreement.survey import Survey
+from shoal.agreement.vectors import Original, row_bytes
+from shoal.device.domain import check_domain
+from shoal.device.encoding import asked_of, encode_rows
+from shoal.device.tables import check_columns, encode_table
+from shoal.engines.report_files import open_parquet, rows_of, split_cohorts
+from shoal.errors import AnswerError, InputError
+from shoal.support.files import first_line, unique_keys
+
+__all__ = ["read_answers"]
+
+_BLOCK_BYTES = 8 << 20
+
+
+def read_answers(survey: Survey, path: Path) -> Iterator[Original]:
+    """Encode the answers in a CSV, NDJSON or Parquet file, or take the originals in Parquet.
+
+    Originals are only taken for the survey that they were encoded for. A file of nobody's answers
+    is an error: it is rarely meant.
+    """
+    readers = {".csv": _read_csv, ".ndjson": _read_ndjson, ".jsonl": _read_ndjson}
+    reader = (readers | {".parquet": _read_parquet}).get(path.suffix.lower())
+    if reader is None:
+        raise AnswerError(f"answers come as .csv, .ndjson or .parquet, got {path.name!r}.")
+    nobody = True
+    try:
+        for original in reader(survey, path):
+            nobody = nobody and not len(original)
+            yield original
+    except OSError as error:
+        reason = error.strerror or first_line(error)
+        raise AnswerError(f"cannot read answers {path}: {reason}.") from error
+    except pa.ArrowException as error:
+        raise AnswerError(f"cannot read answers {path}: {first_line(error)}.") from error
+    if nobody:
+        raise AnswerError(f"there are no answers in {path}; it needs a row for each person.")
+
+
+def _read_csv(survey: Survey, path: Path) -> Iterator[Original]:
+    with path.open("rb") as file:
+        start = file.read(1 << 16)
+    if not start:
+        raise AnswerError(f"{path} is empty; its first line must name the questions.")
+    if len(start) < 1 << 16 and not {*b"\r\n"} & {*start}:
+        return  # a header and nobody: Arrow would not call it a table
+    read = pa_csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False)
+    try:
+        with pa_csv.open_csv(path, read_options=read) as reader:
+            header = reader.schema.names
+    except UnicodeDecodeError as error:
+        raise AnswerError(f"{path} is not text in UTF-8.") from error
+    check_columns(survey, header)
+    names = [question.name for question in asked_of(survey)]
+    convert = pa_csv.ConvertOptions(
+        column_types={name: pa.string() for name in names},
+        include_columns=names,
+        strings_can_be_null=False,
+    )
+    # In a table of one column an empty line is a person who set nothing.
+    parse = pa_csv.ParseOptions(ignore_empty_lines=len(header) > 1)
+    row = 1
+    with pa_csv.open_csv(
+        path, read_options=read, parse_options=parse, convert_options=convert
+    ) as reader:
+        for batch in reader:
+            if batch.num_rows:
+                yield encode_table(survey, batch, row)
+                row += batch.num_rows
+
+
+def _read_ndjson(survey: Survey, path: Path) -> Iterator[Original]:
+    names = {question.name for question in asked_of(survey)}
+    rows: list[Any] = []
+    first_row = 1
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                answer = json.loads(line, object_pairs_hook=unique_keys)
+            except (ValueError, RecursionError) as error:
+                raise AnswerError(f"line {number} of {path} is not valid JSON.") from error
+            if isinstance(answer, dict):  # a table may have more columns than the survey asks
+                answer = {name: value for name, value in answer.items() if name in names}
+            rows.append(answer)
+            if len(rows) == 1 << 14:
+                yield encode_rows(survey, rows, first_row)
+                first_row, rows = first_row + len(rows), []
+    if rows:
+        yield encode_rows(survey, rows, first_row)
+
+
+def _read_parquet(survey: Survey, path: Path) -> Iterator[Original]:
+    row = 1
+    with open_parquet(path) as file:
+        names = file.schema_arrow.names
+        if names == ["original"]:
+            named = (file.schema_arrow.metadata or {}).get(b"shoal.survey", b"")
+            if named != survey.digest.encode():
+                raise AnswerError(f"{path} holds originals of another survey.")
+            for batch in file.iter_batches(1 << 18):
+                yield _checked_originals(survey, batch.column(0), path)
+            return
+        check_columns(survey, names)
+        columns = [question.name for question in asked_of(survey)]
+        for batch in file.iter_batches(1 << 16, columns=columns):
+            yield encode_table(survey, batch, row)
+            row += batch.num_rows
+
+
+def _checked_originals(survey: Survey, column: Any, path: Path) -> Original:
+    """Take packed originals, if every one of them is in the survey's domain."""
+    width = row_bytes(survey.bits) + (2 if survey.cohorts is not None else 0)
+    try:
+        rows, cohorts = split_cohorts(rows_of(column, width), survey.cohorts is not None)
+        original = Original(rows, survey.bits, cohorts)
+        check_domain(rows, survey)
+    except InputError as error:
+        raise AnswerError(f"{path}: {error}") from error
+    return original

@@ -1,0 +1,336 @@
+"""The device's account of what it has given away, for the person whose device it is.
+
+What is counted is the local epsilon: what the reports say about the answers to somebody who sees
+all of them and knows who sent them. It needs no crowd and no trust in anybody.
+
+Without memory reports add up. With memory all reports of one answer together never cost more than
+the local epsilon of q1, and distinct answers add up: that is the price of *what* was answered, and
+the person's limit is on it. What *when* it changed costs at most is shown beside it.
+`shoal.agreement.local_privacy` has the formulas.
+
+The file holds counts under keyed digests, no answers. A charge is on the disk before `charge`
+returns, and processes charge one after another, so that a report which left was always counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from shoal.agreement.flip_probability import FlipProbability
+from shoal.agreement.local_privacy import changing_epsilon, local_epsilon, repeated_epsilon
+from shoal.agreement.plan import Memory, Plan
+from shoal.errors import InputError, PrivacyRefusal
+from shoal.support.checks import check_decimal, check_decimal_text, check_integer, check_number
+from shoal.support.disk import Disk, SharedFile
+from shoal.support.files import read_json
+
+__all__ = ["Account", "Ledger", "PlanAccount"]
+
+
+class Ledger:
+    """The file that holds a device's account.
+
+    Parameters
+    ----------
+    path
+        The file; it is made by the first charge.
+    timeout
+        For how many seconds to wait while another process uses it.
+    disk
+        The file system; tests bring their own.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from shoal import Flags, FlipProbability, Promise, Survey
+    >>> plan = Plan(Survey("browser", (Flags("features", ("sync", "vpn")),)),
+    ...             FlipProbability(1, 2), Promise("local", "2.2"))
+    >>> ledger = Ledger(tempfile.mkdtemp() + "/ledger.json")
+    >>> ledger.set_limit("5")
+    >>> ledger.charge(plan), ledger.charge(plan)
+    (Decimal('2.197225'), Decimal('2.197225'))
+    >>> ledger.charge(plan)
+    Traceback (most recent call last):
+    ...
+    shoal.errors.PrivacyRefusal: ... would make it 6.591675, past the limit of 5; nothing was sent.
+    >>> ledger.read().epsilon
+    Decimal('4.394450')
+    """
+
+    def __init__(
+        self, path: Path | str, *, timeout: float = 10.0, disk: Disk | None = None
+    ) -> None:
+        self._file = SharedFile(path, "ledger", check_number("timeout", timeout), disk)
+
+    @property
+    def path(self) -> Path:
+        """Where the account is kept."""
+        return self._file.path
+
+    def read(self) -> Account:
+        """Return what was given away so far; a file that does not exist is nothing."""
+        if self._file.read() is None:
+            return Account()
+        return account_from_json(read_json(self.path, "ledger", InputError), self.path)
+
+    def charge(
+        self,
+        plan: Plan,
+        answer_digest: str | bytes | None = None,
+        *,
+        token: str | None = None,
+    ) -> Decimal:
+        """Count one report before it is randomized; return what it adds to the epsilon.
+
+        Raises `PrivacyRefusal`, and counts nothing, if the total would pass the person's limit.
+        When this returns, the charge is on the disk. A report that is then not sent stays counted;
+        one that is sent again with the same bytes is charged once.
+
+        Parameters
+        ----------
+        plan
+            The plan of the report.
+        answer_digest
+            With memory, `DeviceMemory.digest` of the answer; without, it is not used.
+        token
+            The caller's name for the one report that this charge is for. Whoever crashed and does
+            not know whether it had charged charges again with the same token, which then costs
+            nothing; when the report is stored, `settle` ends that.
+        """
+        answer = _digest(answer_digest)
+        if plan.memory is not None and answer is None:
+            raise InputError("a plan with memory is charged with the answer's digest.")
+        with self._changing() as account:
+            # Bound to plan and answer: the same token for another answer is another report.
+            name = None if token is None else _pending_name(token, plan.id, answer)
+            if name in account.pending:
+                return Decimal(0)
+            before = account.of(plan)
+            after = before.after(answer)
+            others = tuple(one for one in account.plans if one.plan_id != plan.id)
+            pending = account.pending if name is None else (*account.pending, name)
+            changed = replace(account, plans=(*others, after), pending=pending)
+            if account.limit is not None and changed.epsilon > Decimal(account.limit):
+                raise PrivacyRefusal(
+                    f"this device has given away an epsilon of {account.epsilon}; one more report"
+                    f" of plan {plan.id[:12]} would make it {changed.epsilon}, past the limit of"
+                    f" {account.limit}; nothing was sent."
+                )
+            self._write(changed)
+            return after.epsilon - before.epsilon
+
+    def settle(self, token: str) -> None:
+        """Let a charge's token go: its report is stored and will never be made again."""
+        start = _pending_name(token)
+        if not any(name.startswith(start) for name in self.read().pending):
+            return
+        with self._changing() as account:
+            rest = tuple(name for name in account.pending if not name.startswith(start))
+            self._write(replace(account, pending=rest))
+
+    def set_limit(self, limit: object) -> None:
+        """Set the person's limit on the total epsilon, a decimal above 0; None takes it away.
+
+        A limit below what was already given away is kept: nothing more is sent then.
+        """
+        text = None if limit is None else check_decimal("limit", limit, above=0)
+        with self._changing() as account:
+            self._write(replace(account, limit=text))
+
+    @contextmanager
+    def _changing(self) -> Iterator[Account]:
+        with self._file.changing():
+            yield self.read()
+
+    def _write(self, account: Account) -> None:
+        document = account_to_json(account)
+        self._file.write((json.dumps(document, indent=1) + "\n").encode())
+
+
+def _digest(value: str | bytes | None) -> str | None:
+    text = value.hex() if isinstance(value, bytes) else value
+    if text is not None and (not isinstance(text, str) or not 16 <= len(text) <= 128):
+        raise InputError("an answer's digest is 16 to 128 characters, as DeviceMemory gives it.")
+    return text
+
+
+def _pending_name(token: str, plan_id: str = "", answer: str | None = None) -> str:
+    """Return the name of a charge that waits for its report; by the token alone, its start."""
+    if not isinstance(token, str) or not 16 <= len(token) <= 128:
+        raise InputError("a charge's token is a text of 16 to 128 characters.")
+    start = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()[:32] + "."
+    if not plan_id:
+        return start
+    return start + hashlib.sha256(f"{plan_id}.{answer or ''}".encode()).hexdigest()[:32]
+
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class PlanAccount:
+    """What was sent under one plan."""
+
+    plan_id: str
+    survey: str
+    bits: int
+    differing_bits: int
+    q: FlipProbability
+    memory: Memory | None
+    reports: int = 0
+    answers: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def distinct_answers(self) -> int | None:
+        """How many permanent vectors stand behind the reports; unknown where there is no memory."""
+        return len(self.answers) if self.memory else None
+
+    @property
+    def epsilon(self) -> Decimal:
+        """What the reports say about what was answered."""
+        if self.memory is None:
+            return self.reports * local_epsilon(self.differing_bits, self.q)
+        return sum(
+            (repeated_epsilon(self.differing_bits, self.memory, n) for n in self.answers.values()),
+            Decimal(0),
+        )
+
+    @property
+    def epsilon_of_changes(self) -> Decimal:
+        """What they say about what was answered and when that changed; at most."""
+        if self.memory is None:
+            return self.epsilon
+        return changing_epsilon(self.differing_bits, self.bits, self.memory, self.reports)
+
+    def after(self, answer: str | None) -> PlanAccount:
+        """Return the account with one more report."""
+        answers = dict(self.answers)
+        if self.memory is not None and answer is not None:
+            answers[answer] = answers.get(answer, 0) + 1
+        return replace(self, reports=self.reports + 1, answers=answers)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the account as plain JSON values, digests left out."""
+        return {
+            "plan": self.plan_id,
+            "survey": self.survey,
+            "reports": self.reports,
+            "distinct_answers": self.distinct_answers,
+            "memory": self.memory is not None,
+            "epsilon": str(self.epsilon),
+            "epsilon_of_changes": str(self.epsilon_of_changes),
+        }
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a device has given away so far; epsilons are decimals, rounded up, and add."""
+
+    plans: tuple[PlanAccount, ...] = ()
+    limit: str | None = None
+    pending: tuple[str, ...] = ()
+
+    @property
+    def epsilon(self) -> Decimal:
+        """What all reports say about what was answered."""
+        return sum((account.epsilon for account in self.plans), Decimal(0))
+
+    @property
+    def epsilon_of_changes(self) -> Decimal:
+        """What all reports say about what was answered and when that changed; at most."""
+        return sum((account.epsilon_of_changes for account in self.plans), Decimal(0))
+
+    @property
+    def left(self) -> Decimal | None:
+        """What may still be given away under the person's limit; None where there is none."""
+        return None if self.limit is None else max(Decimal(self.limit) - self.epsilon, Decimal(0))
+
+    def of(self, plan: Plan) -> PlanAccount:
+        """Return the account of one plan."""
+        for account in self.plans:
+            if account.plan_id == plan.id:
+                return account
+        survey = plan.survey
+        return PlanAccount(
+            plan.id, survey.name, plan.bits, survey.differing_bits, plan.q, plan.memory
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the account as plain JSON values."""
+        return {
+            "plans": [account.to_json() for account in self.plans],
+            "epsilon": str(self.epsilon),
+            "epsilon_of_changes": str(self.epsilon_of_changes),
+            "limit": self.limit,
+            "left": None if self.left is None else str(self.left),
+        }
+
+
+def account_to_json(account: Account) -> dict[str, Any]:
+    """Return the account as it is stored, digests included."""
+    return {
+        "version": VERSION,
+        "limit": account.limit,
+        "pending": list(account.pending),
+        "plans": {one.plan_id: _plain(one) for one in account.plans},
+    }
+
+
+def _plain(account: PlanAccount) -> dict[str, Any]:
+    return {
+        "survey": account.survey,
+        "bits": account.bits,
+        "differing_bits": account.differing_bits,
+        "q": account.q.to_json(),
+        "memory": account.memory.to_json() if account.memory else None,
+        "reports": account.reports,
+        "answers": dict(account.answers),
+    }
+
+
+def account_from_json(document: object, path: Path) -> Account:
+    """Read what `account_to_json` gave; anything else is an error, never an empty account."""
+    try:
+        if not isinstance(document, dict) or document["version"] != VERSION:
+            raise ValueError("another version")
+        limit = document["limit"]
+        if limit is not None:
+            check_decimal_text("limit", limit, above=0)
+        pending = document["pending"]
+        if not isinstance(pending, list) or not all(isinstance(name, str) for name in pending):
+            raise TypeError("pending")
+        plans = tuple(_plan_account(name, kept) for name, kept in document["plans"].items())
+        return Account(plans, limit, tuple(pending))
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise InputError(
+            f"{path} is not a ledger that this Shoal reads; it was not touched."
+        ) from problem
+
+
+def _plan_account(plan_id: str, kept: dict[str, Any]) -> PlanAccount:
+    memory = kept["memory"]
+    if memory is not None:
+        memory = Memory(FlipProbability(*memory["q1"]), FlipProbability(*memory["q2"]))
+    answers = {
+        name: check_integer("reports", count, lowest=1) for name, count in kept["answers"].items()
+    }
+    reports = check_integer("reports", kept["reports"], lowest=0)
+    if memory is not None and sum(answers.values()) != reports:
+        raise ValueError("counts do not add up")
+    return PlanAccount(
+        plan_id,
+        str(kept["survey"]),
+        check_integer("bits", kept["bits"], lowest=1),
+        check_integer("differing_bits", kept["differing_bits"], lowest=0),
+        FlipProbability(*kept["q"]),
+        memory,
+        reports,
+        answers,
+    )

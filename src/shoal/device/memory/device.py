@@ -1,0 +1,261 @@
+"""The device's memory: one permanent vector for each answer, in one encrypted file."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shoal.agreement.plan import Memory, Plan
+from shoal.agreement.random_bits import RandomBits, SystemBits
+from shoal.agreement.vectors import Original, Rows, Synthetic, check_rows
+from shoal.device.domain import check_domain
+from shoal.device.memory.sealed import check_key, derive, seal, unseal
+from shoal.device.randomizing import randomize
+from shoal.errors import InputError
+from shoal.support.checks import check_number
+from shoal.support.disk import Disk, SharedFile
+from shoal.support.files import canonical_json
+
+if TYPE_CHECKING:
+    from shoal.device.ledger import Ledger
+
+__all__ = ["DeviceMemory"]
+
+
+@dataclass(frozen=True)
+class _Permanent:
+    row: bytes
+    simulated: bool
+
+
+@dataclass
+class _PlanMemory:
+    """What is remembered for one plan; its salt is new whenever it starts anew."""
+
+    salt: bytes
+    answers: dict[str, _Permanent] = field(default_factory=dict)
+
+
+class DeviceMemory:
+    """Permanent vectors of one person, in a file that survives crashes and concurrent use.
+
+    Parameters
+    ----------
+    path
+        The file; it is made when something is first remembered.
+    key
+        32 random bytes that the host application keeps where it keeps secrets. The file is
+        encrypted with it and answers are looked up by a keyed digest, so that without it the file
+        says nothing, and an answer is written nowhere even within it.
+    timeout
+        For how many seconds to wait while another process uses the file.
+    disk
+        The file system; tests bring their own.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from shoal import Flags, FlipProbability, Memory, Plan, Promise, Survey, encode
+    >>> memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
+    >>> plan = Plan(Survey("browser", (Flags("features", ("sync", "vpn")),)), memory.q,
+    ...             Promise("local", "3"), memory=memory)
+    >>> device = DeviceMemory(tempfile.mkdtemp() + "/memory", SystemBits().draw(32))
+    >>> answer = encode(plan, {"features": ["sync"]})
+    >>> bool((device.remember(plan, answer).rows == device.remember(plan, answer).rows).all())
+    True
+    >>> device.report(plan, answer)
+    Synthetic(1 x 2 bits)
+    >>> list(device.counts().values())
+    [1]
+    """
+
+    def __init__(
+        self, path: Path | str, key: bytes, *, timeout: float = 10.0, disk: Disk | None = None
+    ) -> None:
+        self._file = SharedFile(path, "memory", check_number("timeout", timeout), disk)
+        self._file_key = derive(check_key(key), b"file")
+        self._answer_key = derive(key, b"answers")
+
+    @property
+    def path(self) -> Path:
+        """Where the memory is kept."""
+        return self._file.path
+
+    def __repr__(self) -> str:
+        return f"DeviceMemory({str(self.path)!r}, key not shown)"
+
+    def remember(
+        self, plan: Plan, original: Original, *, random_bits: RandomBits | None = None
+    ) -> Synthetic:
+        """Return the permanent vector of an answer, drawing and keeping it the first time.
+
+        When this returns the vector is on the disk. Of two processes that ask for the same answer
+        at once the first one draws, the other reads. A permanent vector that is sent as it is
+        identifies its sender: send what `report` returns.
+        """
+        self._check(plan, original)
+        if plan.memory is None:
+            raise InputError("the plan has no memory: nothing is remembered, use report.")
+        with self._changing() as plans:
+            return self._permanent(plans, plan, plan.memory, original, random_bits)
+
+    def report(
+        self,
+        plan: Plan,
+        original: Original,
+        *,
+        ledger: Ledger | None = None,
+        token: str | None = None,
+        random_bits: RandomBits | None = None,
+    ) -> Synthetic:
+        """Return what may be sent: the permanent vector with fresh flips on top.
+
+        Where the plan has no memory, each report gets fresh flips with the plan's q. With a
+        `ledger` the report is charged to it, durably, before anything is randomized; `token` is
+        then what `Ledger.charge` takes.
+        """
+        self._check(plan, original)
+        if plan.memory is None:
+            if ledger is not None:
+                ledger.charge(plan, token=token)
+            return randomize(original, plan, random_bits=random_bits)
+        with self._changing() as plans:
+            if ledger is not None:
+                # Under the lock, so that what is charged is the vector that is used.
+                name = self._digest(self._plan(plans, plan), plan, original)
+                ledger.charge(plan, name, token=token)
+            kept = self._permanent(plans, plan, plan.memory, original, random_bits)
+        # The second flips fall on the permanent vector as the first fell on the truth.
+        again = Original(kept.rows, kept.bits)
+        sent = randomize(again, plan.memory.q2, random_bits=random_bits)
+        return Synthetic(sent.rows, sent.bits, sent.simulated or kept.simulated)
+
+    def digest(self, plan: Plan, original: Original) -> str:
+        """Return the name under which a ledger counts this answer's permanent vector.
+
+        It says nothing without the key, differs from plan to plan, and is a new one when the
+        memory was forgotten or lost, since then the device gives away a new vector.
+        """
+        self._check(plan, original)
+        with self._changing() as plans:
+            return self._digest(self._plan(plans, plan), plan, original)
+
+    def forget(self, plan_id: str | None = None) -> int:
+        """Forget the vectors of one plan, or all; return how many there were.
+
+        What was sent stays sent. The next report of the same answer gets a new permanent vector,
+        which reveals as much again.
+        """
+        if self._read() is None:
+            return 0
+        with self._changing() as plans:
+            gone = [name for name in plans if plan_id is None or name == plan_id]
+            count = sum(len(plans[name].answers) for name in gone)
+            for name in gone:
+                del plans[name]
+            self._write(plans)
+            return count
+
+    def counts(self) -> dict[str, int]:
+        """Return how many answers are remembered for each plan id, and nothing else."""
+        return {name: len(kept.answers) for name, kept in (self._read() or {}).items()}
+
+    def _check(self, plan: Plan, original: Original) -> None:
+        if not isinstance(original, Original):
+            raise InputError(f"memory takes an Original, got {type(original).__name__}.")
+        if plan.bits != original.bits:
+            raise InputError(f"the plan has {plan.bits} bits, the original {original.bits}.")
+        check_domain(original.rows, plan.survey)
+        if plan.memory is None:
+            return
+        if len(original) != 1:
+            raise InputError(
+                f"a device's memory is one person's and takes one answer at a time, got"
+                f" {len(original)}; two people who share a vector do not hide each other."
+            )
+        if plan.survey.cohorts is not None or original.cohorts is not None:
+            raise InputError(
+                "text and memory do not go together yet: a remembered vector belongs to one"
+                " cohort, and a cohort that a device keeps splits the crowd. Plan without memory."
+            )
+
+    @contextmanager
+    def _changing(self) -> Iterator[dict[str, _PlanMemory]]:
+        with self._file.changing():
+            yield self._read() or {}
+
+    def _permanent(
+        self,
+        plans: dict[str, _PlanMemory],
+        plan: Plan,
+        memory: Memory,
+        original: Original,
+        random_bits: RandomBits | None,
+    ) -> Synthetic:
+        kept = self._plan(plans, plan)
+        name = self._digest(kept, plan, original)
+        if name not in kept.answers:
+            drawn = randomize(original, memory.q1, random_bits=random_bits)
+            kept.answers[name] = _Permanent(drawn.rows.tobytes(), drawn.simulated)
+            self._write(plans)
+        found = kept.answers[name]
+        return Synthetic(_one_row(found.row, plan.bits), plan.bits, found.simulated)
+
+    def _plan(self, plans: dict[str, _PlanMemory], plan: Plan) -> _PlanMemory:
+        if plan.id not in plans:
+            plans[plan.id] = _PlanMemory(SystemBits().draw(32))
+            self._write(plans)  # a ledger may be told a name made with this salt
+        return plans[plan.id]
+
+    def _digest(self, kept: _PlanMemory, plan: Plan, original: Original) -> str:
+        message = b"answer\0" + kept.salt + bytes.fromhex(plan.id) + original.rows.tobytes()
+        return hmac.new(self._answer_key, message, hashlib.sha256).hexdigest()
+
+    def _read(self) -> dict[str, _PlanMemory] | None:
+        sealed = self._file.read()
+        if sealed is None:
+            return None
+        content = unseal(self._file_key, sealed, self.path)
+        try:
+            return {name: _parsed(kept) for name, kept in json.loads(content)["plans"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as problem:
+            raise InputError(f"{self.path} holds no memory that this Shoal reads.") from problem
+
+    def _write(self, plans: dict[str, _PlanMemory]) -> None:
+        document = {name: _plain(kept) for name, kept in plans.items()}
+        self._file.write(seal(self._file_key, canonical_json({"plans": document})))
+
+
+def _one_row(row: bytes, bits: int) -> Rows:
+    return check_rows(np.frombuffer(row, np.uint8).reshape(1, -1).copy(), bits)
+
+
+def _plain(kept: _PlanMemory) -> dict[str, object]:
+    answers = {
+        name: [base64.b64encode(found.row).decode(), found.simulated]
+        for name, found in kept.answers.items()
+    }
+    return {"answers": answers, "salt": kept.salt.hex()}
+
+
+def _parsed(kept: dict[str, object]) -> _PlanMemory:
+    answers, salt = kept["answers"], kept["salt"]
+    if not isinstance(answers, dict) or not isinstance(salt, str):
+        raise TypeError
+    return _PlanMemory(
+        bytes.fromhex(salt),
+        {
+            name: _Permanent(base64.b64decode(row, validate=True), bool(simulated))
+            for name, (row, simulated) in answers.items()
+        },
+    )

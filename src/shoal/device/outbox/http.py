@@ -1,0 +1,411 @@
+"""Plans and reports over HTTP, with as little about the sender as HTTP allows.
+
+A request has a few headers that are the same on every device; there are no cookies, no proxies from
+the environment and no redirects to anywhere else. Reports of one plan that are sent in one go share
+a connection. Those of two plans never do: it would show that they come from one person.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+import shoal
+from shoal.device.outbox.plan_checks import LARGEST_PLAN, check_plan_id
+from shoal.device.outbox.signatures import (
+    KEY,
+    LARGEST_KEYS,
+    SIGNATURE,
+    check_public_key,
+    check_signature,
+    follow_links,
+)
+from shoal.device.outbox.transport import Reply
+from shoal.errors import InputError, TransportError
+from shoal.support.checks import is_loopback, shown
+from shoal.support.files import first_line
+from shoal.support.keys import key_text
+
+if TYPE_CHECKING:  # these take longer to load than the rest of the device together
+    import http.client
+    import socket
+    import ssl
+    from email.message import Message
+
+__all__ = ["HttpTransport"]
+
+MOST_REDIRECTS = 3
+REPORTS_TYPE = "application/vnd.shoal.reports"
+_PORTS = {"https": 443, "http": 80}
+
+
+class _Origin(NamedTuple):
+    scheme: str
+    host: str
+    port: int
+
+
+class HttpTransport:
+    """Talks to a collector at a base URL.
+
+    Parameters
+    ----------
+    base_url
+        ``https://host[:port][/path]``; ``http`` only for this machine itself.
+    timeout
+        Seconds that one request may take altogether, however slowly bytes trickle in.
+    context
+        How TLS is verified; by default the system's certificates and the host's name.
+    allow_plain
+        Take ``http`` to other machines too, where the network is trusted.
+    token
+        A token of the application or relay that sends, never of a person, for a collector that
+        wants one.
+    public_key
+        The collector's Ed25519 key, 32 bytes or their base64url; plans and
+        certificates must then be signed with it.
+    largest_plan
+        Bytes of a plan that are read before giving up.
+
+    Examples
+    --------
+    >>> HttpTransport("http://collector.example")
+    Traceback (most recent call last):
+    ...
+    shoal.errors.InputError: reports travel over https, got 'http://collector.example'; ...
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        timeout: float = 10.0,
+        context: ssl.SSLContext | None = None,
+        allow_plain: bool = False,
+        token: str | None = None,
+        public_key: bytes | str | None = None,
+        largest_plan: int = LARGEST_PLAN,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._origin, path = _parsed(base_url)
+        if self._origin.scheme == "http" and not (allow_plain or is_loopback(self._origin.host)):
+            raise InputError(
+                f"reports travel over https, got {shown(base_url)}; plain http is for this"
+                " machine only, unless it is allowed: --plain, or allow_plain=True."
+            )
+        self._path = path.rstrip("/")
+        self._token = None if token is None else _checked_token(token)
+        self._public_key = None if public_key is None else check_public_key(public_key)
+        self._timeout, self._largest_plan, self._clock = timeout, largest_plan, clock
+        self._context = context
+
+    @property
+    def address(self) -> str:
+        """Where reports go; what was made for one address is sent to no other."""
+        scheme, host, port = self._origin
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{self._path}"
+
+    def fetch_plan(self, plan_id: str) -> bytes:
+        """Return the plan's JSON, following redirects on the same host.
+
+        With a pinned key, the signature over the exact bytes is checked, with the key that the
+        collector has now if it changed its key and the old one signed the new one.
+        """
+        return self._fetched("plan", f"{self._path}/v1/plans/{check_plan_id(plan_id)}")
+
+    @property
+    def pinned_key(self) -> str | None:
+        """The collector's key that is pinned, in hexadecimal, or None."""
+        return None if self._public_key is None else self._public_key.hex()
+
+    def fetch_certificate(self, plan_id: str) -> bytes:
+        """Return the plan's certificate, signed with the pinned key; without one there is none."""
+        if self._public_key is None:
+            raise InputError("a certificate is the word of a pinned key; give one: public_key=.")
+        path = f"{self._path}/v1/plans/{check_plan_id(plan_id)}/certificate"
+        return self._fetched("certificate", path)
+
+    def _fetched(self, what: str, path: str) -> bytes:
+        deadline = time.monotonic() + self._timeout
+        content, headers = self._fetch(path, what, self._largest_plan, deadline)
+        if self._public_key is not None:
+            self._check_signed(self._public_key, what, content, headers, deadline)
+        return content
+
+    def _check_signed(
+        self, pinned: bytes, what: str, content: bytes, headers: Message, deadline: float
+    ) -> None:
+        signature = headers.get(SIGNATURE)
+        try:
+            check_signature(pinned, content, signature, what)
+        except TransportError:
+            if headers.get(KEY) == key_text(pinned):
+                raise
+            key = self._newest_key(pinned, deadline)
+            if key is None:
+                raise
+            check_signature(key, content, signature, what)
+
+    def _newest_key(self, pinned: bytes, deadline: float) -> bytes | None:
+        """Return the key that the pinned one leads to, if it leads to another."""
+        path = f"{self._path}/v1/keys"
+        try:
+            keys, _ = self._fetch(path, "list of keys", LARGEST_KEYS, deadline)
+            key = follow_links(pinned, keys)
+        except TransportError:
+            return None
+        return None if key == pinned else key
+
+    def _fetch(self, path: str, what: str, largest: int, deadline: float) -> tuple[bytes, Message]:
+        """Return a document and the headers that came with it."""
+        for _ in range(MOST_REDIRECTS + 1):
+            with self._request("GET", path, None, deadline) as response:
+                if response.status in (301, 302, 303, 307, 308):
+                    path = self._redirected(path, response.getheader("Location"))
+                    continue
+                if response.status != 200:
+                    raise TransportError(
+                        f"the collector answered {response.status} instead of a {what}."
+                    )
+                if response.getheader("Content-Encoding", "identity") != "identity":
+                    raise TransportError(f"the collector compressed the {what}, unasked.")
+                content = response.read(largest + 1)
+                if len(content) > largest:
+                    raise TransportError(f"the {what} is larger than {largest} bytes.")
+                # A body that was cut off looks like one that ended.
+                if response.length or time.monotonic() >= deadline:
+                    raise TransportError("no answer in time, or only a part of one.")
+                return content, response.headers
+        raise TransportError(f"more than {MOST_REDIRECTS} redirects; giving up.")
+
+    def post_report(self, plan_id: str, content: bytes) -> Reply:
+        """Post a batch; of the answer only the status and Retry-After are read."""
+        with self.kept_open() as sending:
+            return sending.post_report(plan_id, content)
+
+    @contextmanager
+    def kept_open(self) -> Iterator[_Flush]:
+        """Yield what posts several batches, those of one plan on one connection."""
+        flush = _Flush(self)
+        try:
+            yield flush
+        finally:
+            flush.close()
+
+    @contextmanager
+    def _request(
+        self, method: str, path: str, body: bytes | None, deadline: float
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Yield the response to one request on a connection of its own."""
+        connection = self._open(deadline)
+        try:
+            with self._answer(connection, method, path, body, deadline) as response:
+                yield response
+        finally:
+            connection.close()
+
+    def _open(self, deadline: float) -> http.client.HTTPConnection:
+        """Return a new connection, its TLS handshake done."""
+        import http.client
+        import ssl
+
+        connection = http.client.HTTPConnection(self._origin.host, self._origin.port)
+        connection.default_port = _PORTS[self._origin.scheme]  # as the Host header counts it
+        connection.auto_open = 0  # it would open one without TLS
+        with self._told():
+            wire = _connect(self._origin.host, self._origin.port, deadline)
+            connection.sock = wire
+            try:
+                if self._origin.scheme == "https":
+                    if self._context is None:
+                        self._context = ssl.create_default_context()
+                    wire = self._context.wrap_socket(
+                        wire, server_hostname=self._origin.host, do_handshake_on_connect=False
+                    )
+                    connection.sock = wire
+                    with _cut_off_at(deadline, wire):
+                        wire.do_handshake()
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    @contextmanager
+    def _answer(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: bytes | None,
+        deadline: float,
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Yield the response to a request on an open connection."""
+        headers = {"User-Agent": f"shoal/{shoal.__version__}"}
+        if body is None:
+            headers["Connection"] = "close"
+        else:
+            headers["Content-Type"] = REPORTS_TYPE
+            if self._token is not None:
+                headers["Authorization"] = f"Bearer {self._token}"
+        with self._told(), _cut_off_at(deadline, connection.sock):
+            connection.request(method, path, body, headers)
+            with connection.getresponse() as response:
+                yield response
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tell what goes wrong on the network as a `TransportError`."""
+        import http.client
+
+        try:
+            yield
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise TransportError(f"no answer from {self._origin.host}: {first_line(error)}.") from (
+                error
+            )
+
+    def _redirected(self, path: str, location: str | None) -> str:
+        here = self._origin
+        if not location:
+            raise TransportError("the collector redirects to nowhere.")
+        host = f"[{here.host}]" if ":" in here.host else here.host
+        try:
+            origin, target = _parsed(
+                urljoin(f"{here.scheme}://{host}:{here.port}{path}", location), query=True
+            )
+        except (InputError, ValueError):
+            raise TransportError("the collector redirects to no usable address.") from None
+        if origin != here:
+            raise TransportError(
+                f"the collector redirects to {shown(origin.host)}, which is somewhere else;"
+                " not followed."
+            )
+        return target
+
+    def _retry_after(self, text: str | None) -> float | None:
+        """Return the seconds of a Retry-After header, in either of its forms."""
+        if text is None:
+            return None
+        if text.strip().isascii() and text.strip().isdigit():
+            return float(text.strip()[:9])
+        from email.utils import parsedate_to_datetime
+
+        try:
+            return max(parsedate_to_datetime(text).timestamp() - self._clock(), 0.0)
+        except (ValueError, OverflowError):
+            return None
+
+
+class _Flush:
+    """Posts batches one after another; the connection is kept while they are of one plan."""
+
+    def __init__(self, transport: HttpTransport) -> None:
+        self._transport, self._plan_id = transport, ""
+        self._connection: http.client.HTTPConnection | None = None
+
+    def post_report(self, plan_id: str, content: bytes) -> Reply:
+        """Post a batch; of the answer only the status and Retry-After are read."""
+        if plan_id != self._plan_id:
+            self.close()
+            self._plan_id = check_plan_id(plan_id)
+        deadline = time.monotonic() + self._transport._timeout
+        was_open = self._connection is not None
+        try:
+            return self._post(content, deadline)
+        except TransportError:
+            self.close()
+            # The collector may have ended it meanwhile; the same report is never counted twice.
+            if not was_open or time.monotonic() >= deadline:
+                raise
+        return self._post(content, deadline)
+
+    def _post(self, content: bytes, deadline: float) -> Reply:
+        transport = self._transport
+        path = f"{transport._path}/v1/plans/{self._plan_id}/reports"
+        if self._connection is None:
+            self._connection = transport._open(deadline)
+        with transport._answer(self._connection, "POST", path, content, deadline) as response:
+            wait = transport._retry_after(response.getheader("Retry-After"))
+            # What has a body is not read to its end, and the connection goes with it.
+            kept = not response.will_close and response.length == 0
+        if not kept:
+            self.close()
+        return Reply(response.status, wait)
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _checked_token(token: str) -> str:
+    if not (isinstance(token, str) and token.isascii() and token.isprintable() and token.strip()):
+        raise InputError("a token is the text that the collector's console gave, in one line.")
+    return token.strip()
+
+
+@contextmanager
+def _cut_off_at(deadline: float, wire: socket.socket) -> Iterator[None]:
+    """Cut a socket off at the deadline, whatever it is waiting for.
+
+    A timeout of the socket would begin anew with every byte that trickles in.
+    """
+    cut = threading.Timer(max(deadline - time.monotonic(), 0), _cut_off, (wire,))
+    cut.daemon = True
+    cut.start()
+    try:
+        yield
+    finally:
+        cut.cancel()
+
+
+def _connect(host: str, port: int, deadline: float) -> socket.socket:
+    """Return a connection to the first address that answers; the deadline is for all together."""
+    import socket
+
+    failure: OSError = TimeoutError("timed out")
+    for family, kind, protocol, _, address in socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM
+    ):
+        wire = socket.socket(family, kind, protocol)
+        try:
+            wire.settimeout(max(deadline - time.monotonic(), 0.001))
+            wire.connect(address)
+        except OSError as problem:
+            wire.close()
+            failure = problem
+        else:
+            return wire
+    raise failure
+
+
+def _cut_off(wire: socket.socket) -> None:
+    import socket
+
+    with suppress(OSError):  # it may be closed already
+        # Not the method of the TLS socket, which would pull the session from under its reader.
+        socket.socket.shutdown(wire, socket.SHUT_RDWR)
+
+
+def _parsed(url: str, query: bool = False) -> tuple[_Origin, str]:
+    """Return the origin and the path of a URL that holds nothing else."""
+    wrong = InputError(f"a collector's address is https://host[:port][/path], got {shown(url)}.")
+    if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url:
+        raise wrong
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise wrong from None
+    extra = parts.fragment or (parts.query and not query)
+    if parts.scheme not in _PORTS or not parts.hostname or "@" in parts.netloc or extra:
+        raise wrong
+    origin = _Origin(parts.scheme, parts.hostname, port or _PORTS[parts.scheme])
+    return origin, parts.path + (f"?{parts.query}" if parts.query else "")

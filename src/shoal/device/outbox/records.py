@@ -1,0 +1,168 @@
+"""What the outbox keeps of one answer: a record while it waits, a note when it is settled.
+
+A record's name is made of the plan's id, the window and a digest of the application's key. The
+bytes that are sent stand in it from the first moment on and are never made again. When they are
+accepted they are forgotten, report id included: the note that stays says only that the plan was
+answered.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from shoal.agreement.wire import MAGIC
+from shoal.device.outbox.plan_checks import check_plan_id
+from shoal.device.outbox.transport import Reply
+from shoal.errors import ReportError
+from shoal.support.checks import check_integer
+from shoal.support.files import canonical_json, unique_keys
+
+__all__ = ["Record", "State", "Ticket", "may_ask_to_wait", "outcome"]
+
+VERSION = 1
+
+State = Literal["waiting", "sent", "failed", "expired"]
+"""A record waits until it is sent; `failed` keeps its bytes for a time, the others do not."""
+
+SETTLED: tuple[State, ...] = get_args(State)[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What became of an answer so far. It holds neither the answer nor what is sent of it."""
+
+    name: str
+    plan_id: str
+    window: int
+    state: State
+    attempts: int = 0
+    due: float | None = None
+    reason: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the ticket as plain JSON values; `due` is in whole seconds of Unix time."""
+        return {
+            "attempts": self.attempts,
+            "due": None if self.due is None else math.ceil(self.due),
+            "plan": self.plan_id,
+            "reason": self.reason,
+            "state": self.state,
+            "ticket": self.name,
+            "window": self.window,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One report in the outbox: the exact bytes, and when they are tried next."""
+
+    plan_id: str
+    window: int
+    batch: bytes
+    due: float
+    expires: int | None = None
+    attempts: int = 0
+    reason: str | None = None
+    address: str | None = None
+
+    def tried(self, due: float) -> Record:
+        """Return the same bytes after one more attempt."""
+        return replace(self, due=due, attempts=self.attempts + 1)
+
+    def ticket(self, name: str, state: State, reason: str | None = None) -> Ticket:
+        """Return what may be told of the record."""
+        due = self.due if state == "waiting" else None
+        reason = reason or self.reason
+        return Ticket(name, self.plan_id, self.window, state, self.attempts, due, reason)
+
+    def to_bytes(self) -> bytes:
+        """Return the record as it is stored."""
+        return canonical_json(
+            {
+                "address": self.address,
+                "attempts": self.attempts,
+                "batch": base64.b64encode(self.batch).decode(),
+                "check": hashlib.sha256(self.batch).hexdigest(),
+                "due": math.ceil(self.due * 1000),
+                "expires": self.expires,
+                "plan": self.plan_id,
+                "reason": self.reason,
+                "version": VERSION,
+                "window": self.window,
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Record:
+        """Read what `to_bytes` stored; anything else is a `ReportError`."""
+        try:
+            fields = json.loads(content, object_pairs_hook=unique_keys)
+            if fields.pop("version") != VERSION or len(fields) != 9:
+                raise ValueError("it has another version")
+            for name in ("attempts", "due", "window"):
+                check_integer(name, fields[name], lowest=0)
+            if fields["expires"] is not None:
+                check_integer("expires", fields["expires"], lowest=0)
+            plan_id = check_plan_id(fields["plan"])
+            batch = base64.b64decode(fields["batch"], validate=True)
+            whole = hashlib.sha256(batch).hexdigest() == fields["check"]
+            if not whole or not batch.startswith((MAGIC + bytes.fromhex(plan_id))[: len(batch)]):
+                raise ValueError("these are not the bytes that were stored")
+            return cls(
+                plan_id=plan_id,
+                window=fields["window"],
+                batch=batch,
+                due=fields["due"] / 1000,
+                expires=fields["expires"],
+                attempts=fields["attempts"],
+                reason=None if fields["reason"] is None else str(fields["reason"]),
+                address=None if fields["address"] is None else str(fields["address"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as problem:
+            raise ReportError("a stored report is damaged.") from problem
+
+
+def key_digest(answer_key: str) -> str:
+    """Return what stands for the application's key in a file's name."""
+    return hashlib.sha256(answer_key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+ACCEPTED, CLOSED, AGAIN = 202, {409, 410}, {408, 425, 429}
+"""A request that came too slowly, too early or too often may be made again; no other 4xx may."""
+
+REFUSALS = {
+    400: "it is not what the plan says",
+    404: "it does not know the plan",
+    413: "it is too large",
+    415: "it does not take this kind of report",
+    422: "it is not what the plan says",
+}
+
+
+def outcome(reply: Reply) -> tuple[State, str | None]:
+    """Return what becomes of a report, and why.
+
+    >>> outcome(Reply(404))
+    ('failed', 'the collector refused it (404: it does not know the plan)')
+    """
+    status = reply.status
+    if status == ACCEPTED:
+        return "sent", None
+    if status in CLOSED:
+        return "expired", f"the collector no longer takes it ({status})"
+    if 400 <= status < 500 and status not in AGAIN:
+        why = f": {REFUSALS[status]}" if status in REFUSALS else ""
+        return "failed", f"the collector refused it ({status}{why})"
+    # Nothing else is a collector's answer: a 200 or a redirect may be a hotel's login page.
+    return "waiting", f"the collector said {status}"
+
+
+def may_ask_to_wait(reply: Reply) -> bool:
+    """Whether an answer's Retry-After is a collector's."""
+    return reply.status >= 500 or reply.status in AGAIN

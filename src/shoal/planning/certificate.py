@@ -1,0 +1,312 @@
+"""A Plan to its Certificate: what it really promises, to whom, and at what price.
+
+Three statements are kept apart by name. *Local* holds for each report with no crowd and no trust in
+anybody. *Proven* is (epsilon, delta)-differential privacy of the released tally for every
+collection of answers, a theorem. The *attack* is a crowd that is at least this bad: proven and
+attack bracket the truth. SDP's (epsilon, eta) is reported for homogeneous crowds, as *sufficient*:
+it is what an attack reaches, never a guarantee.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from shoal.agreement.flip_probability import FlipProbability, exact_fraction
+from shoal.agreement.plan import Memory, Plan
+from shoal.agreement.survey import Survey
+from shoal.errors import InputError, PrivacyRefusal
+from shoal.planning.composition import group_factor
+from shoal.support.checks import check_integer, check_number
+from shoal.support.rounding import round_up
+from shoal.theory import coin, homogeneous
+from shoal.theory.domains import Block, Domain, Triple
+from shoal.theory.proven import AttackDelta, Proven, attack_delta, proven_delta
+from shoal.theory.solve import proven_epsilon
+from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.sufficient import Sufficient, sufficient_eta
+
+if TYPE_CHECKING:
+    from shoal.planning.composition import Composition
+
+__all__ = ["Certificate", "audit", "check_crowd_hides", "domain_of"]
+
+
+def audit(plan: Plan | Survey, *, q: object = None, crowd_size: int | None = None) -> Certificate:
+    """Return the certificate of a plan, or of a survey with a given q and crowd.
+
+    Examples
+    --------
+    >>> from shoal import Flags, Survey
+    >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
+    >>> certificate = audit(survey, q="0.2147", crowd_size=10_000)
+    >>> certificate.delta(epsilon=1).high < 1e-6
+    True
+    >>> round(certificate.local_epsilon, 2)
+    6.48
+    """
+    if isinstance(plan, Plan):
+        if q is not None or crowd_size is not None:
+            raise InputError("a plan already says its q and its crowd size.")
+        if plan.crowd_size is None:
+            raise InputError("the plan has no crowd; audit its survey with a crowd_size.")
+        check_crowd_hides(plan)
+        return Certificate(
+            plan.survey,
+            plan.q.fraction,
+            plan.crowd_size,
+            plan.max_reports_per_person,
+            plan.honest_fraction,
+            plan.memory,
+        )
+    if q is None or crowd_size is None:
+        raise InputError(
+            "to audit a survey give q and a crowd: --q and --crowd, or q= and crowd_size=."
+        )
+    value = q.fraction if isinstance(q, FlipProbability) else exact_fraction(q)
+    return Certificate(plan, value, check_integer("crowd_size", crowd_size, lowest=1))
+
+
+def check_crowd_hides(plan: Plan) -> None:
+    """Refuse a plan whose crowd is proven to hide nothing: memory that its reports share."""
+    if plan.crowd_size is None or plan.memory is None:
+        return
+    if plan.max_reports_per_person > 1:
+        raise PrivacyRefusal(
+            "with memory a person's reports share permanent flips, so that no crowd is proven to"
+            f" hide {plan.max_reports_per_person} of them in one release; take 1."
+        )
+    if plan.cohorts is not None:
+        raise PrivacyRefusal(
+            "a remembered vector belongs to one cohort, and a cohort that a device keeps splits"
+            f" the crowd of {plan.crowd_size}, so that nothing is proven; plan without memory."
+        )
+
+
+def domain_of(survey: Survey) -> Domain:
+    """Return the survey's domain in the words of the theory: bits, fewest and most set bits."""
+    return tuple(
+        Block(question.bits, question.fewest_set_bits, question.most_set_bits)
+        for question in survey
+    )
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a flip probability and a crowd promise for a survey.
+
+    Brackets are ``(low, high)``; the promise is the high end. With several reports per person the
+    proven delta is that of group privacy; the attack stays that of one report. `crowd_size` counts
+    the honest reports that hide each other: colluders are not among them, and with an honest
+    fraction h a release holds more, those reports and the colluders' divided by h. Where a plan has
+    memory, everything here is about one release, and `shoal.statements` say the rest.
+    """
+
+    survey: Survey
+    q: Fraction
+    crowd_size: int
+    reports_per_person: int = 1
+    honest_fraction: str | None = None
+    memory: Memory | None = None
+    colluders: int = 0
+
+    @cached_property
+    def _domain(self) -> Domain:
+        return domain_of(self.survey)
+
+    @property
+    def _q(self) -> float:
+        return float(self.q)
+
+    @property
+    def _released(self) -> int:
+        """How many reports a release holds, with those of colluders and of the dishonest part."""
+        honest = Fraction(self.honest_fraction or "1")
+        return math.ceil((self.crowd_size + self.colluders * self.reports_per_person) / honest)
+
+    @property
+    def local_epsilon(self) -> float:
+        """What one report reveals by itself, to the collector too."""
+        return coin.local_epsilon(self.survey.differing_bits, self._q)
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of an estimated count in this crowd (SDP 4)."""
+        return coin.count_sigma(self.crowd_size, self._q)
+
+    @property
+    def shift_of_a_fake(self) -> float:
+        """By how many people one fake report can shift a count: p / (p - q)."""
+        return (1 - self._q) / (1 - 2 * self._q) if self.q < Fraction(1, 2) else math.inf
+
+    def delta(self, *, epsilon: float, rtol: float = 1e-4) -> Bracket:
+        """Return the proven delta at an epsilon."""
+        return self.proven(epsilon, rtol).delta
+
+    def proven(self, epsilon: float, rtol: float = 1e-4) -> Proven:
+        """Return the proven delta at an epsilon and the method that proves it."""
+        size, checked = self.reports_per_person, _checked_epsilon(epsilon)
+        single = proven_delta(self._domain, self.crowd_size, self._q, checked / size, rtol)
+        if size == 1 or single.delta.high == 0.0:
+            return single
+        factor = group_factor(checked, size)
+        if math.isinf(factor):
+            return Proven(Bracket(0.0, 1.0), single.method)
+        return Proven(single.delta.times(factor).capped(1.0), single.method)
+
+    def epsilon(self, *, delta: float) -> float:
+        """Return the smallest proven epsilon at a delta, rounded up."""
+        if not 0 <= check_number("delta", delta) < 1:
+            raise InputError(f"delta must be in [0, 1), got delta={delta}.")
+        if self.reports_per_person == 1:
+            return proven_epsilon(self._domain, self.crowd_size, self._q, delta).value
+        low, high = 0.0, self.reports_per_person * self.local_epsilon * (1 + 1e-12)
+        while high - low > 1e-6 * high:
+            middle = (low + high) / 2
+            holds = self.delta(epsilon=middle).high <= delta
+            low, high = (low, middle) if holds else (middle, high)
+        return high
+
+    def attack(self, epsilon: float, rtol: float = 1e-4) -> AttackDelta:
+        """Return the worst crowd found and its delta: a lower bound of the truth."""
+        return attack_delta(self._domain, self.crowd_size, self._q, _checked_epsilon(epsilon), rtol)
+
+    def eta(self, *, epsilon: float) -> Bracket:
+        """Return SDP's eta for the worst homogeneous crowd: sufficient, not proven."""
+        return self.worst_homogeneous(epsilon).eta
+
+    def worst_homogeneous(self, epsilon: float) -> Sufficient:
+        """Return the homogeneous crowd with the largest eta, and whether all were compared."""
+        return sufficient_eta(self._domain, self.crowd_size, self._q, _checked_epsilon(epsilon))
+
+    def with_colluders(self, count: int) -> Certificate:
+        """Return the certificate if `count` people tell the attacker all that they sent.
+
+        >>> from shoal import Flags, Survey
+        >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
+        >>> audit(survey, q="0.2", crowd_size=1000).with_colluders(100).crowd_size
+        900
+        """
+        most = (self.crowd_size - 1) // self.reports_per_person
+        check_integer("colluders", count, lowest=0, highest=most)
+        left = self.crowd_size - count * self.reports_per_person
+        return replace(self, crowd_size=left, colluders=self.colluders + count)
+
+    def compose(self, releases: int) -> Composition:
+        """Return what several releases promise together, each with fresh flips."""
+        from shoal.planning.composition import Composition
+
+        if self.memory is not None:
+            raise PrivacyRefusal(
+                "releases with permanent flips do not compose: their coins are not fresh; see"
+                " shoal.planning.over_time.statements for what holds over time."
+            )
+        return Composition(self, releases)
+
+    def group_delta(self, *, epsilon: float, reports: int) -> float:
+        """Return the proven delta for a person with several reports in one release."""
+        check_integer("reports", reports, lowest=1)
+        return replace(self, reports_per_person=reports).delta(epsilon=epsilon).high
+
+    def gain_over_local(self, epsilon: float) -> float:
+        """Return how many times larger sigma is where `epsilon` must hold locally."""
+        q = coin.local_q(self.survey.differing_bits, _checked_epsilon(epsilon))
+        return coin.count_sigma(self.crowd_size, q) / self.sigma
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the proven promise rests on."""
+        reports = self.reports_per_person
+        each = "t" if reports == 1 else f"{reports} t"
+        return (
+            "Neighbours replace one person's answer by any other answer of the survey's domain.",
+            f"Exactly {self._released:,} reports are released together; that number is public.",
+            "The reports are perfectly anonymized: nobody can tell who sent which.",
+            f"{self.colluders:,} people tell what they sent; {self.crowd_size:,} reports hide."
+            if self.colluders
+            else f"The other people are honest; with t colluders the crowd is smaller by {each}.",
+            f"Each person sends at most {reports} report{'s' * (reports > 1)} per release, "
+            + (
+                "with fresh flips; more releases compose."
+                if self.memory is None
+                else "with flips that are partly permanent; more releases do not compose, and the"
+                " statements say what holds for them."
+            ),
+            *(
+                [
+                    f"At least a part {self.honest_fraction} of every release is honest,"
+                    f" {self.crowd_size:,} reports."
+                ]
+                if self.honest_fraction not in (None, "1")
+                else []
+            ),
+            f"Against the collector itself only the local epsilon of {round_up(self.local_epsilon)}"
+            " holds.",
+        )
+
+    def to_json(
+        self, *, epsilon: float | None = None, delta: float | None = None
+    ) -> dict[str, Any]:
+        """Return the certificate at one epsilon, or at the proven epsilon of a delta."""
+        if (epsilon is None) == (delta is None):
+            raise InputError("give epsilon or delta, one of them.")
+        at = self.epsilon(delta=delta) if delta is not None else epsilon
+        assert at is not None
+        promised = self.proven(at)
+        attack = self.attack(at)
+        worst = self.worst_homogeneous(at)
+        differ = self.survey.differing_bits
+        mean, variance = homogeneous.ratio_moments(differ, self.crowd_size, self._q)
+        return {
+            "q": self._q,
+            "crowd_size": self.crowd_size,
+            "epsilon": at,
+            "delta": promised.delta.high if delta is None else delta,
+            "local": {"epsilon": round_up(self.local_epsilon)},
+            "proven": {"delta": list(promised.delta), "method": promised.method},
+            "attack": {"delta": list(attack.delta), "crowd": _crowd_json(attack)},
+            "homogeneous": {
+                "forward": self._homogeneous((differ, 0, 0), at),
+                "reverse": self._homogeneous((0, differ, 0), at),
+                "worst": {
+                    **worst.crowd._asdict(),
+                    "delta": list(homogeneous.delta(worst.crowd, self.crowd_size, self._q, at)),
+                    "eta": list(worst.eta),
+                    "kinds": worst.kinds,
+                    "exhaustive": worst.exhaustive,
+                },
+            },
+            "ratio": {"mean": _finite(mean), "sigma": _finite(math.sqrt(variance))},
+            "sigma_count": None if math.isinf(self.sigma) else self.sigma,
+            "gain_over_local": _finite(self.gain_over_local(at)),
+            "shift_of_a_fake": None if math.isinf(self.sigma) else self.shift_of_a_fake,
+            "assumptions": list(self.assumptions),
+        }
+
+    def _homogeneous(self, crowd: tuple[int, int, int], epsilon: float) -> dict[str, Any]:
+        return {
+            "delta": list(homogeneous.delta(crowd, self.crowd_size, self._q, epsilon)),
+            "eta": list(homogeneous.eta(crowd, self.crowd_size, self._q, epsilon)),
+        }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _crowd_json(attack: AttackDelta) -> dict[str, int]:
+    """Return the attacking crowd as bits (a, b, c); for one bit also how many others are set."""
+    if isinstance(attack.crowd, Triple):
+        return attack.crowd._asdict()
+    # One bit: the record changes to 1 (up) or to 0 among N - 1 others, m of them set.
+    up = attack.crowd.up
+    return {"a": int(up), "b": int(not up), "c": 0, "ones": attack.crowd.m}
+
+
+def _checked_epsilon(epsilon: float) -> float:
+    if check_number("epsilon", epsilon) < 0:
+        raise InputError(f"epsilon must not be negative, got epsilon={epsilon}.")
+    return float(epsilon)

@@ -1,0 +1,223 @@
+"""What holds when the same people report again and again, with memory and without it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from shoal.agreement.local_privacy import changing_epsilon, local_epsilon, repeated_epsilon
+from shoal.agreement.plan import Memory, Plan
+from shoal.agreement.survey import Flags, Survey
+from shoal.planning.composition import composed_epsilon, quick_epsilon
+from shoal.support.checks import check_integer
+from shoal.support.rounding import round_up
+
+__all__ = ["HoldsFor", "Statement", "statements"]
+
+HoldsFor = Literal[
+    "one report",
+    "one release",
+    "one answer, every release",
+    "answers that change, every release",
+    "same crowd, every release",
+    "changing crowds, every release",
+]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One thing that holds, for whom, and in words; epsilon and delta are rounded up."""
+
+    kind: Literal["proven", "local"]
+    holds_for: HoldsFor
+    epsilon: float
+    delta: float
+    words: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the statement as plain JSON values."""
+        return asdict(self)
+
+
+def statements(
+    plan: Plan, releases: int, *, delta: float | None = None, changed: int = 0
+) -> list[Statement]:
+    """Return what holds when a person reports in each of `releases` releases under a plan.
+
+    Parameters
+    ----------
+    plan
+        With memory or without; without a crowd only the local statements are made. A plan that
+        `shoal.audit` refuses, with memory and text or several reports in a release, is refused.
+    releases
+        How many releases hold a report of the same person.
+    delta
+        At which delta the proven epsilons are given; by default the promise's, else 1e-6.
+    changed
+        How many of the same crowd changed their answer or missed a release: they are no cover.
+
+    Examples
+    --------
+    >>> from shoal import plan_with_memory
+    >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
+    >>> plan = plan_with_memory(survey, crowd_size=10_000, epsilon=1, delta="1e-6", releases=52)
+    >>> for one in statements(plan, 52):
+    ...     print(one.kind, one.holds_for, one.epsilon, one.delta, sep=" | ")
+    local | one report | 6.485957 | 0.0
+    proven | one release | 0.999962 | 1e-06
+    local | one answer, every release | 9.855599 | 0.0
+    local | answers that change, every release | 509.121506 | 0.0
+    proven | same crowd, every release | 9.84637 | 1e-06
+    proven | changing crowds, every release | 102.95 | 1e-06
+    """
+    check_integer("releases", releases, lowest=1, highest=10**6)
+    check_integer("changed", changed, lowest=0)
+    if plan.memory is not None:
+        from shoal.planning.certificate import check_crowd_hides
+
+        check_crowd_hides(plan)
+    if delta is None:
+        delta = float(plan.promise.delta or "1e-6")
+    # Several reports of one person in a release need group privacy: no crowd is counted on here.
+    crowd = plan.crowd_size if plan.max_reports_per_person == 1 else None
+    reports = releases * plan.max_reports_per_person
+    made = [_one_report(plan)]
+    if crowd is not None:
+        made.append(_one_release(plan, crowd, delta))
+    if plan.memory is None:
+        return made + _fresh(plan, crowd, reports, delta)
+    one_answer = _one_answer(plan, plan.memory, reports)
+    any_answers = _any_answers(plan, plan.memory, reports)
+    made += [one_answer, any_answers]
+    if crowd is not None:
+        if crowd > changed:
+            made.append(_same_crowd(plan, plan.memory, delta, crowd - changed))
+        made.append(_changing(plan, plan.memory, crowd, releases, delta, (one_answer, any_answers)))
+    return made
+
+
+def _one_report(plan: Plan) -> Statement:
+    return Statement(
+        "local",
+        "one report",
+        float(local_epsilon(plan.survey.differing_bits, plan.q)),
+        0.0,
+        "A single report, to whoever sees it and knows its sender, the collector too.",
+    )
+
+
+def _one_release(plan: Plan, crowd: int, delta: float) -> Statement:
+    from shoal.planning.certificate import audit
+
+    certificate = audit(plan.survey, q=plan.q, crowd_size=crowd)
+    return Statement(
+        "proven",
+        "one release",
+        round_up(quick_epsilon(certificate, delta), 6),
+        delta,
+        f"One release of {crowd:,} reports, one per person, whatever the answers are.",
+    )
+
+
+def _one_answer(plan: Plan, memory: Memory, reports: int) -> Statement:
+    differ = plan.survey.differing_bits
+    return Statement(
+        "local",
+        "one answer, every release",
+        float(repeated_epsilon(differ, memory, reports)),
+        0.0,
+        f"All {reports:,} reports about one answer, to whoever sees them and knows their sender;"
+        f" however many there are, at most {local_epsilon(differ, memory.q1)}. Distinct answers add"
+        " up. It covers what was answered, not when that changed.",
+    )
+
+
+def _any_answers(plan: Plan, memory: Memory, reports: int) -> Statement:
+    return Statement(
+        "local",
+        "answers that change, every release",
+        float(changing_epsilon(plan.survey.differing_bits, plan.bits, memory, reports)),
+        0.0,
+        f"All {reports:,} reports of a person, to whoever sees them and knows their sender, about"
+        " all answers and the times at which they changed.",
+    )
+
+
+def _same_crowd(plan: Plan, memory: Memory, delta: float, crowd: int) -> Statement:
+    from shoal.planning.certificate import audit
+
+    certificate = audit(plan.survey, q=memory.q1, crowd_size=crowd)
+    return Statement(
+        "proven",
+        "same crowd, every release",
+        round_up(quick_epsilon(certificate, delta), 6),
+        delta,
+        f"All releases together, however many, if the same people report in each and {crowd:,} of"
+        " them, this person among them, never change their answer: everything is made from their"
+        " permanent vectors.",
+    )
+
+
+def _changing(
+    plan: Plan,
+    memory: Memory,
+    crowd: int,
+    releases: int,
+    delta: float,
+    local: tuple[Statement, Statement],
+) -> Statement:
+    from shoal.planning.certificate import audit
+
+    one_answer, any_answers = local
+    cube = audit(_cube(plan.bits), q=memory.q2, crowd_size=crowd)
+    # All releases reveal at least what one does; if that is too much, nothing is to be composed.
+    single = quick_epsilon(cube, delta)
+    composed = composed_epsilon(cube, releases, delta) if single < any_answers.epsilon else math.inf
+    if composed < any_answers.epsilon:
+        return Statement(
+            "proven",
+            "changing crowds, every release",
+            round_up(composed, 6),
+            delta,
+            f"All {releases:,} releases together, each with {crowd:,} reports of any people: the"
+            " fresh flips of each release compose, as if the permanent vectors were the answers. It"
+            " covers all of a person's answers and when they changed.",
+        )
+    return Statement(
+        "local",
+        "changing crowds, every release",
+        one_answer.epsilon,
+        0.0,
+        "Where other people report from release to release, no crowd is counted on; for one answer"
+        " the local bound is all that is claimed.",
+    )
+
+
+def _fresh(plan: Plan, crowd: int | None, reports: int, delta: float) -> list[Statement]:
+    from shoal.planning.certificate import audit
+
+    local = reports * local_epsilon(plan.survey.differing_bits, plan.q)
+    made = [
+        Statement(
+            "local",
+            "answers that change, every release",
+            float(local),
+            0.0,
+            f"All {reports:,} reports of a person, each with fresh flips, to whoever sees them and"
+            " knows their sender. It grows with every report: the same answer averages out.",
+        )
+    ]
+    if crowd is None:
+        return made
+    epsilon = composed_epsilon(audit(plan.survey, q=plan.q, crowd_size=crowd), reports, delta)
+    if epsilon < local:
+        words = f"All {reports:,} releases together, of {crowd:,} reports each, with fresh flips."
+        holds_for: HoldsFor = "changing crowds, every release"
+        made.append(Statement("proven", holds_for, round_up(epsilon, 6), delta, words))
+    return made
+
+
+def _cube(bits: int) -> Survey:
+    """Return the survey that allows every vector."""
+    return Survey("every vector", (Flags("bits", tuple(str(j) for j in range(bits))),))

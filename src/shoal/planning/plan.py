@@ -1,0 +1,312 @@
+"""A survey and a wish to a Plan: how often each device must flip a bit.
+
+Any one of q, crowd size, epsilon and delta may be the unknown. The answer is rounded the safe way
+and certified at the rounded value: a plan is never made on the word of a search.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from decimal import ROUND_CEILING, Context, Decimal, localcontext
+from fractions import Fraction
+
+from shoal.agreement.flip_probability import MOST_DIGITS, FlipProbability
+from shoal.agreement.plan import LARGEST_CROWD, SHORTEST_WINDOW, Plan, Promise, PromiseKind
+from shoal.agreement.survey import Survey
+from shoal.errors import InputError, PrivacyRefusal
+from shoal.planning.promise import shortfall
+from shoal.support.checks import check_decimal, check_integer
+from shoal.support.rounding import text_up
+
+__all__ = ["plan"]
+
+
+def plan(
+    survey: Survey,
+    *,
+    q: object = None,
+    crowd_size: int | None = None,
+    epsilon: object = None,
+    delta: object = None,
+    eta: object = None,
+    promise: PromiseKind | None = None,
+    window: int | None = None,
+    honest_fraction: object = None,
+) -> Plan:
+    """Make a plan that keeps a promise; of q, crowd_size, epsilon and delta one may be left out.
+
+    Parameters
+    ----------
+    survey
+        What is asked.
+    q
+        The flip probability; rounded up to the digits that the sampler draws.
+    crowd_size
+        How many reports are released together.
+    epsilon, delta, eta
+        The privacy wanted: decimals, kept as they were written.
+    promise
+        ``"proven"`` (the default): (epsilon, delta)-differential privacy of the released tally.
+        ``"sufficient"``: SDP's (epsilon, eta) on homogeneous crowds, no guarantee.
+        ``"three-sigma"``: SDP's rule of thumb for it, epsilon only.
+        ``"local"``: holds for each report by itself, with no crowd. It is also what a plan says
+        whose q is given and nothing else.
+    window
+        The length in seconds, an hour or more, of the windows in which a person is asked once.
+        A crowd never mixes windows. By default a person is asked once for all.
+    honest_fraction
+        The part of every release that is taken to be honest, in (0, 1]: a release then holds
+        crowd_size / honest_fraction reports, so that crowd_size of them are.
+
+    Examples
+    --------
+    >>> from shoal import Flags
+    >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
+    >>> round(float(plan(survey, crowd_size=10_000, epsilon=1, delta="1e-6").q), 4)
+    0.2146
+    >>> plan(survey, q="0.25", crowd_size=10_000, delta="1e-6").promise
+    Promise(kind='proven', epsilon='0.5476', delta='1e-6', eta=None)
+    >>> plan(survey, epsilon=1, promise="local").q
+    FlipProbability(numerator=29503, digits=16)
+    """
+    flip = None if q is None else FlipProbability.at_least(q)
+    if flip is not None and flip.is_blind:
+        raise InputError("q = 1/2 makes every bit a coin toss: nothing can be learned from it.")
+    if crowd_size is not None:
+        check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
+    if window is not None and check_integer("window", window, lowest=1) < SHORTEST_WINDOW:
+        raise InputError(
+            f"window must be at least {SHORTEST_WINDOW} seconds, got window={window}: a report"
+            " carries its number, and devices refuse a plan that would tell the time."
+        )
+    texts = {
+        "epsilon": _decimal("epsilon", epsilon, None),
+        "delta": _decimal("delta", delta, 1),
+        "eta": _decimal("eta", eta, 1),
+    }
+    if promise is None:
+        only_q = flip is not None and not any(texts.values())
+        promise = "local" if only_q else "sufficient" if texts["eta"] else "proven"
+    for name, kind in (("delta", "proven"), ("eta", "sufficient")):
+        if texts[name] is not None and promise != kind:
+            raise InputError(f"{name} belongs to a {kind} promise, not to a {promise} one.")
+    makers = {
+        "local": _local,
+        "proven": _proven,
+        "sufficient": _sufficient,
+        "three-sigma": _three_sigma,
+    }
+    if promise not in makers:
+        raise InputError(f"promise must be one of {', '.join(makers)}, got {promise!r}.")
+    made = makers[promise](survey, flip, crowd_size, texts)
+    if made.q.is_blind:
+        raise PrivacyRefusal(
+            f"epsilon={made.promise.epsilon} is so small that every bit would be a coin toss and"
+            " nothing could be learned; ask for a larger epsilon or a larger crowd."
+        )
+    return replace(made, window=window, honest_fraction=_honest(made, honest_fraction))
+
+
+def _honest(made: Plan, part: object) -> str | None:
+    """Return the honest part as the plan keeps it: a decimal below 1, or None for all."""
+    if part is None or part in (1, "1"):
+        return None
+    if made.crowd_size is None:
+        raise InputError("honest_fraction is of a crowd; give a crowd_size too.")
+    return check_decimal("honest_fraction", part, above=0, below=1)
+
+
+Texts = dict[str, str | None]
+
+
+def _local(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
+    epsilon = wish["epsilon"]
+    if q is None and epsilon is None:
+        raise InputError("a local promise needs epsilon or q.")
+    if q is None:
+        assert epsilon is not None
+        q = _local_q(survey, Decimal(epsilon))
+    if epsilon is None:
+        epsilon = local_epsilon(survey, q)
+    elif q.local_epsilon(survey.differing_bits) > Decimal(epsilon):
+        raise PrivacyRefusal(
+            f"q = {q} gives a local epsilon of {local_epsilon(survey, q)}, more than"
+            f" {epsilon}; q must be at least {float(_local_q(survey, Decimal(epsilon))):.6g}."
+        )
+    return Plan(survey, q, Promise("local", epsilon), crowd)
+
+
+def _proven(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
+    from shoal.planning.certificate import domain_of
+    from shoal.theory import solve
+
+    epsilon, delta = wish["epsilon"], wish["delta"]
+    _check_one_unknown(q=q, crowd=crowd, epsilon=epsilon, delta=delta)
+    domain = domain_of(survey)
+    if q is None:
+        assert crowd is not None
+        assert epsilon is not None
+        assert delta is not None
+        wanted = solve.proven_q(domain, crowd, float(epsilon), float(delta)).value
+        return _raised(
+            Plan(survey, FlipProbability.at_least(wanted), Promise("proven", epsilon, delta), crowd)
+        )
+    if crowd is None:
+        assert epsilon is not None
+        assert delta is not None
+        found = solve.proven_crowd(domain, float(q), float(epsilon), float(delta)).value
+        crowd = _finite_crowd(found, q, epsilon)
+    elif epsilon is None:
+        assert delta is not None
+        epsilon = _text_epsilon(solve.proven_epsilon(domain, crowd, float(q), float(delta)).value)
+    elif delta is None:
+        delta = _proven_delta(survey, q, crowd, epsilon)
+    made = Plan(survey, q, Promise("proven", epsilon, delta), crowd)
+    return _checked(made)
+
+
+def _sufficient(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
+    from shoal.planning.certificate import domain_of
+    from shoal.theory import solve
+    from shoal.theory.sufficient import sufficient_eta
+
+    epsilon, eta = wish["epsilon"], wish["eta"]
+    if crowd is None or epsilon is None:
+        raise InputError("a sufficient promise needs crowd_size and epsilon, and q or eta.")
+    _check_one_unknown(q=q, eta=eta)
+    domain = domain_of(survey)
+    if q is None:
+        assert eta is not None
+        wanted = solve.sufficient_q(domain, crowd, float(epsilon), float(eta)).value
+        return _raised(
+            Plan(
+                survey,
+                FlipProbability.at_least(wanted),
+                Promise("sufficient", epsilon, eta=eta),
+                crowd,
+            )
+        )
+    if eta is None:
+        reached = sufficient_eta(domain, crowd, float(q), float(epsilon)).eta.high
+        eta = _text_probability(reached, "eta", epsilon)
+    return _checked(Plan(survey, q, Promise("sufficient", epsilon, eta=eta), crowd))
+
+
+def _three_sigma(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
+    from shoal.theory.three_sigma import three_sigma_q
+
+    epsilon = wish["epsilon"]
+    if crowd is None or epsilon is None or q is not None:
+        raise InputError("the three-sigma rule takes crowd_size and epsilon, and gives q.")
+    try:
+        wanted = three_sigma_q(survey.differing_bits, crowd, float(epsilon))
+    except OverflowError as error:
+        raise InputError(f"epsilon={epsilon} asks for no privacy at all; ask for less.") from error
+    except ValueError as error:
+        raise PrivacyRefusal(
+            f"no flip probability keeps the three-sigma rule at epsilon={epsilon} in a crowd of"
+            f" {crowd}; ask for a larger epsilon or a larger crowd."
+        ) from error
+    return Plan(survey, FlipProbability.at_least(wanted), Promise("three-sigma", epsilon), crowd)
+
+
+def _raised(made: Plan) -> Plan:
+    """Raise q, digit by digit, until the promise is certified at the q that will be drawn."""
+    q = made.q
+    for attempt in range(64):
+        raised = replace(made, q=q)
+        if q.is_blind or shortfall(raised) <= 0:
+            return raised
+        # The search came close; a bound need not fall with every step.
+        step = Fraction(2**attempt, 2 ** max(q.digits, 16))
+        q = FlipProbability.at_least(min(made.q.fraction + step, Fraction(1, 2)))
+    raise PrivacyRefusal("no flip probability below 1/2 could be certified for this promise.")
+
+
+def _checked(made: Plan) -> Plan:
+    """Refuse a plan that does not keep its promise, and say what would be possible."""
+    missing = shortfall(made)
+    if missing <= 0:
+        return made
+    kind, epsilon = made.promise.kind, made.promise.epsilon
+    name = "delta" if kind == "proven" else "eta"
+    wanted = made.promise.delta or made.promise.eta
+    reached = float(wanted or 0) + missing
+    possible = plan(
+        made.survey,
+        crowd_size=made.crowd_size,
+        epsilon=epsilon,
+        delta=made.promise.delta,
+        eta=made.promise.eta,
+        promise=kind,
+    )
+    raise PrivacyRefusal(
+        f"with q = {float(made.q):.6g} and a crowd of {made.crowd_size} the {kind} {name} at"
+        f" epsilon {epsilon} is {text_up(reached, 3)}, not {wanted};"
+        f" q = {float(possible.q):.6g} would do."
+    )
+
+
+def _check_one_unknown(**given: object) -> None:
+    unknown = [name for name, value in given.items() if value is None]
+    if len(unknown) > 1:
+        raise InputError(f"give all but one of {', '.join(given)}; missing: {', '.join(unknown)}.")
+
+
+def _finite_crowd(found: float, q: FlipProbability, epsilon: str) -> int:
+    if not math.isfinite(found):
+        raise PrivacyRefusal(
+            f"no crowd of up to {LARGEST_CROWD:.0e} hides a report at q = {float(q):.6g} and"
+            f" epsilon {epsilon}; raise q, epsilon or delta."
+        )
+    return int(found)
+
+
+def _proven_delta(survey: Survey, q: FlipProbability, crowd: int, epsilon: str) -> str:
+    from shoal.planning.certificate import audit
+
+    bound = audit(survey, q=q, crowd_size=crowd).delta(epsilon=float(epsilon)).high
+    return _text_probability(bound, "delta", epsilon)
+
+
+def _text_probability(bound: float, name: str, epsilon: str) -> str:
+    text = text_up(bound, 4)
+    if float(text) >= 1:
+        raise PrivacyRefusal(
+            f"at epsilon {epsilon} there is no {name} below 1; nothing is promised."
+        )
+    return text
+
+
+def _text_epsilon(value: float) -> str:
+    # An epsilon of 0 would be perfect privacy; the smallest decimal that is kept stands for it.
+    return text_up(max(value, 1e-6), 4)
+
+
+def _decimal(name: str, value: object, below: int | None) -> str | None:
+    if value is None:
+        return None
+    text = check_decimal(name, value, above=0, below=below)
+    if not 0 < float(text) < (below or math.inf):
+        raise InputError(f"{name}={text} is beyond what can be computed with.")
+    return text
+
+
+def local_epsilon(survey: Survey, q: FlipProbability, places: int = 4) -> str:
+    """Return the local epsilon, differing bits times ln(p/q), rounded up (BITVEC 3.1)."""
+    exact = q.local_epsilon(survey.differing_bits)
+    return f"{exact.quantize(Decimal(1).scaleb(-places), rounding=ROUND_CEILING):f}"
+
+
+def _local_q(survey: Survey, epsilon: Decimal) -> FlipProbability:
+    """Return the smallest flip probability whose local epsilon is at most `epsilon` (SDP 4.2)."""
+    with localcontext(Context(prec=60)):
+        if epsilon / survey.differing_bits > 34:
+            raise InputError(f"epsilon={epsilon} asks for no privacy at all; ask for less.")
+        wanted = 1 / (1 + (epsilon / survey.differing_bits).exp())
+    q = FlipProbability.at_least(Fraction(wanted))
+    # The wanted q is itself rounded, in the 60th digit; the check is what counts.
+    while q.local_epsilon(survey.differing_bits) > epsilon:
+        q = FlipProbability.of_fraction(q.fraction + Fraction(1, 2**MOST_DIGITS))
+    return q

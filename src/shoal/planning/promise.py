@@ -1,0 +1,108 @@
+"""A Plan to whether it keeps its promise, computed at the exact q that devices flip bits with.
+
+A plan says of itself what was asked for. Whoever prints a promise computes it here first, once for
+each plan in a process, and refuses a plan that does not keep it.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from shoal.agreement.plan import Plan
+from shoal.agreement.promise import ComputedPromise, refusal_of
+from shoal.errors import PrivacyRefusal
+
+__all__ = [
+    "check_promise",
+    "compute_promise",
+    "shortfall",
+]
+
+_NEAR_MISS = 1.001
+"""A delta of at most so many times the promised one is computed once more, more finely."""
+
+
+def check_promise(plan: Plan) -> ComputedPromise:
+    """Return the plan's promise as it was computed, or refuse a plan that does not keep it.
+
+    >>> from dataclasses import replace
+    >>> from shoal import Flags, FlipProbability, Survey, plan
+    >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
+    >>> agreed = plan(survey, crowd_size=1000, epsilon=1, delta="1e-6")
+    >>> check_promise(agreed).in_words
+    'proven: epsilon 1, delta 1e-6, whatever the others answer'
+    >>> check_promise(replace(agreed, q=FlipProbability(1, 6)))
+    Traceback (most recent call last):
+    ...
+    shoal.errors.PrivacyRefusal: the plan promises a proven delta of 1e-6 at epsilon 1, and a...
+    """
+    computed = compute_promise(plan)
+    if computed.refusal is not None:
+        raise PrivacyRefusal(computed.refusal)
+    return computed
+
+
+@lru_cache(maxsize=256)
+def compute_promise(plan: Plan) -> ComputedPromise:
+    """Compute what a plan promises: its crowd, its q, and every report a person may send count.
+
+    A local promise is about one report, and `Plan` itself checks it exactly.
+    """
+    asked, eta = plan.promise, None
+    if asked.kind == "local":
+        return ComputedPromise(asked, None, None)
+    try:
+        delta = _delta(plan)
+    except PrivacyRefusal as refusal:  # of what nothing is proven about
+        return ComputedPromise(asked, None, str(refusal))
+    wanted = float(asked.delta or 0)
+    if wanted < delta <= _NEAR_MISS * wanted:
+        delta = min(delta, _delta(plan, rtol=1e-6))
+    if asked.eta is not None:
+        eta = _eta(plan)
+    return ComputedPromise(asked, delta, _refusal(plan, delta, eta))
+
+
+def shortfall(plan: Plan) -> float:
+    """Return by how much the certified delta or eta exceeds the one that is promised."""
+    if plan.promise.delta is not None:
+        return _delta(plan) - float(plan.promise.delta)
+    assert plan.promise.eta is not None
+    return _eta(plan) - float(plan.promise.eta)
+
+
+def _delta(plan: Plan, rtol: float = 1e-4) -> float:
+    from shoal.planning.certificate import audit
+
+    return audit(plan).delta(epsilon=float(plan.promise.epsilon), rtol=rtol).high
+
+
+def _eta(plan: Plan) -> float:
+    from shoal.planning.certificate import audit
+
+    return audit(plan).eta(epsilon=float(plan.promise.epsilon)).high
+
+
+def _refusal(plan: Plan, delta: float, eta: float | None) -> str | None:
+    """Return why a plan with a crowd, this proven delta and this eta is broken, or None."""
+    refusal = refusal_of(plan, delta, eta)
+    if refusal is None and plan.promise.kind == "three-sigma" and not _within_three_sigma(plan):
+        return (
+            f"the plan promises the three-sigma rule at epsilon {plan.promise.epsilon}, and a"
+            f" computation does not confirm it with q = {float(plan.q):.6g} in a crowd of"
+            f" {plan.crowd_size:,}; make the plan anew with shoal plan."
+        )
+    return refusal
+
+
+def _within_three_sigma(plan: Plan) -> bool:
+    from shoal.theory.three_sigma import gap_312
+
+    assert plan.crowd_size is not None
+    ratio = math.exp(min(float(plan.promise.epsilon), 700.0))
+    try:
+        gap = gap_312(float(plan.q), plan.survey.differing_bits, plan.crowd_size, ratio)
+    except (OverflowError, ZeroDivisionError):
+        return False
+    return gap <= 1e-12 * ratio

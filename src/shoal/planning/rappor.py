@@ -1,0 +1,236 @@
+"""RAPPOR's parameters to the Plan they mean, and to what they promise.
+
+RAPPOR sets a bit of a memoized vector to 1, to 0 or to the truth with probabilities f/2, f/2 and
+1 - f, then reports a 1 with probability q where that bit is set and p where it is not. The first
+step is Shoal's permanent flip with q1 = f/2. The second is Shoal's channel only if p = 1 - q, and
+then q2 = p. Otherwise a bit's two rates, p* where the truth is 0 and q* where it is 1, are between
+two symmetric channels. With the odds A = q*/p* and B = (1 - p*)/(1 - q*):
+
+* s = 1 / (1 + min(A, B)): flipping some of RAPPOR's reported bits makes exactly the flip
+  probability s, and no smaller one. A plan with s is at least as private, whatever the crowd.
+* t = 1 / (1 + max(A, B)): flipping some bits of reports with the flip probability t makes exactly
+  RAPPOR's, and no larger t does. RAPPOR's own reports keep whatever t is proven to keep.
+
+Both are theorems (post-processing; a binary channel is one of another's exactly where both odds
+allow it), and s = t = p* where p = 1 - q.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from shoal.agreement.flip_probability import MOST_DIGITS, FlipProbability
+from shoal.agreement.plan import LARGEST_CROWD, Memory, Plan
+from shoal.agreement.survey import Survey, Text
+from shoal.errors import InputError
+from shoal.planning.certificate import audit
+from shoal.planning.plan import plan
+from shoal.planning.promise import check_promise
+from shoal.planning.rappor_parameters import RapporParameters, flip_of, log_odds, odds_of
+from shoal.support.checks import check_decimal, check_integer
+from shoal.support.rounding import round_up, text_up
+from shoal.theory.cohorts import smallest_cohort
+
+__all__ = ["Migration", "RapporParameters", "migrate"]
+
+
+@dataclass(frozen=True)
+class Migration:
+    """RAPPOR's parameters, the plan that is at least as private, and what each promises."""
+
+    parameters: RapporParameters
+    plan: Plan
+    crowd_size: int | None
+    delta: str
+
+    @cached_property
+    def proven_fresh(self) -> float | None:
+        """RAPPOR's proven epsilon if it drew cohorts afresh and hashed as Shoal does, rounded up.
+
+        Shoal's texts set the same number of bits in every cohort, which the proof needs; where
+        hashes collide, as RAPPOR's do, they set fewer in some.
+        """
+        return self._proven(self.crowd_size, float(self.delta))
+
+    @cached_property
+    def proven_kept(self) -> float | None:
+        """RAPPOR's proven epsilon as it runs: devices keep a cohort, which splits the crowd.
+
+        It holds for cohorts that everybody draws uniformly, whatever sizes that gives, and where
+        hashes collide (`shoal.theory.cohorts`, theorem).
+        """
+        return self._proven(self.cohort_crowd, float(self.delta) - self.cohort_tail)
+
+    @property
+    def cohort_crowd(self) -> int | None:
+        """How many reports a person's cohort has at least, but for a chance of `cohort_tail`."""
+        return None if self.crowd_size is None else self._cohort(self.crowd_size)[0]
+
+    @property
+    def cohort_tail(self) -> float:
+        """The chance of a smaller cohort: at most half of delta, and paid for with it."""
+        return 0.0 if self.crowd_size is None else self._cohort(self.crowd_size)[1]
+
+    def _cohort(self, crowd_size: int) -> tuple[int, float]:
+        return smallest_cohort(crowd_size, self.parameters.m, float(self.delta) / 2)
+
+    def _proven(self, crowd: int | None, delta: float) -> float | None:
+        weaker = self.parameters.weaker
+        if not crowd or not weaker:
+            return None
+        found = audit(self.plan.survey, q=weaker, crowd_size=crowd)
+        return round_up(found.epsilon(delta=delta))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know before trusting the numbers."""
+        given, memory, said = self.parameters, self.plan.memory, []
+        if given.is_symmetric:
+            said.append("p = 1 - q: RAPPOR's channel is Shoal's, with q1 = f/2 and q2 = p.")
+        else:
+            said.append(
+                "p is not 1 - q: RAPPOR's channel is not symmetric, Shoal's is; the plan takes the"
+                " closest symmetric one that is at least as private for a 0 and for a 1."
+            )
+        if not given.f:
+            said.append("f = 0: nothing is permanent, so reports of one person average away.")
+        split = _flips(given)[1]
+        if given.f and split is None:
+            said.append(
+                "the instantaneous response never flips: every report of a person is the same"
+                " vector, an identifier; the plan reports it once."
+            )
+        if min(2 * given.h, given.k) < 2 * given.h:
+            said.append("2h exceeds k: only k bits can differ, RAPPOR's formulas count 2h.")
+        said.append(
+            "RAPPOR's devices keep their cohort, which splits the crowd; Shoal draws it afresh for"
+            " each report and hashes differently, so old reports are not reports of the plan."
+        )
+        if self.cohort_crowd is not None and given.m > 1:
+            said.append(
+                f"a kept cohort has {self.cohort_crowd:,} reports or more, fewer with a probability"
+                f" of at most {text_up(self.cohort_tail, 3)}, which is counted in delta; hashes"
+                " that collide are covered there. With fresh cohorts they are not: that number is"
+                " for hashes without collisions, such as Shoal's."
+            )
+        if memory is not None:
+            said.append(
+                "each report keeps the local epsilon of q; all of a person's reports together keep"
+                " only that of q1, for each distinct answer a person ever had. Shoal's devices"
+                " remember no text: the plan says what the numbers mean; to collect, give a crowd."
+            )
+        elif split is not None:
+            said.append(
+                "with a crowd the plan has no memory: a vector that is kept belongs to one cohort"
+                " and splits the crowd. All flips are fresh, so the releases of a person compose."
+            )
+        return tuple(said)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as plain JSON values; privacy is rounded up, null is no bound."""
+        given, plan = self.parameters, self.plan
+        memory, promise = plan.memory, check_promise(plan).promise
+        crowd = None
+        if self.crowd_size is not None:
+            crowd = {
+                "size": self.crowd_size,
+                "delta": float(self.delta),
+                "proven_fresh_cohorts": self.proven_fresh,
+                "cohort_size": self.cohort_crowd,
+                "cohort_tail": round_up(self.cohort_tail),
+                "proven_kept_cohorts": self.proven_kept,
+            }
+        all_time = math.inf
+        if memory is not None:
+            all_time = plan.survey.differing_bits * log_odds(1 / memory.q1.fraction - 1)
+        return {
+            "parameters": given.to_json(),
+            "symmetric": given.is_symmetric,
+            "effective": {"p_star": float(given.p_star), "q_star": float(given.q_star)},
+            "rappor": {
+                "epsilon_1": _up(given.epsilon_1),
+                "epsilon_infinity": _up(given.epsilon_infinity),
+                "local_epsilon": _up(given.local_epsilon),
+                "all_time_epsilon": _up(given.all_time_epsilon),
+                "between_q": [float(given.weaker), float(given.stronger)],
+            },
+            "crowd": crowd,
+            "plan": {
+                "id": plan.id,
+                "q": float(plan.q),
+                "q1": None if memory is None else float(memory.q1),
+                "q2": None if memory is None else float(memory.q2),
+                "bits": plan.bits,
+                "promise": promise.kind,
+                "epsilon": float(promise.epsilon),
+                "delta": None if promise.delta is None else float(promise.delta),
+                "local_epsilon": _up(plan.local_epsilon),
+                "all_time_epsilon": _up(all_time),
+            },
+            "notes": list(self.notes),
+        }
+
+
+def migrate(
+    parameters: RapporParameters,
+    *,
+    crowd_size: int | None = None,
+    delta: object = "1e-6",
+    name: str = "rappor",
+    question: str = "value",
+) -> Migration:
+    """Find the plan that RAPPOR's parameters mean and say what they promise.
+
+    Parameters
+    ----------
+    parameters
+        RAPPOR's numbers.
+    crowd_size
+        How many reports are released together; without it only local promises are made.
+    delta
+        The delta of the proven promise.
+    name, question
+        What the plan's survey and its text question are called.
+
+    Examples
+    --------
+    >>> given = RapporParameters(k=128, h=2, m=16, p="0.25", q="0.75", f="0.5")
+    >>> found = migrate(given)
+    >>> float(found.plan.q), found.plan.promise.epsilon
+    (0.375, '2.0434')
+    """
+    wish = check_decimal("delta", delta, above=0, below=1)
+    if crowd_size is not None:
+        check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
+    text = Text(question, bits=parameters.k, hashes=parameters.h, cohorts=parameters.m)
+    survey = Survey(name, (text,))
+    q, memory = _flips(parameters)
+    proven = {} if crowd_size is None else {"crowd_size": crowd_size, "delta": wish}
+    made = plan(survey, q=q, **proven)  # type: ignore[arg-type]
+    # What a device remembers belongs to one cohort, which would split the crowd.
+    kept = memory if crowd_size is None else None
+    return Migration(parameters, replace(made, memory=kept), crowd_size, wish)
+
+
+def _flips(given: RapporParameters) -> tuple[FlipProbability, Memory | None]:
+    """Return Shoal's flip probability, rounded up, and how memory splits it."""
+    permanent, instantaneous = given.f / 2, flip_of(min(odds_of(given.p, given.q)))
+    if not permanent and not instantaneous:
+        raise InputError("with f=0, p=0 and q=1 every report is the truth; there is no plan.")
+    if not permanent or not instantaneous:
+        return FlipProbability.at_least(permanent or instantaneous), None
+    memory = FlipProbability.at_least(permanent), FlipProbability.at_least(instantaneous)
+    if sum(flip.digits for flip in memory) > MOST_DIGITS:
+        raise InputError(
+            f"f/2={float(permanent):g} and q2={float(instantaneous):g} are too close to 0 or 1/2"
+            " to be drawn exactly; round them."
+        )
+    made = Memory(*memory)
+    return made.q, made
+
+
+def _up(value: float) -> float | None:
+    return None if math.isinf(value) else round_up(value)

@@ -1,0 +1,296 @@
+"""What each kind of trust costs: the same question, local, in a crowd, and by a curator.
+
+The less anybody has to be trusted, the more noise an answer needs (SDP 4, LEC 2). For one survey
+and one privacy wanted:
+
+===========  ==============================================  ====================================
+local        no trust in anybody                             q from epsilon alone
+proven       the reports are anonymized                      q from epsilon, delta, crowd; theorem
+sufficient   the same; homogeneous crowds only               SDP's (epsilon, eta = delta)
+three-sigma  the same; SDP's rule of thumb for sufficient    q from epsilon and crowd
+curator      somebody sees every answer                      Laplace noise, epsilon alone
+===========  ==============================================  ====================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+from shoal.agreement.plan import LARGEST_CROWD
+from shoal.agreement.survey import Survey
+from shoal.errors import InputError
+from shoal.planning.certificate import domain_of
+from shoal.support.checks import check_decimal, check_integer, check_level, check_number
+from shoal.theory import coin, laplace_law, solve, three_sigma
+from shoal.theory.blanket import blanket_delta
+from shoal.theory.homogeneous import eta
+from shoal.theory.normal import normal_factor
+from shoal.theory.proven import proven_delta
+from shoal.theory.sufficient import sufficient_eta
+
+__all__ = ["Comparison", "Cost", "Trust", "compare"]
+
+Trust = Literal["local", "proven", "sufficient", "three-sigma", "curator"]
+
+_XTOL = 1e-3
+"""Of the log-odds of q: more digits than a comparison needs, at a tenth of a plan's time."""
+
+_EXACT = 10**7
+"""Up to this crowd every way to prove a delta is tried while people are searched for."""
+
+_CLOSE = 0.01
+"""How closely the number of people needed is found."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one kind of trust costs.
+
+    Parameters
+    ----------
+    trust
+        Who is trusted with what.
+    q, scale
+        The noise: a device's flip probability, or the scale of a curator's. None if it does not
+        apply, or if no noise keeps the promise.
+    sigma
+        The standard deviation of a count.
+    half_width
+        How far an interval for a group reaches to either side, in people: a normal one, which is
+        approximate, and for a curator the exact one.
+    people_needed
+        How many people it takes to know the group as well as asked; None for more than 10^12.
+    gain_over_local
+        How many times smaller sigma is than with local noise.
+    """
+
+    trust: Trust
+    q: float | None
+    scale: float | None
+    sigma: float | None
+    half_width: float | None
+    people_needed: int | None
+    gain_over_local: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the cost as plain JSON values, with the noise that applies."""
+        noise = {"scale": self.scale} if self.trust == "curator" else {"q": self.q}
+        return noise | {
+            "sigma": self.sigma,
+            "half_width": self.half_width,
+            "people_needed": self.people_needed,
+            "gain_over_local": self.gain_over_local,
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The costs of every kind of trust for one question and one privacy wanted."""
+
+    survey: Survey
+    crowd_size: int
+    epsilon: str
+    delta: str
+    share: float
+    relative_error: float
+    level: float
+    costs: tuple[Cost, ...]
+
+    def __getitem__(self, trust: str) -> Cost:
+        for cost in self.costs:
+            if cost.trust == trust:
+                return cost
+        kinds = ", ".join(cost.trust for cost in self.costs)
+        raise InputError(f"there is no trust {trust!r}; there are {kinds}.")
+
+    def __iter__(self) -> Iterator[Cost]:
+        return iter(self.costs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as plain JSON values; its gain is that of the proven promise."""
+        return {
+            "survey": self.survey.name,
+            "bits": self.survey.bits,
+            "differing_bits": self.survey.differing_bits,
+            "crowd_size": self.crowd_size,
+            "epsilon": float(self.epsilon),
+            "delta": float(self.delta),
+            "share": self.share,
+            "relative_error": self.relative_error,
+            "level": self.level,
+            **{cost.trust: cost.to_json() for cost in self.costs},
+            "gain_over_local": self["proven"].gain_over_local,
+        }
+
+
+def compare(
+    survey: Survey,
+    *,
+    crowd_size: int,
+    epsilon: object,
+    delta: object,
+    share: float = 0.01,
+    relative_error: float = 0.1,
+    level: float = 0.95,
+) -> Comparison:
+    """Compare what each kind of trust costs.
+
+    Parameters
+    ----------
+    survey
+        What is asked.
+    crowd_size
+        How many people answer.
+    epsilon, delta
+        The privacy wanted, decimals; `delta` is also SDP's eta. Local and curator need no delta.
+    share, relative_error, level
+        The group to know, as a share of the crowd; how well, relative to itself; how surely.
+
+    Examples
+    --------
+    >>> from shoal import Flags
+    >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
+    >>> costs = compare(survey, crowd_size=10_000, epsilon=1, delta="1e-6")
+    >>> [round(cost.gain_over_local, 1) for cost in costs if cost.trust != "curator"]
+    [1.0, 6.9, 8.0, 9.5]
+    >>> costs["curator"].scale
+    5.0
+    """
+    crowd = check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
+    texts = (
+        check_decimal("epsilon", epsilon, above=0),
+        check_decimal("delta", delta, above=0, below=1),
+    )
+    if not 1e-6 <= float(texts[0]) <= 100 or float(texts[1]) < 1e-300:
+        raise InputError(f"epsilon must be between 1e-6 and 100, got epsilon={texts[0]}.")
+    if not 0 < check_number("share", share) <= 1:
+        raise InputError(f"share must be in (0, 1], got share={share}.")
+    if not 1e-9 <= check_number("relative_error", relative_error) <= 1e9:
+        raise InputError(f"relative_error must be above 0, got {relative_error}.")
+    asked = _Question(survey, crowd, float(texts[0]), float(texts[1]), share, relative_error,
+                      check_level(level))  # fmt: skip
+    return Comparison(survey, crowd, *texts, share, relative_error, level, asked.costs())
+
+
+@dataclass(frozen=True)
+class _Question:
+    survey: Survey
+    crowd: int
+    epsilon: float
+    delta: float
+    share: float
+    relative_error: float
+    level: float
+
+    def costs(self) -> tuple[Cost, ...]:
+        domain, differ = domain_of(self.survey), self.survey.differing_bits
+        epsilon, delta = self.epsilon, self.delta
+
+        def proven(crowd: int, q: float) -> bool:
+            # The blanket is quick for any crowd; the exact bound for one bit is not.
+            if blanket_delta(domain, crowd, q, epsilon, 0.02).high <= delta:
+                return True
+            if crowd > _EXACT:
+                return q >= local_q
+            return proven_delta(domain, crowd, q, epsilon, 0.02).delta.high <= delta
+
+        def sufficient(crowd: int, q: float) -> bool:
+            # P[R > lam] (1 - lam'/lam) <= delta(lam') for lam' < lam: far away that settles it.
+            less = 0.9 * epsilon
+            above = blanket_delta(domain, crowd, q, less, 0.1).high / -math.expm1(less - epsilon)
+            if above <= delta:
+                return True
+            if eta((differ, 0, 0), crowd, q, epsilon, 0.05).low > delta:
+                return False
+            return sufficient_eta(domain, crowd, q, epsilon, 0.05).eta.high <= delta
+
+        def rule(crowd: int, q: float) -> bool:
+            try:
+                return three_sigma.gap_312(q, differ, crowd, math.exp(epsilon)) <= 0
+            except OverflowError:  # the mean of R alone is beyond any lambda
+                return False
+
+        local_q = coin.local_q(differ, epsilon)
+        return (
+            self._cost("local", local_q, lambda crowd, q: q >= local_q),
+            self._cost(
+                "proven", solve.proven_q(domain, self.crowd, epsilon, delta, _XTOL).value, proven
+            ),
+            self._cost(
+                "sufficient",
+                solve.sufficient_q(domain, self.crowd, epsilon, delta, _XTOL).value,
+                sufficient,
+            ),
+            self._cost("three-sigma", self._three_sigma_q(), rule),
+            self._curator(),
+        )
+
+    def _three_sigma_q(self) -> float | None:
+        try:
+            return three_sigma.three_sigma_q(self.survey.differing_bits, self.crowd, self.epsilon)
+        except ValueError:  # epsilon is too small for this crowd: the rule has no answer
+            return None
+
+    def _cost(self, trust: Trust, q: float | None, keeps: Callable[[int, float], bool]) -> Cost:
+        """Return the cost of flipping with q, where `keeps` tells whether a promise is kept."""
+        needed = self._people_needed(keeps)
+        if q is None or q >= 0.5:
+            return Cost(trust, q, None, None, None, needed, None)
+        sigma = coin.count_sigma(self.crowd, q)
+        local = coin.count_sigma(self.crowd, coin.local_q(self.survey.differing_bits, self.epsilon))
+        reach = normal_factor(self.level) * sigma
+        return Cost(trust, q, None, sigma, reach, needed, local / sigma)
+
+    def _largest_q(self, crowd: int) -> float:
+        """Return the q at which a crowd of that size knows the group just as well as asked.
+
+        z sqrt(pq) / (p - q) = error sqrt(N) (SDP 4); with r = (error sqrt(N) / z)^2 this is
+        (p - q)^2 = 1 / (1 + 4r).
+        """
+        error = self.share * self.relative_error
+        spread = crowd * (error / normal_factor(self.level)) ** 2
+        # (1 - 1/sqrt(1 + 4r)) / 2 without cancellation for small r
+        root = math.sqrt(1 + 4 * spread)
+        return 2 * spread / (root * (root + 1))
+
+    def _people_needed(self, keeps: Callable[[int, float], bool]) -> int | None:
+        """Return the smallest crowd whose q, as large as the error allows, keeps the promise.
+
+        A larger crowd allows more noise and needs less. The search comes from above, where the
+        local q suffices, to the first failure; what it returns has passed.
+        """
+        local = coin.local_q(self.survey.differing_bits, self.epsilon)
+        spread = local * (1 - local) / (1 - 2 * local) ** 2 if local < 0.5 else math.inf
+        error = self.share * self.relative_error / normal_factor(self.level)
+        top = spread / error**2 * (1 + 1e-9)
+        good = LARGEST_CROWD if top > LARGEST_CROWD else max(math.ceil(top), 1)
+        if not self._passes(keeps, good):
+            return None
+        bad = 0
+        while good > 1 and not bad:
+            lower = good // 2
+            good, bad = (lower, 0) if self._passes(keeps, lower) else (good, lower)
+        while good - bad > max(1, _CLOSE * good):
+            middle = math.isqrt(good * bad) if bad > 1 else (good + bad) // 2
+            middle = min(max(middle, bad + 1), good - 1)
+            good, bad = (middle, bad) if self._passes(keeps, middle) else (good, middle)
+        return good
+
+    def _passes(self, keeps: Callable[[int, float], bool], crowd: int) -> bool:
+        q = self._largest_q(crowd)
+        return 0 < q < 0.5 and keeps(crowd, q)
+
+    def _curator(self) -> Cost:
+        """Laplace noise on the counts of all bits; replacing one person moves `differing_bits`."""
+        scale = self.survey.differing_bits / self.epsilon
+        sigma = laplace_law.discrete_sigma(scale)
+        reach = laplace_law.discrete_radius(1 - self.level, scale)
+        error = Fraction(self.share) * Fraction(self.relative_error)
+        needed = max(math.ceil(reach / error), 1)
+        local = coin.count_sigma(self.crowd, coin.local_q(self.survey.differing_bits, self.epsilon))
+        gain = local / sigma if sigma and math.isfinite(local) else None
+        return Cost("curator", None, scale, sigma, reach, needed, gain)

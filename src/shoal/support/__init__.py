@@ -1,0 +1,1 @@
+"""Checks, files and rounding. Imports nothing of ours."""

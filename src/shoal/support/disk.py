@@ -1,0 +1,195 @@
+"""Small files that survive a crash and that several processes share.
+
+A file is replaced whole: what is written goes to the disk under another name, then takes the file's
+place, then the folder goes to the disk. A reader sees the old content or the new one. Who reads in
+order to write holds a lock; the system lets go of it when its holder dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from shoal.errors import InputError, ShoalError
+from shoal.support.files import LARGEST_FILE
+
+__all__ = ["Disk", "SharedFile"]
+
+_PAUSE = 0.005
+_PRIVATE = 0o600
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+"""In a folder that others write to, a link under our name would send what we write elsewhere."""
+
+
+class Disk:
+    """What the device asks of a file system; a test can fail between any two of its primitives.
+
+    `store` and `remove` have happened for good when they return; interrupted, they have happened
+    or they have not.
+    """
+
+    def store(self, path: Path, content: bytes, scratch: str) -> None:
+        """Write a file whole or not at all, durably, under the name `scratch` first.
+
+        The caller holds the lock that belongs to the scratch file.
+        """
+        part = path.with_name(scratch)
+        self.write(part, content)
+        self.sync_file(part)
+        self.replace(part, path)
+        self.sync_folder(path.parent)
+
+    def remove(self, path: Path) -> None:
+        """Delete a file durably; one that is gone already is fine."""
+        self.unlink(path)
+        self.sync_folder(path.parent)
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder that only its owner reads, durably.
+
+        One that is there already may have been made by a process that was killed before it could
+        sync, so it is synced in any case.
+        """
+        if not folder.parent.is_dir():
+            self.make_folder(folder.parent)
+        if not folder.is_dir():
+            self.mkdir(folder)
+        with suppress(PermissionError):  # a folder above that is not ours and stood there before
+            self.sync_folder(folder.parent)
+
+    def mkdir(self, folder: Path) -> None:
+        """Make one folder that only its owner may open."""
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+    def write(self, path: Path, content: bytes) -> None:
+        """Write a file from its beginning; it is not on the disk before `sync_file`."""
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK, _PRIVATE)
+        with open(handle, "wb") as file:
+            file.write(content)
+
+    def sync_file(self, path: Path) -> None:
+        """Wait until a file's content is on the disk."""
+        handle = os.open(path, os.O_RDWR)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Rename a file over another, in one step."""
+        os.replace(source, target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file, if it is there."""
+        path.unlink(missing_ok=True)
+
+    def sync_folder(self, folder: Path) -> None:
+        """Wait until a folder's names are on the disk."""
+        if sys.platform == "win32":
+            return  # a folder cannot be opened there; the rename itself is journaled
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def lock(self, path: Path, *, patience: float = float("inf")) -> Iterator[bool]:
+        """Hold a lock among threads and processes; yields False if it was not to be had in time.
+
+        The lock file stays: to remove it would let two holders in.
+        """
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | _NO_LINK, _PRIVATE)
+        try:
+            until = time.monotonic() + patience
+            while not (held := _try_lock(handle)) and time.monotonic() < until:
+                time.sleep(_PAUSE)
+            try:
+                yield held
+            finally:
+                if held:  # closing is not enough where a fork has the handle too
+                    _unlock(handle)
+        finally:
+            os.close(handle)
+
+
+class SharedFile:
+    """One file that several processes change, one after another."""
+
+    def __init__(self, path: Path | str, what: str, timeout: float, disk: Disk | None) -> None:
+        # Whoever changes the working directory, or comes by a link, still shares file and lock.
+        self.path = Path(path).resolve()
+        self._what, self._timeout = what, timeout
+        self._disk = Disk() if disk is None else disk
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Keep every other thread and process from changing the file."""
+        lock = self.path.with_name(self.path.name + ".lock")
+        with ExitStack() as stack:
+            try:
+                held = stack.enter_context(self._disk.lock(lock, patience=self._timeout))
+            except OSError as problem:
+                reason = problem.strerror or "unwritable"
+                raise InputError(f"cannot open {lock}: {reason}.") from problem
+            if not held:
+                raise ShoalError(
+                    f"{self.path} was in use by another process for {self._timeout:g} seconds;"
+                    " try again."
+                )
+            yield
+
+    def read(self) -> bytes | None:
+        """Return the content, or None if there is no such file."""
+        try:
+            with self.path.open("rb") as file:
+                content = file.read(LARGEST_FILE + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as problem:
+            reason = problem.strerror or "unreadable"
+            raise InputError(f"cannot read {self._what} {self.path}: {reason}.") from problem
+        if len(content) > LARGEST_FILE:
+            raise InputError(
+                f"{self.path} is larger than {LARGEST_FILE >> 20} MiB; that is no {self._what}."
+            )
+        return content
+
+    def write(self, content: bytes) -> None:
+        """Replace the content, durably; the caller is `changing` it."""
+        try:
+            self._disk.store(self.path, content, self.path.name + ".part")
+        except OSError as problem:
+            reason = problem.strerror or "unwritable"
+            raise InputError(f"cannot write {self.path}: {reason}.") from problem
+
+
+if sys.platform == "win32":  # pragma: no cover
+    import msvcrt
+
+    def _try_lock(handle: int) -> bool:
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+    def _unlock(handle: int) -> None:
+        os.lseek(handle, 0, os.SEEK_SET)
+        msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
+else:
+    import fcntl
+
+    def _try_lock(handle: int) -> bool:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _unlock(handle: int) -> None:
+        fcntl.flock(handle, fcntl.LOCK_UN)

@@ -1,0 +1,1 @@
+"""Crowds in which only some of the reports are honest."""

@@ -1,0 +1,179 @@
+"""Is a histogram a mixture of given laws? A test that is valid for every mixture and every size.
+
+Report i follows the law of its own original, P_(k_i), and all are independent. For weights g >= 0
+the arithmetic mean bounds the geometric one: the expectation of prod_i g(T_i) is at most
+(sum_t Pbar(t) g(t))^n, where Pbar is the average of the n laws, a mixture. With g = A / Pbar that
+is one for every law A, hence at most one for an average over any prior of A (theorem). So
+
+    e = (average over A of the likelihood) / (largest likelihood of a mixture)
+
+has an expectation of at most one under every honest crowd, and by Markov 1/e is a valid p-value.
+Universal inference (Wasserman, Ramdas, Balakrishnan 2020) with a Dirichlet prior. It asks
+for no asymptotics, and it sees every law outside the mixtures as n grows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+from scipy.special import gammaln, logsumexp
+
+from shoal.theory.one_bit.law import pmf
+
+__all__ = ["bins", "log_evidence", "most_likely", "set_bit_laws"]
+
+Floats = NDArray[np.float64]
+
+_TINY = 1e-300  # raising a law's entry to this can only make honest crowds likelier
+_ROUNDOFF = 2.0**-53
+_GOOD_GAP = 1e-3
+_STEPS = 60
+_FIRST_SUPPORT = 48
+_PRIOR = 0.5  # Jeffreys
+
+
+def set_bit_laws(bits: int, fewest: int, most: int, q: float) -> Floats:
+    """Return the laws of the number of set bits in a report, one row per number of true bits.
+
+    >>> set_bit_laws(2, 1, 1, 0.25).tolist()
+    [[0.1875, 0.625, 0.1875]]
+    """
+    return np.array([pmf(bits, k, q) for k in range(fewest, most + 1)])
+
+
+def bins(laws: Floats, count: int) -> NDArray[np.intp]:
+    """Cut the outcomes into at most `count` runs that the laws' average fills equally.
+
+    Returned is where each run starts. The cuts know the laws and nothing of the data.
+
+    >>> bins(set_bit_laws(4, 0, 4, 0.25), 3).tolist()
+    [0, 2, 4]
+    """
+    outcomes = laws.shape[1]
+    if outcomes <= count:
+        return np.arange(outcomes)
+    reached = np.cumsum(laws.mean(axis=0))
+    cuts = np.searchsorted(reached, np.arange(1, count) / count) + 1
+    return np.unique(np.concatenate(([0], cuts[cuts < outcomes]))).astype(np.intp)
+
+
+def log_evidence(
+    laws: Floats, counts: NDArray[np.int64], cuts: Sequence[NDArray[np.intp]], share: float = 0.0
+) -> float:
+    """Return ln e against every mixture, averaged over several ways to cut the outcomes.
+
+    Under `share` a part of the reports may be anything, so that mixtures are (1 - share) of one of
+    the laws' and share of any other; `share` = 0 is the test of an honest crowd.
+    """
+    logs = []
+    for starts in cuts:
+        seen = np.add.reduceat(counts, starts).astype(float)
+        coarse = np.add.reduceat(laws, starts, axis=1)
+        prior = np.full(seen.size, _PRIOR)
+        marginal = (
+            gammaln(prior.sum())
+            - gammaln(prior.sum() + seen.sum())
+            + float((gammaln(prior + seen) - gammaln(prior)).sum())
+        )
+        logs.append(marginal - most_likely(coarse, seen, share))
+    guard = 24 * _ROUNDOFF * (laws.shape[1] + 1) * float(counts.sum())
+    return float(logsumexp(logs) - math.log(len(logs)) - guard)
+
+
+def most_likely(laws: Floats, counts: Floats, share: float = 0.0) -> float:
+    """Return the largest log-likelihood of a mixture, from above.
+
+    Any mixture Q gives a bound: by Jensen's inequality no other one is better by more than
+    n ln(max_k sum_t counts(t)/n P_k(t)/Q(t)). The search only makes the bound tight (Wang 2007,
+    constrained Newton steps by non-negative least squares).
+
+    >>> laws = set_bit_laws(2, 0, 2, 0.25)
+    >>> bool(np.isclose(most_likely(laws, 16 * laws[1]), 16 * laws[1] @ np.log(laws[1])))
+    True
+    """
+    seen = counts > 0
+    part = counts[seen] / counts.sum()
+    columns = np.maximum(laws[:, seen], _TINY) * (1 - share)
+    # Fakes may show any outcome; those that nobody saw would only lower the likelihood.
+    groups = np.zeros(len(columns), int)
+    if share > 0:
+        columns = np.concatenate((columns, share * np.eye(part.size)))
+        groups = np.concatenate((groups, np.ones(part.size, int)))
+    weights = _start(groups)
+    best = math.inf
+    for _ in range(_STEPS):
+        mixed = weights @ columns
+        slopes = columns @ (part / mixed)
+        gap = math.log(sum(slopes[groups == g].max() for g in range(groups.max() + 1)))
+        best = min(best, float(part @ np.log(mixed)) + gap)
+        if gap * counts.sum() < _GOOD_GAP:
+            break
+        improved = _step(columns, groups, part, weights, mixed, slopes)
+        if improved is None:
+            break
+        weights = improved
+    return best * float(counts.sum())
+
+
+def _start(groups: NDArray[np.int_]) -> Floats:
+    weights = np.zeros(groups.size)
+    for group in range(groups.max() + 1):
+        members = np.flatnonzero(groups == group)
+        spread = np.linspace(0, members.size - 1, min(members.size, _FIRST_SUPPORT))
+        weights[members[np.unique(spread.astype(int))]] = 1
+        weights[members] /= weights[members].sum()
+    return weights
+
+
+def _step(
+    columns: Floats,
+    groups: NDArray[np.int_],
+    part: Floats,
+    weights: Floats,
+    mixed: Floats,
+    slopes: Floats,
+) -> Floats | None:
+    """Return better weights, or None if there are none to be found."""
+    peaks = np.zeros(weights.size, bool)
+    padded = np.concatenate(([-np.inf], slopes, [-np.inf]))
+    peaks[:] = (slopes >= padded[:-2]) & (slopes >= padded[2:])
+    active = np.flatnonzero((weights > 0) | peaks)
+    root = np.sqrt(part)
+    # The quadratic around the present mixture, with the sums of weights as heavy extra rows.
+    heavy = 1e3
+    rows = (columns[active] / mixed * root).T
+    count = int(groups.max()) + 1
+    sums = heavy * (groups[active] == np.arange(count)[:, None])
+    target = np.concatenate((2 * root, np.full(count, heavy)))
+    try:
+        found, _ = nnls(np.vstack((rows, sums)), target)
+    except RuntimeError:  # it did not converge
+        return _rescaled(weights, slopes, groups)
+    proposal = np.zeros(weights.size)
+    proposal[active] = found
+    for group in range(count):
+        total = proposal[groups == group].sum()
+        if not total > 0:
+            return _rescaled(weights, slopes, groups)
+        proposal[groups == group] /= total
+    height = float(part @ np.log(mixed))
+    step = 1.0
+    while step > 1e-4:
+        tried = (1 - step) * weights + step * proposal
+        reached = tried @ columns
+        if (reached > 0).all() and float(part @ np.log(reached)) > height:
+            return tried
+        step /= 2
+    return _rescaled(weights, slopes, groups)
+
+
+def _rescaled(weights: Floats, slopes: Floats, groups: NDArray[np.int_]) -> Floats | None:
+    """Return one step of expectation and maximization, which never goes down."""
+    raised = weights * slopes
+    for group in range(int(groups.max()) + 1):
+        raised[groups == group] /= raised[groups == group].sum()
+    return None if np.allclose(raised, weights, rtol=1e-9, atol=0) else raised

@@ -1,0 +1,1 @@
+"""One bit, exactly: the law of a count, and the worst crowd."""

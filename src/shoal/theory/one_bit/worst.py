@@ -1,0 +1,213 @@
+"""One bit, all crowds: exact privacy for L = 1 (KR 3.1).
+
+A crowd of n bits, m of them 1, shows ``A_n(m) ~ Bin(m, p) + Bin(n-m, q)`` ones. Changing one
+record moves m by one, so the worst case over *all* collections is a maximum over m. Statuses:
+the recursions, the sandwich and the formulas for delta are theorems. So is the following, which
+makes the maximum affordable for large n: write d(k, l) for the delta of changing a record among
+k ones and l zeros; adding one more person only adds independent noise to the count, which is
+post-processing, so d does not rise in k nor in l.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.theory.homogeneous import check_crowd
+from shoal.theory.one_bit.sums import transform_length, upward
+from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.stop_loss.law import FloatArray
+
+__all__ = [
+    "OneBitWorst",
+    "count_pmf",
+    "one_bit_delta",
+    "one_bit_eta",
+    "privacy_ratio",
+    "shifted_cdf_bounds",
+    "with_one",
+    "with_zero",
+    "worst_one_bit_delta",
+    "worst_one_bit_eta",
+]
+
+
+class OneBitWorst(NamedTuple):
+    """The worst change of one record: from m ones to m + 1 (`up`), or from m + 1 to m."""
+
+    m: int
+    up: bool
+    value: Bracket
+
+
+def with_one(pmf: FloatArray, q: float) -> FloatArray:
+    """Pmf of the count after one more original 1 (KR (3.2); theorem).
+
+    Examples
+    --------
+    >>> with_one(np.array([1.0]), 0.25).tolist()
+    [0.25, 0.75]
+    """
+    longer: FloatArray = np.append(q * pmf, 0.0) + np.append(0.0, (1.0 - q) * pmf)
+    return longer
+
+
+def with_zero(pmf: FloatArray, q: float) -> FloatArray:
+    """Pmf of the count after one more original 0 (KR (3.3); theorem).
+
+    Examples
+    --------
+    >>> with_zero(np.array([1.0]), 0.25).tolist()
+    [0.75, 0.25]
+    """
+    return with_one(pmf, 1.0 - q)
+
+
+def count_pmf(n: int, m: int, q: float) -> FloatArray:
+    """Pmf of ``A_n(m)`` by the recursions, in n^2 steps: all terms positive, so all accurate.
+
+    Examples
+    --------
+    >>> count_pmf(2, 1, 0.25).tolist()
+    [0.1875, 0.625, 0.1875]
+    """
+    _check_count(n, m)
+    pmf = np.ones(1)
+    for _ in range(m):
+        pmf = with_one(pmf, q)
+    for _ in range(n - m):
+        pmf = with_zero(pmf, q)
+    return pmf
+
+
+def _check_count(n: int, m: int) -> None:
+    if not 0 <= m <= n:
+        raise ValueError(f"m must be between 0 and n, got m={m}, n={n}.")
+
+
+def privacy_ratio(n: int, m: int, q: float) -> FloatArray:
+    """``pi(s; m) = P[A_n(m) = s] / P[A_n(m+1) = s]`` for s = 0..n, falling in s (KR 3.1).
+
+    Examples
+    --------
+    >>> privacy_ratio(1, 0, 0.25).tolist()
+    [3.0, 0.3333333333333333]
+    """
+    _check_count(n, m + 1)
+    others = count_pmf(n - 1, m, q)
+    return with_zero(others, q) / with_one(others, q)
+
+
+def shifted_cdf_bounds(n: int, m: int, q: float) -> tuple[FloatArray, FloatArray]:
+    """Bound the cdf of A_n(m), m >= 1, by that of A_n(m-1) (KR 3.1.2; theorem).
+
+    Returns ``F_{n,m-1}(s - 1)`` and ``F_{n,m-1}(s)`` for s = 0..n: ``F_{n,m}(s)`` is between.
+
+    Examples
+    --------
+    >>> low, high = shifted_cdf_bounds(2, 1, 0.25)
+    >>> bool((low <= np.cumsum(count_pmf(2, 1, 0.25))).all())
+    True
+    """
+    _check_count(n, m - 1)
+    cdf = np.cumsum(count_pmf(n, m - 1, q))
+    return np.append(0.0, cdf[:-1]), cdf
+
+
+def _pair(n: int, m: int, q: float, epsilon: float, up: bool, eta: bool) -> Bracket:
+    check_crowd(n, q, epsilon)
+    _check_count(n - 1, m)
+    # going down among m ones is going up among m zeros, by exchanging 0 and 1
+    ones, zeros = (m, n - 1 - m) if up else (n - 1 - m, m)
+    ends = upward(np.array([ones]), np.array([zeros]), q, epsilon, eta)
+    return Bracket(float(ends.low[0]), float(ends.high[0]))
+
+
+def one_bit_delta(n: int, m: int, q: float, epsilon: float, up: bool = True) -> Bracket:
+    """Bracket delta(epsilon) of going from m to m + 1 ones among n (`up`), or from m + 1 to m.
+
+    Examples
+    --------
+    >>> f"{one_bit_delta(1000, 0, 0.05, np.log(2)).high:.3e}"
+    '1.593e-13'
+    """
+    return _pair(n, m, q, epsilon, up, eta=False)
+
+
+def one_bit_eta(n: int, m: int, q: float, epsilon: float, up: bool = True) -> Bracket:
+    """Bracket eta(epsilon), the chance of a ratio above e^epsilon, of the same change.
+
+    Examples
+    --------
+    >>> one_bit_eta(1, 0, 0.25, np.log(2)).high >= 0.75
+    True
+    """
+    return _pair(n, m, q, epsilon, up, eta=True)
+
+
+def worst_one_bit_eta(n: int, q: float, epsilon: float) -> OneBitWorst:
+    """Largest eta over all m and both directions, by trying them all.
+
+    Examples
+    --------
+    >>> worst_one_bit_eta(1, 0.25, 0.5).m
+    0
+    """
+    check_crowd(n, q, epsilon)
+    m = np.arange(n)
+    ends = upward(m, n - 1 - m, q, epsilon, eta=True)
+    return _worst_of(n, int(np.argmax(ends.low)), ends.low.max(), ends.high.max())
+
+
+def _worst_of(n: int, ones: int, low: float, high: float) -> OneBitWorst:
+    # among k ones, up; the same number belongs to going down with n - 1 - k
+    return OneBitWorst(ones, True, Bracket(float(low), float(max(low, high))))
+
+
+def worst_one_bit_delta(
+    n: int, q: float, epsilon: float, rtol: float = 1e-3, work: int = 30_000_000
+) -> OneBitWorst:
+    """Largest delta(epsilon) over all m and both directions: exact for L = 1 (theorem).
+
+    All m are tried when that is cheap. Otherwise stretches of m are bounded by the monotonicity
+    of d(k, l): for k in [k0, k1] it is at most d(k0, n-1-k1). Stretches that cannot hold the
+    maximum are dropped, the others halved, until the bracket is within `rtol` or `work` (points
+    transformed) is used up. The high end is valid at any moment.
+
+    Examples
+    --------
+    >>> worst = worst_one_bit_delta(1000, 0.0119, np.log(2))
+    >>> round(worst.value.high, 3)
+    0.005
+    """
+    check_crowd(n, q, epsilon)
+    length = transform_length(n, q, epsilon)
+    if n * length <= min(work, 2_000_000):
+        m = np.arange(n)
+        ends = upward(m, n - 1 - m, q, epsilon)
+        return _worst_of(n, int(np.argmax(ends.low)), ends.low.max(), ends.high.max())
+    edges = np.unique(np.linspace(0, n, 33).astype(np.int64))
+    first, last = edges[:-1], edges[1:] - 1
+    best_low, best_m = 0.0, 0
+    settled = 0.0
+    while True:
+        work -= 2 * first.size * length
+        inner = upward(first, n - 1 - first, q, epsilon)
+        outer = upward(last, n - 1 - last, q, epsilon)
+        for ends, place in ((inner, first), (outer, last)):
+            top = int(np.argmax(ends.low))
+            if ends.low[top] > best_low:
+                best_low, best_m = float(ends.low[top]), int(place[top])
+        above = upward(first, n - 1 - last, q, epsilon).high
+        single = first == last
+        above = np.where(single, inner.high, above)
+        done = single | (above <= max(best_low * (1.0 + rtol), 1e-290))
+        settled = max(settled, float(np.max(above[done], initial=0.0)))
+        if done.all() or work <= 0:
+            return _worst_of(n, best_m, best_low, max(settled, float(above.max(initial=0.0))))
+        first, last = first[~done], last[~done]
+        middle = (first + last) // 2
+        first, last = np.concatenate([first, middle + 1]), np.concatenate([middle, last])
+        keep = first <= last
+        first, last = first[keep], last[keep]

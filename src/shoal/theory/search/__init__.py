@@ -1,0 +1,1 @@
+"""Crowds of all kinds, looked through for the worst."""

@@ -1,0 +1,191 @@
+"""Small crowds, exactly: the law of the histogram, the privacy ratio, delta and eta.
+
+Nothing clever happens here, on purpose: this is the referee of everything else. The law of a
+histogram is built by adding one record after another (SDP (2.1), the recursion before (2.2)), in
+floats or in `fractions.Fraction`, whichever q is given as; with a Fraction every result is exact.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import NamedTuple, TypeVar
+
+from shoal.theory.domains import Block, check_domain
+
+__all__ = [
+    "Pair",
+    "channel",
+    "delta_of_pair",
+    "eta_of_pair",
+    "histogram_law",
+    "largest_ratio",
+    "originals",
+    "worst_delta",
+    "worst_eta",
+]
+
+Number = TypeVar("Number", float, Fraction)
+Vector = tuple[int, ...]
+Histogram = tuple[int, ...]
+
+
+class Pair(NamedTuple):
+    """The records that stay, and the one that is x in D and x' in D_m."""
+
+    others: tuple[Vector, ...]
+    x: Vector
+    x_prime: Vector
+
+
+def originals(domain: Iterable[Block]) -> list[Vector]:
+    """All vectors of a domain, blocks one after another.
+
+    Examples
+    --------
+    >>> originals((Block(2, 1, 1),))
+    [(0, 1), (1, 0)]
+    """
+    per_block = [
+        [v for v in itertools.product((0, 1), repeat=bits) if lowest <= sum(v) <= highest]
+        for bits, lowest, highest in check_domain(domain)
+    ]
+    return [tuple(itertools.chain(*parts)) for parts in itertools.product(*per_block)]
+
+
+def channel(y: Vector, q: Number) -> list[Number]:
+    """``p(v|y)`` for every v, in the order of `itertools.product` (SDP 1.3).
+
+    Examples
+    --------
+    >>> channel((0, 1), 0.25)
+    [0.1875, 0.5625, 0.0625, 0.1875]
+    """
+    law = []
+    for v in itertools.product((0, 1), repeat=len(y)):
+        wrong = sum(s != t for s, t in zip(v, y, strict=True))
+        law.append(q**wrong * (1 - q) ** (len(y) - wrong))
+    return law
+
+
+def histogram_law(collection: Sequence[Vector], q: Number) -> dict[Histogram, Number]:
+    """Probability of each histogram of reports, counts in the order of `channel`.
+
+    Examples
+    --------
+    >>> histogram_law([(0,), (1,)], Fraction(1, 4))[(1, 1)]
+    Fraction(5, 8)
+    """
+    if not collection:
+        raise ValueError("a collection needs at least one record, got none.")
+    cells = 2 ** len(collection[0])
+    one = q**0
+    law: dict[Histogram, Number] = {(0,) * cells: one}
+    for y in collection:
+        law = _with_record(law, channel(y, q))
+    return law
+
+
+def _with_record(law: dict[Histogram, Number], report: Sequence[Number]) -> dict[Histogram, Number]:
+    grown: dict[Histogram, Number] = {}
+    for counts, chance in law.items():
+        for cell, share in enumerate(report):
+            key = counts[:cell] + (counts[cell] + 1,) + counts[cell + 1 :]  # noqa: RUF005
+            grown[key] = grown[key] + chance * share if key in grown else chance * share
+    return grown
+
+
+def _two_laws(pair: Pair, q: Number) -> list[tuple[Number, Number]]:
+    rest: dict[Histogram, Number]
+    rest = histogram_law(pair.others, q) if pair.others else {(0,) * 2 ** len(pair.x): q**0}
+    towards = _with_record(rest, channel(pair.x_prime, q))
+    away = _with_record(rest, channel(pair.x, q))
+    return [(towards[key], away[key]) for key in towards]
+
+
+def delta_of_pair(pair: Pair, q: Number, lam: Number) -> Number:
+    """Hockey stick ``sum_S (P[S|D_m] - lam P[S|D])_+`` of the histogram (SDP 1.1).
+
+    Examples
+    --------
+    >>> third = Pair(((1, 0, 0),), (0, 0, 1), (0, 1, 0))
+    >>> delta_of_pair(third, Fraction(2, 5), Fraction(7, 4))
+    Fraction(354, 15625)
+    """
+    zero = q * 0
+    return sum((max(s - lam * t, zero) for s, t in _two_laws(pair, q)), zero)
+
+
+def eta_of_pair(pair: Pair, q: Number, lam: Number) -> Number:
+    """``P[R(S) > lam]`` for S drawn from D_m (SDP 1.7).
+
+    Examples
+    --------
+    >>> eta_of_pair(Pair((), (0,), (1,)), Fraction(1, 4), Fraction(2))
+    Fraction(3, 4)
+    """
+    zero = q * 0
+    return sum((s for s, t in _two_laws(pair, q) if s > lam * t), zero)
+
+
+def largest_ratio(pair: Pair, q: Number) -> Number:
+    """Largest value of R(S), theta^d for x, x' differing in d bits (SDP 1.2 and after (3.6)).
+
+    Examples
+    --------
+    >>> largest_ratio(Pair(((0, 0),), (0, 0), (1, 1)), Fraction(1, 4))
+    Fraction(9, 1)
+    """
+    return max(s / t for s, t in _two_laws(pair, q))
+
+
+def _worst(
+    domain: Iterable[Block], N: int, q: Number, lam: Number, eta: bool
+) -> tuple[Number, Pair]:
+    best: tuple[Number, Pair] | None = None
+    vectors = originals(domain)
+    reports = {y: channel(y, q) for y in vectors}
+    zero = q * 0
+    for others in itertools.combinations_with_replacement(vectors, N - 1):
+        rest: dict[Histogram, Number]
+        rest = histogram_law(others, q) if others else {(0,) * 2 ** len(vectors[0]): q**0}
+        with_record = {y: list(_sorted_values(rest, reports[y])) for y in vectors}
+        for x, x_prime in itertools.permutations(vectors, 2):
+            both = zip(with_record[x_prime], with_record[x], strict=True)
+            if eta:
+                value = sum((s for s, t in both if s > lam * t), zero)
+            else:
+                value = sum((max(s - lam * t, zero) for s, t in both), zero)
+            if best is None or value > best[0]:
+                best = (value, Pair(others, x, x_prime))
+    if best is None:
+        raise ValueError("the domain has a single original: there is no pair to compare.")
+    return best
+
+
+def _sorted_values(rest: dict[Histogram, Number], report: Sequence[Number]) -> Iterable[Number]:
+    # _with_record visits cells in the same order for every report, so the keys line up
+    return _with_record(rest, report).values()
+
+
+def worst_delta(domain: Iterable[Block], N: int, q: Number, lam: Number) -> tuple[Number, Pair]:
+    """Largest delta over all pairs of collections of a small domain, with a pair that has it.
+
+    Examples
+    --------
+    >>> worst_delta((Block(3, 1, 1),), 2, Fraction(2, 5), Fraction(7, 4))[0]
+    Fraction(18, 625)
+    """
+    return _worst(domain, N, q, lam, eta=False)
+
+
+def worst_eta(domain: Iterable[Block], N: int, q: Number, lam: Number) -> tuple[Number, Pair]:
+    """Largest eta over all pairs of collections of a small domain, with a pair that has it.
+
+    Examples
+    --------
+    >>> worst_eta((Block(1, 0, 1),), 1, Fraction(1, 4), Fraction(2))[0]
+    Fraction(3, 4)
+    """
+    return _worst(domain, N, q, lam, eta=True)

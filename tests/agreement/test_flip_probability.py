@@ -1,0 +1,140 @@
+"""The flip probability: exact, rounded up, in lowest terms."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal import FlipProbability, InputError
+from tests.strategies import bounded, flips
+
+
+class TestRoundingUp:
+    @given(st.fractions(Fraction(1, 10**8), Fraction(1, 2)))
+    @bounded(300)
+    def test_never_below_and_never_far_above(self, wanted: Fraction):
+        q = FlipProbability.at_least(wanted)
+        assert wanted <= q.fraction <= Fraction(1, 2)
+        assert q.fraction - wanted < Fraction(1, 2**16)
+        assert q.fraction <= wanted * (1 + Fraction(1, 2048))
+        if wanted < Fraction(1, 2) - Fraction(1, 2**40):
+            assert not q.is_blind
+            sigma, ideal = (math.sqrt(v * (1 - v)) / (1 - 2 * v) for v in (q.fraction, wanted))
+            assert sigma <= ideal * 1.010001
+
+    @given(flips(16))
+    @bounded(100)
+    def test_what_can_be_drawn_is_not_rounded(self, q: FlipProbability):
+        assert FlipProbability.at_least(q.fraction) == q
+        assert FlipProbability.at_least(q) is q
+
+    @pytest.mark.parametrize("value", [0.1, "0.1", Decimal("0.1"), Fraction(1, 10), "1e-1", " 0.1"])
+    def test_a_number_is_the_decimal_that_was_written(self, value: object):
+        q = FlipProbability.at_least(value)
+        assert q == FlipProbability.of_fraction(Fraction(math.ceil(Fraction(1, 10) * 2**16), 2**16))
+
+    @pytest.mark.parametrize("value", [0.5, "0.5", "0.50", Fraction(1, 2)])
+    def test_one_half(self, value: object):
+        q = FlipProbability.at_least(value)
+        assert q.to_json() == [1, 1]
+        assert q.is_blind
+
+    def test_just_below_one_half_stays_below(self):
+        assert not FlipProbability.at_least("0.499999").is_blind
+        assert not FlipProbability.at_least("0.49999999").is_blind
+
+    @pytest.mark.parametrize("value", ["1e-5", "1e-9", "1e-300"])
+    def test_tiny_q_is_rounded_up_as_finely_as_digits_allow(self, value: str):
+        q = FlipProbability.at_least(value)
+        slack = max(Fraction(value) / 2048, Fraction(1, 2**52))
+        assert Fraction(value) <= q.fraction <= Fraction(value) + slack
+
+
+class TestExact:
+    @given(flips(52))
+    @bounded(200)
+    def test_float_fraction_and_digits_agree(self, q: FlipProbability):
+        assert Fraction(float(q)) == q.fraction == Fraction(q.numerator, 2**q.digits)
+        digits = q.binary_digits()
+        assert len(digits) == q.digits
+        assert digits[0] == 1
+        assert sum(d * 2**j for j, d in enumerate(digits)) == q.numerator
+
+    def test_numpy_integers_become_integers(self):
+        q = FlipProbability(np.int64(1), np.int64(2))  # type: ignore[arg-type]
+        assert [type(part) for part in q.to_json()] == [int, int]
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        "value",
+        [
+            0,
+            0.0,
+            "0",
+            -0.1,
+            "-1e-9",
+            0.6,
+            "0.6",
+            1,
+            2,
+            "0.50000001",
+            float("nan"),
+            "nan",
+            "NaN",
+            "sNaN",
+            float("inf"),
+            "-inf",
+            "x",
+            "",
+            "1/4",
+            None,
+            [],
+            {},
+            True,
+            1j,
+            b"0.25",
+            "1e999999999",
+            "1e-999999999",
+            "0x1",
+        ],
+    )
+    def test_what_is_no_q(self, value: object):
+        with pytest.raises(InputError, match=r"q must be .*in \(0, 1/2\]"):
+            FlipProbability.at_least(value)
+
+    def test_the_way_out_for_rappor(self):
+        with pytest.raises(InputError, match="RAPPOR's f, q = f/2"):
+            FlipProbability.at_least("0.6")
+
+    @pytest.mark.parametrize(
+        ("numerator", "digits"),
+        [
+            (0, 1),
+            (1, 0),
+            (2, 2),
+            (3, 2),
+            (1, 53),
+            (1, -1),
+            (1.0, 2),
+            ("1", 2),
+            (True, 1),
+            (-1, 3),
+            (None, None),
+            (2**60, 52),
+        ],
+    )
+    def test_what_is_no_fraction_of_it(self, numerator: Any, digits: Any):
+        with pytest.raises(InputError):
+            FlipProbability(numerator, digits)
+
+    def test_thirds_are_not_drawn_exactly(self):
+        with pytest.raises(InputError, match="power of two"):
+            FlipProbability.of_fraction(Fraction(1, 3))

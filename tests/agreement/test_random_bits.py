@@ -1,0 +1,311 @@
+"""The one door to random bits: fresh for every call, thread, process and copy, or not at all."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import algorithms
+
+from shoal import FlipProbability, Original, SimulationBits, SystemBits, randomize
+from shoal.agreement import random_bits as door
+from shoal.errors import EntropyError, InputError
+
+
+def run(script: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class TestFresh:
+    def test_draws_differ(self):
+        """False alarm: 100 * 99 / 2 / 2^256, none."""
+        drawn = {SystemBits().draw(32) for _ in range(100)}
+        assert len(drawn) == 100
+
+    def test_counts_of_bytes(self):
+        for count in (0, 1, 7, 16, 65_535, 65_536, 65_537, 200_001):
+            assert len(SystemBits().draw(count)) == count
+
+    @pytest.mark.parametrize("size", [1, 5, 8192, 8193, 100_000])
+    def test_all_words_are_filled(self, size: int):
+        """A zero word is left with probability 2^-64. False alarm: below 1e-14 in all."""
+        words = np.zeros(size, np.uint64)
+        SystemBits().fill(words)
+        assert np.count_nonzero(words) == size
+
+    def test_two_dimensions_are_filled(self):
+        """False alarm: 70 / 2^64, below 1e-17."""
+        words = np.zeros((7, 10), np.uint64)
+        SystemBits().fill(words)
+        assert np.count_nonzero(words) == 70
+
+    def test_parent_and_children_differ_after_fork(self):
+        lines = run(
+            """
+            import os
+            from shoal.agreement.random_bits import SystemBits
+            source = SystemBits()
+            source.draw(16)               # the parent has a key before it forks
+            for _ in range(3):
+                reader, writer = os.pipe()
+                child = os.fork()
+                if child == 0:
+                    os.write(writer, source.draw(16).hex().encode())
+                    os._exit(0)
+                os.waitpid(child, 0)
+                print(os.read(reader, 64).decode())
+                print(source.draw(16).hex())
+            """
+        ).split()
+        assert len(lines) == 6
+        assert len(set(lines)) == 6
+
+    def test_the_key_itself_changes_after_fork(self):
+        parent, child = run(
+            """
+            import os
+            from shoal import randomness
+            from shoal.agreement.random_bits import SystemBits
+            SystemBits().draw(1)
+            reader, writer = os.pipe()
+            if os.fork() == 0:
+                SystemBits().draw(1)
+                os.write(writer, randomness._last_digest.hex().encode())
+                os._exit(0)
+            os.wait()
+            print(randomness._last_digest.hex())
+            print(os.read(reader, 64).decode())
+            """
+        ).split()
+        assert parent != child
+
+    def test_threads_differ(self):
+        drawn: list[bytes] = []
+        source = SystemBits()
+        threads = [threading.Thread(target=lambda: drawn.append(source.draw(32))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(set(drawn)) == 8
+
+    def test_a_new_key_for_every_call(self, monkeypatch: pytest.MonkeyPatch):
+        asked: list[bytes] = []
+        real = door._system_entropy
+
+        def watched(count: int) -> bytes:
+            asked.append(real(count))
+            return asked[-1]
+
+        monkeypatch.setattr(door, "_system_entropy", watched)
+        drawn = b"".join(SystemBits().draw(1 << 16) for _ in range(10))
+        assert len(asked) == len(set(asked)) == 10
+        blocks = [drawn[i : i + 16] for i in range(0, len(drawn), 16)]
+        assert len(set(blocks)) == len(blocks)  # no block of any key stream comes back
+
+    def test_one_large_draw_changes_keys_on_the_way(self, monkeypatch: pytest.MonkeyPatch):
+        keys = itertools.count()
+        monkeypatch.setattr(door, "REKEY_AFTER", 1 << 16)
+        monkeypatch.setattr(door, "_BLOCK", 1 << 16)
+        monkeypatch.setattr(
+            door, "_system_entropy", lambda count: next(keys).to_bytes(1) + b"k" * (count - 1)
+        )
+        drawn = SystemBits().draw(1 << 18)
+        assert next(keys) == 4
+        assert len({drawn[i : i + 16] for i in range(0, len(drawn), 1 << 16)}) == 4
+
+
+State = dict[str, object]
+
+
+def state_of_the_process() -> State:
+    """All that a copy of the machine would take along of the module's memory."""
+    plain = (bytes, int, float, dict, list, type(None))
+    return {
+        name: copy.deepcopy(value)
+        for name, value in vars(door).items()
+        if isinstance(value, plain) and not name.startswith("__")
+    }
+
+
+def reports_of_two_copies(draw: Callable[[int], bytes]) -> list[bytes]:
+    """Draw, then copy the machine, and let each copy draw as the first did not."""
+    draw(1000)
+    state = state_of_the_process()
+    drawn = []
+    for _ in range(2):
+        vars(door).update(copy.deepcopy(state))
+        drawn.append(draw(32))
+    return drawn
+
+
+class TestClones:
+    """A machine that is copied while it runs: no two copies may flip the same bits."""
+
+    def test_copies_draw_differently(self):
+        """False alarm: 2^-256, none."""
+        first, second = reports_of_two_copies(SystemBits().draw)
+        assert first != second
+
+    def test_copies_of_the_kernel_too(self, monkeypatch: pytest.MonkeyPatch):
+        """Without vmgenid the kernel's generator repeats as well; the clocks do not."""
+        answers = itertools.chain([b"1" * 32], itertools.repeat(b"2" * 32))
+        monkeypatch.setattr("os.urandom", lambda count: next(answers))
+        first, second = reports_of_two_copies(SystemBits().draw)
+        assert first != second
+
+    def test_a_stream_that_goes_on_is_caught(self, monkeypatch: pytest.MonkeyPatch):
+        """The judge convicts a source that draws one key and keeps it."""
+        key = door._system_entropy(32)
+        memory = vars(door)
+        monkeypatch.setitem(memory, "_position", 0)
+
+        def kept(count: int) -> bytes:
+            start = memory["_position"]
+            memory["_position"] += count
+            return hashlib.shake_256(key).digest(start + count)[start:]
+
+        first, second = reports_of_two_copies(kept)
+        assert first == second
+
+    def test_without_fresh_entropy_and_clocks_copies_repeat(self, monkeypatch: pytest.MonkeyPatch):
+        """Both parts of the mixture are looked at: without either, the test above fails."""
+        answers = itertools.chain([b"1" * 32], itertools.repeat(b"2" * 32))
+        monkeypatch.setattr("os.urandom", lambda count: next(answers))
+        monkeypatch.setattr("time.time_ns", lambda: 7)
+        monkeypatch.setattr("time.perf_counter_ns", lambda: 7)
+        first, second = reports_of_two_copies(SystemBits().draw)
+        assert first == second
+
+    def test_what_stays_in_memory_tells_no_key(self, monkeypatch: pytest.MonkeyPatch):
+        """The pool is not the key, nor is any entropy left behind."""
+        keys: list[bytes] = []
+        real = algorithms.AES
+
+        def watched(key: bytes) -> object:
+            keys.append(key)
+            return real(key)
+
+        monkeypatch.setattr(algorithms, "AES", watched)
+        entropy = b"e" * 32
+        monkeypatch.setattr("os.urandom", lambda count: entropy)
+        SystemBits().draw(1)
+        left = [value for value in state_of_the_process().values() if isinstance(value, bytes)]
+        assert len(keys) == 1
+        assert not any(secret in value for value in left for secret in (keys[0], entropy))
+
+
+ORIGINAL = Original(np.zeros((4, 1), np.uint8), 2)
+Q = FlipProbability(1, 2)
+
+
+class TestNoFallback:
+    @pytest.mark.parametrize("problem", [OSError("no device"), NotImplementedError("no source")])
+    def test_no_entropy(self, problem: Exception, monkeypatch: pytest.MonkeyPatch):
+        def broken(count: int) -> bytes:
+            raise problem
+
+        monkeypatch.setattr("os.urandom", broken)
+        for draw in (lambda: SystemBits().draw(1), lambda: randomize(ORIGINAL, Q)):
+            with pytest.raises(EntropyError, match="gave no random bits"):
+                draw()
+
+    @pytest.mark.parametrize("length", [0, 31, 33])
+    def test_too_little_entropy(self, length: int, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr("os.urandom", lambda count: b"x" * length)
+        with pytest.raises(EntropyError, match="asked the system for 32"):
+            randomize(ORIGINAL, Q)
+
+    def test_zeros_are_no_entropy(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr("os.urandom", bytes)
+        with pytest.raises(EntropyError, match="repeats itself"):
+            SystemBits().draw(1)
+
+    def test_a_source_that_repeats_itself_is_noticed_at_the_next_call(
+        self, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr("os.urandom", lambda count: b"x" * count)
+        SystemBits().draw(16)
+        with pytest.raises(EntropyError, match="repeats itself"):
+            SystemBits().draw(16)
+
+    def test_a_source_that_repeats_itself_is_noticed_within_a_call(
+        self, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(door, "REKEY_AFTER", door._BLOCK)
+        monkeypatch.setattr("os.urandom", lambda count: b"z" * count)
+        with pytest.raises(EntropyError, match="repeats itself"):
+            SystemBits().draw(2 * door._BLOCK)
+
+    def test_a_source_that_repeats_itself_is_noticed_in_the_next_thread(
+        self, monkeypatch: pytest.MonkeyPatch
+    ):
+        """Else two threads would make the same flips."""
+        monkeypatch.setattr("os.urandom", lambda count: b"y" * count)
+        drawn: list[bytes] = []
+
+        def draw() -> None:
+            try:
+                drawn.append(SystemBits().draw(32))
+            except EntropyError:
+                drawn.append(b"refused")
+
+        for _ in range(2):
+            thread = threading.Thread(target=draw)
+            thread.start()
+            thread.join()
+        assert drawn[0] != drawn[1] or drawn == [b"refused"] * 2
+
+    def test_it_keeps_refusing(self, monkeypatch: pytest.MonkeyPatch):
+        SystemBits().draw(64)
+
+        def broken(count: int) -> bytes:
+            raise OSError("gone")
+
+        monkeypatch.setattr("os.urandom", broken)
+        for _ in range(3):
+            with pytest.raises(EntropyError):
+                SystemBits().draw(1)
+
+    def test_report_ids_come_through_the_same_door(self, monkeypatch: pytest.MonkeyPatch):
+        from shoal import Flags, Survey, pack_reports, plan
+
+        two = plan(Survey("s", (Flags("f", ("a", "b")),)), q="0.25")
+        reports = randomize(ORIGINAL, two)
+        monkeypatch.setattr("os.urandom", lambda count: b"")
+        with pytest.raises(EntropyError):
+            pack_reports(two, reports)
+
+
+class TestSimulation:
+    def test_it_repeats_itself_and_says_so(self):
+        first, second = np.empty(100, np.uint64), np.empty(100, np.uint64)
+        SimulationBits(5).fill(first)
+        SimulationBits(5).fill(second)
+        assert (first == second).all()
+        assert SimulationBits(5).simulated
+        assert not SystemBits().simulated
+
+    def test_two_draws_of_one_source_differ(self):
+        source = SimulationBits(5)
+        first, second = np.empty(100, np.uint64), np.empty(100, np.uint64)
+        source.fill(first)
+        source.fill(second)
+        assert (first != second).any()
+
+    @pytest.mark.parametrize("seed", [-1, 2**63, 1.5, "1", None, True])
+    def test_a_seed_is_a_whole_number(self, seed: object):
+        with pytest.raises(InputError, match="seed must be"):
+            SimulationBits(seed)  # type: ignore[arg-type]

@@ -1,0 +1,342 @@
+"""Combined estimates: their sigma and coverage by seeded Monte Carlo, their algebra by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from shoal import (
+    Choice,
+    Estimate,
+    Flags,
+    FlipProbability,
+    InputError,
+    difference,
+    ratio,
+    share_difference,
+    total,
+)
+from shoal.analysis.contrasts import Combined
+from shoal.analysis.intervals import interval
+
+Q = FlipProbability(1, 2)
+FLAGS = Flags("f", ("a", "b", "c"))
+CHOICE = Choice("c", ("x", "y", "z"))
+RUNS = 4000
+SLACK = 5 * math.sqrt(0.95 * 0.05 / RUNS)
+"""Five standard errors of a coverage of 95 % in so many seeded runs."""
+
+
+def made(
+    ones: int, label: str = "a", reports: int = 1000, target: Any = "crowd", question: Any = FLAGS
+) -> Estimate:
+    return Estimate(question, label, int(ones), reports, Q, target, 0.0)
+
+
+def reports_of(truth: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """How many reports show each bit, when so many of n people have it."""
+    n = 2000
+    return generator.binomial(truth, 0.75) + generator.binomial(n - truth, 0.25)
+
+
+def normal(a: Estimate, b: Estimate, c: Estimate) -> list[Combined]:
+    return [
+        difference(a, b, kind="normal"),
+        total([a, b, c], kind="normal"),
+        ratio(a, b, kind="normal"),
+    ]
+
+
+class TestCrowd:
+    TRUTH = np.array([900, 500, 100])
+
+    def runs(self) -> Iterator[list[Estimate]]:
+        generator = np.random.default_rng(1)
+        for _ in range(RUNS):
+            ones = reports_of(self.TRUTH, generator)
+            yield [made(m, label, 2000) for m, label in zip(ones, "abc", strict=True)]
+
+    def test_difference_total_ratio_cover(self):
+        hits = np.zeros(3)
+        values = []
+        for a, b, c in self.runs():
+            results = normal(a, b, c)
+            wanted = 400, 1500, 1.8
+            hits += [r.low <= w <= r.high for r, w in zip(results, wanted, strict=True)]
+            values.append([r.value for r in results])
+        assert (np.abs(hits / RUNS - 0.95) < SLACK + 0.005).all(), hits / RUNS
+        spread = np.std(values, axis=0)
+        a, b, c = next(iter(self.runs()))
+        claimed = [difference(a, b).sigma, total([a, b, c]).sigma]
+        assert np.allclose(spread[:2], claimed, rtol=0.06)
+        assert np.allclose(np.mean(values, axis=0)[:2], [400, 1500], atol=5)
+
+    def test_two_crowds_compare(self):
+        generator = np.random.default_rng(2)
+        hits = 0
+        for _ in range(RUNS):
+            first = made(reports_of(np.array([900]), generator)[0], reports=2000)
+            second = made(reports_of(np.array([500]), generator)[0], reports=2000)
+            result = share_difference(first, second, kind="normal")
+            hits += result.low <= 0.2 <= result.high
+        assert abs(hits / RUNS - 0.95) < SLACK + 0.005
+
+    def test_crowds_of_two_sizes_and_plans(self):
+        other = Estimate(FLAGS, "a", 100, 400, FlipProbability(1, 3), "crowd", 0.0)
+        result = share_difference(made(400), other)
+        assert math.isclose(result.value, 0.3 - (100 - 50) / 0.75 / 400)
+        assert math.isclose(result.sigma, math.hypot(made(400).sigma / 1000, other.sigma / 400))
+
+
+class TestPopulation:
+    @pytest.mark.parametrize("question", [CHOICE, FLAGS], ids=["choice", "flags"])
+    def test_normal_intervals_of_a_large_crowd(self, question: Any):
+        """One answer each: the covariance is known. Several: bounded, so that coverage is more."""
+        generator = np.random.default_rng(3)
+        n, shares = 2000, np.array([0.5, 0.3, 0.2])
+        hits = np.zeros(3)
+        for _ in range(RUNS):
+            if question is CHOICE:
+                truth = generator.multinomial(n, shares)
+            else:  # who has b has a; c is everybody else's
+                who = generator.random(n)
+                truth = np.array([(who < 0.5).sum(), (who < 0.3).sum(), (who >= 0.8).sum()])
+            ones = reports_of(truth, generator)
+            a, b, c = (
+                made(m, label, n, "population", question)
+                for m, label in zip(ones, question.labels, strict=True)
+            )
+            wanted = 0.2 * n, n * shares.sum(), 5 / 3
+            results = normal(a, b, c)
+            hits += [r.low <= w <= r.high for r, w in zip(results, wanted, strict=True)]
+        assert (hits / RUNS > 0.95 - SLACK - 0.005).all(), hits / RUNS
+        if question is CHOICE:
+            assert (hits / RUNS < 0.95 + SLACK + 0.005).all(), hits / RUNS
+
+    def test_a_whole_choice_varies_by_its_flips_alone(self):
+        """The options of a choice add up to everybody, whoever is asked."""
+        parts = [
+            made(m, label, 1000, "population", CHOICE)
+            for m, label in zip((500, 400, 350), "xyz", strict=True)
+        ]
+        flips = 3 * 1000 * 0.25 * 0.75 / 0.25
+        assert math.isclose(total(parts).sigma ** 2, flips, rel_tol=1e-9)
+
+
+def ends(combine: Any, sizes: tuple[int, int], estimates: Any) -> np.ndarray:
+    """Both ends of the interval for every pair of numbers of ones; nan where there is no value."""
+    found = np.full((2, sizes[0] + 1, sizes[1] + 1), math.nan)
+    for x, y in np.ndindex(*found.shape[1:]):
+        with contextlib.suppress(InputError):
+            one = combine(*estimates(x, y))
+            found[:, x, y] = one.low, one.high
+    return found
+
+
+def covered(found: np.ndarray, law: np.ndarray, truth: float) -> float:
+    with np.errstate(invalid="ignore"):
+        return float(law[(found[0] <= truth + 1e-9) & (truth - 1e-9 <= found[1])].sum())
+
+
+COMBINE = {
+    "total": (lambda a, b, **kind: total([a, b], **kind), lambda a, b: a + b),
+    "difference": (difference, lambda a, b: a - b),
+    "ratio": (ratio, lambda a, b: a / b),
+}
+
+
+class TestExactCoverage:
+    """At least 95 % for every truth, by the exact law of every outcome; nothing is drawn."""
+
+    @pytest.mark.parametrize("what", COMBINE)
+    @pytest.mark.parametrize(("n", "q"), [(1, "0.3"), (2, "0.05"), (8, "0.001"), (8, "0.45")])
+    def test_of_two_bits_of_a_crowd(self, what: str, n: int, q: str):
+        combine, value = COMBINE[what]
+        flip = FlipProbability.at_least(q)
+        found = ends(combine, (n, n), lambda x, y: [
+            Estimate(FLAGS, label, ones, n, flip, "crowd", 0.0)
+            for label, ones in (("a", x), ("b", y))
+        ])  # fmt: skip
+        s = np.arange(n + 1)
+        laws = [
+            np.convolve(binom.pmf(s[: m + 1], m, 1 - float(flip)),
+                        binom.pmf(s[: n - m + 1], n - m, float(flip)))
+            for m in s
+        ]  # fmt: skip
+        for a, b in np.ndindex(n + 1, n + 1):
+            if what != "ratio" or b:
+                assert covered(found, np.outer(laws[a], laws[b]), value(a, b)) >= 0.95 - 1e-12
+
+    @pytest.mark.parametrize("question", [CHOICE, FLAGS], ids=["choice", "flags"])
+    @pytest.mark.parametrize("what", COMBINE)
+    @pytest.mark.parametrize(("n", "q"), [(1, "0.01"), (5, "0.001"), (12, "1e-9"), (12, "0.3")])
+    def test_of_two_bits_of_a_population(self, what: str, n: int, q: str, question: Any):
+        """The law of both counts is that of one person, multiplied out n times."""
+        combine, value = COMBINE[what]
+        flip = FlipProbability.at_least(q)
+        found = ends(combine, (n, n), lambda x, y: [
+            Estimate(question, label, ones, n, flip, "population", 0.0)
+            for label, ones in zip(question.labels, (x, y), strict=False)
+        ])  # fmt: skip
+        for a, b in itertools.product((0.001, 1 / n, 1.5 / n, 0.5, 0.9), repeat=2):
+            if a > 1 or b > 1 or (question is CHOICE and a + b > 1):
+                continue
+            overlaps = [0.0] if question is CHOICE else [min(a, b), max(a + b - 1, 0), a * b]
+            for both in overlaps:
+                law = self.law_of_people(n, float(flip), (a - both, b - both, both))
+                assert covered(found, law, value(a * n, b * n)) >= 0.95 - 1e-9
+
+    def law_of_people(self, n: int, q: float, shares: tuple[float, ...]) -> np.ndarray:
+        a, b, both = shares
+        people = {(1, 0): a, (0, 1): b, (1, 1): both, (0, 0): 1 - a - b - both}
+        one = np.zeros((n + 1, n + 1))
+        for (x, y), share in people.items():
+            first, second = ([q, 1 - q] if bit else [1 - q, q] for bit in (x, y))
+            one[:2, :2] += share * np.outer(first, second)
+        return np.fft.ifft2(np.fft.fft2(one) ** n).real
+
+    @pytest.mark.parametrize("target", ["crowd", "population"])
+    @pytest.mark.parametrize(
+        "crowds", [((5, "0.05"), (5, "0.05")), ((3, "0.001"), (12, "0.3")), ((1, "0.1"),) * 2]
+    )
+    def test_of_two_crowds(self, target: Any, crowds: Any):
+        sizes = tuple(n for n, _ in crowds)
+        flips = [FlipProbability.at_least(q) for _, q in crowds]
+        found = ends(share_difference, sizes, lambda x, y: [
+            Estimate(FLAGS, "a", ones, n, flip, target, 0.0)
+            for ones, n, flip in zip((x, y), sizes, flips, strict=True)
+        ])  # fmt: skip
+        laws = []
+        for n, flip in zip(sizes, flips, strict=True):
+            q, s = float(flip), np.arange(n + 1)
+            if target == "population":
+                shares = [0, 0.001, 1 / n, 0.3, 0.5, 0.95, 1]
+                laws.append([(r, binom.pmf(s, n, q + (1 - 2 * q) * r)) for r in shares])
+            else:
+                laws.append([
+                    (m / n, np.convolve(binom.pmf(s[: m + 1], m, 1 - q),
+                                        binom.pmf(s[: n - m + 1], n - m, q)))
+                    for m in s
+                ])  # fmt: skip
+        for (a, first), (b, second) in itertools.product(*laws):
+            assert covered(found, np.outer(first, second), a - b) >= 0.95 - 1e-12
+
+    @pytest.mark.parametrize("target", ["crowd", "population"])
+    @pytest.mark.parametrize("question", [CHOICE, FLAGS], ids=["choice", "flags"])
+    def test_they_are_not_wasteful(self, target: Any, question: Any):
+        """In a large crowd: as wide as normal ones, where the law of the combination is known."""
+        n = 200_000
+        a, b = (
+            made(ones, label, n, target, question)
+            for ones, label in zip((80_000, 70_000), question.labels, strict=False)
+        )
+        known, independent, added = 1.01, 1.25, 1.65
+        crowd = target == "crowd"
+        wanted = {
+            "total": known if crowd or question is CHOICE else added,
+            "difference": known if crowd else added,
+            "ratio": independent if crowd else added,
+            "share_difference": known if crowd else independent,
+        }
+        for name, most in wanted.items():
+            combine: Any = COMBINE[name][0] if name in COMBINE else share_difference
+            exact, normal = (combine(a, b, kind=kind) for kind in ("exact", "normal"))
+            assert 0.99 < (exact.high - exact.low) / (normal.high - normal.low) < most, name
+
+
+class TestByHand:
+    def test_exact_intervals_of_a_crowd_are_those_of_one_larger_crowd(self):
+        a, b, c = made(400), made(300, "b"), made(250, "c")
+        whole = interval(950, 3000, 0.25, level=0.9)
+        assert (total([a, b, c], 0.9).low, total([a, b, c], 0.9).high) == (whole.low, whole.high)
+        apart = interval(400 + 700, 2000, 0.25, level=0.9)
+        more = difference(a, b, 0.9)
+        assert (more.low, more.high) == (apart.low - 1000, apart.high - 1000)
+        shares = share_difference(a, b, 0.9)
+        assert (shares.low, shares.high) == (more.low / 1000, more.high / 1000)
+
+    def test_kinds_are_named(self):
+        a, b = made(400), made(300, "b")
+        combinations: list[Any] = [difference, ratio, share_difference]
+        for combine in combinations:
+            assert combine(a, b).kind == "exact"
+            assert combine(a, b, kind="normal").kind == "normal"
+            with pytest.raises(InputError, match="exact or normal, got 'chebyshev'"):
+                combine(a, b, kind="chebyshev")
+
+    @pytest.mark.parametrize("target", ["crowd", "population"])
+    @pytest.mark.parametrize(("x", "y"), [(0, 0), (0, 20), (20, 0), (20, 20), (3, 9)])
+    def test_reports_that_fit_no_truth(self, target: Any, x: int, y: int):
+        """Twenty of twenty ones at q = 1/4: the ends stay in order, and inside what there is."""
+        a, b = made(x, "a", 20, target), made(y, "b", 20, target)
+        for combine in (difference, ratio, share_difference, lambda a, b: total([a, b])):
+            with contextlib.suppress(InputError):
+                result = combine(a, b)
+                assert result.low <= result.high
+                assert result.low >= -20
+
+    def test_sigma_in_a_crowd(self):
+        a, b = made(400), made(300, "b")
+        assert math.isclose(difference(a, b).sigma, math.hypot(a.sigma, b.sigma))
+        assert math.isclose(total([a, b]).sigma, math.hypot(a.sigma, b.sigma))
+        assert difference(a, b).value == -difference(b, a).value == 200
+        assert difference(a, b).differs
+        assert not difference(a, made(395, "b")).differs
+
+    def test_fieller_ends_are_where_the_test_just_rejects(self):
+        a, b = made(500), made(400, "b")
+        result = ratio(a, b, level=0.9, kind="normal")
+        z = 1.6448536269514722
+        for t in (result.low, result.high):
+            gap = abs(a.count - t * b.count)
+            assert math.isclose(gap, z * math.sqrt(a.sigma**2 + t * t * b.sigma**2), rel_tol=1e-9)
+        assert result.low < a.count / b.count < result.high
+
+    def test_a_ratio_to_nobody(self):
+        with pytest.raises(InputError, match="exactly 0"):
+            ratio(made(400), made(250, "b"))
+        unbounded = ratio(made(400), made(251, "b"), kind="normal")
+        assert (unbounded.low, unbounded.high) == (-math.inf, math.inf)
+        unbounded = ratio(made(400), made(251, "b"))
+        assert 0 < unbounded.low < unbounded.high == math.inf
+
+    def test_levels_widen(self):
+        a, b = made(400), made(300, "b")
+        for combine in (difference, ratio, share_difference):
+            narrow, wide = combine(a, b, 0.5), combine(a, b, 0.99)
+            assert wide.low < narrow.low < narrow.high < wide.high
+
+    @pytest.mark.parametrize("level", [0, 1, 95, "x", float("nan")])
+    def test_levels_that_are_none(self, level: Any):
+        a, b = made(400), made(300, "b")
+        for combine in (difference, ratio, share_difference):
+            with pytest.raises(InputError, match="level"):
+                combine(a, b, level)
+        with pytest.raises(InputError, match="level"):
+            total([a, b], level)
+
+    def test_what_does_not_go_together(self):
+        a = made(400)
+        others = [made(300, "b", 999), made(300, "b", 1000, "population")]
+        others.append(Estimate(FLAGS, "b", 300, 1000, FlipProbability(1, 3), "crowd", 0.0))
+        for other, combine in itertools.product(others, (difference, ratio)):
+            with pytest.raises(InputError, match="not of one tally"):
+                combine(a, other)
+        with pytest.raises(InputError, match="twice"):
+            difference(a, a)
+        with pytest.raises(InputError, match="twice"):
+            total([a, a])
+        with pytest.raises(InputError, match="at least one"):
+            total([])
+
+    def test_shares_of_two_targets_do_not_compare(self):
+        """One has a sampling error and the other has not: the sigma would be neither's."""
+        with pytest.raises(InputError):
+            share_difference(made(400), made(400, "a", 1000, "population"))

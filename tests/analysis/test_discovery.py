@@ -1,0 +1,483 @@
+"""Words found without a list: the layout, the chaining, the two paths to a tally, the evidence."""
+
+from __future__ import annotations
+
+import json
+import string
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+import shoal
+from shoal import (
+    Flags,
+    Original,
+    Plan,
+    SimulationBits,
+    Survey,
+    Tally,
+    Text,
+    encode,
+    randomize,
+    tally,
+)
+from shoal.agreement.vectors import unpack
+from shoal.agreement.word_pairs import discovery_survey, layout_of
+from shoal.analysis.text.chains import Pair, assemble, frequent_pairs
+from shoal.analysis.text.confirmation import chances_of_nobody
+from shoal.analysis.text.discovery import discover
+from shoal.cli import run
+from shoal.errors import AnswerError, PrivacyRefusal, SurveyError
+from shoal.evidence.simulation_bits import simulation_generator
+from shoal.evidence.tally_laws import simulate_words
+
+SMALL = discovery_survey("words", 4, alphabet="abcd", bits=64, cohorts=6)
+
+
+def encode_words(survey: Survey | Plan, words: Sequence[object], **how: Any) -> Original:
+    return encode(survey, [{"word": word} for word in words], **how)
+
+
+def zipf(crowd: int, words: int, length: int, seed: int) -> dict[str, int]:
+    """A crowd with words of random letters whose shares fall like 1/rank."""
+    generator = simulation_generator(seed)
+    letters = np.array(list(string.ascii_lowercase))
+    made: dict[str, None] = {}
+    while len(made) < words:
+        made["".join(generator.choice(letters, length))] = None
+    shares = 1 / np.arange(1, words + 1)
+    counts = generator.multinomial(crowd, shares / shares.sum())
+    return dict(zip(made, counts.tolist(), strict=True))
+
+
+class TestLayout:
+    def test_blocks(self):
+        survey = discovery_survey("words", 10)
+        layout = layout_of(survey)
+        assert (layout.length, layout.positions, layout.alphabet) == (
+            10,
+            9,
+            string.ascii_lowercase,
+        )
+        assert survey["word: pairs of 10 letters"].bits == 26 * 26 + 26 + 1 + 1
+        assert survey.cohorts == 63
+        assert survey.differing_bits == 4
+
+    @given(st.text("abcd", min_size=1, max_size=4))
+    def test_pairs_chain_back_to_the_word(self, word: str):
+        layout = layout_of(SMALL)
+        pairs = [layout.options[layout.option(word, i)] for i in range(layout.positions)]
+        assert assemble([[Pair(i, p, 0.5)] for i, p in enumerate(pairs)], 10).words == (word,)
+
+    @pytest.mark.parametrize("word", ["", "abcda", "abx", "a_", "ab cd"])
+    def test_words_that_do_not_fit_are_other(self, word: str):
+        layout = layout_of(SMALL)
+        assert SMALL[layout.pairs].labels[layout.option(word, 0)] == "other"
+
+    def test_through_json(self):
+        again = Survey.from_json(SMALL.to_json())
+        assert layout_of(again) == layout_of(SMALL)
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"length": 1},
+            {"length": 65},
+            {"alphabet": "aa"},
+            {"alphabet": ""},
+            {"alphabet": "a_"},
+            {"alphabet": "a;"},
+            {"alphabet": "a b"},
+            {"alphabet": "a\u0301"},
+            {"cohorts": 64},
+        ],
+    )
+    def test_refused(self, wrong):
+        with pytest.raises(SurveyError):
+            discovery_survey("words", **({"length": 10} | wrong))
+
+    def test_other_surveys_are_refused(self):
+        with pytest.raises(SurveyError, match="discovery_survey"):
+            layout_of(Survey("s", (Text("word", bits=8, hashes=1, cohorts=3),)))
+
+
+class TestEncoding:
+    def test_one_pair_at_the_position_of_the_cohort(self):
+        words = ["abcd", "dd", None, "abcdabcd"] * 50
+        original = encode_words(SMALL, words, random_bits=SimulationBits(1))
+        vectors = unpack(original.rows, SMALL.bits)
+        assert original.cohorts is not None
+        layout, hashing = layout_of(SMALL), SMALL.text_hash("word")
+        pairs = SMALL.slice_of(layout.pairs)
+        assert (vectors[:, pairs].sum(axis=1) == 1).all()
+        labels = SMALL[layout.pairs].labels
+        for word, cohort, vector in zip(words, original.cohorts, vectors, strict=True):
+            filled = (word or "").ljust(4, "_")
+            start = int(cohort) % 3
+            shown = labels[int(np.flatnonzero(vector[pairs])[0])]
+            fits = word is not None and len(word) <= 4
+            assert shown == (filled[start : start + 2] if fits else "other")
+            bits = set(np.flatnonzero(vector[SMALL.slice_of("word")]).tolist())
+            assert bits == (set(hashing.positions(word, int(cohort))) if word else set())
+
+    def test_cohorts_are_uniform(self):
+        original = encode_words(SMALL, ["ab"] * 6000, random_bits=SimulationBits(2))
+        assert original.cohorts is not None
+        sizes = np.bincount(original.cohorts, minlength=6)
+        # Each size is binomial; a false alarm has a probability below 1e-9.
+        assert (np.abs(sizes - 1000) < 200).all()
+
+    def test_wrong_words(self):
+        with pytest.raises(AnswerError, match="row 2"):
+            encode_words(SMALL, ["ab", 7])
+
+    def test_the_pair_is_not_asked(self):
+        with pytest.raises(AnswerError, match="'word: pairs of 4 letters' is not asked"):
+            encode(SMALL, {"word": "ab", "word: pairs of 4 letters": "ab"})
+        with pytest.raises(AnswerError, match="question 'word' has no answer"):
+            encode(SMALL, {})
+
+    def test_a_table_says_the_same_as_a_list(self):
+        words = ["abcd", "dd", None, " ", "abcdabcd", "b"] * 30
+        table = pa.table({"word": words, "ignored": range(180)})
+        whole = encode(SMALL, table, random_bits=SimulationBits(5))
+        rows = encode_words(SMALL, words, random_bits=SimulationBits(5))
+        assert (whole.rows == rows.rows).all()
+
+    def test_beside_other_questions(self):
+        mixed = Survey("mixed", (Flags("f", ("x", "y")), *SMALL.questions))
+        answers = [{"f": ["y"], "word": "abcd"}, {"f": [], "word": None}]
+        original = encode(mixed, answers, random_bits=SimulationBits(1))
+        vectors = unpack(original.rows, mixed.bits)
+        assert vectors[:, :2].tolist() == [[0, 1], [0, 0]]
+        assert vectors[:, mixed.slice_of("word: pairs of 4 letters")].sum(axis=1).tolist() == [1, 1]
+
+    def test_a_device_loads_no_scipy(self):
+        code = (
+            "import sys; from shoal import discovery_survey, encode;"
+            "encode(discovery_survey('w', 5), {'word': 'shoal'});"
+            "assert not {'scipy', 'shoal.analysis.tallying', 'shoal.analysis.text'}"
+            " & set(sys.modules)"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+    def test_the_server_loads_no_encoder(self):
+        code = (
+            "import sys; from shoal.analysis.text import discover;"
+            "assert not {'shoal.device.encoding', 'shoal.device.randomizing'} & set(sys.modules)"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+class TestAssembling:
+    @given(st.integers(0, 2**32 - 1), st.integers(1, 12))
+    def test_the_best_chains_by_brute_force(self, seed: int, most: int):
+        generator = np.random.default_rng(seed)
+        options = [a + b for a in "abc" for b in "abc"]
+        pairs = [
+            [
+                Pair(i, str(p), float(generator.random()))
+                for p in generator.choice(options, 4, False)
+            ]
+            for i in range(4)
+        ]
+        chains = {}
+        for walk in product(*pairs):
+            if all(a.letters[1] == b.letters[0] for a, b in pairwise(walk)):
+                word = walk[0].letters + "".join(pair.letters[1] for pair in walk[1:])
+                chains[word] = min(pair.share for pair in walk)
+        got = assemble(pairs, most)
+        ranked = sorted(chains.values(), reverse=True)
+        assert [chains[word] for word in got.words] == ranked[:most]
+        assert (got.cut is None) == (len(chains) <= most)
+        if got.cut is not None:
+            assert all(s <= got.cut for word, s in chains.items() if word not in got.words)
+
+    def test_dead_ends(self):
+        pairs = [[Pair(0, "ab", 0.5)], [Pair(1, "cd", 0.5)]]
+        assert assemble(pairs, 5).words == ()
+
+    def test_pairs_nobody_has_are_kept_as_seldom_as_said(self):
+        """400 crowds that all answer "other": any pair kept is false, and miss is 0.2."""
+        plan = shoal.plan(SMALL, q="0.25")
+        layout = layout_of(SMALL)
+        runs = 400
+        false = 0
+        for seed in range(runs):
+            counts = simulate_words(plan, {"zzzz": 3000}, seed=seed)
+            kept = frequent_pairs(plan, counts, layout, miss=0.2, most=99)
+            false += any(kept)
+        # At most 0.2 in theory; beyond this count with a probability below 1e-6.
+        assert false <= binom.isf(1e-6, runs, 0.2)
+        assert false > 0.05 * runs  # and the threshold is not absurdly far out
+
+
+class TestConfirming:
+    def test_the_bound_holds_for_words_that_nobody_has(self):
+        """2000 words that nobody has against one tally whose hidden words are heavy.
+
+        The bound says: at most a share x has a chance of x or less. Binomial, false alarm 1e-6.
+        """
+        plan = shoal.plan(discovery_survey("words", 10, bits=64, cohorts=18), q="0.05")
+        truth = zipf(1_000_000, words=300, length=10, seed=7)
+        drawn = simulate_words(plan, truth, seed=8)
+        nobody = [f"nobody {number}" for number in range(2000)]
+        chances = np.concatenate(
+            [chances_of_nobody(plan, drawn, "word", [word], [0.0]) for word in nobody]
+        )
+        for share in (0.3, 0.1, 0.01, 0.001):
+            assert (chances <= share).sum() <= binom.isf(1e-6, 2000, share)
+        assert (chances <= 0.3).sum() > 50  # it is no empty bound
+        ranked = list(truth)[:5]
+        counts = [float(truth[word]) for word in ranked]
+        assert chances_of_nobody(plan, drawn, "word", ranked, counts).max() < 1e-12
+
+    def test_words_that_meet_in_a_false_one_do_not_make_it(self):
+        """A crowd in which decoding alone finds a word that nobody has."""
+        plan = shoal.plan(
+            discovery_survey("words", 10), crowd_size=10_000_000, epsilon="0.5", delta="1e-8"
+        )
+        truth = zipf(10_000_000, words=10_000, length=10, seed=15)
+        drawn = simulate_words(plan, truth, seed=5015)
+        found = discover(plan, drawn, candidates=1500)
+        assert found.decoded is not None
+        assert "wrlqnsovph" in {word.value for word in found.decoded.found} - set(truth)
+        assert {word.value for word in found.words} <= set(truth)
+        assert len(found.words) > 10
+        assert any("nobody" in note for note in found.notes)
+
+
+class TestTwoPathsToATally:
+    def test_counts_have_the_same_law(self):
+        """Real reports and drawn counts against the same expectation: z-values of every bit.
+
+        Both are centred on the truth of the whole crowd; the largest of 4 x 516 normal z-values
+        exceeds 5.7 with a probability below 3e-5.
+        """
+        plan = shoal.plan(SMALL, q="0.25")
+        truth = {"abcd": 4000, "dd": 1500, "cab": 500, "toolong": 200}
+        words = [word for word, count in truth.items() for _ in range(count)]
+        noise = SimulationBits(3)
+        real = tally(
+            plan, randomize(encode_words(plan, words, random_bits=noise), plan, random_bits=noise)
+        )
+        drawn = simulate_words(plan, truth, seed=4)
+        mean, layout = expected(plan, truth), layout_of(SMALL)
+        assert real.reports == drawn.reports == 6200
+        for counted in (real, drawn):
+            assert counted.cohorts is not None
+            ones = np.array([cohort.by_bit for cohort in counted.cohorts])
+            z = (ones - mean) / np.sqrt(mean * (1 - mean / 6200))
+            assert np.abs(z).max() < 5.7
+            # and not too close either: a squared z has mean 1
+            assert 0.8 < float((z**2).mean()) < 1.2
+            found = discover(plan, counted, fdr=0.001)
+            assert [word.value for word in found.words][:2] == ["abcd", "dd"]
+            assert {word.value for word in found.words} <= set(truth)
+        assert layout.positions == 3
+
+    def test_a_drawn_tally_survives_its_file(self, tmp_path: Path):
+        plan = shoal.plan(SMALL, q="0.25")
+        drawn = simulate_words(plan, {"abcd": 400, "dd": 100}, seed=1)
+        drawn.write(tmp_path / "tally.json")
+        assert Tally.read(tmp_path / "tally.json", plan) == drawn
+        assert drawn.simulated
+
+
+def expected(plan: Plan, truth: Mapping[str, int]) -> np.ndarray:
+    """The mean count of ones by cohort and bit, from the encoding rule alone."""
+    survey, layout = plan.survey, layout_of(plan.survey)
+    assert survey.cohorts is not None
+    q, crowd = float(plan.q), sum(truth.values())
+    mean = np.full((survey.cohorts, survey.bits), q * crowd / survey.cohorts)
+    for word, count in truth.items():
+        for cohort in range(survey.cohorts):
+            bits = {
+                survey.slice_of("word").start + p
+                for p in survey.text_hash("word").positions(word, cohort)
+            }
+            bits.add(
+                survey.slice_of(layout.pairs).start + layout.option(word, cohort % layout.positions)
+            )
+            mean[cohort, list(bits)] += (1 - 2 * q) * count / survey.cohorts
+    return mean
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return shoal.plan(discovery_survey("words", 10), crowd_size=10_000_000, epsilon=1, delta="1e-8")
+
+
+class TestEvidence:
+    """The top 10 of an unknown Zipf crowd of 10,000,000 with words of 10 letters."""
+
+    def test_the_promise_is_proven(self, plan: Plan):
+        assert plan.promise.kind == "proven"
+        assert shoal.audit(plan).delta(epsilon=1).high <= 1e-8
+        assert float(plan.q) == pytest.approx(0.04625, abs=1e-4)
+
+    def test_one_pair_needs_less_noise_than_all(self, plan: Plan):
+        """Why a report carries one pair: the spread of a pair's share, all nine pairs against one.
+
+        One pair is seen in a ninth of the reports, and its q is still so much smaller.
+        """
+        text, pair = plan.survey.questions
+        all_pairs = [shoal.Choice(f"pair {i}", pair.labels) for i in range(9)]
+        together = shoal.plan(
+            Survey("words", (text, *all_pairs)), crowd_size=10_000_000, epsilon=1, delta="1e-8"
+        )
+        spread = [np.sqrt(q * (1 - q)) / (1 - 2 * q) for q in (float(plan.q), float(together.q))]
+        assert float(together.q) > 0.3
+        assert 3 * spread[0] < 0.6 * spread[1]
+
+    @pytest.mark.parametrize(("seed", "size"), [(1, 10_000), (2, 2_000)])
+    def test_top_ten_and_nothing_false(self, plan: Plan, seed: int, size: int):
+        truth = zipf(10_000_000, words=size, length=10, seed=seed)
+        found = discover(plan, simulate_words(plan, truth, seed=seed))
+        ranked = sorted(truth, key=lambda word: -truth[word])
+        words = [word.value for word in found.words]
+        assert words[:10] == ranked[:10]
+        assert set(words) <= set(truth)
+        # 95 % intervals: 3 or more of 10 miss with a probability of 1.2 %, and the seeds are fixed.
+        inside = [word.low <= truth[word.value] <= word.high for word in found.words[:10]]
+        assert sum(inside) >= 8
+
+    def test_nothing_is_found_in_noise(self, plan: Plan):
+        """Every word is rare: chains of pairs lead to words that nobody has, and none is found."""
+        generator = simulation_generator(5)
+        letters = np.array(list(string.ascii_lowercase))
+        drawn = generator.choice(letters, (5_000, 10))
+        truth = {"".join(word): 2_000 for word in drawn}
+        found = discover(plan, simulate_words(plan, truth, seed=5), candidates=1000)
+        assert {word.value for word in found.words} <= set(truth)
+
+    def test_a_real_tally_of_fewer_is_refused(self, plan: Plan):
+        few = tally(plan, randomize(encode_words(plan, ["abc"] * 10), plan))
+        with pytest.raises(PrivacyRefusal, match="whole crowd"):
+            discover(plan, few)
+
+
+class TestPromise:
+    @pytest.mark.parametrize("q", ["0.1", "0.3"])
+    @pytest.mark.parametrize("seed", range(4))
+    def test_holds_exactly_in_a_crowd_of_two(self, q: str, seed: int):
+        """Every word, every other person, every pair of reports with their cohorts.
+
+        Two bits and two cohorts, so that words often collide in one cohort and not in the other.
+        """
+        survey = discovery_survey(f"tiny {seed}", 3, alphabet="a", bits=2, cohorts=2)
+        laws = [report_law(survey, word, float(q)) for word in ("a", "aa", "aaa", "", "b", "c")]
+        for lam in (1.2, 3.0, 10.0):
+            promised = shoal.audit(survey, q=q, crowd_size=2).delta(epsilon=float(np.log(lam)))
+            worst = 0.0
+            for other in laws:
+                crowds = [np.outer(law, other) + np.outer(other, law) for law in laws]
+                for a, b in product(crowds, repeat=2):
+                    # The order is not seen: both halves of the matrix are the same outcome.
+                    worst = max(worst, float(np.maximum(a - lam * b, 0).sum() / 2))
+            assert worst <= promised.high + 1e-12
+
+
+def report_law(survey: Survey, word: str, q: float) -> np.ndarray:
+    """The chance of every report: cohort by cohort, over all vectors."""
+    layout = layout_of(survey)
+    values = np.array(list(product((0, 1), repeat=survey.bits)))
+    assert survey.cohorts is not None
+    laws = []
+    for cohort in range(survey.cohorts):
+        truth = np.zeros(survey.bits, int)
+        if word:
+            truth[list(survey.text_hash("word").positions(word, cohort))] = 1
+        start = survey.slice_of(layout.pairs).start
+        truth[start + layout.option(word, layout.position(cohort))] = 1
+        wrong = (values != truth).sum(axis=1)
+        laws.append(q**wrong * (1 - q) ** (survey.bits - wrong) / survey.cohorts)
+    return np.concatenate(laws)
+
+
+class TestCommand:
+    def test_table_and_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+        plan = shoal.plan(SMALL, q="0.1")
+        plan.write(tmp_path / "plan.json")
+        drawn = simulate_words(plan, {"abcd": 4000, "dd": 2000, "a": 900}, seed=1)
+        drawn.write(tmp_path / "tally.json")
+        words = ["discover", str(tmp_path / "plan.json"), str(tmp_path / "tally.json")]
+        assert run([*words, "--top", "2", "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert [row["word"] for row in document["words"]] == ["abcd", "dd"]
+        assert document["found"] == 3
+        assert document["simulated"] is True
+        assert run(words) == 0
+        assert "3 words found" in capsys.readouterr().out
+        assert run([*words, "--top", "0"]) == 2
+        assert capsys.readouterr().err.startswith("shoal: top must be")
+
+    def test_nothing_frequent(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+        plan = shoal.plan(SMALL, q="0.25")
+        plan.write(tmp_path / "plan.json")
+        simulate_words(plan, {"zzzz": 5000}, seed=1).write(tmp_path / "tally.json")
+        words = ["discover", str(tmp_path / "plan.json"), str(tmp_path / "tally.json")]
+        assert run([*words, "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["words"] == []
+        assert "no pair is frequent" in document["notes"][0]
+        assert run(words) == 0
+
+    def test_from_a_survey_to_words(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ):
+        """Make the survey, plan, randomize a column of words, tally, discover; real noise.
+
+        3000, 2000 and 1000 people at q = 0.02: the rarest pair is above 30 sigma, so that a miss
+        has a probability far below 1e-12, and so has a count off by 8 sigma. A false word, of which
+        there is one in ten thousand, would come after them.
+        """
+        monkeypatch.chdir(tmp_path)
+        make = "discover --make words.toml --length 6 --alphabet abcdefghij --question animal"
+        assert run([*make.split(), "--bits", "256", "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["name"] == "words"
+        assert document["bits"] == 256 + 112
+        words = ["bee"] * 3000 + ["hedge"] * 2000 + ["dad"] * 1000 + [""] * 500 + ["zebra"] * 500
+        Path("answers.csv").write_text("\n".join(["animal", *words]) + "\n", "utf-8")
+        for line in (
+            "plan words.toml --q 0.02 -o plan.json",
+            "randomize plan.json answers.csv -o reports.parquet",
+            "tally plan.json reports.parquet -o tally.json",
+        ):
+            assert run(line.split()) == 0
+        capsys.readouterr()
+        assert run("discover plan.json tally.json --json".split()) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["question"] == "animal"
+        assert [row["word"] for row in document["words"][:3]] == ["bee", "hedge", "dad"]
+        for row, truth in zip(document["words"], (3000, 2000, 1000), strict=False):
+            assert abs(row["count"] - truth) < 8 * row["sigma"]
+
+    def test_bad_usage(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+        survey = str(tmp_path / "s.toml")
+        for words in (
+            ["discover"],
+            ["discover", "plan.json"],
+            ["discover", "--make", survey],
+            ["discover", "--make", survey, "--length", "1"],
+            ["discover", "--make", str(tmp_path / "s.json"), "--length", "5"],
+            ["discover", "--make", survey, "--length", "5", "--alphabet", "a_"],
+            ["discover", "plan.json", "--make", survey, "--length", "5"],
+            ["discover", "--make", str(tmp_path / "none" / "s.toml"), "--length", "5"],
+        ):
+            assert run(words) == 2
+            said = capsys.readouterr()
+            assert said.out == ""
+            assert len(said.err.splitlines()) == 1
+        assert not list(tmp_path.iterdir())

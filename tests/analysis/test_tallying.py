@@ -1,0 +1,420 @@
+"""Tallies: the same reports give the same bytes, and tallies add."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal import (
+    Flags,
+    FlipProbability,
+    InputError,
+    Original,
+    Plan,
+    PrivacyRefusal,
+    Promise,
+    ShoalError,
+    SimulationBits,
+    Survey,
+    Synthetic,
+    Tally,
+    Tallying,
+    estimate,
+    randomize,
+    tally,
+)
+from shoal.agreement.vectors import pack, unpack
+from shoal.errors import TallyError
+from tests.strategies import bounded, json_values, mutated_bytes, mutated_json, rows
+
+Q = FlipProbability(1, 2)
+LOCAL = Promise("local", "99999")
+
+
+def plan_of(bits: int, **fields: Any) -> Plan:
+    return Plan(Survey("s", (Flags("f", tuple(map(str, range(bits)))),)), Q, LOCAL, **fields)
+
+
+def vectors_of(count: int, bits: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).random((count, bits)) < 0.4
+
+
+def one_by_one(plan: Plan, vectors: np.ndarray) -> dict[str, Any]:
+    """The tally's JSON by counting rows in plain Python."""
+    by_vector = Counter(pack(vector[None])[0].tobytes().hex() for vector in vectors)
+    return {
+        "plan": plan.id,
+        "reports": len(vectors),
+        "simulated": False,
+        "by_bit": [int(column.sum()) for column in vectors.T],
+        "by_set_bits": [sum(int(v.sum()) == k for v in vectors) for k in range(plan.bits + 1)],
+        "by_vector": dict(sorted(by_vector.items())) if plan.bits <= 12 else None,
+        "joint": [],
+        "cohorts": None,
+        "crowds": [{"name": None, "window": None, "reports": len(vectors), "sealed": False}],
+        "people": None,
+    }
+
+
+class TestCounts:
+    @pytest.mark.parametrize("bits", [1, 2, 7, 8, 9, 12, 13, 40, 300])
+    def test_against_plain_python(self, bits: int):
+        plan, vectors = plan_of(bits), vectors_of(333, bits)
+        counted = tally(plan, Synthetic(pack(vectors), bits))
+        assert counted.to_json() == one_by_one(plan, vectors)
+        assert counted.bits == bits
+
+    def test_vectors_on_request(self):
+        plan, vectors = plan_of(20), vectors_of(50, 20)
+        counted = tally(plan, Synthetic(pack(vectors), 20), vectors=True)
+        assert counted.by_vector is not None
+        assert sum(counted.by_vector.values()) == 50
+        assert (
+            tally(plan_of(2), Synthetic(pack(vectors_of(5, 2)), 2), vectors=False).by_vector is None
+        )
+
+    @pytest.mark.parametrize("chosen", [(0,), (3, 1), (0, 5, 9), (9, 8, 0, 2)])
+    def test_joint_counts(self, chosen: tuple[int, ...]):
+        plan, vectors = plan_of(10), vectors_of(500, 10)
+        counted = tally(plan, Synthetic(pack(vectors), 10), joint=[chosen])
+        wanted = np.zeros(1 << len(chosen), int)
+        for vector in vectors:
+            wanted[sum(int(vector[bit]) << place for place, bit in enumerate(chosen))] += 1
+        assert counted.joint_counts(chosen).tolist() == wanted.tolist()
+        # The same from the counts by vector, where there are any.
+        assert (
+            tally(plan, Synthetic(pack(vectors), 10)).joint_counts(chosen).tolist()
+            == wanted.tolist()
+        )
+
+    def test_groups_that_the_plan_declares(self):
+        plan = plan_of(20, joint=((("f", "3"), ("f", "17")),))
+        counted = tally(plan, Synthetic(pack(vectors_of(100, 20)), 20))
+        assert list(counted.joint) == [(3, 17)]
+        assert counted.joint_counts([3, 17]).sum() == 100
+
+    def test_a_group_in_another_order_is_the_same_group(self):
+        plan, vectors = plan_of(20), vectors_of(100, 20)
+        counted = tally(plan, Synthetic(pack(vectors), 20), joint=[(3, 17)])
+        straight = counted.joint_counts([3, 17])
+        assert counted.joint_counts([17, 3]).tolist() == straight[[0, 2, 1, 3]].tolist()
+
+    @pytest.mark.parametrize("chosen", [(17,), (11, 3), (17, 3, 11)])
+    def test_a_part_of_a_group_is_summed_from_it(self, chosen: tuple[int, ...]):
+        plan, vectors = plan_of(20), vectors_of(300, 20)
+        rows = Synthetic(pack(vectors), 20)
+        whole = tally(plan, rows, joint=[(3, 17, 5, 11), (3, 17, 5, 11, 0, 1)])
+        assert whole.by_vector is None
+        wanted = tally(plan, rows, joint=[chosen]).joint_counts(chosen)
+        assert whole.joint_counts(chosen).tolist() == wanted.tolist()
+        with pytest.raises(TallyError, match="does not count bits"):
+            whole.joint_counts([3, 4])
+
+    def test_a_group_that_was_not_counted(self):
+        with pytest.raises(TallyError, match="does not count bits"):
+            tally(plan_of(20), Synthetic(pack(vectors_of(5, 20)), 20)).joint_counts([1, 2])
+
+    @pytest.mark.parametrize("chosen", [(), (1, 1), (10,), (-1,), tuple(range(17)), (0.5,)])
+    def test_groups_that_are_none(self, chosen: Any):
+        with pytest.raises(InputError):
+            Tallying(plan_of(10), joint=[chosen])
+
+    @pytest.mark.parametrize("chosen", [(1, 1), (10,), (-1,), (77,), (0.5,)])
+    def test_groups_that_are_none_from_counts_by_vector(self, chosen: Any):
+        with pytest.raises(InputError):
+            tally(plan_of(10), Synthetic(pack(vectors_of(5, 10)), 10)).joint_counts(chosen)
+
+    def test_nothing_counted(self):
+        plan = plan_of(9)
+        empty = tally(plan, [])
+        assert empty.reports == 0
+        assert Tally.from_json(json.loads(json.dumps(empty.to_json())), plan) == empty
+        assert empty.joint_counts([0, 1]).tolist() == [0] * 4
+
+    def test_large_counts(self):
+        plan = plan_of(2)
+        some = tally(plan, Synthetic(np.full((1000, 1), 3, np.uint8), 2), crowd="one")
+        for _ in range(40):
+            some = some + some
+        assert some.reports == 1000 << 40
+        assert some.by_bit.tolist() == [1000 << 40] * 2
+        assert Tally.from_json(some.to_json(), plan) == some
+
+
+class TestOrder:
+    @pytest.mark.parametrize("bits", [5, 40])
+    def test_order_and_chunks_leave_no_trace(self, bits: int, tmp_path: Path):
+        plan, packed = plan_of(bits), pack(vectors_of(5000, bits))
+        generator = np.random.default_rng(2)
+        written = set()
+        for shuffled, sizes in itertools.product((False, True), ([5000], [1, 4999], [17] * 295)):
+            order = generator.permutation(5000) if shuffled else np.arange(5000)
+            chunks = np.split(packed[order], np.cumsum(sizes)[:-1])
+            counted = tally(plan, (Synthetic(chunk, bits) for chunk in chunks), joint=[(1, 0)])
+            counted.write(tmp_path / "tally.json")
+            written.add((tmp_path / "tally.json").read_bytes())
+        assert len(written) == 1
+
+    @given(st.integers(1, 20).flatmap(lambda bits: st.tuples(st.just(bits), *[rows(bits)] * 3)))
+    @bounded(50)
+    def test_tallies_add_and_commute(self, case: Any):
+        bits, *parts = case
+        plan = plan_of(bits)
+        one, two, three = (tally(plan, Synthetic(part, bits), crowd="one") for part in parts)
+        together = tally(plan, Synthetic(np.concatenate(parts), bits), crowd="one")
+        texts = {
+            json.dumps(total.to_json())
+            for total in (one + two + three, three + (two + one), (one + three) + two, together)
+        }
+        assert len(texts) == 1
+
+    def test_a_result_is_not_changed_by_what_comes_later(self):
+        plan, packed = plan_of(5), pack(vectors_of(100, 5))
+        tallying = Tallying(plan, joint=[(0, 1)], crowd="one")
+        tallying.add(packed)
+        before = tallying.result()
+        text = json.dumps(before.to_json())
+        tallying.add(packed)
+        assert json.dumps(before.to_json()) == text
+        assert tallying.result() == before + before
+
+
+class TestMixing:
+    def test_two_plans(self):
+        one = tally(plan_of(5), Synthetic(pack(vectors_of(5, 5)), 5))
+        two = tally(plan_of(5, crowd_size=5), Synthetic(pack(vectors_of(5, 5)), 5))
+        with pytest.raises(TallyError, match="tallies of two plans do not add"):
+            one + two
+
+    def test_other_counts(self):
+        plan, some = plan_of(5), Synthetic(pack(vectors_of(5, 5)), 5)
+        with pytest.raises(TallyError):
+            tally(plan, some) + tally(plan, some, vectors=False)
+        with pytest.raises(TallyError):
+            tally(plan, some) + tally(plan, some, joint=[(0, 1)])
+
+    def test_no_tally(self):
+        with pytest.raises(TypeError):
+            tally(plan_of(5), []) + 1  # type: ignore[operator]
+
+    def test_vectors_of_another_length(self):
+        with pytest.raises(InputError):
+            tally(plan_of(9), Synthetic(np.zeros((3, 1), np.uint8), 8))
+
+    def test_shorter_vectors_that_fill_the_same_bytes(self):
+        with pytest.raises(InputError):
+            tally(plan_of(8), Synthetic(np.zeros((3, 1), np.uint8), 5))
+
+    def test_an_original_is_not_tallied(self):
+        """Reports are Synthetic; the truth is never counted by mistake."""
+        original = Original(np.zeros((3, 1), np.uint8), 5)
+        for given_ in (original, [original]):
+            with pytest.raises(InputError):
+                tally(plan_of(5), given_)  # type: ignore[arg-type]
+
+    def test_padding(self):
+        tallying = Tallying(plan_of(5))
+        with pytest.raises(TallyError, match="row 1 has padding bits set"):
+            tallying.add(np.full((1, 1), 0x20, np.uint8))
+        assert tallying.result().reports == 0
+
+    def test_the_mark_of_simulation_stays(self):
+        plan, original = plan_of(5), Original(np.zeros((3, 1), np.uint8), 5)
+        simulated = randomize(original, plan, random_bits=SimulationBits(1))
+        counted = tally(plan, simulated)
+        assert counted.simulated
+        assert counted.to_json()["simulated"] is True
+        assert Tally.from_json(counted.to_json(), plan).simulated
+        assert (counted + counted).simulated
+        assert not tally(plan, randomize(original, plan)).simulated
+
+    def test_simulated_reports_do_not_open_a_small_crowd(self):
+        """One simulated row among five real ones must not lift the rule about the crowd."""
+        plan = plan_of(5, crowd_size=1000)
+        original = Original(np.zeros((5, 1), np.uint8), 5)
+        real = randomize(original, plan)
+        simulated = randomize(original, plan, random_bits=SimulationBits(1))
+        with pytest.raises((PrivacyRefusal, InputError)):
+            estimate(plan, tally(plan, [real, simulated]))
+        with pytest.raises((PrivacyRefusal, InputError)):
+            estimate(plan, tally(plan, real) + tally(plan, simulated))
+
+
+PLAN = plan_of(9)
+VALID = tally(PLAN, Synthetic(pack(vectors_of(40, 9)), 9), joint=[(0, 8)]).to_json()
+
+
+def changed(*path: Any, to: Any) -> dict[str, Any]:
+    document = copy.deepcopy(VALID)
+    place: Any = document
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = to
+    return document
+
+
+def crowd_of(reports: int, name: str | None = None, sealed: bool = False) -> dict[str, Any]:
+    return {"name": name, "window": None, "reports": reports, "sealed": sealed}
+
+
+class TestReading:
+    def test_round_trip(self, tmp_path: Path):
+        counted = Tally.from_json(VALID, PLAN)
+        counted.write(tmp_path / "t.json")
+        assert Tally.read(tmp_path / "t.json", PLAN) == counted
+        assert counted.to_json() == VALID
+
+    def test_a_collectors_answer_about_a_crowd(self, tmp_path: Path):
+        """It holds the tally and the SHA-256 of its bytes; another tally beside it is refused."""
+        released = json.dumps(VALID, sort_keys=True, separators=(",", ":")).encode()
+        crowd = {"number": 1, "sha256": hashlib.sha256(released).hexdigest(), "tally": VALID}
+        (tmp_path / "crowd.json").write_text(json.dumps(crowd))
+        assert Tally.read(tmp_path / "crowd.json", PLAN).to_json() == VALID
+        other = one_by_one(PLAN, vectors_of(3, PLAN.bits, seed=2))
+        (tmp_path / "crowd.json").write_text(json.dumps(crowd | {"tally": other}))
+        with pytest.raises(TallyError, match="SHA-256"):
+            Tally.read(tmp_path / "crowd.json", PLAN)
+
+    @pytest.mark.parametrize(
+        "document",
+        [
+            changed("plan", to="0" * 64),
+            changed("reports", to=41),
+            changed("reports", to=-1),
+            changed("reports", to=40.0),
+            changed("reports", to=True),
+            changed("reports", to=2**53),
+            changed("simulated", to=0),
+            changed("by_bit", 0, to=VALID["by_bit"][0] + 1),
+            changed("by_bit", 0, to=-1),
+            changed("by_bit", 0, to=41),
+            changed("by_bit", to=VALID["by_bit"][:-1]),
+            changed("by_set_bits", 0, to=VALID["by_set_bits"][0] + 1),
+            changed("by_set_bits", to=list(reversed(VALID["by_set_bits"]))),
+            changed("by_vector", to={}),
+            changed("by_vector", to=[]),
+            changed("by_vector", to={"0000": 40}),
+            changed("by_vector", to={"00": 40}),
+            changed("by_vector", to={"zz00": 40}),
+            changed("by_vector", "0002", to=1),
+            changed("by_vector", to=VALID["by_vector"] | {"FF01": 0}),
+            changed("by_vector", to=VALID["by_vector"] | {"01  ": 0}),
+            changed("by_vector", to=VALID["by_vector"] | {"ff": 0}),
+            changed("joint", to={}),
+            changed("joint", 0, "bits", to=[8, 0]),
+            changed("joint", 0, "bits", to=[0, 0]),
+            changed("joint", 0, "bits", to=[0, 9]),
+            changed("joint", 0, "bits", to=[]),
+            changed("joint", 0, "bits", to=[0.0, 8]),
+            changed("joint", 0, "counts", to=[40, 0, 0, 0]),
+            changed("joint", 0, "counts", to=[10, 10, 20]),
+            changed("joint", to=VALID["joint"] * 2),
+            {key: value for key, value in VALID.items() if key != "joint"},
+            VALID | {"who": "me"},
+            {key: value for key, value in VALID.items() if key != "crowds"},
+            changed("crowds", to=None),
+            changed("crowds", to=[]),
+            changed("crowds", to={}),
+            changed("crowds", 0, to={"name": None, "reports": 40}),
+            changed("crowds", 0, "reports", to=39),
+            changed("crowds", 0, "reports", to=40.0),
+            changed("crowds", 0, "name", to=""),
+            changed("crowds", 0, "name", to=3),
+            changed("crowds", 0, "window", to=-1),
+            changed("crowds", 0, "window", to=2**32),
+            changed("crowds", 0, "window", to=True),
+            changed("crowds", 0, "sealed", to=1),
+            changed("crowds", 0, "sealed", to=True),
+            changed("crowds", to=[*VALID["crowds"], crowd_of(0)]),
+            changed("crowds", to=[crowd_of(20, "a"), crowd_of(20, "a")]),
+            changed("crowds", to=[crowd_of(20, "b"), crowd_of(20, "a")]),
+            changed("crowds", to=[crowd_of(20, sealed=True, name="a")] * 2),
+            changed("people", to="same"),
+            changed("people", to=True),
+            [],
+            None,
+        ],
+    )
+    def test_counts_that_do_not_belong_together(self, document: Any):
+        with pytest.raises(TallyError):
+            Tally.from_json(document, PLAN)
+
+    def test_a_joint_table_that_contradicts_the_vectors(self):
+        """Same marginals, another dependence: the counts by vector know better."""
+        counts = VALID["joint"][0]["counts"]
+        other = [counts[0] - 1, counts[1] + 1, counts[2] + 1, counts[3] - 1]
+        with pytest.raises(TallyError):
+            Tally.from_json(changed("joint", 0, "counts", to=other), PLAN)
+
+    def test_set_bits_that_contradict_the_vectors(self):
+        """Same total of set bits, another spread: the counts by vector know better."""
+        spread = list(VALID["by_set_bits"])
+        peak = int(np.argmax(spread))
+        spread[peak] -= 2
+        spread[peak - 1] += 1
+        spread[peak + 1] += 1
+        with pytest.raises(TallyError):
+            Tally.from_json(changed("by_set_bits", to=spread), PLAN)
+
+    def test_sums_that_wrap_around(self):
+        """Counts that agree only modulo 2^64 do not agree."""
+        bits, reports = 4096, 2**53 - 1
+        plan = plan_of(bits)
+        by_set_bits = [0] * (bits + 1)
+        left = reports + 2**64
+        for place in range(bits + 1):
+            by_set_bits[place] = min(left, reports)
+            left -= by_set_bits[place]
+        assert left == 0
+        dot = sum(place * count for place, count in enumerate(by_set_bits)) % 2**64
+        by_bit = [0] * bits
+        for place in range(bits):
+            by_bit[place] = min(dot, reports)
+            dot -= by_bit[place]
+        document = {
+            "plan": plan.id,
+            "reports": reports,
+            "simulated": False,
+            "by_bit": by_bit,
+            "by_set_bits": by_set_bits,
+            "by_vector": None,
+            "joint": [],
+            "cohorts": None,
+            "crowds": [{"name": None, "window": None, "reports": reports, "sealed": False}],
+            "people": None,
+        }
+        with pytest.raises(TallyError, match="not of the same reports"):
+            Tally.from_json(document, plan)
+
+    @given(st.sampled_from([VALID]).flatmap(mutated_json) | json_values)
+    @bounded(400)
+    def test_mutated_json(self, document: Any):
+        try:
+            counted = Tally.from_json(document, PLAN)
+        except ShoalError:
+            return
+        assert Tally.from_json(counted.to_json(), PLAN) == counted
+        assert counted.by_set_bits.sum() == counted.reports
+        if counted.by_vector is not None:
+            packed = np.array([list(bytes.fromhex(key)) for key in counted.by_vector], np.uint8)
+            weights = np.array(list(counted.by_vector.values()))
+            assert (weights @ unpack(packed, 9) == counted.by_bit).all()
+
+    @given(mutated_bytes(json.dumps(VALID).encode()))
+    @bounded(150)
+    def test_broken_files(self, tmp_path: Path, content: bytes):
+        (tmp_path / "t.json").write_bytes(content)
+        try:
+            Tally.read(tmp_path / "t.json", PLAN)
+        except ShoalError:
+            return

@@ -1,0 +1,714 @@
+"""The command: words in, one document or one table out, one sentence when it will not."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shoal import Plan, SimulationBits, Survey, Tally, randomize, tally
+from shoal.agreement.vectors import Synthetic
+from shoal.cli import WORDS, run
+from shoal.device.answer_files import read_answers
+from shoal.engines.report_files import VectorWriter
+
+SURVEY = """
+name = "browser"
+[[question]]
+name = "features"
+kind = "flags"
+options = ["sync", "vpn", "reader"]
+[[question]]
+name = "channel"
+kind = "choice"
+options = ["release", "beta"]
+missing = "option"
+[[question]]
+name = "age"
+kind = "number"
+edges = [18, 65]
+"""
+HEADER = "features,channel,age\n"
+CSV = HEADER + "sync;vpn,beta,30\n,release,70\nreader,,17\n" * 100
+
+
+@pytest.fixture
+def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a survey, answers and a plan; the command runs in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SHOAL_DEBUG", raising=False)
+    (tmp_path / "survey.toml").write_text(SURVEY, "utf-8")
+    (tmp_path / "answers.csv").write_text(CSV, "utf-8")
+    assert run(["plan", "survey.toml", "--q", "0.25", "-o", "plan.json"]) == 0
+    return tmp_path
+
+
+class Command:
+    """Runs the command and reads what it says."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
+    def __call__(self, *words: object, code: int = 0) -> str:
+        self.capsys.readouterr()
+        got = run([str(word) for word in words])
+        said = self.capsys.readouterr()
+        assert got == code, said
+        if code:
+            assert said.out == ""
+            assert len(said.err.splitlines()) == 1, said.err
+            assert said.err.startswith("shoal: ")
+            assert "Traceback" not in said.err
+            assert "unexpected" not in said.err
+            return said.err
+        assert said.err == ""
+        return said.out
+
+    def json(self, *words: object) -> Any:
+        """The one JSON document on stdout."""
+        return json.loads(self(*words, "--json"))
+
+
+@pytest.fixture
+def shoal(at: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def tally_file(shoal: Command) -> Path:
+    shoal("randomize", "plan.json", "answers.csv", "-o", "r.parquet")
+    shoal("tally", "plan.json", "r.parquet", "-o", "tally.json")
+    return Path("tally.json")
+
+
+class TestPlanDiff:
+    def test_kinds_and_exit_codes(self, shoal: Command):
+        shoal("plan", "survey.toml", "--q", "0.25", "-o", "same.json")
+        assert shoal.json("plan", "diff", "plan.json", "same.json")["kind"] == "same"
+        text = Path("survey.toml").read_text("utf-8")
+        Path("label.toml").write_text(text.replace("vpn", "proxy"), "utf-8")
+        shoal("plan", "label.toml", "--q", "0.25", "-o", "label.json")
+        document = shoal.json("plan", "diff", "plan.json", "label.json")
+        assert document["kind"] == "label"
+        assert document["old"] == Plan.read("plan.json").id
+        assert "now called 'proxy'" in shoal("plan", "diff", "plan.json", "label.json")
+        shoal("plan", "survey.toml", "--q", "0.3", "-o", "more.json")
+        assert shoal("plan", "diff", "plan.json", "more.json").startswith("new plan")
+
+    def test_forbidden(self, shoal: Command, capsys: pytest.CaptureFixture[str]):
+        shoal("plan", "survey.toml", "--q", "0.125", "-o", "less.json")
+        assert run(["plan", "diff", "plan.json", "less.json", "--json"]) == 3
+        said = capsys.readouterr()
+        assert json.loads(said.out)["kind"] == "forbidden"
+        assert said.err == "shoal: the new plan protects less than the old one of the same name.\n"
+
+    def test_help_and_bad_usage(self, shoal: Command):
+        assert "plan diff OLD.json NEW.json" in " ".join(shoal("plan", "--help").split())
+        assert "Usage: shoal plan diff" in shoal("plan", "diff", "--help")
+        assert "See shoal plan diff --help" in shoal("plan", "diff", "plan.json", code=2)
+        shoal("plan", "diff", "plan.json", "survey.toml", code=2)
+
+    def test_a_survey_may_be_called_diff(self, shoal: Command):
+        Path("diff").write_text(SURVEY, "utf-8")
+        assert shoal.json("plan", "./diff", "--q", "0.25")["bits"] == 9
+
+
+class TestScreen:
+    def test_honest_and_fake(self, shoal: Command, tally_file: Path):
+        document = shoal.json("screen", "plan.json", tally_file, "--alarm", "1e-6")
+        assert document["suspicious"] is False
+        assert document["reports"] == 300
+        assert "no trace of fakes" in shoal("screen", "plan.json", tally_file, "--alarm", "1e-6")
+        plan = Plan.read("plan.json")
+        rows = np.tile(np.array([[255, 1]], np.uint8), (300, 1))
+        tallied = Tally.read(tally_file, plan)
+        (tallied + tally(plan, Synthetic(rows, 9))).write("fakes.json")
+        assert shoal.json("screen", "plan.json", "fakes.json")["suspicious"] is True
+        text = shoal("screen", "plan.json", "fakes.json")
+        assert "suspicious" in text
+        assert "300 reports" in text
+
+    def test_refusals(self, shoal: Command, tally_file: Path):
+        shoal("plan", "survey.toml", "--q", "0.25", "--crowd", "1000", "-o", "crowd.json")
+        shoal("tally", "crowd.json", "r.parquet", "-o", "few.json", code=2)
+        plan = Plan.read("crowd.json")
+        tally(plan, Synthetic(np.zeros((5, 2), np.uint8), 9)).write("few.json")
+        assert "crowd of 1000" in shoal("screen", "crowd.json", "few.json", code=3)
+        shoal("screen", "plan.json", tally_file, "--alarm", "2", code=2)
+        shoal("screen", "plan.json", "none.json", code=2)
+
+
+class TestPlan:
+    def test_given_q(self, shoal: Command, at: Path):
+        document = shoal.json("plan", "survey.toml", "--q", "0.25", "-o", "p.json")
+        made = Plan.read(at / "p.json")
+        assert document["id"] == made.id
+        assert document["q"] == 0.25
+        assert document["q_fraction"] == [1, 2]
+        assert document["bits"] == 9
+        assert document["promise"] == "local"
+        # flags 3, choice 2, number 2: seven bits times ln 3, rounded up
+        assert document["epsilon"] == 7.6903
+        for field in ("crowd_size", "delta", "eta", "sigma_count"):
+            assert document[field] is None
+
+    def test_local(self, shoal: Command):
+        document = shoal.json("plan", "--flags", 2, "--promise", "local", "--epsilon", "2.2")
+        assert document["epsilon"] == 2.2
+        assert 0.2497 < document["q"] < 0.2498
+
+    @pytest.mark.parametrize(
+        ("words", "bits", "epsilon"),
+        [
+            (["--flags", "5"], 5, 5.4931),
+            (["--choice", "5"], 5, 2.1973),
+            (["--choices", "5", "--at-most", "2"], 5, 4.3945),
+        ],
+    )
+    def test_surveys_without_a_file(
+        self, shoal: Command, words: list[str], bits: int, epsilon: float
+    ):
+        document = shoal.json("plan", *words, "--q", "0.25")
+        assert document["bits"] == bits
+        assert document["epsilon"] == epsilon
+
+    def test_a_table_for_people(self, shoal: Command):
+        text = shoal("plan", "survey.toml", "--q", "0.25", "--crowd", "1000")
+        assert "0.25 = 1/2^2" in text
+        assert "1000" in text
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["plan"],
+            ["plan", "survey.toml"],
+            ["plan", "none.toml", "--q", "0.25"],
+            ["plan", "answers.csv", "--q", "0.25"],
+            ["plan", "survey.toml", "--flags", "2", "--q", "0.25"],
+            ["plan", "--choices", "5", "--q", "0.25"],
+            ["plan", "--flags", "5", "--at-most", "2", "--q", "0.25"],
+            ["plan", "--flags", "0", "--q", "0.25"],
+            ["plan", "--flags", "100000", "--q", "0.25"],
+            ["plan", "--choice", "1", "--q", "0.25"],
+            ["plan", "--flags", "x", "--q", "0.25"],
+            ["plan", "survey.toml", "--q", "0"],
+            ["plan", "survey.toml", "--q", "0.6"],
+            ["plan", "survey.toml", "--q", "nan"],
+            ["plan", "survey.toml", "--q", "x"],
+            ["plan", "survey.toml", "--q", "0.25", "--crowd", "0"],
+            ["plan", "survey.toml", "--q", "0.25", "--crowd", "1.5"],
+            ["plan", "survey.toml", "--epsilon", "-1", "--promise", "local"],
+            ["plan", "survey.toml", "--epsilon", "1", "--promise", "strong"],
+            ["plan", "survey.toml", "--q", "0.25", "-o", "none/plan.json"],
+            ["plan", "survey.toml", "--q", "0.25", "--fast"],
+        ],
+    )
+    def test_bad_usage(self, shoal: Command, words: list[str]):
+        shoal(*words, code=2)
+
+    def test_epsilon_and_q_that_contradict(self, shoal: Command):
+        words = ["plan", "survey.toml", "--q", "0.25", "--epsilon", "1", "--promise", "local"]
+        shoal(*words, code=3)
+
+    def test_one_bit_is_not_bits(self, shoal: Command):
+        assert "answer: 1 bit a report" in shoal("plan", "--flags", "1", "--q", "0.25")
+        assert "answer: 2 bits a report" in shoal("plan", "--flags", "2", "--q", "0.25")
+
+
+class TestEncodeAndRandomize:
+    def test_encode(self, shoal: Command, at: Path):
+        document = shoal.json("encode", "plan.json", "answers.csv", "-o", "o.parquet")
+        plan = Plan.read(at / "plan.json")
+        assert document == {"plan": plan.id, "originals": 300, "output": "o.parquet"}
+        (original,) = read_answers(plan.survey, at / "o.parquet")
+        assert original.rows[0].tolist() == [0b10010011, 0]
+        assert "300 originals" in shoal("encode", "plan.json", "answers.csv", "-o", "o.parquet")
+
+    @pytest.mark.parametrize("name", ["r.parquet", "r.rows"])
+    def test_randomize(self, shoal: Command, at: Path, name: str):
+        document = shoal.json("randomize", "plan.json", "answers.csv", "-o", name)
+        plan = Plan.read(at / "plan.json")
+        assert document == {"plan": plan.id, "reports": 300, "output": name}
+        shoal("encode", "plan.json", "answers.csv", "-o", "o.parquet")
+        assert shoal.json("randomize", "plan.json", "o.parquet", "-o", name)["reports"] == 300
+
+    def test_randomizing_twice_gives_other_reports(self, shoal: Command, at: Path):
+        """300 rows of 9 bits. False alarm: (5/8)^2700, none."""
+        for name in ("a.rows", "b.rows"):
+            shoal("randomize", "plan.json", "answers.csv", "-o", name)
+        assert (at / "a.rows").read_bytes() != (at / "b.rows").read_bytes()
+        assert len((at / "a.rows").read_bytes()) == 64 + 2 * 300
+
+    @pytest.mark.parametrize("word", ["encode", "randomize"])
+    def test_nothing_is_written_when_one_row_is_bad(self, shoal: Command, at: Path, word: str):
+        # The bad row comes after more than one chunk of good ones.
+        good = '{"features": [], "channel": "beta", "age": 30}\n'
+        (at / "bad.ndjson").write_text(good * 20_000 + good.replace("beta", "gamma"), "utf-8")
+        before = sorted(path.name for path in at.iterdir())
+        said = shoal(word, "plan.json", "bad.ndjson", "-o", "r.parquet", code=2)
+        assert "question 'channel': 'gamma' is not one of its options" in said
+        assert sorted(path.name for path in at.iterdir()) == before
+
+    def test_an_older_file_survives_a_bad_row(self, shoal: Command, at: Path):
+        shoal("randomize", "plan.json", "answers.csv", "-o", "r.parquet")
+        before = (at / "r.parquet").read_bytes()
+        (at / "answers.csv").write_text(CSV + "sync,gamma,30\n", "utf-8")
+        said = shoal("randomize", "plan.json", "answers.csv", "-o", "r.parquet", code=2)
+        assert "row 301, question 'channel': 'gamma'" in said
+        assert (at / "r.parquet").read_bytes() == before
+        assert not list(at.glob("*.part"))
+
+    @pytest.mark.parametrize("word", ["encode", "randomize"])
+    def test_a_table_of_nobody_writes_nothing(self, shoal: Command, at: Path, word: str):
+        (at / "answers.csv").write_text(HEADER, "utf-8")
+        said = shoal(word, "plan.json", "answers.csv", "-o", "r.parquet", code=2)
+        assert "there are no answers in answers.csv" in said
+        assert not (at / "r.parquet").exists()
+
+    def test_the_answers_are_not_overwritten(self, shoal: Command, at: Path):
+        shoal("encode", "plan.json", "answers.csv", "-o", "o.parquet")
+        before = (at / "o.parquet").read_bytes()
+        shoal("randomize", "plan.json", "o.parquet", "-o", "o.parquet", code=2)
+        assert (at / "o.parquet").read_bytes() == before
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["randomize", "plan.json", "answers.csv"],
+            ["randomize", "plan.json", "answers.csv", "-o", "r.csv"],
+            ["randomize", "plan.json", "none.csv", "-o", "r.parquet"],
+            ["randomize", "none.json", "answers.csv", "-o", "r.parquet"],
+            ["randomize", "survey.toml", "answers.csv", "-o", "r.parquet"],
+            ["randomize", "plan.json", "survey.toml", "-o", "r.parquet"],
+            ["randomize", "plan.json", "answers.csv", "-o", "none/r.parquet"],
+            ["randomize", "plan.json", "answers.csv", "-o", "."],
+            ["encode", "plan.json", "answers.csv", "-o", "o.rows"],
+            ["encode", "plan.json", "."],
+        ],
+    )
+    def test_bad_usage(self, shoal: Command, at: Path, words: list[str]):
+        before = sorted(path.name for path in at.iterdir())
+        shoal(*words, code=2)
+        assert sorted(path.name for path in at.iterdir()) == before
+
+
+class TestTally:
+    def test_two_files_are_one_tally(self, shoal: Command, at: Path):
+        for name in ("a.parquet", "b.rows"):
+            shoal("randomize", "plan.json", "answers.csv", "-o", name)
+        both = shoal.json("tally", "plan.json", "a.parquet", "b.rows", "-o", "t.json")
+        plan = Plan.read(at / "plan.json")
+        parts = [shoal.json("tally", "plan.json", name) for name in ("b.rows", "a.parquet")]
+        added = Tally.from_json(parts[0], plan) + Tally.from_json(parts[1], plan)
+        assert added.named("one").to_json() == Tally.from_json(both, plan).named("one").to_json()
+        assert json.loads((at / "t.json").read_text("utf-8")) == both
+        assert both["reports"] == 600
+        assert both["simulated"] is False
+
+    def test_options(self, shoal: Command, at: Path):
+        shoal("randomize", "plan.json", "answers.csv", "-o", "r.parquet")
+        document = shoal.json(
+            *("tally", "plan.json", "r.parquet", "--no-vectors"),
+            *("--joint", "features=sync;channel=beta", "--joint", "age=below 18;features=vpn"),
+        )
+        assert document["by_vector"] is None
+        assert [group["bits"] for group in document["joint"]] == [[0, 4], [6, 1]]
+        assert "300 reports" in shoal("tally", "plan.json", "r.parquet")
+
+    @pytest.mark.parametrize("second", ["r.parquet", "./r.parquet", "link.parquet"])
+    def test_a_file_named_twice(self, shoal: Command, at: Path, second: str):
+        shoal("randomize", "plan.json", "answers.csv", "-o", "r.parquet")
+        (at / "link.parquet").symlink_to(at / "r.parquet")
+        said = shoal("tally", "plan.json", "r.parquet", second, "-o", "t.json", code=2)
+        assert "named twice" in said
+        assert not (at / "t.json").exists()
+
+    def test_reports_of_another_plan(self, shoal: Command, at: Path):
+        shoal("plan", "survey.toml", "--q", "0.3", "-o", "other.json")
+        shoal("randomize", "other.json", "answers.csv", "-o", "r.parquet")
+        said = shoal("tally", "plan.json", "r.parquet", "-o", "t.json", code=2)
+        assert "not of" in said
+        assert not (at / "t.json").exists()
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["tally", "plan.json"],
+            ["tally", "plan.json", "none.parquet"],
+            ["tally", "plan.json", "answers.csv"],
+            ["tally", "plan.json", "r.parquet", "--joint", "features"],
+            ["tally", "plan.json", "r.parquet", "--joint", "features=tabs;features=vpn"],
+            ["tally", "plan.json", "r.parquet", "--joint", "features=vpn;features=vpn"],
+            ["tally", "plan.json", "r.parquet", "-o", "none/t.json"],
+        ],
+    )
+    def test_bad_usage(self, shoal: Command, words: list[str]):
+        shoal("randomize", "plan.json", "answers.csv", "-o", "r.parquet")
+        shoal(*words, code=2)
+
+
+class TestEstimate:
+    def test_the_json_contract(self, shoal: Command, tally_file: Path, at: Path):
+        document = shoal.json("estimate", "plan.json", tally_file, "--level", "0.9")
+        assert list(document) == [
+            *("plan", "crowd_size", "reports", "crowds", "people", "q", "level", "interval"),
+            *("target", "simulated"),
+            "questions",
+            "notes",
+        ]
+        assert document["notes"] == []
+        plan = Plan.read(at / "plan.json")
+        assert document["plan"] == plan.id
+        assert document["crowd_size"] is None
+        assert document["reports"] == 300
+        assert document["q"] == 0.25
+        assert document["level"] == 0.9
+        assert document["interval"] == "exact"
+        assert document["target"] == "crowd"
+        assert document["simulated"] is False
+        assert {q: list(o) for q, o in document["questions"].items()} == {
+            "features": ["sync", "vpn", "reader"],
+            "channel": ["release", "beta", "(missing)"],
+            "age": ["below 18", "18 to below 65", "65 and above"],
+        }
+        ones = json.loads(tally_file.read_text("utf-8"))["by_bit"]
+        rows = [row for options in document["questions"].values() for row in options.values()]
+        for count, row in zip(ones, rows, strict=True):
+            fields = set(row) - {"incompatible"}
+            assert fields == {"count", "share", "sigma", "low", "high", "constrained"}
+            assert row["count"] == pytest.approx((count - 75) / 0.5)
+            assert row["share"] == pytest.approx(row["count"] / 300)
+            assert row["sigma"] == pytest.approx((300 * 3 / 16) ** 0.5 / 0.5)
+            assert 0 <= row["low"] <= row["high"] <= 300
+
+    @pytest.mark.parametrize("kind", ["exact", "normal", "simultaneous", "chebyshev"])
+    @pytest.mark.parametrize("target", ["crowd", "population"])
+    def test_kinds(self, shoal: Command, tally_file: Path, kind: str, target: str):
+        words = ["estimate", "plan.json", tally_file, "--interval", kind, "--target", target]
+        document = shoal.json(*words)
+        assert document["interval"] == kind
+        assert document["target"] == target
+        assert "features" in shoal(*words)
+
+    def test_a_table_for_people(self, shoal: Command, tally_file: Path):
+        text = shoal("estimate", "plan.json", tally_file)
+        for word in ("browser", "300 reports", "sync", "(missing)", "65 and above"):
+            assert word in text
+
+    def test_intervals_in_the_table_are_rounded_outward(self, shoal: Command, tally_file: Path):
+        words = ["estimate", "plan.json", tally_file, "--interval", "normal"]
+        row = shoal.json(*words)["questions"]["features"]["sync"]
+        assert row["low"] % 1
+        (line,) = [line for line in shoal(*words).splitlines() if line.startswith("sync")]
+        _, _, _, low, high, _ = line.split()
+        assert (int(low), int(high)) == (math.floor(row["low"]), math.ceil(row["high"]))
+
+    def test_a_crowd_that_is_not_whole(self, shoal: Command, at: Path):
+        shoal("plan", "survey.toml", "--q", "0.25", "--crowd", "301", "-o", "crowd.json")
+        shoal("randomize", "crowd.json", "answers.csv", "-o", "r.parquet")
+        shoal("tally", "crowd.json", "r.parquet", "-o", "t.json")
+        for form in ([], ["--json"]):
+            said = shoal("estimate", "crowd.json", "t.json", *form, code=3)
+            assert "crowd of 301, the tally has 300" in said
+        shoal("randomize", "crowd.json", "answers.csv", "-o", "s.parquet")
+        shoal("tally", "crowd.json", "r.parquet", "s.parquet", "-o", "t.json")
+        assert shoal.json("estimate", "crowd.json", "t.json")["crowd_size"] == 301
+
+    def test_simulated_reports_may_be_fewer(self, shoal: Command, at: Path):
+        shoal("plan", "survey.toml", "--q", "0.25", "--crowd", "301", "-o", "crowd.json")
+        plan = Plan.read(at / "crowd.json")
+        with VectorWriter(at / "r.parquet", plan, simulated=True) as writer:
+            for original in read_answers(plan.survey, at / "answers.csv"):
+                writer.write(randomize(original, plan, random_bits=SimulationBits(1)))
+        assert shoal.json("tally", "crowd.json", "r.parquet", "-o", "t.json")["simulated"] is True
+        assert shoal.json("estimate", "crowd.json", "t.json")["simulated"] is True
+        assert "simulated" in shoal("estimate", "crowd.json", "t.json")
+
+    def test_a_blind_plan(self, shoal: Command, at: Path):
+        document = json.loads((at / "plan.json").read_text("utf-8")) | {"q": [1, 1]}
+        del document["id"]
+        blind = Plan.from_json(document)
+        blind.write(at / "blind.json")
+        shoal("randomize", "blind.json", "answers.csv", "-o", "r.parquet")
+        shoal("tally", "blind.json", "r.parquet", "-o", "t.json")
+        assert "q is 1/2" in shoal("estimate", "blind.json", "t.json", code=2)
+
+    def test_a_changed_plan(self, shoal: Command, tally_file: Path, at: Path):
+        text = (at / "plan.json").read_text("utf-8").replace('"sync"', '"tabs"')
+        (at / "plan.json").write_text(text, "utf-8")
+        assert "changed after it was agreed" in shoal("estimate", "plan.json", tally_file, code=2)
+
+    def test_what_does_not_fit_the_plan(self, shoal: Command, at: Path):
+        plan = Plan.read(at / "plan.json")
+        with VectorWriter(at / "r.parquet", plan) as writer:
+            writer.write(Synthetic(np.zeros((300, 2), np.uint8), 9))
+        shoal("tally", "plan.json", "r.parquet", "-o", "t.json")
+        document = shoal.json("estimate", "plan.json", "t.json")
+        assert document["questions"]["features"]["sync"]["incompatible"] is True
+        assert "does not fit the plan" in shoal("estimate", "plan.json", "t.json")
+
+    def test_names_that_look_like_markup(self, shoal: Command, at: Path):
+        """Labels are text, whatever rich would make of them."""
+        text = SURVEY.replace('"sync"', '"[/b]"').replace('"vpn"', '"[red]x"')
+        text = text.replace('"browser"', '"[/bold] s"').replace('"channel"', '"[link]"')
+        (at / "odd.toml").write_text(text, "utf-8")
+        shown = shoal("plan", "odd.toml", "--q", "0.25", "-o", "odd.json")
+        assert "[/bold] s" in shown
+        shown = shoal("simulate", "odd.json", "--users", "1000", "--seed", "1")
+        for label in ("[/b]", "[red]x", "[link]", "[/bold] s"):
+            assert label in shown
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["--level", "95"],
+            ["--level", "nan"],
+            ["--level", "x"],
+            ["--interval", "wald"],
+            ["--target", "world"],
+        ],
+    )
+    def test_bad_usage(self, shoal: Command, tally_file: Path, words: list[str]):
+        shoal("estimate", "plan.json", tally_file, *words, code=2)
+        shoal("estimate", "plan.json", "plan.json", code=2)
+
+
+class TestSimulate:
+    def test_json(self, shoal: Command):
+        words = ["simulate", "plan.json", "--users", "2000", "--seed", "7"]
+        document = shoal.json(*words)
+        assert document["simulated"] is True
+        assert document["reports"] == 2000
+        rows = [row for options in document["questions"].values() for row in options.values()]
+        assert all(isinstance(row["truth"], int) for row in rows)
+        assert sum(row["truth"] for row in document["questions"]["age"].values()) == 2000
+        assert shoal.json(*words) == document
+        assert shoal.json(*words[:-1], "8") != document
+        assert "truth" in shoal(*words)
+
+    def test_given_answers(self, shoal: Command):
+        document = shoal.json("simulate", "plan.json", "--answers", "answers.csv", "--seed", "1")
+        assert document["reports"] == 300
+        assert document["questions"]["features"]["sync"]["truth"] == 100
+        words = ["simulate", "plan.json", "--answers", "answers.csv", "--users", "5000"]
+        assert shoal.json(*words)["reports"] == 5000
+
+    def test_a_smaller_crowd(self, shoal: Command):
+        shoal("plan", "survey.toml", "--q", "0.25", "--crowd", "5000", "-o", "crowd.json")
+        assert shoal.json("simulate", "crowd.json", "--users", "10")["reports"] == 10
+
+    def test_bad_usage(self, shoal: Command, at: Path):
+        (at / "empty.csv").write_text("features,channel,age\n", "utf-8")
+        for words in (
+            [],
+            ["--users", "0"],
+            ["--users", "-5"],
+            ["--users", "10", "--seed", "-1"],
+            ["--answers", "none.csv"],
+            ["--answers", "empty.csv"],
+            ["--answers", "empty.csv", "--users", "10"],
+        ):
+            shoal("simulate", "plan.json", *words, code=2)
+
+
+class TestEveryCommand:
+    def test_the_whole_path_estimates_the_truth(self, shoal: Command, at: Path):
+        """30 000 people. Hoeffding: a count of ones is off by 4 sqrt(n) with probability at most
+        2 exp(-32). False alarm: 1.3e-13 for the 5 counts together.
+        """
+        (at / "many.csv").write_text(HEADER + CSV.removeprefix(HEADER) * 100, "utf-8")
+        shoal("randomize", "plan.json", "many.csv", "-o", "r.parquet")
+        shoal("tally", "plan.json", "r.parquet", "-o", "t.json")
+        document = shoal.json("estimate", "plan.json", "t.json")
+        _, *body = (at / "many.csv").read_text("utf-8").splitlines()
+        assert document["reports"] == len(body) == 30_000
+        questions = document["questions"]
+        reach = 4 * 30_000**0.5 / 0.5
+        for option in ("sync", "vpn", "reader"):
+            truth = sum(option in line for line in body)
+            assert abs(questions["features"][option]["count"] - truth) < reach
+        for option in ("release", "beta"):
+            truth = sum(f",{option}," in line for line in body)
+            assert abs(questions["channel"][option]["count"] - truth) < reach
+
+    @pytest.mark.parametrize("word", list(WORDS))
+    def test_help(self, shoal: Command, word: str):
+        for option in ("--help", "-h"):
+            text = shoal(word, option)
+            assert text.startswith(f"Usage: shoal {word}")
+            assert "--json" in text
+
+    def test_the_list_of_commands(self, shoal: Command):
+        text = shoal("--help")
+        places = [text.index(f"\n  {word} ") for word in WORDS]
+        assert places == sorted(places)
+
+    def test_words_that_are_none(self, shoal: Command):
+        shoal("guess", code=2)
+        shoal("--fast", code=2)
+
+    def test_demo(self, shoal: Command, at: Path):
+        document = shoal.json("demo", "--users", "100")
+        assert isinstance(document, dict)
+        assert (document["reports"], document["before_sealing"]) == (100, 409)
+        assert document["page"] == "shoal-demo.html"
+        first = (at / "shoal-demo.html").read_text("utf-8")
+        said = shoal("demo", "--users", "100")
+        assert "shoal serve" in said
+        assert "over the one that was there" in " ".join(said.split())
+        assert (at / "shoal-demo.html").read_text("utf-8") != first
+        said = shoal("demo", "--users", "100", "--report", "none/x.html", code=2)
+        assert "name another file with --report" in said
+        shoal("demo", "--users", "99", code=2)
+
+    def test_an_unexpected_error_is_one_sentence_too(
+        self, at: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ):
+        def broken(path: object) -> Plan:
+            raise ZeroDivisionError("secret detail")
+
+        monkeypatch.setattr(Plan, "read", broken)
+        capsys.readouterr()
+        assert run(["simulate", "plan.json", "--users", "5"]) == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert len(said.err.splitlines()) == 1
+        assert "ZeroDivisionError" in said.err
+        monkeypatch.setenv("SHOAL_DEBUG", "1")
+        with pytest.raises(ZeroDivisionError):
+            run(["simulate", "plan.json", "--users", "5"])
+
+    def test_no_entropy_is_exit_code_one(self, shoal: Command, at: Path, monkeypatch: Any):
+        monkeypatch.setattr("os.urandom", lambda count: b"")
+        said = shoal("randomize", "plan.json", "answers.csv", "-o", "r.parquet", code=1)
+        assert "asked the system for 32 random bytes" in said
+        assert not (at / "r.parquet").exists()
+        assert not list(at.glob("*.part"))
+
+
+def process(at: Path, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "shoal", *words]
+    return subprocess.run(command, cwd=at, capture_output=True, text=True, timeout=60, **options)
+
+
+class TestProcess:
+    def test_the_path_in_real_processes(self, at: Path):
+        for words in (
+            ["plan", "survey.toml", "--q", "0.25", "--json", "-o", "p.json"],
+            ["randomize", "p.json", "answers.csv", "-o", "r.parquet", "--json"],
+            ["tally", "p.json", "r.parquet", "-o", "t.json", "--json"],
+            ["estimate", "p.json", "t.json", "--json"],
+        ):
+            done = process(at, *words)
+            assert done.returncode == 0, done.stderr
+            assert done.stderr == ""
+            json.loads(done.stdout)
+
+    def test_exit_codes(self, at: Path):
+        done = process(at, "plan", "survey.toml", "--q", "2")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.count("\n") == 1
+        words = ["plan", "survey.toml", "--q", "0.25", "--epsilon", "1", "--promise", "local"]
+        done = process(at, *words)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "Traceback" not in done.stderr
+
+    def test_a_reader_that_goes_away(self, at: Path):
+        """`shoal ... | head -0`: no traceback."""
+        script = f"{sys.executable} -m shoal estimate --help | true"
+        done = subprocess.run(["bash", "-c", script], cwd=at, capture_output=True, text=True)
+        assert done.stderr == ""
+
+    def test_output_that_is_not_unicode(self, at: Path):
+        """A terminal that knows only ASCII gets JSON all the same."""
+        text = SURVEY.replace('"sync"', '"Ж"')
+        (at / "odd.toml").write_text(text, "utf-8")
+        assert Survey.from_toml(at / "odd.toml").bits == 9
+        process(at, "plan", "odd.toml", "--q", "0.25", "-o", "odd.json")
+        environment = {"PYTHONIOENCODING": "ascii", "PATH": ""}
+        words = ["simulate", "odd.json", "--users", "50", "--seed", "1", "--json"]
+        done = process(at, *words, env=environment)
+        assert done.returncode == 0, done.stderr
+        assert "Ж" in json.loads(done.stdout)["questions"]["features"]
+
+
+def test_a_table_of_pandas_as_parquet(shoal: Command, at: Path):
+    table = pa.table({"features": [["sync"], []], "channel": ["beta", None], "age": [20, 70]})
+    pq.write_table(table, at / "a.parquet")
+    assert shoal.json("randomize", "plan.json", "a.parquet", "-o", "r.parquet")["reports"] == 2
+
+
+class TestMemory:
+    """Planning and auditing for people who report again."""
+
+    PLAN = ("plan", "--flags", "3", "--crowd", "5000", "--epsilon", "1", "--delta", "1e-6")
+
+    def test_a_horizon_makes_a_plan_with_memory(self, at, capsys):
+        words = [*self.PLAN, "--horizon", "daily for a week", "--lifetime", "6", "-o", "m.json"]
+        assert run([*words, "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        made = Plan.read("m.json")
+        assert made.memory is not None
+        assert made.window == document["window"] == 86_400
+        assert document["memory"] == {"q1": float(made.memory.q1), "q2": float(made.memory.q2)}
+        stated = {one["holds_for"]: one for one in document["statements"]}
+        assert stated["one answer, every release"]["epsilon"] <= 6
+        assert stated["one release"]["epsilon"] <= 1
+        assert any("the statements say" in one for one in document["certificate"]["assumptions"])
+        assert run(words) == 0
+        shown = capsys.readouterr().out
+        for part in ("permanent", "fresh on top", "Over time", "changing crowds"):
+            assert part in shown
+
+    def test_what_holds_over_time_can_be_read_on_a_narrow_terminal(self, at, capsys, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "80")
+        assert run([*self.PLAN, "--horizon", "daily for a week"]) == 0
+        over_time = capsys.readouterr().out.partition("Over time")[2].splitlines()
+        assert max(map(len, over_time)) <= 80
+        assert len(over_time) < 30
+        assert "it and knows its sender" in " ".join(over_time)
+
+    def test_an_audit_states_what_holds_over_time(self, at, capsys):
+        assert run([*self.PLAN, "--horizon", "weekly for a year", "-o", "m.json"]) == 0
+        capsys.readouterr()
+        said = {}
+        for words in ([], ["--releases", "53"], ["--releases", "2"], ["--colluders", "1000"]):
+            assert run(["audit", "m.json", "--json", *words]) == 0
+            document = json.loads(capsys.readouterr().out)
+            assert "composition" not in document
+            said[" ".join(words)] = {
+                one["holds_for"]: one["epsilon"] for one in document["statements"]
+            }
+        assert said[""] == said["--releases 53"]
+        one_answer = "one answer, every release"
+        assert said["--releases 2"][one_answer] < said[""][one_answer]
+        assert said["--colluders 1000"]["one release"] > said[""]["one release"]
+        assert run(["audit", "m.json"]) == 0
+        assert "same crowd, every release" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["--lifetime", "5"], "need --horizon"),
+            (["--distinct-answers", "2"], "need --horizon"),
+            (["--horizon", "now and then"], "a horizon is written like"),
+            (["--horizon", "daily for a week", "--q", "0.2"], "gives q"),
+            (["--horizon", "daily for a week", "--window", "86400"], "window from --horizon"),
+            (["--horizon", "daily for a week", "--promise", "local"], "not a local one"),
+            (["--horizon", "daily for a week", "--releases", "3"], "one of them"),
+            (["--releases", "3", "--distinct-answers", "0"], "distinct_answers must be"),
+            (["--releases", "3", "--fresh", "1"], "instantaneous must be"),
+        ],
+    )
+    def test_usage(self, at, capsys, words, message):
+        capsys.readouterr()
+        assert run([*self.PLAN, *words]) == 2
+        assert message in capsys.readouterr().err

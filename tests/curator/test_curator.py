@@ -1,0 +1,879 @@
+"""The trusted curator: sensitivities, exact noise, and a budget that cannot be overspent.
+
+OpenDP's noise cannot be seeded. Each statistical test says with what probability it fails although
+all is well; none is above 1e-11.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from shoal.cli import run
+from shoal.curator import (
+    Budget,
+    Columns,
+    Predicate,
+    noise,
+    read_columns,
+    release_count,
+    release_fraction,
+    release_histogram,
+    release_mean,
+    release_sum,
+    release_vector,
+    releases,
+)
+from shoal.curator.sensitivity import (
+    Neighbours,
+    count_sensitivity,
+    histogram_sensitivity,
+    sum_sensitivity,
+)
+from shoal.curator.sums import exact_sum, lattice_step, on_lattice
+from shoal.errors import InputError, PrivacyRefusal, ShoalError
+from shoal.theory import laplace_law as law
+
+RELATIONS: tuple[Neighbours, ...] = ("replace", "add-remove")
+ALARM = 1e-12
+DRAWS = 20_000
+
+
+def neighbours_of(values: Sequence[Any], people: int, relation: str):
+    """All pairs of neighbouring tables of at most that many people."""
+    for size in range(people + 1):
+        for x in itertools.product(values, repeat=size):
+            if relation == "replace" and size:
+                yield from ((x, (*x[:-1], other)) for other in values)
+            if relation == "add-remove" and size:
+                yield x, x[:-1]
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Leave out the noise; keep what the mechanism was asked for."""
+    asked: list[dict[str, Any]] = []
+
+    def fake(sensitivity, epsilon, values, *, whole):
+        asked.append({"sensitivity": sensitivity, "values": list(values), "whole": whole})
+        scale = noise.float_at_least(sensitivity / Fraction(Decimal(epsilon)))
+        return noise.Mechanism(scale, whole, lambda given: given)
+
+    monkeypatch.setattr(releases, "mechanism", fake)
+    return asked
+
+
+class TestSensitivity:
+    """Against brute force over all neighbouring tables of up to four people."""
+
+    @pytest.mark.parametrize("relation", RELATIONS)
+    def test_counts(self, relation: Neighbours):
+        pairs = list(neighbours_of((0, 1), 4, relation))
+        assert count_sensitivity(relation) == max(abs(sum(x) - sum(y)) for x, y in pairs) == 1
+        rows = max(abs(len(x) - len(y)) for x, y in pairs)
+        assert count_sensitivity(relation, all_rows=True) == rows == (relation != "replace")
+
+    @pytest.mark.parametrize("relation", RELATIONS)
+    def test_histogram(self, relation: Neighbours):
+        worst = max(
+            sum(abs(x.count(c) - y.count(c)) for c in "abc")
+            for x, y in neighbours_of("abc", 4, relation)
+        )
+        assert histogram_sensitivity(relation) == worst == (2 if relation == "replace" else 1)
+
+    @pytest.mark.parametrize("relation", RELATIONS)
+    @pytest.mark.parametrize(("low", "high"), [(-3, 2), (0, 5), (4, 9), (-9, -2)])
+    def test_sum(self, relation: Neighbours, low: int, high: int):
+        pairs = neighbours_of((low, 0, high) if low < 0 < high else (low, high), 4, relation)
+        worst = max(abs(sum(x) - sum(y)) for x, y in pairs)
+        assert sum_sensitivity(relation, Fraction(low), Fraction(high)) == worst
+
+    def test_fraction_and_mean(self, silent):
+        for n in (1, 2, 4):
+            pairs = [p for p in neighbours_of((0, 1), n, "replace") if len(p[0]) == n]
+            worst = max(abs(Fraction(sum(x), n) - Fraction(sum(y), n)) for x, y in pairs)
+            wish: dict[str, Any] = {"epsilon": 1, "neighbours": "replace"}
+            assert release_fraction([True] * n, **wish).sensitivity == worst == Fraction(1, n)
+            mean = release_mean([1.0] * n, bounds=(0, 1), **wish)
+            assert mean.sensitivity == worst
+
+    @given(
+        st.lists(st.floats(-3.7, 11.3), min_size=1, max_size=30),
+        st.floats(-3.7, 11.3),
+        st.sampled_from(RELATIONS),
+    )
+    @example([0.1] * 29 + [11.3], -3.7, "replace")
+    def test_what_opendp_gets_moves_no_further_than_it_is_told(self, values, last, relation):
+        """Rounding included: the sum as a float, on two neighbouring tables."""
+        other = [*values[:-1], last] if relation == "replace" else values[:-1]
+        asked: list[Any] = []
+
+        def fake(sensitivity, epsilon, given, *, whole):
+            asked.append((sensitivity, given))
+            return noise.Mechanism(1.0, whole, lambda same: same)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(releases, "mechanism", fake)
+            for table in (values, other):
+                release_sum(table, bounds=(-3.7, 11.3), epsilon=1, neighbours=relation)
+        (told, (x,)), (same, (y,)) = asked
+        assert told == same
+        assert abs(Fraction(x) - Fraction(y)) <= told
+        exact = sum_sensitivity(relation, Fraction(-3.7), Fraction(11.3))
+        assert exact <= told <= exact * (1 + Fraction(1, 2**20))
+
+
+class TestSums:
+    @given(st.lists(st.floats(-1e150, 1e150), max_size=40))
+    @example([5e-324, 1e150, -1e150])
+    def test_exact(self, values):
+        assert exact_sum(np.array(values, float)) == sum(map(Fraction, values), Fraction(0))
+
+    def test_many(self):
+        values = np.random.default_rng(1).uniform(-1, 1, 100_000)
+        assert float(exact_sum(values)) == math.fsum(values)
+
+    @given(st.fractions(-100, 100), st.fractions(-100, 100), st.fractions(1, 100))
+    def test_lattice(self, x, y, sensitivity):
+        step = lattice_step(sensitivity)
+        assert sensitivity / 2**21 <= step <= sensitivity / 2**20
+        assert abs(on_lattice(x, step) - x) <= step / 2
+        moved = abs(on_lattice(x, step) - on_lattice(y, step))
+        assert moved <= math.ceil(abs(x - y) / step) * step
+
+
+class TestExactValues:
+    """With the noise left out, what remains is the answer."""
+
+    def test_counts(self, silent):
+        chosen = [True, False, True]
+        assert release_count(chosen, epsilon=1, neighbours="replace").value == 2
+        assert release_count(3, epsilon=1, neighbours="add-remove").value == 3
+        assert release_fraction(chosen, epsilon=1, neighbours="replace").value == 2 / 3
+        assert all(one["whole"] for one in silent)
+
+    @pytest.mark.parametrize("whole", [False, True])
+    @pytest.mark.parametrize("relation", RELATIONS)
+    def test_sums(self, silent, whole: bool, relation: Neighbours):
+        values = [3, 7, -2, 11]
+        made = release_sum(values, bounds=(-5, 20), epsilon=1, neighbours=relation, whole=whole)
+        assert made.value == pytest.approx(19, abs=made.rounding or 1e-12)
+        assert silent[0]["whole"] is whole
+        assert made.whole is whole
+
+    def test_means(self, silent):
+        made = release_mean([0.25, 0.5, 3.0], bounds=(0, 4), epsilon=1, neighbours="replace")
+        assert made.value == pytest.approx(1.25, abs=1e-5)
+        assert made.scale == pytest.approx(4 / 3)
+
+    def test_far_from_zero(self, silent):
+        """A narrow range of large values keeps its digits."""
+        values = [1e9 + i / 1000 for i in range(1000)]
+        made = release_mean(values, bounds=(1e9, 1e9 + 1), epsilon=1, neighbours="replace")
+        assert made.value == pytest.approx(1e9 + 0.4995, abs=1e-6)
+
+    def test_histogram(self, silent):
+        wish: dict[str, Any] = {"categories": ["x", "y"], "epsilon": 1, "neighbours": "replace"}
+        made = release_histogram(["x", "z", "x", ""], other=True, **wish)
+        assert made.values == (2, 0, 2)
+        assert made.labels == ("x", "y", "(other)")
+
+    def test_clamping_is_said_but_not_how_often(self, silent):
+        wish: dict[str, Any] = {"bounds": (0, 10), "epsilon": 1, "neighbours": "add-remove"}
+        made = release_sum([5.0, 50.0], clamp=True, **wish)
+        assert made.value == pytest.approx(15, abs=1e-4)
+        unneeded = release_sum([5.0, 5.0], clamp=True, **wish)
+        for one in (made, unneeded):
+            assert one.clamped
+            assert "moved to the nearer bound" in " ".join(one.assumptions)
+        assert made.assumptions == unneeded.assumptions
+
+    def test_nothing_private_is_told_under_add_remove(self, silent):
+        made = release_count([True] * 7, epsilon=1, neighbours="add-remove")
+        assert made.rows is None
+        assert release_count([True] * 7, epsilon=1, neighbours="replace").rows == 7
+
+
+class TestRefusals:
+    def test_bounds(self):
+        for verb in (release_mean, release_sum):
+            with pytest.raises(PrivacyRefusal, match="without bounds"):
+                verb([1.0], bounds=None, epsilon=1, neighbours="replace")
+
+    def test_private_size(self):
+        with pytest.raises(PrivacyRefusal, match="release the sum and the count"):
+            release_mean([1.0], bounds=(0, 1), epsilon=1, neighbours="add-remove")
+        with pytest.raises(PrivacyRefusal, match="count of all rows"):
+            release_fraction([True], epsilon=1, neighbours="add-remove")
+
+    @pytest.mark.parametrize(
+        ("values", "change", "said"),
+        [
+            ([1, 2, 300], {}, "row 3 must be within"),
+            ([1.0, math.nan], {}, "row 2 must hold a finite"),
+            ([1.0, math.inf], {"clamp": True}, "row 2 must hold a finite"),
+            ([1.0, 1.5], {"whole": True}, "row 2 must hold a whole number"),
+            ([1.0], {"bounds": (5, 5)}, "must be below"),
+            ([1.0], {"bounds": (0, math.inf)}, "finite"),
+            ([1.0], {"bounds": (0, 1, 2)}, "two numbers"),
+            ([1.0], {"bounds": (0, 1e200)}, "usual size"),
+            ([1.0], {"bounds": (0.5, 2), "whole": True}, "whole numbers"),
+            ([1.0], {"bounds": (0, 2**40), "whole": True}, "within 2"),
+            (["a"], {}, "one number for each row"),
+            ([[1.0]], {}, "one number for each row"),
+            ([2**60], {"bounds": (0, 1e20)}, "2\\^53"),
+            ([1.0], {"epsilon": 0}, "epsilon must be"),
+            ([1.0], {"epsilon": "1e-50"}, "epsilon must be"),
+            ([1.0], {"epsilon": "x"}, "epsilon must be"),
+            ([1.0], {"neighbours": None}, "neighbours must be"),
+        ],
+    )
+    def test_sums(self, values, change, said):
+        wish: dict[str, Any] = {"bounds": (0, 200), "epsilon": 1, "neighbours": "replace"}
+        with pytest.raises(InputError, match=said):
+            release_sum(values, **(wish | change))
+
+    @pytest.mark.parametrize(
+        ("categories", "change", "said"),
+        [
+            (["a", "b"], {}, "row 2 holds a value that is not a declared"),
+            (["a", "a"], {}, "stands twice"),
+            (["a", "(other)"], {"other": True}, "stands twice"),
+            (["a"], {}, "needs 2"),
+            ("ab", {}, "list of texts"),
+            ([1, 2], {}, "list of texts"),
+        ],
+    )
+    def test_histograms(self, categories, change, said):
+        with pytest.raises(InputError, match=said):
+            release_histogram(
+                ["a", "c"], categories=categories, epsilon=1, neighbours="replace", **change
+            )
+
+    def test_an_undeclared_value_is_not_repeated(self):
+        with pytest.raises(InputError) as error:
+            release_histogram(["secret"], categories=["a", "b"], epsilon=1, neighbours="replace")
+        assert "secret" not in str(error.value)
+
+    @pytest.mark.parametrize(
+        ("values", "sensitivity", "said"),
+        [
+            ([], 1, "1 to"),
+            (["a"], 1, "numbers"),
+            ([1], "1.5", "whole numbers change"),
+            ([1.0], 0, "above 0"),
+            ([1.0], "inf", "sensitivity"),
+            ([math.nan], 1, "finite"),
+            ([2**63 - 1], 1, "2\\^62"),
+        ],
+    )
+    def test_vectors(self, values, sensitivity, said):
+        with pytest.raises(InputError, match=said):
+            release_vector(values, sensitivity=sensitivity, epsilon=1, neighbours="replace")
+
+    def test_no_rows(self):
+        for verb in (release_fraction, release_mean):
+            change: Any = {} if verb is release_fraction else {"bounds": (0, 1)}
+            with pytest.raises(InputError, match="no rows"):
+                verb([], epsilon=1, neighbours="replace", **change)
+
+    def test_labels(self):
+        with pytest.raises(InputError, match="one label for each"):
+            release_vector([1, 2], sensitivity=1, epsilon=1, neighbours="replace", labels=["a"])
+
+    def test_several_values_are_not_one(self, silent):
+        made = release_vector([1, 2], sensitivity=1, epsilon=1, neighbours="replace")
+        with pytest.raises(InputError, match="several values"):
+            _ = made.value
+
+    def test_without_opendp(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "opendp.prelude", None)
+        budget = Budget(1)
+        with pytest.raises(InputError, match="pip install 'shoal\\[curator\\]'"):
+            release_count([True], epsilon=1, neighbours="replace", budget=budget)
+        assert budget.spent == "0"
+
+    def test_a_mechanism_that_promises_less(self, monkeypatch):
+        monkeypatch.setattr(noise, "_opendp", lambda *_: (None, 1.0000001))
+        budget = Budget(1)
+        with pytest.raises(PrivacyRefusal, match="nothing was released"):
+            release_count([True], epsilon=1, neighbours="replace", budget=budget)
+        assert budget.spent == "0"
+
+
+class TestMechanism:
+    @given(st.decimals("1e-6", "1e3", places=9), st.fractions("1e-3", 1000))
+    @settings(max_examples=60, deadline=None)
+    def test_opendp_s_own_map_never_exceeds_epsilon(self, epsilon: Decimal, sensitivity: Fraction):
+        made = noise.mechanism(sensitivity, str(epsilon), [0.0], whole=False)
+        assert sensitivity / Fraction(made.scale) <= Fraction(epsilon)
+        near = sensitivity / Fraction(epsilon)
+        assert made.scale == pytest.approx(float(near), rel=1e-15)
+
+    @given(st.decimals("1e-6", "1e3", places=9), st.integers(1, 1000))
+    @settings(max_examples=60, deadline=None)
+    def test_whole(self, epsilon: Decimal, sensitivity: int):
+        made = noise.mechanism(Fraction(sensitivity), str(epsilon), [0], whole=True)
+        assert sensitivity / Fraction(made.scale) <= Fraction(epsilon)
+
+    def test_values(self):
+        """Types and sizes; a whole release stays whole, however it falls out."""
+        made = release_vector(
+            [10**15] * 50, sensitivity=1, epsilon="0.1", neighbours="replace", labels=None
+        )
+        assert all(isinstance(value, int) for value in made.values)
+        assert all(abs(value - 10**15) < 10_000 for value in made.values)  # 50 exp(-1000)
+        real = release_vector([0.5] * 3, sensitivity="0.1", epsilon=1, neighbours="add-remove")
+        assert all(isinstance(value, float) for value in real.values)
+        assert not real.whole
+
+    def test_negative_values_are_kept(self):
+        """A hundred counts of 0 at scale 10: none negative with probability (.53)^100 < 1e-27."""
+        made = release_vector([0] * 100, sensitivity=1, epsilon="0.1", neighbours="replace")
+        assert min(made.values) < 0
+
+
+class TestAccuracy:
+    def two_sided(self, misses: int, chance: float) -> float:
+        """The p-value of that many misses."""
+        below = binom.cdf(misses, DRAWS, chance)
+        above = binom.sf(misses - 1, DRAWS, chance)
+        return float(min(1.0, 2 * min(below, above)))
+
+    @pytest.mark.parametrize("epsilon", ["1", "0.05"])
+    def test_whole_noise_has_its_exact_tail(self, epsilon: str):
+        """An exact binomial test of 20,000 draws; false alarm at most 1e-12 per assertion."""
+        made = release_vector([0] * DRAWS, sensitivity=1, epsilon=epsilon, neighbours="replace")
+        drawn = np.abs(np.array(made.values))
+        for miss in (0.5, 0.05, 0.001):
+            reach = made.half_width(1 - miss)
+            chance = law.discrete_tail(int(reach) + 1, made.scale)
+            assert chance <= miss * (1 + 1e-9)
+            assert self.two_sided(int((drawn > reach).sum()), chance) > ALARM
+
+    def test_the_lecture_s_bound_does_not_hold_for_whole_noise(self):
+        """At scale 1, delta = exp(-3) LEC's bound is 3: it is reached with 1.46 delta.
+
+        False alarm at most 1e-11: at 1.46 delta fewer than 1200 of 20,000 have p below 1e-11.
+        """
+        made = release_vector([0] * DRAWS, sensitivity=1, epsilon=1, neighbours="replace")
+        reached = int((np.abs(np.array(made.values)) >= 3).sum())
+        assert binom.cdf(1199, DRAWS, law.discrete_tail(3, 1.0)) < 1e-11
+        assert reached >= 1200 > DRAWS * math.exp(-3) * 1.2
+        assert made.accuracy(math.exp(-3)).alpha > made.half_width(1 - math.exp(-3)) >= 3
+
+    def test_real_noise_keeps_theorem_9_with_equality(self):
+        """20,000 draws, exact binomial test; false alarm at most 1e-12 per assertion."""
+        made = release_vector([0.25] * DRAWS, sensitivity=2, epsilon="0.5", neighbours="replace")
+        assert made.scale == 4
+        error = np.abs(np.array(made.values) - 0.25)
+        for delta in (0.5, 0.05, 0.001):
+            misses = int((error >= math.log(1 / delta) * 4).sum())
+            assert self.two_sided(misses, delta) > ALARM
+
+    def test_theorem_12(self):
+        """The largest of 10 coordinates, 2,000 times; false alarm at most 1e-12."""
+        made = release_vector([0.0] * DRAWS, sensitivity=1, epsilon=1, neighbours="replace")
+        largest = np.abs(np.array(made.values)).reshape(-1, 10).max(axis=1)
+        misses = int((largest >= math.log(10 / 0.05)).sum())
+        assert binom.sf(misses - 1, len(largest), 0.05) > ALARM
+
+    def test_statements(self, silent):
+        wish: dict[str, Any] = {"epsilon": "0.5", "neighbours": "replace"}
+        real = release_vector([0.0], sensitivity=1, **wish).accuracy(0.05)
+        assert real.kind == "LEC Theorem 9"
+        assert real.alpha == pytest.approx(math.log(20) * 2)
+        assert real.alpha >= real.lecture
+        many = release_vector([0.0] * 10, sensitivity=1, **wish).accuracy(0.05)
+        assert many.kind == "LEC Theorem 12"
+        assert many.alpha == pytest.approx(math.log(200) * 2)
+        whole = release_count([True], **wish).accuracy(0.05)
+        assert "own exact tail" in whole.kind
+        assert whole.alpha == law.discrete_radius(0.05, 2.0) == 6
+        fraction = release_fraction([True] * 1000, **wish)
+        assert fraction.accuracy(0.05).alpha == pytest.approx(0.006)
+        assert fraction.sigma == pytest.approx(law.discrete_sigma(2.0) / 1000)
+
+    def test_simultaneous_is_wider_and_the_interval_is_around_the_value(self, silent):
+        made = release_histogram("aab", categories=["a", "b", "c"], epsilon=1, neighbours="replace")
+        each, together = made.half_width(0.95), made.half_width(0.95, simultaneous=True)
+        assert each < together == made.accuracy(0.05).alpha
+        assert made.interval(0.95)[0] == (2 - each, 2 + each)
+
+    def test_public_rows_need_no_noise(self):
+        budget = Budget(1)
+        made = release_count(12, epsilon=1, neighbours="replace", budget=budget)
+        assert made.value == 12
+        assert made.scale == made.sensitivity == made.sigma == 0
+        assert made.accuracy(0.01).alpha == made.half_width() == 0
+        assert budget.spent == "0"
+
+    @pytest.mark.parametrize("delta", [0, 1, -1, math.nan, True, "x"])
+    def test_bad_delta(self, silent, delta):
+        with pytest.raises(InputError, match="delta must be"):
+            release_count([True], epsilon=1, neighbours="replace").accuracy(delta)
+
+    def test_coverage_of_a_mean(self):
+        """500 means at level .9999: more than 12 misses has probability below 1e-20."""
+        values = [0.1, 0.2, 0.7, 3.3]
+        missed = 0
+        for _ in range(500):
+            made = release_mean(values, bounds=(0, 4), epsilon=1, neighbours="replace")
+            ((low, high),) = made.interval(0.9999)
+            missed += not low <= 1.075 <= high
+        assert missed <= 12
+
+
+class TestBudget:
+    def test_decimals_do_not_drift(self, tmp_path: Path):
+        for budget in (Budget("1"), Budget("1.0", tmp_path / "b.json")):
+            for _ in range(10):
+                budget.spend(0.1, neighbours="replace")
+            assert (budget.spent, budget.left) == ("1", "0")
+            with pytest.raises(PrivacyRefusal):
+                budget.spend("1e-30", neighbours="replace")
+            assert len(budget.releases) == 10
+
+    def test_nothing_is_released_beyond_it(self, tmp_path: Path, monkeypatch):
+        drawn: list[int] = []
+
+        def draw(*_: object) -> list[int]:
+            drawn.append(1)
+            return [0]
+
+        monkeypatch.setattr(noise.Mechanism, "__call__", draw)
+        budget = Budget("0.5", tmp_path / "b.json")
+        wish: dict[str, Any] = {"neighbours": "replace", "budget": budget}
+        release_count([True], epsilon="0.3", **wish)
+        assert drawn == [1]
+        before = (tmp_path / "b.json").read_bytes()
+        with pytest.raises(PrivacyRefusal, match=r"only 0\.2 is left of the budget of 0\.5"):
+            release_count([True], epsilon="0.21", **wish)
+        assert drawn == [1]
+        assert (tmp_path / "b.json").read_bytes() == before
+        release_count([True], epsilon="0.2", **wish)
+        assert budget.left == "0"
+
+    def test_bad_input_spends_nothing(self):
+        budget = Budget(1)
+        with pytest.raises(InputError):
+            release_sum([5], bounds=(0, 1), epsilon=1, neighbours="replace", budget=budget)
+        assert budget.spent == "0"
+
+    def test_continued_from_its_file(self, tmp_path: Path):
+        path = tmp_path / "b.json"
+        Budget("2", path).spend("0.5", neighbours="add-remove", what="count of rows")
+        again = Budget(path=path)
+        assert (again.epsilon, again.left) == ("2", "1.5")
+        assert again.releases[0].what == "count of rows"
+        assert Budget("2.00", path).left == "1.5"
+        with pytest.raises(InputError, match="not changed once it exists"):
+            Budget("3", path)
+        with pytest.raises(InputError, match="for add-remove neighbours"):
+            again.spend("0.5", neighbours="replace")
+        assert again.to_json() == {
+            "file": str(path), "epsilon": "2", "spent": "0.5", "left": "1.5",
+        }  # fmt: skip
+
+    def test_two_objects_on_one_file(self, tmp_path: Path):
+        path = tmp_path / "b.json"
+        one, two = Budget("1", path), Budget("1", path)
+        one.spend("0.7", neighbours="replace")
+        with pytest.raises(PrivacyRefusal):
+            two.spend("0.7", neighbours="replace")
+
+    def test_links_lead_to_the_same_lock(self, tmp_path: Path):
+        (tmp_path / "link.json").symlink_to(tmp_path / "b.json")
+        Budget("1", tmp_path / "b.json").spend("0.7", neighbours="replace")
+        with pytest.raises(PrivacyRefusal):
+            Budget("1", tmp_path / "link.json").spend("0.7", neighbours="replace")
+        assert {p.name for p in tmp_path.iterdir()} == {"b.json", "b.json.lock", "link.json"}
+
+    def test_processes_cannot_overspend(self, tmp_path: Path):
+        """Three processes try a hundred times a tenth each: ten succeed, in all."""
+        path = tmp_path / "b.json"
+        Budget("1", path)
+        script = (
+            "import sys\n"
+            "from shoal.curator.budget import Budget\n"
+            "from shoal.errors import PrivacyRefusal\n"
+            "budget, done = Budget(path=sys.argv[1]), 0\n"
+            "for _ in range(100):\n"
+            "    try:\n"
+            "        budget.spend('0.1', neighbours='replace')\n"
+            "        done += 1\n"
+            "    except PrivacyRefusal:\n"
+            "        pass\n"
+            "print(done)\n"
+        )
+        running = [
+            subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE)
+            for _ in range(3)
+        ]
+        done = [int(process.communicate(timeout=60)[0]) for process in running]
+        assert sum(done) == 10
+        assert len(Budget(path=path).releases) == 10
+
+    def test_a_crash_before_the_noise_has_spent(self, tmp_path: Path):
+        """The process dies between spending and drawing: never under-counted."""
+        path = tmp_path / "b.json"
+        script = (
+            "import os, sys\n"
+            "from shoal.curator import Budget, noise, release_count, releases\n"
+            "die = noise.Mechanism(1.0, True, lambda values: os._exit(9))\n"
+            "releases.mechanism = lambda *a, **k: die\n"
+            "release_count([True], epsilon='0.4', neighbours='replace',"
+            " budget=Budget('1', sys.argv[1]))\n"
+        )
+        died = subprocess.run([sys.executable, "-c", script, path], timeout=60)
+        assert died.returncode == 9
+        after = Budget(path=path)
+        assert after.spent == "0.4"
+        after.spend("0.6", neighbours="replace")  # and the lock is free
+
+    def test_a_failure_to_write_releases_nothing(self, tmp_path: Path, monkeypatch, silent):
+        budget = Budget("1", tmp_path / "b.json")
+
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(InputError, match="No space left"):
+            release_count([True], epsilon=1, neighbours="replace", budget=budget)
+        monkeypatch.undo()
+        assert budget.spent == "0"
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            "",
+            "[]",
+            "{}",
+            '{"version": 2, "epsilon": "1", "releases": []}',
+            '{"version": 1, "epsilon": "-1", "releases": []}',
+            '{"version": 1, "epsilon": 1, "releases": []}',
+            '{"version": 1, "epsilon": "1", "releases": {}}',
+            '{"version": 1, "epsilon": "1", "releases": [{}]}',
+            '{"version": 1, "epsilon": "1", "releases":'
+            ' [{"epsilon": "-5", "neighbours": "replace", "what": "x"}]}',
+            '{"version": 1, "epsilon": "1", "releases":'
+            ' [{"epsilon": "1", "neighbours": "both", "what": "x"}]}',
+        ],
+    )
+    def test_a_broken_file_is_not_a_fresh_budget(self, tmp_path: Path, content: str):
+        path = tmp_path / "b.json"
+        path.write_text(content, "utf-8")
+        with pytest.raises(InputError):
+            Budget("1", path)
+        assert path.read_text("utf-8") == content
+
+    def test_bad_arguments(self, tmp_path: Path):
+        for epsilon in (None, 0, -1, "x", "1e-50", math.nan, True):
+            with pytest.raises(InputError):
+                Budget(epsilon)
+        with pytest.raises(InputError, match="there is no budget"):
+            Budget(path=tmp_path / "none.json")
+        with pytest.raises(InputError, match="cannot open"):
+            Budget("1", tmp_path / "no" / "b.json")
+
+    @given(st.lists(st.decimals("0.000001", "0.2", places=6), max_size=12))
+    def test_never_more_than_the_whole(self, wishes: list[Decimal]):
+        budget, granted = Budget("1"), Decimal(0)
+        for wish in wishes:
+            try:
+                budget.spend(str(wish), neighbours="replace")
+                granted += wish
+            except PrivacyRefusal:
+                assert granted + wish > 1
+        assert granted <= 1
+        assert Decimal(budget.spent) == granted
+        assert Decimal(budget.left) == 1 - granted
+
+
+def table(**columns: Any) -> Columns:
+    made = pa.table(columns)
+    return Columns(made.num_rows, {name: made.column(name) for name in columns})
+
+
+class TestPredicates:
+    PEOPLE = table(age=["30", "17", "", "44.5"], city=["Paris", "New York", "", "a and b"])
+
+    @pytest.mark.parametrize(
+        ("text", "rows"),
+        [
+            ("age>=18", [1, 0, 0, 1]),
+            ("age > 17", [1, 0, 0, 1]),
+            ("age<=17", [0, 1, 0, 0]),
+            ("age < 1e9", [1, 1, 0, 1]),
+            ("city=Paris", [1, 0, 0, 0]),
+            ("city=New York and age<18", [0, 1, 0, 0]),
+            ("city = 'a and b'", [0, 0, 0, 1]),
+            ("city!=Paris", [0, 1, 1, 1]),
+            ("city!=", [1, 1, 0, 1]),
+            ("city= and age=", [0, 0, 1, 0]),
+            ("age=30 AND city=Paris", [1, 0, 0, 0]),
+            ("'age'=\"30\"", [1, 0, 0, 0]),
+            ("age=30.0", [0, 0, 0, 0]),  # a CSV is text
+        ],
+    )
+    def test_rows(self, text: str, rows: list[int]):
+        predicate = Predicate.parse(text)
+        assert predicate.rows(self.PEOPLE).tolist() == [bool(row) for row in rows]
+        assert Predicate.parse(str(predicate)) == predicate
+
+    def test_numbers_by_schema(self):
+        people = table(age=[30, None, 17], big=[1.5, 2.0, math.nan], on=[True, False, None])
+        assert Predicate.parse("age=30.0").rows(people).tolist() == [True, False, False]
+        assert Predicate.parse("age!=30").rows(people).tolist() == [False, True, True]
+        assert Predicate.parse("age=").rows(people).tolist() == [False, True, False]
+        assert Predicate.parse("big>1").rows(people).tolist() == [True, True, False]
+        assert Predicate.parse("on=true").rows(people).tolist() == [True, False, False]
+        with pytest.raises(InputError, match="needs a number"):
+            Predicate.parse("age=old").rows(people)
+        with pytest.raises(InputError, match="not numbers"):
+            Predicate.parse("on>0").rows(people)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "", " ", "age", "=3", "age==3", "age<old", "age<nan", "age<", "age=1 or age=2",
+            "age=1 or 2", "age=1 and", "and age=1", "age='1", "'age", "age='1' x", "age<1<2",
+            "age=1 and and b=2", "__import__('os')", "a=" + "x" * 20_000, "a<1e999",
+            " and ".join(["a=1"] * 200),
+        ],
+    )  # fmt: skip
+    def test_what_is_none(self, text: str):
+        with pytest.raises(InputError):
+            Predicate.parse(text).rows(self.PEOPLE)
+
+    @given(st.text(alphabet="ab=<>!'\" 1.eand\t\n\\;()or", max_size=30) | st.text(max_size=60))
+    @settings(max_examples=400)
+    def test_fuzz(self, text: str):
+        """Any text parses, to something that reads back the same, or is an InputError."""
+        try:
+            predicate = Predicate.parse(text)
+        except ShoalError:
+            return
+        assert Predicate.parse(str(predicate)) == predicate
+        columns = {name: pa.chunked_array([["1", "", "x"]]) for name in predicate.columns}
+        with contextlib.suppress(ShoalError):
+            assert len(predicate.rows(Columns(3, columns))) == 3
+
+    @given(st.lists(st.tuples(st.text(min_size=1, max_size=8), st.text(max_size=8)), min_size=1,
+                    max_size=4))  # fmt: skip
+    def test_round_trip(self, parts):
+        from shoal.curator.predicates import Clause
+
+        predicate = Predicate(tuple(Clause(column, "=", value) for column, value in parts))
+        assert Predicate.parse(str(predicate)) == predicate
+
+
+CSV = "age,city,score\n30,Paris,0.5\n17,New York,1.25\n44,Paris,3\n61,,2\n"
+
+
+@pytest.fixture
+def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SHOAL_DEBUG", raising=False)
+    monkeypatch.setenv("COLUMNS", "120")
+    (tmp_path / "d.csv").write_text(CSV, "utf-8")
+    pq.write_table(
+        pa.table(
+            {
+                "age": [30, 17, 44, 61],
+                "city": pa.array(["Paris", "New York", "Paris", None]).dictionary_encode(),
+                "score": [0.5, 1.25, 3.0, 2.0],
+                "when": pa.array([1, 2, 3, 4], pa.timestamp("s")),
+            }
+        ),
+        tmp_path / "d.parquet",
+    )
+    return tmp_path
+
+
+class TestColumns:
+    @pytest.mark.parametrize("name", ["d.csv", "d.parquet"])
+    def test_read(self, at: Path, name: str):
+        read = read_columns(at / name, ["age", "city"])
+        assert read.rows == 4
+        assert read.numbers("age").tolist() == [30, 17, 44, 61]
+        assert read.texts("city") == ["Paris", "New York", "Paris", ""]
+        assert read_columns(at / name, []).rows == 4
+
+    def test_one_column_with_an_empty_line(self, at: Path):
+        (at / "one.csv").write_text("x\n1\n\n3\n", "utf-8")
+        assert read_columns(at / "one.csv", []).rows == 3
+        assert np.isnan(read_columns(at / "one.csv", ["x"]).numbers("x")).tolist() == [0, 1, 0]
+
+    @pytest.mark.parametrize(
+        ("name", "content", "said"),
+        [
+            ("x.csv", b"", "is empty"),
+            ("x.csv", b"a,b\n1\n", "cannot read"),
+            ("x.csv", b"a,a\n1,2\n", "twice"),
+            ("x.csv", b"b\n1\n", "no column 'a'"),
+            ("x.csv", b"a\n\xff\xfe\n", "UTF-8|UTF8"),
+            ("x.csv", b"a\n1\nx\n", "row 2 of column 'a' is not a number"),
+            ("x.parquet", b"PAR1", "cannot read"),
+            ("x.txt", b"a\n1\n", "come as .csv or .parquet"),
+        ],
+    )
+    def test_bad_files(self, at: Path, name: str, content: bytes, said: str):
+        (at / name).write_bytes(content)
+        with pytest.raises(InputError, match=said):
+            read_columns(at / name, ["a"]).numbers("a")
+
+    def test_missing_file_and_wrong_type(self, at: Path):
+        with pytest.raises(InputError, match="cannot read"):
+            read_columns(at / "none.csv", [])
+        with pytest.raises(InputError, match="not numbers"):
+            read_columns(at / "d.parquet", ["when"]).numbers("when")
+
+
+class TestCommand:
+    COMMON = ("--epsilon", "0.5", "--neighbours", "replace")
+
+    def ok(self, capsys, *words: str) -> Any:
+        assert run(["laplace", *words, "--json"]) == 0, capsys.readouterr().err
+        said = capsys.readouterr()
+        assert said.err == ""
+        return json.loads(said.out)
+
+    def refused(self, capsys, code: int, *words: str) -> str:
+        assert run(["laplace", *words]) == code
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert len(said.err.splitlines()) == 1
+        assert "unexpected" not in said.err
+        return str(said.err)
+
+    @pytest.mark.parametrize("file", ["d.csv", "d.parquet"])
+    @pytest.mark.parametrize(
+        ("query", "truth", "sensitivity", "noise_kind"),
+        [
+            (["--count", "age>=18 and city=Paris"], 2, 1, "integer"),
+            (["--fraction", "city!=Paris"], 0.5, 0.25, "integer"),
+            (["--mean", "score", "--bounds", "0", "4"], 1.6875, 1, "real"),
+            (["--sum", "age", "--bounds", "-10", "100", "--whole"], 152, 110, "integer"),
+        ],
+    )
+    def test_one_value(self, at, capsys, file, query, truth, sensitivity, noise_kind):
+        """Within 60 scales of the truth: fails with probability exp(-60)."""
+        document = self.ok(capsys, file, *query, *self.COMMON)
+        assert document["sensitivity"] == sensitivity
+        assert document["scale"] == pytest.approx(sensitivity / 0.5)
+        assert document["neighbours"] == "replace"
+        assert document["epsilon"] == 0.5
+        assert document["noise"] == noise_kind
+        assert abs(document["value"] - truth) < 60 * document["scale"]
+        assert document["accuracy"]["delta"] == 0.05
+        assert document["accuracy"]["alpha"] > 0
+        bounds = document["interval"]
+        assert bounds["low"] < document["value"] < bounds["high"]
+        assert document["rows"] == 4
+
+    def test_histogram(self, at, capsys):
+        words = ["d.csv", "--histogram", "city", "--other", "--simultaneous", "--level", "0.9"]
+        document = self.ok(capsys, *words, "--categories", "Paris;New York", *self.COMMON)
+        assert list(document["values"]) == ["Paris", "New York", "(other)"]
+        assert document["sensitivity"] == 2
+        assert document["interval"]["kind"] == "simultaneous"
+        assert set(document["interval"]["low"]) == set(document["values"])
+        (at / "c.txt").write_text("Paris\nNew York\n\n", "utf-8")
+        document = self.ok(
+            capsys, "d.csv", "--histogram", "city", "--categories-file", "c.txt",
+            "--epsilon", "1", "--neighbours", "add-remove",
+        )  # fmt: skip
+        assert list(document["values"]) == ["Paris", "New York", ""]
+        assert document["sensitivity"] == 1
+        assert document["rows"] is None
+
+    def test_all_rows(self, at, capsys):
+        document = self.ok(capsys, "d.csv", "--count", *self.COMMON)
+        assert (document["value"], document["scale"], document["epsilon"]) == (4, 0, 0)
+        document = self.ok(capsys, "d.csv", "--count", "--epsilon", "1",
+                           "--neighbours", "add-remove")  # fmt: skip
+        assert document["scale"] == 1
+
+    def test_tables(self, at, capsys):
+        for words, said in (
+            (["--count", "age>=18"], "count of rows with age>=18"),
+            (["--count"], "the number of rows is public"),
+            (["--mean", "age", "--bounds", "0", "50", "--clamp"], "moved to the nearer bound"),
+            (["--histogram", "city", "--categories", "Paris;New York", "--other"], "(other)"),
+        ):
+            assert run(["laplace", "d.csv", *words, *self.COMMON]) == 0
+            assert said in capsys.readouterr().out
+
+    def test_budget(self, at, capsys):
+        count = ["d.csv", "--count", "age>=18", *self.COMMON, "--budget", "b.json"]
+        assert "--budget-total" in self.refused(capsys, 2, *count)
+        document = self.ok(capsys, *count, "--budget-total", "0.9")
+        assert document["budget"] == {
+            "file": "b.json", "epsilon": "0.9", "spent": "0.5", "left": "0.4",
+        }  # fmt: skip
+        assert "only 0.4 is left" in self.refused(capsys, 3, *count)
+        assert Budget(path="b.json").releases[0].what == "count of rows with age>=18"
+
+    @pytest.mark.parametrize(
+        ("code", "words"),
+        [
+            (3, ["d.csv", "--mean", "age"]),
+            (3, ["d.csv", "--sum", "age"]),
+            (2, ["d.csv"]),
+            (2, ["d.csv", "--mean", "age", "--sum", "age", "--bounds", "0", "100"]),
+            (2, ["d.csv", "--mean", "age", "--bounds", "0", "50"]),
+            (2, ["d.csv", "--mean", "city", "--bounds", "0", "50"]),
+            (2, ["d.csv", "--mean", "none", "--bounds", "0", "50"]),
+            (2, ["d.csv", "--count", "age>=18", "--bounds", "0", "5"]),
+            (2, ["d.csv", "--count", "age is 3"]),
+            (2, ["d.csv", "--count", "none=3"]),
+            (2, ["d.csv", "--fraction", ""]),
+            (2, ["d.csv", "--histogram", "city"]),
+            (2, ["d.csv", "--histogram", "city", "--categories", "Paris;Rome"]),
+            (2, ["d.csv", "--histogram", "city", "--categories-file", "none.txt"]),
+            (2, ["none.csv", "--count"]),
+            (2, ["d.csv", "--count", "age=3", "--delta", "0"]),
+            (2, ["d.csv", "--count", "age=3", "--level", "95"]),
+            (2, ["d.csv", "--count", "age=3", "--budget-total", "1"]),
+            (2, ["d.csv", "--count", "age=3", "--budget", "d.csv"]),
+        ],
+    )
+    def test_refusals(self, at, capsys, code: int, words: list[str]):
+        before = {path.name: path.read_bytes() for path in at.iterdir()}
+        self.refused(capsys, code, *words, *self.COMMON)
+        after = {p.name: p.read_bytes() for p in at.iterdir() if p.suffix != ".lock"}
+        assert after == before
+
+    def test_private_size(self, at, capsys):
+        wish = ["--epsilon", "1", "--neighbours", "add-remove"]
+        self.refused(capsys, 3, "d.csv", "--mean", "age", "--bounds", "0", "99", *wish)
+        self.refused(capsys, 3, "d.csv", "--fraction", "age=3", *wish)
+
+    def test_the_relation_is_never_guessed(self, at, capsys):
+        assert "neighbours" in self.refused(capsys, 2, "d.csv", "--count", "--epsilon", "1")
+
+    def test_help_does_not_load_opendp(self):
+        script = (
+            "import sys, shoal.cli; shoal.cli.run(['laplace', '--help']);"
+            "assert not {'opendp', 'pyarrow'} & set(sys.modules)"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)
+        assert done.returncode == 0, done.stderr

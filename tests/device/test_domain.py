@@ -1,0 +1,250 @@
+"""Vectors outside the plan's domain do not leave: exactly at the boundary, through every door."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal import (
+    Choice,
+    Choices,
+    Flags,
+    FlipProbability,
+    Memory,
+    Number,
+    Original,
+    Outbox,
+    Plan,
+    Promise,
+    Survey,
+    Text,
+    discovery_survey,
+    encode,
+    randomize,
+    simulate,
+)
+from shoal.agreement.questions import Question
+from shoal.agreement.vectors import pack
+from shoal.cli import run
+from shoal.device.domain import _ROWS, check_domain
+from shoal.device.memory import DeviceMemory
+from shoal.errors import AnswerError
+from shoal.evidence.simulation import populate
+from shoal.evidence.simulation_bits import simulation_generator
+from tests.strategies import bounded
+
+LAYERS = Memory(FlipProbability(1, 2), FlipProbability(1, 2))
+
+
+def options(count: int) -> tuple[str, ...]:
+    return tuple(f"o{place}" for place in range(count))
+
+
+KINDS: dict[str, Question] = {
+    "choice": Choice("c", options(5)),
+    "choice or missing": Choice("c", ("a",), missing="option"),
+    "wide choice": Choice("c", options(300)),
+    "number": Number("n", (1, 2, 3)),
+    "choices": Choices("k", options(7), at_most=3),
+    "wide choices": Choices("k", options(200), at_most=130),
+    "text": Text("t", bits=40, hashes=3, cohorts=4),
+    "wide text": Text("t", bits=300, hashes=8, cohorts=4),
+}
+
+
+def plan_of(*questions: Question, memory: Memory | None = None) -> Plan:
+    survey = Survey("s", questions)
+    q = FlipProbability(3, 3) if memory is None else memory.q
+    return Plan(survey, q, Promise("local", "100000"), memory=memory)
+
+
+def original(agreed: Plan, vectors: np.ndarray) -> Original:
+    cohorts = None if agreed.cohorts is None else np.zeros(len(vectors), np.uint16)
+    return Original(pack(vectors), agreed.bits, cohorts)
+
+
+def allowed(question: Question, vector: np.ndarray) -> bool:
+    return bool(question.fewest_set_bits <= vector.sum() <= question.most_set_bits)
+
+
+class TestBoundary:
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("before", [0, 3, 8, 61])
+    def test_exactly_at_it_and_beyond(self, kind: str, before: int):
+        question = KINDS[kind]
+        others = (Flags("f", options(before)),) if before else ()
+        agreed = plan_of(*others, question, Flags("g", options(4)))
+        fewest, most, bits = question.fewest_set_bits, question.most_set_bits, question.bits
+        random = np.random.default_rng(1)
+        for count in {0, fewest - 1, fewest, fewest + 1, most - 1, most, most + 1, bits}:
+            if not 0 <= count <= bits:
+                continue
+            vectors = random.integers(0, 2, (9, agreed.bits)).astype(bool)
+            block = vectors[:, before : before + bits]
+            for row in block:
+                row[:] = False
+                row[random.permutation(bits)[:most]] = True
+            assert len(randomize(original(agreed, vectors), agreed)) == 9
+            block[6] = False
+            block[6, random.permutation(bits)[:count]] = True
+            if fewest <= count <= most:
+                randomize(original(agreed, vectors), agreed)
+            else:
+                name = question.name
+                with pytest.raises(AnswerError, match=rf"7 sets {count} bits of question '{name}'"):
+                    randomize(original(agreed, vectors), agreed)
+                with pytest.raises(AnswerError, match=rf"1 sets {count} bits"):
+                    randomize(original(agreed, vectors[6:7]), agreed)
+
+    def test_two_options_of_a_choice(self):
+        """Among 10,000 others with the third one it reaches delta(1) >= .08, not 1e-6."""
+        agreed = plan_of(Choice("c", options(3)))
+        with pytest.raises(AnswerError, match=r"sets 2 bits of question 'c', which allows 1;"):
+            randomize(Original(np.array([[3]], np.uint8), 3), agreed)
+
+    def test_every_vector_of_a_survey(self):
+        """Blocks that share words, against a look at each block by itself."""
+        questions = (
+            Choice("a", options(2)),
+            Choice("b", options(3)),
+            Flags("f", options(1)),
+            Number("n", (1,)),
+            Choice("c", options(3)),
+            Choices("k", options(2), at_most=1),
+        )
+        survey = Survey("s", questions)
+        for vector in product((False, True), repeat=survey.bits):
+            bits = np.array([vector])
+            right = all(allowed(q, bits[0, survey.slice_of(q.name)]) for q in survey)
+            try:
+                check_domain(pack(bits), survey)
+            except AnswerError:
+                assert not right, vector
+            else:
+                assert right, vector
+
+    @given(st.integers(0, 2**32), st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=6))
+    @bounded(60)
+    def test_any_survey(self, seed: int, kinds: list[str]):
+        random = np.random.default_rng(seed)
+        questions: list[Question] = []
+        for place, kind in enumerate(kinds):
+            questions.append(Flags(f"f{place}", options(int(random.integers(1, 20)))))
+            if kind.endswith("text"):
+                questions.append(Text(f"q{place}", bits=40, hashes=3, cohorts=4))
+            else:
+                questions.append(Choice(f"q{place}", options(int(random.integers(2, 70)))))
+        survey = Survey("s", tuple(questions))
+        vectors = random.integers(0, 2, (5, survey.bits)).astype(bool)
+        for row in vectors:
+            for question in survey:
+                if question.kind != "flags":
+                    block = row[survey.slice_of(question.name)]
+                    block[:] = False
+                    block[random.permutation(question.bits)[: question.most_set_bits]] = True
+        check_domain(pack(vectors), survey)
+        vectors[random.integers(5), random.integers(survey.bits)] ^= True
+        right = all(allowed(q, row[survey.slice_of(q.name)]) for row in vectors for q in survey)
+        try:
+            check_domain(pack(vectors), survey)
+        except AnswerError:
+            assert not right
+        else:
+            assert right
+
+    @pytest.mark.parametrize("rows", [1, 2, 3, _ROWS - 1, _ROWS, _ROWS + 1, 2 * _ROWS + 1])
+    def test_every_row_of_many(self, rows: int):
+        """The first and the last row of each stretch that is looked at in one go."""
+        agreed = plan_of(Choice("c", options(3)))
+        packed = np.full((rows, 1), 2, np.uint8)
+        check_domain(packed, agreed.survey)
+        for row in {0, rows - 1, rows // 2, min(_ROWS - 1, rows - 1), min(_ROWS, rows - 1)}:
+            for wrong in (0, 3):
+                packed[row] = wrong
+                with pytest.raises(AnswerError, match=f"original {row + 1} sets"):
+                    randomize(Original(packed, 3), agreed)
+            packed[row] = 4
+        check_domain(packed, agreed.survey)
+
+    def test_what_is_around_a_row_does_not_count(self):
+        """A slice of a wider array, whose neighbours would be wrong."""
+        wide = np.full((4, 9), 255, np.uint8)
+        wide[:, 3] = 1
+        survey = Survey("s", (Choice("c", options(8)),))
+        check_domain(wide[:, 3:4], survey)
+        check_domain(np.zeros((0, 1), np.uint8), survey)
+
+
+class TestDoors:
+    @pytest.mark.parametrize("layers", [None, LAYERS])
+    def test_memory(self, tmp_path: Path, layers: Memory | None):
+        agreed = plan_of(Choice("c", options(3)), memory=layers)
+        device = DeviceMemory(tmp_path / "memory", bytes(range(32)))
+        wrong = Original(np.array([[5]], np.uint8), 3)
+        with pytest.raises(AnswerError, match="sets 2 bits"):
+            device.report(agreed, wrong)
+        if layers is not None:
+            for door in (device.remember, device.digest):
+                with pytest.raises(AnswerError, match="sets 2 bits"):
+                    door(agreed, wrong)
+        assert not (tmp_path / "memory").exists()
+        assert len(device.report(agreed, Original(np.array([[4]], np.uint8), 3))) == 1
+
+    def test_outbox(self, tmp_path: Path):
+        class Nobody:
+            def fetch_plan(self, plan_id: str) -> bytes:
+                raise OSError
+
+            def post_report(self, plan_id: str, content: bytes) -> None:
+                raise OSError
+
+        outbox = Outbox(tmp_path, Nobody())  # type: ignore[arg-type]
+        two = plan_of(Choice("c", options(3)))
+        with pytest.raises(AnswerError):
+            outbox.answer(two, {"c": "o1;o2"})
+        with pytest.raises(AnswerError):
+            outbox.answer(plan_of(Choices("k", options(3), at_most=1)), {"k": ["o1", "o2"]})
+        assert not list(tmp_path.glob("*.waiting"))
+
+    def test_command_line(self, tmp_path: Path, monkeypatch, capsys):
+        monkeypatch.chdir(tmp_path)
+        agreed = plan_of(Choice("c", options(3)))
+        agreed.write("p.json")
+        metadata = {b"shoal.survey": agreed.survey.digest.encode()}
+        schema = pa.schema([pa.field("original", pa.binary(1))], metadata=metadata)
+        for name, row, code in (("right", b"\x02", 0), ("wrong", b"\x06", 2)):
+            column = pa.array([b"\x01", row], pa.binary(1))
+            pq.write_table(pa.table([column], schema=schema), f"{name}.parquet")
+            words = ["randomize", "p.json", f"{name}.parquet", "-o", f"{name}.rows"]
+            assert run(words) == code
+            assert Path(f"{name}.rows").exists() is (code == 0)
+        assert "original 2 sets 2 bits of question 'c'" in capsys.readouterr().err
+
+
+class TestWhatIsMadeFits:
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_made_up_people(self, kind: str):
+        survey = Survey("s", (Flags("f", ("x",)), KINDS[kind]))
+        for chunk in populate(survey, 500, simulation_generator(1)):
+            check_domain(chunk.rows, survey)
+
+    def test_words_and_no_answer(self):
+        """A word sets as many bits as there are hashes, no answer sets none."""
+        survey = Survey("s", (Text("t", bits=7, hashes=3, cohorts=2),))
+        rows = encode(survey, [{"t": f"word {i}"} for i in range(200)] + [{"t": ""}]).rows
+        assert set(np.bitwise_count(rows).ravel().tolist()) == {0, 3}
+        check_domain(rows, survey)
+
+    def test_words_to_be_discovered(self):
+        survey = discovery_survey("d", 4, bits=64)
+        words = ["abcd", "a", "", "longer than that", "émile"]
+        check_domain(encode(survey, [{"word": word} for word in words]).rows, survey)
+        agreed = Plan(survey, FlipProbability(1, 2), Promise("local", "100"))
+        simulate(agreed, users=500, seed=1, through="path")

@@ -1,0 +1,442 @@
+"""Encoding: one answer, many, and whole tables, all to the same bits."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal import Choice, Choices, Flags, InputError, Number, ShoalError, Survey, encode, plan
+from shoal.agreement.vectors import unpack
+from shoal.device.answer_files import read_answers
+from shoal.errors import AnswerError
+from tests.strategies import answers, bounded, surveys
+
+SURVEY = Survey(
+    "browser",
+    (
+        Flags("features", ("sync", "vpn", "reader")),
+        Choice("channel", ("release", "beta")),
+        Choices("languages", ("en", "fr", "de", "it"), at_most=2),
+        Number("age", ("18", "65.5")),
+        Choice("system", ("linux", "mac"), missing="option"),
+        Number("tabs", ("10",), missing="option"),
+    ),
+)
+GOOD: dict[str, Any] = {
+    "features": ["sync"],
+    "channel": "beta",
+    "languages": "en;de",
+    "age": 40,
+    "system": "mac",
+    "tabs": 3,
+}
+
+
+def bits_of(survey: Survey, answer: dict[str, Any]) -> set[tuple[str, str]]:
+    """The labelled bits that one answer sets."""
+    (vector,) = unpack(encode(survey, answer).rows, survey.bits)
+    return {label for label, bit in zip(survey.labels, vector, strict=True) if bit}
+
+
+class TestOneAnswer:
+    def test_the_bits_are_the_labels(self):
+        assert bits_of(SURVEY, GOOD) == {
+            ("features", "sync"),
+            ("channel", "beta"),
+            ("languages", "en"),
+            ("languages", "de"),
+            ("age", "18 to below 65.5"),
+            ("system", "mac"),
+            ("tabs", "below 10"),
+        }
+
+    @pytest.mark.parametrize("value", [[], (), "", "  ", None, set()])
+    def test_no_flags(self, value: object):
+        assert not [
+            label for label in bits_of(SURVEY, GOOD | {"features": value}) if label[0] == "features"
+        ]
+
+    @pytest.mark.parametrize(
+        "value", [["sync", "vpn"], "sync;vpn", " vpn ; sync ", ("vpn", "sync"), {"sync", "vpn"}]
+    )
+    def test_flags_in_any_order_and_form(self, value: object):
+        bits = bits_of(SURVEY, GOOD | {"features": value})
+        assert {label for name, label in bits if name == "features"} == {"sync", "vpn"}
+
+    @pytest.mark.parametrize(
+        ("age", "label"),
+        [
+            (17.999999, "below 18"),
+            (18, "18 to below 65.5"),
+            ("18", "18 to below 65.5"),
+            (18.0, "18 to below 65.5"),
+            (np.nextafter(18, 0), "below 18"),
+            (Decimal("65.49"), "18 to below 65.5"),
+            (65.5, "65.5 and above"),
+            ("65.50", "65.5 and above"),
+            (np.float32(65.5), "65.5 and above"),
+            (np.int8(65), "18 to below 65.5"),
+            (-1e300, "below 18"),
+            (10**300, "65.5 and above"),
+            ("-0", "below 18"),
+            (" 18 ", "18 to below 65.5"),
+            ("1e2", "65.5 and above"),
+        ],
+    )
+    def test_bins_are_closed_on_the_left(self, age: object, label: str):
+        assert ("age", label) in bits_of(SURVEY, GOOD | {"age": age})
+
+    @pytest.mark.parametrize("edge", ["0.1", "0.3", "1.1", "2.675", "0.000001", "-0.7"])
+    def test_a_decimal_exactly_at_an_edge(self, edge: str):
+        survey = Survey("s", (Number("x", (edge,)),))
+        for value in (edge, float(edge), Decimal(edge)):
+            assert bits_of(survey, {"x": value}) == {("x", f"{survey['x'].edges[0]} and above")}  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize("value", [None, "", " "])
+    def test_missing_where_it_is_an_option(self, value: object):
+        bits = bits_of(SURVEY, GOOD | {"system": value, "tabs": value})
+        assert {("system", "(missing)"), ("tabs", "(missing)")} <= bits
+
+    def test_composed_and_decomposed_letters_are_one_answer(self):
+        survey = Survey("s", (Choice("drink", ("caf\u00e9", "tea")), Flags("k", ("\u00e9",))))
+        apart = unicodedata.normalize("NFD", "caf\u00e9")
+        assert bits_of(survey, {"drink": apart, "k": ["e\u0301"]}) == {
+            ("drink", "caf\u00e9"),
+            ("k", "\u00e9"),
+        }
+
+    def test_a_plan_stands_for_its_survey(self):
+        assert (encode(plan(SURVEY, q="0.25"), GOOD).rows == encode(SURVEY, GOOD).rows).all()
+
+    def test_many_rows(self):
+        original = encode(SURVEY, [GOOD, GOOD | {"channel": "release"}])
+        assert len(original) == 2
+        assert (original.rows[0] == encode(SURVEY, GOOD).rows[0]).all()
+        assert len(encode(SURVEY, [])) == 0
+
+
+BAD: list[tuple[str, Any, str]] = [
+    ("features", ["sync", "tabs"], "'tabs' is not one of its options"),
+    ("features", ["sync", "sync"], "names an option twice"),
+    ("features", "sync;", "'' is not one of its options"),
+    ("features", "sync;;vpn", "'' is not one of its options"),
+    ("features", [None], "None is not an option's name"),
+    ("features", ["Sync"], "'Sync' is not one of its options"),
+    ("languages", "en;fr;de", "sets 3 options, at most 2 are allowed"),
+    ("channel", "alpha", "'alpha' is not one of its options"),
+    ("channel", None, "the answer is missing"),
+    ("channel", "", "the answer is missing"),
+    ("channel", "(missing)", "is not one of its options"),
+    ("system", "windows", "'windows' is not one of its options"),
+    ("age", None, "the answer is missing"),
+    ("age", "old", "'old' is not a number"),
+    ("age", "nan", "is not a finite number"),
+    ("age", "-inf", "is not a finite number"),
+    ("age", "1_000", "is not a number"),
+    ("age", "0x10", "is not a number"),
+]
+"""Question, value, and what the message says; every one must be refused in every form."""
+
+ONLY_VALUES: list[tuple[str, Any, str]] = [
+    ("features", 5, "is not a list of options"),
+    ("features", {"sync": True}, "is not a list of options"),
+    ("features", [1], "'1' is not one of its options"),
+    ("features", [1.5], "1.5 is not an option's name"),
+    ("channel", 1, "'1' is not one of its options"),
+    ("channel", True, "is not one option's name"),
+    ("channel", ["beta"], "is not one option's name"),
+    ("channel", float("nan"), "is not one option's name"),
+    ("age", True, "is not a number"),
+    ("age", np.True_, "is not a number"),
+    ("age", float("nan"), "is not a finite number"),
+    ("age", float("inf"), "is not a finite number"),
+    ("age", Decimal("NaN"), "is not a finite number"),
+    ("age", [40], "is not a number"),
+    ("age", b"40", "is not a number"),
+    ("age", 1j, "is not a number"),
+    ("age", 10**400, "is not a number"),
+]
+
+
+class TestBadAnswers:
+    @pytest.mark.parametrize(("question", "value", "why"), BAD + ONLY_VALUES)
+    def test_row_question_and_value_are_named(self, question: str, value: object, why: str):
+        with pytest.raises(AnswerError) as caught:
+            encode(SURVEY, [GOOD, GOOD, GOOD | {question: value}])
+        assert str(caught.value).startswith(f"row 3, question {question!r}: ")
+        assert why in str(caught.value)
+
+    @pytest.mark.parametrize(("question", "value", "why"), BAD)
+    def test_in_a_table_too(self, question: str, value: Any, why: str):
+        rows = [GOOD, GOOD, GOOD | {question: value}, GOOD]
+        as_text = [
+            {k: ";".join(map(str, v)) if isinstance(v, list) else v for k, v in row.items()}
+            for row in rows
+        ]
+        if value == [None]:
+            as_text = rows
+        columns: dict[str, Any] = {
+            name: [row[name] for row in as_text] for name in GOOD if name != "features"
+        }
+        columns["features"] = [row["features"] for row in (rows if value == [None] else as_text)]
+        if value == [None]:
+            columns["features"] = pa.array(columns["features"], pa.list_(pa.string()))
+        if isinstance(value, str) and question == "age":
+            columns["age"] = [str(cell) for cell in columns["age"]]
+        with pytest.raises(AnswerError) as caught:
+            encode(SURVEY, pa.table(columns))
+        assert str(caught.value).startswith(f"row 3, question {question!r}: ")
+        assert why in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("answer", "why"),
+        [
+            ({}, "^question 'features' has no answer"),
+            ({"features": []}, "^question 'channel': the answer is missing"),
+            (GOOD | {"colour": "red"}, "^question 'colour' is not asked"),
+            (GOOD | {1: 2}, "question 1 is not asked"),
+        ],
+    )
+    def test_questions_left_out_or_made_up(self, answer: dict[Any, Any], why: str):
+        with pytest.raises(AnswerError, match=why):
+            encode(SURVEY, answer)
+        with pytest.raises(AnswerError, match=why.replace("^", "row 2, ")):
+            encode(SURVEY, [GOOD, answer])
+
+    @pytest.mark.parametrize("answers", ["x", b"x", 5, None, {1, 2}, iter([GOOD])])
+    def test_what_is_no_answer(self, answers: object):
+        with pytest.raises(InputError, match="answers must be"):
+            encode(SURVEY, answers)
+
+    def test_a_row_that_is_no_mapping(self):
+        with pytest.raises(AnswerError, match="row 2 must map questions"):
+            encode(SURVEY, [GOOD, ["sync"]])
+
+    def test_a_huge_value_does_not_flood_the_terminal(self):
+        with pytest.raises(AnswerError) as caught:
+            encode(SURVEY, GOOD | {"channel": "x" * 10_000})
+        assert len(str(caught.value)) < 250
+
+    def test_a_value_with_a_line_break_stays_on_one_line(self):
+        with pytest.raises(AnswerError) as caught:
+            encode(SURVEY, GOOD | {"channel": "a\nb\x1b[31m"})
+        assert len(str(caught.value).splitlines()) == 1
+        assert "\x1b" not in str(caught.value)
+
+    def test_a_column_that_is_not_there(self):
+        with pytest.raises(AnswerError, match="no column 'channel'"):
+            encode(SURVEY, pa.table({"features": ["sync"]}))
+
+    def test_a_column_that_stands_twice(self):
+        survey = Survey("s", (Flags("f", ("a", "b")),))
+        table = pa.table([pa.array(["a"]), pa.array(["b"])], names=["f", "f"])
+        with pytest.raises(AnswerError, match="'f'"):
+            encode(survey, table)
+
+    def test_column_names_do_not_break_the_line(self):
+        survey = Survey("s", (Flags("f", ("a", "b")),))
+        with pytest.raises(AnswerError) as caught:
+            encode(survey, pa.table({"a\nb": ["a"], **{f"c{i}": ["a"] for i in range(500)}}))
+        assert len(str(caught.value).splitlines()) == 1
+        assert len(str(caught.value)) < 500
+
+    @pytest.mark.parametrize(
+        "column",
+        [
+            pa.array([{"a": 1}]),
+            pa.array([b"\xff"]),
+            pa.array([[1]]),
+            pa.array([1], pa.timestamp("s")),
+            pa.array([1], pa.date32()),
+            pa.array([True]),
+            pa.array([[["a"]]]),
+            pa.array([["a"]], pa.list_(pa.string(), 1)),
+            pa.array([1], pa.duration("s")),
+        ],
+        ids=lambda column: str(column.type),
+    )
+    @pytest.mark.parametrize(
+        "question", [Flags("x", ("p", "q")), Choice("x", ("p", "q")), Number("x", ("1",))]
+    )
+    def test_columns_of_other_types(self, question: Any, column: Any):
+        """Each is refused, and the message names the question."""
+        if isinstance(question, Number) and pa.types.is_duration(column.type):
+            return  # seconds are a number
+        with pytest.raises(AnswerError, match="'x'"):
+            encode(Survey("s", (question,)), pa.table({"x": column}))
+
+    def test_a_number_column_with_nan(self):
+        survey = Survey("s", (Number("x", ("1",)),))
+        with pytest.raises(AnswerError, match="row 2, question 'x': nan is not a finite number"):
+            encode(survey, pa.table({"x": [1.0, float("nan")]}))
+
+    def test_booleans_are_no_numbers_in_a_table(self):
+        survey = Survey("s", (Number("x", ("1",)),))
+        with pytest.raises(AnswerError, match="question 'x': True is not a number"):
+            encode(survey, pa.table({"x": [True, False]}))
+
+    def test_integers_as_options_are_the_same_question_in_a_table_and_one_by_one(self):
+        survey = Survey("s", (Choice("x", ("1", "2")),))
+        outcomes = []
+        for given_ in ([{"x": 1}, {"x": 2}], pa.table({"x": [1, 2]})):
+            try:
+                outcomes.append(encode(survey, given_).rows.tolist())
+            except AnswerError:
+                outcomes.append("refused")
+        assert outcomes[0] == outcomes[1]
+
+
+def as_cells(survey: Survey, row: dict[str, Any]) -> dict[str, str]:
+    """The answer as the text of a CSV file."""
+    return {
+        name: ";".join(value) if isinstance(value, list) else "" if value is None else str(value)
+        for name, value in row.items()
+    }
+
+
+def csv_cell(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+@st.composite
+def answered(draw: st.DrawFn) -> tuple[Survey, list[dict[str, Any]]]:
+    survey = draw(surveys())
+    return survey, draw(st.lists(answers(survey), min_size=1, max_size=6))
+
+
+def read(survey: Survey, path: Path) -> np.ndarray[Any, Any]:
+    return np.concatenate([original.rows for original in read_answers(survey, path)])
+
+
+def columns_of(survey: Survey, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {question.name: [row[question.name] for row in rows] for question in survey}
+
+
+def arrow_table(survey: Survey, rows: list[dict[str, Any]]) -> Any:
+    types = {
+        question.name: pa.float64()
+        if isinstance(question, Number)
+        else pa.list_(pa.string())
+        if isinstance(question, Flags)
+        else pa.string()
+        for question in survey
+    }
+    arrays = {n: pa.array(v, types[n]) for n, v in columns_of(survey, rows).items()}
+    return pa.table(arrays)
+
+
+class TestOneByOneAndTables:
+    """Every way in gives the bits that `encode` gives row by row."""
+
+    @given(answered())
+    @bounded(60)
+    def test_arrow_pandas_polars(self, case: tuple[Survey, list[dict[str, Any]]]):
+        survey, rows = case
+        wanted = encode(survey, rows).rows
+        table = arrow_table(survey, rows)
+        assert (encode(survey, table).rows == wanted).all()
+        assert (encode(survey, table.to_batches()[0]).rows == wanted).all()
+        assert (encode(survey, pl.from_arrow(table)).rows == wanted).all()
+        cells = pa.table({n: [as_cells(survey, row)[n] for row in rows] for n in rows[0]})
+        assert (encode(survey, cells).rows == wanted).all()
+        assert (encode(survey, pd.DataFrame(cells.to_pydict())).rows == wanted).all()
+        assert (encode(survey, table.to_pandas()).rows == wanted).all()
+        dictionary = pa.table({n: cells[n].combine_chunks().dictionary_encode() for n in rows[0]})
+        assert (encode(survey, dictionary).rows == wanted).all()
+
+    @given(answered())
+    @bounded(60)
+    def test_csv_ndjson_parquet(self, tmp_path: Path, case: tuple[Survey, list[dict[str, Any]]]):
+        survey, rows = case
+        wanted = encode(survey, rows).rows
+        names = [question.name for question in survey]
+        lines = [",".join(map(csv_cell, names))]
+        lines += [",".join(csv_cell(as_cells(survey, row)[n]) for n in names) for row in rows]
+        (tmp_path / "a.csv").write_text("\n".join(lines) + "\n", "utf-8")
+        text = "\n".join(json.dumps(row) for row in rows)
+        (tmp_path / "a.ndjson").write_text(text, "utf-8")
+        pq.write_table(arrow_table(survey, rows), tmp_path / "a.parquet")
+        for name in ("a.csv", "a.ndjson", "a.parquet"):
+            assert (read(survey, tmp_path / name) == wanted).all(), name
+
+    @pytest.mark.parametrize("rows", [65_535, 65_536, 65_537, 140_000])
+    def test_tables_longer_than_a_block(self, rows: int):
+        """List columns, nulls and numbers keep their places where blocks meet."""
+        survey = Survey(
+            "s",
+            (
+                Flags("f", ("a", "b")),
+                Choice("c", ("x", "y"), missing="option"),
+                Number("n", ("1", "2")),
+            ),
+        )
+        which = np.random.default_rng(3).integers(0, 3, rows)
+        flags: list[Any] = [["a"], ["a", "b"], None]
+        options = ["x", "y", None]
+        table = pa.table(
+            {
+                "f": pa.array([flags[i] for i in which]),
+                "c": pa.array([options[i] for i in which]),
+                "n": pa.array(which.astype(np.int8)),
+            }
+        )
+        one = [1 | 4 | 32, 3 | 8 | 64, 16 | 128]
+        wanted = np.array(one, np.uint8)[which]
+        assert (encode(survey, table).rows[:, 0] == wanted).all()
+
+    def test_the_row_of_a_bad_answer_in_a_later_block(self):
+        survey = Survey("s", (Choice("c", ("x", "y")),))
+        column = ["x"] * 70_000
+        column[68_999] = "z"
+        with pytest.raises(AnswerError, match="row 69000, question 'c': 'z'"):
+            encode(survey, pa.table({"c": column}))
+
+    def test_more_columns_than_questions(self):
+        survey = Survey("s", (Flags("f", ("a", "b")),))
+        assert encode(survey, pa.table({"name": ["Ann"], "f": ["b"]})).rows.tolist() == [[2]]
+
+    def test_decimal_columns(self):
+        survey = Survey("s", (Number("x", ("0.1", "2.5")),))
+        column = pa.array([Decimal("0.1"), Decimal("0.09"), Decimal("2.50")], pa.decimal128(9, 2))
+        assert encode(survey, pa.table({"x": column})).rows.tolist() == [[2], [1], [4]]
+
+    def test_missing_numbers_of_pandas(self):
+        survey = Survey("s", (Number("x", ("1",), missing="option"),))
+        frame = pd.DataFrame({"x": [1.0, None, 0.0]})
+        assert encode(survey, frame).rows.tolist() == [[2], [4], [1]]
+
+
+class TestFuzz:
+    @given(
+        st.dictionaries(
+            st.sampled_from(list(GOOD)),
+            st.one_of(
+                st.none(),
+                st.text(max_size=5),
+                st.floats(),
+                st.integers(),
+                st.booleans(),
+                st.lists(st.text(max_size=4), max_size=3),
+                st.binary(max_size=3),
+                st.dictionaries(st.text(max_size=2), st.none(), max_size=1),
+            ),
+        )
+    )
+    @bounded(200)
+    def test_any_answer(self, answer: dict[str, Any]):
+        try:
+            encode(SURVEY, GOOD | answer)
+        except ShoalError:
+            return

@@ -1,0 +1,474 @@
+"""Files of answers and reports: whole or not at all, of their plan or not at all."""
+
+from __future__ import annotations
+
+import functools
+import json
+import struct
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal import (
+    Batch,
+    Choice,
+    Flags,
+    InputError,
+    Number,
+    Original,
+    ShoalError,
+    SimulationBits,
+    Survey,
+    Synthetic,
+    encode,
+    estimate,
+    pack_reports,
+    plan,
+    randomize,
+    tally,
+)
+from shoal.agreement.vectors import pack
+from shoal.device.answer_files import read_answers
+from shoal.engines.report_files import VectorWriter, read_reports
+from shoal.errors import AnswerError, ReportError
+from tests.strategies import bounded, mutated_bytes
+
+SURVEY = Survey(
+    "s", (Flags("f", ("a", "b", "c")), Choice("c", ("x", "y")), Number("n", ("1", "2")))
+)
+PLAN = plan(SURVEY, q="0.25")
+OTHER = plan(SURVEY, q="0.25", crowd_size=10)
+ROWS = pack(np.random.default_rng(1).random((1000, 8)) < 0.5)
+
+
+def write(path: Path, *chunks: Any, **how: Any) -> Path:
+    with VectorWriter(path, PLAN, **how) as writer:
+        for chunk in chunks:
+            writer.write(chunk)
+    return path
+
+
+def read(path: Path, of: Any = PLAN) -> np.ndarray[Any, Any]:
+    return np.concatenate([chunk.rows for chunk in read_reports(of, path)])
+
+
+def answers(path: Path, survey: Survey = SURVEY) -> list[list[int]]:
+    return [row.tolist() for original in read_answers(survey, path) for row in original.rows]
+
+
+class TestReports:
+    @pytest.mark.parametrize("name", ["r.parquet", "r.rows", "R.PARQUET"])
+    def test_round_trip(self, name: str, tmp_path: Path):
+        chunks = [Synthetic(part, 8) for part in np.split(ROWS, [1, 17, 17, 900])]
+        path = write(tmp_path / name, *chunks)
+        assert (read(path) == ROWS).all()
+        assert [p.name for p in tmp_path.iterdir()] == [name]
+        assert not any(chunk.simulated for chunk in read_reports(PLAN, path))
+
+    @pytest.mark.parametrize("form", ["to_bytes", "to_json"])
+    def test_a_batch_of_the_wire_form(self, form: str, tmp_path: Path):
+        batch = pack_reports(PLAN, Synthetic(ROWS, 8))
+        (tmp_path / "batch").write_bytes(getattr(batch, form)())
+        assert (read(tmp_path / "batch") == ROWS).all()
+
+    def test_parquet_as_agreed(self, tmp_path: Path):
+        """One fixed-size binary column, no dictionary, no compression, and its plan by name."""
+        path = write(tmp_path / "r.parquet", Synthetic(ROWS, 8))
+        file = pq.ParquetFile(path)
+        assert file.schema_arrow.names == ["report"]
+        assert file.schema_arrow.field("report").type == pa.binary(1)
+        assert file.schema_arrow.metadata[b"shoal.plan"].decode() == PLAN.id
+        column = file.metadata.row_group(0).column(0)
+        assert column.compression == "UNCOMPRESSED"
+        assert not any("DICTIONARY" in encoding for encoding in column.encodings)
+        file.close()
+
+    def test_raw_rows_as_agreed(self, tmp_path: Path):
+        content = write(tmp_path / "r.rows", Synthetic(ROWS, 8)).read_bytes()
+        assert content[:8] == b"SHOALROW"
+        assert struct.unpack("<II", content[8:16]) == (1, 0)
+        assert content[16:48].hex() == PLAN.id
+        assert content[48:64] == bytes(16)
+        assert content[64:] == ROWS.tobytes()
+
+    def test_no_reports(self, tmp_path: Path):
+        for name in ("r.parquet", "r.rows"):
+            empty = Synthetic(ROWS[:0], 8)
+            path = write(tmp_path / name, empty)
+            assert sum(len(chunk) for chunk in read_reports(PLAN, path)) == 0
+
+    def test_the_mark_of_simulation_travels(self, tmp_path: Path):
+        """randomize, file, tally, estimate: marked all the way."""
+        simulated = randomize(Original(ROWS, 8), PLAN.q, random_bits=SimulationBits(1))
+        for name in ("r.parquet", "r.rows"):
+            path = write(tmp_path / name, simulated, simulated=True)
+            counted = tally(PLAN, read_reports(PLAN, path))
+            assert counted.simulated
+            assert estimate(PLAN, counted).to_json()["simulated"] is True
+
+    def test_simulated_and_real_do_not_mix(self, tmp_path: Path):
+        simulated = randomize(Original(ROWS, 8), PLAN.q, random_bits=SimulationBits(1))
+        for chunk, how in ((simulated, False), (Synthetic(ROWS, 8), True)):
+            with pytest.raises(InputError, match="do not go into one file"):
+                write(tmp_path / "r.parquet", chunk, simulated=how)
+        assert not list(tmp_path.iterdir())
+
+    def test_originals_are_no_reports(self, tmp_path: Path):
+        with pytest.raises(InputError, match="takes no Original"):
+            write(tmp_path / "r.parquet", Original(ROWS, 8))
+        path = write(tmp_path / "o.parquet", Original(ROWS, 8), kind="original")
+        with pytest.raises(ReportError, match="holds originals, the truth"):
+            read(path)
+        with pytest.raises(InputError, match=r"originals are written as \.parquet"):
+            VectorWriter(tmp_path / "o.rows", PLAN, kind="original")
+
+    @pytest.mark.parametrize("name", ["r.parquet", "r.rows"])
+    def test_another_plan(self, name: str, tmp_path: Path):
+        path = write(tmp_path / name, Synthetic(ROWS, 8))
+        with pytest.raises(ReportError, match=f"reports of plan {PLAN.id[:12]}"):
+            read(path, OTHER)
+
+    def test_vectors_of_another_length_are_not_written(self, tmp_path: Path):
+        for name in ("r.parquet", "r.rows"):
+            with pytest.raises(InputError):
+                write(tmp_path / name, Synthetic(np.zeros((3, 2), np.uint8), 9))
+            with pytest.raises(InputError):
+                write(tmp_path / name, Synthetic(np.zeros((3, 1), np.uint8), 5))
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize("name", ["r.parquet", "r.rows"])
+    def test_an_error_leaves_nothing_and_keeps_what_was(self, name: str, tmp_path: Path):
+        path = write(tmp_path / name, Synthetic(ROWS, 8))
+        before = path.read_bytes()
+
+        def interrupted() -> None:
+            with VectorWriter(path, PLAN) as writer:
+                writer.write(Synthetic(ROWS[:5], 8))
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert path.read_bytes() == before
+        assert [p.name for p in tmp_path.iterdir()] == [name]
+
+    def test_places_that_cannot_be_written(self, tmp_path: Path):
+        for name in ("r.parquet", "r.rows"):
+            with pytest.raises(InputError, match="cannot write"):
+                write(tmp_path / "none" / name)
+            (tmp_path / name).mkdir()
+            with pytest.raises(InputError, match="cannot write"):
+                write(tmp_path / name, Synthetic(ROWS, 8))
+        with pytest.raises(InputError, match=r"\.parquet or \.rows"):
+            VectorWriter(tmp_path / "r.csv", PLAN)
+
+    @pytest.mark.parametrize(
+        "content",
+        [b"", b"x", b"PAR1", b"SHOALROW", b"SHOALROW" + bytes(56), b"{}", b"SHOAL\x01"],
+    )
+    def test_files_that_hold_no_reports(self, content: bytes, tmp_path: Path):
+        (tmp_path / "r").write_bytes(content)
+        with pytest.raises(ReportError):
+            read(tmp_path / "r")
+
+    def test_no_file(self, tmp_path: Path):
+        for path in (tmp_path / "none", tmp_path):
+            with pytest.raises(ReportError, match="cannot read reports"):
+                read(path)
+
+    @pytest.mark.parametrize("name", ["r.parquet", "r.rows"])
+    def test_padding_bits(self, name: str, tmp_path: Path):
+        """A file from elsewhere with padding set: the error names the file."""
+        five = plan(Survey("s", (Flags("f", tuple("abcde")),)), q="0.25")
+        path = tmp_path / name
+        if name == "r.rows":
+            header = struct.pack("<8sII32s16x", b"SHOALROW", 1, 0, bytes.fromhex(five.id))
+            path.write_bytes(header + b"\x01\xff")
+        else:
+            schema = pa.schema([("report", pa.binary(1))], metadata={"shoal.plan": five.id})
+            pq.write_table(pa.table([pa.array([b"\x01", b"\xff"], pa.binary(1))], schema), path)
+        with pytest.raises(ReportError, match="padding"):
+            read(path, five)
+
+    @pytest.mark.parametrize(
+        "column",
+        [
+            pa.array([b"\x01", None], pa.binary(1)),
+            pa.array([b"\x01\x01"], pa.binary(2)),
+            pa.array([b"\x01"], pa.binary()),
+            pa.array([1], pa.int64()),
+        ],
+        ids=["null", "long", "variable", "integer"],
+    )
+    def test_other_columns(self, column: Any, tmp_path: Path):
+        schema = pa.schema([("report", column.type)], metadata={"shoal.plan": PLAN.id})
+        pq.write_table(pa.table([column], schema), tmp_path / "r.parquet")
+        with pytest.raises(ReportError):
+            read(tmp_path / "r.parquet")
+
+    def test_a_plan_must_be_named(self, tmp_path: Path):
+        pq.write_table(
+            pa.table({"report": pa.array([b"\x01"], pa.binary(1))}), tmp_path / "r.parquet"
+        )
+        with pytest.raises(ReportError, match="reports of no plan"):
+            read(tmp_path / "r.parquet")
+
+    def test_unknown_flags_of_raw_rows(self, tmp_path: Path):
+        header = struct.pack("<8sII32s16x", b"SHOALROW", 1, 2, bytes.fromhex(PLAN.id))
+        (tmp_path / "r").write_bytes(header + b"\x01")
+        with pytest.raises(ReportError):
+            read(tmp_path / "r")
+
+    def test_many_chunks_of_one_row_group(self, tmp_path: Path):
+        rows = pack(np.random.default_rng(2).random((600_000, 8)) < 0.5)
+        path = write(tmp_path / "r.parquet", Synthetic(rows, 8))
+        chunks = list(read_reports(PLAN, path))
+        assert len(chunks) > 1
+        assert (np.concatenate([chunk.rows for chunk in chunks]) == rows).all()
+
+
+class TestAnswers:
+    def test_an_empty_line_is_a_person_with_no_flags(self, tmp_path: Path):
+        """A survey of one flags question: whoever has none set writes an empty line."""
+        one = Survey("s", (Flags("f", ("a", "b")),))
+        (tmp_path / "a.csv").write_text("f\na\n\nb\n\n", "utf-8")
+        assert answers(tmp_path / "a.csv", one) == [[1], [0], [2], [0]]
+
+    def test_an_empty_line_among_several_columns_is_nobody(self, tmp_path: Path):
+        """Somebody with no answers would have written the commas."""
+        two = Survey("s", (Flags("f", ("a", "b")), Flags("g", ("c",))))
+        (tmp_path / "a.csv").write_text("f,g\na,c\n\n,\n\n", "utf-8")
+        assert answers(tmp_path / "a.csv", two) == [[5], [0]]
+
+    def test_csv_details(self, tmp_path: Path):
+        """A byte-order mark, Windows line ends, quotes, other columns, any order, NA as text."""
+        text = '\ufeffname,n,c,f\r\nAnn,"1",x," a ; c"\r\n"B, ob",0.5,"y",\r\n'
+        (tmp_path / "a.csv").write_bytes(text.encode())
+        assert answers(tmp_path / "a.csv") == [[0b01001101], [0b00110000]]
+        named = Survey("s", (Choice("c", ("NA", "null", "nan")),))
+        (tmp_path / "b.csv").write_text("c\nNA\nnull\nnan\n", "utf-8")
+        assert answers(tmp_path / "b.csv", named) == [[1], [2], [4]]
+
+    @pytest.mark.parametrize(
+        ("content", "why"),
+        [
+            (b"", "is empty"),
+            (b"f,c\na,x\n", "n"),
+            (b"f,c,n\na,x\n", "columns"),
+            (b"f,c,n\na,x,1,2\n", "columns"),
+            (b"f,c,n\n\xff,x,1\n", "UTF8"),
+            (b"f,c,n\na,x,1\nb,z,1\n", "row 2, question 'c': 'z'"),
+            (b"f,f,c,n\na,b,x,1\n", "'?f'?"),
+            (b"f;c;n\na;x;1\n", "no column 'f'; it has 'f;c;n', as if semicolons separated"),
+            (b"f\tc\tn\na\tx\t1\n", "as if tabs separated the columns; put commas between"),
+            (b"g;h,c,n\na,x,1\n", r"it has 'g;h', 'c', 'n'\.$"),
+            (b"f,c,n\n", "there are no answers in .*a.csv"),
+            (b"f,c,n", "there are no answers"),
+        ],
+    )
+    def test_csv_that_is_none(self, content: bytes, why: str, tmp_path: Path):
+        (tmp_path / "a.csv").write_bytes(content)
+        with pytest.raises(AnswerError, match=why):
+            answers(tmp_path / "a.csv")
+
+    def test_files_with_nobody_in_them(self, tmp_path: Path):
+        (tmp_path / "a.ndjson").write_text("\n\n", "utf-8")
+        empty = pa.table({"f": pa.array([], pa.string()), "c": pa.array([], pa.string())})
+        pq.write_table(empty.append_column("n", pa.array([], pa.int64())), tmp_path / "a.parquet")
+        for name in ("a.ndjson", "a.parquet"):
+            with pytest.raises(AnswerError, match="there are no answers"):
+                answers(tmp_path / name)
+
+    def test_ndjson_details(self, tmp_path: Path):
+        text = '{"f": ["a"], "c": "x", "n": 1, "name": "Ann"}\n\n{"f": "", "c": "y", "n": 0}\n'
+        for name in ("a.ndjson", "a.jsonl"):
+            (tmp_path / name).write_text(text, "utf-8")
+            assert answers(tmp_path / name) == [[0b01001001], [0b00110000]]
+
+    @pytest.mark.parametrize(
+        ("line", "why"),
+        [
+            ("{", "line 2"),
+            ("[1]", "row 2"),
+            ("null", "row 2"),
+            ('{"f": [], "c": "x", "n": NaN}', "row 2, question 'n': nan"),
+            ('{"f": [], "c": "x", "n": true}', "row 2, question 'n': True"),
+            ('{"f": [], "c": "x"}', "row 2, question 'n'"),
+            ('{"c": "x", "n": 1}', "row 2, question 'f' has no answer"),
+            ('{"f": [], "c": "x", "n": 1, "c": "y"}', "line 2|twice"),
+            ('{"f": [], "c": "x", "n": ' + "1" * 5000 + "}", "line 2"),
+            ("[" * 100_000, "line 2"),
+        ],
+    )
+    def test_ndjson_that_is_none(self, line: str, why: str, tmp_path: Path):
+        good = '{"f": [], "c": "x", "n": 1}\n'
+        (tmp_path / "a.ndjson").write_text(good + line + "\n" + good, "utf-8")
+        with pytest.raises(AnswerError, match=why):
+            answers(tmp_path / "a.ndjson")
+
+    def test_the_row_of_a_late_bad_answer(self, tmp_path: Path):
+        """Files name the row of the file, however they are cut into chunks."""
+        good = '{"f": [], "c": "x", "n": 1}\n'
+        bad = '{"f": [], "c": "z", "n": 1}\n'
+        (tmp_path / "a.ndjson").write_text(good * 20_000 + bad, "utf-8")
+        with pytest.raises(AnswerError, match="row 20001, question 'c': 'z'"):
+            answers(tmp_path / "a.ndjson")
+        (tmp_path / "a.csv").write_text("f,c,n\n" + ",x,1\n" * 20_000 + ",z,1\n", "utf-8")
+        with pytest.raises(AnswerError, match="row 20001, question 'c': 'z'"):
+            answers(tmp_path / "a.csv")
+        column = ["x"] * 200_000 + ["z"]
+        table = pa.table({"f": [""] * 200_001, "c": column, "n": [1] * 200_001})
+        pq.write_table(table, tmp_path / "a.parquet")
+        with pytest.raises(AnswerError, match="row 200001, question 'c': 'z'"):
+            answers(tmp_path / "a.parquet")
+
+    def test_parquet_columns(self, tmp_path: Path):
+        pq.write_table(pa.table({"f": ["a"], "c": ["x"]}), tmp_path / "a.parquet")
+        with pytest.raises(AnswerError, match="no column 'n'"):
+            answers(tmp_path / "a.parquet")
+        pq.write_table(pa.table({"other": ["a"]}), tmp_path / "a.parquet")
+        with pytest.raises(AnswerError, match="no column 'f'"):
+            answers(tmp_path / "a.parquet")
+
+    def test_parquet_with_a_column_twice(self, tmp_path: Path):
+        one = Survey("s", (Flags("f", ("a", "b")),))
+        table = pa.table([pa.array(["a"]), pa.array(["b"])], names=["f", "f"])
+        pq.write_table(table, tmp_path / "a.parquet")
+        with pytest.raises(AnswerError):
+            answers(tmp_path / "a.parquet", one)
+
+    def test_a_question_with_a_dot_in_its_name(self, tmp_path: Path):
+        dotted = Survey("s", (Flags("a.b", ("x", "y")),))
+        pq.write_table(pa.table({"a.b": ["x"], "a": [1]}), tmp_path / "a.parquet")
+        assert answers(tmp_path / "a.parquet", dotted) == [[1]]
+
+    def test_originals_in_a_file(self, tmp_path: Path):
+        original = encode(SURVEY, [{"f": ["a"], "c": "y", "n": 5}] * 3)
+        path = write(tmp_path / "o.parquet", original, kind="original")
+        assert answers(path) == original.rows.tolist()
+
+    def test_originals_of_another_survey(self, tmp_path: Path):
+        """Eight bits too, but they mean something else: nothing is guessed."""
+        original = encode(SURVEY, [{"f": ["a"], "c": "y", "n": 5}])
+        path = write(tmp_path / "o.parquet", original, kind="original")
+        eight = Survey("t", (Flags("g", tuple("abcdefgh")),))
+        with pytest.raises(InputError):
+            answers(path, eight)
+
+    def test_originals_outside_the_domain(self, tmp_path: Path):
+        """Both options of a choice: q was not chosen for that, so it is not randomized."""
+        path = write(
+            tmp_path / "o.parquet", Original(np.array([[0xFF]], np.uint8), 8), kind="original"
+        )
+        with pytest.raises(InputError):
+            answers(path)
+
+    def test_other_files(self, tmp_path: Path):
+        (tmp_path / "a.txt").write_text("x", "utf-8")
+        with pytest.raises(AnswerError, match=r"\.csv, \.ndjson or \.parquet"):
+            answers(tmp_path / "a.txt")
+        for name in ("none.csv", "none.ndjson", "none.parquet"):
+            with pytest.raises(AnswerError, match="cannot read answers"):
+                answers(tmp_path / name)
+
+
+@functools.cache
+def valid(name: str) -> bytes:
+    """A valid file of each kind, the same every time."""
+    batch = Batch(PLAN.id, np.ones((3, 16), np.uint8), np.zeros(3, np.uint32), None, ROWS[:3])
+    with tempfile.TemporaryDirectory() as scratch:
+        at = Path(scratch) / name
+        if name == "a.csv":
+            return b"f,c,n\na;b,x,1\n,y,2.5\n"
+        if name == "a.ndjson":
+            return (json.dumps({"f": ["a"], "c": "y", "n": 5.0}) + "\n").encode() * 3
+        if name == "r.batch":
+            return batch.to_bytes()
+        if name == "r.json":
+            return batch.to_json()
+        if name == "a.parquet":
+            pq.write_table(pa.table({"f": ["a;b"] * 9, "c": ["x"] * 9, "n": [1.5] * 9}), at)
+        else:
+            write(at, Synthetic(ROWS[:20], 8))
+        return at.read_bytes()
+
+
+class TestFuzz:
+    @pytest.mark.parametrize(
+        "name", ["a.csv", "a.ndjson", "a.parquet", "r.parquet", "r.rows", "r.batch", "r.json"]
+    )
+    @given(data=st.data())
+    @bounded(120)
+    def test_broken_files(self, name: str, tmp_path: Path, data: st.DataObject):
+        content = data.draw(mutated_bytes(valid(name)))
+        self.attempt(tmp_path / name, content)
+
+    @given(st.binary(max_size=60), st.sampled_from(["a.csv", "a.ndjson", "a.parquet", "r.x"]))
+    @bounded(150)
+    def test_any_bytes(self, tmp_path: Path, content: bytes, name: str):
+        self.attempt(tmp_path / name, content)
+
+    def attempt(self, path: Path, content: bytes) -> None:
+        path.write_bytes(content)
+        said = ""
+        try:
+            read = read_answers(SURVEY, path) if path.name[0] == "a" else read_reports(PLAN, path)
+            for chunk in read:
+                assert chunk.bits == 8
+        except ShoalError as error:
+            said = str(error)
+        assert len(said.splitlines()) <= 1
+
+
+MEASURE = """
+    import sys
+    from pathlib import Path
+    from shoal.engines.report_files import read_reports
+    from shoal.agreement.plan import Plan
+    from shoal.analysis.tallying import tally
+
+    plan = Plan.read(sys.argv[1])
+    counted = tally(plan, read_reports(plan, Path(sys.argv[2])))
+    # Not ru_maxrss: that remembers the process that started this one.
+    status = Path("/proc/self/status").read_text()
+    peak = next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]
+    print(counted.reports, peak)
+"""
+
+
+class TestMemory:
+    @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's VmHWM")
+    @pytest.mark.parametrize("layout", ["as written", "one row group"])
+    def test_a_long_file_takes_no_more_memory_than_a_short_one(self, layout: str, tmp_path: Path):
+        """40-bit rows, 1 and 4 million: under 200 MB, and not 20 MB apart."""
+        forty = plan(Survey("s", (Flags("f", tuple(map(str, range(40)))),)), q="0.25")
+        forty.write(tmp_path / "plan.json")
+        peaks = []
+        for millions in (1, 4):
+            path = tmp_path / f"r{millions}.parquet"
+            rows = np.random.default_rng(1).integers(0, 256, (millions * 1_000_000, 5), np.uint8)
+            chunks = [rows] if layout == "one row group" else np.array_split(rows, millions * 8)
+            with VectorWriter(path, forty) as writer:
+                for chunk in chunks:
+                    writer.write(Synthetic(chunk, 40))
+            done = subprocess.run(
+                [sys.executable, "-c", textwrap.dedent(MEASURE), tmp_path / "plan.json", path],
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+            assert done.returncode == 0, done.stderr
+            reports, peak = map(int, done.stdout.split())
+            assert reports == millions * 1_000_000
+            peaks.append(peak / 1000)
+        assert max(peaks) < 200, peaks
+        assert peaks[1] - peaks[0] < 20, peaks

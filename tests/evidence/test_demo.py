@@ -1,0 +1,128 @@
+"""The whole thing on one machine, from made-up people to a page, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from shoal import InputError, Plan, ShoalError, plan
+from shoal.agreement.vectors import unpack
+from shoal.cli.demo import SURVEY
+from shoal.device.outbox import Reply
+from shoal.evidence import demo as module
+from shoal.evidence.demo import demonstrate
+from shoal.evidence.simulation import populate
+from shoal.evidence.simulation_bits import simulation_generator
+
+USERS = 150
+
+
+@pytest.fixture(scope="module")
+def agreed() -> Plan:
+    return plan(SURVEY, crowd_size=USERS, epsilon="1", delta="1e-6")
+
+
+@pytest.fixture
+def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place for everything temporary, so that what is left behind is seen."""
+    monkeypatch.chdir(tmp_path)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    monkeypatch.setattr(module, "_IN_MEMORY", scratch)
+    return tmp_path
+
+
+def left_behind(at: Path) -> list[str]:
+    return sorted(path.name for path in (at / "scratch").iterdir())
+
+
+class TestDemonstrate:
+    def test_a_crowd_from_devices_to_estimates(
+        self, agreed: Plan, at: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        """Settings of another collector are in the environment and are not read.
+
+        By Hoeffding a count of ones is off by 4 sqrt(n) with probability at most 2 exp(-32).
+        False alarm: 2.1e-13 for the 8 counts together.
+        """
+        monkeypatch.setenv("SHOAL_INGEST", "token")
+        done: list[int] = []
+        shown = demonstrate(agreed, seed=3, progress=done.append)
+        assert sum(done) == USERS
+        assert shown.early == 409
+        assert shown.estimates["reports"] == USERS
+        assert not shown.estimates["simulated"]
+        (people,) = populate(SURVEY, USERS, simulation_generator(3))
+        truth = unpack(people.rows, SURVEY.bits).sum(axis=0)
+        reach = 4 * USERS**0.5 / (1 - 2 * float(agreed.q))
+        for (question, label), count in zip(SURVEY.labels, truth, strict=True):
+            row = shown.estimates["questions"][question][label]
+            assert row["truth"] == count
+            assert abs(row["count"] - count) < reach
+        assert shown.page.startswith("<!doctype html>")
+        assert "a demonstration" in shown.page
+        assert left_behind(at) == []
+
+    def test_a_collector_that_refuses_the_plan(self, at: Path):
+        small = plan(SURVEY, crowd_size=50, epsilon="1", delta="1e-6")
+        with pytest.raises(InputError, match=r"did not start: plan .* smaller one"):
+            demonstrate(small, seed=1)
+        assert left_behind(at) == []
+
+    def test_a_device_that_does_not_get_through(
+        self, agreed: Plan, at: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(module, "_PATIENCE", 0.1)
+        monkeypatch.setattr("shoal.device.outbox.http._Flush.post_report", lambda *_: Reply(503))
+        with pytest.raises(ShoalError, match="report is waiting: the collector did not take it"):
+            demonstrate(agreed, seed=1)
+        assert left_behind(at) == []
+
+
+def children(parent: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent:
+            found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc to read processes from")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_stops_the_collector(number: signal.Signals, at: Path):
+    command = [sys.executable, "-m", "shoal", "demo", "--users", "100000"]
+    scratch = at / "scratch"
+    demo = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(scratch)},
+    )
+    try:
+        while not list(scratch.glob("*/admin-token")):
+            assert demo.poll() is None
+            time.sleep(0.05)
+        servers = children(demo.pid)
+        assert len(servers) == 1
+        demo.send_signal(number)
+        said = demo.communicate(timeout=60)[1]
+    finally:
+        demo.kill()
+        demo.wait()
+    assert demo.returncode == 1
+    assert said.strip() == "shoal: interrupted; no file was left half written."
+    assert not any(Path(f"/proc/{server}").exists() for server in servers)
+    assert list(scratch.iterdir()) == []
+    assert not (at / "shoal-demo.html").exists()

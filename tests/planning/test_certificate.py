@@ -1,0 +1,260 @@
+"""The certificate: its numbers against independent routes, and what it says in words."""
+
+import json
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+import shoal
+from shoal.cli import run
+from shoal.errors import InputError, PrivacyRefusal
+from shoal.planning.certificate import audit, domain_of
+from shoal.theory.domains import Block
+from shoal.theory.search.enumeration import worst_delta
+
+
+def flags(count):
+    return shoal.Survey("s", (shoal.Flags("f", tuple(map(str, range(count)))),))
+
+
+def choice(count):
+    return shoal.Survey("s", (shoal.Choice("c", tuple(map(str, range(count)))),))
+
+
+MIXED = shoal.Survey("s", (shoal.Flags("f", ("a",)), shoal.Choice("c", ("x", "y"))))
+SPARSE = shoal.Survey("s", (shoal.Choices("c", ("1", "2", "3", "4"), at_most=2),))
+
+
+def test_domain_is_the_surveys():
+    survey = shoal.Survey(
+        "s",
+        (
+            shoal.Flags("f", ("a", "b")),
+            shoal.Choice("c", ("x", "y", "z"), missing="option"),
+            shoal.Choices("m", ("1", "2", "3", "4"), at_most=2),
+            shoal.Number("n", (1, 2)),
+        ),
+    )
+    assert domain_of(survey) == (Block(2, 0, 2), Block(4, 1, 1), Block(4, 0, 2), Block(3, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("survey", "crowd"), [(flags(2), 4), (choice(3), 4), (MIXED, 3), (SPARSE, 2)]
+)
+@pytest.mark.parametrize("q", [Fraction(1, 10), Fraction(3, 10)])
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.5])
+def test_truth_is_between_attack_and_proven(survey, crowd, q, epsilon):
+    """The exact worst case over all pairs, by brute force, is inside what the certificate says."""
+    certificate = audit(survey, q=q, crowd_size=crowd)
+    truth, _ = worst_delta(domain_of(survey), crowd, float(q), math.exp(epsilon))
+    assert certificate.attack(epsilon).delta.low <= float(truth) * (1 + 1e-9)
+    assert certificate.delta(epsilon=epsilon).high >= float(truth) * (1 - 1e-9)
+
+
+def test_delta_and_epsilon_invert_each_other():
+    certificate = audit(flags(5), q="0.2147", crowd_size=10_000)
+    for delta in (1e-3, 1e-6, 1e-9):
+        epsilon = certificate.epsilon(delta=delta)
+        assert certificate.delta(epsilon=epsilon).high <= delta
+        assert certificate.delta(epsilon=epsilon * (1 - 1e-4)).high > delta
+
+
+def test_delta_zero_asks_for_the_local_epsilon():
+    certificate = audit(choice(4), q="0.25", crowd_size=100)
+    assert certificate.epsilon(delta=0) >= 2 * math.log(3)
+    assert certificate.epsilon(delta=0) == pytest.approx(2 * math.log(3))
+
+
+def test_crowd_of_one_is_the_local_pair():
+    """delta of the pair by hand: one flag, q = 1/4: p - lam q."""
+    certificate = audit(flags(1), q="0.25", crowd_size=1)
+    assert certificate.delta(epsilon=0).high == pytest.approx(0.5)
+    assert certificate.attack(0).delta.low == pytest.approx(0.5)
+
+
+def test_colluders_make_the_crowd_smaller():
+    certificate = audit(flags(5), q="0.2147", crowd_size=10_000)
+    fewer = certificate.with_colluders(5000)
+    assert fewer.crowd_size == 5000
+    assert fewer.delta(epsilon=1).low > certificate.delta(epsilon=1).high
+    assert any("Exactly 10,000 reports are released" in one for one in fewer.assumptions)
+    assert any("5,000 people tell what they sent" in one for one in fewer.assumptions)
+    with pytest.raises(InputError):
+        certificate.with_colluders(10_000)
+
+
+def test_a_colluder_tells_all_that_they_sent():
+    """With three reports each, a hundred colluders are three hundred reports."""
+    made = shoal.plan(flags(2), crowd_size=1000, epsilon=1, delta="1e-6")
+    certificate = audit(replace(made, max_reports_per_person=3))
+    assert certificate.with_colluders(100).crowd_size == 700
+    assert certificate.with_colluders(333).crowd_size == 1
+    with pytest.raises(InputError):
+        certificate.with_colluders(334)
+    assert any("smaller by 3 t." in line for line in certificate.assumptions)
+
+
+def test_memory_and_cohorts_are_not_certified():
+    """A device that remembers a vector keeps its cohort, and N reports are no crowd of N then."""
+    memory = shoal.Memory(shoal.FlipProbability(1, 3), shoal.FlipProbability(1, 3))
+    words = shoal.Survey("t", (shoal.Text("word", 16, 1, 4),))
+    promise = shoal.Promise("proven", "1", "1e-6")
+    for survey, cohorts in ((words, None), (flags(2), 4)):
+        made = shoal.Plan(survey, memory.q, promise, 10**5, cohorts=cohorts, memory=memory)
+        with pytest.raises(PrivacyRefusal, match="splits the crowd"):
+            audit(made)
+
+
+def test_sufficient_is_between_delta_and_one():
+    """eta >= delta always: (epsilon, eta)-sufficient implies (epsilon, delta = eta) for a pair."""
+    certificate = audit(flags(5), q="0.1963", crowd_size=5000)
+    assert certificate.eta(epsilon=math.log(2)).high >= certificate.attack(math.log(2)).delta.low
+
+
+def test_sigma_gain_and_fakes_by_hand():
+    certificate = audit(flags(40), q="0.351", crowd_size=10_000_000)
+    assert certificate.sigma == pytest.approx(math.sqrt(1e7 * 0.351 * 0.649) / 0.298)
+    assert certificate.shift_of_a_fake == pytest.approx(0.649 / 0.298)
+    local = 1 / (1 + math.exp(2 / 40))
+    gain = math.sqrt(local * (1 - local)) / (1 - 2 * local) / (certificate.sigma / math.sqrt(1e7))
+    assert certificate.gain_over_local(2) == pytest.approx(gain)
+
+
+@pytest.mark.parametrize("q", [0, 0.6, "x", float("nan")])
+def test_impossible_q_is_refused(q):
+    with pytest.raises(InputError):
+        audit(flags(2), q=q, crowd_size=10)
+
+
+def test_questions_that_make_no_sense_are_refused():
+    certificate = audit(flags(2), q="0.25", crowd_size=10)
+    for wrong in (-1, float("nan"), float("inf")):
+        with pytest.raises(InputError):
+            certificate.delta(epsilon=wrong)
+    with pytest.raises(InputError):
+        certificate.epsilon(delta=1)
+    with pytest.raises(InputError):
+        certificate.to_json()
+    with pytest.raises(InputError):
+        audit(shoal.plan(flags(2), q="0.25"))
+
+
+def test_blind_q_promises_everything_and_measures_nothing():
+    document = audit(flags(2), q="0.5", crowd_size=10).to_json(epsilon=0.1)
+    assert document["proven"]["delta"][1] == 0
+    assert document["sigma_count"] is None
+
+
+def test_json_contract(capsys):
+    command = "audit --flags 5 --q 0.2 --crowd 5000 --epsilon 1 --json".split()
+    assert run(command) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {"q", "crowd_size", "epsilon", "delta", "local", "proven", "attack"} <= set(document)
+    assert {"homogeneous", "ratio", "assumptions"} <= set(document)
+    assert set(document["homogeneous"]) == {"forward", "reverse", "worst"}
+    assert list(document["homogeneous"]["worst"]) == [
+        "a", "b", "c", "delta", "eta", "kinds", "exhaustive",
+    ]  # fmt: skip
+    assert {"a", "b", "c"} <= set(document["attack"]["crowd"])
+    for low, high in (document["proven"]["delta"], document["attack"]["delta"]):
+        assert 0 <= low <= high <= 1
+    assert document["q"] == 0.2
+    assert len(document["assumptions"]) >= 5
+
+
+def test_with_delta_the_epsilon_is_the_proven_one(capsys):
+    assert run("audit --flags 5 --q 0.2 --crowd 5000 --delta 1e-5 --json".split()) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["delta"] == 1e-5
+    assert document["proven"]["delta"][1] <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("q", "epsilon"),
+    [
+        ("0.25", "0.5108256237659907"),
+        ("0.25", "1.0986122886681098"),
+        ("0.499999999999", "0"),
+        ("0.25", "1000"),
+    ],
+)
+def test_where_formulas_meet_numbers_are_printed(q, epsilon, capsys):
+    """A tilted coin that is fair, p = lam q, no epsilon at all, and e^epsilon beyond any float."""
+    command = ["audit", "--flags", "1", "--crowd", "100", "--q", q, "--epsilon", epsilon]
+    assert run(command) == 0
+    assert "nan" not in capsys.readouterr().out.lower().split()
+    assert run([*command, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    low, high = document["proven"]["delta"]
+    assert 0.0 <= low <= high <= 1.0
+    assert document["attack"]["delta"][0] <= high
+
+
+def test_table_for_people_never_calls_sufficient_a_guarantee(capsys):
+    assert run("audit --flags 5 --q 0.2 --crowd 5000 --epsilon 1".split()) == 0
+    text = capsys.readouterr().out
+    assert "not a guarantee" in text
+    assert "collector" in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "audit --flags 5 --epsilon 1",
+        "audit --flags 5 --q 0.2 --crowd 0 --epsilon 1",
+        "audit --flags 5 --q 0.2 --crowd 100",
+        "audit --flags 5 --q 0.2 --crowd 100 --epsilon 1 --delta 1e-6",
+        "audit",
+        "audit nothing.json --epsilon 1",
+        "audit --flags 5 --randomizer nothing:here --q 0.2",
+        "audit --flags 5 --randomizer nothing --q 0.2",
+    ],
+)
+def test_bad_usage_exits_2(command, capsys):
+    assert run(command.split()) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_several_reports_per_person_are_counted():
+    """Group privacy, by the formula: replace them one after another."""
+    plan = shoal.plan(flags(5), crowd_size=10_000, epsilon="1", delta="1e-6")
+    several = replace(plan, max_reports_per_person=3)
+    single = audit(plan).delta(epsilon=0.5).high
+    expected = single * sum(math.exp(0.5 * i) for i in range(3))
+    assert audit(several).delta(epsilon=1.5).high == pytest.approx(expected, rel=1e-9)
+    epsilon = audit(several).epsilon(delta=1e-6)
+    assert audit(several).delta(epsilon=epsilon).high <= 1e-6
+
+
+def test_an_honest_fraction_needs_more_reports():
+    plan = shoal.plan(flags(5), crowd_size=10_000, epsilon="1", delta="1e-6")
+    half = replace(plan, honest_fraction="0.3")
+    assert half.reports_needed == 33_334
+    assert any("0.3" in assumption for assumption in audit(half).assumptions)
+
+
+def test_a_plan_that_breaks_its_promise_is_told(tmp_path, capsys):
+    plan = shoal.plan(flags(5), crowd_size=10_000, epsilon="1", delta="1e-6")
+    broken = replace(plan, q=shoal.FlipProbability(1, 4))
+    broken.write(tmp_path / "plan.json")
+    assert run(["audit", str(tmp_path / "plan.json"), "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["promise_kept"] is False
+    plan.write(tmp_path / "plan.json")
+    assert run(["audit", str(tmp_path / "plan.json"), "--json"]) == 0
+
+
+def test_a_false_local_promise_is_no_plan():
+    with pytest.raises(InputError, match=r"more than the 0\.1"):
+        shoal.Plan(flags(5), shoal.FlipProbability(1, 2), shoal.Promise("local", "0.1"))
+
+
+@pytest.mark.parametrize("bits", [300, 512])
+def test_a_ratio_beyond_floats_is_left_out(bits: int) -> None:
+    survey = shoal.Survey("long", (shoal.Flags("uses", tuple(f"f{i}" for i in range(bits))),))
+    promise, q = shoal.Promise("local", "600"), shoal.FlipProbability(1, 2)
+    promised = shoal.Plan(survey, q, promise, crowd_size=100)
+    document = audit(promised).to_json(epsilon=600.0)
+    assert (document["ratio"]["mean"] is None) == (bits == 512)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document

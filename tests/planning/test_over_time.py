@@ -1,0 +1,492 @@
+"""Every statement about many releases against the truth, by enumeration of small worlds.
+
+A world is a list of people, each with an answer, or none, for each of two releases. The joint law
+of the two released histograms is built from the definition, one person after another: permanent
+vectors with q1 for each distinct answer, fresh flips with q2 on top.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+import pytest
+
+from shoal import (
+    Choice,
+    Flags,
+    FlipProbability,
+    InputError,
+    Memory,
+    Plan,
+    PrivacyRefusal,
+    Promise,
+    Survey,
+    Text,
+    audit,
+    plan,
+)
+from shoal.agreement.local_privacy import local_epsilon, repeated_epsilon
+from shoal.planning.composition import WORTH_COMPOSING, quick_epsilon
+from shoal.planning.over_time import (
+    Statement,
+    linking_probability,
+    parse_horizon,
+    plan_with_memory,
+    statements,
+)
+
+Vector = tuple[int, ...]
+Answers = tuple[Vector | None, Vector | None]
+Law = dict[tuple[Vector, Vector], float]
+
+TOLERANCE = 1e-12
+"""Rounding of sums of floats; the statements are rounded up by more."""
+
+
+def flips(a: Vector, b: Vector, flip: float) -> float:
+    wrong = sum(s != t for s, t in zip(a, b, strict=True))
+    return flip**wrong * (1 - flip) ** (len(a) - wrong)
+
+
+@cache
+def cube(bits: int) -> list[Vector]:
+    return list(itertools.product((0, 1), repeat=bits))
+
+
+@cache
+def reports_law(
+    answers: Answers, bits: int, q1: float, q2: float
+) -> dict[tuple[Vector | None, Vector | None], float]:
+    """The law of what one person sends in the two releases."""
+    distinct = [a for a in dict.fromkeys(answers) if a is not None]
+    law: dict[tuple[Vector | None, Vector | None], float] = {}
+    for kept in itertools.product(cube(bits), repeat=len(distinct)):
+        weight = math.prod(flips(a, p, q1) for a, p in zip(distinct, kept, strict=True))
+        permanent = dict(zip(distinct, kept, strict=True))
+        choices = [[None] if a is None else cube(bits) for a in answers]
+        for sent in itertools.product(*choices):
+            chance = math.prod(
+                flips(permanent[a], s, q2)
+                for a, s in zip(answers, sent, strict=True)
+                if a is not None and s is not None
+            )
+            key = (sent[0], sent[1])
+            law[key] = law.get(key, 0.0) + weight * chance
+    return law
+
+
+def with_person(law: Law, answers: Answers, bits: int, memory: Memory) -> Law:
+    place = {v: i for i, v in enumerate(cube(bits))}
+    grown: Law = {}
+    person = reports_law(answers, bits, float(memory.q1), float(memory.q2))
+    for histograms, chance in law.items():
+        for sent, share in person.items():
+            both = tuple(
+                h if s is None else (*h[: place[s]], h[place[s]] + 1, *h[place[s] + 1 :])
+                for h, s in zip(histograms, sent, strict=True)
+            )
+            key = (both[0], both[1])
+            grown[key] = grown.get(key, 0.0) + chance * share
+    return grown
+
+
+def crowd_law(people: Sequence[Answers], bits: int, memory: Memory) -> Law:
+    empty = (0,) * 2**bits
+    law: Law = {(empty, empty): 1.0}
+    for answers in people:
+        law = with_person(law, answers, bits, memory)
+    return law
+
+
+def true_delta(
+    others: Sequence[Answers], pairs: Iterable[tuple[Answers, Answers]], plan: Plan, epsilon: float
+) -> float:
+    """The largest hockey stick over pairs of one person's answers."""
+    assert plan.memory is not None
+    rest = crowd_law(others, plan.bits, plan.memory)
+    lam, worst = math.exp(epsilon), 0.0
+    laws: dict[Answers, Law] = {}
+    for x, x_prime in pairs:
+        for answers in (x, x_prime):
+            if answers not in laws:
+                laws[answers] = with_person(rest, answers, plan.bits, plan.memory)
+        away, towards = laws[x], laws[x_prime]
+        assert set(away) == set(towards)
+        worst = max(worst, sum(max(towards[s] - lam * away[s], 0.0) for s in away))
+    return worst
+
+
+def constant(v: Vector) -> Answers:
+    return (v, v)
+
+
+def small_plan(bits: int, crowd: int, q1: FlipProbability, q2: FlipProbability) -> Plan:
+    memory = Memory(q1, q2)
+    survey = Survey("small", (Flags("f", tuple(f"o{i}" for i in range(bits))),))
+    return Plan(survey, memory.q, Promise("proven", "1", "0.05"), crowd, memory=memory)
+
+
+EIGHTH, QUARTER, THREE_EIGHTHS = FlipProbability(1, 3), FlipProbability(1, 2), FlipProbability(3, 3)
+SLIGHT = FlipProbability(1, 6)
+LAYERS = [
+    (QUARTER, EIGHTH),
+    (EIGHTH, QUARTER),
+    (QUARTER, SLIGHT),
+    (THREE_EIGHTHS, THREE_EIGHTHS),
+    (SLIGHT, THREE_EIGHTHS),
+]
+CASES = [
+    *itertools.product([(1, 2), (1, 4), (2, 2)], LAYERS),
+    ((2, 3), (QUARTER, SLIGHT)),
+    ((2, 3), (EIGHTH, QUARTER)),
+    ((2, 4), (EIGHTH, QUARTER)),
+]
+
+
+@cache
+def stated(
+    world: tuple[int, int],
+    layers: tuple[FlipProbability, FlipProbability],
+    delta: float,
+    changed: int = 0,
+) -> dict[str, Statement]:
+    return named(statements(small_plan(*world, *layers), 2, delta=delta, changed=changed))
+
+
+def named(made: list[Statement]) -> dict[str, Statement]:
+    assert len({one.holds_for for one in made}) == len(made)
+    return {one.holds_for: one for one in made}
+
+
+def constant_pairs(bits: int) -> list[tuple[Answers, Answers]]:
+    return [(constant(a), constant(b)) for a, b in itertools.permutations(cube(bits), 2)]
+
+
+def any_pairs(bits: int) -> list[tuple[Answers, Answers]]:
+    sequences: list[Answers] = [(a, b) for a in cube(bits) for b in cube(bits)]
+    if bits == 1:
+        return list(itertools.permutations(sequences, 2))
+    zero, one, both = (0, 0), (0, 1), (1, 1)
+    few: list[Answers] = [(zero, zero), (both, both), (zero, both), (both, zero), (zero, one)]
+    return list(itertools.permutations(few, 2))
+
+
+@pytest.mark.parametrize("delta", [0.05])
+@pytest.mark.parametrize(("world", "layers"), CASES)
+class TestStatementsHold:
+    """Each statement's delta is at least the true one, in every world of its kind."""
+
+    def test_one_release(self, world, layers, delta):
+        bits, crowd = world
+        made = small_plan(bits, crowd, *layers)
+        one = stated(world, layers, delta)["one release"]
+        for others in itertools.combinations_with_replacement(cube(bits), crowd - 1):
+            alone: list[Answers] = [(v, None) for v in others]
+            pairs: list[tuple[Answers, Answers]] = [
+                ((a, None), (b, None)) for a, b in itertools.permutations(cube(bits), 2)
+            ]
+            assert true_delta(alone, pairs, made, one.epsilon) <= one.delta + TOLERANCE
+
+    def test_the_same_crowd(self, world, layers, delta):
+        bits, crowd = world
+        made = small_plan(bits, crowd, *layers)
+        same = stated(world, layers, delta)["same crowd, every release"]
+        for others in itertools.combinations_with_replacement(cube(bits), crowd - 1):
+            people = [constant(v) for v in others]
+            truth = true_delta(people, constant_pairs(bits), made, same.epsilon)
+            assert truth <= same.delta + TOLERANCE
+
+    def test_the_same_crowd_where_some_change_their_answer(self, world, layers, delta):
+        bits, crowd = world
+        made = small_plan(bits, crowd, *layers)
+        same = stated(world, layers, delta, 1)["same crowd, every release"]
+        low, high = cube(bits)[0], cube(bits)[-1]
+        for others in itertools.combinations_with_replacement(cube(bits), crowd - 2):
+            for changer in ((low, high), (high, low), (low, None), (high, high)):
+                people = [changer, *(constant(v) for v in others)]
+                truth = true_delta(people, constant_pairs(bits), made, same.epsilon)
+                assert truth <= same.delta + TOLERANCE
+
+    def test_crowds_that_change(self, world, layers, delta):
+        bits, crowd = world
+        made = small_plan(bits, crowd, *layers)
+        changing = stated(world, layers, delta)["changing crowds, every release"]
+        pairs = any_pairs(bits) if changing.kind == "proven" else constant_pairs(bits)
+        values = cube(bits) if bits == 1 else [(0, 0), (1, 1)]
+        for stay in range(crowd) if bits == 1 else (0, crowd - 1):
+            for both in itertools.combinations_with_replacement(values, stay):
+                for first, second in itertools.product(values, repeat=2):
+                    # those who do not stay are replaced by others who all answer alike
+                    left = crowd - 1 - stay
+                    people: list[Answers] = [constant(v) for v in both]
+                    people += [(first, None)] * left + [(None, second)] * left
+                    truth = true_delta(people, pairs, made, changing.epsilon)
+                    assert truth <= changing.delta + TOLERANCE
+
+    def test_local_ones_need_no_crowd(self, world, layers, delta):
+        bits, _ = world
+        made = small_plan(bits, 5, *layers)
+        found = stated(world, layers, delta)
+        for holds_for, pairs in (
+            ("one answer, every release", constant_pairs(bits)),
+            ("answers that change, every release", any_pairs(bits)),
+        ):
+            assert found[holds_for].delta == 0
+            assert true_delta([], pairs, made, found[holds_for].epsilon) <= TOLERANCE
+
+
+class TestStatementsSayNoMore:
+    def test_the_same_crowd_is_needed(self):
+        """With other people around in the second release, the same number would be false."""
+        made = small_plan(1, 4, QUARTER, SLIGHT)
+        same = named(statements(made, 2, delta=0.05))["same crowd, every release"]
+        strangers: list[Answers] = [((0,), None)] * 3 + [(None, (0,))] * 3
+        truth = true_delta(strangers, constant_pairs(1), made, same.epsilon)
+        assert truth > 1.1 * same.delta
+
+    def test_those_who_change_are_no_cover(self):
+        """One other who changes the answer makes the number for the whole crowd false."""
+        made = small_plan(1, 2, QUARTER, FlipProbability(1, 10))
+        whole = named(statements(made, 2, delta=0.05))["same crowd, every release"]
+        truth = true_delta([((0,), (1,))], constant_pairs(1), made, whole.epsilon)
+        assert truth > 1.05 * whole.delta
+
+    def test_adding_up_single_releases_would_be_false_with_memory(self):
+        """Composing proven(q, N) assumes fresh flips, which the permanent ones are not.
+
+        Where the others do not hide (all alike, and known), two looks at a permanent vector can say
+        more than two fresh reports at the same epsilon: for the local pair by enumeration.
+        """
+        made = small_plan(1, 1, SLIGHT, THREE_EIGHTHS)
+        fresh = Plan(made.survey, made.q, made.promise, 1)
+        twice = 2 * float(local_epsilon(1, fresh.q))
+        assert true_delta([], constant_pairs(1), made, twice) == 0
+        # About the answer alone memory says less; about the times of change it says more.
+        made = small_plan(1, 1, QUARTER, SLIGHT)
+        twice = 2 * float(local_epsilon(1, made.q))
+        assert true_delta([], any_pairs(1), made, twice) > 0.05
+
+    def test_both_kinds_of_changing_crowds_occur(self):
+        kinds = {
+            stated((1, crowd), layers, 0.05)["changing crowds, every release"].kind
+            for crowd in (2, 4)
+            for layers in LAYERS
+        }
+        assert kinds == {"proven", "local"}
+
+    def test_the_numbers_are_not_idle(self):
+        """In a fair part of the small worlds the truth comes within a factor of two."""
+        made = small_plan(1, 4, QUARTER, SLIGHT)
+        same = named(statements(made, 2, delta=0.05))["same crowd, every release"]
+        truths = [
+            true_delta([constant(v) for v in others], constant_pairs(1), made, same.epsilon)
+            for others in itertools.combinations_with_replacement(cube(1), 3)
+        ]
+        assert max(truths) > same.delta / 2
+
+    def test_no_crowd_is_counted_on_for_several_reports_in_a_release(self):
+        memory = Memory(QUARTER, EIGHTH)
+        made = small_plan(1, 100, QUARTER, EIGHTH)
+        alone = replace(made, crowd_size=None, promise=Promise("local", "9"))
+        found = named(statements(replace(alone, max_reports_per_person=3), 2))
+        assert {one.kind for one in found.values()} == {"local"}
+        six = float(repeated_epsilon(1, memory, 6))
+        assert found["one answer, every release"].epsilon == six
+        fresh = named(statements(replace(made, memory=None, max_reports_per_person=3), 2))
+        assert {one.kind for one in fresh.values()} == {"local"}
+
+    def test_what_an_audit_refuses_is_not_stated(self):
+        """Memory with text: "proven, one release, epsilon 0.9" was stated for it."""
+        memory = Memory(QUARTER, EIGHTH)
+        words, flags = Survey("w", (Text("t", 8, 1, 4),)), small_plan(1, 3, QUARTER, EIGHTH).survey
+        for survey, reports, cohorts in ((words, 1, None), (flags, 2, None), (flags, 1, 4)):
+            made = Plan(survey, memory.q, Promise("local", "99"), 1000, reports, cohorts,
+                        memory=memory)  # fmt: skip
+            with pytest.raises(PrivacyRefusal) as refused:
+                audit(made)
+            with pytest.raises(PrivacyRefusal) as unstated:
+                statements(made, 5)
+            assert str(refused.value) == str(unstated.value)
+            alone = replace(made, crowd_size=None)
+            assert {one.kind for one in statements(alone, 5)} == {"local"}
+
+    def test_no_crowd_no_proof(self):
+        memory = Memory(QUARTER, EIGHTH)
+        made = Plan(small_plan(1, 2, QUARTER, EIGHTH).survey, memory.q, Promise("local", "9"),
+                    memory=memory)  # fmt: skip
+        assert {one.kind for one in statements(made, 5)} == {"local"}
+
+    def test_without_memory_releases_compose(self):
+        survey = Survey("s", (Flags("f", ("a", "b")),))
+        made = plan(survey, crowd_size=2000, epsilon="0.5", delta="1e-6")
+        found = named(statements(made, 10))
+        together = found["changing crowds, every release"]
+        assert together.kind == "proven"
+        single = found["one release"].epsilon
+        assert single < together.epsilon <= 10 * audit(made).epsilon(delta=1e-7)
+        assert "averages out" in found["answers that change, every release"].words
+
+
+FIVE = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
+
+
+class TestCertificates:
+    def test_of_a_plan_with_memory_point_to_the_statements(self):
+        made = small_plan(1, 3, EIGHTH, QUARTER)
+        certificate = audit(made)
+        assert any("the statements say" in one for one in certificate.assumptions)
+        assert not any("releases compose" in one for one in certificate.assumptions)
+        fresh = audit(replace(made, memory=None))
+        assert any("fresh flips; more releases compose" in one for one in fresh.assumptions)
+        assert certificate.delta(epsilon=0.5) == fresh.delta(epsilon=0.5)
+
+    def test_do_not_compose_with_memory(self):
+        """`test_adding_up_single_releases_would_be_false_with_memory` shows why."""
+        made = small_plan(1, 3, EIGHTH, QUARTER)
+        with pytest.raises(PrivacyRefusal, match="do not compose"):
+            audit(made).compose(2)
+        audit(replace(made, memory=None)).compose(2)
+
+    def test_of_several_reports_that_share_their_flips_are_refused(self):
+        made = replace(small_plan(1, 3, EIGHTH, QUARTER), max_reports_per_person=2)
+        with pytest.raises(PrivacyRefusal, match="share permanent flips"):
+            audit(made)
+        audit(replace(made, memory=None))
+
+    def test_large_bounds_are_quick_and_still_bounds(self):
+        """Where the crowd hardly helps, the local epsilon is given, a tenth too large at most."""
+        many = Survey("many", (Flags("f", tuple(str(j) for j in range(10))),))
+        certificate = audit(many, q="0.1", crowd_size=1000)
+        assert certificate.local_epsilon > WORTH_COMPOSING
+        exact = certificate.epsilon(delta=1e-6)
+        assert exact <= quick_epsilon(certificate, 1e-6) <= exact / 0.9
+
+
+class TestPlanning:
+    @pytest.mark.parametrize(
+        ("survey", "crowd", "epsilon", "delta"),
+        [
+            (FIVE, 10_000, "1", "1e-6"),
+            (Survey("c", (Choice("x", tuple("abcdefgh")),)), 5_000, "0.7", "1e-5"),
+            (Survey("f", (Flags("x", ("a",)),)), 1_000_000, "3", "1e-4"),
+        ],
+    )
+    def test_the_promise_is_certified_at_the_q_that_two_layers_make(
+        self, survey, crowd, epsilon, delta
+    ):
+        made = plan_with_memory(
+            survey, crowd_size=crowd, epsilon=epsilon, delta=delta, releases=100
+        )
+        assert made.memory is not None
+        assert made.memory.q == made.q
+        assert max(made.memory.q1.digits, made.memory.q2.digits) <= 26
+        assert audit(made).delta(epsilon=float(epsilon)).high <= float(delta)
+        single = plan(survey, crowd_size=crowd, epsilon=epsilon, delta=delta)
+        assert made.q.fraction <= single.q.fraction * (1 + 2e-3)
+        # Half of the flips, in logarithms, are fresh.
+        fresh = math.log1p(-2 * float(made.memory.q2)) / math.log1p(-2 * float(made.q))
+        assert fresh == pytest.approx(0.5, abs=0.02)
+        assert Plan.from_json(made.to_json()) == made
+
+    @pytest.mark.parametrize("share", ["0.1", "0.9"])
+    def test_the_share_of_fresh_flips(self, share: str):
+        made = plan_with_memory(
+            FIVE, crowd_size=10_000, epsilon=1, delta="1e-6", releases=9, instantaneous=share
+        )
+        assert made.memory is not None
+        fresh = math.log1p(-2 * float(made.memory.q2)) / math.log1p(-2 * float(made.q))
+        assert fresh == pytest.approx(float(share), abs=0.01)
+
+    @pytest.mark.parametrize(("releases", "distinct"), [(10, 1), (10, 3), (1000, 2)])
+    def test_a_lifetime(self, releases: int, distinct: int):
+        made = plan_with_memory(
+            FIVE,
+            crowd_size=10_000,
+            epsilon=1,
+            delta="1e-6",
+            releases=releases,
+            lifetime_epsilon="8",
+            distinct_answers=distinct,
+        )
+        memory = made.memory
+        assert memory is not None
+        most = releases - distinct + 1
+        assert distinct * repeated_epsilon(5, memory, most) <= 8
+        less = FlipProbability.of_fraction(memory.q1.fraction - FlipProbability(1, 20).fraction)
+        assert distinct * repeated_epsilon(5, Memory(less, memory.q2), most) > 8
+        # However the reports fall on the answers, the lifetime's limit holds.
+        for first in range(1, most + 1, 37):
+            rest = [releases - first - (distinct - 2)] if distinct > 1 else []
+            counts = [first, *rest, *[1] * (distinct - 2)]
+            total = sum((repeated_epsilon(5, memory, n) for n in counts), Decimal(0))
+            assert total <= 8
+        assert audit(made).delta(epsilon=1).high <= 1e-6
+
+    @pytest.mark.parametrize(
+        ("words", "window", "releases"),
+        [
+            ("daily for a year", 86_400, 366),
+            ("Weekly  for 2 years", 7 * 86_400, 105),
+            ("hourly for a day", 3600, 24),
+            ("monthly for a year", 30 * 86_400, 13),
+            ("every 14 days for 6 months", 14 * 86_400, 14),
+            ("every 3 days for a week", 3 * 86_400, 3),
+        ],
+    )
+    def test_a_horizon_in_words(self, words: str, window: int, releases: int):
+        assert parse_horizon(words) == (window, releases)
+        wish: dict[str, Any] = {
+            "crowd_size": 10_000,
+            "epsilon": 1,
+            "delta": "1e-6",
+            "lifetime_epsilon": "20",
+        }
+        made = plan_with_memory(FIVE, horizon=words, **wish)
+        assert made.window == window
+        assert made.memory == plan_with_memory(FIVE, releases=releases, **wish).memory
+
+    @pytest.mark.parametrize("words", ["", "daily", "daily for ever", "every 0 days for a year", 5])
+    def test_what_is_no_horizon(self, words):
+        with pytest.raises(InputError, match="a horizon is written like"):
+            parse_horizon(words)
+
+    def test_a_horizon_or_a_number(self):
+        wish: dict[str, Any] = {"crowd_size": 1000, "epsilon": 1, "delta": "1e-6"}
+        both: dict[str, Any] = {"releases": 2, "horizon": "daily for a week"}
+        for more in ({}, both):
+            with pytest.raises(InputError, match="one of them"):
+                plan_with_memory(FIVE, **wish, **more)
+
+    def test_refusals(self):
+        wish: dict[str, Any] = {"crowd_size": 1000, "epsilon": 1, "delta": "1e-6", "releases": 5}
+        with pytest.raises(PrivacyRefusal, match="coin toss"):
+            plan_with_memory(FIVE, **wish, lifetime_epsilon="1e-6")
+        tiny = wish | {"crowd_size": 2, "epsilon": "1e-9", "delta": "1e-12"}
+        with pytest.raises(PrivacyRefusal, match="coin toss"):
+            plan_with_memory(FIVE, **tiny)
+        with pytest.raises(PrivacyRefusal, match="one report per release"):
+            plan_with_memory(FIVE, **wish, max_reports_per_person=2)
+        text = Survey("t", (Text("word", 16, 2, 4),))
+        with pytest.raises(InputError, match="splits the crowd"):
+            plan_with_memory(text, **wish)
+        for wrong in (
+            {"instantaneous": "0"},
+            {"instantaneous": "1"},
+            {"distinct_answers": 6},
+            {"releases": 0},
+            {"delta": "2"},
+            {"crowd_size": 0},
+        ):
+            with pytest.raises(InputError):
+                plan_with_memory(FIVE, **(wish | wrong))
+
+    def test_following_a_person_is_as_hard_as_documented(self):
+        made = plan_with_memory(FIVE, crowd_size=10_000, epsilon=1, delta="1e-6", releases=52)
+        assert made.memory is not None
+        assert linking_probability(5, made.memory, 10_000) < 0.001

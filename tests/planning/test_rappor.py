@@ -1,0 +1,393 @@
+"""RAPPOR's parameters: against brute force over its two stages, and against its paper."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from fractions import Fraction
+from functools import cache
+from itertools import combinations, combinations_with_replacement, permutations, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from shoal import InputError, Plan, audit
+from shoal.cli import run
+from shoal.planning.rappor import RapporParameters, migrate
+
+PAPER = RapporParameters(k=16, h=2, m=64, p="0.5", q="0.75", f="0.5")
+EVEN = RapporParameters(k=128, h=2, m=16, p="0.25", q="0.75", f="0.5")
+Vector = tuple[int, ...]
+
+percent = st.integers(1, 99).map(lambda n: Fraction(n, 100))
+
+
+def permanent(bit: int, f: Fraction) -> list[Fraction]:
+    """The law of the memoized bit: 1 with f/2, 0 with f/2, else the truth."""
+    return [f / 2 + (1 - f) * (bit == value) for value in (0, 1)]
+
+
+def two_stages(bit: int, given: RapporParameters) -> list[Fraction]:
+    """The law of a reported bit, by summing over what was memoized."""
+    one = sum(
+        (
+            chance * (given.q if kept else given.p)
+            for kept, chance in enumerate(permanent(bit, given.f))
+        ),
+        start=Fraction(0),
+    )
+    return [1 - one, one]
+
+
+def law(original: Vector, stage: list[list[Fraction]]) -> dict[Vector, Fraction]:
+    return {
+        seen: math.prod(
+            (stage[b][s] for b, s in zip(original, seen, strict=True)), start=Fraction(1)
+        )
+        for seen in product((0, 1), repeat=len(original))
+    }
+
+
+def worst_ratio(k: int, h: int, stage: list[list[Fraction]]) -> Fraction:
+    """The largest likelihood ratio of any output between any two originals of up to h bits."""
+    originals = [x for x in product((0, 1), repeat=k) if sum(x) <= h]
+    laws = [law(x, stage) for x in originals]
+    return max(a[v] / b[v] for a in laws for b in laws for v in a)
+
+
+class TestTheChannel:
+    @given(percent, percent, percent)
+    def test_the_effective_rates_are_those_of_the_two_stages(self, p, q, f):
+        if p >= q:
+            return
+        given = RapporParameters(4, 1, 1, p, q, f)
+        assert two_stages(0, given)[1] == given.p_star
+        assert two_stages(1, given)[1] == given.q_star
+
+    @pytest.mark.parametrize(("k", "h"), [(1, 1), (2, 1), (3, 1), (3, 2), (4, 2), (4, 3)])
+    @pytest.mark.parametrize("rates", [("0.5", "0.75", "0.5"), ("0.1", "0.6", "0.3")])
+    def test_local_epsilons_are_exact(self, k: int, h: int, rates: tuple[str, str, str]):
+        given = RapporParameters(k, h, 1, *rates)
+        reported = [two_stages(bit, given) for bit in (0, 1)]
+        kept = [permanent(bit, given.f) for bit in (0, 1)]
+        assert given.local_epsilon == pytest.approx(math.log(worst_ratio(k, h, reported)))
+        assert given.all_time_epsilon == pytest.approx(math.log(worst_ratio(k, h, kept)))
+        # RAPPOR counts 2h differing bits even where there are fewer.
+        assert given.local_epsilon <= given.epsilon_1 + 1e-12
+        assert given.all_time_epsilon <= given.epsilon_infinity + 1e-12
+        if 2 * h <= k:
+            assert given.local_epsilon == pytest.approx(given.epsilon_1)
+            assert given.all_time_epsilon == pytest.approx(given.epsilon_infinity)
+
+    @given(percent, percent, percent)
+    def test_between_two_symmetric_channels(self, p, q, f):
+        """Each way there is an exact randomized relabelling; none exists for a closer flip."""
+        if p >= q:
+            return
+        given = RapporParameters(4, 1, 1, p, q, f)
+        theirs = (given.p_star, given.q_star)
+        s, t = given.stronger, given.weaker
+        assert is_garbling((s, 1 - s), of=theirs)
+        assert is_garbling(theirs, of=(t, 1 - t))
+        closer = Fraction(1, 10**9)
+        assert not is_garbling((s - closer, 1 - s + closer), of=theirs)
+        if t + closer < Fraction(1, 2):
+            assert not is_garbling(theirs, of=(t + closer, 1 - t - closer))
+        assert t <= s
+        assert (t == s) == given.is_symmetric
+
+
+def is_garbling(rates: tuple[Fraction, Fraction], of: tuple[Fraction, Fraction]) -> bool:
+    """Whether reporting 1 with chance b after a 0 and a after a 1 turns `of` into these rates."""
+    (low, high), (p, q) = rates, of
+    a_minus_b = (high - low) / (q - p)
+    b = low - p * a_minus_b
+    return 0 <= b <= 1 and 0 <= b + a_minus_b <= 1
+
+
+class TestPaper:
+    def test_its_numbers(self):
+        """RAPPOR's Theorem 1 at f = 1/2, h = 2; Theorem 2 by hand: p* = 9/16, q* = 11/16."""
+        assert PAPER.epsilon_infinity == pytest.approx(4 * math.log(3))
+        assert (PAPER.p_star, PAPER.q_star) == (Fraction(9, 16), Fraction(11, 16))
+        assert PAPER.epsilon_1 == pytest.approx(2 * math.log(77 / 45))  # (11 * 7) / (9 * 5)
+
+    @pytest.mark.parametrize(
+        ("given", "stars", "one", "forever"),
+        [
+            # f/2 = 1/8: p* = 1/8 + 3/4 * 7/20, q* = 1/8 + 3/4 * 13/20; 2 ln(49/31), 2 ln 7.
+            ((32, 1, 8, "0.35", "0.65", "0.25"), ("31/80", "49/80"), 0.9156662, 3.8918203),
+            # One-time RAPPOR: nothing instantaneous, so both bounds are 2 ln 3.
+            ((8, 1, 1, "0", "1", "0.5"), ("1/4", "3/4"), 2.1972246, 2.1972246),
+            # f/2 = 3/8: p* = 9/32 + 1/16, q* = 9/32 + 1/8; 4 ln(13 * 21 / (11 * 19)), 8 ln(5/3).
+            ((64, 4, 2, "0.25", "0.5", "0.75"), ("11/32", "13/32"), 1.0685502, 4.0866050),
+        ],
+    )
+    def test_cases_worked_by_hand(
+        self, given: tuple[Any, ...], stars: tuple[str, str], one: float, forever: float
+    ):
+        """Lemma 1, Theorem 2 and Theorem 1 of Erlingsson, Pihur and Korolova (2014)."""
+        case = RapporParameters(*given)
+        assert (case.p_star, case.q_star) == tuple(map(Fraction, stars))
+        assert case.epsilon_1 == pytest.approx(one, abs=1e-6)
+        assert case.epsilon_infinity == pytest.approx(forever, abs=1e-6)
+
+
+class TestPlan:
+    def test_symmetric_is_exact(self):
+        found = migrate(EVEN)
+        assert EVEN.is_symmetric
+        memory = found.plan.memory
+        assert memory is not None
+        assert (memory.q1.fraction, memory.q2.fraction) == (Fraction(1, 4), Fraction(1, 4))
+        assert found.plan.q.fraction == EVEN.p_star == 1 - EVEN.q_star
+        (text,) = found.plan.survey
+        assert text.to_json() == {
+            "bits": 128,
+            "cohorts": 16,
+            "hashes": 2,
+            "kind": "text",
+            "name": "value",
+        }
+        assert found.plan.local_epsilon == pytest.approx(EVEN.local_epsilon)
+
+    def test_asymmetric_is_at_least_as_private(self):
+        plan = migrate(PAPER).plan
+        assert plan.memory is not None
+        assert plan.memory.q2.fraction >= Fraction(2, 5)
+        assert float(plan.memory.q2) == pytest.approx(0.4, abs=1e-4)
+        assert plan.q.fraction >= PAPER.stronger
+        assert plan.local_epsilon < PAPER.local_epsilon
+
+    @given(percent, percent, percent)
+    def test_never_less_private(self, p, q, f):
+        if p >= q or (given := RapporParameters(8, 2, 4, p, q, f)).stronger > Fraction(49, 100):
+            return
+        plan = migrate(given).plan
+        assert plan.memory is not None
+        assert plan.q.fraction >= given.stronger
+        assert plan.memory.q1.fraction >= f / 2
+        odds = (1 - plan.memory.q2.fraction) / plan.memory.q2.fraction
+        assert odds <= min(given.q / given.p, (1 - given.p) / (1 - given.q))
+
+    def test_without_one_of_the_stages(self):
+        once = migrate(RapporParameters(8, 1, 1, "0", "1", "0.5"))
+        assert once.plan.memory is None
+        assert once.plan.q.fraction == Fraction(1, 4)
+        assert any("identifier" in note for note in once.notes)
+        fresh = migrate(RapporParameters(8, 1, 1, "0.25", "0.75", "0"))
+        assert fresh.plan.memory is None
+        assert fresh.plan.q.fraction == Fraction(1, 4)
+        assert fresh.to_json()["rappor"]["epsilon_infinity"] is None
+        with pytest.raises(InputError, match="every report is the truth"):
+            migrate(RapporParameters(8, 1, 1, "0", "1", "0"))
+
+
+class TestCrowd:
+    def test_ours_is_audited_at_the_effective_q(self):
+        found = migrate(EVEN, crowd_size=100_000, delta="1e-8")
+        promise = found.plan.promise
+        assert (promise.kind, promise.delta) == ("proven", "1e-8")
+        certificate = audit(found.plan)
+        assert certificate.delta(epsilon=float(promise.epsilon)).high <= 1e-8
+        assert found.proven_fresh is not None
+        assert found.proven_fresh == pytest.approx(float(promise.epsilon), rel=1e-3)
+        # Not the 6250 of an even spread: a person's cohort may be smaller by chance.
+        assert found.cohort_crowd is not None
+        missing = binom.cdf(found.cohort_crowd - 2, 99_999, 1 / 16)
+        assert missing == pytest.approx(found.cohort_tail)
+        assert missing <= 0.5e-8 < binom.cdf(found.cohort_crowd - 1, 99_999, 1 / 16)
+        assert found.proven_kept is not None
+        assert found.proven_kept > found.proven_fresh
+
+    @pytest.mark.parametrize("rates", [("0.3", "0.6", "0.2"), ("0.1", "0.5", "0.25")])
+    @pytest.mark.parametrize("crowd", [2, 3])
+    def test_what_is_said_of_theirs_holds_in_tiny_crowds(self, rates, crowd: int):
+        """Exact worst delta over all crowds of shuffled RAPPOR reports, at most what t promises."""
+        given = RapporParameters(2, 1, 1, *rates)
+        survey = migrate(given).plan.survey
+        originals = [x for x in product((0, 1), repeat=2) if sum(x) <= 1]
+        stage = [two_stages(bit, given) for bit in (0, 1)]
+        laws = {x: law(x, stage) for x in originals}
+        for lam in (Fraction(5, 4), Fraction(2)):
+            worst = Fraction(0)
+            for others in combinations_with_replacement(originals, crowd - 1):
+                shuffled = [histogram([laws[y] for y in (x, *others)]) for x in originals]
+                worst = max(worst, *(hockey_stick(a, b, lam) for a in shuffled for b in shuffled))
+            certificate = audit(survey, q=given.weaker, crowd_size=crowd)
+            assert float(worst) <= certificate.delta(epsilon=math.log(lam)).high
+
+
+WORLDS = [(1, 1, 2, 4), (1, 1, 3, 5), (2, 1, 2, 3), (2, 2, 2, 3), (2, 1, 1, 3)]
+
+
+class TestKeptCohorts:
+    """Cohorts that a device keeps are known in the end, and their sizes are random."""
+
+    @pytest.mark.parametrize(("k", "h", "m", "crowd"), WORLDS)
+    @pytest.mark.parametrize("rates", [("0.3", "0.6", "0.2"), ("0.25", "0.75", "0.5")])
+    def test_what_is_proven_holds(self, k: int, h: int, m: int, crowd: int, rates):
+        """For every hash family, colliding ones too, by enumerating all cohorts and reports."""
+        given = RapporParameters(k, h, m, *rates)
+        for delta in ("0.01", "0.2", "0.6"):
+            kept = migrate(given, crowd_size=crowd, delta=delta).proven_kept
+            assert kept is not None
+            assert worst_kept(given, crowd, Fraction(math.exp(kept))) <= float(delta)
+
+    def test_an_even_spread_is_not_what_chance_gives(self):
+        """One bit, all others 0: what is proven for a crowd of N / m = 50 is false for N = 200."""
+        given = RapporParameters(1, 1, 4, "0.2", "0.8", "0")
+        even = audit(migrate(given).plan.survey, q=given.weaker, crowd_size=50).epsilon(delta=1e-6)
+        sizes = np.arange(1, 201)
+        chances = binom.pmf(sizes - 1, 199, 1 / 4)
+
+        def delta(epsilon: float) -> float:
+            each = [all_zero(n, 0.2, math.exp(epsilon)) for n in sizes.tolist()]
+            return float(chances @ np.array(each))
+
+        assert delta(even) > 2e-6
+        kept = migrate(given, crowd_size=200, delta="1e-6").proven_kept
+        assert kept is not None
+        assert delta(kept) <= 1e-6
+
+    def test_one_cohort_is_the_whole_crowd(self):
+        found = migrate(RapporParameters(8, 1, 1, "0.25", "0.75", "0.5"), crowd_size=1000)
+        assert (found.cohort_crowd, found.cohort_tail) == (1000, 0.0)
+        assert found.proven_kept == found.proven_fresh
+
+    def test_cohorts_of_nearly_nobody(self):
+        found = migrate(RapporParameters(8, 2, 64, "0.25", "0.75", "0.5"), crowd_size=100)
+        assert found.cohort_crowd == 1
+        assert found.proven_kept == pytest.approx(found.parameters.local_epsilon, rel=1e-3)
+
+    def test_it_is_said(self):
+        notes = " ".join(migrate(EVEN, crowd_size=100_000).notes)
+        assert "fewer with a probability of at most" in notes
+        assert "hashes that collide are covered there" in notes
+        assert "Shoal's devices remember no text" in " ".join(migrate(EVEN).notes)
+
+
+def all_zero(n: int, q: float, lam: float) -> float:
+    """The delta of a 0 that becomes a 1, or the other way, among n - 1 zeros of one bit."""
+    zero = binom.pmf(np.arange(n + 1), n, q)
+    one = np.convolve(binom.pmf(np.arange(n), n - 1, q), [q, 1 - q])
+    pairs = ((zero, one), (one, zero))
+    return max(float(np.maximum(a - lam * b, 0).sum()) for a, b in pairs)
+
+
+def worst_kept(given: RapporParameters, crowd: int, lam: Fraction) -> Fraction:
+    """The largest delta if everybody's cohort is known, over all answers and hash families.
+
+    A family may send any texts to any vectors of at most h bits, in each cohort another way, so
+    that the worst texts are as bad as the worst vectors of one cohort. Of the others, each is in
+    the person's cohort with probability 1/m, and only those hide the person.
+    """
+    originals = [x for x in product((0, 1), repeat=given.k) if sum(x) <= given.h]
+    stage = [two_stages(bit, given) for bit in (0, 1)]
+    laws = {x: law(x, stage) for x in originals}
+    inside = Fraction(1, given.m)
+
+    @cache
+    def delta(here: tuple[Vector, ...], x: Vector, y: Vector) -> Fraction:
+        both = [histogram([laws[z] for z in (one, *here)]) for one in (x, y)]
+        return hockey_stick(both[0], both[1], lam)
+
+    return max(
+        sum(
+            (
+                inside ** len(here)
+                * (1 - inside) ** (crowd - 1 - len(here))
+                * delta(tuple(sorted(here)), x, y)
+                for size in range(crowd)
+                for here in combinations(others, size)
+            ),
+            start=Fraction(0),
+        )
+        for others in combinations_with_replacement(originals, crowd - 1)
+        for x, y in permutations(originals, 2)
+    )
+
+
+def histogram(laws: list[dict[Vector, Fraction]]) -> Counter[tuple[Vector, ...]]:
+    """The exact law of the multiset of reports."""
+    total: Counter[tuple[Vector, ...]] = Counter()
+    for reports in product(*laws):
+        chance = math.prod(
+            (one[v] for one, v in zip(laws, reports, strict=True)), start=Fraction(1)
+        )
+        total[tuple(sorted(reports))] += chance  # type: ignore[assignment]
+    return total
+
+
+def hockey_stick(a: Counter[Any], b: Counter[Any], lam: Fraction) -> Fraction:
+    return sum((max(Fraction(0), a[v] - lam * b[v]) for v in a), start=Fraction(0))
+
+
+class TestReading:
+    def test_csv_and_json_are_the_same(self, tmp_path: Path):
+        (tmp_path / "params.csv").write_text("k,h,m,p,q,f\n16,2,64,0.5,0.75,0.5\n", "utf-8")
+        document = {"k": 16, "h": 2, "m": 64, "p": 0.5, "q": 0.75, "f": 0.5}
+        (tmp_path / "params.json").write_text(json.dumps(document), "utf-8")
+        assert RapporParameters.read(tmp_path / "params.csv") == PAPER
+        assert RapporParameters.read(tmp_path / "params.json") == PAPER
+        assert PAPER.to_json() == document
+
+    def test_decimals_are_exact(self, tmp_path: Path):
+        (tmp_path / "p.json").write_text('{"k":8,"h":1,"m":1,"p":0.1,"q":0.9,"f":0.3}', "utf-8")
+        assert RapporParameters.read(tmp_path / "p.json").p == Fraction(1, 10)
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ("k,h,m,p,q\n16,2,64,0.5,0.75\n", "header k,h,m,p,q,f"),
+            ("k,h,m,p,q,f\n16,2,64,0.5,0.75\n", "header k,h,m,p,q,f"),
+            ("k,h,m,p,q,f\n16.5,2,64,0.5,0.75,0.5\n", "whole number"),
+            ("k,h,m,p,q,f\n16,2,64,0.5,1.75,0.5\n", "between 0 and 1"),
+            ("k,h,m,p,q,f\n16,2,64,nan,0.75,0.5\n", "decimal number"),
+            ("k,h,m,p,q,f\n16,2,64,0.75,0.5,0.5\n", "p must be below its q"),
+            ("k,h,m,p,q,f\n16,2,64,0.5,0.75,1\n", "coin toss"),
+            ("k,h,m,p,q,f\n2,3,64,0.5,0.75,0.5\n", "do not fit"),
+            ("", "header k,h,m,p,q,f"),
+        ],
+    )
+    def test_refused(self, tmp_path: Path, content: str, message: str):
+        (tmp_path / "params.csv").write_text(content, "utf-8")
+        with pytest.raises(InputError, match=message):
+            RapporParameters.read(tmp_path / "params.csv")
+
+    def test_other_files(self, tmp_path: Path):
+        with pytest.raises(InputError, match="cannot read"):
+            RapporParameters.read(tmp_path / "none.csv")
+        for content in ("[1]", "{", '{"k": 1}', '{"k":1,"k":1}'):
+            (tmp_path / "params.json").write_text(content, "utf-8")
+            with pytest.raises(InputError):
+                RapporParameters.read(tmp_path / "params.json")
+
+
+class TestCommand:
+    def test_plan_and_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+        (tmp_path / "params.csv").write_text("k,h,m,p,q,f\n128,2,16,0.25,0.75,0.5\n", "utf-8")
+        words = ["migrate", str(tmp_path / "params.csv"), "--crowd", "100000"]
+        assert run([*words, "-o", str(tmp_path / "plan.json"), "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        plan = Plan.read(tmp_path / "plan.json")
+        assert document["plan"]["id"] == plan.id
+        assert document["plan"]["q"] == 0.375
+        assert document["symmetric"] is True
+        assert document["crowd"]["cohort_size"] < 6250
+        assert 0 < document["crowd"]["cohort_tail"] <= 0.5e-6
+        assert run(words) == 0
+        said = capsys.readouterr()
+        assert "cohorts kept" in said.out
+        assert said.err == ""
+
+    def test_a_bad_file_is_one_sentence(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+        (tmp_path / "params.csv").write_text("a,b\n1,2\n", "utf-8")
+        assert run(["migrate", str(tmp_path / "params.csv")]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1

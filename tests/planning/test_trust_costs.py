@@ -1,0 +1,214 @@
+"""What trust costs: SDP section 4 recomputed, and the curator beside it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from shoal import Choice, Flags, InputError, Survey, plan, sample_size
+from shoal.charts.trust_costs import plot_costs
+from shoal.cli import run
+from shoal.planning.trust_costs import Comparison, compare
+from shoal.theory import coin, laplace_law
+from shoal.theory.proven import proven_delta
+
+KINDS = ["local", "proven", "sufficient", "three-sigma", "curator"]
+
+
+def flags(count: int) -> Survey:
+    return Survey("s", (Flags("f", tuple(str(i) for i in range(count))),))
+
+
+@pytest.fixture(scope="module")
+def five() -> Comparison:
+    """SDP 4, first example: L = 5, N = 5000, lambda = 2."""
+    return compare(flags(5), crowd_size=5000, epsilon=math.log(2), delta="0.005")
+
+
+@pytest.fixture(scope="module")
+def forty() -> Comparison:
+    """SDP 4, second example: L = 40, N = 10M, lambda = e^2."""
+    return compare(flags(40), crowd_size=10_000_000, epsilon=2, delta="1e-6")
+
+
+class TestThePaper:
+    def test_five_flags(self, five: Comparison):
+        local, rule = five["local"], five["three-sigma"]
+        assert local.q == pytest.approx(0.465, abs=5e-4)
+        # SDP prints 7.5 sqrt(N); its own formula gives 7.2.
+        assert local.sigma == pytest.approx(7.2 * math.sqrt(5000), rel=0.005)
+        # SDP prints .1778, which belongs to N = 10000.
+        assert rule.q == pytest.approx(0.1963, abs=5e-5)
+        assert rule.gain_over_local == pytest.approx(11.0, abs=0.05)
+
+    def test_forty_flags(self, forty: Comparison):
+        local, rule = forty["local"], forty["three-sigma"]
+        assert local.q == pytest.approx(0.4875, abs=5e-5)
+        assert rule.q == pytest.approx(0.351, abs=5e-4)
+        assert rule.sigma == pytest.approx(1.6 * math.sqrt(1e7), rel=0.005)
+        assert rule.gain_over_local == pytest.approx(12.5, abs=0.05)
+
+    def test_the_promises_as_planned(self, five: Comparison, forty: Comparison):
+        """The comparison's q are those a plan would draw, to the digits it is asked for."""
+        assert forty["proven"].q == pytest.approx(0.3817, abs=2e-4)
+        made = plan(flags(5), crowd_size=5000, epsilon=five.epsilon, delta="0.005")
+        assert five["proven"].q == pytest.approx(float(made.q), abs=2e-4)
+        made = plan(
+            flags(5), crowd_size=5000, epsilon=five.epsilon, eta="0.005", promise="sufficient"
+        )
+        assert five["sufficient"].q == pytest.approx(float(made.q), abs=2e-4)
+
+    def test_order(self, forty: Comparison):
+        """The less trust, the more noise; each widens the interval as much as its sigma."""
+        widths = [cost.half_width or 0.0 for cost in forty]
+        assert widths == sorted(widths, reverse=True)
+        assert [cost.trust for cost in forty] == KINDS
+        for cost in forty.costs[:4]:
+            assert cost.half_width == pytest.approx(1.959964 * (cost.sigma or 0), rel=1e-6)
+
+
+class TestCurator:
+    def test_scale_and_sigma(self, forty: Comparison):
+        curator = forty["curator"]
+        assert curator.scale == 20  # forty bits may change, over epsilon 2
+        assert curator.sigma == pytest.approx(math.sqrt(2) * 20, rel=2e-4)
+        assert curator.half_width == laplace_law.discrete_radius(0.05, 20.0) == 60
+        assert curator.people_needed == 60_000  # 60 people are 10 % of 1 % of these
+
+    @pytest.mark.parametrize("bits", [1, 2])
+    def test_the_gain_is_the_root_of_half_the_crowd(self, bits: int):
+        """sqrt(pq)/(p-q) = 1/(2 sinh(u/2)), Laplace's sigma = 1/(sqrt 2 sinh(u/2)), u = eps/d."""
+        found = compare(flags(bits), crowd_size=5000, epsilon=1, delta="1e-3")
+        assert found["curator"].gain_over_local == pytest.approx(math.sqrt(2500), rel=1e-9)
+
+    def test_a_choice_changes_two_bits(self):
+        survey = Survey("s", (Choice("c", ("a", "b", "c")),))
+        assert compare(survey, crowd_size=100, epsilon="0.5", delta="1e-3")["curator"].scale == 4
+
+
+class TestPeopleNeeded:
+    def test_local_is_the_sample_size(self, five: Comparison):
+        q = coin.local_q(5, math.log(2))
+        wanted = sample_size(q, share=0.01, relative_error=0.1)
+        assert five["local"].people_needed == pytest.approx(wanted, rel=0.011)
+
+    @pytest.mark.parametrize("kind", ["proven", "three-sigma"])
+    def test_a_plan_for_that_many_reaches_the_error(self, five: Comparison, kind: str):
+        """Independent route: plan for that crowd and look at its precision."""
+        crowd = five[kind].people_needed
+        assert crowd is not None
+        delta = "0.005" if kind == "proven" else None
+        made = plan(flags(5), crowd_size=crowd, epsilon=five.epsilon, delta=delta, promise=kind)  # type: ignore[arg-type]
+        reached = 1.959964 * coin.count_sigma(crowd, float(made.q)) / (0.01 * crowd)
+        assert 0.0985 < reached < 0.1005
+        fewer = plan(flags(5), crowd_size=crowd * 98 // 100, epsilon=five.epsilon, delta=delta,
+                     promise=kind)  # type: ignore[arg-type]  # fmt: skip
+        share = crowd * 98 // 100 * 0.01
+        assert 1.959964 * coin.count_sigma(crowd * 98 // 100, float(fewer.q)) / share > 0.1
+
+    def test_more_than_anybody_has(self):
+        found = compare(flags(1), crowd_size=100, epsilon="0.01", delta="1e-3", share=1e-5)
+        assert found["local"].people_needed is None
+        assert found["proven"].people_needed is not None
+
+    def test_one_is_enough(self):
+        found = compare(flags(2), crowd_size=50, epsilon=90, delta="0.5", relative_error=100.0)
+        assert [cost.people_needed for cost in found] == [1] * 5
+
+
+class TestEdges:
+    def test_no_rule_of_thumb(self):
+        """mean + 3 sigma of one report alone is beyond lambda: the rule has no answer."""
+        found = compare(flags(3), crowd_size=1, epsilon="1e-6", delta="1e-6")
+        for cost in found:
+            assert cost.sigma is None or math.isfinite(cost.sigma)
+        json.dumps(found.to_json(), allow_nan=False)
+
+    def test_a_crowd_of_one_is_local(self):
+        found = compare(flags(2), crowd_size=1, epsilon=1, delta="1e-8")
+        assert found["proven"].q == pytest.approx(found["local"].q, rel=1e-9)
+
+    def test_unknown_kind(self, five: Comparison):
+        with pytest.raises(InputError, match="there are local, proven"):
+            five["oracle"]
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"crowd_size": 0},
+            {"crowd_size": 2.5},
+            {"epsilon": 0},
+            {"epsilon": "nan"},
+            {"epsilon": 1000},
+            {"delta": 1},
+            {"delta": "x"},
+            {"share": 0.0},
+            {"share": math.nan},
+            {"relative_error": -1.0},
+            {"level": 1.0},
+        ],
+    )
+    def test_bad_arguments(self, change):
+        wish = {"crowd_size": 100, "epsilon": 1, "delta": "1e-3"} | change
+        with pytest.raises(InputError):
+            compare(flags(2), **wish)
+
+    def test_the_proven_q_is_certified(self, five: Comparison):
+        from shoal.planning.certificate import domain_of
+
+        q = five["proven"].q
+        assert q is not None
+        assert proven_delta(domain_of(flags(5)), 5000, q, math.log(2)).delta.high <= 0.005
+
+
+class TestCommand:
+    ARGUMENTS = ("--crowd", "2000", "--epsilon", "1", "--delta", "1e-4")
+
+    def test_json(self, capsys: pytest.CaptureFixture[str]):
+        assert run(["compare", "--flags", "3", *self.ARGUMENTS, "--json"]) == 0
+        said = capsys.readouterr()
+        assert said.err == ""
+        document = json.loads(said.out)
+        for kind in KINDS:
+            noise = "scale" if kind == "curator" else "q"
+            assert set(document[kind]) == {
+                noise, "sigma", "half_width", "people_needed", "gain_over_local",
+            }  # fmt: skip
+        assert document["gain_over_local"] == document["proven"]["gain_over_local"] > 1
+        assert document["curator"]["scale"] == 3.0
+
+    def test_table_and_picture(self, capsys, tmp_path: Path, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "120")
+        target = tmp_path / "costs.svg"
+        assert run(["compare", "--choice", "4", *self.ARGUMENTS, "--plot", str(target)]) == 0
+        said = capsys.readouterr().out
+        assert "one who sees all answers" in said
+        assert "rule of thumb" in said
+        assert target.read_text("utf-8").startswith("<?xml")
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["compare", *ARGUMENTS],
+            ["compare", "--flags", "3", "--crowd", "0", "--epsilon", "1", "--delta", "1e-4"],
+            ["compare", "--flags", "3", "--crowd", "10", "--epsilon", "-1", "--delta", "1e-4"],
+            ["compare", "--flags", "3", *ARGUMENTS, "--plot", "x.gif"],
+            ["compare", "--flags", "3", "--epsilon", "1", "--delta", "1e-4"],
+            ["compare", "missing.toml", *ARGUMENTS],
+        ],
+    )
+    def test_bad_input(self, words, capsys, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        assert run(words) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert len(said.err.splitlines()) == 1
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_picture_with_a_cost_that_cannot_be_had():
+    found = compare(flags(3), crowd_size=1, epsilon="1e-6", delta="1e-6")
+    assert plot_costs(found).axes

@@ -1,44 +1,56 @@
-"""Shoal: true statistics about a crowd without knowing anything about a person.
+"""Shoal: learn how a crowd answers, without collecting what each person answers.
 
-The way of the data, and the names for each step:
+Each device flips each bit of its answer with a known probability before anything leaves the device.
+The reports of a crowd are counted together, and the effect of the flips is taken out of the counts.
+The public names, in the order of the data's way:
 
-Agreed before any data exists
-    `Survey` of `Flags`, `Choice`, `Choices`, `Number`, `Text`; `plan` makes the `Plan`: the
-    `FlipProbability` q, the crowd size and the `Promise`; `audit` gives its `Certificate`.
-    Where the same people report again, `plan_with_memory` splits q and `statements` say what holds
-    over time.
+Before any data exists
+    A `Survey` is a list of questions, each a `Question`: `Flags`, `Choice`, `Choices`, `Number` or
+    `Text`. `plan` turns a survey into a `Plan`: the `FlipProbability` q, the crowd size and the
+    `Promise`. `audit` computes the `Certificate` of a plan: what it promises, and against whom.
+    For people who report again, `plan_with_memory` splits q into permanent and fresh flips (a
+    `Memory`), and `statements` lists what holds over time, each as a `Statement`.
+
+    `compare_plans` says what an edit of a plan means, as a `Change`. `compare` shows what each
+    kind of trust costs, as a `Comparison`. `poisoning` says what fake reports can do, as a
+    `Poisoning`. `migrate` reads `RapporParameters` and gives a `Migration`. `propose` suggests the
+    size of a text question, as a `Proposal`. `discovery_survey` makes a survey for `discover`.
 
 On the device, the only place where an Original exists
-    `encode` turns an answer into an `Original`; `randomize` turns that into a `Synthetic`;
-    `pack_reports` wraps it for the wire. An `Outbox` does all of that once and sends the same bytes
-    until they are accepted, with an `HttpTransport`; `DeviceMemory` keeps permanent flips, the
-    `Ledger` counts what was given away.
+    `encode` turns an answer into an `Original`, the unrandomized bits. `randomize` turns it into a
+    `Synthetic`, with random bits from `SystemBits`. `pack_reports` puts it into a `Batch` for the
+    wire. An `Outbox` does all three once for each answer, and sends the same bytes through an
+    `HttpTransport` until they are accepted. A `DeviceMemory` keeps permanent flips, and a `Ledger`
+    counts what the device has revealed.
 
-From here on only Synthetic `tally` counts reports into a `Tally` (tallies add), which knows each
-`Crowd` in it; `estimate` gives unbiased `Estimates` with an `Interval` each, and `sample_size` how
-many reports a wanted precision takes; `difference`, `total`, `ratio` and `share_difference` combine
-estimates; `publish` makes the `Publication` that others read. `associate` says whether two answers
-go together, as an `Association`; `screen` gives a `Screening`: whether a whole crowd shows traces
-of fake reports.
+At the collector
+    `shoal.collector` takes reports over HTTP and releases complete crowds. `parse_batch` reads a
+    batch.
 
-Text
-    `decode` finds which candidates a crowd answered: `Decoded`, a `DecodedText` each; `propose`
-    sizes the question, a `Proposal`. `discover` needs no candidates, only a survey made by
-    `discovery_survey`; it gives a `Discovery`. `migrate` reads `RapporParameters` into a
-    `Migration`.
+From reports to results
+    `tally` counts reports into a `Tally`, and `Tallying` does so in pieces. Tallies add, and each
+    knows its crowds, each a `Crowd`. `estimate` gives `Estimates`: for each option an unbiased
+    `Estimate`, with an `Interval`. `difference`, `total`, `ratio` and `share_difference` combine
+    estimates. `sample_size` says how many reports a precision needs.
 
-As a service
-    `shoal.collector` takes reports over HTTP and shows whole crowds; `shoal.device.outbox` is the
-    device's outbox, and `shoal.evidence.demo` runs both on one machine.
+    `decode` finds which candidates a crowd answered with text: `Decoded`, one `DecodedText` for
+    each candidate. `discover` finds frequent words without candidates, as a `Discovery`.
+    `associate` tests whether two answers go together, as an `Association`. `screen` looks for
+    signs of fake reports in a complete crowd, as a `Screening`. `publish` makes a `Publication`:
+    a page, tables or files for others.
 
-Beside the path
-    `poisoning` says what fakes can do under a plan, a `Poisoning`; `compare_plans` what an edit of
-    a plan means, a `Change`;
-    `inspect_randomizer` and `inspect_pipeline` question what runs, ours or a peer's; `search` looks
-    for crowds worse than the papers', `shoal.evidence.papers` recomputes their numbers and
-    `shoal.charts` draws pictures;
-    `simulate` runs all of it on people who do not exist, `study` again and again; `SimulationBits`
-    repeats itself from a seed and is marked as not for release; every error is a `ShoalError`.
+Evidence
+    `simulate` tries a plan on simulated people, as a `Simulation`, and `study` does so many times,
+    as a `Study`. Their random bits come from `SimulationBits`, which a seed repeats; what is made
+    with them is marked and cannot be sent. `inspect_randomizer`, `inspect_pairs` and
+    `inspect_pipeline` test a randomizer or a whole pipeline from the outside. `search` looks for
+    crowds that are worse than those of the papers. `shoal.evidence.papers` recomputes the papers'
+    numbers, `shoal.evidence.demo` runs a collector and its devices on one machine, and
+    `shoal.charts` draws plots.
+
+Errors
+    Every error is a `ShoalError`. An `InputError` is about what was given, and a `PrivacyRefusal`
+    says that privacy would not hold.
 """
 
 from __future__ import annotations

@@ -245,7 +245,7 @@ class Attack(NamedTuple):
 
 ATTACKS = (
     Attack("JSON of 32 MiB", large_json),
-    Attack("JSON of 64 KiB, dear to parse", costly_json),
+    Attack("JSON of 64 KiB, expensive to parse", costly_json),
     Attack("binary bodies of 32 MiB", large_bodies),
     Attack("bodies in chunks without end", endless_chunks),
     Attack("full batches", full_batches),

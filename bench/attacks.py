@@ -74,15 +74,15 @@ def measure(options: Options) -> Table:
         ["attack", "MB sent", "connections", "honest rate kept, %", "honest p99, ms",
          "collector's peak, MiB", "rate after it, %"],
         rows,
-        f"An anonymous host attacks for {seconds:g} s, without a proxy before the collector, while"
-        f" {RATE:g} honest reports a second come, each on a connection of its own; what is refused"
-        " or not answered within 10 s is not kept. Alone they had a rate of"
-        f" {alone['rate']:.0f} and a p99 of {1000 * alone['p99']:.0f} ms. The worst of {rounds}"
-        " rounds.",
+        f"An anonymous host attacks for {seconds:g} s, without a proxy in front of the collector."
+        f" Meanwhile {RATE:g} honest reports a second arrive, each on its own connection. A report"
+        " that is refused, or not answered within 10 s, does not count as kept. Without an attack"
+        f" the rate was {alone['rate']:.0f} and the p99 {1000 * alone['p99']:.0f} ms. The worst of"
+        f" {rounds} rounds.",
         [
-            "The collector runs on one core; the attacker and the honest share the other.",
-            "deploy/nginx.conf stops most of this before it comes here: twenty connections and five"
-            " requests a second for each address.",
+            "The collector runs on one core; the attacker and the honest senders share the other.",
+            "deploy/nginx.conf stops most of this before it reaches the collector: twenty"
+            " connections and five requests a second per address.",
         ],
         best=False,
     )  # fmt: skip

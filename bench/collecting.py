@@ -101,14 +101,14 @@ def measure(options: Options) -> Table:
         ["candidate", "requests/s", "reports/s", "p50 ms", "p99 ms"],
         rows,
         "A server on one core; 64 senders at a time from a process on the other, over loopback."
-        " Each answer comes when the report is on the disk, and each report is counted exactly"
-        " once. Unless it says otherwise, a request is one report.",
+        " The server answers when the report is on disk, and counts each report exactly once."
+        " Unless the row says otherwise, a request is one report.",
         [
-            f"In {total:,} reports the server grew from {memory[0]:,} to {memory[-1]:,} MiB;"
+            f"Over {total:,} reports the server grew from {memory[0]:,} to {memory[-1]:,} MiB;"
             f" after the first round it had {memory[1]:,}.",
-            "A device has a connection for each plan it answers, which is most often one report;"
-            " a relay or a proxy keeps its connections. nginx runs deploy/nginx.conf without its"
-            " limits for each address, on whichever core is free.",
+            "A device opens a connection for each plan it answers, usually for one report; a relay"
+            " or a proxy keeps its connections. nginx runs deploy/nginx.conf without its limits per"
+            " address, on whichever core is free.",
         ],
     )
 

@@ -181,11 +181,11 @@ def measure(
     text = (
         f"{people:,} people answer English words under a proven promise of epsilon {EPSILON} and"
         f" delta {DELTA} (q = {float(made.q):.4g}); {size.bits} bits, {size.hashes} hash,"
-        f" {size.cohorts} cohorts, as proposed; {candidates:,} candidates of which half do not"
-        f" exist; means of {repetitions} repetitions. Recall and error are of the {wanted} words"
-        f" answered by more than six predicted sigmas, {6 * size.sigma:.0f} people; coverage is of"
-        " the 95 % intervals of what was found. LASSO's penalty is a share of the smallest one"
-        " that selects nothing."
+        f" {size.cohorts} cohorts, as proposed; {candidates:,} candidates, half of them answered"
+        f" by nobody; means of {repetitions} repetitions. Recall and error are of the {wanted}"
+        f" words answered by more than six predicted sigmas, {6 * size.sigma:.0f} people; coverage"
+        " is of the 95 % intervals of the texts found. LASSO's penalty is a share of the smallest"
+        " one that selects nothing."
     )
     return Table("Decoding text", ("method", *columns), rows, text, [large_note()], best=False)
 

@@ -40,9 +40,9 @@ print(time.perf_counter() - start, before, peak())
 """
 
 _TEXT = (
-    "{reports:,} reports of 40 bits in a file of {size:.0f} MB that the system has in its cache."
+    "{reports:,} reports of 40 bits in a file of {size:.0f} MB that is in the system's cache."
     " Memory is the peak of a fresh process, imports included, and its growth while the file was"
-    " worked on. The limit is reading the file in the same chunks without counting."
+    " processed. The limit is reading the file in the same chunks without counting."
 )
 
 

@@ -24,13 +24,13 @@ Q = FlipProbability(23003, 16)
 _BLOCK = 1 << 16
 
 _NOTES = [
-    "OpenDP is documented for one bit vector a call. One call on all the vectors behind one another"
-    " flips the same bits and is the fairest use of it; its privacy map then speaks of the whole.",
+    "OpenDP is documented for one bit vector per call. One call on all vectors, concatenated, flips"
+    " the same bits and is the fairest use of it; its privacy map is then about the whole.",
     "OpenDP and Shoal draw from a cryptographic generator and are exact. pure-ldp, multi-freq-ldpy"
     " and NumPy compare floating-point numbers from generators whose output can be predicted:"
     " neither exact nor safe.",
-    "pure-ldp and multi-freq-ldpy handle one answer a call and return unpacked vectors; NumPy works"
-    " on blocks that fit the cache and packs the result, as Shoal's is packed.",
+    "pure-ldp and multi-freq-ldpy handle one answer per call and return unpacked vectors; NumPy"
+    " works on blocks that fit the cache and packs the result, as Shoal does.",
     f"q = {Q.numerator}/2^{Q.digits} for all, which makes Shoal draw its usual 16 random bits per"
     " bit; the limit is AES-256-CTR drawing exactly those through `cryptography`.",
 ]
@@ -70,8 +70,8 @@ def _measure(bits: int, reports: int, options: Options) -> Table:
     candidates.append(Candidate(limit, reports, _cipher(packed.size * Q.digits)))
     text = (
         f"Synthetic vectors of {bits} bits made from one-hot answers. Making random bits is nearly"
-        " all of the work: the last column says how much of the cipher's speed is left after they"
-        " have been turned into flips of probability q and laid over the data."
+        " all of the work. The last column says how much of the cipher's speed is left after they"
+        " have been turned into flips of probability q and applied to the data."
     )
     title = f"Randomizing vectors of {bits} bits"
     return compare_rates(title, candidates, options, text, _NOTES if bits == 40 else [])

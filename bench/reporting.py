@@ -38,27 +38,28 @@ _LIBRARIES = (
 _HEAD = """\
 # Benchmarks
 
-*This page is written by `make bench`; do not edit it.*
+How fast Shoal is, next to other libraries and to the limits of the machine. `make bench` writes
+this page; do not edit it.
 
 {machine}.
 
 Measured on {date} with {libraries}.
 
-In each table every candidate runs once a round, in turns, on one thread; the best of the rounds is
-shown. On a busy machine trust the ratios, which were taken under the same load, more than the
-rates. Peers are used as their documentation says, and where a faster use was found it is shown too.
-Before they are timed, randomizers must show the right share of ones, and tallies the right counts.
-*LIMIT* rows do only the part of the work that cannot be left out, so they show what the machine
-could do at best. A note below a table holds for the table after it too.
+In each table every candidate runs once per round, in turns, on one thread; the table shows the best
+round. On a busy machine, trust the ratios, which were taken under the same load, more than the
+rates. Other libraries are used as their documentation says; if we found a faster way, it is shown
+too. Before they are timed, randomizers must show the right share of ones, and tallies the right
+counts. *LIMIT* rows do only the work that cannot be avoided, so they show the best that the machine
+could do. A note below a table also holds for the table after it.
 """
 
 _TAIL = """\
 ## Run it again
 
-`make bench` installs the peers (the extra `bench`) and writes this page and `bench/results.json`;
-it takes about half an hour. `python -m bench --only tallying-40 --rounds 30` measures one section
-more carefully, `python -m bench --quick` tries everything with less work and writes nothing. Each
-section is a small module in `bench/`.
+`make bench` installs the other libraries (the extra `bench`) and writes this page and
+`bench/results.json`. It takes about half an hour. `python -m bench --only tallying-40 --rounds 30`
+measures one section more carefully. `python -m bench --quick` tries everything with less work and
+writes nothing. Each section is a small module in `bench/`.
 """
 
 

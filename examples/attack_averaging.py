@@ -1,8 +1,8 @@
-"""Averaging: whoever sees many reports of one device recovers the answer, unless it remembers.
+"""Averaging: whoever sees many reports of one device recovers the answer, unless it has memory.
 
-Fresh flips of the same answer are independent, so that the majority of n reports is wrong about a
-bit with probability P[Bin(n, q) > n/2], which falls exponentially. With memory the majority finds
-the permanent vector, which is wrong about a bit with probability q1 however long one listens.
+Fresh flips of the same answer are independent, so the majority of n reports is wrong about a bit
+with probability P[Bin(n, q) > n/2], which falls exponentially. With memory, the majority finds the
+permanent vector, which is wrong about a bit with probability q1 however many reports there are.
 
 Run ``python attack_averaging.py [PICTURE.png]``.
 """
@@ -20,7 +20,7 @@ from shoal import FlipProbability, Memory, Original, SimulationBits, randomize
 from shoal.agreement.vectors import pack, unpack
 
 MEMORY = Memory(FlipProbability.at_least("0.1"), FlipProbability.at_least("0.15"))
-"""Permanent and fresh flips; together they flip as often as the device without memory."""
+"""Permanent and fresh flips; together they flip a bit as often as the device without memory."""
 
 REPORTS = (1, 3, 5, 9, 15, 25, 41, 61)
 
@@ -37,13 +37,13 @@ def majority_error(reports: int, q: FlipProbability) -> float:
 
 
 def majority_error_with_memory(reports: int, memory: Memory) -> float:
-    """Return the same for reports of one permanent vector: never below q1."""
+    """Return the same for reports with memory: never below q1."""
     kept, fresh = float(memory.q1), majority_error(reports, memory.q2)
     return kept * (1 - fresh) + (1 - kept) * fresh
 
 
 def reports_needed(q: FlipProbability, error: float) -> int:
-    """Return the smallest odd number of fresh reports whose majority errs at most so often."""
+    """Return the smallest odd number of fresh reports whose majority errs at most `error`."""
     reports = 1
     while majority_error(reports, q) > error:
         reports += 2
@@ -68,7 +68,7 @@ def attack(reports: int, memory: Memory | None, people: int, bits: int, seed: in
 
 
 def draw(path: str) -> None:
-    """Draw predicted lines and simulated points."""
+    """Draw the predictions as lines and the simulated attacks as points."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
@@ -81,7 +81,7 @@ def draw(path: str) -> None:
         ]
         axes.plot(odd, predicted, color=colour, label=f"{label}, predicted")
         found = [attack(n, memory, 2000, 20, n) for n in REPORTS]
-        axes.plot(REPORTS, found, "o", color=colour, label=f"{label}, attacked")
+        axes.plot(REPORTS, found, "o", color=colour, label=f"{label}, simulated")
     axes.axhline(float(MEMORY.q1), color="#666666", linestyle=":", label="q1")
     axes.set_yscale("log")
     axes.set_ylim(1e-4, 1)
@@ -92,19 +92,20 @@ def draw(path: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Print predictions and what the attack finds; draw them if a file is named."""
+    """Print what is predicted and what the attack achieves; draw it if a file is named."""
     print(
-        f"a report flips with q = {float(MEMORY.q):.4f}; of that q1 = {float(MEMORY.q1):.4f} stays"
+        f"each bit of a report is flipped with probability {float(MEMORY.q):.4f};"
+        f" the permanent part is q1 = {float(MEMORY.q1):.4f}"
     )
     needed = reports_needed(MEMORY.q, 0.01)
-    print(f"without memory {needed} reports give each bit with an error of at most 1 %")
-    print("reports  fresh flips: predicted  found    memory: predicted  found")
+    print(f"without memory, the majority of {needed} reports gets at most 1 % of the bits wrong")
+    print("reports  fresh flips: predicted  simulated  memory: predicted  simulated")
     for n in REPORTS:
         print(
-            f"{n:7d}  {majority_error(n, MEMORY.q):21.4f}"
-            f"  {attack(n, None, 2000, 20, n):.4f}"
+            f"{n:7d}  {majority_error(n, MEMORY.q):22.4f}"
+            f"  {attack(n, None, 2000, 20, n):9.4f}"
             f"  {majority_error_with_memory(n, MEMORY):17.4f}"
-            f"  {attack(n, MEMORY, 2000, 20, n):.4f}"
+            f"  {attack(n, MEMORY, 2000, 20, n):9.4f}"
         )
     if arguments:
         draw(arguments[0])

@@ -1,7 +1,7 @@
-"""Differencing: two looks at a crowd that is still open show one report, bit by bit.
+"""Differencing: two looks at a crowd that is still open reveal one report, bit by bit.
 
-A tally of n + 1 reports minus the tally of the first n is the last report. No crowd hides it any
-more: what is left is the local epsilon. Therefore a crowd is released whole, once.
+A tally of n + 1 reports minus the tally of the first n is the last report. The crowd no longer
+hides it: only the local epsilon protects it. So a crowd is released whole, once.
 
 Run ``python attack_differencing.py [PICTURE.png]``.
 """
@@ -29,7 +29,7 @@ def make_plan() -> Plan:
 
 
 def last_report(agreed: Plan, seed: int) -> tuple[int, NDArray[np.int64], NDArray[np.uint8]]:
-    """Tally n and n + 1 reports; return the last vote, the difference, and the true last report."""
+    """Tally n and n + 1 reports; return the last vote, the difference, and the last report."""
     noise = SimulationBits(seed)
     votes = (np.arange(CROWD) * 7 + seed) % OPTIONS
     original = Original(pack(np.eye(OPTIONS, dtype=np.uint8)[votes]), OPTIONS)
@@ -43,17 +43,17 @@ def last_report(agreed: Plan, seed: int) -> tuple[int, NDArray[np.int64], NDArra
 
 
 def guess(difference: NDArray[np.int64]) -> int:
-    """Return the most likely vote given one report: any option that it names, else any."""
+    """Return the most likely vote given one report: an option that it names, otherwise any."""
     named = np.flatnonzero(difference)
-    # Among equally likely options the first one: votes are spread evenly, so that this is fair.
+    # Take the first of equally likely options: votes are spread evenly, so this is fair.
     return int(named[0]) if len(named) else 0
 
 
 def predicted_success(q: float, options: int) -> float:
-    """Return how often the first option named is the vote, for a vote spread evenly.
+    """Return how often the first option named is the vote, if votes are spread evenly.
 
-    The vote is at place v: it is named with probability p and nothing before it with p^v; or
-    nothing at all is named, q p^(K-1), and the vote is the first option.
+    A vote at place v is named with probability p, and no option before it with p^v. Or no option
+    is named at all, with probability q p^(K-1), and the vote is the first option.
     """
     p = 1 - q
     first = sum(p * p**v for v in range(options)) / options
@@ -61,7 +61,7 @@ def predicted_success(q: float, options: int) -> float:
 
 
 def success(agreed: Plan, trials: int) -> float:
-    """Return how often the guess is right, over crowds whose last vote runs through the options."""
+    """Return how often the guess is right, over crowds whose last votes cover all options."""
     right = 0
     for seed in range(trials):
         vote, difference, _ = last_report(agreed, seed)
@@ -70,7 +70,7 @@ def success(agreed: Plan, trials: int) -> float:
 
 
 def draw(path: str, agreed: Plan) -> None:
-    """Draw what one report says, and what the crowd was to hide."""
+    """Draw the last report, which the crowd should have hidden."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
@@ -80,14 +80,14 @@ def draw(path: str, agreed: Plan) -> None:
     axes.set_xlabel("option")
     axes.set_ylabel("second tally minus first")
     axes.set_title(
-        f"The last report; epsilon {agreed.promise.epsilon} was promised,"
-        f" {agreed.local_epsilon:.2f} is left"
+        f"The last report: epsilon {agreed.promise.epsilon} was promised,"
+        f" only {agreed.local_epsilon:.2f} protects it"
     )
     figure.savefig(path)
 
 
 def main(arguments: list[str]) -> None:
-    """Print what two looks show; draw it if a file is named."""
+    """Print what two looks reveal; draw it if a file is named."""
     agreed = make_plan()
     vote, difference, report = last_report(agreed, 1)
     print(f"the last report           {report.tolist()}")
@@ -96,8 +96,9 @@ def main(arguments: list[str]) -> None:
     q = float(agreed.q)
     print(f"guesses are right in {success(agreed, 400):.3f} of 400 crowds,", end=" ")
     print(f"predicted {predicted_success(q, OPTIONS):.3f}; by chance {1 / OPTIONS:.3f}")
-    print(f"promised for the whole crowd: epsilon {agreed.promise.epsilon}, delta 1e-6")
-    print(f"left for the last report: local epsilon {math.ceil(1e4 * agreed.local_epsilon) / 1e4}")
+    print(f"promised for the whole crowd:    epsilon {agreed.promise.epsilon}, delta 1e-6")
+    local = math.ceil(1e4 * agreed.local_epsilon) / 1e4
+    print(f"what protects the last report:   local epsilon {local}")
     if arguments:
         draw(arguments[0], agreed)
 

@@ -1,9 +1,9 @@
-"""Linking: a permanent vector that is sent as it is names its sender.
+"""Linking: a permanent vector that is sent unchanged identifies its sender.
 
-Everybody here has the same answer, so that nothing but the flips tells people apart. The attacker
-holds yesterday's report of one device and looks for today's among N, taking the most likely one.
-Without fresh flips on top the two are equal and the device is found; with them it is found as often
-as `shoal.device.memory.linking_probability` predicts, exactly.
+Everybody here has the same answer, so only the flips tell people apart. The attacker has
+yesterday's report of one device and looks for today's among N, taking the most likely one. Without
+fresh flips the two reports are equal and the device is found. With them it is found exactly as
+often as `shoal.planning.over_time.linking_probability` predicts.
 
 Run ``python attack_linking.py [PICTURE.png]``.
 """
@@ -26,9 +26,9 @@ FRESH = ("0.01", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3", "0.4")
 
 
 def bare_linking_probability(bits: int, q1: FlipProbability, crowd: int) -> float:
-    """Return how often a bare permanent vector is found: its equals share the chance.
+    """Return how often a bare permanent vector is found; equal vectors share the chance.
 
-    Given a vector with w flips another device has the same one with probability q1^w p1^(bits-w).
+    Another device has the same vector with w flips with probability q1^w p1^(bits-w).
     """
     q, total = float(q1), 0.0
     for wrong in range(bits + 1):
@@ -72,7 +72,7 @@ def likelihood(held: np.ndarray, today: np.ndarray, memory: Memory) -> np.ndarra
 
 
 def draw(path: str) -> None:
-    """Draw the predicted line and simulated points."""
+    """Draw the prediction as a line and the simulated attacks as points."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
@@ -81,24 +81,25 @@ def draw(path: str) -> None:
     x = [float(memory.q2) for memory in memories]
     axes.plot(x, [linking_probability(BITS, m, CROWD) for m in memories], label="predicted")
     found = [attack(memory, CROWD, TRIALS, seed) for seed, memory in enumerate(memories)]
-    axes.plot(x, found, "o", label="attacked")
-    axes.axhline(1 / CROWD, color="#666666", linestyle=":", label="a guess")
-    axes.set_xlabel("q2, the fresh flips on top")
+    axes.plot(x, found, "o", label="simulated")
+    axes.axhline(1 / CROWD, color="#666666", linestyle=":", label="guessing")
+    axes.set_xlabel("q2, probability of a fresh flip")
     axes.set_ylabel(f"device found among {CROWD}")
     axes.legend(frameon=False)
     figure.savefig(path)
 
 
 def main(arguments: list[str]) -> None:
-    """Print predictions and what the attack finds; draw them if a file is named."""
-    print(f"{BITS} bits, q1 = {float(Q1):.3f}, a device among {CROWD} with the same answer")
-    print("q2        predicted  found")
+    """Print what is predicted and what the attack achieves; draw it if a file is named."""
+    print(f"{BITS} bits, q1 = {float(Q1):.3f}, one device among {CROWD} with the same answer")
+    print("how often the device is found:")
+    print("q2        predicted  simulated")
     bare = bare_linking_probability(BITS, Q1, CROWD)
-    print(f"none      {bare:9.4f}  {attack(None, CROWD, TRIALS, 100):.4f}")
+    print(f"none      {bare:9.4f}  {attack(None, CROWD, TRIALS, 100):9.4f}")
     for seed, q2 in enumerate(FRESH):
         memory = Memory(Q1, FlipProbability.at_least(q2))
         predicted = linking_probability(BITS, memory, CROWD)
-        print(f"{q2:8}  {predicted:9.4f}  {attack(memory, CROWD, TRIALS, seed):.4f}")
+        print(f"{q2:8}  {predicted:9.4f}  {attack(memory, CROWD, TRIALS, seed):9.4f}")
     if arguments:
         draw(arguments[0])
 

@@ -1,4 +1,4 @@
-"""Question OpenDP's randomizer for bit vectors.
+"""Audit OpenDP's randomizer for bit vectors.
 
 Run ``shoal audit --randomizer audit_opendp:randomizer --q 0.25 --flags 16 --samples 4000`` in
 this folder.

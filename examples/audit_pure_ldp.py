@@ -1,4 +1,4 @@
-"""Question the RAPPOR client of pure-ldp 1.2.0, which never clears a one.
+"""Audit the RAPPOR client of pure-ldp 1.2.0, which never turns a 1 into a 0.
 
 Run ``shoal audit --randomizer audit_pure_ldp:randomizer --q 0.25 --flags 16`` in this folder.
 """

@@ -23,6 +23,7 @@ from shoal.planning.composition import group_factor
 from shoal.support.checks import check_integer, check_number
 from shoal.support.rounding import round_up
 from shoal.theory import coin, homogeneous
+from shoal.theory.calibration import smallest
 from shoal.theory.domains import Block, Domain, Triple
 from shoal.theory.proven import AttackDelta, Proven, attack_delta, proven_delta
 from shoal.theory.solve import proven_epsilon
@@ -163,12 +164,12 @@ class Certificate:
             raise InputError(f"delta must be in [0, 1), got delta={delta}.")
         if self.reports_per_person == 1:
             return proven_epsilon(self._domain, self.crowd_size, self._q, delta).value
-        low, high = 0.0, self.reports_per_person * self.local_epsilon * (1 + 1e-12)
-        while high - low > 1e-6 * high:
-            middle = (low + high) / 2
-            holds = self.delta(epsilon=middle).high <= delta
-            low, high = (low, middle) if holds else (middle, high)
-        return high
+        local = self.reports_per_person * self.local_epsilon * (1 + 1e-12)
+
+        def keeps(epsilon: float) -> bool:
+            return self.delta(epsilon=epsilon).high <= delta
+
+        return smallest(keeps, 0.0, local, start=local / 2, rtol=1e-6)
 
     def attack(self, epsilon: float, rtol: float = 1e-4) -> AttackDelta:
         """Return the worst crowd found and its delta: a lower bound of the truth."""

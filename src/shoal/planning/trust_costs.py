@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any, Literal
 
 from shoal.agreement.plan import LARGEST_CROWD
@@ -27,6 +28,7 @@ from shoal.planning.certificate import domain_of
 from shoal.support.checks import check_decimal, check_integer, check_level, check_number
 from shoal.theory import coin, laplace_law, solve, three_sigma
 from shoal.theory.blanket import blanket_delta
+from shoal.theory.calibration import NoValueError, smallest
 from shoal.theory.homogeneous import eta
 from shoal.theory.normal import normal_factor
 from shoal.theory.proven import proven_delta
@@ -267,18 +269,17 @@ class _Question:
         spread = local * (1 - local) / (1 - 2 * local) ** 2 if local < 0.5 else math.inf
         error = self.share * self.relative_error / normal_factor(self.level)
         top = spread / error**2 * (1 + 1e-9)
-        good = LARGEST_CROWD if top > LARGEST_CROWD else max(math.ceil(top), 1)
-        if not self._passes(keeps, good):
+        most = LARGEST_CROWD if top > LARGEST_CROWD else max(math.ceil(top), 1)
+        passes = cache(lambda crowd: self._passes(keeps, crowd))
+        try:
+            # floats, so that steps are factors: a crowd has a size, not a place
+            return math.ceil(
+                smallest(
+                    lambda size: passes(math.ceil(size)), 1.0, float(most), start=most, rtol=_CLOSE
+                )
+            )
+        except NoValueError:
             return None
-        bad = 0
-        while good > 1 and not bad:
-            lower = good // 2
-            good, bad = (lower, 0) if self._passes(keeps, lower) else (good, lower)
-        while good - bad > max(1, _CLOSE * good):
-            middle = math.isqrt(good * bad) if bad > 1 else (good + bad) // 2
-            middle = min(max(middle, bad + 1), good - 1)
-            good, bad = (middle, bad) if self._passes(keeps, middle) else (good, middle)
-        return good
 
     def _passes(self, keeps: Callable[[int, float], bool], crowd: int) -> bool:
         q = self._largest_q(crowd)

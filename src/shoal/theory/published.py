@@ -21,6 +21,7 @@ from typing import Literal
 
 import numpy as np
 
+from shoal.theory.calibration import NoValueError, largest
 from shoal.theory.coin import local_q, log_theta
 from shoal.theory.domains import Block, check_domain, differing_bits
 from shoal.theory.homogeneous import check_crowd
@@ -117,19 +118,12 @@ def published_q(
     def passes(log_odds: float) -> bool:
         return measure(blocks, N, _q_of(log_odds), epsilon, 0.01).high <= delta
 
-    good = max(log_theta(safe), 1e-9)
-    bad = 2.0 * good
-    while passes(bad):
-        good, bad = bad, 2.0 * bad
-        if bad > _MOST_LOG_ODDS:
-            return _q_of(good)
-    while bad - good > xtol * bad:
-        middle = 0.5 * (good + bad)
-        if passes(middle):
-            good = middle
-        else:
-            bad = middle
-    return _q_of(good)
+    local = max(log_theta(safe), 1e-9)  # passes without a crowd, whatever the bound says
+    try:
+        most = max(local, _MOST_LOG_ODDS)
+        return _q_of(largest(passes, local, most, start=2.0 * local, rtol=xtol))
+    except NoValueError:
+        return _q_of(local)
 
 
 def _q_of(log_odds: float) -> float:

@@ -14,6 +14,7 @@ from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.over_time.horizons import parse_horizon
 from shoal.support.checks import check_decimal, check_integer
+from shoal.theory.calibration import smallest
 
 __all__ = ["plan_with_memory"]
 
@@ -179,7 +180,5 @@ def _within(
     low, high = int(q1.fraction * 2**digits), 2 ** (digits - 1)
     if fits(low):
         return q1
-    while high - low > 1:  # low does not fit, high does: at 1/2 nothing is revealed
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return FlipProbability.of_fraction(Fraction(high, 2**digits))
+    # at 1/2 nothing is revealed
+    return FlipProbability.of_fraction(Fraction(smallest(fits, low + 1, high), 2**digits))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Context, Decimal, InvalidOperation, localcontext
+from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 from shoal.errors import InputError
@@ -80,12 +80,6 @@ class FlipProbability:
     def is_blind(self) -> bool:
         """Whether q is 1/2, where a report says nothing."""
         return self.fraction == Fraction(1, 2)
-
-    def local_epsilon(self, differing_bits: int) -> Decimal:
-        """Return differing bits times ln(p/q), to more digits than a float has (BITVEC 3.1)."""
-        with localcontext(Context(prec=60)):
-            odds = Decimal(2**self.digits - self.numerator) / Decimal(self.numerator)
-            return differing_bits * odds.ln()
 
     def binary_digits(self) -> list[int]:
         """Return the binary digits after the point, least significant first."""

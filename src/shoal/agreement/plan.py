@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from shoal.agreement.flip_probability import FlipProbability
+from shoal.agreement.local_privacy import EXACT, local_epsilon
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PlanError, SurveyError
 from shoal.support.checks import check_decimal_text, check_integer
 from shoal.support.files import canonical_json, read_json, write_json
+from shoal.support.rounding import float_up
 
 __all__ = ["Memory", "Plan", "Promise", "PromiseKind"]
 
@@ -166,7 +168,8 @@ class Plan:
         if self.crowd_size is None and self.promise.kind != "local":
             raise PlanError(f"a {self.promise.kind} promise needs a crowd_size.")
         local = self.promise.kind == "local"
-        if local and self.exact_local_epsilon > Decimal(self.promise.epsilon):
+        exact = local_epsilon(self.survey.differing_bits, self.q, places=EXACT)
+        if local and exact > Decimal(self.promise.epsilon):
             raise PlanError(
                 f"q = {self.q} has a local epsilon of {self.local_epsilon:.6g}, more than the"
                 f" {self.promise.epsilon} that is promised."
@@ -191,11 +194,6 @@ class Plan:
         """The SHA-256 of the plan's canonical JSON, in hexadecimal."""
         return hashlib.sha256(canonical_json(self.to_json())).hexdigest()
 
-    @property
-    def exact_local_epsilon(self) -> Decimal:
-        """The local epsilon to sixty digits: differing bits times ln(p/q)."""
-        return self.q.local_epsilon(self.survey.differing_bits)
-
     @cached_property
     def reports_needed(self) -> int:
         """How many reports make a whole crowd: crowd_size honest ones among all, rounded up."""
@@ -204,9 +202,8 @@ class Plan:
 
     @property
     def local_epsilon(self) -> float:
-        """What one report reveals with no crowd and no trust in anybody (BITVEC 3.1)."""
-        q = float(self.q)
-        return self.survey.differing_bits * math.log((1 - q) / q)
+        """What one report reveals with no crowd and no trust in anybody, rounded up."""
+        return float_up(local_epsilon(self.survey.differing_bits, self.q, places=EXACT))
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain JSON values; its id is the hash of exactly these."""

@@ -141,7 +141,7 @@ class Certificate:
     @property
     def shift_of_a_fake(self) -> float:
         """By how many people one fake report can shift a count: p / (p - q)."""
-        return (1 - self._q) / (1 - 2 * self._q) if self.q < Fraction(1, 2) else math.inf
+        return coin.shift_of_a_fake(self._q)
 
     def delta(self, *, epsilon: float, rtol: float = 1e-4) -> Bracket:
         """Return the proven delta at an epsilon."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from decimal import ROUND_CEILING, Context, Decimal, localcontext
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 
 from shoal.agreement.flip_probability import MOST_DIGITS, FlipProbability
+from shoal.agreement.local_privacy import EXACT, local_epsilon
 from shoal.agreement.plan import LARGEST_CROWD, SHORTEST_WINDOW, Plan, Promise, PromiseKind
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PrivacyRefusal
@@ -121,17 +122,17 @@ Texts = dict[str, str | None]
 
 
 def _local(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
-    epsilon = wish["epsilon"]
+    epsilon, differ = wish["epsilon"], survey.differing_bits
     if q is None and epsilon is None:
         raise InputError("a local promise needs epsilon or q.")
     if q is None:
         assert epsilon is not None
         q = _local_q(survey, Decimal(epsilon))
     if epsilon is None:
-        epsilon = local_epsilon(survey, q)
-    elif q.local_epsilon(survey.differing_bits) > Decimal(epsilon):
+        epsilon = f"{local_epsilon(differ, q, places=4):f}"
+    elif local_epsilon(differ, q, places=EXACT) > Decimal(epsilon):
         raise PrivacyRefusal(
-            f"q = {q} gives a local epsilon of {local_epsilon(survey, q)}, more than"
+            f"q = {q} gives a local epsilon of {local_epsilon(differ, q, places=4):f}, more than"
             f" {epsilon}; q must be at least {float(_local_q(survey, Decimal(epsilon))):.6g}."
         )
     return Plan(survey, q, Promise("local", epsilon), crowd)
@@ -293,12 +294,6 @@ def _decimal(name: str, value: object, below: int | None) -> str | None:
     return text
 
 
-def local_epsilon(survey: Survey, q: FlipProbability, places: int = 4) -> str:
-    """Return the local epsilon, differing bits times ln(p/q), rounded up (BITVEC 3.1)."""
-    exact = q.local_epsilon(survey.differing_bits)
-    return f"{exact.quantize(Decimal(1).scaleb(-places), rounding=ROUND_CEILING):f}"
-
-
 def _local_q(survey: Survey, epsilon: Decimal) -> FlipProbability:
     """Return the smallest flip probability whose local epsilon is at most `epsilon` (SDP 4.2)."""
     with localcontext(Context(prec=60)):
@@ -307,6 +302,6 @@ def _local_q(survey: Survey, epsilon: Decimal) -> FlipProbability:
         wanted = 1 / (1 + (epsilon / survey.differing_bits).exp())
     q = FlipProbability.at_least(Fraction(wanted))
     # The wanted q is itself rounded, in the 60th digit; the check is what counts.
-    while q.local_epsilon(survey.differing_bits) > epsilon:
+    while local_epsilon(survey.differing_bits, q, places=EXACT) > epsilon:
         q = FlipProbability.of_fraction(q.fraction + Fraction(1, 2**MOST_DIGITS))
     return q

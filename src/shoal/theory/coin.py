@@ -17,6 +17,7 @@ __all__ = [
     "phi",
     "posterior",
     "q_from_phi",
+    "shift_of_a_fake",
     "theta",
 ]
 
@@ -124,6 +125,17 @@ def count_sigma(N: int, q: float) -> float:
     if q == 0.5:
         return math.inf
     return math.sqrt(N * q * (1.0 - q)) / (1.0 - 2.0 * q)
+
+
+def shift_of_a_fake(q: float) -> float:
+    """Return by how many people one fake report moves a count at most: ``p / (p - q)``.
+
+    It was never randomized, and an estimate takes it for one that was. Infinite at q = 1/2.
+
+    >>> shift_of_a_fake(0.25)
+    1.5
+    """
+    return (1.0 - q) / (1.0 - 2.0 * q) if q < 0.5 else math.inf
 
 
 def posterior(prior: float, q: float, reported: int) -> float:

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 from shoal.theory.calibration import NoValueError, largest
-from shoal.theory.coin import local_q, log_theta
+from shoal.theory.coin import local_epsilon, local_q, log_theta
 from shoal.theory.domains import Block, check_domain, differing_bits
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.stop_loss.bracket import Bracket
@@ -33,7 +33,7 @@ __all__ = ["clones_delta", "published_q", "stronger_clones_delta", "three_symbol
 
 
 def three_symbol_delta(
-    log_r: float, local_epsilon: float, N: int, epsilon: float, rtol: float = 1e-4
+    log_r: float, local: float, N: int, epsilon: float, rtol: float = 1e-4
 ) -> Bracket:
     """Bracket delta(epsilon) of the three-symbol reduction.
 
@@ -42,8 +42,8 @@ def three_symbol_delta(
     >>> three_symbol_delta(math.log(0.5), 1.0, 1, 1.0).high < 1e-12
     True
     """
-    often = -math.log1p(math.exp(-local_epsilon))
-    seldom = often - local_epsilon
+    often = -math.log1p(math.exp(-local))
+    seldom = often - local
     rest = -math.expm1(min(log_r + math.log(2.0), 0.0))
     law = Law(
         np.array([often - log_r, seldom - log_r, -np.inf]),
@@ -65,7 +65,7 @@ def clones_delta(
     True
     """
     check_crowd(N, q, epsilon)
-    local = differing_bits(domain) * log_theta(q)
+    local = local_epsilon(differing_bits(domain), q)
     return three_symbol_delta(-local - math.log(2.0), local, N, epsilon, rtol)
 
 
@@ -81,7 +81,7 @@ def stronger_clones_delta(
     True
     """
     check_crowd(N, q, epsilon)
-    local = differing_bits(domain) * log_theta(q)
+    local = local_epsilon(differing_bits(domain), q)
     return three_symbol_delta(-local - math.log1p(math.exp(-local)), local, N, epsilon, rtol)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from shoal.theory.calibration import Curve, Point, edge, judge
-from shoal.theory.coin import local_q, log_theta
+from shoal.theory.coin import local_epsilon, local_q, log_theta
 from shoal.theory.domains import Block, check_domain, differing_bits
 from shoal.theory.homogeneous import check_crowd, eta
 from shoal.theory.proven import attack_delta, proven_delta
@@ -186,7 +186,7 @@ def proven_epsilon(
     """
     blocks = check_domain(domain)
     check_crowd(N, q, 0.0)
-    local = differing_bits(blocks) * log_theta(q) * (1.0 + 1e-13)
+    local = local_epsilon(differing_bits(blocks), q) * (1.0 + 1e-13)
     if delta == 0.0:
         return Solved(local, Bracket(0.0, 0.0))
     _check_target(delta)

@@ -149,11 +149,11 @@ class TestFields:
     @pytest.mark.parametrize("field", sorted(DOCUMENT))
     def test_missing(self, field: str):
         document = {key: value for key, value in DOCUMENT.items() if key != field}
-        with pytest.raises(PlanError, match=f"missing or unknown: {field}"):
+        with pytest.raises(PlanError, match=f"has no field '{field}'"):
             Plan.from_json(document)
 
     def test_unknown(self):
-        with pytest.raises(PlanError, match="missing or unknown: owner"):
+        with pytest.raises(PlanError, match="has an unknown field 'owner'"):
             Plan.from_json(DOCUMENT | {"owner": "me"})
 
     @pytest.mark.parametrize("version", [0, 2, "1", None, True, 1.0])

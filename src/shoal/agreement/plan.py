@@ -22,6 +22,7 @@ from shoal.agreement.local_privacy import EXACT, local_epsilon
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PlanError, SurveyError
 from shoal.support.checks import check_decimal_text, check_integer
+from shoal.support.documents import exact_fields
 from shoal.support.files import canonical_json, read_json, write_json
 from shoal.support.rounding import float_up
 
@@ -224,7 +225,7 @@ class Plan:
     @classmethod
     def from_json(cls, document: object) -> Plan:
         """Read a plan from plain JSON values; if they name an id, it must be theirs."""
-        fields = _exact_keys("a plan", document, set(_FIELDS), optional={"id"})
+        fields = exact_fields("a plan", document, _FIELDS, {"id"}, error=PlanError)
         if fields["version"] != VERSION or type(fields["version"]) is not int:
             raise PlanError(
                 f"this is Shoal's plan version {VERSION}, got version {fields['version']!r}."
@@ -234,7 +235,7 @@ class Plan:
             plan = cls(
                 survey=Survey.from_json(fields["survey"]),
                 q=_flip_probability("q", fields["q"]),
-                promise=Promise(**_exact_keys("promise", fields["promise"], _PROMISE)),
+                promise=_promise(fields["promise"]),
                 crowd_size=fields["crowd_size"],
                 max_reports_per_person=fields["max_reports_per_person"],
                 cohorts=fields["cohorts"],
@@ -269,7 +270,7 @@ class Plan:
         write_json(Path(path), {"id": self.id} | self.to_json())
 
 
-_FIELDS = [
+_FIELDS = {
     "cohorts",
     "crowd_size",
     "honest_fraction",
@@ -281,23 +282,12 @@ _FIELDS = [
     "survey",
     "version",
     "window",
-]
-_PROMISE = {"kind", "epsilon", "delta", "eta"}
+}
 
 
-def _exact_keys(
-    what: str, document: object, needed: set[str], optional: set[str] | None = None
-) -> dict[str, Any]:
-    if not isinstance(document, Mapping):
-        raise PlanError(f"{what} must be a JSON object.")
-    keys = set(document)
-    wrong = sorted(map(str, (needed - keys) | (keys - needed - (optional or set()))))
-    if wrong:
-        raise PlanError(
-            f"{what} must have exactly the fields {', '.join(sorted(needed))};"
-            f" missing or unknown: {', '.join(wrong)[:200]}."
-        )
-    return dict(document)
+def _promise(value: object) -> Promise:
+    needed = {"kind", "epsilon", "delta", "eta"}
+    return Promise(**exact_fields("a promise", value, needed, error=PlanError))
 
 
 def _flip_probability(name: str, value: object) -> FlipProbability:
@@ -309,7 +299,7 @@ def _flip_probability(name: str, value: object) -> FlipProbability:
 def _memory(value: object) -> Memory | None:
     if value is None:
         return None
-    fields = _exact_keys("memory", value, {"q1", "q2"})
+    fields = exact_fields("memory", value, {"q1", "q2"}, error=PlanError)
     return Memory(_flip_probability("q1", fields["q1"]), _flip_probability("q2", fields["q2"]))
 
 

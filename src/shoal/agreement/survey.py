@@ -20,14 +20,13 @@ from shoal.agreement.questions import (
     Number,
     Question,
     Text,
-    checked_keys,
     checked_sequence,
     keep,
-    listed,
     question_from_json,
 )
 from shoal.errors import SurveyError
 from shoal.support.checks import check_text
+from shoal.support.documents import exact_fields, listed
 from shoal.support.files import canonical_json
 
 __all__ = ["Choice", "Choices", "Flags", "Number", "Question", "Survey", "Text"]
@@ -158,7 +157,7 @@ class Survey:
     @classmethod
     def from_json(cls, document: object) -> Survey:
         """Read a survey from plain JSON values; unknown or missing keys are errors."""
-        fields = checked_keys("a survey", document, {"name", "questions"})
+        fields = exact_fields("a survey", document, {"name", "questions"}, error=SurveyError)
         questions = checked_sequence("questions", fields["questions"])
         name = check_text("a survey's name", fields["name"], error=SurveyError)
         return cls(name, tuple(question_from_json(question) for question in questions))

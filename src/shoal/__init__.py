@@ -32,8 +32,8 @@ As a service
     device's outbox, and `shoal.evidence.demo` runs both on one machine.
 
 Beside the path
-    `poisoning` says what fakes can do under a plan, a `Poisoning`; `compare_plans` what an edit of
-    a plan means, a `Change`;
+    `poisoning` says what fakes can do under a plan, a `Poisoning`; `plan_diff` what an edit of
+    a plan means, a `PlanDiff`;
     `inspect_randomizer` and `inspect_pipeline` question what runs, ours or a peer's; `search` looks
     for crowds worse than the papers', `shoal.evidence.papers` recomputes their numbers and
     `shoal.charts` draws pictures;
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate, audit
     from shoal.planning.over_time import Statement, plan_with_memory, statements
     from shoal.planning.plan import plan
-    from shoal.planning.plan_diff import Change, compare_plans
+    from shoal.planning.plan_diff import PlanDiff, plan_diff
     from shoal.planning.poisoning import Poisoning, poisoning
     from shoal.planning.rappor import Migration, RapporParameters, migrate
     from shoal.planning.text_size import Proposal, propose
@@ -120,7 +120,7 @@ _MODULES = {
     "planning.certificate": ["Certificate", "audit"],
     "planning.over_time": ["Statement", "plan_with_memory", "statements"],
     "planning.plan": ["plan"],
-    "planning.plan_diff": ["Change", "compare_plans"],
+    "planning.plan_diff": ["PlanDiff", "plan_diff"],
     "planning.poisoning": ["Poisoning", "poisoning"],
     "planning.trust_costs": ["Comparison", "compare"],
     "planning.rappor": ["Migration", "RapporParameters", "migrate"],
@@ -132,7 +132,6 @@ __all__ = [
     "Association",
     "Batch",
     "Certificate",
-    "Change",
     "Choice",
     "Choices",
     "Comparison",
@@ -155,6 +154,7 @@ __all__ = [
     "Original",
     "Outbox",
     "Plan",
+    "PlanDiff",
     "Poisoning",
     "PrivacyRefusal",
     "Promise",
@@ -177,7 +177,6 @@ __all__ = [
     "associate",
     "audit",
     "compare",
-    "compare_plans",
     "decode",
     "difference",
     "discover",
@@ -191,6 +190,7 @@ __all__ = [
     "pack_reports",
     "parse_batch",
     "plan",
+    "plan_diff",
     "plan_with_memory",
     "poisoning",
     "propose",

@@ -18,7 +18,6 @@ __all__ = [
     "posterior",
     "q_from_phi",
     "shift_of_a_fake",
-    "theta",
 ]
 
 
@@ -28,18 +27,6 @@ def check_q(q: float) -> None:
         raise ValueError(
             f"q must be in (0, 1/2], got q={q}. If you have RAPPOR's f, use q = f / 2."
         )
-
-
-def theta(q: float) -> float:
-    """Odds of telling the truth, ``p / q``, at least 1 (SDP 1.3: one bit's largest ratio).
-
-    Examples
-    --------
-    >>> theta(0.25)
-    3.0
-    """
-    check_q(q)
-    return (1.0 - q) / q
 
 
 def log_theta(q: float) -> float:

@@ -34,7 +34,6 @@ __all__ = [
     "choice",
     "classes",
     "differing_bits",
-    "exactly",
     "few_classes",
     "flags",
     "maximal",
@@ -92,17 +91,6 @@ def at_most(highest: int, bits: int) -> Block:
     Block(bits=4, lowest=0, highest=2)
     """
     return Block(bits, 0, min(highest, bits))
-
-
-def exactly(set_bits: int, bits: int) -> Block:
-    """Exactly `set_bits` set bits.
-
-    Examples
-    --------
-    >>> exactly(2, 5)
-    Block(bits=5, lowest=2, highest=2)
-    """
-    return Block(bits, set_bits, set_bits)
 
 
 def check_domain(domain: Iterable[Block]) -> Domain:

@@ -70,8 +70,8 @@ class Promise:
         'asks for: proven, epsilon 1, delta 1e-6'
         """
         numbers = [f"{name} {self.to_json()[name]}" for name in ("epsilon", "delta", "eta")]
-        given = [text for text in numbers if not text.endswith(" None")]
-        return ", ".join([f"asks for: {self.kind}", *given])
+        present = [text for text in numbers if not text.endswith(" None")]
+        return ", ".join([f"asks for: {self.kind}", *present])
 
     def to_json(self) -> dict[str, Any]:
         """Return the promise as plain JSON values."""

@@ -277,10 +277,10 @@ _KEYS = {
 }
 
 
-def keep(made: object, **checked: object) -> None:
+def keep(instance: object, **checked: object) -> None:
     """Put checked values, in their one normal form, into a frozen object that is being made."""
     for name, value in checked.items():
-        object.__setattr__(made, name, value)
+        object.__setattr__(instance, name, value)
 
 
 def question_from_json(document: object) -> Question:

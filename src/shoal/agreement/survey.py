@@ -86,12 +86,12 @@ class Survey:
 
     def text_hash(self, question: str) -> TextHash:
         """Return the hash functions of a text question."""
-        asked = self[question]
-        if not isinstance(asked, Text):
+        text = self[question]
+        if not isinstance(text, Text):
             raise SurveyError(f"question {question!r} does not ask for text.")
         if question not in self._hashes:
-            made = TextHash(self.digest, asked.name, asked.filter_bits, asked.hashes)
-            self._hashes[question] = made
+            text_hash = TextHash(self.digest, text.name, text.filter_bits, text.hashes)
+            self._hashes[question] = text_hash
         return self._hashes[question]
 
     @property

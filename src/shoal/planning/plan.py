@@ -100,20 +100,20 @@ def plan(
     }
     if promise not in makers:
         raise InputError(f"promise must be one of {', '.join(makers)}, got {promise!r}.")
-    made = makers[promise](survey, flip, crowd_size, texts)
-    if made.q.is_blind:
+    draft = makers[promise](survey, flip, crowd_size, texts)
+    if draft.q.is_blind:
         raise PrivacyRefusal(
-            f"epsilon={made.promise.epsilon} is so small that every bit would be a coin toss and"
+            f"epsilon={draft.promise.epsilon} is so small that every bit would be a coin toss and"
             " nothing could be learned; ask for a larger epsilon or a larger crowd."
         )
-    return replace(made, window=window, honest_fraction=_honest(made, honest_fraction))
+    return replace(draft, window=window, honest_fraction=_honest(draft, honest_fraction))
 
 
-def _honest(made: Plan, part: object) -> str | None:
+def _honest(draft: Plan, part: object) -> str | None:
     """Return the honest part as the plan keeps it: a decimal below 1, or None for all."""
     if part is None or part in (1, "1"):
         return None
-    if made.crowd_size is None:
+    if draft.crowd_size is None:
         raise InputError("honest_fraction is of a crowd; give a crowd_size too.")
     return check_decimal("honest_fraction", part, above=0, below=1)
 
@@ -156,15 +156,15 @@ def _proven(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: 
     if crowd is None:
         assert epsilon is not None
         assert delta is not None
-        found = solve.proven_crowd(domain, float(q), float(epsilon), float(delta)).value
-        crowd = _finite_crowd(found, q, epsilon)
+        crowd_size = solve.proven_crowd(domain, float(q), float(epsilon), float(delta)).value
+        crowd = _finite_crowd(crowd_size, q, epsilon)
     elif epsilon is None:
         assert delta is not None
         epsilon = _text_epsilon(solve.proven_epsilon(domain, crowd, float(q), float(delta)).value)
     elif delta is None:
         delta = _proven_delta(survey, q, crowd, epsilon)
-    made = Plan(survey, q, Promise("proven", epsilon, delta), crowd)
-    return _checked(made)
+    draft = Plan(survey, q, Promise("proven", epsilon, delta), crowd)
+    return _checked(draft)
 
 
 def _sufficient(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
@@ -212,38 +212,38 @@ def _three_sigma(survey: Survey, q: FlipProbability | None, crowd: int | None, w
     return Plan(survey, FlipProbability.at_least(wanted), Promise("three-sigma", epsilon), crowd)
 
 
-def _raised(made: Plan) -> Plan:
+def _raised(draft: Plan) -> Plan:
     """Raise q, digit by digit, until the promise is certified at the q that will be drawn."""
-    q = made.q
+    q = draft.q
     for attempt in range(64):
-        raised = replace(made, q=q)
+        raised = replace(draft, q=q)
         if q.is_blind or shortfall(raised) <= 0:
             return raised
         # The search came close; a bound need not fall with every step.
         step = Fraction(2**attempt, 2 ** max(q.digits, 16))
-        q = FlipProbability.at_least(min(made.q.fraction + step, Fraction(1, 2)))
+        q = FlipProbability.at_least(min(draft.q.fraction + step, Fraction(1, 2)))
     raise PrivacyRefusal("no flip probability below 1/2 could be certified for this promise.")
 
 
-def _checked(made: Plan) -> Plan:
+def _checked(draft: Plan) -> Plan:
     """Refuse a plan that does not keep its promise, and say what would be possible."""
-    missing = shortfall(made)
+    missing = shortfall(draft)
     if missing <= 0:
-        return made
-    kind, epsilon = made.promise.kind, made.promise.epsilon
+        return draft
+    kind, epsilon = draft.promise.kind, draft.promise.epsilon
     name = "delta" if kind == "proven" else "eta"
-    wanted = made.promise.delta or made.promise.eta
+    wanted = draft.promise.delta or draft.promise.eta
     reached = float(wanted or 0) + missing
     possible = plan(
-        made.survey,
-        crowd_size=made.crowd_size,
+        draft.survey,
+        crowd_size=draft.crowd_size,
         epsilon=epsilon,
-        delta=made.promise.delta,
-        eta=made.promise.eta,
+        delta=draft.promise.delta,
+        eta=draft.promise.eta,
         promise=kind,
     )
     raise PrivacyRefusal(
-        f"with q = {float(made.q):.6g} and a crowd of {made.crowd_size} the {kind} {name} at"
+        f"with q = {float(draft.q):.6g} and a crowd of {draft.crowd_size} the {kind} {name} at"
         f" epsilon {epsilon} is {text_up(reached, 3)}, not {wanted};"
         f" q = {float(possible.q):.6g} would do."
     )
@@ -255,13 +255,13 @@ def _check_one_unknown(**given: object) -> None:
         raise InputError(f"give all but one of {', '.join(given)}; missing: {', '.join(unknown)}.")
 
 
-def _finite_crowd(found: float, q: FlipProbability, epsilon: str) -> int:
-    if not math.isfinite(found):
+def _finite_crowd(crowd_size: float, q: FlipProbability, epsilon: str) -> int:
+    if not math.isfinite(crowd_size):
         raise PrivacyRefusal(
             f"no crowd of up to {LARGEST_CROWD:.0e} hides a report at q = {float(q):.6g} and"
             f" epsilon {epsilon}; raise q, epsilon or delta."
         )
-    return int(found)
+    return int(crowd_size)
 
 
 def _proven_delta(survey: Survey, q: FlipProbability, crowd: int, epsilon: str) -> str:

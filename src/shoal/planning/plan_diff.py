@@ -76,10 +76,10 @@ def plan_diff(old: Plan, new: Plan) -> PlanDiff:
 
     if old.id == new.id:
         return diff("same", "The two plans are the same.")
-    asked = list(_asked(old.survey, new.survey))
-    protected = list(_protected(old, new, same_bits=not asked))
-    weaker = [reason for less, reason in protected if less]
-    others = [reason for less, reason in protected if not less]
+    questions = list(_asked(old.survey, new.survey))
+    protections = list(_protected(old, new, same_bits=not questions))
+    weaker = [reason for less, reason in protections if less]
+    others = [reason for less, reason in protections if not less]
     words = _shortened(list(_words(old.survey, new.survey)))
     if weaker and old.survey.name == new.survey.name:
         way_out = (
@@ -90,8 +90,8 @@ def plan_diff(old: Plan, new: Plan) -> PlanDiff:
     if weaker:
         close = f"It protects less, so publish it only after {old.survey.name!r} is closed."
         weaker.append(close)
-    if asked or weaker or others:
-        return diff("new plan", *_shortened(asked), *weaker, *others)
+    if questions or weaker or others:
+        return diff("new plan", *_shortened(questions), *weaker, *others)
     return diff("label", *words or ["Only the way in which numbers are written differs."])
 
 

@@ -49,19 +49,19 @@ def compute_promise(plan: Plan) -> ComputedPromise:
 
     A local promise is about one report, and `Plan` itself checks it exactly.
     """
-    asked, eta = plan.promise, None
-    if asked.kind == "local":
-        return ComputedPromise(asked, None, None)
+    promise, eta = plan.promise, None
+    if promise.kind == "local":
+        return ComputedPromise(promise, None, None)
     try:
         delta = _delta(plan)
     except PrivacyRefusal as refusal:  # of what nothing is proven about
-        return ComputedPromise(asked, None, str(refusal))
-    wanted = float(asked.delta or 0)
+        return ComputedPromise(promise, None, str(refusal))
+    wanted = float(promise.delta or 0)
     if wanted < delta <= _NEAR_MISS * wanted:
         delta = min(delta, _delta(plan, rtol=1e-6))
-    if asked.eta is not None:
+    if promise.eta is not None:
         eta = _eta(plan)
-    return ComputedPromise(asked, delta, _refusal(plan, delta, eta))
+    return ComputedPromise(promise, delta, _refusal(plan, delta, eta))
 
 
 def shortfall(plan: Plan) -> float:

@@ -173,9 +173,9 @@ def compare(
         raise InputError(f"share must be in (0, 1], got share={share}.")
     if not 1e-9 <= check_number("relative_error", relative_error) <= 1e9:
         raise InputError(f"relative_error must be above 0, got {relative_error}.")
-    asked = _Question(survey, crowd, float(texts[0]), float(texts[1]), share, relative_error,
+    question = _Question(survey, crowd, float(texts[0]), float(texts[1]), share, relative_error,
                       check_level(level))  # fmt: skip
-    return Comparison(survey, crowd, *texts, share, relative_error, level, asked.costs())
+    return Comparison(survey, crowd, *texts, share, relative_error, level, question.costs())
 
 
 @dataclass(frozen=True)

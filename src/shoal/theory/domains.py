@@ -151,14 +151,14 @@ def _block_classes(block: Block) -> frozenset[Triple]:
             for c in range(block.bits - a - b + 1)
         )
     reach = _differing(block)
-    found = set()
+    triples = set()
     for a in range(reach + 1):
         for b in range(min(reach, block.bits - a) + 1):
             for c in range(min(reach, block.bits - a - b) + 1):
                 # a + b, a + c and b + c are the three pairwise distances
                 if max(a + b, a + c, b + c) <= reach and _is_feasible(block, a, b, c):
-                    found.add(Triple(a, b, c))
-    return frozenset(found)
+                    triples.add(Triple(a, b, c))
+    return frozenset(triples)
 
 
 def classes(domain: Iterable[Block]) -> frozenset[Triple]:
@@ -225,12 +225,12 @@ def maximal(triples: Iterable[Triple]) -> frozenset[Triple]:
         return frozenset()
     # Walking down in a, a triple survives if its c exceeds every c seen at this b or above.
     best = np.full(max(t.b for t in pool) + 2, -1)
-    kept = []
+    survivors = []
     for t in pool:
         if t.c > best[t.b]:
-            kept.append(t)
+            survivors.append(t)
             best[: t.b + 1] = np.maximum(best[: t.b + 1], t.c)
-    return frozenset(kept)
+    return frozenset(survivors)
 
 
 # Up to this reach all triples of a block are tried; beyond it, a coarse net of them.

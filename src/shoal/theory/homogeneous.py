@@ -224,11 +224,11 @@ def attack(domain: Iterable[Block], N: int, q: float, epsilon: float, rtol: floa
     """
     check_crowd(N, q, epsilon)
     crowds = shortlist(maximal_classes(domain), q, epsilon)
-    found = [Attack(crowd, rough_delta(crowd, N, q, epsilon)) for crowd in crowds]
-    if not found:
+    attacks = [Attack(crowd, rough_delta(crowd, N, q, epsilon)) for crowd in crowds]
+    if not attacks:
         return Attack(Triple(0, 0, 0), Bracket(0.0, 0.0))
-    best = max(found, key=lambda candidate: (candidate.delta.low, candidate.delta.high))
-    rivals = [c for c in found if c.delta.high >= best.delta.low > 0.0]
+    best = max(attacks, key=lambda candidate: (candidate.delta.low, candidate.delta.high))
+    rivals = [c for c in attacks if c.delta.high >= best.delta.low > 0.0]
     rivals = heapq.nlargest(_FINALISTS, rivals, key=lambda c: c.delta.low + c.delta.high)
     sharp = [Attack(c.crowd, _delta(c.crowd, N, q, epsilon, rtol)) for c in rivals]
     return max([*sharp, best], key=lambda c: (c.delta.low, c.delta.high))

@@ -107,5 +107,5 @@ def attack_delta(
     if _is_one_bit(blocks):
         worst = worst_one_bit_delta(N, q, epsilon, max(rtol, 1e-4))
         return AttackDelta(worst.value, worst)
-    found = attack(blocks, N, q, epsilon, rtol)
-    return AttackDelta(found.delta, found.crowd)
+    best = attack(blocks, N, q, epsilon, rtol)
+    return AttackDelta(best.delta, best.crowd)

@@ -102,8 +102,8 @@ def plan_with_memory(
     from shoal.planning.certificate import domain_of
     from shoal.theory.solve import proven_q
 
-    asked, allowed = float(epsilon_text), float(delta_text)
-    least = Fraction(proven_q(domain_of(survey), crowd_size, asked, allowed).value)
+    epsilon_wanted, delta_wanted = float(epsilon_text), float(delta_text)
+    least = Fraction(proven_q(domain_of(survey), crowd_size, epsilon_wanted, delta_wanted).value)
     q2 = _rounded_up(exact_fraction((1 - (1 - 2 * float(least)) ** share) / 2))
     if q2.is_blind:
         raise _nothing_left()
@@ -118,7 +118,7 @@ def plan_with_memory(
         memory = Memory(candidate, q2)
         if candidate.is_blind or memory.q.is_blind:
             break
-        made = Plan(
+        plan = Plan(
             survey,
             memory.q,
             Promise("proven", epsilon_text, delta_text),
@@ -126,8 +126,8 @@ def plan_with_memory(
             window=window,
             memory=memory,
         )
-        if _certified(survey, memory.q, crowd_size, asked, allowed):
-            return made
+        if _certified(survey, memory.q, crowd_size, epsilon_wanted, delta_wanted):
+            return plan
     raise _nothing_left()
 
 

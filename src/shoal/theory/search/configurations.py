@@ -72,7 +72,7 @@ def _block_representatives(block: Block, fixed: Sequence[Vector]) -> list[Vector
     groups: dict[tuple[int, ...], list[int]] = {}
     for bit in range(block.bits):
         groups.setdefault(tuple(vector[bit] for vector in fixed), []).append(bit)
-    found = []
+    vectors = []
     for counts in itertools.product(*(range(len(group) + 1) for group in groups.values())):
         if block.lowest <= sum(counts) <= block.highest:
             chosen = {
@@ -80,8 +80,8 @@ def _block_representatives(block: Block, fixed: Sequence[Vector]) -> list[Vector
                 for group, count in zip(groups.values(), counts, strict=True)
                 for bit in group[:count]
             }
-            found.append(tuple(int(bit in chosen) for bit in range(block.bits)))
-    return found
+            vectors.append(tuple(int(bit in chosen) for bit in range(block.bits)))
+    return vectors
 
 
 def configurations(

@@ -67,7 +67,7 @@ class TestBits:
 
     def test_unknown_names_are_told_with_the_known(self):
         survey = Survey.from_toml(TOML)
-        with pytest.raises(SurveyError, match="asks no 'colour'; it asks 'features'"):
+        with pytest.raises(SurveyError, match="has no question 'colour'; it has 'features'"):
             survey["colour"]
         with pytest.raises(SurveyError, match="no option 'tabs'; it has 'sync', 'vpn', 'reader'"):
             survey.bit("features", "tabs")

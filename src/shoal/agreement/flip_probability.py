@@ -78,7 +78,7 @@ class FlipProbability:
 
     @property
     def is_blind(self) -> bool:
-        """Whether q is 1/2, where a report says nothing."""
+        """Whether q is 1/2, where a report carries no information."""
         return self.fraction == Fraction(1, 2)
 
     def binary_digits(self) -> list[int]:
@@ -121,7 +121,7 @@ def exact_fraction(value: object) -> Fraction:
 def _check_range(number: Fraction, shown: str) -> None:
     if number <= 0:
         raise InputError(
-            f"q must be in (0, 1/2], got q={shown}. With q = 0 every report would be the truth."
+            f"q must be in (0, 1/2], got q={shown}. With q = 0 reports are not randomized."
         )
     if number > Fraction(1, 2):
         raise InputError(f"q must be in (0, 1/2], got q={shown}. If you have RAPPOR's f, q = f/2.")

@@ -176,7 +176,7 @@ class Plan:
                 f" {self.promise.epsilon} that is promised."
             )
         if self.memory is not None and self.memory.q != self.q:
-            raise PlanError(f"memory's q1 and q2 make q = {self.memory.q}, the plan has {self.q}.")
+            raise PlanError(f"memory's q1 and q2 give q = {self.memory.q}, the plan has {self.q}.")
         if self.honest_fraction not in (None, "1"):
             share = self.honest_fraction
             check_decimal_text("honest_fraction", share, above=0, below=1, error=PlanError)
@@ -228,7 +228,7 @@ class Plan:
         fields = exact_fields("a plan", document, _FIELDS, {"id"}, error=PlanError)
         if fields["version"] != VERSION or type(fields["version"]) is not int:
             raise PlanError(
-                f"this is Shoal's plan version {VERSION}, got version {fields['version']!r}."
+                f"this Shoal reads plans of version {VERSION}, got version {fields['version']!r}."
                 " A newer Shoal may read it."
             )
         try:
@@ -253,7 +253,7 @@ class Plan:
         if "id" in fields and fields["id"] != plan.id:
             raise PlanError(
                 f"the plan says its id is {str(fields['id'])[:64]!r} but its content has"
-                f" {plan.id}; it was changed after it was agreed."
+                f" {plan.id}; it was changed after it was made."
             )
         return plan
 
@@ -262,7 +262,7 @@ class Plan:
         """Read a plan from a JSON file, which must name the plan's id."""
         document = read_json(Path(path), "plan", PlanError)
         if isinstance(document, Mapping) and "survey" in document and "id" not in document:
-            raise PlanError(f"{path} names no id, so nobody can see whether it was changed.")
+            raise PlanError(f"{path} has no field 'id', so nobody can tell whether it was changed.")
         return cls.from_json(document)
 
     def write(self, path: Path | str) -> None:

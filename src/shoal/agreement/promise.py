@@ -72,18 +72,18 @@ def read_certificate(plan: Plan, content: bytes) -> ComputedPromise:
     try:
         document: Any = strict_json(content)
         if document["plan"] != plan.id:
-            raise PlanError(f"the certificate is of another plan, not of {plan.id}.")
+            raise PlanError(f"the certificate belongs to another plan, not to {plan.id}.")
         inner = document["certificate"]
         same = (inner["q"], inner["crowd_size"]) == (float(plan.q), plan.crowd_size)
         if not same or inner["epsilon"] != float(promise.epsilon):
-            raise PlanError("the certificate has another q, crowd or epsilon than its plan.")
+            raise PlanError("the certificate and the plan differ in q, crowd size or epsilon.")
         delta = _probability(inner["proven"]["delta"][1])
         if promise.eta is not None:
             eta = _probability(inner["homogeneous"]["worst"]["eta"][1])
     except InputError:
         raise
     except (ValueError, KeyError, IndexError, TypeError, RecursionError) as problem:
-        raise PlanError("what came is not a certificate of a plan.") from problem
+        raise PlanError("this is not a certificate of a plan.") from problem
     if promise.kind == "local":
         return ComputedPromise(promise, None, None)
     return ComputedPromise(promise, delta, refusal_of(plan, delta, eta))
@@ -98,7 +98,7 @@ def _probability(value: object) -> float:
 def refusal_of(plan: Plan, delta: float, eta: float | None) -> str | None:
     """Return why a plan with a crowd, this proven delta and this eta is broken, or None."""
     promise, reports = plan.promise, plan.max_reports_per_person
-    unconfirmed = "and a computation does not confirm it"
+    unconfirmed = "but a computation does not confirm it"
     if promise.kind != "proven" and reports > 1:
         return (
             f"a {promise.kind} promise is about one report of a person, the plan allows {reports},"
@@ -114,6 +114,6 @@ def refusal_of(plan: Plan, delta: float, eta: float | None) -> str | None:
     several = "" if reports == 1 else f" and {reports} reports of a person"
     return (
         f"the plan promises a {promise.kind} {name} of {wanted} at epsilon {promise.epsilon},"
-        f" {unconfirmed}: {place}{several} {name} is {text_up(reached, 3)}; make the plan anew"
-        " with shoal plan."
+        f" {unconfirmed}: {place}{several} {name} is {text_up(reached, 3)}; make a new"
+        " plan with shoal plan."
     )

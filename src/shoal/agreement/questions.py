@@ -313,7 +313,7 @@ def _checked_options(question: str, options: object, fewest: int) -> tuple[str, 
         twice = next(text for text in texts if texts.count(text) > 1)
         raise SurveyError(f"question {question!r} has option {twice!r} twice; options must differ.")
     for text in texts:
-        # Several flags stand in one cell of a table, separated by ";".
+        # Several flags are in one cell of a table, separated by ";".
         if ";" in text or text == MISSING:
             raise SurveyError(
                 f"option {text!r} of question {question!r} cannot be told apart in a table;"

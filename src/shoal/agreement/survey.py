@@ -61,11 +61,13 @@ class Survey:
             if not isinstance(question, Question):
                 raise SurveyError(f"a survey holds questions, got {question!r}.")
             if question.name in self._slices:
-                raise SurveyError(f"question {question.name!r} stands twice; names must differ.")
+                raise SurveyError(f"question {question.name!r} appears twice; names must differ.")
             self._slices[question.name] = slice(start, start + question.bits)
             start += question.bits
         if len({q.cohorts for q in self.questions if isinstance(q, Text)}) > 1:
-            raise SurveyError("text questions of one survey share one number of cohorts.")
+            raise SurveyError(
+                "all text questions of a survey must have the same number of cohorts."
+            )
         if start > MOST_BITS:
             raise SurveyError(f"a survey takes at most {MOST_BITS} bits, this one takes {start}.")
 
@@ -88,7 +90,7 @@ class Survey:
         """Return the hash functions of a text question."""
         text = self[question]
         if not isinstance(text, Text):
-            raise SurveyError(f"question {question!r} does not ask for text.")
+            raise SurveyError(f"question {question!r} is not a text question.")
         if question not in self._hashes:
             text_hash = TextHash(self.digest, text.name, text.filter_bits, text.hashes)
             self._hashes[question] = text_hash
@@ -118,7 +120,9 @@ class Survey:
             if candidate.name == question:
                 return candidate
         names = [candidate.name for candidate in self.questions]
-        raise SurveyError(f"survey {self.name!r} asks no {question!r}; it asks {listed(names)}.")
+        raise SurveyError(
+            f"survey {self.name!r} has no question {question!r}; it has {listed(names)}."
+        )
 
     def __iter__(self) -> Iterator[Question]:
         return iter(self.questions)

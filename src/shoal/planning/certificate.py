@@ -51,7 +51,7 @@ def audit(plan: Plan | Survey, *, q: object = None, crowd_size: int | None = Non
     """
     if isinstance(plan, Plan):
         if q is not None or crowd_size is not None:
-            raise InputError("a plan already says its q and its crowd size.")
+            raise InputError("a plan has its own q and crowd size; audit its survey to use others.")
         if plan.crowd_size is None:
             raise InputError("the plan has no crowd; audit its survey with a crowd_size.")
         check_crowd_hides(plan)
@@ -253,7 +253,7 @@ class Certificate:
     ) -> dict[str, Any]:
         """Return the certificate at one epsilon, or at the proven epsilon of a delta."""
         if (epsilon is None) == (delta is None):
-            raise InputError("give epsilon or delta, one of them.")
+            raise InputError("give either epsilon or delta.")
         at = self.epsilon(delta=delta) if delta is not None else epsilon
         assert at is not None
         promised = self.proven(at)

@@ -73,13 +73,13 @@ def plan(
     """
     flip = None if q is None else FlipProbability.at_least(q)
     if flip is not None and flip.is_blind:
-        raise InputError("q = 1/2 makes every bit a coin toss: nothing can be learned from it.")
+        raise InputError("with q = 1/2 reports carry no information: every bit is a coin toss.")
     if crowd_size is not None:
         check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
     if window is not None and check_integer("window", window, lowest=1) < SHORTEST_WINDOW:
         raise InputError(
             f"window must be at least {SHORTEST_WINDOW} seconds, got window={window}: a report"
-            " carries its number, and devices refuse a plan that would tell the time."
+            " carries the number of its window, and a short window shows when it was sent."
         )
     texts = {
         "epsilon": _decimal("epsilon", epsilon, None),
@@ -91,7 +91,7 @@ def plan(
         promise = "local" if only_q else "sufficient" if texts["eta"] else "proven"
     for name, kind in (("delta", "proven"), ("eta", "sufficient")):
         if texts[name] is not None and promise != kind:
-            raise InputError(f"{name} belongs to a {kind} promise, not to a {promise} one.")
+            raise InputError(f"{name} is part of a {kind} promise, not of a {promise} one.")
     makers = {
         "local": _local,
         "proven": _proven,
@@ -103,8 +103,8 @@ def plan(
     draft = makers[promise](survey, flip, crowd_size, texts)
     if draft.q.is_blind:
         raise PrivacyRefusal(
-            f"epsilon={draft.promise.epsilon} is so small that every bit would be a coin toss and"
-            " nothing could be learned; ask for a larger epsilon or a larger crowd."
+            f"epsilon={draft.promise.epsilon} is so small that reports would carry no information:"
+            " every bit would be a coin toss; choose a larger epsilon or a larger crowd."
         )
     return replace(draft, window=window, honest_fraction=_honest(draft, honest_fraction))
 
@@ -114,7 +114,7 @@ def _honest(draft: Plan, part: object) -> str | None:
     if part is None or part in (1, "1"):
         return None
     if draft.crowd_size is None:
-        raise InputError("honest_fraction is of a crowd; give a crowd_size too.")
+        raise InputError("honest_fraction needs a crowd_size.")
     return check_decimal("honest_fraction", part, above=0, below=1)
 
 
@@ -199,15 +199,17 @@ def _three_sigma(survey: Survey, q: FlipProbability | None, crowd: int | None, w
 
     epsilon = wish["epsilon"]
     if crowd is None or epsilon is None or q is not None:
-        raise InputError("the three-sigma rule takes crowd_size and epsilon, and gives q.")
+        raise InputError("a three-sigma promise needs crowd_size and epsilon; q follows from them.")
     try:
         wanted = three_sigma_q(survey.differing_bits, crowd, float(epsilon))
     except OverflowError as error:
-        raise InputError(f"epsilon={epsilon} asks for no privacy at all; ask for less.") from error
+        raise InputError(
+            f"epsilon={epsilon} gives no privacy at all; choose a smaller one."
+        ) from error
     except ValueError as error:
         raise PrivacyRefusal(
             f"no flip probability keeps the three-sigma rule at epsilon={epsilon} in a crowd of"
-            f" {crowd}; ask for a larger epsilon or a larger crowd."
+            f" {crowd}; choose a larger epsilon or a larger crowd."
         ) from error
     return Plan(survey, FlipProbability.at_least(wanted), Promise("three-sigma", epsilon), crowd)
 
@@ -245,7 +247,7 @@ def _checked(draft: Plan) -> Plan:
     raise PrivacyRefusal(
         f"with q = {float(draft.q):.6g} and a crowd of {draft.crowd_size} the {kind} {name} at"
         f" epsilon {epsilon} is {text_up(reached, 3)}, not {wanted};"
-        f" q = {float(possible.q):.6g} would do."
+        f" q = {float(possible.q):.6g} would be enough."
     )
 
 
@@ -275,13 +277,13 @@ def _text_probability(bound: float, name: str, epsilon: str) -> str:
     text = text_up(bound, 4)
     if float(text) >= 1:
         raise PrivacyRefusal(
-            f"at epsilon {epsilon} there is no {name} below 1; nothing is promised."
+            f"at epsilon {epsilon} the {name} would be 1, which promises nothing; raise epsilon."
         )
     return text
 
 
 def _text_epsilon(value: float) -> str:
-    # An epsilon of 0 would be perfect privacy; the smallest decimal that is kept stands for it.
+    # An epsilon of 0 would be perfect privacy; the smallest decimal that is kept is used.
     return text_up(max(value, 1e-6), 4)
 
 
@@ -290,7 +292,7 @@ def _decimal(name: str, value: object, below: int | None) -> str | None:
         return None
     text = check_decimal(name, value, above=0, below=below)
     if not 0 < float(text) < (below or math.inf):
-        raise InputError(f"{name}={text} is beyond what can be computed with.")
+        raise InputError(f"{name}={text} is too small or too large to compute with.")
     return text
 
 
@@ -298,7 +300,7 @@ def _local_q(survey: Survey, epsilon: Decimal) -> FlipProbability:
     """Return the smallest flip probability whose local epsilon is at most `epsilon` (SDP 4.2)."""
     with localcontext(Context(prec=60)):
         if epsilon / survey.differing_bits > 34:
-            raise InputError(f"epsilon={epsilon} asks for no privacy at all; ask for less.")
+            raise InputError(f"epsilon={epsilon} gives no privacy at all; choose a smaller one.")
         wanted = 1 / (1 + (epsilon / survey.differing_bits).exp())
     q = FlipProbability.at_least(Fraction(wanted))
     # The wanted q is itself rounded, in the 60th digit; the check is what counts.

@@ -3,7 +3,7 @@
 =========== =====================================================================================
 same        the same id
 label       only words that people read differ: the survey's name, names of questions, labels of
-            options, or how a number is written. Every bit stands where it stood, and q, crowd and
+            options, or how a number is written. Every bit keeps its place, and q, crowd and
             promise are the same, so both plans' tallies mean the same. The ids differ all the
             same, and reports of one are not taken for the other.
 new plan    it asks or protects differently: new consent, and its reports never add to the old ones
@@ -32,7 +32,7 @@ __all__ = ["DiffKind", "PlanDiff", "plan_diff"]
 DiffKind = Literal["same", "label", "new plan", "forbidden"]
 
 STRENGTH: dict[PromiseKind, int] = {"three-sigma": 0, "sufficient": 1, "proven": 2, "local": 3}
-"""Which kind of promise says more: a rule of thumb, an attack, a theorem, one that needs nobody."""
+"""Which kind of promise is stronger: a rule of thumb, an attack, a theorem, one that needs nobody."""
 
 _SHOWN = 8
 
@@ -122,7 +122,7 @@ def _rules(question: Any) -> dict[str, Any]:
 
 
 def _swapped(what: str, old: list[str], new: list[str]) -> Iterator[str]:
-    """Yield the words that have left a place and stand at another one now."""
+    """Yield the words that have moved from one place to another."""
     before, after = _places(old), _places(new)
     for word in sorted(before.keys() & after.keys()):
         left, come = before[word] - after[word], after[word] - before[word]

@@ -220,7 +220,7 @@ def _flips(parameters: RapporParameters) -> tuple[FlipProbability, Memory | None
     """Return Shoal's flip probability, rounded up, and how memory splits it."""
     permanent, instantaneous = parameters.f / 2, flip_of(min(odds_of(parameters.p, parameters.q)))
     if not permanent and not instantaneous:
-        raise InputError("with f=0, p=0 and q=1 every report is the truth; there is no plan.")
+        raise InputError("with f=0, p=0 and q=1 reports are not randomized; no plan does that.")
     if not permanent or not instantaneous:
         return FlipProbability.at_least(permanent or instantaneous), None
     flips = FlipProbability.at_least(permanent), FlipProbability.at_least(instantaneous)

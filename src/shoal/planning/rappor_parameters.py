@@ -60,7 +60,7 @@ class RapporParameters:
                 " p is how often a clear bit is reported as 1, q how often a set one is."
             )
         if self.f == 1:
-            raise InputError("with f=1 the permanent response is a coin toss and says nothing.")
+            raise InputError("with f=1 reports carry no information: every bit is a coin toss.")
 
     @classmethod
     def read(cls, path: Path | str) -> RapporParameters:

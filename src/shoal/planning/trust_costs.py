@@ -107,7 +107,7 @@ class Comparison:
             if cost.trust == trust:
                 return cost
         kinds = ", ".join(cost.trust for cost in self.costs)
-        raise InputError(f"there is no trust {trust!r}; there are {kinds}.")
+        raise InputError(f"unknown kind of trust {trust!r}; choose one of {kinds}.")
 
     def __iter__(self) -> Iterator[Cost]:
         return iter(self.costs)

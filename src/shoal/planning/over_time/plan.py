@@ -63,9 +63,9 @@ def plan_with_memory(
         How many different answers a person may have within the horizon.
     instantaneous
         The part of the flips that is fresh each time, strictly between 0 and 1. Half by default:
-        either layer alone then leaves as much of a bit as the other, so that following a person
-        through time (against which q2 stands) and averaging (against which q1 stands) are about
-        equally hard. `shoal.device.memory.linking_probability` says how hard.
+        either layer alone then leaves as much of a bit as the other, so that it is about
+        as hard to follow a person through time, which q2 prevents, as to average, which q1
+        prevents. `shoal.planning.over_time.linking_probability` computes how hard.
     max_reports_per_person
         Only 1: several reports of one person in a release share permanent flips, and the proof for
         a single release needs independent ones.
@@ -80,7 +80,7 @@ def plan_with_memory(
     """
     check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
     if (releases is None) == (horizon is None):
-        raise InputError('give releases, or a horizon such as "daily for a year", one of them.')
+        raise InputError('give either releases or a horizon such as "daily for a year".')
     window = None
     if horizon is not None:
         window, releases = parse_horizon(horizon)
@@ -133,8 +133,8 @@ def plan_with_memory(
 
 def _nothing_left() -> PrivacyRefusal:
     return PrivacyRefusal(
-        "every bit would be a coin toss and nothing could be learned; ask for a larger epsilon, a"
-        " larger crowd, a larger lifetime_epsilon or fewer distinct answers."
+        "reports would carry no information: every bit would be a coin toss; choose a larger"
+        " epsilon, a larger crowd, a larger lifetime_epsilon or fewer distinct answers."
     )
 
 

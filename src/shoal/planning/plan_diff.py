@@ -32,7 +32,7 @@ __all__ = ["DiffKind", "PlanDiff", "plan_diff"]
 DiffKind = Literal["same", "label", "new plan", "forbidden"]
 
 STRENGTH: dict[PromiseKind, int] = {"three-sigma": 0, "sufficient": 1, "proven": 2, "local": 3}
-"""Which kind of promise is stronger: a rule of thumb, an attack, a theorem, one that needs nobody."""
+"""Which promise is stronger: a rule of thumb, an attack, a theorem, one that needs nobody."""
 
 _SHOWN = 8
 

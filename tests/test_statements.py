@@ -13,7 +13,7 @@ import pytest
 from shoal.agreement.plan import PromiseKind
 from shoal.analysis.intervals import IntervalKind
 from shoal.planning.over_time import HoldsFor
-from shoal.planning.plan_diff import ChangeKind
+from shoal.planning.plan_diff import DiffKind
 from shoal.theory.proven import Method
 from tests.adversary.kinds import KINDS
 from tests.adversary.test_mutants import MUTANTS
@@ -65,7 +65,7 @@ def test_each_kind_of_the_adversary_watches_over_a_statement(kind):
 
 @pytest.mark.parametrize(
     "word",
-    [word for kind in (ChangeKind, HoldsFor, IntervalKind, Method) for word in get_args(kind)],
+    [word for kind in (DiffKind, HoldsFor, IntervalKind, Method) for word in get_args(kind)],
 )
 def test_each_kind_of_statement_is_on_the_page(word):
     assert f"`{word}`" in PAGE

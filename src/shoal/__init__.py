@@ -11,7 +11,7 @@ Before any data exists
     For people who report again, `plan_with_memory` splits q into permanent and fresh flips (a
     `Memory`), and `statements` lists what holds over time, each as a `Statement`.
 
-    `compare_plans` says what an edit of a plan means, as a `Change`. `compare` shows what each
+    `plan_diff` says what an edit of a plan means, as a `PlanDiff`. `compare` shows what each
     kind of trust costs, as a `Comparison`. `poisoning` says what fake reports can do, as a
     `Poisoning`. `migrate` reads `RapporParameters` and gives a `Migration`. `propose` suggests the
     size of a text question, as a `Proposal`. `discovery_survey` makes a survey for `discover`.
@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate, audit
     from shoal.planning.over_time import Statement, plan_with_memory, statements
     from shoal.planning.plan import plan
-    from shoal.planning.plan_diff import Change, compare_plans
+    from shoal.planning.plan_diff import PlanDiff, plan_diff
     from shoal.planning.poisoning import Poisoning, poisoning
     from shoal.planning.rappor import Migration, RapporParameters, migrate
     from shoal.planning.text_size import Proposal, propose
@@ -132,7 +132,7 @@ _MODULES = {
     "planning.certificate": ["Certificate", "audit"],
     "planning.over_time": ["Statement", "plan_with_memory", "statements"],
     "planning.plan": ["plan"],
-    "planning.plan_diff": ["Change", "compare_plans"],
+    "planning.plan_diff": ["PlanDiff", "plan_diff"],
     "planning.poisoning": ["Poisoning", "poisoning"],
     "planning.trust_costs": ["Comparison", "compare"],
     "planning.rappor": ["Migration", "RapporParameters", "migrate"],
@@ -144,7 +144,6 @@ __all__ = [
     "Association",
     "Batch",
     "Certificate",
-    "Change",
     "Choice",
     "Choices",
     "Comparison",
@@ -167,6 +166,7 @@ __all__ = [
     "Original",
     "Outbox",
     "Plan",
+    "PlanDiff",
     "Poisoning",
     "PrivacyRefusal",
     "Promise",
@@ -189,7 +189,6 @@ __all__ = [
     "associate",
     "audit",
     "compare",
-    "compare_plans",
     "decode",
     "difference",
     "discover",
@@ -203,6 +202,7 @@ __all__ = [
     "pack_reports",
     "parse_batch",
     "plan",
+    "plan_diff",
     "plan_with_memory",
     "poisoning",
     "propose",

@@ -67,7 +67,7 @@ class TestBits:
 
     def test_unknown_names_are_told_with_the_known(self):
         survey = Survey.from_toml(TOML)
-        with pytest.raises(SurveyError, match="asks no 'colour'; it asks 'features'"):
+        with pytest.raises(SurveyError, match="has no question 'colour'; it has 'features'"):
             survey["colour"]
         with pytest.raises(SurveyError, match="no option 'tabs'; it has 'sync', 'vpn', 'reader'"):
             survey.bit("features", "tabs")
@@ -142,10 +142,10 @@ class TestRefusals:
         [
             (('kind = "flags"', 'kind = "prose"'), "kind must be one of"),
             (('kind = "flags"', ""), "kind must be one of"),
-            (("at_most = 2", ""), "must give 'at_most'"),
-            (("at_most = 2", "at_most = 2\nmost = 3"), "knows no 'most'"),
-            (('name = "browser"', 'name = "browser"\nversion = 1'), "knows no 'version'"),
-            (('name = "browser"', ""), "must give 'name'"),
+            (("at_most = 2", ""), "has no field 'at_most'"),
+            (("at_most = 2", "at_most = 2\nmost = 3"), "has an unknown field 'most'"),
+            (("[[question]]", "version = 1\n[[question]]"), "has an unknown field 'version'"),
+            (('name = "browser"', ""), "has no field 'name'"),
             (("[[question]]", "[question]"), "TOML"),
             (("edges = [18, 65.50]", "edges = [18, nan]"), "decimal number"),
         ],

@@ -321,7 +321,7 @@ class TestWhatIsAsked:
             ("channel=beta", "channel=release", "exclude each other"),
             ("features=sync", "features=sync", "share options"),
             ("features=none", "channel", "no option"),
-            ("nothing", "channel", "asks no"),
+            ("nothing", "channel", "has no question"),
         ],
     )
     def test_refused(self, first: str, second: str, message: str):

@@ -194,7 +194,7 @@ class TestRefusals:
 
     def test_names(self):
         made = estimate(PLAN, counted([1] * 5, 10))
-        with pytest.raises(SurveyError, match="asks no 'g'"):
+        with pytest.raises(SurveyError, match="has no question 'g'"):
             made["g"]
         assert list(made) == ["f", "c"]
         assert len(made) == 2

@@ -444,7 +444,7 @@ class TestEstimate:
     def test_a_changed_plan(self, shoal: Command, tally_file: Path, at: Path):
         text = (at / "plan.json").read_text("utf-8").replace('"sync"', '"tabs"')
         (at / "plan.json").write_text(text, "utf-8")
-        assert "changed after it was agreed" in shoal("estimate", "plan.json", tally_file, code=2)
+        assert "changed after it was made" in shoal("estimate", "plan.json", tally_file, code=2)
 
     def test_what_does_not_fit_the_plan(self, shoal: Command, at: Path):
         plan = Plan.read(at / "plan.json")
@@ -703,7 +703,10 @@ class TestMemory:
             (["--horizon", "daily for a week", "--q", "0.2"], "gives q"),
             (["--horizon", "daily for a week", "--window", "86400"], "window from --horizon"),
             (["--horizon", "daily for a week", "--promise", "local"], "not a local one"),
-            (["--horizon", "daily for a week", "--releases", "3"], "one of them"),
+            (
+                ["--horizon", "daily for a week", "--releases", "3"],
+                "give either releases",
+            ),
             (["--releases", "3", "--distinct-answers", "0"], "distinct_answers must be"),
             (["--releases", "3", "--fresh", "1"], "instantaneous must be"),
         ],

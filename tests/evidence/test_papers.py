@@ -15,7 +15,7 @@ import pytest
 from shoal.cli import run
 from shoal.cli.paper import markdown_table
 from shoal.errors import InputError
-from shoal.evidence.papers import Case, Finding, claim, number, reproduce
+from shoal.evidence.papers import Case, Finding, claim, findings, number
 from shoal.evidence.papers import sdp_rows as rows
 from shoal.evidence.papers._finding import equal
 from shoal.evidence.papers.figures import FIGURES, plot_figures
@@ -60,7 +60,7 @@ KNOWN_ERRORS = [
 
 @pytest.fixture(scope="module")
 def found():
-    return reproduce()
+    return list(findings())
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from shoal.cli import run
 from shoal.evidence import worst_crowds as module
 from shoal.evidence.worst_crowds import Searching, proven_eta, search
 from shoal.theory import homogeneous
-from shoal.theory.domains import at_most, choice, classes, flags
+from shoal.theory.domains import Triple, at_most, choice, classes, flags
 from shoal.theory.search import mixed_crowds
 from shoal.theory.search.configurations import (
+    Configuration,
     configurations,
     different_crowds,
     symmetries,
-    triple_of,
     witness,
 )
 from shoal.theory.search.enumeration import (
@@ -32,6 +32,17 @@ from shoal.theory.search.enumeration import (
 )
 from shoal.theory.search.mixed_crowds import cell_chances, mixed_crowd
 from shoal.theory.search.worlds import FamilyWorld, Question, SmallWorld
+
+
+def triple_of(configuration: Configuration) -> Triple:
+    """Count (a, b, c) of a homogeneous configuration."""
+    x, x_prime, (z,) = configuration
+    bits = list(zip(x, x_prime, z, strict=True))
+    return Triple(
+        sum(s == v != t for s, t, v in bits),
+        sum(t == v != s for s, t, v in bits),
+        sum(s == t != v for s, t, v in bits),
+    )
 
 
 def flags_survey(bits: int) -> Survey:

@@ -460,7 +460,7 @@ class TestPlanning:
         wish: dict[str, Any] = {"crowd_size": 1000, "epsilon": 1, "delta": "1e-6"}
         both: dict[str, Any] = {"releases": 2, "horizon": "daily for a week"}
         for more in ({}, both):
-            with pytest.raises(InputError, match="one of them"):
+            with pytest.raises(InputError, match="give either releases or a horizon"):
                 plan_with_memory(FIVE, **wish, **more)
 
     def test_refusals(self):

@@ -63,7 +63,7 @@ class TestGivenQ:
             plan(TWO, q=q)
 
     def test_one_half_is_refused_for_what_it_is(self):
-        with pytest.raises(ShoalError, match=r"nothing could be learned|1/2"):
+        with pytest.raises(ShoalError, match=r"carry no information|1/2"):
             plan(TWO, q="0.5")
 
     def test_tiny(self):
@@ -185,7 +185,7 @@ class TestWindowsAndHonesty:
             plan(TWO, **WISH, **more)
 
     def test_an_honest_part_is_of_a_crowd(self):
-        with pytest.raises(InputError, match="give a crowd_size"):
+        with pytest.raises(InputError, match="honest_fraction needs a crowd_size"):
             plan(Survey("s", (Flags("f", ("a",)),)), q="0.2", honest_fraction="0.9")
 
 
@@ -252,11 +252,11 @@ class TestProven:
         )
 
     def test_impossible_wishes_say_what_is_possible(self):
-        with pytest.raises(PrivacyRefusal, match=r"q = 0\.2\d+ would do"):
+        with pytest.raises(PrivacyRefusal, match=r"q = 0\.2\d+ would be enough"):
             plan(FIVE, q="0.1", crowd_size=10_000, epsilon="1", delta="1e-6")
         with pytest.raises(PrivacyRefusal, match="no crowd of up to"):
             plan(FIVE, q="1e-9", epsilon="0.01", delta="1e-9")
-        with pytest.raises(PrivacyRefusal, match="nothing could be learned"):
+        with pytest.raises(PrivacyRefusal, match="carry no information"):
             plan(FIVE, crowd_size=1, epsilon="1e-30", delta="1e-30")
 
     @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from shoal import (
     Question,
     Survey,
     Text,
-    compare_plans,
+    plan_diff,
 )
 from shoal.planning.plan_diff import STRENGTH
 from tests.strategies import bounded, plans
@@ -40,12 +40,12 @@ def asking(*questions: Question, name: str = "browser", **more: Any) -> Plan:
 
 
 def kind(old: Plan, new: Plan) -> str:
-    change = compare_plans(old, new)
-    assert change.reasons
-    assert all(reason[-1] == "." for reason in change.reasons)
-    assert (change.old_id, change.new_id) == (old.id, new.id)
-    assert (change.kind == "same") == (old.id == new.id)
-    return change.kind
+    diff = plan_diff(old, new)
+    assert diff.reasons
+    assert all(reason[-1] == "." for reason in diff.reasons)
+    assert (diff.old_id, diff.new_id) == (old.id, new.id)
+    assert (diff.kind == "same") == (old.id == new.id)
+    return diff.kind
 
 
 class TestWords:
@@ -82,7 +82,7 @@ class TestWords:
     def test_words_that_move(self, new: Plan, word: str):
         """A swap of words would swap what people said."""
         assert kind(PLAN, new) == "new plan"
-        assert any(f"{word!r} has moved" in said for said in compare_plans(PLAN, new).reasons)
+        assert any(f"{word!r} has moved" in said for said in plan_diff(PLAN, new).reasons)
 
     def test_a_word_may_stand_in_two_questions(self):
         old = asking(Choice("a", ("yes", "no")), Choice("b", ("yes", "no")))
@@ -92,7 +92,7 @@ class TestWords:
         assert kind(old, turned) == "new plan"
 
     def test_text_hashes_every_word(self):
-        """Positions of a text depend on the survey's digest, so no word of it may change."""
+        """Positions of a text depend on the survey's digest, so no word of it may diff."""
         text = Text("word", bits=16, hashes=2, cohorts=4)
         old, new = asking(text, CHOICE), asking(text, Choice("channel", ("stable", "beta")))
         assert old.survey.text_hash("word").positions("x", 0) != new.survey.text_hash(
@@ -183,9 +183,9 @@ class TestProtecting:
     @pytest.mark.parametrize("name", WEAKER)
     def test_less(self, name: str):
         old, new = WEAKER[name]
-        change = compare_plans(old, new)
+        diff = plan_diff(old, new)
         assert kind(old, new) == "forbidden"
-        assert "another name than 'browser'" in change.reasons[-1]
+        assert "another name than 'browser'" in diff.reasons[-1]
 
     @pytest.mark.parametrize(
         "name", sorted(set(WEAKER) - {"permanent flips fewer", "fresh flips fewer"})
@@ -202,9 +202,9 @@ class TestProtecting:
     def test_another_name_is_the_way_out(self, name: str):
         old, new = WEAKER[name]
         renamed = replace(new, survey=replace(new.survey, name="browser 2"))
-        change = compare_plans(old, renamed)
-        assert change.kind == "new plan"
-        assert any("only after 'browser' is closed" in reason for reason in change.reasons)
+        diff = plan_diff(old, renamed)
+        assert diff.kind == "new plan"
+        assert any("only after 'browser' is closed" in reason for reason in diff.reasons)
 
     def test_kinds_of_promise(self):
         promises = {
@@ -265,8 +265,8 @@ class TestAll:
             assert kind(PLAN, replace(PLAN, **{name: value}, **more)) in ("new plan", "forbidden")
 
     def test_json(self):
-        change = compare_plans(PLAN, PLAN)
-        assert change.to_json() == {
+        diff = plan_diff(PLAN, PLAN)
+        assert diff.to_json() == {
             "kind": "same",
             "old": PLAN.id,
             "new": PLAN.id,

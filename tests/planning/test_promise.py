@@ -187,7 +187,7 @@ class TestVerbs:
     @pytest.mark.parametrize("verb", [publish, screen, estimate])
     def test_nothing_from_a_tally(self, verb: Any):
         broken = BROKEN["q"]
-        with pytest.raises(PrivacyRefusal, match=r"delta is .*; make the plan anew"):
+        with pytest.raises(PrivacyRefusal, match=r"delta is .*; make a new plan"):
             verb(broken, counted(broken))
 
     def test_no_texts_and_no_words(self):

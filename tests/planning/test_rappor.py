@@ -185,7 +185,7 @@ class TestPlan:
         assert fresh.plan.memory is None
         assert fresh.plan.q.fraction == Fraction(1, 4)
         assert fresh.to_json()["rappor"]["epsilon_infinity"] is None
-        with pytest.raises(InputError, match="every report is the truth"):
+        with pytest.raises(InputError, match="reports are not randomized"):
             migrate(RapporParameters(8, 1, 1, "0", "1", "0"))
 
 

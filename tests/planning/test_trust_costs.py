@@ -132,7 +132,7 @@ class TestEdges:
         assert found["proven"].q == pytest.approx(found["local"].q, rel=1e-9)
 
     def test_unknown_kind(self, five: Comparison):
-        with pytest.raises(InputError, match="there are local, proven"):
+        with pytest.raises(InputError, match="choose one of local, proven"):
             five["oracle"]
 
     @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from shoal.theory.domains import Block, at_most, choice, exactly, flags
+from shoal.theory.domains import Block, at_most, choice, flags
 
 # Dyadic, so that a float and a Fraction are the same number.
 dyadic_q = st.integers(1, 63).map(lambda a: Fraction(a, 128))
@@ -25,7 +25,7 @@ SMALL_DOMAINS: list[tuple[tuple[Block, ...], int]] = [
     ((at_most(1, 3),), 3),
     ((at_most(2, 3),), 3),
     ((at_most(2, 4),), 2),
-    ((exactly(2, 4),), 2),
+    ((Block(4, 2, 2),), 2),
     ((Block(3, 1, 2),), 3),
     ((flags(1), choice(2)), 3),
     ((flags(2), choice(3)), 1),

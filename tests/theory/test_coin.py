@@ -41,4 +41,4 @@ def test_paper_figures_of_section_4():
 @pytest.mark.parametrize("q", [0.0, -0.1, 0.6, math.nan])
 def test_a_bad_q_is_refused(q):
     with pytest.raises(ValueError, match="q must be in"):
-        coin.theta(q)
+        coin.log_theta(q)

@@ -17,18 +17,15 @@ import pytest
 
 from shoal.theory.domains import Block, at_most, choice, flags
 from shoal.theory.homogeneous import delta, eta, local_delta
-from shoal.theory.one_bit.worst import (
-    one_bit_delta,
-    one_bit_eta,
-    worst_one_bit_delta,
-    worst_one_bit_eta,
-)
+from shoal.theory.one_bit.worst import worst_one_bit_delta
 from shoal.theory.proven import attack_delta, proven_delta
 from shoal.theory.search import mixed_crowds
 from shoal.theory.search.mixed_crowds import mixed_crowd
 from shoal.theory.search.worlds import world_of
 from shoal.theory.stop_loss import outcomes
 from shoal.theory.stop_loss.characteristic import log_one_plus, power_error
+
+from .single_changes import one_bit_delta, one_bit_eta, worst_one_bit_eta
 
 QS = [0.25, 1 / 3, 0.125, 0.4, 2.0**-20, 1e-6, 0.5 - 2.0**-10, 0.5 - 1e-9, 0.5 - 2.0**-50, 0.5]
 

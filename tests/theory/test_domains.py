@@ -9,7 +9,6 @@ from shoal.theory.domains import (
     choice,
     classes,
     differing_bits,
-    exactly,
     flags,
     maximal,
     maximal_classes,
@@ -25,8 +24,8 @@ BLOCKS = [
     at_most(1, 4),
     at_most(2, 4),
     at_most(3, 5),
-    exactly(2, 4),
-    exactly(2, 5),
+    Block(4, 2, 2),
+    Block(5, 2, 2),
     Block(4, 1, 3),
     Block(5, 3, 4),
 ]

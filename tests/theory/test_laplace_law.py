@@ -66,10 +66,7 @@ class TestDiscrete:
         masses = {k: mass(k, b) for k in range(-400, 401)}
         assert float(sum(masses.values())) == pytest.approx(1, abs=1e-15)
         for k in (-9, -2, -1, 0, 1, 2, 5, 30):
-            assert law.discrete_mass(k, b) == pytest.approx(float(masses[k]), rel=1e-13)
-            below = float(mpmath.fsum(p for j, p in masses.items() if j <= k))
             outside = float(mpmath.fsum(p for j, p in masses.items() if abs(j) >= k))
-            assert law.discrete_cdf(k, b) == pytest.approx(below, rel=1e-13)
             assert law.discrete_tail(k, b) == pytest.approx(outside, rel=1e-13)
         second = float(mpmath.sqrt(mpmath.fsum(j**2 * p for j, p in masses.items())))
         assert law.discrete_sigma(b) == pytest.approx(second, rel=1e-12)
@@ -82,13 +79,6 @@ class TestDiscrete:
         if m:
             tail *= mpmath.exp(1 / mpmath.mpf(b))
             assert tail > miss * (1 - 1e-9)
-
-    @given(st.floats(1e-12, 1.0, exclude_max=True), st.floats(0.05, 1e6))
-    def test_quantile_inverts_the_cdf(self, u: float, b: float):
-        k = law.discrete_quantile(u, b)
-        slack = 1e-12 * (1 + abs(k) / b)
-        assert law.discrete_cdf(k, b) >= u * (1 - slack) - 2e-16
-        assert law.discrete_cdf(k - 1, b) < u * (1 + slack) + 2e-16
 
     def test_close_to_the_continuous_law_at_large_scales(self):
         for z in (0, 1000, 30_000):
@@ -116,7 +106,7 @@ class TestDiscrete:
         lambda: law.quantile(1.0, 1.0),
         lambda: law.radius(0.0, 1.0),
         lambda: law.discrete_radius(1.0, 1.0),
-        lambda: law.discrete_quantile(math.nan, 1.0),
+        lambda: law.discrete_radius(math.nan, 1.0),
         lambda: law.each_miss(0.5, 0),
         lambda: law.union_radius(2.0, 1.0, 3),
     ],

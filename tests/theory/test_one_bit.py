@@ -12,14 +12,10 @@ from shoal.theory.domains import flags
 from shoal.theory.homogeneous import delta
 from shoal.theory.one_bit.worst import (
     count_pmf,
-    one_bit_delta,
-    one_bit_eta,
     privacy_ratio,
-    shifted_cdf_bounds,
     with_one,
     with_zero,
     worst_one_bit_delta,
-    worst_one_bit_eta,
 )
 from shoal.theory.search.enumeration import (
     Pair,
@@ -28,6 +24,8 @@ from shoal.theory.search.enumeration import (
     histogram_law,
     worst_delta,
 )
+
+from .single_changes import one_bit_delta, one_bit_eta, shifted_cdf_bounds, worst_one_bit_eta
 
 
 @settings(max_examples=40, deadline=None)

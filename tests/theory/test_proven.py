@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from shoal.theory.blanket import blanket_delta, log_gamma
-from shoal.theory.domains import Block, at_most, choice, differing_bits, exactly, flags
+from shoal.theory.blanket import blanket_delta, blanket_laws
+from shoal.theory.domains import Block, at_most, choice, differing_bits, flags
 from shoal.theory.homogeneous import local_delta
 from shoal.theory.proven import attack_delta, proven_delta
 from shoal.theory.search.enumeration import channel, originals, worst_delta
@@ -44,7 +44,7 @@ def test_truth_is_between_attack_and_promise(domain, largest, inverted, monkeypa
     [
         (flags(3),),
         (choice(4),),
-        (exactly(2, 5),),
+        (Block(5, 2, 2),),
         (at_most(2, 4),),
         (Block(4, 1, 2),),
         (at_most(1, 3), flags(1)),
@@ -54,7 +54,9 @@ def test_truth_is_between_attack_and_promise(domain, largest, inverted, monkeypa
 def test_gamma_is_the_mass_of_the_minimum(domain):
     for q in (0.05, 0.3, 0.45):
         table = np.array([channel(y, q) for y in originals(domain)])
-        assert math.exp(log_gamma(domain, q)) == pytest.approx(table.min(axis=0).sum(), rel=1e-12)
+        law = blanket_laws(domain, q, 1.0)[0]
+        gamma = np.exp(law.log_weight[:-1]).sum()  # the last atom is a report that says something
+        assert gamma == pytest.approx(table.min(axis=0).sum(), rel=1e-12)
 
 
 def blanket_by_brute_force(domain, N, q, epsilon):
@@ -83,7 +85,7 @@ def blanket_by_brute_force(domain, N, q, epsilon):
         (at_most(1, 3),),
         (at_most(2, 3),),
         (at_most(2, 4),),
-        (exactly(2, 4),),
+        (Block(4, 2, 2),),
         (Block(3, 1, 2),),
         (flags(1), choice(2)),
         (flags(1), at_most(1, 2)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Context, Decimal, InvalidOperation, localcontext
+from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 from shoal.errors import InputError
@@ -78,14 +78,8 @@ class FlipProbability:
 
     @property
     def is_blind(self) -> bool:
-        """Whether q is 1/2, where a report says nothing."""
+        """Whether q is 1/2, where a report carries no information."""
         return self.fraction == Fraction(1, 2)
-
-    def local_epsilon(self, differing_bits: int) -> Decimal:
-        """Return differing bits times ln(p/q), to more digits than a float has (BITVEC 3.1)."""
-        with localcontext(Context(prec=60)):
-            odds = Decimal(2**self.digits - self.numerator) / Decimal(self.numerator)
-            return differing_bits * odds.ln()
 
     def binary_digits(self) -> list[int]:
         """Return the binary digits after the point, least significant first."""
@@ -127,7 +121,7 @@ def exact_fraction(value: object) -> Fraction:
 def _check_range(number: Fraction, shown: str) -> None:
     if number <= 0:
         raise InputError(
-            f"q must be in (0, 1/2], got q={shown}. With q = 0 every report would be the truth."
+            f"q must be in (0, 1/2], got q={shown}. With q = 0 reports are not randomized."
         )
     if number > Fraction(1, 2):
         raise InputError(f"q must be in (0, 1/2], got q={shown}. If you have RAPPOR's f, q = f/2.")

@@ -12,36 +12,44 @@ hidden by the instantaneous flips alone: two reports of one permanent vector are
 of different ones are not. Hiding that too costs at most d ln((1-q)/q) for the first report and
 L ln((1-q2)/q2) for each later one, L all bits of a report.
 
-Decimals of 80 digits, rounded up.
+This is the only place where a local epsilon is computed exactly: decimals of 80 digits, rounded up.
+(`shoal.theory.coin` has the same formula in floats, for searches and certificates.)
 """
 
 from __future__ import annotations
 
 from decimal import ROUND_CEILING, Context, Decimal, localcontext
+from typing import TYPE_CHECKING
 
 from shoal.agreement.flip_probability import FlipProbability
-from shoal.agreement.plan import Memory
 
-__all__ = ["changing_epsilon", "local_epsilon", "repeated_epsilon"]
+if TYPE_CHECKING:
+    from shoal.agreement.plan import Memory
+
+__all__ = ["EXACT", "changing_epsilon", "local_epsilon", "repeated_epsilon"]
+
+EXACT = 50
+"""Decimal places where a local epsilon is compared and not shown."""
 
 _FINE = Context(prec=80)
 _GUARD = Decimal("1e-60")
-_PLACES = Decimal("1e-6")
+_PLACES = 6
 
 
-def local_epsilon(differing_bits: int, q: FlipProbability) -> Decimal:
-    """Return d ln((1-q)/q), rounded up to six decimals (BITVEC 3.1).
+def local_epsilon(differing_bits: int, q: FlipProbability, places: int = _PLACES) -> Decimal:
+    """Return d ln((1-q)/q), rounded up to some decimal places, at most 50 (BITVEC 3.1).
 
-    >>> local_epsilon(2, FlipProbability(1, 2))
-    Decimal('2.197225')
+    >>> local_epsilon(2, FlipProbability(1, 2)), local_epsilon(2, FlipProbability(1, 2), places=2)
+    (Decimal('2.197225'), Decimal('2.20'))
     """
     with localcontext(_FINE):
-        return _up(differing_bits * ((1 - _decimal(q)) / _decimal(q)).ln())
+        return _up(differing_bits * ((1 - _decimal(q)) / _decimal(q)).ln(), places)
 
 
 def repeated_epsilon(differing_bits: int, memory: Memory, reports: int) -> Decimal:
     """Return what `reports` reports of one answer reveal together, rounded up.
 
+    >>> from shoal import Memory
     >>> memory = Memory(FlipProbability(1, 2), FlipProbability(1, 2))
     >>> [str(repeated_epsilon(2, memory, n)) for n in (1, 2, 10, 1000)]
     ['1.021652', '1.694596', '2.197135', '2.197225']
@@ -72,6 +80,7 @@ def _decimal(q: FlipProbability) -> Decimal:
     return Decimal(q.numerator) / Decimal(2**q.digits)
 
 
-def _up(value: Decimal) -> Decimal:
-    # The guard is far larger than the rounding of 80 digits, far smaller than what is printed.
-    return (value + _GUARD).quantize(_PLACES, rounding=ROUND_CEILING) if value else Decimal(0)
+def _up(value: Decimal, places: int = _PLACES) -> Decimal:
+    # The guard is far larger than the rounding of 80 digits, far smaller than any place.
+    last = Decimal(1).scaleb(-places)
+    return (value + _GUARD).quantize(last, rounding=ROUND_CEILING) if value else Decimal(0)

@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from shoal.agreement.flip_probability import FlipProbability
+from shoal.agreement.local_privacy import EXACT, local_epsilon
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PlanError, SurveyError
 from shoal.support.checks import check_decimal_text, check_integer
+from shoal.support.documents import exact_fields
 from shoal.support.files import canonical_json, read_json, write_json
+from shoal.support.rounding import float_up
 
 __all__ = ["Memory", "Plan", "Promise", "PromiseKind"]
 
@@ -67,8 +70,8 @@ class Promise:
         'asks for: proven, epsilon 1, delta 1e-6'
         """
         numbers = [f"{name} {self.to_json()[name]}" for name in ("epsilon", "delta", "eta")]
-        given = [text for text in numbers if not text.endswith(" None")]
-        return ", ".join([f"asks for: {self.kind}", *given])
+        present = [text for text in numbers if not text.endswith(" None")]
+        return ", ".join([f"asks for: {self.kind}", *present])
 
     def to_json(self) -> dict[str, Any]:
         """Return the promise as plain JSON values."""
@@ -166,13 +169,14 @@ class Plan:
         if self.crowd_size is None and self.promise.kind != "local":
             raise PlanError(f"a {self.promise.kind} promise needs a crowd_size.")
         local = self.promise.kind == "local"
-        if local and self.exact_local_epsilon > Decimal(self.promise.epsilon):
+        exact = local_epsilon(self.survey.differing_bits, self.q, places=EXACT)
+        if local and exact > Decimal(self.promise.epsilon):
             raise PlanError(
                 f"q = {self.q} has a local epsilon of {self.local_epsilon:.6g}, more than the"
                 f" {self.promise.epsilon} that is promised."
             )
         if self.memory is not None and self.memory.q != self.q:
-            raise PlanError(f"memory's q1 and q2 make q = {self.memory.q}, the plan has {self.q}.")
+            raise PlanError(f"memory's q1 and q2 give q = {self.memory.q}, the plan has {self.q}.")
         if self.honest_fraction not in (None, "1"):
             share = self.honest_fraction
             check_decimal_text("honest_fraction", share, above=0, below=1, error=PlanError)
@@ -191,11 +195,6 @@ class Plan:
         """The SHA-256 of the plan's canonical JSON, in hexadecimal."""
         return hashlib.sha256(canonical_json(self.to_json())).hexdigest()
 
-    @property
-    def exact_local_epsilon(self) -> Decimal:
-        """The local epsilon to sixty digits: differing bits times ln(p/q)."""
-        return self.q.local_epsilon(self.survey.differing_bits)
-
     @cached_property
     def reports_needed(self) -> int:
         """How many reports make a whole crowd: crowd_size honest ones among all, rounded up."""
@@ -204,9 +203,8 @@ class Plan:
 
     @property
     def local_epsilon(self) -> float:
-        """What one report reveals with no crowd and no trust in anybody (BITVEC 3.1)."""
-        q = float(self.q)
-        return self.survey.differing_bits * math.log((1 - q) / q)
+        """What one report reveals with no crowd and no trust in anybody, rounded up."""
+        return float_up(local_epsilon(self.survey.differing_bits, self.q, places=EXACT))
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain JSON values; its id is the hash of exactly these."""
@@ -227,17 +225,17 @@ class Plan:
     @classmethod
     def from_json(cls, document: object) -> Plan:
         """Read a plan from plain JSON values; if they name an id, it must be theirs."""
-        fields = _exact_keys("a plan", document, set(_FIELDS), optional={"id"})
+        fields = exact_fields("a plan", document, _FIELDS, {"id"}, error=PlanError)
         if fields["version"] != VERSION or type(fields["version"]) is not int:
             raise PlanError(
-                f"this is Shoal's plan version {VERSION}, got version {fields['version']!r}."
+                f"this Shoal reads plans of version {VERSION}, got version {fields['version']!r}."
                 " A newer Shoal may read it."
             )
         try:
             plan = cls(
                 survey=Survey.from_json(fields["survey"]),
                 q=_flip_probability("q", fields["q"]),
-                promise=Promise(**_exact_keys("promise", fields["promise"], _PROMISE)),
+                promise=_promise(fields["promise"]),
                 crowd_size=fields["crowd_size"],
                 max_reports_per_person=fields["max_reports_per_person"],
                 cohorts=fields["cohorts"],
@@ -255,7 +253,7 @@ class Plan:
         if "id" in fields and fields["id"] != plan.id:
             raise PlanError(
                 f"the plan says its id is {str(fields['id'])[:64]!r} but its content has"
-                f" {plan.id}; it was changed after it was agreed."
+                f" {plan.id}; it was changed after it was made."
             )
         return plan
 
@@ -264,7 +262,7 @@ class Plan:
         """Read a plan from a JSON file, which must name the plan's id."""
         document = read_json(Path(path), "plan", PlanError)
         if isinstance(document, Mapping) and "survey" in document and "id" not in document:
-            raise PlanError(f"{path} names no id, so nobody can see whether it was changed.")
+            raise PlanError(f"{path} has no field 'id', so nobody can tell whether it was changed.")
         return cls.from_json(document)
 
     def write(self, path: Path | str) -> None:
@@ -272,7 +270,7 @@ class Plan:
         write_json(Path(path), {"id": self.id} | self.to_json())
 
 
-_FIELDS = [
+_FIELDS = {
     "cohorts",
     "crowd_size",
     "honest_fraction",
@@ -284,23 +282,12 @@ _FIELDS = [
     "survey",
     "version",
     "window",
-]
-_PROMISE = {"kind", "epsilon", "delta", "eta"}
+}
 
 
-def _exact_keys(
-    what: str, document: object, needed: set[str], optional: set[str] | None = None
-) -> dict[str, Any]:
-    if not isinstance(document, Mapping):
-        raise PlanError(f"{what} must be a JSON object.")
-    keys = set(document)
-    wrong = sorted(map(str, (needed - keys) | (keys - needed - (optional or set()))))
-    if wrong:
-        raise PlanError(
-            f"{what} must have exactly the fields {', '.join(sorted(needed))};"
-            f" missing or unknown: {', '.join(wrong)[:200]}."
-        )
-    return dict(document)
+def _promise(value: object) -> Promise:
+    needed = {"kind", "epsilon", "delta", "eta"}
+    return Promise(**exact_fields("a promise", value, needed, error=PlanError))
 
 
 def _flip_probability(name: str, value: object) -> FlipProbability:
@@ -312,7 +299,7 @@ def _flip_probability(name: str, value: object) -> FlipProbability:
 def _memory(value: object) -> Memory | None:
     if value is None:
         return None
-    fields = _exact_keys("memory", value, {"q1", "q2"})
+    fields = exact_fields("memory", value, {"q1", "q2"}, error=PlanError)
     return Memory(_flip_probability("q1", fields["q1"]), _flip_probability("q2", fields["q2"]))
 
 

@@ -49,18 +49,18 @@ class ComputedPromise:
         """
         if self.refusal is not None:
             return f"broken: {self.refusal}"
-        asked, proven = self.promise, ""
+        promise, proven = self.promise, ""
         if self.delta is not None:
             proven = f"; proven at this epsilon is delta {text_up(self.delta, 3)}"
         return {
-            "proven": f"proven: epsilon {asked.epsilon}, delta {asked.delta}, whatever the others"
-            " answer",
-            "sufficient": f"sufficient: epsilon {asked.epsilon}, eta {asked.eta}, on homogeneous"
-            f" crowds only; not a guarantee{proven}",
-            "three-sigma": f"three-sigma: epsilon {asked.epsilon}, a rule of thumb; not a"
+            "proven": f"proven: epsilon {promise.epsilon}, delta {promise.delta}, whatever the"
+            " others answer",
+            "sufficient": f"sufficient: epsilon {promise.epsilon}, eta {promise.eta}, on"
+            f" homogeneous crowds only; not a guarantee{proven}",
+            "three-sigma": f"three-sigma: epsilon {promise.epsilon}, a rule of thumb; not a"
             f" guarantee{proven}",
-            "local": f"local: epsilon {asked.epsilon} for each report by itself",
-        }[asked.kind]
+            "local": f"local: epsilon {promise.epsilon} for each report by itself",
+        }[promise.kind]
 
 
 def read_certificate(plan: Plan, content: bytes) -> ComputedPromise:
@@ -68,25 +68,25 @@ def read_certificate(plan: Plan, content: bytes) -> ComputedPromise:
 
     The certificate is what a collector publishes a plan with. It must be of this very plan.
     """
-    asked, eta = plan.promise, None
+    promise, eta = plan.promise, None
     try:
         document: Any = strict_json(content)
         if document["plan"] != plan.id:
-            raise PlanError(f"the certificate is of another plan, not of {plan.id}.")
+            raise PlanError(f"the certificate belongs to another plan, not to {plan.id}.")
         inner = document["certificate"]
         same = (inner["q"], inner["crowd_size"]) == (float(plan.q), plan.crowd_size)
-        if not same or inner["epsilon"] != float(asked.epsilon):
-            raise PlanError("the certificate has another q, crowd or epsilon than its plan.")
+        if not same or inner["epsilon"] != float(promise.epsilon):
+            raise PlanError("the certificate and the plan differ in q, crowd size or epsilon.")
         delta = _probability(inner["proven"]["delta"][1])
-        if asked.eta is not None:
+        if promise.eta is not None:
             eta = _probability(inner["homogeneous"]["worst"]["eta"][1])
     except InputError:
         raise
     except (ValueError, KeyError, IndexError, TypeError, RecursionError) as problem:
-        raise PlanError("what came is not a certificate of a plan.") from problem
-    if asked.kind == "local":
-        return ComputedPromise(asked, None, None)
-    return ComputedPromise(asked, delta, refusal_of(plan, delta, eta))
+        raise PlanError("this is not a certificate of a plan.") from problem
+    if promise.kind == "local":
+        return ComputedPromise(promise, None, None)
+    return ComputedPromise(promise, delta, refusal_of(plan, delta, eta))
 
 
 def _probability(value: object) -> float:
@@ -97,23 +97,23 @@ def _probability(value: object) -> float:
 
 def refusal_of(plan: Plan, delta: float, eta: float | None) -> str | None:
     """Return why a plan with a crowd, this proven delta and this eta is broken, or None."""
-    asked, reports = plan.promise, plan.max_reports_per_person
-    unconfirmed = "and a computation does not confirm it"
-    if asked.kind != "proven" and reports > 1:
+    promise, reports = plan.promise, plan.max_reports_per_person
+    unconfirmed = "but a computation does not confirm it"
+    if promise.kind != "proven" and reports > 1:
         return (
-            f"a {asked.kind} promise is about one report of a person, the plan allows {reports},"
+            f"a {promise.kind} promise is about one report of a person, the plan allows {reports},"
             f" {unconfirmed}; allow 1, or plan for a proven promise."
         )
     place = f"with q = {float(plan.q):.6g} in a crowd of {plan.crowd_size:,}"
-    if asked.kind == "three-sigma":
+    if promise.kind == "three-sigma":
         return None  # a rule of thumb, which no delta proves or disproves
-    name, wanted = ("eta", asked.eta) if eta is not None else ("delta", asked.delta)
+    name, wanted = ("eta", promise.eta) if eta is not None else ("delta", promise.delta)
     reached = delta if eta is None else eta
     if reached <= float(wanted or 0):
         return None
     several = "" if reports == 1 else f" and {reports} reports of a person"
     return (
-        f"the plan promises a {asked.kind} {name} of {wanted} at epsilon {asked.epsilon},"
-        f" {unconfirmed}: {place}{several} {name} is {text_up(reached, 3)}; make the plan anew"
-        " with shoal plan."
+        f"the plan promises a {promise.kind} {name} of {wanted} at epsilon {promise.epsilon},"
+        f" {unconfirmed}: {place}{several} {name} is {text_up(reached, 3)}; make a new"
+        " plan with shoal plan."
     )

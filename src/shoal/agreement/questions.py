@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal
 
 from shoal.errors import SurveyError
 from shoal.support.checks import check_decimal, check_integer, check_text
+from shoal.support.documents import exact_fields, listed
 
 __all__ = ["Choice", "Choices", "Flags", "Number", "Question", "Text", "question_from_json"]
 
@@ -276,10 +277,10 @@ _KEYS = {
 }
 
 
-def keep(made: object, **checked: object) -> None:
+def keep(instance: object, **checked: object) -> None:
     """Put checked values, in their one normal form, into a frozen object that is being made."""
     for name, value in checked.items():
-        object.__setattr__(made, name, value)
+        object.__setattr__(instance, name, value)
 
 
 def question_from_json(document: object) -> Question:
@@ -288,25 +289,10 @@ def question_from_json(document: object) -> Question:
     if not isinstance(kind, str) or kind not in KINDS:
         raise SurveyError(f"a question's kind must be one of {listed(KINDS)}, got {kind!r}.")
     needed, optional = _KEYS[kind]
-    fields = checked_keys(f"a {kind} question", document, {"kind", "name"} | needed, optional)
+    needed = {"kind", "name"} | needed
+    fields = exact_fields(f"a {kind} question", document, needed, optional, error=SurveyError)
     del fields["kind"]
     return KINDS[kind](**fields)
-
-
-def checked_keys(
-    what: str,
-    document: object,
-    needed: set[str],
-    optional: set[str] = frozenset(),  # type: ignore[assignment]
-) -> dict[str, Any]:
-    if not isinstance(document, Mapping):
-        raise SurveyError(f"{what} must be a table of {listed(sorted(needed))}.")
-    if missing := sorted(needed - set(document)):
-        raise SurveyError(f"{what} must give {listed(missing)}.")
-    if unknown := sorted(str(key) for key in set(document) - needed - optional):
-        allowed = listed(sorted(needed | optional))
-        raise SurveyError(f"{what} knows no {listed(unknown)}; it takes {allowed}.")
-    return dict(document)
 
 
 def checked_sequence(what: str, value: object) -> Sequence[object]:
@@ -327,7 +313,7 @@ def _checked_options(question: str, options: object, fewest: int) -> tuple[str, 
         twice = next(text for text in texts if texts.count(text) > 1)
         raise SurveyError(f"question {question!r} has option {twice!r} twice; options must differ.")
     for text in texts:
-        # Several flags stand in one cell of a table, separated by ";".
+        # Several flags are in one cell of a table, separated by ";".
         if ";" in text or text == MISSING:
             raise SurveyError(
                 f"option {text!r} of question {question!r} cannot be told apart in a table;"
@@ -351,10 +337,3 @@ def _plain_decimal(question: str, edge: object) -> str:
     plain = f"{number:f}"
     plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
     return "0" if plain in ("-0", "") else plain
-
-
-def listed(names: object) -> str:
-    """List names for a message, a long list cut short."""
-    shown = [repr(name) for name in list(names)[:8]]  # type: ignore[call-overload]
-    rest = len(list(names)) - len(shown)  # type: ignore[call-overload]
-    return ", ".join(shown) + (f" and {rest} more" if rest else "")

@@ -20,14 +20,13 @@ from shoal.agreement.questions import (
     Number,
     Question,
     Text,
-    checked_keys,
     checked_sequence,
     keep,
-    listed,
     question_from_json,
 )
 from shoal.errors import SurveyError
 from shoal.support.checks import check_text
+from shoal.support.documents import exact_fields, listed
 from shoal.support.files import canonical_json
 
 __all__ = ["Choice", "Choices", "Flags", "Number", "Question", "Survey", "Text"]
@@ -62,11 +61,13 @@ class Survey:
             if not isinstance(question, Question):
                 raise SurveyError(f"a survey holds questions, got {question!r}.")
             if question.name in self._slices:
-                raise SurveyError(f"question {question.name!r} stands twice; names must differ.")
+                raise SurveyError(f"question {question.name!r} appears twice; names must differ.")
             self._slices[question.name] = slice(start, start + question.bits)
             start += question.bits
         if len({q.cohorts for q in self.questions if isinstance(q, Text)}) > 1:
-            raise SurveyError("text questions of one survey share one number of cohorts.")
+            raise SurveyError(
+                "all text questions of a survey must have the same number of cohorts."
+            )
         if start > MOST_BITS:
             raise SurveyError(f"a survey takes at most {MOST_BITS} bits, this one takes {start}.")
 
@@ -87,12 +88,12 @@ class Survey:
 
     def text_hash(self, question: str) -> TextHash:
         """Return the hash functions of a text question."""
-        asked = self[question]
-        if not isinstance(asked, Text):
-            raise SurveyError(f"question {question!r} does not ask for text.")
+        text = self[question]
+        if not isinstance(text, Text):
+            raise SurveyError(f"question {question!r} is not a text question.")
         if question not in self._hashes:
-            made = TextHash(self.digest, asked.name, asked.filter_bits, asked.hashes)
-            self._hashes[question] = made
+            text_hash = TextHash(self.digest, text.name, text.filter_bits, text.hashes)
+            self._hashes[question] = text_hash
         return self._hashes[question]
 
     @property
@@ -119,7 +120,9 @@ class Survey:
             if candidate.name == question:
                 return candidate
         names = [candidate.name for candidate in self.questions]
-        raise SurveyError(f"survey {self.name!r} asks no {question!r}; it asks {listed(names)}.")
+        raise SurveyError(
+            f"survey {self.name!r} has no question {question!r}; it has {listed(names)}."
+        )
 
     def __iter__(self) -> Iterator[Question]:
         return iter(self.questions)
@@ -158,7 +161,7 @@ class Survey:
     @classmethod
     def from_json(cls, document: object) -> Survey:
         """Read a survey from plain JSON values; unknown or missing keys are errors."""
-        fields = checked_keys("a survey", document, {"name", "questions"})
+        fields = exact_fields("a survey", document, {"name", "questions"}, error=SurveyError)
         questions = checked_sequence("questions", fields["questions"])
         name = check_text("a survey's name", fields["name"], error=SurveyError)
         return cls(name, tuple(question_from_json(question) for question in questions))

@@ -7,12 +7,13 @@ keeps the list: parts of one crowd become one crowd again, and nothing else does
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from shoal.errors import TallyError
 from shoal.support.checks import check_integer, check_text
+from shoal.support.documents import exact_fields
 
 __all__ = ["Crowd", "People"]
 
@@ -108,13 +109,12 @@ def _place(crowd: Crowd) -> tuple[bool, int, bool, str, int]:
 
 def parse_crowds(value: object) -> tuple[Crowd, ...]:
     """Read the crowds of a tally from plain JSON values, strictly."""
-    message = 'crowds must be a list of objects of "name", "window", "reports" and "sealed".'
     if not isinstance(value, list):
-        raise TallyError(message)
-    for entry in value:
-        if not isinstance(entry, Mapping) or set(entry) != {"name", "window", "reports", "sealed"}:
-            raise TallyError(message)
-    crowds = tuple(Crowd(**entry) for entry in value)
+        raise TallyError("crowds must be a list of the crowds that a tally is of.")
+    needed = {"name", "window", "reports", "sealed"}
+    crowds = tuple(
+        Crowd(**exact_fields("a crowd", entry, needed, error=TallyError)) for entry in value
+    )
     if add_crowds(crowds) != crowds:
         raise TallyError("crowds must stand once each, by window and name, the unnamed last.")
     return crowds

@@ -34,6 +34,7 @@ from shoal.analysis.tallying import Tally
 from shoal.errors import InputError, PrivacyRefusal, TallyError
 from shoal.planning.promise import check_promise
 from shoal.support.checks import check_level, check_number
+from shoal.theory.calibration import smallest
 from shoal.theory.normal import normal_factor
 
 __all__ = ["Estimate", "Estimates", "check_crowd", "estimate", "sample_size"]
@@ -279,8 +280,8 @@ def nearest_feasible(
     """Return the nearest counts in [0, reports] whose total is in [fewest, most].
 
     All counts of a question have the same variance and independent noise, so the nearest point is
-    the constrained least-squares estimate. It is clip(count - shift) for one shift, found by
-    bisection since the total falls as the shift rises.
+    the constrained least-squares estimate. It is clip(count - shift) for one shift, and the total
+    falls as the shift rises.
     """
 
     def total(shift: float) -> float:
@@ -290,10 +291,8 @@ def nearest_feasible(
     if wanted == total(0.0):
         return np.clip(counts, 0, reports)
     low, high = float(counts.min()) - reports - 1, float(counts.max()) + 1
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if total(middle) > wanted else (low, middle)
-    return np.clip(counts - (low + high) / 2, 0, reports)
+    shift = smallest(lambda shift: total(shift) <= wanted, low, high)
+    return np.clip(counts - shift, 0, reports)
 
 
 def _elsewhere(survey: Survey, question: Question) -> str | None:

@@ -7,13 +7,12 @@ truth is: it inverts a one-sided test of a law that rises with the truth (Neyman
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 from typing import Protocol
 
-__all__ = ["CrowdLaw", "Law", "PopulationLaw", "first_true", "staircase"]
+__all__ = ["CrowdLaw", "Law", "PopulationLaw", "staircase"]
 
 _STEPS = 32
 """Of a staircase; the limit of many steps is narrower by less than 3 %."""
@@ -81,6 +80,7 @@ class PopulationLaw:
 
 @lru_cache(4096)  # the steps of a staircase, and one estimate set against several
 def _crowd_low(ones: int, bits: int, q: float, miss: float) -> float:
+    from shoal.theory.calibration import NoValueError, smallest
     from shoal.theory.one_bit.law import tails
 
     def likely(m: int) -> bool:  # rises with m (KR 3.1.2, theorem)
@@ -89,27 +89,11 @@ def _crowd_low(ones: int, bits: int, q: float, miss: float) -> float:
     # The normal limit with a continuity correction is off by about one 1, 1 / (1 - 2q) people.
     reach = -NormalDist().inv_cdf(miss) * math.sqrt(bits * q * (1 - q))
     guess = (ones - 0.5 - q * bits - reach) / (1 - 2 * q)
-    low = first_true(likely, bits, round(guess), math.ceil(0.5 / (1 - 2 * q)))
-    return low if low <= bits else math.inf
-
-
-def first_true(rises: Callable[[int], bool], last: int, guess: int, step: int) -> int:
-    """Return the first m in 0..last where the predicate is true, last + 1 if it never is."""
-    below, above = -1, last + 1  # false at `below`, true at `above`, by convention at the ends
-    probe = min(max(guess, 0), last)
-    while below < probe < above:
-        if rises(probe):
-            above, probe = probe, max(probe - step, below)
-        else:
-            below, probe = probe, min(probe + step, above)
-        step *= 2
-    while above - below > 1:
-        middle = (below + above) // 2
-        if rises(middle):
-            above = middle
-        else:
-            below = middle
-    return above
+    try:
+        step = math.ceil(0.5 / (1 - 2 * q))
+        return smallest(likely, 0, bits, start=round(guess), step=step)
+    except NoValueError:
+        return math.inf
 
 
 @lru_cache(4096)

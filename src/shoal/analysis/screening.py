@@ -19,6 +19,7 @@ from shoal.analysis.tallying import Tally
 from shoal.errors import InputError
 from shoal.support.checks import check_number
 from shoal.support.rounding import round_down, round_up
+from shoal.theory.calibration import largest
 
 __all__ = ["Screening", "screen"]
 
@@ -110,10 +111,13 @@ def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
 
 
 def _fewest_fakes(looked_at: list[Family], reports: int, alarm: float) -> int:
-    """Return the least number of fakes that is not rejected; the p-value rises with the number."""
-    rejected, possible = 0, reports
-    while possible - rejected > max(1, _PRECISION * rejected):
-        middle = (rejected + possible) // 2
-        p = min(p for family in looked_at for p, _ in family.traces(middle)) * len(looked_at)
-        rejected, possible = (middle, possible) if p <= alarm else (rejected, middle)
-    return rejected + 1
+    """Return the least number of fakes that is not rejected; the p-value rises with the number.
+
+    None at all was rejected before, and rounding is downward: it is a lower bound.
+    """
+
+    def rejected(fakes: int) -> bool:
+        p = min(p for family in looked_at for p, _ in family.traces(fakes)) * len(looked_at)
+        return p <= alarm
+
+    return largest(rejected, 0, reports - 1, rtol=_PRECISION) + 1

@@ -17,6 +17,7 @@ from shoal.analysis.joint_counts import MOST_JOINT_BITS, Bits, Counts, checked_b
 from shoal.analysis.tallying import CohortCounts, Tally
 from shoal.errors import TallyError
 from shoal.support.checks import LARGEST_INTEGER, check_integer
+from shoal.support.documents import exact_fields
 from shoal.support.files import canonical_json
 
 _FIELDS = {
@@ -57,8 +58,7 @@ def parse_release(document: object, plan: Plan) -> Tally:
 
 def parse_tally(document: object, plan: Plan) -> Tally:
     """Read a tally of a plan from plain JSON values, strictly."""
-    if not isinstance(document, Mapping) or set(document) != _FIELDS:
-        raise TallyError(f"a tally has exactly the fields {', '.join(sorted(_FIELDS))}.")
+    document = exact_fields("a tally", document, _FIELDS, error=TallyError)
     if document["plan"] != plan.id:
         raise TallyError(f"the tally is of another plan, not of {plan.id[:12]}.")
     if not isinstance(document["simulated"], bool):
@@ -92,8 +92,7 @@ def _parse_cohorts(value: object, plan: Plan) -> tuple[CohortCounts, ...] | None
         raise TallyError(message)
     counted = []
     for entry in value:
-        if not isinstance(entry, Mapping) or set(entry) != {"reports", "by_bit"}:
-            raise TallyError(message)
+        entry = exact_fields("a cohort", entry, {"reports", "by_bit"}, error=TallyError)
         reports = check_integer("reports of a cohort", entry["reports"], lowest=0, error=TallyError)
         by_bit = _counts("by_bit of a cohort", entry["by_bit"], plan.bits, reports)
         counted.append(CohortCounts(reports, by_bit))
@@ -162,8 +161,7 @@ def _parse_joint(value: object, plan: Plan, reports: int) -> dict[Bits, Counts]:
         raise TallyError(message)
     tables: dict[Bits, Counts] = {}
     for entry in value:
-        if not isinstance(entry, Mapping) or set(entry) != {"bits", "counts"}:
-            raise TallyError(message)
+        entry = exact_fields("a joint count", entry, {"bits", "counts"}, error=TallyError)
         if not isinstance(entry["bits"], list) or len(entry["bits"]) > MOST_JOINT_BITS:
             raise TallyError(message)
         try:

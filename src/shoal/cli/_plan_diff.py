@@ -10,7 +10,7 @@ import click
 from shoal.agreement.plan import Plan
 from shoal.cli._common import IN_FILE, json_option, print_json, printer
 from shoal.errors import PrivacyRefusal
-from shoal.planning.plan_diff import Change, compare_plans
+from shoal.planning.plan_diff import PlanDiff, plan_diff
 
 EPILOG = "`shoal plan diff OLD.json NEW.json` says what an edit of a plan means."
 
@@ -40,7 +40,7 @@ def diff(old_file: Path, new_file: Path, as_json: bool) -> None:
     The plans are the same, differ in words only (label), are two plans that need consent each, or
     the new one protects less under the same name, which is forbidden (exit code 3).
     """
-    change = compare_plans(Plan.read(old_file), Plan.read(new_file))
+    change = plan_diff(Plan.read(old_file), Plan.read(new_file))
     if as_json:
         print_json(change.to_json())
     else:
@@ -49,7 +49,7 @@ def diff(old_file: Path, new_file: Path, as_json: bool) -> None:
         raise PrivacyRefusal("the new plan protects less than the old one of the same name.")
 
 
-def _show(change: Change) -> None:
+def _show(change: PlanDiff) -> None:
     from rich.markup import escape
 
     console = printer()

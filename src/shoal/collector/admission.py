@@ -13,7 +13,7 @@ from shoal.collector.problems import Problem
 from shoal.collector.settings import Settings
 from shoal.errors import PrivacyRefusal
 from shoal.planning.certificate import audit
-from shoal.planning.plan_diff import compare_plans
+from shoal.planning.plan_diff import plan_diff
 from shoal.planning.poisoning import poisoning
 from shoal.planning.promise import check_promise, compute_promise
 
@@ -38,7 +38,7 @@ def objection(plan: Plan, settings: Settings, others: Iterable[Plan]) -> Problem
     if not kept:
         return problems.PROMISE_BROKEN
     if any(
-        other.survey.name == plan.survey.name and compare_plans(other, plan).kind == "forbidden"
+        other.survey.name == plan.survey.name and plan_diff(other, plan).kind == "forbidden"
         for other in others
     ):
         return problems.PROTECTS_LESS

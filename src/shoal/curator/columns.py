@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.agreement.questions import listed
 from shoal.errors import InputError
+from shoal.support.documents import listed
 from shoal.support.files import first_line
 
 __all__ = ["Columns", "read_columns"]

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shoal.agreement.questions import listed
 from shoal.agreement.random_bits import RandomBits, SystemBits
 from shoal.agreement.survey import Choice, Flags, Number, Question, Survey, Text
 from shoal.agreement.vectors import Cohorts, Original, pack, row_bytes
@@ -24,6 +23,7 @@ from shoal.device.encoding import (
     wrong_answer,
 )
 from shoal.errors import AnswerError
+from shoal.support.documents import listed
 
 _ROWS = 1 << 16
 

@@ -7,11 +7,11 @@ probability of a range of them; no repetitions are needed to know it.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable
 from functools import cache
 
 from shoal.analysis.intervals import Interval, IntervalKind, interval
+from shoal.theory.calibration import NoValueError, smallest
 from shoal.theory.one_bit.law import tails
 
 __all__ = ["covering", "probability"]
@@ -44,13 +44,10 @@ def covering(
 
 def _first(rises: Callable[[int], bool], n: int, guess: int) -> int:
     """Return the first number of 0..n for which a rising predicate holds, n + 1 if none."""
-    step = 1
-    low = high = min(max(guess, 0), n)
-    while low > 0 and rises(low):
-        low, high, step = max(low - step, 0), low, 2 * step
-    while high < n and not rises(high):
-        low, high, step = high, min(high + step, n), 2 * step
-    return bisect_left(range(n + 1), True, low, high + 1, key=rises)
+    try:
+        return smallest(rises, 0, n, start=guess)
+    except NoValueError:
+        return n + 1
 
 
 def probability(first: int, last: int, m: int, n: int, q: float) -> float:

@@ -23,6 +23,7 @@ from shoal.planning.composition import group_factor
 from shoal.support.checks import check_integer, check_number
 from shoal.support.rounding import round_up
 from shoal.theory import coin, homogeneous
+from shoal.theory.calibration import smallest
 from shoal.theory.domains import Block, Domain, Triple
 from shoal.theory.proven import AttackDelta, Proven, attack_delta, proven_delta
 from shoal.theory.solve import proven_epsilon
@@ -50,7 +51,7 @@ def audit(plan: Plan | Survey, *, q: object = None, crowd_size: int | None = Non
     """
     if isinstance(plan, Plan):
         if q is not None or crowd_size is not None:
-            raise InputError("a plan already says its q and its crowd size.")
+            raise InputError("a plan has its own q and crowd size; audit its survey to use others.")
         if plan.crowd_size is None:
             raise InputError("the plan has no crowd; audit its survey with a crowd_size.")
         check_crowd_hides(plan)
@@ -140,7 +141,7 @@ class Certificate:
     @property
     def shift_of_a_fake(self) -> float:
         """By how many people one fake report can shift a count: p / (p - q)."""
-        return (1 - self._q) / (1 - 2 * self._q) if self.q < Fraction(1, 2) else math.inf
+        return coin.shift_of_a_fake(self._q)
 
     def delta(self, *, epsilon: float, rtol: float = 1e-4) -> Bracket:
         """Return the proven delta at an epsilon."""
@@ -163,12 +164,12 @@ class Certificate:
             raise InputError(f"delta must be in [0, 1), got delta={delta}.")
         if self.reports_per_person == 1:
             return proven_epsilon(self._domain, self.crowd_size, self._q, delta).value
-        low, high = 0.0, self.reports_per_person * self.local_epsilon * (1 + 1e-12)
-        while high - low > 1e-6 * high:
-            middle = (low + high) / 2
-            holds = self.delta(epsilon=middle).high <= delta
-            low, high = (low, middle) if holds else (middle, high)
-        return high
+        local = self.reports_per_person * self.local_epsilon * (1 + 1e-12)
+
+        def keeps(epsilon: float) -> bool:
+            return self.delta(epsilon=epsilon).high <= delta
+
+        return smallest(keeps, 0.0, local, start=local / 2, rtol=1e-6)
 
     def attack(self, epsilon: float, rtol: float = 1e-4) -> AttackDelta:
         """Return the worst crowd found and its delta: a lower bound of the truth."""
@@ -252,7 +253,7 @@ class Certificate:
     ) -> dict[str, Any]:
         """Return the certificate at one epsilon, or at the proven epsilon of a delta."""
         if (epsilon is None) == (delta is None):
-            raise InputError("give epsilon or delta, one of them.")
+            raise InputError("give either epsilon or delta.")
         at = self.epsilon(delta=delta) if delta is not None else epsilon
         assert at is not None
         promised = self.proven(at)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from decimal import ROUND_CEILING, Context, Decimal, localcontext
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 
 from shoal.agreement.flip_probability import MOST_DIGITS, FlipProbability
+from shoal.agreement.local_privacy import EXACT, local_epsilon
 from shoal.agreement.plan import LARGEST_CROWD, SHORTEST_WINDOW, Plan, Promise, PromiseKind
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PrivacyRefusal
@@ -72,13 +73,13 @@ def plan(
     """
     flip = None if q is None else FlipProbability.at_least(q)
     if flip is not None and flip.is_blind:
-        raise InputError("q = 1/2 makes every bit a coin toss: nothing can be learned from it.")
+        raise InputError("with q = 1/2 reports carry no information: every bit is a coin toss.")
     if crowd_size is not None:
         check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
     if window is not None and check_integer("window", window, lowest=1) < SHORTEST_WINDOW:
         raise InputError(
             f"window must be at least {SHORTEST_WINDOW} seconds, got window={window}: a report"
-            " carries its number, and devices refuse a plan that would tell the time."
+            " carries the number of its window, and a short window shows when it was sent."
         )
     texts = {
         "epsilon": _decimal("epsilon", epsilon, None),
@@ -90,7 +91,7 @@ def plan(
         promise = "local" if only_q else "sufficient" if texts["eta"] else "proven"
     for name, kind in (("delta", "proven"), ("eta", "sufficient")):
         if texts[name] is not None and promise != kind:
-            raise InputError(f"{name} belongs to a {kind} promise, not to a {promise} one.")
+            raise InputError(f"{name} is part of a {kind} promise, not of a {promise} one.")
     makers = {
         "local": _local,
         "proven": _proven,
@@ -99,21 +100,21 @@ def plan(
     }
     if promise not in makers:
         raise InputError(f"promise must be one of {', '.join(makers)}, got {promise!r}.")
-    made = makers[promise](survey, flip, crowd_size, texts)
-    if made.q.is_blind:
+    draft = makers[promise](survey, flip, crowd_size, texts)
+    if draft.q.is_blind:
         raise PrivacyRefusal(
-            f"epsilon={made.promise.epsilon} is so small that every bit would be a coin toss and"
-            " nothing could be learned; ask for a larger epsilon or a larger crowd."
+            f"epsilon={draft.promise.epsilon} is so small that reports would carry no information:"
+            " every bit would be a coin toss; choose a larger epsilon or a larger crowd."
         )
-    return replace(made, window=window, honest_fraction=_honest(made, honest_fraction))
+    return replace(draft, window=window, honest_fraction=_honest(draft, honest_fraction))
 
 
-def _honest(made: Plan, part: object) -> str | None:
+def _honest(draft: Plan, part: object) -> str | None:
     """Return the honest part as the plan keeps it: a decimal below 1, or None for all."""
     if part is None or part in (1, "1"):
         return None
-    if made.crowd_size is None:
-        raise InputError("honest_fraction is of a crowd; give a crowd_size too.")
+    if draft.crowd_size is None:
+        raise InputError("honest_fraction needs a crowd_size.")
     return check_decimal("honest_fraction", part, above=0, below=1)
 
 
@@ -121,17 +122,17 @@ Texts = dict[str, str | None]
 
 
 def _local(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
-    epsilon = wish["epsilon"]
+    epsilon, differ = wish["epsilon"], survey.differing_bits
     if q is None and epsilon is None:
         raise InputError("a local promise needs epsilon or q.")
     if q is None:
         assert epsilon is not None
         q = _local_q(survey, Decimal(epsilon))
     if epsilon is None:
-        epsilon = local_epsilon(survey, q)
-    elif q.local_epsilon(survey.differing_bits) > Decimal(epsilon):
+        epsilon = f"{local_epsilon(differ, q, places=4):f}"
+    elif local_epsilon(differ, q, places=EXACT) > Decimal(epsilon):
         raise PrivacyRefusal(
-            f"q = {q} gives a local epsilon of {local_epsilon(survey, q)}, more than"
+            f"q = {q} gives a local epsilon of {local_epsilon(differ, q, places=4):f}, more than"
             f" {epsilon}; q must be at least {float(_local_q(survey, Decimal(epsilon))):.6g}."
         )
     return Plan(survey, q, Promise("local", epsilon), crowd)
@@ -155,15 +156,15 @@ def _proven(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: 
     if crowd is None:
         assert epsilon is not None
         assert delta is not None
-        found = solve.proven_crowd(domain, float(q), float(epsilon), float(delta)).value
-        crowd = _finite_crowd(found, q, epsilon)
+        crowd_size = solve.proven_crowd(domain, float(q), float(epsilon), float(delta)).value
+        crowd = _finite_crowd(crowd_size, q, epsilon)
     elif epsilon is None:
         assert delta is not None
         epsilon = _text_epsilon(solve.proven_epsilon(domain, crowd, float(q), float(delta)).value)
     elif delta is None:
         delta = _proven_delta(survey, q, crowd, epsilon)
-    made = Plan(survey, q, Promise("proven", epsilon, delta), crowd)
-    return _checked(made)
+    draft = Plan(survey, q, Promise("proven", epsilon, delta), crowd)
+    return _checked(draft)
 
 
 def _sufficient(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
@@ -198,53 +199,55 @@ def _three_sigma(survey: Survey, q: FlipProbability | None, crowd: int | None, w
 
     epsilon = wish["epsilon"]
     if crowd is None or epsilon is None or q is not None:
-        raise InputError("the three-sigma rule takes crowd_size and epsilon, and gives q.")
+        raise InputError("a three-sigma promise needs crowd_size and epsilon; q follows from them.")
     try:
         wanted = three_sigma_q(survey.differing_bits, crowd, float(epsilon))
     except OverflowError as error:
-        raise InputError(f"epsilon={epsilon} asks for no privacy at all; ask for less.") from error
+        raise InputError(
+            f"epsilon={epsilon} gives no privacy at all; choose a smaller one."
+        ) from error
     except ValueError as error:
         raise PrivacyRefusal(
             f"no flip probability keeps the three-sigma rule at epsilon={epsilon} in a crowd of"
-            f" {crowd}; ask for a larger epsilon or a larger crowd."
+            f" {crowd}; choose a larger epsilon or a larger crowd."
         ) from error
     return Plan(survey, FlipProbability.at_least(wanted), Promise("three-sigma", epsilon), crowd)
 
 
-def _raised(made: Plan) -> Plan:
+def _raised(draft: Plan) -> Plan:
     """Raise q, digit by digit, until the promise is certified at the q that will be drawn."""
-    q = made.q
+    q = draft.q
     for attempt in range(64):
-        raised = replace(made, q=q)
+        raised = replace(draft, q=q)
         if q.is_blind or shortfall(raised) <= 0:
             return raised
         # The search came close; a bound need not fall with every step.
         step = Fraction(2**attempt, 2 ** max(q.digits, 16))
-        q = FlipProbability.at_least(min(made.q.fraction + step, Fraction(1, 2)))
+        q = FlipProbability.at_least(min(draft.q.fraction + step, Fraction(1, 2)))
     raise PrivacyRefusal("no flip probability below 1/2 could be certified for this promise.")
 
 
-def _checked(made: Plan) -> Plan:
+def _checked(draft: Plan) -> Plan:
     """Refuse a plan that does not keep its promise, and say what would be possible."""
-    missing = shortfall(made)
+    missing = shortfall(draft)
     if missing <= 0:
-        return made
-    kind, epsilon = made.promise.kind, made.promise.epsilon
+        return draft
+    kind, epsilon = draft.promise.kind, draft.promise.epsilon
     name = "delta" if kind == "proven" else "eta"
-    wanted = made.promise.delta or made.promise.eta
+    wanted = draft.promise.delta or draft.promise.eta
     reached = float(wanted or 0) + missing
     possible = plan(
-        made.survey,
-        crowd_size=made.crowd_size,
+        draft.survey,
+        crowd_size=draft.crowd_size,
         epsilon=epsilon,
-        delta=made.promise.delta,
-        eta=made.promise.eta,
+        delta=draft.promise.delta,
+        eta=draft.promise.eta,
         promise=kind,
     )
     raise PrivacyRefusal(
-        f"with q = {float(made.q):.6g} and a crowd of {made.crowd_size} the {kind} {name} at"
+        f"with q = {float(draft.q):.6g} and a crowd of {draft.crowd_size} the {kind} {name} at"
         f" epsilon {epsilon} is {text_up(reached, 3)}, not {wanted};"
-        f" q = {float(possible.q):.6g} would do."
+        f" q = {float(possible.q):.6g} would be enough."
     )
 
 
@@ -254,13 +257,13 @@ def _check_one_unknown(**given: object) -> None:
         raise InputError(f"give all but one of {', '.join(given)}; missing: {', '.join(unknown)}.")
 
 
-def _finite_crowd(found: float, q: FlipProbability, epsilon: str) -> int:
-    if not math.isfinite(found):
+def _finite_crowd(crowd_size: float, q: FlipProbability, epsilon: str) -> int:
+    if not math.isfinite(crowd_size):
         raise PrivacyRefusal(
             f"no crowd of up to {LARGEST_CROWD:.0e} hides a report at q = {float(q):.6g} and"
             f" epsilon {epsilon}; raise q, epsilon or delta."
         )
-    return int(found)
+    return int(crowd_size)
 
 
 def _proven_delta(survey: Survey, q: FlipProbability, crowd: int, epsilon: str) -> str:
@@ -274,13 +277,13 @@ def _text_probability(bound: float, name: str, epsilon: str) -> str:
     text = text_up(bound, 4)
     if float(text) >= 1:
         raise PrivacyRefusal(
-            f"at epsilon {epsilon} there is no {name} below 1; nothing is promised."
+            f"at epsilon {epsilon} the {name} would be 1, which promises nothing; raise epsilon."
         )
     return text
 
 
 def _text_epsilon(value: float) -> str:
-    # An epsilon of 0 would be perfect privacy; the smallest decimal that is kept stands for it.
+    # An epsilon of 0 would be perfect privacy; the smallest decimal that is kept is used.
     return text_up(max(value, 1e-6), 4)
 
 
@@ -289,24 +292,18 @@ def _decimal(name: str, value: object, below: int | None) -> str | None:
         return None
     text = check_decimal(name, value, above=0, below=below)
     if not 0 < float(text) < (below or math.inf):
-        raise InputError(f"{name}={text} is beyond what can be computed with.")
+        raise InputError(f"{name}={text} is too small or too large to compute with.")
     return text
-
-
-def local_epsilon(survey: Survey, q: FlipProbability, places: int = 4) -> str:
-    """Return the local epsilon, differing bits times ln(p/q), rounded up (BITVEC 3.1)."""
-    exact = q.local_epsilon(survey.differing_bits)
-    return f"{exact.quantize(Decimal(1).scaleb(-places), rounding=ROUND_CEILING):f}"
 
 
 def _local_q(survey: Survey, epsilon: Decimal) -> FlipProbability:
     """Return the smallest flip probability whose local epsilon is at most `epsilon` (SDP 4.2)."""
     with localcontext(Context(prec=60)):
         if epsilon / survey.differing_bits > 34:
-            raise InputError(f"epsilon={epsilon} asks for no privacy at all; ask for less.")
+            raise InputError(f"epsilon={epsilon} gives no privacy at all; choose a smaller one.")
         wanted = 1 / (1 + (epsilon / survey.differing_bits).exp())
     q = FlipProbability.at_least(Fraction(wanted))
     # The wanted q is itself rounded, in the 60th digit; the check is what counts.
-    while q.local_epsilon(survey.differing_bits) > epsilon:
+    while local_epsilon(survey.differing_bits, q, places=EXACT) > epsilon:
         q = FlipProbability.of_fraction(q.fraction + Fraction(1, 2**MOST_DIGITS))
     return q

@@ -3,7 +3,7 @@
 =========== =====================================================================================
 same        the same id
 label       only words that people read differ: the survey's name, names of questions, labels of
-            options, or how a number is written. Every bit stands where it stood, and q, crowd and
+            options, or how a number is written. Every bit keeps its place, and q, crowd and
             promise are the same, so both plans' tallies mean the same. The ids differ all the
             same, and reports of one are not taken for the other.
 new plan    it asks or protects differently: new consent, and its reports never add to the old ones
@@ -27,21 +27,21 @@ from shoal.agreement.flip_probability import FlipProbability
 from shoal.agreement.plan import SHORTEST_WINDOW, Plan, PromiseKind
 from shoal.agreement.survey import Number, Survey, Text
 
-__all__ = ["Change", "ChangeKind", "compare_plans"]
+__all__ = ["DiffKind", "PlanDiff", "plan_diff"]
 
-ChangeKind = Literal["same", "label", "new plan", "forbidden"]
+DiffKind = Literal["same", "label", "new plan", "forbidden"]
 
 STRENGTH: dict[PromiseKind, int] = {"three-sigma": 0, "sufficient": 1, "proven": 2, "local": 3}
-"""Which kind of promise says more: a rule of thumb, an attack, a theorem, one that needs nobody."""
+"""Which promise is stronger: a rule of thumb, an attack, a theorem, one that needs nobody."""
 
 _SHOWN = 8
 
 
 @dataclass(frozen=True)
-class Change:
+class PlanDiff:
     """What the step from one plan to another means, and why, in sentences."""
 
-    kind: ChangeKind
+    kind: DiffKind
     reasons: tuple[str, ...]
     old_id: str
     new_id: str
@@ -56,7 +56,7 @@ class Change:
         }
 
 
-def compare_plans(old: Plan, new: Plan) -> Change:
+def plan_diff(old: Plan, new: Plan) -> PlanDiff:
     """Say what replacing the plan `old` by `new` means for those who answer.
 
     Examples
@@ -64,35 +64,35 @@ def compare_plans(old: Plan, new: Plan) -> Change:
     >>> from shoal import Flags, plan
     >>> before = plan(Survey("browser", (Flags("features", ("sync", "vpn")),)), q="0.25")
     >>> after = plan(Survey("browser", (Flags("features", ("sync", "proxy")),)), q="0.25")
-    >>> change = compare_plans(before, after)
-    >>> change.kind, change.reasons
+    >>> diff = plan_diff(before, after)
+    >>> diff.kind, diff.reasons
     ('label', ("'vpn' of question 'features' is now called 'proxy'.",))
-    >>> compare_plans(before, plan(before.survey, q="0.125")).kind
+    >>> plan_diff(before, plan(before.survey, q="0.125")).kind
     'forbidden'
     """
 
-    def change(kind: ChangeKind, *reasons: str) -> Change:
-        return Change(kind, reasons, old.id, new.id)
+    def diff(kind: DiffKind, *reasons: str) -> PlanDiff:
+        return PlanDiff(kind, reasons, old.id, new.id)
 
     if old.id == new.id:
-        return change("same", "The two plans are the same.")
-    asked = list(_asked(old.survey, new.survey))
-    protected = list(_protected(old, new, same_bits=not asked))
-    weaker = [reason for less, reason in protected if less]
-    others = [reason for less, reason in protected if not less]
+        return diff("same", "The two plans are the same.")
+    questions = list(_asked(old.survey, new.survey))
+    protections = list(_protected(old, new, same_bits=not questions))
+    weaker = [reason for less, reason in protections if less]
+    others = [reason for less, reason in protections if not less]
     words = _shortened(list(_words(old.survey, new.survey)))
     if weaker and old.survey.name == new.survey.name:
         way_out = (
             f"Give it another name than {old.survey.name!r}, and publish it after the old plan"
             " is closed."
         )
-        return change("forbidden", *weaker, way_out)
+        return diff("forbidden", *weaker, way_out)
     if weaker:
         close = f"It protects less, so publish it only after {old.survey.name!r} is closed."
         weaker.append(close)
-    if asked or weaker or others:
-        return change("new plan", *_shortened(asked), *weaker, *others)
-    return change("label", *words or ["Only the way in which numbers are written differs."])
+    if questions or weaker or others:
+        return diff("new plan", *_shortened(questions), *weaker, *others)
+    return diff("label", *words or ["Only the way in which numbers are written differs."])
 
 
 def _asked(old: Survey, new: Survey) -> Iterator[str]:
@@ -122,7 +122,7 @@ def _rules(question: Any) -> dict[str, Any]:
 
 
 def _swapped(what: str, old: list[str], new: list[str]) -> Iterator[str]:
-    """Yield the words that have left a place and stand at another one now."""
+    """Yield the words that have moved from one place to another."""
     before, after = _places(old), _places(new)
     for word in sorted(before.keys() & after.keys()):
         left, come = before[word] - after[word], after[word] - before[word]
@@ -131,10 +131,10 @@ def _swapped(what: str, old: list[str], new: list[str]) -> Iterator[str]:
 
 
 def _places(words: list[str]) -> dict[str, set[int]]:
-    found: dict[str, set[int]] = {}
+    places: dict[str, set[int]] = {}
     for place, word in enumerate(words):
-        found.setdefault(word, set()).add(place)
-    return found
+        places.setdefault(word, set()).add(place)
+    return places
 
 
 def _words(old: Survey, new: Survey) -> Iterator[str]:
@@ -169,10 +169,10 @@ def _protected(old: Plan, new: Plan, *, same_bits: bool) -> Iterator[tuple[bool,
         before = "none" if old.window is None else f"{old.window} seconds"
         after = "none" if new.window is None else f"{new.window} seconds"
         shorter = new.window is not None and new.window < (old.window or 10**12)
-        told = ", so that a report tells the time more exactly" if shorter else ""
+        effect = ", so that a report shows more exactly when it was sent" if shorter else ""
         # Devices refuse windows that are shorter still: they tell when a report was made.
         less = shorter and new.window is not None and new.window < SHORTEST_WINDOW
-        yield less, f"The window is {after} instead of {before}{told}."
+        yield less, f"The window is {after} instead of {before}{effect}."
     groups = [[{p.survey.bit(*bit) for bit in group} for group in p.joint] for p in (old, new)]
     if same_bits and groups[0] != groups[1]:
         yield False, "Other joint answers are counted."

@@ -103,7 +103,7 @@ def poisoning(plan: Plan) -> Poisoning:
     local_q = coin.local_q(plan.survey.differing_bits, epsilon)
     q = float(plan.q)
     blind = plan.q.is_blind
-    up = _up(q)
+    up = coin.shift_of_a_fake(q)
     return Poisoning(
         up,
         1 - up,
@@ -111,9 +111,5 @@ def poisoning(plan: Plan) -> Poisoning:
         None if plan.crowd_size is None else plan.reports_needed,
         None if plan.crowd_size is None or blind else coin.count_sigma(plan.reports_needed, q),
         epsilon,
-        _up(q) if plan.promise.kind == "local" else _up(local_q),
+        up if plan.promise.kind == "local" else coin.shift_of_a_fake(local_q),
     )
-
-
-def _up(q: float) -> float:
-    return (1 - q) / (1 - 2 * q) if q < 0.5 else math.inf

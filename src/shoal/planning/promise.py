@@ -35,7 +35,7 @@ def check_promise(plan: Plan) -> ComputedPromise:
     >>> check_promise(replace(agreed, q=FlipProbability(1, 6)))
     Traceback (most recent call last):
     ...
-    shoal.errors.PrivacyRefusal: the plan promises a proven delta of 1e-6 at epsilon 1, and a...
+    shoal.errors.PrivacyRefusal: the plan promises a proven delta of 1e-6 at epsilon 1, but a...
     """
     computed = compute_promise(plan)
     if computed.refusal is not None:
@@ -49,19 +49,19 @@ def compute_promise(plan: Plan) -> ComputedPromise:
 
     A local promise is about one report, and `Plan` itself checks it exactly.
     """
-    asked, eta = plan.promise, None
-    if asked.kind == "local":
-        return ComputedPromise(asked, None, None)
+    promise, eta = plan.promise, None
+    if promise.kind == "local":
+        return ComputedPromise(promise, None, None)
     try:
         delta = _delta(plan)
     except PrivacyRefusal as refusal:  # of what nothing is proven about
-        return ComputedPromise(asked, None, str(refusal))
-    wanted = float(asked.delta or 0)
+        return ComputedPromise(promise, None, str(refusal))
+    wanted = float(promise.delta or 0)
     if wanted < delta <= _NEAR_MISS * wanted:
         delta = min(delta, _delta(plan, rtol=1e-6))
-    if asked.eta is not None:
+    if promise.eta is not None:
         eta = _eta(plan)
-    return ComputedPromise(asked, delta, _refusal(plan, delta, eta))
+    return ComputedPromise(promise, delta, _refusal(plan, delta, eta))
 
 
 def shortfall(plan: Plan) -> float:

@@ -81,57 +81,57 @@ class Migration:
         weaker = self.parameters.weaker
         if not crowd or not weaker:
             return None
-        found = audit(self.plan.survey, q=weaker, crowd_size=crowd)
-        return round_up(found.epsilon(delta=delta))
+        certificate = audit(self.plan.survey, q=weaker, crowd_size=crowd)
+        return round_up(certificate.epsilon(delta=delta))
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know before trusting the numbers."""
-        given, memory, said = self.parameters, self.plan.memory, []
-        if given.is_symmetric:
-            said.append("p = 1 - q: RAPPOR's channel is Shoal's, with q1 = f/2 and q2 = p.")
+        parameters, memory, notes = self.parameters, self.plan.memory, []
+        if parameters.is_symmetric:
+            notes.append("p = 1 - q: RAPPOR's channel is Shoal's, with q1 = f/2 and q2 = p.")
         else:
-            said.append(
+            notes.append(
                 "p is not 1 - q: RAPPOR's channel is not symmetric, Shoal's is; the plan takes the"
                 " closest symmetric one that is at least as private for a 0 and for a 1."
             )
-        if not given.f:
-            said.append("f = 0: nothing is permanent, so reports of one person average away.")
-        split = _flips(given)[1]
-        if given.f and split is None:
-            said.append(
+        if not parameters.f:
+            notes.append("f = 0: nothing is permanent, so reports of one person average away.")
+        split = _flips(parameters)[1]
+        if parameters.f and split is None:
+            notes.append(
                 "the instantaneous response never flips: every report of a person is the same"
                 " vector, an identifier; the plan reports it once."
             )
-        if min(2 * given.h, given.k) < 2 * given.h:
-            said.append("2h exceeds k: only k bits can differ, RAPPOR's formulas count 2h.")
-        said.append(
+        if min(2 * parameters.h, parameters.k) < 2 * parameters.h:
+            notes.append("2h exceeds k: only k bits can differ, RAPPOR's formulas count 2h.")
+        notes.append(
             "RAPPOR's devices keep their cohort, which splits the crowd; Shoal draws it afresh for"
             " each report and hashes differently, so old reports are not reports of the plan."
         )
-        if self.cohort_crowd is not None and given.m > 1:
-            said.append(
+        if self.cohort_crowd is not None and parameters.m > 1:
+            notes.append(
                 f"a kept cohort has {self.cohort_crowd:,} reports or more, fewer with a probability"
                 f" of at most {text_up(self.cohort_tail, 3)}, which is counted in delta; hashes"
                 " that collide are covered there. With fresh cohorts they are not: that number is"
                 " for hashes without collisions, such as Shoal's."
             )
         if memory is not None:
-            said.append(
+            notes.append(
                 "each report keeps the local epsilon of q; all of a person's reports together keep"
                 " only that of q1, for each distinct answer a person ever had. Shoal's devices"
                 " remember no text: the plan says what the numbers mean; to collect, give a crowd."
             )
         elif split is not None:
-            said.append(
+            notes.append(
                 "with a crowd the plan has no memory: a vector that is kept belongs to one cohort"
                 " and splits the crowd. All flips are fresh, so the releases of a person compose."
             )
-        return tuple(said)
+        return tuple(notes)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain JSON values; privacy is rounded up, null is no bound."""
-        given, plan = self.parameters, self.plan
+        parameters, plan = self.parameters, self.plan
         memory, promise = plan.memory, check_promise(plan).promise
         crowd = None
         if self.crowd_size is not None:
@@ -147,15 +147,15 @@ class Migration:
         if memory is not None:
             all_time = plan.survey.differing_bits * log_odds(1 / memory.q1.fraction - 1)
         return {
-            "parameters": given.to_json(),
-            "symmetric": given.is_symmetric,
-            "effective": {"p_star": float(given.p_star), "q_star": float(given.q_star)},
+            "parameters": parameters.to_json(),
+            "symmetric": parameters.is_symmetric,
+            "effective": {"p_star": float(parameters.p_star), "q_star": float(parameters.q_star)},
             "rappor": {
-                "epsilon_1": _up(given.epsilon_1),
-                "epsilon_infinity": _up(given.epsilon_infinity),
-                "local_epsilon": _up(given.local_epsilon),
-                "all_time_epsilon": _up(given.all_time_epsilon),
-                "between_q": [float(given.weaker), float(given.stronger)],
+                "epsilon_1": _up(parameters.epsilon_1),
+                "epsilon_infinity": _up(parameters.epsilon_infinity),
+                "local_epsilon": _up(parameters.local_epsilon),
+                "all_time_epsilon": _up(parameters.all_time_epsilon),
+                "between_q": [float(parameters.weaker), float(parameters.stronger)],
             },
             "crowd": crowd,
             "plan": {
@@ -197,9 +197,9 @@ def migrate(
 
     Examples
     --------
-    >>> given = RapporParameters(k=128, h=2, m=16, p="0.25", q="0.75", f="0.5")
-    >>> found = migrate(given)
-    >>> float(found.plan.q), found.plan.promise.epsilon
+    >>> parameters = RapporParameters(k=128, h=2, m=16, p="0.25", q="0.75", f="0.5")
+    >>> migration = migrate(parameters)
+    >>> float(migration.plan.q), migration.plan.promise.epsilon
     (0.375, '2.0434')
     """
     wish = check_decimal("delta", delta, above=0, below=1)
@@ -209,27 +209,28 @@ def migrate(
     survey = Survey(name, (text,))
     q, memory = _flips(parameters)
     proven = {} if crowd_size is None else {"crowd_size": crowd_size, "delta": wish}
-    made = plan(survey, q=q, **proven)  # type: ignore[arg-type]
+    draft = plan(survey, q=q, **proven)  # type: ignore[arg-type]
     # What a device remembers belongs to one cohort, which would split the crowd.
-    kept = memory if crowd_size is None else None
-    return Migration(parameters, replace(made, memory=kept), crowd_size, wish)
+    if crowd_size is None:
+        draft = replace(draft, memory=memory)
+    return Migration(parameters, draft, crowd_size, wish)
 
 
-def _flips(given: RapporParameters) -> tuple[FlipProbability, Memory | None]:
+def _flips(parameters: RapporParameters) -> tuple[FlipProbability, Memory | None]:
     """Return Shoal's flip probability, rounded up, and how memory splits it."""
-    permanent, instantaneous = given.f / 2, flip_of(min(odds_of(given.p, given.q)))
+    permanent, instantaneous = parameters.f / 2, flip_of(min(odds_of(parameters.p, parameters.q)))
     if not permanent and not instantaneous:
-        raise InputError("with f=0, p=0 and q=1 every report is the truth; there is no plan.")
+        raise InputError("with f=0, p=0 and q=1 reports are not randomized; no plan does that.")
     if not permanent or not instantaneous:
         return FlipProbability.at_least(permanent or instantaneous), None
-    memory = FlipProbability.at_least(permanent), FlipProbability.at_least(instantaneous)
-    if sum(flip.digits for flip in memory) > MOST_DIGITS:
+    flips = FlipProbability.at_least(permanent), FlipProbability.at_least(instantaneous)
+    if sum(flip.digits for flip in flips) > MOST_DIGITS:
         raise InputError(
             f"f/2={float(permanent):g} and q2={float(instantaneous):g} are too close to 0 or 1/2"
             " to be drawn exactly; round them."
         )
-    made = Memory(*memory)
-    return made.q, made
+    memory = Memory(*flips)
+    return memory.q, memory
 
 
 def _up(value: float) -> float | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from shoal.errors import InputError
 from shoal.support.checks import check_decimal, check_integer, shown
+from shoal.support.documents import exact_fields
 from shoal.support.files import unique_keys
 
 __all__ = ["RapporParameters", "flip_of", "log_odds", "odds_of"]
@@ -59,7 +60,7 @@ class RapporParameters:
                 " p is how often a clear bit is reported as 1, q how often a set one is."
             )
         if self.f == 1:
-            raise InputError("with f=1 the permanent response is a coin toss and says nothing.")
+            raise InputError("with f=1 reports carry no information: every bit is a coin toss.")
 
     @classmethod
     def read(cls, path: Path | str) -> RapporParameters:
@@ -196,6 +197,4 @@ def _from_json(text: str, file: Path) -> Mapping[str, Any]:
         document = json.loads(text, parse_float=Decimal, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file} is not JSON: {error or 'nested too deeply'}.") from error
-    if not isinstance(document, Mapping) or set(document) != set(FIELDS):
-        raise InputError(f"{file} must be a JSON object with the keys k, h, m, p, q and f.")
-    return document
+    return exact_fields(str(file), document, set(FIELDS))

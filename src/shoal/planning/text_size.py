@@ -140,13 +140,13 @@ def _expected(
     """Return what to expect where the k-th text of the dictionary has a share of about 1 / k."""
     harmonic = math.log(dictionary) + 0.5772156649 + 0.5 / dictionary
     most = crowd / harmonic
-    found = 1.0
+    detected = 1.0
     for _ in range(100):  # what is found depends on sigma, and sigma on what is not found
-        rest = max(1 / (found + 0.5) - 1 / (dictionary + 0.5), 0.0)
+        rest = max(1 / (detected + 0.5) - 1 / (dictionary + 0.5), 0.0)
         sigma = predicted_sigma(
             crowd, q, bits=bits, hashes=hashes, cohorts=cohorts, unfound=most**2 * rest
         )
-        cutoff = -float(ndtri(fdr * max(found, 1.0) / dictionary))
+        cutoff = -float(ndtri(fdr * max(detected, 1.0) / dictionary))
         detectable = max((cutoff + float(ndtri(RECALL))) * sigma, 1.0)
-        found = (found + min(most / detectable, dictionary)) / 2
+        detected = (detected + min(most / detectable, dictionary)) / 2
     return Proposal(bits, hashes, cohorts, q, sigma, math.ceil(detectable))

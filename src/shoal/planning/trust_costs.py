@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any, Literal
 
 from shoal.agreement.plan import LARGEST_CROWD
@@ -27,6 +28,7 @@ from shoal.planning.certificate import domain_of
 from shoal.support.checks import check_decimal, check_integer, check_level, check_number
 from shoal.theory import coin, laplace_law, solve, three_sigma
 from shoal.theory.blanket import blanket_delta
+from shoal.theory.calibration import NoValueError, smallest
 from shoal.theory.homogeneous import eta
 from shoal.theory.normal import normal_factor
 from shoal.theory.proven import proven_delta
@@ -105,7 +107,7 @@ class Comparison:
             if cost.trust == trust:
                 return cost
         kinds = ", ".join(cost.trust for cost in self.costs)
-        raise InputError(f"there is no trust {trust!r}; there are {kinds}.")
+        raise InputError(f"unknown kind of trust {trust!r}; choose one of {kinds}.")
 
     def __iter__(self) -> Iterator[Cost]:
         return iter(self.costs)
@@ -171,9 +173,9 @@ def compare(
         raise InputError(f"share must be in (0, 1], got share={share}.")
     if not 1e-9 <= check_number("relative_error", relative_error) <= 1e9:
         raise InputError(f"relative_error must be above 0, got {relative_error}.")
-    asked = _Question(survey, crowd, float(texts[0]), float(texts[1]), share, relative_error,
+    question = _Question(survey, crowd, float(texts[0]), float(texts[1]), share, relative_error,
                       check_level(level))  # fmt: skip
-    return Comparison(survey, crowd, *texts, share, relative_error, level, asked.costs())
+    return Comparison(survey, crowd, *texts, share, relative_error, level, question.costs())
 
 
 @dataclass(frozen=True)
@@ -267,18 +269,17 @@ class _Question:
         spread = local * (1 - local) / (1 - 2 * local) ** 2 if local < 0.5 else math.inf
         error = self.share * self.relative_error / normal_factor(self.level)
         top = spread / error**2 * (1 + 1e-9)
-        good = LARGEST_CROWD if top > LARGEST_CROWD else max(math.ceil(top), 1)
-        if not self._passes(keeps, good):
+        most = LARGEST_CROWD if top > LARGEST_CROWD else max(math.ceil(top), 1)
+        passes = cache(lambda crowd: self._passes(keeps, crowd))
+        try:
+            # floats, so that steps are factors: a crowd has a size, not a place
+            return math.ceil(
+                smallest(
+                    lambda size: passes(math.ceil(size)), 1.0, float(most), start=most, rtol=_CLOSE
+                )
+            )
+        except NoValueError:
             return None
-        bad = 0
-        while good > 1 and not bad:
-            lower = good // 2
-            good, bad = (lower, 0) if self._passes(keeps, lower) else (good, lower)
-        while good - bad > max(1, _CLOSE * good):
-            middle = math.isqrt(good * bad) if bad > 1 else (good + bad) // 2
-            middle = min(max(middle, bad + 1), good - 1)
-            good, bad = (middle, bad) if self._passes(keeps, middle) else (good, middle)
-        return good
 
     def _passes(self, keeps: Callable[[int, float], bool], crowd: int) -> bool:
         q = self._largest_q(crowd)

@@ -155,7 +155,8 @@ class SharedFile:
             raise InputError(f"cannot read {self._what} {self.path}: {reason}.") from problem
         if len(content) > LARGEST_FILE:
             raise InputError(
-                f"{self.path} is larger than {LARGEST_FILE >> 20} MiB; that is no {self._what}."
+                f"{self.path} is larger than {LARGEST_FILE >> 20} MiB, too large for a"
+                f" {self._what}."
             )
         return content
 

@@ -31,10 +31,10 @@ def first_line(error: BaseException) -> str:
 
 
 def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Build a JSON object, refusing a key that stands twice: readers differ on which counts."""
+    """Build a JSON object, refusing a key that appears twice: readers differ on which counts."""
     built = dict(pairs)
     if len(built) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key appears twice")
     return built
 
 
@@ -59,7 +59,7 @@ def read_json(path: Path, what: str, error: type[InputError]) -> object:
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
-            raise error(f"{path} is larger than {LARGEST_FILE >> 20} MiB; that is no {what}.")
+            raise error(f"{path} is larger than {LARGEST_FILE >> 20} MiB, too large for a {what}.")
         return strict_json(content)
     except OSError as problem:
         reason = problem.strerror or "unreadable"

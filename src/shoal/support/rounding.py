@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
-__all__ = ["round_down", "round_up", "text_up"]
+__all__ = ["float_up", "round_down", "round_up", "text_up"]
+
+
+def float_up(value: Decimal) -> float:
+    """Return the smallest float that is not below a decimal.
+
+    >>> float_up(Decimal("0.25")), Decimal(float_up(Decimal("0.3"))) >= Decimal("0.3")
+    (0.25, True)
+    """
+    near = float(value)
+    return near if Decimal(near) >= value else math.nextafter(near, math.inf)
 
 
 def round_up(value: float, digits: int = 4) -> float:

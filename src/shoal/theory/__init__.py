@@ -3,13 +3,14 @@
 Nothing is imported on your behalf; take the module you need.
 
 * the channel and the domain: `coin`, `domains`;
-* one bit, exactly: `one_bit_law`, `one_bit`;
-* the engine, certified from both sides: `stop_loss`, on `law` and `bracket`;
+* one bit, exactly: `one_bit`;
+* the engine, certified from both sides: `stop_loss`;
 * what a crowd of equals reveals: `homogeneous` (delta, eta, the attack), `sufficient`,
   `three_sigma`;
 * what holds for every crowd: `blanket`, `proven`;
-* the questions turned round: `solve`;
-* the referee and the competition: `enumeration`, `published`.
+* the smallest value that keeps a promise, whatever the value is: `calibration`; and with it the
+  questions turned round, which q, which epsilon, how large a crowd: `solve`;
+* the referee and the competition: `search.enumeration`, `published`.
 
 Sources by short name: SDP, Sufficient Differential Privacy (Zhilyaev and Zeber 2017); KR,
 K-Randomization (the same, 2016); LEC, the lecture on randomized response and Laplace; BITVEC, the

@@ -44,7 +44,7 @@ from shoal.theory.stop_loss.bracket import Bracket
 from shoal.theory.stop_loss.law import FloatArray, Law, binomial_log_weights, log_sum
 from shoal.theory.stop_loss.stop_loss import stop_loss_of_law
 
-__all__ = ["blanket_delta", "blanket_laws", "log_gamma"]
+__all__ = ["blanket_delta", "blanket_laws"]
 
 _MOST_CLASSES = 16
 _MOST_ATOMS = 20_000
@@ -197,19 +197,6 @@ def _forms(blocks: Sequence[Block], q: float) -> list[list[Ratios]]:
 def _totals(domain: Iterable[Block], q: float) -> list[Ratios]:
     choices = itertools.product(*_forms(check_domain(domain), q))
     return [functools.reduce(lambda s, t: _product(s, t, q), factors) for factors in choices]
-
-
-def log_gamma(domain: Iterable[Block], q: float) -> float:
-    """Logarithm of the blanket's mass: the share of reports that say nothing of their original.
-
-    Examples
-    --------
-    >>> from shoal.theory.domains import flags
-    >>> round(math.exp(log_gamma((flags(2),), 0.25)), 12)
-    0.25
-    """
-    check_crowd(1, q, 0.0)
-    return min(log_sum(_totals(domain, q)[0].log_mass), 0.0)
 
 
 def blanket_laws(domain: Iterable[Block], q: float, epsilon: float) -> list[Law]:

@@ -13,6 +13,7 @@ of at most h set bits. The same holds where cohorts are drawn afresh: the attack
 
 from __future__ import annotations
 
+from shoal.theory.calibration import largest
 from shoal.theory.one_bit.law import tails
 
 __all__ = ["smallest_cohort"]
@@ -37,14 +38,10 @@ def smallest_cohort(N: int, m: int, chance: float) -> tuple[int, float]:
     """
     if m == 1:
         return N, 0.0
-    low, high = 1, N
-    bound = 0.0
-    while low < high:
-        middle = (low + high + 1) // 2
+
+    def missing(t: int) -> float:
         # n < t means that at most t - 2 of the others are in the cohort
-        missing = tails(middle - 2, N - 1, 0, 1.0 / m).at_most_bound
-        if missing <= chance * (1.0 + 1e-9):
-            low, bound = middle, missing
-        else:
-            high = middle - 1
-    return low, bound
+        return tails(t - 2, N - 1, 0, 1.0 / m).at_most_bound if t > 1 else 0.0
+
+    t = largest(lambda t: missing(t) <= chance * (1.0 + 1e-9), 1, N)
+    return t, missing(t)

@@ -17,7 +17,7 @@ __all__ = [
     "phi",
     "posterior",
     "q_from_phi",
-    "theta",
+    "shift_of_a_fake",
 ]
 
 
@@ -27,18 +27,6 @@ def check_q(q: float) -> None:
         raise ValueError(
             f"q must be in (0, 1/2], got q={q}. If you have RAPPOR's f, use q = f / 2."
         )
-
-
-def theta(q: float) -> float:
-    """Odds of telling the truth, ``p / q``, at least 1 (SDP 1.3: one bit's largest ratio).
-
-    Examples
-    --------
-    >>> theta(0.25)
-    3.0
-    """
-    check_q(q)
-    return (1.0 - q) / q
 
 
 def log_theta(q: float) -> float:
@@ -124,6 +112,17 @@ def count_sigma(N: int, q: float) -> float:
     if q == 0.5:
         return math.inf
     return math.sqrt(N * q * (1.0 - q)) / (1.0 - 2.0 * q)
+
+
+def shift_of_a_fake(q: float) -> float:
+    """Return by how many people one fake report moves a count at most: ``p / (p - q)``.
+
+    It was never randomized, and an estimate takes it for one that was. Infinite at q = 1/2.
+
+    >>> shift_of_a_fake(0.25)
+    1.5
+    """
+    return (1.0 - q) / (1.0 - 2.0 * q) if q < 0.5 else math.inf
 
 
 def posterior(prior: float, q: float, reported: int) -> float:

@@ -34,7 +34,6 @@ __all__ = [
     "choice",
     "classes",
     "differing_bits",
-    "exactly",
     "few_classes",
     "flags",
     "maximal",
@@ -92,17 +91,6 @@ def at_most(highest: int, bits: int) -> Block:
     Block(bits=4, lowest=0, highest=2)
     """
     return Block(bits, 0, min(highest, bits))
-
-
-def exactly(set_bits: int, bits: int) -> Block:
-    """Exactly `set_bits` set bits.
-
-    Examples
-    --------
-    >>> exactly(2, 5)
-    Block(bits=5, lowest=2, highest=2)
-    """
-    return Block(bits, set_bits, set_bits)
 
 
 def check_domain(domain: Iterable[Block]) -> Domain:
@@ -163,14 +151,14 @@ def _block_classes(block: Block) -> frozenset[Triple]:
             for c in range(block.bits - a - b + 1)
         )
     reach = _differing(block)
-    found = set()
+    triples = set()
     for a in range(reach + 1):
         for b in range(min(reach, block.bits - a) + 1):
             for c in range(min(reach, block.bits - a - b) + 1):
                 # a + b, a + c and b + c are the three pairwise distances
                 if max(a + b, a + c, b + c) <= reach and _is_feasible(block, a, b, c):
-                    found.add(Triple(a, b, c))
-    return frozenset(found)
+                    triples.add(Triple(a, b, c))
+    return frozenset(triples)
 
 
 def classes(domain: Iterable[Block]) -> frozenset[Triple]:
@@ -237,12 +225,12 @@ def maximal(triples: Iterable[Triple]) -> frozenset[Triple]:
         return frozenset()
     # Walking down in a, a triple survives if its c exceeds every c seen at this b or above.
     best = np.full(max(t.b for t in pool) + 2, -1)
-    kept = []
+    survivors = []
     for t in pool:
         if t.c > best[t.b]:
-            kept.append(t)
+            survivors.append(t)
             best[: t.b + 1] = np.maximum(best[: t.b + 1], t.c)
-    return frozenset(kept)
+    return frozenset(survivors)
 
 
 # Up to this reach all triples of a block are tried; beyond it, a coarse net of them.

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.theory.coin import check_q, log_theta, phi
+from shoal.theory.coin import check_q, local_epsilon, log_theta, phi
 from shoal.theory.domains import Block, Triple, differing_bits, maximal_classes
 from shoal.theory.stop_loss.bracket import Bracket
 from shoal.theory.stop_loss.law import FloatArray, Law, binomial_log_weights
@@ -152,7 +152,7 @@ def local_delta(domain: Iterable[Block], q: float, epsilon: float) -> Bracket:
     """
     check_crowd(1, q, epsilon)
     differ = differing_bits(domain)
-    if epsilon >= differ * log_theta(q) * (1.0 + 1e-14):
+    if epsilon >= local_epsilon(differ, q) * (1.0 + 1e-14):
         return Bracket(0.0, 0.0)
     return _delta((differ, 0, 0), 1, q, epsilon, 1e-12)
 
@@ -224,11 +224,11 @@ def attack(domain: Iterable[Block], N: int, q: float, epsilon: float, rtol: floa
     """
     check_crowd(N, q, epsilon)
     crowds = shortlist(maximal_classes(domain), q, epsilon)
-    found = [Attack(crowd, rough_delta(crowd, N, q, epsilon)) for crowd in crowds]
-    if not found:
+    attacks = [Attack(crowd, rough_delta(crowd, N, q, epsilon)) for crowd in crowds]
+    if not attacks:
         return Attack(Triple(0, 0, 0), Bracket(0.0, 0.0))
-    best = max(found, key=lambda candidate: (candidate.delta.low, candidate.delta.high))
-    rivals = [c for c in found if c.delta.high >= best.delta.low > 0.0]
+    best = max(attacks, key=lambda candidate: (candidate.delta.low, candidate.delta.high))
+    rivals = [c for c in attacks if c.delta.high >= best.delta.low > 0.0]
     rivals = heapq.nlargest(_FINALISTS, rivals, key=lambda c: c.delta.low + c.delta.high)
     sharp = [Attack(c.crowd, _delta(c.crowd, N, q, epsilon, rtol)) for c in rivals]
     return max([*sharp, best], key=lambda c: (c.delta.low, c.delta.high))

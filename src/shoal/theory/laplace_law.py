@@ -13,9 +13,6 @@ import math
 __all__ = [
     "cdf",
     "density",
-    "discrete_cdf",
-    "discrete_mass",
-    "discrete_quantile",
     "discrete_radius",
     "discrete_sigma",
     "discrete_tail",
@@ -146,18 +143,6 @@ def each_miss(miss: float, d: int) -> float:
     return miss if d == 1 else -math.expm1(math.log1p(-miss) / d)
 
 
-def discrete_mass(k: int, b: float) -> float:
-    """``P[Z = k]`` on the whole numbers, ``tanh(1/(2b)) exp(-|k|/b)``.
-
-    Examples
-    --------
-    >>> round(discrete_mass(0, 1.0), 6)
-    0.462117
-    """
-    _check_scale(b)
-    return math.tanh(0.5 / b) * math.exp(-abs(k) / b)
-
-
 def discrete_tail(k: int, b: float) -> float:
     """``P[|Z| >= k]`` on the whole numbers.
 
@@ -168,42 +153,6 @@ def discrete_tail(k: int, b: float) -> float:
     """
     _check_scale(b)
     return 1.0 if k <= 0 else 2.0 * math.exp(-k / b) / (1.0 + math.exp(-1.0 / b))
-
-
-def discrete_cdf(k: int, b: float) -> float:
-    """``P[Z <= k]`` on the whole numbers.
-
-    Examples
-    --------
-    >>> discrete_cdf(-1, 1.0) + discrete_mass(0, 1.0) / 2
-    0.5
-    """
-    _check_scale(b)
-    if k < 0:
-        return 0.5 * discrete_tail(-k, b)
-    return 1.0 - 0.5 * discrete_tail(k + 1, b)
-
-
-def discrete_quantile(u: float, b: float) -> int:
-    """Return the smallest k with ``P[Z <= k] >= u``.
-
-    Examples
-    --------
-    >>> discrete_quantile(0.5, 1.0), discrete_quantile(0.975, 1.0), discrete_quantile(0.025, 1.0)
-    (0, 3, -3)
-    """
-    _check_scale(b)
-    _check_probability("u", u)
-    if u > 0.5:
-        # 1 - tail(k+1)/2 >= u
-        return discrete_radius(min(2.0 * (1.0 - u), 1.0 - 2.0**-53), b)
-    # tail(m)/2 >= u at k = -m: the largest such m
-    m = _near(2.0 * u, b)
-    while discrete_tail(m + 1, b) >= 2.0 * u:
-        m += 1
-    while m > 0 and discrete_tail(m, b) < 2.0 * u:
-        m -= 1
-    return -m
 
 
 def discrete_radius(miss: float, b: float) -> int:

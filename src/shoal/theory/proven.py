@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from shoal.theory.blanket import blanket_delta
-from shoal.theory.coin import log_theta
+from shoal.theory.coin import local_epsilon
 from shoal.theory.domains import Block, Triple, check_domain, differing_bits
 from shoal.theory.homogeneous import attack, check_crowd, local_delta
 from shoal.theory.one_bit.worst import OneBitWorst, worst_one_bit_delta
@@ -74,7 +74,7 @@ def proven_delta(
     """
     blocks = check_domain(domain)
     check_crowd(N, q, epsilon)
-    if epsilon >= differing_bits(blocks) * log_theta(q) * (1.0 + 1e-14):
+    if epsilon >= local_epsilon(differing_bits(blocks), q) * (1.0 + 1e-14):
         return Proven(Bracket(0.0, 0.0), "local")
     best = Proven(local_delta(blocks, q, epsilon), "local")
     if N == 1:
@@ -107,5 +107,5 @@ def attack_delta(
     if _is_one_bit(blocks):
         worst = worst_one_bit_delta(N, q, epsilon, max(rtol, 1e-4))
         return AttackDelta(worst.value, worst)
-    found = attack(blocks, N, q, epsilon, rtol)
-    return AttackDelta(found.delta, found.crowd)
+    best = attack(blocks, N, q, epsilon, rtol)
+    return AttackDelta(best.delta, best.crowd)

@@ -21,7 +21,8 @@ from typing import Literal
 
 import numpy as np
 
-from shoal.theory.coin import local_q, log_theta
+from shoal.theory.calibration import NoValueError, largest
+from shoal.theory.coin import local_epsilon, local_q, log_theta
 from shoal.theory.domains import Block, check_domain, differing_bits
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.stop_loss.bracket import Bracket
@@ -32,7 +33,7 @@ __all__ = ["clones_delta", "published_q", "stronger_clones_delta", "three_symbol
 
 
 def three_symbol_delta(
-    log_r: float, local_epsilon: float, N: int, epsilon: float, rtol: float = 1e-4
+    log_r: float, local: float, N: int, epsilon: float, rtol: float = 1e-4
 ) -> Bracket:
     """Bracket delta(epsilon) of the three-symbol reduction.
 
@@ -41,8 +42,8 @@ def three_symbol_delta(
     >>> three_symbol_delta(math.log(0.5), 1.0, 1, 1.0).high < 1e-12
     True
     """
-    often = -math.log1p(math.exp(-local_epsilon))
-    seldom = often - local_epsilon
+    often = -math.log1p(math.exp(-local))
+    seldom = often - local
     rest = -math.expm1(min(log_r + math.log(2.0), 0.0))
     law = Law(
         np.array([often - log_r, seldom - log_r, -np.inf]),
@@ -64,7 +65,7 @@ def clones_delta(
     True
     """
     check_crowd(N, q, epsilon)
-    local = differing_bits(domain) * log_theta(q)
+    local = local_epsilon(differing_bits(domain), q)
     return three_symbol_delta(-local - math.log(2.0), local, N, epsilon, rtol)
 
 
@@ -80,7 +81,7 @@ def stronger_clones_delta(
     True
     """
     check_crowd(N, q, epsilon)
-    local = differing_bits(domain) * log_theta(q)
+    local = local_epsilon(differing_bits(domain), q)
     return three_symbol_delta(-local - math.log1p(math.exp(-local)), local, N, epsilon, rtol)
 
 
@@ -117,19 +118,12 @@ def published_q(
     def passes(log_odds: float) -> bool:
         return measure(blocks, N, _q_of(log_odds), epsilon, 0.01).high <= delta
 
-    good = max(log_theta(safe), 1e-9)
-    bad = 2.0 * good
-    while passes(bad):
-        good, bad = bad, 2.0 * bad
-        if bad > _MOST_LOG_ODDS:
-            return _q_of(good)
-    while bad - good > xtol * bad:
-        middle = 0.5 * (good + bad)
-        if passes(middle):
-            good = middle
-        else:
-            bad = middle
-    return _q_of(good)
+    local = max(log_theta(safe), 1e-9)  # passes without a crowd, whatever the bound says
+    try:
+        most = max(local, _MOST_LOG_ODDS)
+        return _q_of(largest(passes, local, most, start=2.0 * local, rtol=xtol))
+    except NoValueError:
+        return _q_of(local)
 
 
 def _q_of(log_odds: float) -> float:

@@ -11,10 +11,11 @@ the promise holds without a crowd, to the first failure: below it nothing is cla
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from shoal.theory.coin import local_q, log_theta
+from shoal.theory.calibration import Curve, Point, edge, judge
+from shoal.theory.coin import local_epsilon, local_q, log_theta
 from shoal.theory.domains import Block, check_domain, differing_bits
 from shoal.theory.homogeneous import check_crowd, eta
 from shoal.theory.proven import attack_delta, proven_delta
@@ -29,9 +30,6 @@ __all__ = [
     "proven_q",
     "sufficient_q",
 ]
-
-_Curve = Callable[[float, float], Bracket]
-"""Bracket of the quantity at a point, of a given relative width."""
 
 _FINE = 1e-4
 
@@ -51,61 +49,15 @@ def _check_target(target: float) -> None:
         raise ValueError(f"the target must be strictly between 0 and 1, got {target}.")
 
 
-class _Point(NamedTuple):
-    """A point, ln(quantity / target) there, and whether the quantity is surely within target."""
-
-    x: float
-    gap: float
-    passed: bool
-
-
-def _judge(curve: _Curve, x: float, target: float, rtol: float, finest: float) -> _Point:
-    while True:
-        bracket = curve(x, rtol)
-        gap = math.log(max(0.5 * (bracket.low + bracket.high), 1e-300) / target)
-        if bracket.high <= target:
-            return _Point(x, min(gap, -1e-12), True)
-        if bracket.low > target or rtol <= finest:
-            return _Point(x, max(gap, 1e-12), False)
-        rtol = max(finest, rtol / 50.0)
-
-
-def _pinch(
-    curve: _Curve, good: _Point, bad: _Point, target: float, xtol: float, finest: float = _FINE
-) -> float:
-    """Close in on the edge between a passing and a failing point; return the passing end.
-
-    False position with the Illinois rule on the logarithm of the quantity, bisection while an end
-    is off the scale.
-    """
-    weight_good = weight_bad = 1.0
-    for _ in range(80):
-        if abs(bad.x - good.x) <= xtol * max(abs(good.x), abs(bad.x)):
-            break
-        reach_good, reach_bad = -good.gap * weight_good, bad.gap * weight_bad
-        share = 0.5
-        if max(reach_good, reach_bad) < 30.0:
-            share = min(max(reach_good / (reach_good + reach_bad), 0.01), 0.99)
-        rtol = min(max(0.05 * (bad.gap - good.gap), finest), 0.05)
-        point = _judge(curve, good.x + share * (bad.x - good.x), target, rtol, finest)
-        if point.passed:
-            weight_bad = 0.5 * weight_bad if weight_good == 1.0 else 1.0
-            good, weight_good = point, 1.0
-        else:
-            weight_good = 0.5 * weight_good if weight_bad == 1.0 else 1.0
-            bad, weight_bad = point, 1.0
-    return good.x
-
-
 def _q_of(log_odds: float) -> float:
     return min(1.0 / (1.0 + math.exp(log_odds)), 0.5)
 
 
 def _solve_q(
-    blocks: tuple[Block, ...], epsilon: float, target: float, at: _Curve, xtol: float,
+    blocks: tuple[Block, ...], epsilon: float, target: float, at: Curve, xtol: float,
     finest: float = _FINE,
 ) -> Solved:  # fmt: skip
-    """Walk from the local q downward, in log-odds upward, to the first failure and pinch it."""
+    """Walk from the local q downward, in log-odds upward, to the first failure; find the edge."""
     _check_target(target)
     differ = differing_bits(blocks)
     if differ == 0:
@@ -116,12 +68,12 @@ def _solve_q(
     def curve(u: float, rtol: float) -> Bracket:
         return at(_q_of(u), rtol)
 
-    good = _Point(max(log_theta(safe), 1e-9), -1e3, True)
+    good = Point(max(log_theta(safe), 1e-9), -1e3, True)
     while True:
         u = min(1.5 * good.x, stop)
-        point = _judge(curve, u, target, 0.05, 1e-2)
+        point = judge(curve, u, target, 0.05, 1e-2)
         if not point.passed:
-            u = _pinch(curve, good, point, target, xtol, finest)
+            u = edge(curve, good, point, target, xtol, finest)
             break
         good = point
         if u >= stop:
@@ -234,7 +186,7 @@ def proven_epsilon(
     """
     blocks = check_domain(domain)
     check_crowd(N, q, 0.0)
-    local = differing_bits(blocks) * log_theta(q) * (1.0 + 1e-13)
+    local = local_epsilon(differing_bits(blocks), q) * (1.0 + 1e-13)
     if delta == 0.0:
         return Solved(local, Bracket(0.0, 0.0))
     _check_target(delta)
@@ -242,18 +194,18 @@ def proven_epsilon(
     def curve(epsilon: float, rtol: float) -> Bracket:
         return proven_delta(blocks, N, q, epsilon, rtol).delta
 
-    bad = _judge(curve, 0.0, delta, 0.05, _FINE)
+    bad = judge(curve, 0.0, delta, 0.05, _FINE)
     if bad.passed:
         return Solved(0.0, curve(0.0, _FINE))
     # delta falls fast: double from a small epsilon instead of halving from the local one
     x = min(1e-3, local)
-    while not (point := _judge(curve, x, delta, 0.05, 1e-2)).passed:
+    while not (point := judge(curve, x, delta, 0.05, 1e-2)).passed:
         bad = point
         if x >= local:
             break
         x = min(2.0 * x, local)
-    good = point if point.passed else _Point(local, -1e3, True)
-    passing = _pinch(curve, good, bad, delta, xtol)
+    good = point if point.passed else Point(local, -1e3, True)
+    passing = edge(curve, good, bad, delta, xtol)
     final = curve(passing, _FINE)
     while final.high > delta and passing < local:
         passing = min(passing * (1.0 + xtol), local)
@@ -281,15 +233,15 @@ def proven_crowd(
     def curve(N: float, rtol: float) -> Bracket:
         return proven_delta(blocks, math.ceil(N), q, epsilon, rtol).delta
 
-    bad = _Point(0.0, 1e3, False)
+    bad = Point(0.0, 1e3, False)
     N = 1.0
-    while not (point := _judge(curve, N, delta, 0.05, 1e-2)).passed:
+    while not (point := judge(curve, N, delta, 0.05, 1e-2)).passed:
         bad = point
         if N >= _LARGEST_CROWD:
             return Solved(math.inf, Bracket(0.0, 1.0))
         N *= 4.0
     # below one person there is nothing left to resolve
-    answer = math.ceil(_pinch(curve, point, bad, delta, max(xtol, 0.5 / point.x)))
+    answer = math.ceil(edge(curve, point, bad, delta, max(xtol, 0.5 / point.x)))
     final = curve(answer, _FINE)
     while final.high > delta:
         answer += max(1, round(xtol * answer))

@@ -7,8 +7,8 @@ paper's own rows. It looks at the forward crowd only; it is no guarantee.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
+from shoal.theory.calibration import largest, smallest
 from shoal.theory.coin import count_sigma, local_q, phi, q_from_phi
 from shoal.theory.homogeneous import check_crowd, ratio_moments
 
@@ -60,19 +60,6 @@ def gap_315(value: float, L: int, N: int, lam: float) -> float:
 _GAPS = {"3.12": gap_312, "3.13": gap_313}
 
 
-def _root(gap: Callable[[float], float], low: float, high: float) -> float:
-    """Bisect a falling function; the end returned is the one with gap <= 0."""
-    for _ in range(200):
-        middle = 0.5 * (low + high)
-        if middle in (low, high):
-            break
-        if gap(middle) > 0.0:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
 def three_sigma_q(L: int, N: int, epsilon: float, rule: str = "3.12") -> float:
     """Smallest q with the rule satisfied; `rule` is "3.12", "3.13" or "3.15".
 
@@ -101,9 +88,8 @@ def three_sigma_q(L: int, N: int, epsilon: float, rule: str = "3.12") -> float:
     floor = max(1e-9, 1.0 / (1.0 + math.exp(min(150.0 / L, 20.0))))
     if rule == "3.15":
         # as the paper does it: solve for phi, then (3.16)
-        top = _root(lambda negative: gap_315(-negative, L, N, lam), -phi(floor), -1.0)
-        return q_from_phi(-top)
-    return _root(gap, floor, 0.5)
+        return q_from_phi(largest(lambda at: gap_315(at, L, N, lam) <= 0.0, 1.0, phi(floor)))
+    return smallest(lambda q: gap(q) <= 0.0, floor, 0.5)
 
 
 def gain(L: int, N: int, epsilon: float) -> float:

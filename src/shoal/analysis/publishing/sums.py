@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from shoal.agreement.local_privacy import EXACT, local_epsilon
 from shoal.agreement.plan import Plan
 from shoal.analysis.publishing.words import ratio_in_words
 from shoal.analysis.tallying import Tally
 from shoal.planning.composition import composed_delta, composed_epsilon
-from shoal.support.rounding import round_up, text_up
+from shoal.support.rounding import float_up, round_up, text_up
 
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
@@ -77,7 +78,8 @@ def promise_of_sum(
     if not tally.people_may_repeat:
         return None
     crowds, promised = len(tally.crowds), float(plan.promise.epsilon)
-    local = float(crowds * plan.max_reports_per_person * plan.exact_local_epsilon)
+    one = local_epsilon(plan.survey.differing_bits, plan.q, places=EXACT)
+    local = float_up(crowds * plan.max_reports_per_person * one)
     if certificate is None:
         return PromiseOfSum(crowds, round_up(local), 0.0, promised, None, "epsilons add up")
     delta = float(plan.promise.delta or "1e-6")

@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from shoal.agreement.local_privacy import EXACT, local_epsilon
 from shoal.agreement.plan import Plan
 from shoal.agreement.survey import Choices, Question
 from shoal.analysis.crowds import note_on
 from shoal.analysis.tallying import Tally
-from shoal.support.rounding import round_down, text_up
+from shoal.support.rounding import float_up, round_down, text_up
+from shoal.theory import coin
 
 if TYPE_CHECKING:
     from shoal.agreement.promise import ComputedPromise
@@ -229,8 +231,8 @@ def facts(
         )
     )
     if plan.memory is not None:
-        q1 = float(plan.memory.q1)
-        always = plan.survey.differing_bits * math.log((1 - q1) / q1)
+        differ = plan.survey.differing_bits
+        always = float_up(local_epsilon(differ, plan.memory.q1, places=EXACT))
         found.append(
             Fact(
                 "For ever",
@@ -239,7 +241,7 @@ def facts(
             )
         )
     q = float(plan.q)
-    sigma = math.sqrt(reports * q * (1 - q)) / (1 - 2 * q)
+    sigma = coin.count_sigma(reports, q)
     return [
         *found,
         Fact("Flips", f"q = {q:.5g}", "The probability with which a device flips each bit."),
@@ -250,7 +252,7 @@ def facts(
         ),
         Fact(
             "Fake reports",
-            f"{text_up((1 - q) / (1 - 2 * q), 3)} people each",
+            f"{text_up(coin.shift_of_a_fake(q), 3)} people each",
             "The most that one made-up report shifts a count; nothing tells it from a real one.",
         ),
     ]

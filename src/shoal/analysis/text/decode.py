@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.questions import Text, listed
+from shoal.agreement.questions import Text
 from shoal.agreement.survey import Survey
 from shoal.analysis.estimating import estimate
 from shoal.analysis.tallying import Tally
@@ -20,6 +20,7 @@ from shoal.analysis.text.results import Decoded, DecodedText
 from shoal.analysis.text.selection import Selection, select
 from shoal.errors import InputError
 from shoal.support.checks import check_level, check_number
+from shoal.support.documents import listed
 from shoal.theory.normal import normal_factor
 
 __all__ = ["Decoded", "DecodedText", "decode"]

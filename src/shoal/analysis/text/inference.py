@@ -119,7 +119,7 @@ def conditional_low(z: Floats, cutoff: float, level: float) -> Floats:
     z = np.maximum(z, cutoff)
     goal = np.log((1 - level) / 2)
     low, high = np.full(z.shape, -60.0), z.copy()
-    for _ in range(60):
+    for _ in range(60):  # all of them at once, which one calibration after another would not do
         middle = (low + high) / 2
         tail = log_ndtr(middle - z) - log_ndtr(middle - cutoff)
         low, high = np.where(tail < goal, middle, low), np.where(tail < goal, high, middle)

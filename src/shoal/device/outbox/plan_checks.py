@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from decimal import ROUND_CEILING, Decimal
 
+from shoal.agreement.local_privacy import EXACT, local_epsilon
 from shoal.agreement.plan import SHORTEST_WINDOW, Plan
 from shoal.agreement.promise import read_certificate
 from shoal.errors import InputError, PlanError, PrivacyRefusal
@@ -92,7 +93,7 @@ def check_plan(
         if plan.memory is not None:
             reports = 1
         q = plan.memory.q1 if plan.memory else plan.q
-        revealed = reports * q.local_epsilon(plan.survey.differing_bits)
+        revealed = reports * local_epsilon(plan.survey.differing_bits, q, places=EXACT)
         if revealed > most:
             shown_up = revealed.quantize(Decimal("0.0001"), rounding=ROUND_CEILING)
             raise PrivacyRefusal(

@@ -32,6 +32,7 @@ from shoal.errors import InputError
 from shoal.evidence.black_box.exact import convicting, log_ratio, lower, p_values, upper
 from shoal.evidence.simulation_bits import simulation_generator
 from shoal.support.checks import check_integer, check_level
+from shoal.theory.coin import local_epsilon
 
 __all__ = ["BitRate", "Verdict", "inspect_pairs", "inspect_randomizer"]
 
@@ -286,7 +287,7 @@ class _Evidence:
             ),
             samples=self.samples,
             confidence=confidence,
-            epsilon_claimed=self.differing_bits * math.log((1 - self.q) / self.q),
+            epsilon_claimed=local_epsilon(self.differing_bits, self.q),
             epsilon_refuted=self.refuted_epsilon(alpha),
         )
 

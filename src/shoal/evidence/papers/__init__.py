@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from shoal.evidence.papers._finding import Case, Finding, Verdict, claim, number
 
-__all__ = ["Case", "Finding", "Verdict", "claim", "findings", "number", "reproduce"]
+__all__ = ["Case", "Finding", "Verdict", "claim", "findings", "number"]
 
 _PARTS = (
     "sdp_claims",
@@ -40,8 +40,3 @@ def findings() -> Iterator[Finding]:
     """Yield the findings one by one, as they are computed."""
     for part in _PARTS:
         yield from importlib.import_module(f"shoal.evidence.papers.{part}").findings()
-
-
-def reproduce() -> list[Finding]:
-    """Recompute everything that SDP, KR, LEC and BITVEC print, in a few seconds."""
-    return list(findings())

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from shoal.evidence.papers._finding import Case, Finding, claim, equal, show
+from shoal.theory.calibration import smallest
 from shoal.theory.coin import local_epsilon, posterior
 from shoal.theory.search.enumeration import channel, histogram_law
 
@@ -175,12 +176,7 @@ def _sample_size() -> Finding:
     """Solve the bound for n: times (alpha gamma)^2 it is one constant per delta."""
 
     def people(alpha: float, gamma: float, risk: float) -> int:
-        low, high = 1, 1 << 60
-        while low < high:
-            middle = (low + high) // 2
-            enough = _bound(middle, 0.5 - gamma, risk) <= alpha
-            low, high = (low, middle) if enough else (middle + 1, high)
-        return high
+        return smallest(lambda n: _bound(n, 0.5 - gamma, risk) <= alpha, 1, 1 << 60)
 
     example = float(people(0.01, 0.1, 0.05))
     spots = itertools.product((0.02, 0.01), (0.1, 0.01), (0.05, 0.2))

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from shoal.evidence.papers._finding import Case, Finding, claim, number, show
+from shoal.theory.calibration import smallest
 from shoal.theory.homogeneous import eta
 from shoal.theory.stop_loss.bracket import Bracket
 from shoal.theory.three_sigma import three_sigma_q
@@ -116,14 +117,8 @@ def crowds_with(q: str, epsilon: float) -> range:
 
 
 def _first(passes: Callable[[int], bool]) -> int:
-    """Smallest integer from 100 on that passes, if all later ones do."""
-    low, high = 100, 200
-    while not passes(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if passes(middle) else (middle, high)
-    return high
+    """Smallest integer from 101 on that passes, if all later ones do."""
+    return smallest(passes, 101, 10**12, start=200, step=200)
 
 
 def roundest(numbers: range) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from shoal.evidence.papers._finding import Case, Finding, claim, show
+from shoal.theory.calibration import smallest
 from shoal.theory.domains import choice, flags
 from shoal.theory.homogeneous import delta
 from shoal.theory.search.enumeration import (
@@ -129,11 +130,8 @@ def noise_needed(crowd: tuple[int, int, int], size: int, epsilon: float, target:
     >>> round(noise_needed((2, 0, 0), 10_000, _LN2, 1e-6), 4)
     0.0432
     """
-    low, high = 1e-3, 0.5
-    while high - low > 1e-6:
-        middle = 0.5 * (low + high)
-        if delta(crowd, size, middle, epsilon, 1e-3).high > target:
-            low = middle
-        else:
-            high = middle
-    return high
+
+    def keeps(q: float) -> bool:
+        return delta(crowd, size, q, epsilon, 1e-3).high <= target
+
+    return smallest(keeps, 1e-3, 0.5, rtol=1e-5)

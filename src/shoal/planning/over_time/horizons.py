@@ -36,13 +36,13 @@ def parse_horizon(text: str) -> Horizon:
     >>> parse_horizon("every 14 days for 6 months").releases
     14
     """
-    found = _WORDS.fullmatch(" ".join(text.lower().split())) if isinstance(text, str) else None
-    if found is None:
+    match = _WORDS.fullmatch(" ".join(text.lower().split())) if isinstance(text, str) else None
+    if match is None:
         raise InputError(
             f"a horizon is written like 'daily for a year' or 'every 14 days for 6 months', got"
             f" {str(text)[:60]!r}."
         )
-    rate, days, count, span = found.groups()
+    rate, days, count, span = match.groups()
     window = _RATES[rate] if rate else int(days) * _DAY
     lasts = (1 if count in ("a", "an") else int(count)) * _SPANS[span] * _DAY
     return Horizon(window, -(-lasts // window))

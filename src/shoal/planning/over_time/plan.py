@@ -14,6 +14,7 @@ from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.over_time.horizons import parse_horizon
 from shoal.support.checks import check_decimal, check_integer
+from shoal.theory.calibration import smallest
 
 __all__ = ["plan_with_memory"]
 
@@ -62,9 +63,9 @@ def plan_with_memory(
         How many different answers a person may have within the horizon.
     instantaneous
         The part of the flips that is fresh each time, strictly between 0 and 1. Half by default:
-        either layer alone then leaves as much of a bit as the other, so that following a person
-        through time (against which q2 stands) and averaging (against which q1 stands) are about
-        equally hard. `shoal.device.memory.linking_probability` says how hard.
+        either layer alone then leaves as much of a bit as the other, so that it is about
+        as hard to follow a person through time, which q2 prevents, as to average, which q1
+        prevents. `shoal.planning.over_time.linking_probability` computes how hard.
     max_reports_per_person
         Only 1: several reports of one person in a release share permanent flips, and the proof for
         a single release needs independent ones.
@@ -79,7 +80,7 @@ def plan_with_memory(
     """
     check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
     if (releases is None) == (horizon is None):
-        raise InputError('give releases, or a horizon such as "daily for a year", one of them.')
+        raise InputError('give either releases or a horizon such as "daily for a year".')
     window = None
     if horizon is not None:
         window, releases = parse_horizon(horizon)
@@ -101,8 +102,8 @@ def plan_with_memory(
     from shoal.planning.certificate import domain_of
     from shoal.theory.solve import proven_q
 
-    asked, allowed = float(epsilon_text), float(delta_text)
-    least = Fraction(proven_q(domain_of(survey), crowd_size, asked, allowed).value)
+    epsilon_wanted, delta_wanted = float(epsilon_text), float(delta_text)
+    least = Fraction(proven_q(domain_of(survey), crowd_size, epsilon_wanted, delta_wanted).value)
     q2 = _rounded_up(exact_fraction((1 - (1 - 2 * float(least)) ** share) / 2))
     if q2.is_blind:
         raise _nothing_left()
@@ -117,7 +118,7 @@ def plan_with_memory(
         memory = Memory(candidate, q2)
         if candidate.is_blind or memory.q.is_blind:
             break
-        made = Plan(
+        plan = Plan(
             survey,
             memory.q,
             Promise("proven", epsilon_text, delta_text),
@@ -125,15 +126,15 @@ def plan_with_memory(
             window=window,
             memory=memory,
         )
-        if _certified(survey, memory.q, crowd_size, asked, allowed):
-            return made
+        if _certified(survey, memory.q, crowd_size, epsilon_wanted, delta_wanted):
+            return plan
     raise _nothing_left()
 
 
 def _nothing_left() -> PrivacyRefusal:
     return PrivacyRefusal(
-        "every bit would be a coin toss and nothing could be learned; ask for a larger epsilon, a"
-        " larger crowd, a larger lifetime_epsilon or fewer distinct answers."
+        "reports would carry no information: every bit would be a coin toss; choose a larger"
+        " epsilon, a larger crowd, a larger lifetime_epsilon or fewer distinct answers."
     )
 
 
@@ -179,7 +180,5 @@ def _within(
     low, high = int(q1.fraction * 2**digits), 2 ** (digits - 1)
     if fits(low):
         return q1
-    while high - low > 1:  # low does not fit, high does: at 1/2 nothing is revealed
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return FlipProbability.of_fraction(Fraction(high, 2**digits))
+    # at 1/2 nothing is revealed
+    return FlipProbability.of_fraction(Fraction(smallest(fits, low + 1, high), 2**digits))

@@ -82,19 +82,21 @@ def statements(
     # Several reports of one person in a release need group privacy: no crowd is counted on here.
     crowd = plan.crowd_size if plan.max_reports_per_person == 1 else None
     reports = releases * plan.max_reports_per_person
-    made = [_one_report(plan)]
+    results = [_one_report(plan)]
     if crowd is not None:
-        made.append(_one_release(plan, crowd, delta))
+        results.append(_one_release(plan, crowd, delta))
     if plan.memory is None:
-        return made + _fresh(plan, crowd, reports, delta)
+        return results + _fresh(plan, crowd, reports, delta)
     one_answer = _one_answer(plan, plan.memory, reports)
     any_answers = _any_answers(plan, plan.memory, reports)
-    made += [one_answer, any_answers]
+    results += [one_answer, any_answers]
     if crowd is not None:
         if crowd > changed:
-            made.append(_same_crowd(plan, plan.memory, delta, crowd - changed))
-        made.append(_changing(plan, plan.memory, crowd, releases, delta, (one_answer, any_answers)))
-    return made
+            results.append(_same_crowd(plan, plan.memory, delta, crowd - changed))
+        results.append(
+            _changing(plan, plan.memory, crowd, releases, delta, (one_answer, any_answers))
+        )
+    return results
 
 
 def _one_report(plan: Plan) -> Statement:
@@ -198,7 +200,7 @@ def _fresh(plan: Plan, crowd: int | None, reports: int, delta: float) -> list[St
     from shoal.planning.certificate import audit
 
     local = reports * local_epsilon(plan.survey.differing_bits, plan.q)
-    made = [
+    results = [
         Statement(
             "local",
             "answers that change, every release",
@@ -209,13 +211,13 @@ def _fresh(plan: Plan, crowd: int | None, reports: int, delta: float) -> list[St
         )
     ]
     if crowd is None:
-        return made
+        return results
     epsilon = composed_epsilon(audit(plan.survey, q=plan.q, crowd_size=crowd), reports, delta)
     if epsilon < local:
         words = f"All {reports:,} releases together, of {crowd:,} reports each, with fresh flips."
         holds_for: HoldsFor = "changing crowds, every release"
-        made.append(Statement("proven", holds_for, round_up(epsilon, 6), delta, words))
-    return made
+        results.append(Statement("proven", holds_for, round_up(epsilon, 6), delta, words))
+    return results
 
 
 def _cube(bits: int) -> Survey:

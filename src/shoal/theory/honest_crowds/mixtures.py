@@ -150,11 +150,11 @@ def _step(
     sums = heavy * (groups[active] == np.arange(count)[:, None])
     target = np.concatenate((2 * root, np.full(count, heavy)))
     try:
-        found, _ = nnls(np.vstack((rows, sums)), target)
+        shares, _ = nnls(np.vstack((rows, sums)), target)
     except RuntimeError:  # it did not converge
         return _rescaled(weights, slopes, groups)
     proposal = np.zeros(weights.size)
-    proposal[active] = found
+    proposal[active] = shares
     for group in range(count):
         total = proposal[groups == group].sum()
         if not total > 0:

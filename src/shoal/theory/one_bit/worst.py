@@ -22,14 +22,10 @@ from shoal.theory.stop_loss.law import FloatArray
 __all__ = [
     "OneBitWorst",
     "count_pmf",
-    "one_bit_delta",
-    "one_bit_eta",
     "privacy_ratio",
-    "shifted_cdf_bounds",
     "with_one",
     "with_zero",
     "worst_one_bit_delta",
-    "worst_one_bit_eta",
 ]
 
 
@@ -97,67 +93,6 @@ def privacy_ratio(n: int, m: int, q: float) -> FloatArray:
     _check_count(n, m + 1)
     others = count_pmf(n - 1, m, q)
     return with_zero(others, q) / with_one(others, q)
-
-
-def shifted_cdf_bounds(n: int, m: int, q: float) -> tuple[FloatArray, FloatArray]:
-    """Bound the cdf of A_n(m), m >= 1, by that of A_n(m-1) (KR 3.1.2; theorem).
-
-    Returns ``F_{n,m-1}(s - 1)`` and ``F_{n,m-1}(s)`` for s = 0..n: ``F_{n,m}(s)`` is between.
-
-    Examples
-    --------
-    >>> low, high = shifted_cdf_bounds(2, 1, 0.25)
-    >>> bool((low <= np.cumsum(count_pmf(2, 1, 0.25))).all())
-    True
-    """
-    _check_count(n, m - 1)
-    cdf = np.cumsum(count_pmf(n, m - 1, q))
-    return np.append(0.0, cdf[:-1]), cdf
-
-
-def _pair(n: int, m: int, q: float, epsilon: float, up: bool, eta: bool) -> Bracket:
-    check_crowd(n, q, epsilon)
-    _check_count(n - 1, m)
-    # going down among m ones is going up among m zeros, by exchanging 0 and 1
-    ones, zeros = (m, n - 1 - m) if up else (n - 1 - m, m)
-    ends = upward(np.array([ones]), np.array([zeros]), q, epsilon, eta)
-    return Bracket(float(ends.low[0]), float(ends.high[0]))
-
-
-def one_bit_delta(n: int, m: int, q: float, epsilon: float, up: bool = True) -> Bracket:
-    """Bracket delta(epsilon) of going from m to m + 1 ones among n (`up`), or from m + 1 to m.
-
-    Examples
-    --------
-    >>> f"{one_bit_delta(1000, 0, 0.05, np.log(2)).high:.3e}"
-    '1.593e-13'
-    """
-    return _pair(n, m, q, epsilon, up, eta=False)
-
-
-def one_bit_eta(n: int, m: int, q: float, epsilon: float, up: bool = True) -> Bracket:
-    """Bracket eta(epsilon), the chance of a ratio above e^epsilon, of the same change.
-
-    Examples
-    --------
-    >>> one_bit_eta(1, 0, 0.25, np.log(2)).high >= 0.75
-    True
-    """
-    return _pair(n, m, q, epsilon, up, eta=True)
-
-
-def worst_one_bit_eta(n: int, q: float, epsilon: float) -> OneBitWorst:
-    """Largest eta over all m and both directions, by trying them all.
-
-    Examples
-    --------
-    >>> worst_one_bit_eta(1, 0.25, 0.5).m
-    0
-    """
-    check_crowd(n, q, epsilon)
-    m = np.arange(n)
-    ends = upward(m, n - 1 - m, q, epsilon, eta=True)
-    return _worst_of(n, int(np.argmax(ends.low)), ends.low.max(), ends.high.max())
 
 
 def _worst_of(n: int, ones: int, low: float, high: float) -> OneBitWorst:

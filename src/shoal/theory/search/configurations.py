@@ -26,7 +26,6 @@ __all__ = [
     "different_crowds",
     "representatives",
     "symmetries",
-    "triple_of",
     "witness",
 ]
 
@@ -73,7 +72,7 @@ def _block_representatives(block: Block, fixed: Sequence[Vector]) -> list[Vector
     groups: dict[tuple[int, ...], list[int]] = {}
     for bit in range(block.bits):
         groups.setdefault(tuple(vector[bit] for vector in fixed), []).append(bit)
-    found = []
+    vectors = []
     for counts in itertools.product(*(range(len(group) + 1) for group in groups.values())):
         if block.lowest <= sum(counts) <= block.highest:
             chosen = {
@@ -81,8 +80,8 @@ def _block_representatives(block: Block, fixed: Sequence[Vector]) -> list[Vector
                 for group, count in zip(groups.values(), counts, strict=True)
                 for bit in group[:count]
             }
-            found.append(tuple(int(bit in chosen) for bit in range(block.bits)))
-    return found
+            vectors.append(tuple(int(bit in chosen) for bit in range(block.bits)))
+    return vectors
 
 
 def configurations(
@@ -133,23 +132,6 @@ def _signature(
             columns.append(tuple(vector[bit] ^ flip for vector in vectors))
         name.append(tuple(sorted(columns)))
     return tuple(name)
-
-
-def triple_of(configuration: Configuration) -> Triple:
-    """Count (a, b, c) of a homogeneous configuration.
-
-    Examples
-    --------
-    >>> triple_of(Configuration((1, 0, 0), (0, 1, 0), ((0, 0, 1),)))
-    Triple(a=1, b=1, c=1)
-    """
-    x, x_prime, (z,) = configuration
-    bits = list(zip(x, x_prime, z, strict=True))
-    return Triple(
-        sum(s == v != t for s, t, v in bits),
-        sum(t == v != s for s, t, v in bits),
-        sum(s == t != v for s, t, v in bits),
-    )
 
 
 def witness(domain: Iterable[Block], triple: Triple) -> Configuration:

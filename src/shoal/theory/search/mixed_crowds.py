@@ -156,9 +156,9 @@ def _window(counts: Sequence[int], chances: FloatArray) -> tuple[int, list[int],
     variance = weight @ (chances * (1.0 - chances))
     out = int(np.argmax(variance))
     half = _EXPONENT / 3.0 + np.sqrt((_EXPONENT / 3.0) ** 2 + 2.0 * _EXPONENT * variance)
-    kept = [cell for cell in range(len(mean)) if cell != out]
-    start = [math.floor(mean[cell] - half[cell]) for cell in kept]
-    length = [next_fast_len(math.ceil(2.0 * half[cell]) + 4, real=True) for cell in kept]
+    cells = [cell for cell in range(len(mean)) if cell != out]
+    start = [math.floor(mean[cell] - half[cell]) for cell in cells]
+    length = [next_fast_len(math.ceil(2.0 * half[cell]) + 4, real=True) for cell in cells]
     return out, start, length
 
 
@@ -247,7 +247,7 @@ def _transformed(
     relative: float,
 ) -> Bracket:
     out, start, length = _window(counts, rest)
-    kept = [cell for cell in range(rest.shape[1]) if cell != out]
+    cells = [cell for cell in range(rest.shape[1]) if cell != out]
     turns = []
     for axis, size in enumerate(length):
         last = axis == len(length) - 1
@@ -269,7 +269,7 @@ def _transformed(
         # log of the characteristic function of one report, exact near 1
         a = np.zeros(exponent.shape, dtype=complex)
         spoiled = np.zeros(exponent.shape)
-        for cell, angle in zip(kept, turns, strict=True):
+        for cell, angle in zip(cells, turns, strict=True):
             a = a + report[cell] * (-2.0 * np.sin(angle / 2.0) ** 2 - 1j * np.sin(angle))
             spoiled = spoiled + report[cell] * np.abs(angle)
         log, doubt = log_one_plus(a, relative * spoiled)
@@ -281,12 +281,12 @@ def _transformed(
     spoiled = power_error(size, wobble)
     # Parseval and Cauchy-Schwarz: the sum over all cells of what round-off and wrapping spoil
     lost = 2.0 * math.sqrt(float(np.sum(spoiled**2)))
-    lost += 4.0 * len(kept) * math.exp(-_EXPONENT)
+    lost += 4.0 * len(cells) * math.exp(-_EXPONENT)
     each = 2.0 * float(np.sum(spoiled)) / points
-    each += 4.0 * len(kept) * math.exp(-_EXPONENT)
+    each += 4.0 * len(cells) * math.exp(-_EXPONENT)
     law = irfftn(np.exp(exponent), s=length)
     s, t = towards[out] * law, away[out] * law
-    for axis, cell in enumerate(kept):
+    for axis, cell in enumerate(cells):
         moved = np.roll(law, 1, axis)
         s, t = s + towards[cell] * moved, t + away[cell] * moved
     margin = s - lam * t

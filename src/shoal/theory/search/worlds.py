@@ -124,8 +124,8 @@ def homogeneous_best(
         crowds |= maximal_classes(blocks)
     else:
         crowds.add(homogeneous.attack(blocks, N, q, epsilon).crowd)
-    found = [(t, measure(t, N, q, epsilon)) for t in sorted(crowds, reverse=True) if t.a + t.b]
-    return max(found, key=lambda pair: pair[1].low)
+    measures = [(t, measure(t, N, q, epsilon)) for t in sorted(crowds, reverse=True) if t.a + t.b]
+    return max(measures, key=lambda pair: pair[1].low)
 
 
 class OneBitWorld:
@@ -230,13 +230,13 @@ class SmallWorld:
 
     def _rest(self, records: list[int]) -> FloatArray:
         """Law of the others; what the crowd before had in common is kept."""
-        kept = 0
+        shared = 0
         for (record, _), wanted in zip(self._laws[1:], records, strict=False):
             if record != wanted:
                 break
-            kept += 1
-        del self._laws[kept + 1 :]
-        for record in records[kept:]:
+            shared += 1
+        del self._laws[shared + 1 :]
+        for record in records[shared:]:
             count = len(self._laws) - 1
             law = self._table.add(self._laws[-1][1], count, self._reports[record])
             self._laws.append((record, law))
@@ -321,12 +321,12 @@ def _shares(values: int, total: int) -> list[tuple[int, ...]]:
             few |= {1, 2, 4, 8, total - 8, total - 4, total - 2, total - 1}
         return [(count, total - count) for count in sorted(few)]
     steps = total if total <= 8 else 6
-    found = set()
+    triples = set()
     for i, j in itertools.product(range(1, steps), repeat=2):
         if i + j < steps:
             one, two = round(total * i / steps), round(total * j / steps)
-            found.add((one, two, total - one - two))
-    return sorted(found)
+            triples.add((one, two, total - one - two))
+    return sorted(triples)
 
 
 def world_of(domain: Iterable[Block], N: int, q: float, epsilon: float, eta: bool) -> World:

@@ -38,9 +38,9 @@ def refine(problem: Reduced, n: int, rtol: float, beside: float, most_terms: int
     sharpness, cut = 1e-4 * rtol, 2.5
     for _ in range(12):
         edge = reach(problem.x, problem.log_weight, n, tilt, width, ORDER, sharpness * guess)
-        asked = terms(width, edge.period, cut)
-        if asked > most_terms:
-            width *= asked / (most_terms - 4)
+        count = terms(width, edge.period, cut)
+        if count > most_terms:
+            width *= count / (most_terms - 4)
         if width * t > 40.0:
             break  # noise wider than the law itself tells nothing
         result = invert(problem, n, tilt, width, edge.period, cut)
@@ -50,7 +50,7 @@ def refine(problem: Reduced, n: int, rtol: float, beside: float, most_terms: int
         lower = factor * (2.0 * result.narrow - result.wide - error - 2.0 * edge.leak)
         high = min(best.high, max(upper, 0.0))
         best = Bracket(min(max(best.low, lower * (1.0 - drift)), high), high)
-        if asked > most_terms or best.high - best.low <= rtol * (best.high + shared):
+        if count > most_terms or best.high - best.low <= rtol * (best.high + shared):
             break
         wanted = 0.5 * rtol * (best.low + shared) / factor
         if 2.0 * result.roundoff > wanted and result.roundoff > result.wide - result.narrow:

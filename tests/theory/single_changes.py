@@ -1,0 +1,49 @@
+"""One bit and one change at a time, for comparison: delta and eta of each, and KR's bounds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shoal.theory.homogeneous import check_crowd
+from shoal.theory.one_bit.sums import upward
+from shoal.theory.one_bit.worst import OneBitWorst, count_pmf
+from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.stop_loss.law import FloatArray
+
+
+def shifted_cdf_bounds(n: int, m: int, q: float) -> tuple[FloatArray, FloatArray]:
+    """Bound the cdf of A_n(m), m >= 1, by that of A_n(m-1) (KR 3.1.2; theorem).
+
+    Returns ``F_{n,m-1}(s - 1)`` and ``F_{n,m-1}(s)`` for s = 0..n: ``F_{n,m}(s)`` is between.
+    """
+    cdf = np.cumsum(count_pmf(n, m - 1, q))
+    return np.append(0.0, cdf[:-1]), cdf
+
+
+def _pair(n: int, m: int, q: float, epsilon: float, up: bool, eta: bool) -> Bracket:
+    check_crowd(n, q, epsilon)
+    if not 0 <= m < n:
+        raise ValueError(f"m must be between 0 and n - 1, got m={m}, n={n}.")
+    # going down among m ones is going up among m zeros, by exchanging 0 and 1
+    ones, zeros = (m, n - 1 - m) if up else (n - 1 - m, m)
+    ends = upward(np.array([ones]), np.array([zeros]), q, epsilon, eta)
+    return Bracket(float(ends.low[0]), float(ends.high[0]))
+
+
+def one_bit_delta(n: int, m: int, q: float, epsilon: float, up: bool = True) -> Bracket:
+    """Bracket delta(epsilon) of going from m to m + 1 ones among n (`up`), or from m + 1 to m."""
+    return _pair(n, m, q, epsilon, up, eta=False)
+
+
+def one_bit_eta(n: int, m: int, q: float, epsilon: float, up: bool = True) -> Bracket:
+    """Bracket eta(epsilon), the chance of a ratio above e^epsilon, of the same change."""
+    return _pair(n, m, q, epsilon, up, eta=True)
+
+
+def worst_one_bit_eta(n: int, q: float, epsilon: float) -> OneBitWorst:
+    """Largest eta over all m and both directions, by trying them all."""
+    check_crowd(n, q, epsilon)
+    m = np.arange(n)
+    ends = upward(m, n - 1 - m, q, epsilon, eta=True)
+    value = Bracket(float(ends.low.max()), float(ends.high.max()))
+    return OneBitWorst(int(np.argmax(ends.low)), True, value)

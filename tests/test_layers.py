@@ -182,8 +182,39 @@ class TestFolders:
             file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
             assert name in file.read_text("utf-8"), (name, home)
 
+    def test_one_report_needs_the_standard_library_and_cryptography(self):
+        """`support`, `agreement` and `device` without `device/bulk` go on a device by themselves.
+
+        What is asked for many reports at once is imported when it is asked for.
+        """
+        for found in IMPORTS:
+            if found.importer.split("/")[0] in SMALL and not is_bulk(found.importer):
+                library = found.module.split(".")[0]
+                known = {"shoal", "cryptography", *sys.stdlib_module_names}
+                assert library in known, found
+        eager = (found for path in FILES for found in imports_of(path, without_functions(path)))
+        for found in eager:
+            if found.importer.split("/")[0] in SMALL and not is_bulk(found.importer):
+                assert not is_bulk(target(found) or ""), found
+
     def test_no_star_imports(self):
         assert [found for found in IMPORTS if found.module.endswith(".*")] == []
+
+
+SMALL = {"support", "agreement", "device"}
+
+
+def is_bulk(module: str) -> bool:
+    return module.startswith("device/bulk")
+
+
+def without_functions(path: Path) -> str:
+    """The source of a file without the bodies of its functions: what runs when it is imported."""
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            node.body = [ast.Pass()]
+    return ast.unparse(tree)
 
 
 def wrong(at: str, source: str) -> list[str]:
@@ -275,7 +306,7 @@ class TestRandomBits:
 
 def loaded_after(statement: str) -> set[str]:
     """The modules that a new process has loaded after a statement."""
-    script = f"import sys; {statement}; print(' '.join(sys.modules))"
+    script = f"import sys\n{statement}\nprint(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
@@ -285,7 +316,7 @@ def folders_of(loaded: set[str]) -> set[str]:
     return {name.split(".")[1] for name in loaded if name.startswith("shoal.")}
 
 
-HEAVY = {"scipy", "pyarrow", "pandas", "polars", "rich", "click"}
+HEAVY = {"numpy", "scipy", "pyarrow", "pandas", "polars", "rich", "click"}
 
 ONE_REPORT = (
     "from shoal.agreement.survey import Survey, Flags; from shoal import Plan, Promise;"
@@ -295,13 +326,59 @@ ONE_REPORT = (
     " pack_reports(plan, randomize(encode(plan, {'f': ['a']}), plan)).to_bytes()"
 )
 
+WHOLE_DEVICE = """
+import tempfile
+from pathlib import Path
+from shoal.agreement.flip_probability import FlipProbability
+from shoal.agreement.plan import Memory, Plan, Promise
+from shoal.agreement.survey import Choice, Choices, Flags, Number, Survey, Text
+from shoal.device.ledger import Ledger
+from shoal.device.memory import DeviceMemory
+from shoal.device.outbox import HttpTransport, Outbox, Reply
+
+folder, posted = Path(tempfile.mkdtemp()), []
+
+class Transport:
+    def fetch_plan(self, plan_id): raise OSError
+    def post_report(self, plan_id, content):
+        posted.append(content)
+        return Reply(202)
+
+q, local = FlipProbability(23003, 16), Promise("local", "100")
+questions = (Flags("f", ("a", "b")), Choice("c", ("x", "y"), "option"), Number("n", (1, 2)),
+             Choices("m", ("u", "v", "w"), 2))
+answer = {"f": ["a"], "c": None, "n": 1.5, "m": "u;w"}
+text = Plan(Survey("t", (*questions, Text("t", 64, 2, 8))), q, local)
+memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
+kept = Plan(Survey("k", questions), memory.q, local, memory=memory, window=86_400)
+outbox = Outbox(folder / "outbox", Transport(), spread=0, ledger=Ledger(folder / "ledger"),
+                memory=DeviceMemory(folder / "memory", bytes(range(32))))
+outbox.answer(text, answer | {"t": "shoal"})
+outbox.answer(kept, answer)
+states = [ticket.state for ticket in outbox.send_due(hurry=True)]
+assert states == ["sent", "sent"], states
+assert sorted(map(len, posted)) == [42 + 20 + 2, 42 + 20 + 2 + 10], posted
+HttpTransport("https://collector.example")
+"""
+
 
 class TestProcesses:
-    def test_a_device_loads_only_its_side(self):
-        """One answer all the way to the wire."""
-        loaded = loaded_after(ONE_REPORT)
+    @pytest.mark.parametrize("script", [ONE_REPORT, WHOLE_DEVICE], ids=["verbs", "outbox"])
+    def test_a_device_loads_only_its_side(self, script: str):
+        """One answer all the way to the wire, with memory, ledger and outbox."""
+        loaded = loaded_after(script)
         assert not loaded & HEAVY
         assert folders_of(loaded) == {"agreement", "device", "errors", "support"}
+        assert not {name for name in loaded if name.startswith("shoal.device.bulk")}
+
+    def test_a_device_needs_no_numpy(self):
+        """The whole of it runs where NumPy, SciPy and pyarrow cannot be imported."""
+        blocked = "".join(f"sys.modules[{name!r}] = None\n" for name in sorted(HEAVY))
+        loaded = loaded_after(f"\n{blocked}\n{WHOLE_DEVICE}")
+        modules = {name for name in loaded if name.startswith("shoal.")}
+        assert {"shoal.device.outbox.http", "shoal.device.memory.device"} <= modules
+        alone = "".join(f"import {name}\n" for name in sorted(modules))
+        assert modules <= loaded_after(f"\n{blocked}\n{alone}")
 
     def test_the_server_side_loads_no_device(self):
         loaded = loaded_after("from shoal import tally, estimate, difference, Tally, publish")

@@ -9,10 +9,11 @@ Agreed before any data exists
     over time.
 
 On the device, the only place where an Original exists
-    `encode` turns an answer into an `Original`; `randomize` turns that into a `Synthetic`;
-    `pack_reports` wraps it for the wire. An `Outbox` does all of that once and sends the same bytes
-    until they are accepted, with an `HttpTransport`; `DeviceMemory` keeps permanent flips, the
-    `Ledger` counts what was given away.
+    `encode` turns an answer into an `OriginalVector`; `randomize` turns that into a
+    `SyntheticVector`; `pack_reports` wraps it for the wire as `Reports`. Many answers become an
+    `Original` and a `Synthetic` instead, rows in arrays. An `Outbox` does all of that once for one
+    answer and sends the same bytes until they are accepted, with an `HttpTransport`; `DeviceMemory`
+    keeps permanent flips, the `Ledger` counts what was given away.
 
 From here on only Synthetic `tally` counts reports into a `Tally` (tallies add), which knows each
 `Crowd` in it; `estimate` gives unbiased `Estimates` with an `Interval` each, and `sample_size` how
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
     from shoal.agreement.plan import Memory, Plan, Promise
     from shoal.agreement.random_bits import SystemBits
     from shoal.agreement.survey import Choice, Choices, Flags, Number, Question, Survey, Text
-    from shoal.agreement.vectors import Original, Synthetic
-    from shoal.agreement.wire import Batch, pack_reports, parse_batch
+    from shoal.agreement.vectors import Synthetic
+    from shoal.agreement.wire import Reports
     from shoal.agreement.word_pairs import discovery_survey
     from shoal.analysis.association import Association, associate
     from shoal.analysis.contrasts import difference, ratio, share_difference, total
@@ -60,15 +61,19 @@ if TYPE_CHECKING:
     from shoal.analysis.estimating import Estimate, Estimates, estimate, sample_size
     from shoal.analysis.intervals import Interval
     from shoal.analysis.publishing import Publication, publish
+    from shoal.analysis.report_rows import Batch, parse_batch
     from shoal.analysis.screening import Screening, screen
     from shoal.analysis.tallying import Tally, Tallying, tally
     from shoal.analysis.text.decode import Decoded, DecodedText, decode
     from shoal.analysis.text.discovery import Discovery, discover
+    from shoal.device.bulk.vectors import Original
     from shoal.device.encoding import encode
     from shoal.device.ledger import Ledger
     from shoal.device.memory import DeviceMemory
     from shoal.device.outbox import HttpTransport, Outbox
+    from shoal.device.packing import pack_reports
     from shoal.device.randomizing import randomize
+    from shoal.device.vectors import OriginalVector, SyntheticVector
     from shoal.errors import InputError, PrivacyRefusal, ShoalError
     from shoal.evidence.black_box import inspect_pairs, inspect_pipeline, inspect_randomizer
     from shoal.evidence.simulation import Simulation, simulate
@@ -94,8 +99,8 @@ _MODULES = {
     "agreement.random_bits": ["SystemBits"],
     "evidence.simulation_bits": ["SimulationBits"],
     "agreement.survey": ["Choice", "Choices", "Flags", "Number", "Question", "Survey", "Text"],
-    "agreement.vectors": ["Original", "Synthetic"],
-    "agreement.wire": ["Batch", "pack_reports", "parse_batch"],
+    "agreement.vectors": ["Synthetic"],
+    "agreement.wire": ["Reports"],
     "agreement.word_pairs": ["discovery_survey"],
     "analysis.association": ["Association", "associate"],
     "analysis.contrasts": ["difference", "ratio", "share_difference", "total"],
@@ -103,15 +108,19 @@ _MODULES = {
     "analysis.estimating": ["Estimate", "Estimates", "estimate", "sample_size"],
     "analysis.intervals": ["Interval"],
     "analysis.publishing": ["Publication", "publish"],
+    "analysis.report_rows": ["Batch", "parse_batch"],
     "analysis.screening": ["Screening", "screen"],
     "analysis.tallying": ["Tally", "Tallying", "tally"],
     "analysis.text.decode": ["Decoded", "DecodedText", "decode"],
     "analysis.text.discovery": ["Discovery", "discover"],
+    "device.bulk.vectors": ["Original"],
     "device.encoding": ["encode"],
     "device.ledger": ["Ledger"],
     "device.memory": ["DeviceMemory"],
     "device.outbox": ["HttpTransport", "Outbox"],
+    "device.packing": ["pack_reports"],
     "device.randomizing": ["randomize"],
+    "device.vectors": ["OriginalVector", "SyntheticVector"],
     "errors": ["InputError", "PrivacyRefusal", "ShoalError"],
     "evidence.black_box": ["inspect_pairs", "inspect_pipeline", "inspect_randomizer"],
     "evidence.simulation": ["Simulation", "simulate"],
@@ -153,6 +162,7 @@ __all__ = [
     "Migration",
     "Number",
     "Original",
+    "OriginalVector",
     "Outbox",
     "Plan",
     "Poisoning",
@@ -162,6 +172,7 @@ __all__ = [
     "Publication",
     "Question",
     "RapporParameters",
+    "Reports",
     "Screening",
     "ShoalError",
     "Simulation",
@@ -170,6 +181,7 @@ __all__ = [
     "Study",
     "Survey",
     "Synthetic",
+    "SyntheticVector",
     "SystemBits",
     "Tally",
     "Tallying",

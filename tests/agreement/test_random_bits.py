@@ -76,16 +76,16 @@ class TestFresh:
         parent, child = run(
             """
             import os
-            from shoal import randomness
+            from shoal.agreement import random_bits
             from shoal.agreement.random_bits import SystemBits
             SystemBits().draw(1)
             reader, writer = os.pipe()
             if os.fork() == 0:
                 SystemBits().draw(1)
-                os.write(writer, randomness._last_digest.hex().encode())
+                os.write(writer, random_bits._last_digest.hex().encode())
                 os._exit(0)
             os.wait()
-            print(randomness._last_digest.hex())
+            print(random_bits._last_digest.hex())
             print(os.read(reader, 64).decode())
             """
         ).split()

@@ -149,7 +149,7 @@ def permanent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
     def noted(self: DeviceMemory, *rest: Any) -> Any:
         kept = real(self, *rest)
-        used.append(kept.rows.tobytes())
+        used.append(kept.row)
         return kept
 
     monkeypatch.setattr(DeviceMemory, "_permanent", noted)

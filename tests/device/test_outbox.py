@@ -411,12 +411,22 @@ class TestProcesses:
         assert len(set(collector.posted)) == len(collector.accepted) == 10
 
     def test_a_device_loads_only_its_side(self):
-        names = ["encoding", "randomizing", "memory", "reports", "sending", "ledger"]
-        script = f"import sys, {', '.join(f'shoal.{n}' for n in names)}; print(*sys.modules)"
+        names = ["encoding", "randomizing", "packing", "memory", "ledger", "outbox"]
+        script = f"import sys, {', '.join(f'shoal.device.{n}' for n in names)}; print(*sys.modules)"
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         loaded = set(done.stdout.split())
-        heavy = {"scipy", "pyarrow", "pandas", "polars", "rich", "click", "starlette", "requests"}
+        heavy = {
+            "numpy",
+            "scipy",
+            "pyarrow",
+            "pandas",
+            "polars",
+            "rich",
+            "click",
+            "starlette",
+            "requests",
+        }
         assert not loaded & heavy
         # Loaded when something is sent or a survey is read; bench/device.py says what that saves.
         assert not loaded & {"ssl", "socket", "http.client", "email.utils", "tomllib"}

@@ -17,13 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 import shoal
 from shoal.agreement.plan import SHORTEST_WINDOW, Plan
 from shoal.agreement.random_bits import SystemBits
-from shoal.agreement.vectors import Original, Synthetic
-from shoal.agreement.wire import current_window, pack_reports
+from shoal.agreement.wire import current_window
 from shoal.device.encoding import encode
 from shoal.device.outbox.folder import Folder
 from shoal.device.outbox.plan_checks import (
@@ -35,7 +32,9 @@ from shoal.device.outbox.plan_checks import (
 )
 from shoal.device.outbox.records import Record, Ticket, key_digest, may_ask_to_wait, outcome
 from shoal.device.outbox.transport import CertifyingTransport, Posting, Reply, Transport
+from shoal.device.packing import pack_reports
 from shoal.device.randomizing import randomize
+from shoal.device.vectors import OriginalVector, SyntheticVector
 from shoal.errors import AnswerError, InputError, PrivacyRefusal, ShoalError, TransportError
 from shoal.support.checks import check_number, check_text
 from shoal.support.disk import Disk
@@ -63,8 +62,8 @@ class Remembering(Protocol):
     """Permanent flips, as `shoal.device.memory.DeviceMemory` keeps them."""
 
     def report(
-        self, plan: Plan, original: Original, *, ledger: Any = None, token: str | None = None
-    ) -> Synthetic:
+        self, plan: Plan, original: OriginalVector, *, ledger: Any = None, token: str | None = None
+    ) -> SyntheticVector:
         """Return the vector to send; with a ledger, charge it first."""
         ...
 
@@ -85,9 +84,7 @@ class Charging(Protocol):
 
 def uniform() -> float:
     """Return a number uniform on [0, 1), from the system's random bits."""
-    word = np.empty(1, np.uint64)
-    SystemBits().fill(word)
-    return int(word[0] >> np.uint64(11)) * 2.0**-53
+    return (int.from_bytes(SystemBits().draw(8), "little") >> 11) * 2.0**-53
 
 
 class Outbox:
@@ -306,7 +303,7 @@ class Outbox:
         with self._folder.changing():
             self._folder.keep_promise_note(plan.id, note)
 
-    def _synthetic(self, plan: Plan, original: Original, digest: str) -> Synthetic:
+    def _synthetic(self, plan: Plan, original: OriginalVector, digest: str) -> SyntheticVector:
         """Charge, then randomize; after a crash in between, the charge stands and is not repeated.
 
         What was drawn and not stored never left, so that one charge covers both attempts.

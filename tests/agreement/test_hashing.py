@@ -58,6 +58,18 @@ class TestVectors:
         expected = generator.positions(ZEROS, name, 777, 8, cohort, text)
         assert list(TextHash(ZEROS, name, 777, 8).positions(text, cohort)) == expected
 
+    @given(
+        st.lists(texts, min_size=1, max_size=4),
+        st.integers(1, 8),
+        st.integers(0, 65_528),
+        st.integers(1, 5),
+    )
+    def test_one_text_and_a_table_of_many(self, many, hashes, more, cohorts):
+        word = TextHash(ZEROS, "word", hashes + more, hashes)
+        table = hash_table(word, many, cohorts).tolist()
+        wanted = [[list(word.positions(text, c)) for c in range(cohorts)] for text in many]
+        assert table == wanted
+
 
 class TestDifferentPositions:
     """Every text sets the same number of bits in every cohort; the promise rests on it."""

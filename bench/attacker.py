@@ -123,10 +123,10 @@ class Host:
         """Return requests without end, each of new reports."""
         rng = np.random.default_rng()
         rows = np.zeros((reports, -(-agreed.bits // 8)), np.uint8)
-        template = pack_reports(agreed, Synthetic(rows, agreed.bits))
+        windows = np.array(pack_reports(agreed, Synthetic(rows, agreed.bits)).windows, np.uint32)
         for _ in count():
             ids = rng.integers(0, 256, (reports, 16), np.uint8)
-            batch = Batch(agreed.id, ids, template.windows, None, rows)
+            batch = Batch(agreed.id, ids, windows, None, rows)
             yield post(self.path(agreed), batch.to_bytes())
 
 

@@ -25,6 +25,7 @@ from scipy import sparse, stats
 from bench.measuring import Options, Table
 from shoal import Plan, Survey, Tally, Text, plan
 from shoal.analysis.text import decode
+from shoal.analysis.text.hash_table import hash_table
 from shoal.analysis.text.results import Decoded
 from shoal.evidence.simulation_bits import simulation_generator
 from shoal.evidence.tally_laws import simulate_texts
@@ -81,7 +82,7 @@ def rappor_decode(made: Plan, tally: Tally, candidates: Sequence[str], penalty: 
     sizes = np.array([cohort.reports for cohort in tally.cohorts], float)[:, None]
     ones = np.array([cohort.by_bit for cohort in tally.cohorts], float)
     y = ((ones - q * sizes) / (1 - 2 * q)).ravel() * c
-    table = made.survey.text_hash(question.name).table(candidates, c).astype(np.int64)
+    table = hash_table(made.survey.text_hash(question.name), candidates, c).astype(np.int64)
     rows = (table + m * np.arange(c)[None, :, None]).reshape(len(candidates), -1)
     columns = np.repeat(np.arange(len(candidates)), rows.shape[1])
     X = sparse.csc_array((np.ones(rows.size), (rows.ravel(), columns)), (m * c, len(candidates)))

@@ -10,23 +10,21 @@ from bench.measuring import Options, Table
 
 SIDE = (
     "import shoal.device.encoding, shoal.device.randomizing, shoal.device.memory,"
-    " shoal.agreement.wire, shoal.device.outbox"
+    " shoal.device.packing, shoal.device.outbox"
 )
 
 _TEXT = (
-    "CPU time, user and system, of fresh processes that import and end. The device's side loads"
-    " NumPy and cryptography, but no SciPy, no pyarrow, nothing of the server, and the network"
+    "CPU time, user and system, of fresh processes that import and end. What one report needs loads"
+    " cryptography, but no NumPy, no SciPy, no pyarrow, nothing of the server, and the network"
     " (http.client, ssl) only when it sends."
 )
 
 
 def measure(options: Options) -> Table:
-    """Measure the device's import beside those of Python, NumPy and what both have to load."""
+    """Measure the device's import beside those of Python, of AES and of NumPy."""
     imports = {
-        "encoding, randomizing, memory, reports, sending": SIDE,
-        "`python -c 'import numpy'` and AES of cryptography": (
-            "import numpy, cryptography.hazmat.primitives.ciphers.aead"
-        ),
+        "encoding, randomizing, packing, memory, outbox": SIDE,
+        "AES of cryptography": "import cryptography.hazmat.primitives.ciphers.aead",
         "`python -c 'import numpy'`": "import numpy",
         "`python -c pass`": "pass",
     }

@@ -12,13 +12,13 @@ import numpy as np
 from bench.measuring import LIMIT, Options, Table
 from bench.tallying import flags_plan
 from shoal import FlipProbability, Original, SimulationBits, randomize
-from shoal.engines.report_files import VectorWriter
+from shoal.device.bulk.report_files import VectorWriter
 
 _CHILD = """
 import re, resource, sys, time
 from pathlib import Path
 from shoal import Plan, Tallying
-from shoal.engines.report_files import read_reports
+from shoal.analysis.report_files import read_reports
 
 def peak():
     # What getrusage says would include the memory of the parent.

@@ -11,7 +11,9 @@ from collections.abc import Callable
 import numpy as np
 
 import shoal
-from shoal.agreement.vectors import Rows, pack, unpack
+from shoal.agreement.vectors import Rows
+from shoal.analysis.report_rows import unpack
+from shoal.device.bulk.vectors import pack
 from shoal.evidence.simulation import populate
 
 RUNS = 10

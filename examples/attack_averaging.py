@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal import FlipProbability, Memory, Original, SimulationBits, randomize
-from shoal.agreement.vectors import pack, unpack
+from shoal.analysis.report_rows import unpack
+from shoal.device.bulk.vectors import pack
 
 MEMORY = Memory(FlipProbability.at_least("0.1"), FlipProbability.at_least("0.15"))
 """Permanent and fresh flips; together they flip a bit as often as the device without memory."""

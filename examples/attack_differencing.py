@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal import Choice, Original, Plan, SimulationBits, Survey, plan, randomize
-from shoal.agreement.vectors import pack, unpack
+from shoal.analysis.report_rows import unpack
 from shoal.analysis.tallying import Tallying
+from shoal.device.bulk.vectors import pack
 
 OPTIONS = 8
 CROWD = 2000

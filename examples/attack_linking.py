@@ -16,7 +16,7 @@ import sys
 import numpy as np
 
 from shoal import FlipProbability, Memory, Original, SimulationBits, randomize
-from shoal.agreement.vectors import unpack
+from shoal.analysis.report_rows import unpack
 from shoal.evidence.simulation_bits import simulation_generator
 from shoal.planning.over_time import linking_probability
 

@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from shoal import FlipProbability, Original
-from shoal.agreement.vectors import pack, unpack
+from shoal.analysis.report_rows import unpack
 from shoal.device import randomizing as sampler
+from shoal.device.bulk.vectors import pack
 
 ALARM = 1e-13
 """Each check convicts below this p-value. The suite uses fewer than 1000 of them."""
 
 
 def two_sided(
-    counts: NDArray[np.int64], trials: NDArray[np.int64] | int, rate: float
+    counts: NDArray[np.int64] | int, trials: NDArray[np.int64] | int, rate: float
 ) -> NDArray[np.float64]:
     """Exact two-sided p-values of binomial counts."""
     low, high = binom.cdf(counts, trials, rate), binom.sf(np.asarray(counts) - 1, trials, rate)

@@ -22,7 +22,8 @@ from shoal import (
     Survey,
 )
 from shoal.agreement.questions import MISSING
-from shoal.agreement.vectors import Rows, pack
+from shoal.agreement.vectors import Rows
+from shoal.device.bulk.vectors import pack
 
 
 def bounded(examples: int) -> settings:

@@ -36,7 +36,8 @@ FOLDERS = {
     "support": Folder(set(), set()),
     "theory": Folder(set(), NUMBERS),
     "agreement": Folder({"support"}, {"cryptography"}),
-    "device": Folder({"support", "agreement"}, {"cryptography", "numpy"} | ARROW),
+    "device": Folder({"support", "agreement"}, {"cryptography"}),
+    "device/bulk": Folder({"support", "agreement"}, {"cryptography", "numpy"} | ARROW),
     "planning": Folder({"support", "agreement", "theory"}, NUMBERS | {"dp_accounting"}),
     "analysis": Folder({"support", "agreement", "planning", "theory"}, NUMBERS | ARROW),
     "curator": Folder({"support", "agreement", "analysis", "theory"}, NUMBERS | ARROW | {"opendp"}),
@@ -138,6 +139,12 @@ def target(found: Import) -> str | None:
     return parts[0]
 
 
+def row_of(module: str) -> str:
+    """The row of the table that a module has: that of its folder, or of the folder within."""
+    inner = "/".join(module.split("/")[:2])
+    return inner if inner in FOLDERS else module.split("/")[0]
+
+
 def complaint(found: Import) -> str | None:
     """Say what is wrong with an import, or nothing."""
     folder = found.importer.split("/")[0]
@@ -145,7 +152,7 @@ def complaint(found: Import) -> str | None:
         return None
     if folder not in FOLDERS:
         return f"{found.importer}: folder {folder!r} is not in the table"
-    allowed, module = FOLDERS[folder], target(found)
+    allowed, module = FOLDERS[row_of(found.importer)], target(found)
     if module is None:
         library = found.module.split(".")[0]
         fine = library in sys.stdlib_module_names or {library, "*"} & allowed.libraries
@@ -182,8 +189,28 @@ class TestFolders:
             file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
             assert name in file.read_text("utf-8"), (name, home)
 
+    def test_one_report_loads_nothing_of_many(self):
+        """`device/bulk` is imported when it is asked for, within a function."""
+        for path in FILES:
+            assert not eager_bulk(path, path.read_text("utf-8")), path
+
     def test_no_star_imports(self):
         assert [found for found in IMPORTS if found.module.endswith(".*")] == []
+
+
+def eager_bulk(path: Path, source: str) -> list[Import]:
+    """What a file of the path of one report imports of `device/bulk` when it is imported itself."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            node.body = [ast.Pass()]
+    found = imports_of(path, ast.unparse(tree))
+    small = {"support", "agreement", "device"}
+    return [
+        one
+        for one in found
+        if row_of(one.importer) in small and row_of(target(one) or "") == "device/bulk"
+    ]
 
 
 def wrong(at: str, source: str) -> list[str]:
@@ -223,6 +250,9 @@ class TestTheTableCanFail:
             ("device/encoding.py", "from shoal.analysis.tallying import tally"),
             ("device/encoding.py", "from shoal import tally"),
             ("device/outbox/http.py", "from shoal.planning.promise import check_promise"),
+            ("device/encoding.py", "import numpy as np"),
+            ("device/outbox/outbox.py", "def f():\n    import pyarrow"),
+            ("device/bulk/encoding.py", "import scipy"),
             ("agreement/plan.py", "import numpy as np"),
             ("agreement/plan.py", "from shoal.device.encoding import encode"),
             ("analysis/tallying.py", "from shoal import encode"),
@@ -239,6 +269,13 @@ class TestTheTableCanFail:
     )
     def test_other_walls(self, at: str, source: str):
         assert wrong(at, source)
+
+    def test_an_eager_import_of_many_is_seen(self):
+        path, source = ROOT / "device/encoding.py", "from shoal.device.bulk.encoding import x"
+        assert eager_bulk(path, source)
+        assert eager_bulk(path, "from shoal import Original")
+        assert not eager_bulk(path, f"def f():\n    {source}")
+        assert not eager_bulk(ROOT / "device/bulk/tables.py", source)
 
     def test_type_checking_does_not_count(self):
         source = "if TYPE_CHECKING:\n    from shoal.device.encoding import encode"
@@ -275,7 +312,7 @@ class TestRandomBits:
 
 def loaded_after(statement: str) -> set[str]:
     """The modules that a new process has loaded after a statement."""
-    script = f"import sys; {statement}; print(' '.join(sys.modules))"
+    script = f"import sys\n{statement}\nprint(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
@@ -285,7 +322,7 @@ def folders_of(loaded: set[str]) -> set[str]:
     return {name.split(".")[1] for name in loaded if name.startswith("shoal.")}
 
 
-HEAVY = {"scipy", "pyarrow", "pandas", "polars", "rich", "click"}
+HEAVY = {"numpy", "scipy", "pyarrow", "pandas", "polars", "rich", "click"}
 
 ONE_REPORT = (
     "from shoal.agreement.survey import Survey, Flags; from shoal import Plan, Promise;"
@@ -295,13 +332,59 @@ ONE_REPORT = (
     " pack_reports(plan, randomize(encode(plan, {'f': ['a']}), plan)).to_bytes()"
 )
 
+WHOLE_DEVICE = """
+import tempfile
+from pathlib import Path
+from shoal.agreement.flip_probability import FlipProbability
+from shoal.agreement.plan import Memory, Plan, Promise
+from shoal.agreement.survey import Choice, Choices, Flags, Number, Survey, Text
+from shoal.device.ledger import Ledger
+from shoal.device.memory import DeviceMemory
+from shoal.device.outbox import HttpTransport, Outbox, Reply
+
+folder, posted = Path(tempfile.mkdtemp()), []
+
+class Transport:
+    def fetch_plan(self, plan_id): raise OSError
+    def post_report(self, plan_id, content):
+        posted.append(content)
+        return Reply(202)
+
+q, local = FlipProbability(23003, 16), Promise("local", "100")
+questions = (Flags("f", ("a", "b")), Choice("c", ("x", "y"), "option"), Number("n", (1, 2)),
+             Choices("m", ("u", "v", "w"), 2))
+answer = {"f": ["a"], "c": None, "n": 1.5, "m": "u;w"}
+text = Plan(Survey("t", (*questions, Text("t", 64, 2, 8))), q, local)
+memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
+kept = Plan(Survey("k", questions), memory.q, local, memory=memory, window=86_400)
+outbox = Outbox(folder / "outbox", Transport(), spread=0, ledger=Ledger(folder / "ledger"),
+                memory=DeviceMemory(folder / "memory", bytes(range(32))))
+outbox.answer(text, answer | {"t": "shoal"})
+outbox.answer(kept, answer)
+states = [ticket.state for ticket in outbox.send_due(hurry=True)]
+assert states == ["sent", "sent"], states
+assert sorted(map(len, posted)) == [42 + 20 + 2, 42 + 20 + 2 + 10], posted
+HttpTransport("https://collector.example")
+"""
+
 
 class TestProcesses:
-    def test_a_device_loads_only_its_side(self):
-        """One answer all the way to the wire."""
-        loaded = loaded_after(ONE_REPORT)
+    @pytest.mark.parametrize("script", [ONE_REPORT, WHOLE_DEVICE], ids=["verbs", "outbox"])
+    def test_a_device_loads_only_its_side(self, script: str):
+        """One answer all the way to the wire, with memory, ledger and outbox."""
+        loaded = loaded_after(script)
         assert not loaded & HEAVY
         assert folders_of(loaded) == {"agreement", "device", "errors", "support"}
+        assert not {name for name in loaded if name.startswith("shoal.device.bulk")}
+
+    def test_a_device_needs_no_numpy(self):
+        """The whole of it runs where NumPy, SciPy and pyarrow cannot be imported."""
+        blocked = "".join(f"sys.modules[{name!r}] = None\n" for name in sorted(HEAVY))
+        loaded = loaded_after(f"\n{blocked}\n{WHOLE_DEVICE}")
+        modules = {name for name in loaded if name.startswith("shoal.")}
+        assert {"shoal.device.outbox.http", "shoal.device.memory.device"} <= modules
+        alone = "".join(f"import {name}\n" for name in sorted(modules))
+        assert modules <= loaded_after(f"\n{blocked}\n{alone}")
 
     def test_the_server_side_loads_no_device(self):
         loaded = loaded_after("from shoal import tally, estimate, difference, Tally, publish")

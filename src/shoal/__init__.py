@@ -17,9 +17,10 @@ Before any data exists
     size of a text question, as a `Proposal`. `discovery_survey` makes a survey for `discover`.
 
 On the device, the only place where an Original exists
-    `encode` turns an answer into an `Original`, the unrandomized bits. `randomize` turns it into a
-    `Synthetic`, with random bits from `SystemBits`. `pack_reports` puts it into a `Batch` for the
-    wire. An `Outbox` does all three once for each answer, and sends the same bytes through an
+    `encode` turns one answer into an `OriginalVector`, the unrandomized bits as an integer.
+    `randomize` turns it into a `SyntheticVector`, with random bits from `SystemBits`.
+    `pack_reports` puts it into `Reports` for the wire. Many answers become an `Original` and a
+    `Synthetic`, rows in arrays. An `Outbox` does all three once for each answer, and sends the same bytes through an
     `HttpTransport` until they are accepted. A `DeviceMemory` keeps permanent flips, and a `Ledger`
     counts what the device has revealed.
 
@@ -63,8 +64,8 @@ if TYPE_CHECKING:
     from shoal.agreement.plan import Memory, Plan, Promise
     from shoal.agreement.random_bits import SystemBits
     from shoal.agreement.survey import Choice, Choices, Flags, Number, Question, Survey, Text
-    from shoal.agreement.vectors import Original, Synthetic
-    from shoal.agreement.wire import Batch, pack_reports, parse_batch
+    from shoal.agreement.vectors import Synthetic
+    from shoal.agreement.wire import Reports
     from shoal.agreement.word_pairs import discovery_survey
     from shoal.analysis.association import Association, associate
     from shoal.analysis.contrasts import difference, ratio, share_difference, total
@@ -72,15 +73,19 @@ if TYPE_CHECKING:
     from shoal.analysis.estimating import Estimate, Estimates, estimate, sample_size
     from shoal.analysis.intervals import Interval
     from shoal.analysis.publishing import Publication, publish
+    from shoal.analysis.report_rows import Batch, parse_batch
     from shoal.analysis.screening import Screening, screen
     from shoal.analysis.tallying import Tally, Tallying, tally
     from shoal.analysis.text.decode import Decoded, DecodedText, decode
     from shoal.analysis.text.discovery import Discovery, discover
+    from shoal.device.bulk.vectors import Original
     from shoal.device.encoding import encode
     from shoal.device.ledger import Ledger
     from shoal.device.memory import DeviceMemory
     from shoal.device.outbox import HttpTransport, Outbox
+    from shoal.device.packing import pack_reports
     from shoal.device.randomizing import randomize
+    from shoal.device.vectors import OriginalVector, SyntheticVector
     from shoal.errors import InputError, PrivacyRefusal, ShoalError
     from shoal.evidence.black_box import inspect_pairs, inspect_pipeline, inspect_randomizer
     from shoal.evidence.simulation import Simulation, simulate
@@ -106,8 +111,8 @@ _MODULES = {
     "agreement.random_bits": ["SystemBits"],
     "evidence.simulation_bits": ["SimulationBits"],
     "agreement.survey": ["Choice", "Choices", "Flags", "Number", "Question", "Survey", "Text"],
-    "agreement.vectors": ["Original", "Synthetic"],
-    "agreement.wire": ["Batch", "pack_reports", "parse_batch"],
+    "agreement.vectors": ["Synthetic"],
+    "agreement.wire": ["Reports"],
     "agreement.word_pairs": ["discovery_survey"],
     "analysis.association": ["Association", "associate"],
     "analysis.contrasts": ["difference", "ratio", "share_difference", "total"],
@@ -115,15 +120,19 @@ _MODULES = {
     "analysis.estimating": ["Estimate", "Estimates", "estimate", "sample_size"],
     "analysis.intervals": ["Interval"],
     "analysis.publishing": ["Publication", "publish"],
+    "analysis.report_rows": ["Batch", "parse_batch"],
     "analysis.screening": ["Screening", "screen"],
     "analysis.tallying": ["Tally", "Tallying", "tally"],
     "analysis.text.decode": ["Decoded", "DecodedText", "decode"],
     "analysis.text.discovery": ["Discovery", "discover"],
+    "device.bulk.vectors": ["Original"],
     "device.encoding": ["encode"],
     "device.ledger": ["Ledger"],
     "device.memory": ["DeviceMemory"],
     "device.outbox": ["HttpTransport", "Outbox"],
+    "device.packing": ["pack_reports"],
     "device.randomizing": ["randomize"],
+    "device.vectors": ["OriginalVector", "SyntheticVector"],
     "errors": ["InputError", "PrivacyRefusal", "ShoalError"],
     "evidence.black_box": ["inspect_pairs", "inspect_pipeline", "inspect_randomizer"],
     "evidence.simulation": ["Simulation", "simulate"],
@@ -164,6 +173,7 @@ __all__ = [
     "Migration",
     "Number",
     "Original",
+    "OriginalVector",
     "Outbox",
     "Plan",
     "PlanDiff",
@@ -174,6 +184,7 @@ __all__ = [
     "Publication",
     "Question",
     "RapporParameters",
+    "Reports",
     "Screening",
     "ShoalError",
     "Simulation",
@@ -182,6 +193,7 @@ __all__ = [
     "Study",
     "Survey",
     "Synthetic",
+    "SyntheticVector",
     "SystemBits",
     "Tally",
     "Tallying",

@@ -17,6 +17,7 @@ from scipy.stats import chi2
 
 from shoal import Survey, Text
 from shoal.agreement.hashing import TextHash, normal_text
+from shoal.analysis.text.hash_table import hash_table
 from tests.data import generate_text_hash_vectors as generator
 
 VECTORS = json.loads(
@@ -40,7 +41,7 @@ class TestVectors:
     @pytest.mark.parametrize("vector", VECTORS[:2] + VECTORS[5:], ids=str)
     def test_table(self, vector):
         if vector["cohort"] < 10:
-            table = hashing(vector).table([vector["text"]], vector["cohort"] + 1)
+            table = hash_table(hashing(vector), [vector["text"]], vector["cohort"] + 1)
             assert table[0, -1].tolist() == vector["positions"]
 
     def test_the_file_is_what_the_script_makes(self):
@@ -57,6 +58,18 @@ class TestVectors:
         expected = generator.positions(ZEROS, name, 777, 8, cohort, text)
         assert list(TextHash(ZEROS, name, 777, 8).positions(text, cohort)) == expected
 
+    @given(
+        st.lists(texts, min_size=1, max_size=4),
+        st.integers(1, 8),
+        st.integers(0, 65_528),
+        st.integers(1, 5),
+    )
+    def test_one_text_and_a_table_of_many(self, many, hashes, more, cohorts):
+        word = TextHash(ZEROS, "word", hashes + more, hashes)
+        table = hash_table(word, many, cohorts).tolist()
+        wanted = [[list(word.positions(text, c)) for c in range(cohorts)] for text in many]
+        assert table == wanted
+
 
 class TestDifferentPositions:
     """Every text sets the same number of bits in every cohort; the promise rests on it."""
@@ -69,7 +82,9 @@ class TestDifferentPositions:
 
     def test_every_pair_is_as_likely_as_another(self):
         """Chi-square of 45 pairs over 20,000 texts; beyond 120 with probability below 1e-8."""
-        pairs = TextHash(ZEROS, "word", 10, 2).table([f"w{i}" for i in range(20_000)], 1)[:, 0]
+        pairs = hash_table(TextHash(ZEROS, "word", 10, 2), [f"w{i}" for i in range(20_000)], 1)[
+            :, 0
+        ]
         ordered = np.sort(pairs, axis=1)
         counts = np.bincount(ordered[:, 0] * 10 + ordered[:, 1], minlength=100)
         seen = counts[counts > 0]
@@ -126,12 +141,14 @@ class TestSeparation:
     def test_two_surveys_that_differ_in_anything(self):
         one = Survey("words", (Text("word", bits=256, hashes=2, cohorts=64),))
         two = Survey("words", (Text("word", bits=256, hashes=2, cohorts=32),))
-        same = one.text_hash("word").table(["tea"], 32) == two.text_hash("word").table(["tea"], 32)
+        same = hash_table(one.text_hash("word"), ["tea"], 32) == hash_table(
+            two.text_hash("word"), ["tea"], 32
+        )
         assert same.mean() < 0.1
 
 
 class TestUniformity:
-    TABLE = TextHash(ZEROS, "word", 100, 2).table((f"text {i}" for i in range(5000)), 8)
+    TABLE = hash_table(TextHash(ZEROS, "word", 100, 2), (f"text {i}" for i in range(5000)), 8)
 
     @staticmethod
     def p_value(counts: np.ndarray) -> float:
@@ -158,5 +175,5 @@ class TestUniformity:
             assert self.p_value(joint) > ALARM / len(pairs)
 
     def test_bits_that_do_not_divide_two_to_the_32(self):
-        table = TextHash(ZEROS, "word", 7, 1).table((f"text {i}" for i in range(7000)), 1)
+        table = hash_table(TextHash(ZEROS, "word", 7, 1), (f"text {i}" for i in range(7000)), 1)
         assert self.p_value(np.bincount(table.ravel(), minlength=7)) > ALARM

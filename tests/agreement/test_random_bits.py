@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,6 +52,25 @@ class TestFresh:
         SystemBits().fill(words)
         assert np.count_nonzero(words) == 70
 
+    @pytest.mark.parametrize("size", [0, 1, 7, 100])
+    def test_any_writable_buffer_is_filled(self, size: int):
+        """Whole, and nothing beside it. False alarm: 2^-128 for each of four."""
+        for source in (SystemBits(), SimulationBits(3)):
+            out = bytearray(size + 40)
+            source.fill(memoryview(out)[20 : 20 + size])
+            assert not any(out[:20]) and not any(out[20 + size :])  # noqa: PT018
+            for buffer in (bytearray(size), np.zeros(size, np.uint8), np.zeros((2, size), "<u2")):
+                source.fill(buffer)
+                assert size < 100 or len(set(bytes(buffer))) > 1
+
+    def test_what_is_not_one_piece_of_memory_is_refused(self):
+        """Words that went into a copy would leave the array as it was."""
+        for source in (SystemBits(), SimulationBits(3)):
+            with pytest.raises(TypeError):
+                source.fill(np.zeros((4, 4), np.uint64)[:, ::2])
+            with pytest.raises(TypeError):
+                source.fill(bytes(8))
+
     def test_parent_and_children_differ_after_fork(self):
         lines = run(
             """
@@ -76,16 +96,16 @@ class TestFresh:
         parent, child = run(
             """
             import os
-            from shoal import randomness
+            from shoal.agreement import random_bits
             from shoal.agreement.random_bits import SystemBits
             SystemBits().draw(1)
             reader, writer = os.pipe()
             if os.fork() == 0:
                 SystemBits().draw(1)
-                os.write(writer, randomness._last_digest.hex().encode())
+                os.write(writer, random_bits._last_digest.hex().encode())
                 os._exit(0)
             os.wait()
-            print(randomness._last_digest.hex())
+            print(random_bits._last_digest.hex())
             print(os.read(reader, 64).decode())
             """
         ).split()
@@ -289,7 +309,38 @@ class TestNoFallback:
             pack_reports(two, reports)
 
 
+class Dealt:
+    """Deals given words."""
+
+    simulated = True
+
+    def __init__(self, *words: int) -> None:
+        self.words = list(words)
+
+    def fill(self, out: Any) -> None:
+        out[:] = self.words.pop(0).to_bytes(8, "little")
+
+
+class TestDrawBelow:
+    def test_what_does_not_divide_is_drawn_again(self):
+        """2^64 leaves 1 when divided by 3, so that the largest word would favour 0."""
+        assert door.draw_below(3, Dealt(2**64 - 1, 5)) == 2
+        assert door.draw_below(3, Dealt(2**64 - 2)) == (2**64 - 2) % 3
+        assert door.draw_below(2**63 + 1, Dealt(2**63 + 1, 2**63)) == 2**63
+        assert door.draw_below(1, Dealt(2**64 - 1)) == 0
+
+
 class TestSimulation:
+    @pytest.mark.parametrize("seed", [0, 1, 2**63 - 1])
+    def test_the_words_are_those_of_the_generator(self, seed: int):
+        """Results that were seeded stay what they were, whichever buffer is filled."""
+        wanted = np.random.SFC64(seed).random_raw(8)
+        words, content = np.empty((2, 4), np.uint64), bytearray(59)
+        SimulationBits(seed).fill(words)
+        SimulationBits(seed).fill(content)
+        assert (words.reshape(-1) == wanted).all()
+        assert content == wanted.astype("<u8").tobytes()[:59]
+
     def test_it_repeats_itself_and_says_so(self):
         first, second = np.empty(100, np.uint64), np.empty(100, np.uint64)
         SimulationBits(5).fill(first)

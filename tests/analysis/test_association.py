@@ -31,11 +31,11 @@ from shoal import (
     randomize,
     tally,
 )
-from shoal.agreement.vectors import pack
 from shoal.analysis.association import Association, associate, joint_groups
 from shoal.analysis.association.sides import side_of
 from shoal.analysis.association.tables import likeliest_table, noise_covariance
 from shoal.cli import run
+from shoal.device.bulk.vectors import pack
 from shoal.errors import TallyError
 
 SURVEY = Survey(

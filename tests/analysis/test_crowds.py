@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from shoal import (
-    Batch,
     Crowd,
     Flags,
     InputError,
     Plan,
     PrivacyRefusal,
+    Reports,
     Survey,
     Synthetic,
     Tally,
@@ -46,12 +46,12 @@ from shoal import (
     simulate,
     tally,
 )
-from shoal.agreement.vectors import pack
 from shoal.analysis.crowds import MOST_CROWDS, add_crowds
 from shoal.analysis.publishing.sums import promise_of_sum
 from shoal.analysis.publishing.words import facts
+from shoal.analysis.report_files import read_reports
 from shoal.cli import run
-from shoal.engines.report_files import read_reports
+from shoal.device.bulk.vectors import pack
 from shoal.errors import TallyError
 from shoal.planning.promise import check_promise
 from tests.strategies import bounded
@@ -219,11 +219,8 @@ class TestFiles:
             pack_reports(made, Synthetic(np.zeros((n, 1), np.uint8), made.bits), window=int(w[1:]))
             for w, n in reports.items()
         ]
-        ids, numbers, rows = (
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("ids", "windows", "rows")
-        )
-        path.write_bytes(Batch(made.id, ids, numbers, None, rows).to_bytes())
+        content = b"".join(part.content for part in parts)
+        path.write_bytes(Reports(made.id, parts[0].length, content).to_bytes())
         return path
 
     def test_each_window_of_a_batch_is_a_crowd(self, tmp_path: Path):

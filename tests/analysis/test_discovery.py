@@ -31,8 +31,8 @@ from shoal import (
     randomize,
     tally,
 )
-from shoal.agreement.vectors import unpack
 from shoal.agreement.word_pairs import discovery_survey, layout_of
+from shoal.analysis.report_rows import unpack
 from shoal.analysis.text.chains import Pair, assemble, frequent_pairs
 from shoal.analysis.text.confirmation import chances_of_nobody
 from shoal.analysis.text.discovery import discover

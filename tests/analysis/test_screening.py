@@ -34,9 +34,11 @@ from shoal import (
     screen,
     tally,
 )
-from shoal.agreement.vectors import Rows, pack, unpack
+from shoal.agreement.vectors import Rows
+from shoal.analysis.report_rows import unpack
 from shoal.analysis.screening import CLEAN, NOT_TESTED
 from shoal.analysis.screening_tests import families
+from shoal.device.bulk.vectors import pack
 from shoal.errors import TallyError
 from shoal.evidence.simulation import populate
 

@@ -33,7 +33,8 @@ from shoal import (
     randomize,
     tally,
 )
-from shoal.agreement.vectors import pack, unpack
+from shoal.analysis.report_rows import unpack
+from shoal.device.bulk.vectors import pack
 from shoal.errors import TallyError
 from tests.strategies import bounded, json_values, mutated_bytes, mutated_json, rows
 

@@ -41,6 +41,7 @@ from shoal.analysis.text import decode
 from shoal.analysis.text.candidates import check_candidates, read_candidates
 from shoal.analysis.text.design import make_design
 from shoal.analysis.text.fitting import fit, make_data
+from shoal.analysis.text.hash_table import hash_table
 from shoal.analysis.text.hidden import Jumps
 from shoal.analysis.text.inference import Regression, conditional_low, excess
 from shoal.analysis.text.results import Decoded
@@ -440,7 +441,7 @@ class TestCannotBeToldApart:
         decoded = decode(made, tallied(made, {"text 3": 5000, "text 4": 2000}, 1), candidates)
         assert len(decoded) <= 8
         assert sorted(v for row in decoded for v in (row.value, *row.same_as)) == sorted(candidates)
-        table = made.survey.text_hash("word").table(candidates, 1).ravel()
+        table = hash_table(made.survey.text_hash("word"), candidates, 1).ravel()
         same = {t for t, place in zip(candidates, table, strict=True) if place == table[3]}
         row = decoded["text 3"]
         assert {row.value, *row.same_as} == same
@@ -450,7 +451,7 @@ class TestCannotBeToldApart:
         """Candidates that share four of five bits with one that was found are listed with it."""
         made = plan(words(8, 1, 5), q="0.02")
         pool = [f"text {i}" for i in range(20_000)]
-        table = made.survey.text_hash("word").table(pool, 5)[:, :, 0]
+        table = hash_table(made.survey.text_hash("word"), pool, 5)[:, :, 0]
         shared = (table == table[0]).sum(axis=1)
         near = {pool[i] for i in np.flatnonzero(shared == 4)[:3]}
         candidates = ["text 0", *near, *(pool[i] for i in np.flatnonzero(shared < 3)[:100])]
@@ -493,7 +494,7 @@ class TestParts:
         design = make_design(hashing, list(counts), 8)
         generator = simulation_generator(5)
         fits = []
-        table = hashing.table(counts, 8)[:, :, 0]
+        table = hash_table(hashing, counts, 8)[:, :, 0]
         for _ in range(400):
             ones, sizes = np.zeros((8, 16), int), np.zeros(8, int)
             for place, count in enumerate(counts.values()):

@@ -17,8 +17,8 @@ import pytest
 from shoal import Plan, SimulationBits, Survey, Tally, randomize, tally
 from shoal.agreement.vectors import Synthetic
 from shoal.cli import WORDS, run
-from shoal.device.answer_files import read_answers
-from shoal.engines.report_files import VectorWriter
+from shoal.device.bulk.answer_files import read_answers
+from shoal.device.bulk.report_files import VectorWriter
 
 SURVEY = """
 name = "browser"

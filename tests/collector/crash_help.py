@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.wire import Batch
+from shoal.analysis.report_rows import Batch
 from tests.collector.store_help import chosen, together, upload
 
 LONGEST = 60.0

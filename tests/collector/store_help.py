@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from shoal import Choice, Flags, FlipProbability, Plan, Promise, Survey, Text, tally
-from shoal.agreement.vectors import Synthetic, pack, unpack
-from shoal.agreement.wire import Batch
+from shoal.agreement.vectors import Synthetic
+from shoal.analysis.report_rows import Batch, unpack
 from shoal.analysis.tallying import Tally
 from shoal.collector.intake.database import NAME
 from shoal.collector.intake.open_plan import OpenPlan
 from shoal.collector.intake.store import Store
 from shoal.collector.intake.vault import Vault
+from shoal.device.bulk.vectors import pack
 
 DAY = 86_400
 NOON = 20_000 * DAY + DAY // 2

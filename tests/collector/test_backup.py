@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.agreement.wire import Batch
+from shoal.analysis.report_rows import Batch
 from shoal.cli import run
 from shoal.collector import problems
 from shoal.collector.backup import Restored, back_up, restore

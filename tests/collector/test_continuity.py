@@ -23,8 +23,7 @@ import pytest
 
 from shoal import Flags, Survey
 from shoal.agreement.plan import Plan
-from shoal.agreement.vectors import pack
-from shoal.agreement.wire import Batch
+from shoal.analysis.report_rows import Batch
 from shoal.cli import run
 from shoal.collector import Collector, Settings, problems
 from shoal.collector.backup import back_up, restore
@@ -33,6 +32,7 @@ from shoal.collector.intake.store import Store
 from shoal.collector.intake.vault import CROWD_KEY_FILE
 from shoal.collector.lifecycle import Declaration
 from shoal.collector.signing import KEY_FILE, Signer, change_key
+from shoal.device.bulk.vectors import pack
 from shoal.errors import InputError, PrivacyRefusal
 from tests.collector.crash_help import Served
 from tests.collector.store_help import DAY, NOON, Clock, json_of, make_plan, upload

@@ -24,7 +24,7 @@ import pytest
 
 from shoal import Flags
 from shoal.agreement.plan import Plan
-from shoal.agreement.wire import Batch
+from shoal.analysis.report_rows import Batch
 from shoal.collector import Collector, Settings
 from shoal.collector.console.tokens import Token
 from shoal.collector.intake.database import NAME, StorageError

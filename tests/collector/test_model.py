@@ -29,9 +29,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.survey import Flags
-from shoal.agreement.vectors import pack, unpack
-from shoal.agreement.wire import Batch
 from shoal.analysis.crowds import Crowd as TalliedCrowd
+from shoal.analysis.report_rows import Batch, unpack
 from shoal.analysis.tallying import Tally
 from shoal.collector import problems
 from shoal.collector.intake import store as store_module
@@ -40,6 +39,7 @@ from shoal.collector.intake.store import Epoch, Store
 from shoal.collector.intake.vault import CROWD_KEY_FILE
 from shoal.collector.lifecycle import STATES, State
 from shoal.collector.problems import Problem
+from shoal.device.bulk.vectors import pack
 from tests.collector.store_help import (
     DAY,
     NOON,

@@ -17,7 +17,7 @@ import pytest
 from shoal import Flags, Promise, Survey
 from shoal.agreement.plan import Plan
 from shoal.agreement.vectors import Rows
-from shoal.agreement.wire import Batch, parse_batch
+from shoal.analysis.report_rows import Batch, parse_batch
 from shoal.collector import problems
 from shoal.collector.intake import duplicates as seen
 from shoal.collector.intake.database import NAME, StorageError, open_database

@@ -35,6 +35,7 @@ from shoal import (
 )
 from shoal.agreement.local_privacy import local_epsilon, repeated_epsilon
 from shoal.device.outbox import Reply
+from shoal.device.outbox.report_maker import ReportMaker
 from shoal.support.files import canonical_json
 from tests.faults import Clock, Crash, Faults, FaultyDisk, QuickDisk
 
@@ -149,7 +150,7 @@ def permanent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
     def noted(self: DeviceMemory, *rest: Any) -> Any:
         kept = real(self, *rest)
-        used.append(kept.rows.tobytes())
+        used.append(kept.row)
         return kept
 
     monkeypatch.setattr(DeviceMemory, "_permanent", noted)
@@ -379,14 +380,14 @@ class TestTheTestsCanFail:
         assert any("2 charges" in one for one in wrong)
 
     def test_settling_before_storing(self, tmp_path, monkeypatch, permanent):
-        real = Outbox._synthetic
+        real = ReportMaker.make
 
-        def hasty(self: Outbox, plan: Plan, original: Any, digest: str) -> Any:
-            made = real(self, plan, original, digest)
-            self._settle(plan, digest)
-            return made
+        def hasty(self: ReportMaker, plan: Plan, answers: Any, window: int, digest: str) -> bytes:
+            batch = real(self, plan, answers, window, digest)
+            self.settle(plan, digest)
+            return batch
 
-        monkeypatch.setattr(Outbox, "_synthetic", hasty)
+        monkeypatch.setattr(ReportMaker, "make", hasty)
         _, wrong = crash_everywhere(tmp_path, "ledger", False, permanent, forgetful=True)
         assert any("2 charges" in one for one in wrong)
 

@@ -20,6 +20,7 @@ from shoal import (
     Memory,
     Number,
     Original,
+    OriginalVector,
     Outbox,
     Plan,
     Promise,
@@ -31,9 +32,9 @@ from shoal import (
     simulate,
 )
 from shoal.agreement.questions import Question
-from shoal.agreement.vectors import pack
 from shoal.cli import run
-from shoal.device.domain import _ROWS, check_domain
+from shoal.device.bulk.domain import _ROWS, check_domain
+from shoal.device.bulk.vectors import pack
 from shoal.device.memory import DeviceMemory
 from shoal.errors import AnswerError
 from shoal.evidence.simulation import populate
@@ -187,7 +188,7 @@ class TestDoors:
     def test_memory(self, tmp_path: Path, layers: Memory | None):
         agreed = plan_of(Choice("c", options(3)), memory=layers)
         device = DeviceMemory(tmp_path / "memory", bytes(range(32)))
-        wrong = Original(np.array([[5]], np.uint8), 3)
+        wrong = OriginalVector(5, 3)
         with pytest.raises(AnswerError, match="sets 2 bits"):
             device.report(agreed, wrong)
         if layers is not None:
@@ -195,7 +196,7 @@ class TestDoors:
                 with pytest.raises(AnswerError, match="sets 2 bits"):
                     door(agreed, wrong)
         assert not (tmp_path / "memory").exists()
-        assert len(device.report(agreed, Original(np.array([[4]], np.uint8), 3))) == 1
+        assert device.report(agreed, OriginalVector(4, 3)).bits == 3
 
     def test_outbox(self, tmp_path: Path):
         class Nobody:

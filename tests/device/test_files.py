@@ -37,9 +37,10 @@ from shoal import (
     randomize,
     tally,
 )
-from shoal.agreement.vectors import pack
-from shoal.device.answer_files import read_answers
-from shoal.engines.report_files import VectorWriter, read_reports
+from shoal.analysis.report_files import read_reports
+from shoal.device.bulk.answer_files import read_answers
+from shoal.device.bulk.report_files import VectorWriter
+from shoal.device.bulk.vectors import pack
 from shoal.errors import AnswerError, ReportError
 from tests.strategies import bounded, mutated_bytes
 
@@ -432,7 +433,7 @@ class TestFuzz:
 MEASURE = """
     import sys
     from pathlib import Path
-    from shoal.engines.report_files import read_reports
+    from shoal.analysis.report_files import read_reports
     from shoal.agreement.plan import Plan
     from shoal.analysis.tallying import tally
 

@@ -22,6 +22,7 @@ from shoal import (
     InputError,
     Memory,
     Original,
+    OriginalVector,
     Plan,
     PrivacyRefusal,
     Promise,
@@ -35,8 +36,9 @@ from shoal import (
     plan_with_memory,
     randomize,
 )
-from shoal.agreement.vectors import pack, unpack
+from shoal.analysis.report_rows import unpack
 from shoal.analysis.tallying import Tallying
+from shoal.device.bulk.vectors import pack
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory
 from shoal.device.memory.keys import key_from_text, read_key
@@ -60,7 +62,7 @@ def plan_of(q1: str = "0.125", q2: str = "0.25", bits: int = BITS, name: str = "
 PLAN = plan_of()
 
 
-def answer(*positions: int, plan: Plan = PLAN) -> Original:
+def answer(*positions: int, plan: Plan = PLAN) -> OriginalVector:
     return encode(plan, {"f": [f"o{i}" for i in positions]})
 
 
@@ -73,12 +75,12 @@ class TestRemember:
     def test_the_same_answer_has_the_same_vector_tomorrow(self, path: Path):
         first = DeviceMemory(path, KEY).remember(PLAN, answer(1, 5))
         again = DeviceMemory(path, KEY).remember(PLAN, answer(1, 5))
-        assert (first.rows == again.rows).all()
+        assert first == again
 
     def test_another_answer_and_another_plan_have_their_own(self, path: Path):
         device = DeviceMemory(path, KEY)
         vectors = {
-            device.remember(plan, answer(i, plan=plan)).rows.tobytes()
+            device.remember(plan, answer(i, plan=plan)).row
             for plan in (plan_of(name="a"), plan_of(name="b"))
             for i in range(6)
         }
@@ -92,18 +94,18 @@ class TestRemember:
         device = DeviceMemory(tmp_path / "m", KEY)
         kept = device.remember(plan, answer(plan=plan), random_bits=SimulationBits(1))
         assert kept.simulated
-        assert checks.two_sided(unpack(kept.rows, 4000).sum(), 4000, 0.125) > 1e-9
+        assert checks.two_sided(kept.value.bit_count(), 4000, 0.125) > 1e-9
 
     def test_a_report_flips_with_q2_on_top_and_with_q_in_all(self, tmp_path: Path):
         plan = plan_of("0.125", "0.25", bits=4000)
         device = DeviceMemory(tmp_path / "m", KEY)
         bits = SimulationBits(2)
-        kept = unpack(device.remember(plan, answer(plan=plan), random_bits=bits).rows, 4000)
-        sent = unpack(device.report(plan, answer(plan=plan), random_bits=bits).rows, 4000)
-        assert checks.two_sided((kept != sent).sum(), 4000, 0.25) > 1e-9
-        assert checks.two_sided(sent.sum(), 4000, float(plan.q)) > 1e-9
-        again = unpack(device.report(plan, answer(plan=plan), random_bits=bits).rows, 4000)
-        assert checks.two_sided((again != sent).sum(), 4000, 2 * 0.25 * 0.75) > 1e-9
+        kept = device.remember(plan, answer(plan=plan), random_bits=bits).value
+        sent = device.report(plan, answer(plan=plan), random_bits=bits).value
+        assert checks.two_sided((kept ^ sent).bit_count(), 4000, 0.25) > 1e-9
+        assert checks.two_sided(sent.bit_count(), 4000, float(plan.q)) > 1e-9
+        again = device.report(plan, answer(plan=plan), random_bits=bits).value
+        assert checks.two_sided((again ^ sent).bit_count(), 4000, 2 * 0.25 * 0.75) > 1e-9
 
     def test_the_mark_of_a_simulation_is_kept(self, path: Path):
         DeviceMemory(path, KEY).remember(PLAN, answer(1), random_bits=SimulationBits(1))
@@ -114,18 +116,18 @@ class TestRemember:
         plan = Plan(PLAN.survey, FlipProbability(1, 2), Promise("local", "9999"))
         device = DeviceMemory(path, KEY)
         sent = device.report(plan, answer(1), random_bits=SimulationBits(3))
-        assert (sent.rows == randomize(answer(1), plan, random_bits=SimulationBits(3)).rows).all()
+        assert sent == randomize(answer(1), plan, random_bits=SimulationBits(3))
         assert not path.exists()
         with pytest.raises(InputError, match="no memory"):
             device.remember(plan, answer(1))
 
     def test_what_is_refused(self, path: Path):
         device = DeviceMemory(path, KEY)
-        with pytest.raises(InputError, match="one answer at a time, got 2"):
-            device.report(PLAN, encode(PLAN, [{"f": []}, {"f": []}]))
+        with pytest.raises(InputError, match="one answer at a time, an OriginalVector, got Origi"):
+            device.report(PLAN, encode(PLAN, [{"f": []}, {"f": []}]))  # type: ignore[arg-type]
         with pytest.raises(InputError, match="24 bits, the original 8"):
-            device.report(PLAN, Original(np.zeros((1, 1), np.uint8), 8))
-        with pytest.raises(InputError, match="takes an Original"):
+            device.report(PLAN, OriginalVector(0, 8))
+        with pytest.raises(InputError, match="an OriginalVector, got Synth"):
             device.report(PLAN, device.report(PLAN, answer(1)))  # type: ignore[arg-type]
         memory = PLAN.memory
         assert memory is not None
@@ -198,7 +200,7 @@ class TestSecrecy:
         rows = answer(*range(0, BITS, 2))
         kept = device.remember(PLAN, rows)
         content = path.read_bytes()
-        for secret in (rows.rows.tobytes(), kept.rows.tobytes(), PLAN.id.encode(), b"answers"):
+        for secret in (rows.row, kept.row, PLAN.id.encode(), b"answers"):
             assert secret not in content
         assert (path.stat().st_mode & 0o777) == 0o600
         assert "key not shown" in repr(device)
@@ -211,7 +213,7 @@ class TestSecrecy:
         assert PLAN.id.encode() in inside
         import base64
 
-        for secret in (rows.rows.tobytes().hex().encode(), base64.b64encode(rows.rows.tobytes())):
+        for secret in (rows.row.hex().encode(), base64.b64encode(rows.row)):
             assert secret not in inside
 
     def test_names_differ_from_key_to_key_and_plan_to_plan(self, tmp_path: Path):
@@ -282,7 +284,7 @@ class TestCrashes:
             device.remember(PLAN, answer(2))
         monkeypatch.undo()
         assert path.read_bytes() == before
-        assert (device.remember(PLAN, answer(1)).rows == first.rows).all()
+        assert device.remember(PLAN, answer(1)) == first
         assert device.counts() == {PLAN.id: 1}
         device.remember(PLAN, answer(2))  # what the crash left behind is in nobody's way
 
@@ -318,7 +320,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 for i in range(int(sys.argv[3])):
     kept = device.remember(plan, encode(plan, {"f": [f"o{i}"]}))
-    print(i, kept.rows.tobytes().hex(), flush=True)
+    print(i, kept.row.hex(), flush=True)
 """
 
 
@@ -363,7 +365,7 @@ class TestProcesses:
             device = DeviceMemory(path, KEY)
             for i, row in (line for line in said if len(line) == 2):
                 if len(row) == 2 * PLAN.bits // 8:
-                    assert device.remember(PLAN, answer(int(i))).rows.tobytes().hex() == row
+                    assert device.remember(PLAN, answer(int(i))).row.hex() == row
 
     def test_a_lock_that_is_not_let_go(self, path: Path):
         with (
@@ -427,8 +429,9 @@ class TestEstimates:
             tallying = Tallying(PLAN)
             for person in range(people):
                 device = DeviceMemory(tmp_path / str(person), KEY)
-                original = Original(pack(truth[person : person + 1]), BITS)
-                tallying.add(device.report(PLAN, original, random_bits=bits).rows, simulated=True)
+                original = OriginalVector.from_row(pack(truth[person : person + 1]).tobytes(), BITS)
+                sent = device.report(PLAN, original, random_bits=bits)
+                tallying.add(np.frombuffer(sent.row, np.uint8)[None], simulated=True)
             counts = [one.count for one in estimate(PLAN, tallying.result())["f"].values()]
             q = float(PLAN.q)
             sigma = math.sqrt(people * q * (1 - q)) / (1 - 2 * q)

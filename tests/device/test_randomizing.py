@@ -7,6 +7,7 @@ False alarms: the checks that draw from the operating system convict below 1e-13
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,8 +26,10 @@ from shoal import (
     plan,
     randomize,
 )
-from shoal.agreement.vectors import pack, unpack
+from shoal.analysis.report_rows import unpack
 from shoal.device import randomizing as sampler
+from shoal.device.bulk.randomizing import fill_flips
+from shoal.device.bulk.vectors import pack
 from shoal.device.randomizing import draw_flips
 from tests import checks
 from tests.strategies import bounded
@@ -42,10 +45,10 @@ class Enumerated:
     def __init__(self, digits: int, offset: int = 0) -> None:
         self.digits, self.offset = digits, offset
 
-    def fill(self, out: NDArray[np.uint64]) -> None:
-        assert out.shape[0] == self.digits
-        lanes = (np.arange(out.shape[1] * 64) + self.offset) % (1 << self.digits)
-        for place, words in enumerate(out):
+    def fill(self, out: Any) -> None:
+        rows = np.frombuffer(out, np.uint64).reshape(self.digits, -1)
+        lanes = (np.arange(rows.shape[1] * 64) + self.offset) % (1 << self.digits)
+        for place, words in enumerate(rows):
             words[:] = np.packbits(lanes >> place & 1, bitorder="little").view(np.uint64)
 
 
@@ -55,7 +58,7 @@ class Counting:
     simulated = True
     drawn = 0
 
-    def fill(self, out: NDArray[np.uint64]) -> None:
+    def fill(self, out: Any) -> None:
         out.reshape(-1)[:] = np.arange(self.drawn + 1, self.drawn + out.size + 1)
         self.drawn += out.size
 
@@ -72,16 +75,18 @@ class TestExact:
     def test_of_all_combinations_of_fair_bits_exactly_the_numerator_flip(self):
         for q in every_flip_probability(8):
             words = np.empty(max(1, (1 << q.digits) // 64), np.uint64)
-            draw_flips(words, q, Enumerated(q.digits))
+            fill_flips(words, q, Enumerated(q.digits))
             lanes = np.unpackbits(words.view(np.uint8), bitorder="little")
             assert int(lanes[: 1 << q.digits].sum()) == q.numerator
+            one = draw_flips(1 << q.digits, q, Enumerated(q.digits))
+            assert one.bit_count() == q.numerator
 
     @pytest.mark.parametrize("offset", [0, 1, 63, 1000])
     @pytest.mark.parametrize("numerator", [1, 3, 1023, 2047, 1365, 683])
     def test_twelve_digits_in_any_lane(self, numerator: int, offset: int):
         q = FlipProbability(numerator, 12)
         words = np.empty(2 * 4096 // 64, np.uint64)
-        draw_flips(words, q, Enumerated(12, offset))
+        fill_flips(words, q, Enumerated(12, offset))
         lanes = np.unpackbits(words.view(np.uint8), bitorder="little")
         # Two whole rounds of combinations; each round by itself, wherever it starts.
         for start in (0, 17, 4096):
@@ -90,7 +95,7 @@ class TestExact:
     def test_the_uniform_number_is_compared_with_q_as_the_module_says(self):
         q = FlipProbability(11, 5)
         words = np.empty(1, np.uint64)
-        draw_flips(words, q, Enumerated(5))
+        fill_flips(words, q, Enumerated(5))
         lanes = np.unpackbits(words.view(np.uint8), bitorder="little")[:32]
         # Lane i holds digit j of i as r_j; U is made of the complements.
         assert lanes.tolist() == [int(31 - i < 11) for i in range(32)]
@@ -101,7 +106,7 @@ class TestExact:
         q = FlipProbability(3, 3)
         synthetic = randomize(Original(pack(truth), 40), q, random_bits=Enumerated(3))
         flips = np.empty(40, np.uint64)
-        draw_flips(flips, q, Enumerated(3))
+        fill_flips(flips, q, Enumerated(3))
         wanted = pack(truth) ^ flips.view(np.uint8).reshape(64, 5)
         assert (synthetic.rows == wanted).all()
 
@@ -210,7 +215,7 @@ class TestBoundaries:
 class TestWhatIsRefused:
     def test_a_synthetic_is_not_randomized_again(self):
         with pytest.raises(InputError, match="takes an Original"):
-            randomize(Synthetic(np.zeros((1, 1), np.uint8), 2), FlipProbability(1, 2))  # type: ignore[arg-type]
+            randomize(Synthetic(np.zeros((1, 1), np.uint8), 2), FlipProbability(1, 2))  # type: ignore[call-overload]
 
     def test_a_plan_of_other_bits(self):
         three = plan(Survey("s", (Flags("f", ("a", "b", "c")),)), q="0.25")

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.agreement.vectors import Original, Synthetic, pack, unpack
+from shoal.agreement.vectors import Synthetic
+from shoal.analysis.report_rows import unpack
 from shoal.cli import run
+from shoal.device.bulk.vectors import Original, pack
 from shoal.errors import InputError
 from shoal.evidence.black_box import inspect_pairs, inspect_pipeline, inspect_randomizer
 from shoal.evidence.black_box.exact import lower, p_values, upper

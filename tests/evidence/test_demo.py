@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal import InputError, Plan, ShoalError, plan
-from shoal.agreement.vectors import unpack
+from shoal.analysis.report_rows import unpack
 from shoal.cli.demo import SURVEY
 from shoal.device.outbox import Reply
 from shoal.evidence import demo as module

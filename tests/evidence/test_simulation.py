@@ -25,8 +25,8 @@ from shoal import (
     plan,
     simulate,
 )
-from shoal.agreement.vectors import unpack
 from shoal.agreement.word_pairs import layout_of
+from shoal.analysis.report_rows import unpack
 from shoal.cli import run as command
 from shoal.evidence.populations import read_weights, texts_for, zipf
 from shoal.evidence.simulation import populate
@@ -239,7 +239,7 @@ class TestTexts:
     def test_refusals(self):
         survey = Survey("s", (Text("word", bits=64, hashes=1, cohorts=8),))
         made = plan(survey, q="0.1")
-        answers = encode(made, {"word": "tea"})
+        answers = encode(made, [{"word": "tea"}])
         wrong: list[dict[str, Any]] = [
             {"texts": {}},
             {"texts": {"a": 0.0}},

@@ -18,16 +18,13 @@ texts without blanks at their ends (Unicode's White_Space, and U+001C to U+001F)
 from __future__ import annotations
 
 import hashlib
+import struct
 import unicodedata
-from collections.abc import Iterable
-
-import numpy as np
-from numpy.typing import NDArray
 
 __all__ = ["TextHash", "normal_text"]
 
 _LABEL = b"shoal-text-1\0"
-_CHUNK = 1024
+_WORDS = struct.Struct("<8I")
 
 
 def normal_text(text: str) -> str:
@@ -55,31 +52,17 @@ class TextHash:
 
     def positions(self, text: str, cohort: int) -> tuple[int, ...]:
         """Return which bits a text sets in a cohort; they differ."""
-        words = np.frombuffer(self._digest(normal_text(text).encode(), cohort), "<u4")
-        return tuple(self._places(words).tolist())
-
-    def table(self, texts: Iterable[str], cohorts: int) -> NDArray[np.uint16]:
-        """Return the positions of many texts in every cohort: shape (texts, cohorts, hashes)."""
-        encoded = [normal_text(text).encode() for text in texts]
-        out = np.empty((len(encoded), cohorts, self.hashes), np.uint16)
-        for start in range(0, len(encoded), _CHUNK):
-            chunk = encoded[start : start + _CHUNK]
-            digests = b"".join(self._digest(t, c) for t in chunk for c in range(cohorts))
-            words = np.frombuffer(digests, "<u4").reshape(len(chunk), cohorts, 8)
-            out[start : start + _CHUNK] = self._places(words)
-        return out
-
-    def _places(self, words: NDArray[np.uint32]) -> NDArray[np.uint64]:
-        """Return the positions that digests choose, one after another among the free bits."""
-        out = np.empty((*words.shape[:-1], self.hashes), np.uint64)
+        words = _WORDS.unpack(self.digest(normal_text(text).encode(), cohort))
+        chosen: list[int] = []
         for i in range(self.hashes):
-            place = words[..., i].astype(np.uint64) * np.uint64(self.bits - i) >> np.uint64(32)
-            for earlier in np.moveaxis(np.sort(out[..., :i], axis=-1), -1, 0):
-                place = place + (place >= earlier)  # step over a bit that is taken
-            out[..., i] = place
-        return out
+            place = words[i] * (self.bits - i) >> 32
+            for earlier in sorted(chosen):
+                place += place >= earlier  # step over a bit that is taken
+            chosen.append(place)
+        return tuple(chosen)
 
-    def _digest(self, text: bytes, cohort: int) -> bytes:
+    def digest(self, text: bytes, cohort: int) -> bytes:
+        """Return the 32 bytes that choose the positions of a text: in normal form, as UTF-8."""
         message = self._start.copy()
         message.update(cohort.to_bytes(2, "little") + text)
         return message.digest()

@@ -28,13 +28,17 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
-from numpy.typing import NDArray
 
 from shoal.errors import EntropyError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+    from numpy.typing import NDArray
+
+    Writable = WriteableBuffer | NDArray[Any]
 
 __all__ = ["RandomBits", "SystemBits", "draw_below"]
 
@@ -53,8 +57,8 @@ class RandomBits(Protocol):
         """Whether the bits can be repeated, and so protect nobody."""
         ...
 
-    def fill(self, out: NDArray[np.uint64]) -> None:
-        """Fill a contiguous array with random words."""
+    def fill(self, out: Writable) -> None:
+        """Fill a contiguous buffer with random bytes: a bytearray, or an array of any type."""
         ...
 
 
@@ -69,25 +73,31 @@ class SystemBits:
 
     simulated = False
 
-    def fill(self, out: NDArray[np.uint64]) -> None:
-        """Fill a contiguous array with random words."""
-        _fill(out.reshape(-1).view(np.uint8))
+    def fill(self, out: Writable) -> None:
+        """Fill a contiguous buffer with random bytes: a bytearray, or an array of any type."""
+        _fill(byte_view(out))
 
     def draw(self, count: int) -> bytes:
         """Return `count` random bytes."""
-        out = np.empty(count, np.uint8)
-        _fill(out)
-        return out.tobytes()
+        out = bytearray(count)
+        _fill(memoryview(out))
+        return bytes(out)
 
 
-def _fill(out: NDArray[np.uint8]) -> None:
+def byte_view(out: Writable) -> memoryview:
+    """Return a buffer's bytes, to be written to."""
+    view = memoryview(cast("WriteableBuffer", out))
+    return view.cast("B") if view.nbytes else memoryview(bytearray())
+
+
+def _fill(out: memoryview) -> None:
     left = 0
-    for start in range(0, out.size, _BLOCK):
+    for start in range(0, len(out), _BLOCK):
         piece = out[start : start + _BLOCK]
-        if piece.size > left:
+        if len(piece) > left:
             cipher, left = _fresh_cipher(), REKEY_AFTER
-        left -= piece.size
-        cipher.update_into(_ZEROS[: piece.size], piece.data)
+        left -= len(piece)
+        cipher.update_into(_ZEROS[: len(piece)], piece)
 
 
 _pool = bytes(32)
@@ -131,16 +141,16 @@ def _system_entropy(count: int) -> bytes:
     return entropy
 
 
-def draw_below(bound: int, count: int, random_bits: RandomBits) -> NDArray[np.uint64]:
-    """Return numbers uniform on 0 .. bound - 1, exactly; what does not divide is drawn again.
+def draw_below(bound: int, random_bits: RandomBits) -> int:
+    """Return a number uniform on 0 .. bound - 1, exactly; what does not divide is drawn again.
 
-    >>> draw_below(3, 5, SystemBits()).max() < 3
-    np.True_
+    >>> draw_below(3, SystemBits()) in (0, 1, 2)
+    True
     """
-    last = np.uint64(2**64 - 1 - 2**64 % bound)
-    drawn = np.empty(0, np.uint64)
-    while drawn.size < count:
-        words = np.empty(count - drawn.size, np.uint64)
-        random_bits.fill(words)
-        drawn = np.concatenate((drawn, words[words <= last]))
-    return drawn % np.uint64(bound)
+    last = 2**64 - 1 - 2**64 % bound
+    word = bytearray(8)
+    while True:
+        random_bits.fill(word)
+        drawn = int.from_bytes(word, "little")
+        if drawn <= last:
+            return drawn % bound

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.survey import Question
-from shoal.agreement.vectors import row_bytes, unpack
+from shoal.agreement.vectors import row_bytes
+from shoal.analysis.report_rows import unpack
 from shoal.analysis.tallying import Tally
 from shoal.theory.honest_crowds.honest_counts import (
     at_least,

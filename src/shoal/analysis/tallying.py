@@ -18,18 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.vectors import (
-    Cohorts,
-    Original,
-    Rows,
-    Synthetic,
-    check_rows,
-    row_bytes,
-    unpack,
-)
+from shoal.agreement.vectors import Cohorts, Rows, Synthetic, check_rows, row_bytes
 from shoal.analysis.bit_counter import BitCounter, count_by_set_bits
 from shoal.analysis.crowds import Crowd, People, add_crowds, check_people, note_on
 from shoal.analysis.joint_counts import Bits, checked_bits, joint_table, joint_values, marginal
+from shoal.analysis.report_rows import unpack
 from shoal.errors import TallyError
 from shoal.support.files import read_json, write_json
 
@@ -378,7 +371,7 @@ def tally(
     (array([3, 2]), array([0, 1, 2]), {'01': 1, '03': 2})
     """
     tallying = Tallying(plan, vectors=vectors, joint=joint, crowd=crowd, window=window)
-    chunks = [synthetic] if isinstance(synthetic, (Synthetic, Original)) else synthetic
+    chunks = synthetic if isinstance(synthetic, Iterable) else [synthetic]
     for chunk in chunks:
         tallying.add_vectors(chunk)
     return tallying.result()

@@ -149,7 +149,6 @@ def _tell_after(shown: Demonstration, report: Path, replaced: bool) -> None:
 
 def _tell_one_device(console: Any, agreed: Plan, seed: int) -> None:
     """Show an answer, the report made of it, and what the report tells a curious reader."""
-    from shoal.agreement.vectors import unpack
     from shoal.device.encoding import encode
     from shoal.device.randomizing import randomize
     from shoal.evidence.simulation_bits import SimulationBits
@@ -158,8 +157,8 @@ def _tell_one_device(console: Any, agreed: Plan, seed: int) -> None:
     q = float(agreed.q)
     original = encode(agreed, {"features": ["sync", "screen reader"], "channel": "beta"})
     synthetic = randomize(original, agreed, random_bits=SimulationBits(seed))
-    truth = unpack(original.rows, agreed.bits)[0]
-    sent = unpack(synthetic.rows, agreed.bits)[0]
+    truth = [original.value >> bit & 1 for bit in range(agreed.bits)]
+    sent = [synthetic.value >> bit & 1 for bit in range(agreed.bits)]
     console.print("Ada uses sync and a screen reader, on the beta channel. As bits:")
     console.print(f"   her answer   {' '.join(map(str, truth))}")
     shown = [
@@ -170,7 +169,7 @@ def _tell_one_device(console: Any, agreed: Plan, seed: int) -> None:
         f"Her device flipped each bit with probability {q:.4g}; the flipped ones are red."
     )
     prior = 0.1
-    believed = posterior(prior, q, reported=int(sent[4]))
+    believed = posterior(prior, q, reported=sent[4])
     console.print(
         f"One person in ten uses a screen reader. Whoever sees this one report, with that bit"
         f" {'set' if sent[4] else 'clear'}, now believes {believed:.0%} instead of {prior:.0%} that"

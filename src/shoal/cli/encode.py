@@ -22,8 +22,8 @@ def command(plan_file: Path, answers: Path, output: Path, as_json: bool) -> None
     question. The vectors are originals: they say what people answered, so keep them on the device
     that has the answers.
     """
-    from shoal.device.answer_files import read_answers
-    from shoal.engines.report_files import VectorWriter
+    from shoal.device.bulk.answer_files import read_answers
+    from shoal.device.bulk.report_files import VectorWriter
     from shoal.planning.promise import check_promise
 
     plan = Plan.read(plan_file)

@@ -21,9 +21,9 @@ def command(plan_file: Path, answers: Path, output: Path, as_json: bool) -> None
     ANSWERS is a .csv, .ndjson or .parquet file with one row per person and one column per
     question, or a file that `shoal encode` wrote. If one answer is not allowed, nothing is written.
     """
-    from shoal.device.answer_files import read_answers
+    from shoal.device.bulk.answer_files import read_answers
+    from shoal.device.bulk.report_files import VectorWriter
     from shoal.device.randomizing import randomize
-    from shoal.engines.report_files import VectorWriter
     from shoal.planning.promise import check_promise
 
     plan = Plan.read(plan_file)

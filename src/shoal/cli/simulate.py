@@ -84,7 +84,7 @@ def command(
     plan = Plan.read(plan_file)
     originals = None
     if answers is not None:
-        from shoal.device.answer_files import read_answers
+        from shoal.device.bulk.answer_files import read_answers
 
         originals = read_answers(plan.survey, answers)
     if repeat is not None:

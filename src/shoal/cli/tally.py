@@ -54,7 +54,7 @@ def command(
     Counting is no release: of a plan that does not keep its promise reports are counted, with a
     warning, and nothing else is done with them.
     """
-    from shoal.engines.report_files import read_reports
+    from shoal.analysis.report_files import read_reports
     from shoal.planning.promise import compute_promise
 
     plan = Plan.read(plan_file)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.wire import Batch
+from shoal.analysis.report_rows import Batch
 from shoal.collector import admission as certifying
 from shoal.collector import problems
 from shoal.collector.clock import GuardedClock

@@ -1,4 +1,5 @@
 """The device: the only place where an `Original` exists.
 
-An answer is encoded, randomized once, and sent as often as it takes.
+An answer is encoded, randomized once, and sent as often as it takes. One report needs the standard
+library and `cryptography`; `shoal.device.bulk` does the same for many, with NumPy and pyarrow.
 """

@@ -1,156 +1,39 @@
-"""Whether originals are in the domain that a plan's noise was chosen for.
+"""Whether an original is in the domain that a plan's noise was chosen for.
 
 The noise of a choice is that of two differing bits; a vector with two options set differs from
-others in more, and no promise is about it. So whoever randomizes looks first, at 64 bits of a row
-at a time wherever they begin, and at every bit of every row.
+others in more, and no promise is about it. So whoever randomizes looks first.
+`shoal.device.bulk.domain` looks at many vectors at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
-
 from shoal.agreement.questions import Question
 from shoal.agreement.survey import Survey
-from shoal.agreement.vectors import Rows, unpack
 from shoal.errors import AnswerError
 
-__all__ = ["check_domain"]
-
-_ROWS = 1 << 15
-_WINDOW = 64
+__all__ = ["check_vector", "outside_domain"]
 
 
-class _Window(NamedTuple):
-    """So many questions with exactly one set bit, all within 64 bits behind a byte of the row.
-
-    `mask` are their bits and `lowest` the first bit of each.
-    """
-
-    byte: int
-    mask: np.uint64
-    lowest: np.uint64
-    questions: int
-
-    def is_right(self, words: NDArray[np.uint64]) -> bool:
-        """Whether each of the questions has exactly one set bit in each word.
-
-        Subtracting `lowest` takes 1 from each block. A block with one set bit then has none left
-        in common with what it was, a block with more has. A block with none borrows from the next:
-        that one loses 2 in all, and if it had several bits set, the second of them, or its first
-        bit, stays in common. So if nothing is in common, no block has more than one, and if there
-        are as many bits as blocks, none has less.
-        """
-        bits = np.bitwise_and(words, self.mask)
-        common = np.subtract(bits, self.lowest)
-        np.bitwise_and(common, bits, out=common)
-        if np.bitwise_or.reduce(common):
-            return False
-        count = np.bitwise_count(bits)
-        return int(count.min()) == int(count.max()) == self.questions
-
-
-class _Block(NamedTuple):
-    """A question with limits of its own, as masks of 64 bits behind bytes of the row."""
-
-    question: Question
-    parts: tuple[tuple[int, np.uint64], ...]
-
-
-def check_domain(rows: Rows, survey: Survey) -> None:
-    """Raise `AnswerError` unless every packed row is an original that the survey allows.
+def check_vector(value: int, survey: Survey) -> None:
+    """Raise `AnswerError` unless a vector is an original that the survey allows.
 
     >>> from shoal import Choice
-    >>> check_domain(np.array([[1], [3]], np.uint8), Survey("s", (Choice("c", ("a", "b")),)))
+    >>> check_vector(0b11, Survey("s", (Choice("c", ("a", "b")),)))
     Traceback (most recent call last):
     ...
-    shoal.errors.AnswerError: original 2 sets 2 bits of question 'c', which allows 1; ...
+    shoal.errors.AnswerError: the original sets 2 bits of question 'c', which allows 1; encode ...
     """
-    windows, blocks = _looks(survey)
-    if not windows and not blocks:
-        return
-    flat, width = np.ascontiguousarray(rows).reshape(-1), rows.shape[1]
-    for start in range(0, len(rows), _ROWS):
-        count = min(_ROWS, len(rows) - start)
-        piece = flat[start * width :]
-        if (count + 1) * width + 8 > piece.size:  # a look must not reach beyond the last row
-            piece = np.zeros((count + 1) * width + 8, np.uint8)
-            piece[: count * width] = flat[start * width : (start + count) * width]
-
-        def words(byte: int, piece: Rows = piece, count: int = count) -> NDArray[np.uint64]:
-            return np.ndarray((count,), "<u8", piece, byte, (width,))
-
-        right = all(window.is_right(words(window.byte)) for window in windows) and all(
-            _is_right(block.question, (words(byte) & mask for byte, mask in block.parts))
-            for block in blocks
-        )
-        if not right:
-            _refuse(rows[start : start + count], survey, start)
+    for question in survey:
+        block = value >> survey.slice_of(question.name).start & (1 << question.bits) - 1
+        if not question.fewest_set_bits <= block.bit_count() <= question.most_set_bits:
+            raise outside_domain("the original", question, block.bit_count())
 
 
-def _is_right(question: Question, parts: Iterator[NDArray[np.uint64]]) -> bool:
-    """Whether the set bits of all parts of a question are as many as it allows."""
-    total: NDArray[np.unsignedinteger] = np.bitwise_count(next(parts))
-    for part in parts:
-        # Several parts are seldom; at most 65,536 bits in all.
-        total = np.add(total, np.bitwise_count(part), dtype=np.uint32)
+def outside_domain(which: str, question: Question, count: int) -> AnswerError:
+    """Return the error for an original with so many set bits of a question."""
     fewest, most = question.fewest_set_bits, question.most_set_bits
-    return int(total.max()) <= most and (fewest == 0 or int(total.min()) >= fewest)
-
-
-def _looks(survey: Survey) -> tuple[list[_Window], list[_Block]]:
-    """Return where to look, which is worked out once for a survey."""
-    looks: tuple[list[_Window], list[_Block]] | None = vars(survey).get("_looks")
-    if looks is None:
-        looks = list(_windows(survey)), list(_blocks(survey))
-        vars(survey)["_looks"] = looks
-    return looks
-
-
-def _fits_a_window(survey: Survey, question: Question) -> bool:
-    place = survey.slice_of(question.name)
-    return question.takes_one and place.stop - place.start // 8 * 8 <= _WINDOW
-
-
-def _windows(survey: Survey) -> Iterator[_Window]:
-    places = [survey.slice_of(q.name) for q in survey if _fits_a_window(survey, q)]
-    while places:
-        first_bit = places[0].start // 8 * 8
-        here = [place for place in places if place.stop <= first_bit + _WINDOW]
-        places = places[len(here) :]
-        mask = sum((1 << place.stop) - (1 << place.start) for place in here) >> first_bit
-        lowest = sum(1 << place.start for place in here) >> first_bit
-        yield _Window(first_bit // 8, np.uint64(mask), np.uint64(lowest), len(here))
-
-
-def _blocks(survey: Survey) -> Iterator[_Block]:
-    for question in survey:
-        free = question.fewest_set_bits == 0 and question.most_set_bits == question.bits
-        if free or _fits_a_window(survey, question):
-            continue
-        place, parts = survey.slice_of(question.name), []
-        for byte in range(place.start // 8, -(-place.stop // 8), 8):
-            first, last = max(place.start, 8 * byte), min(place.stop, 8 * byte + _WINDOW)
-            mask = ((1 << last) - (1 << first)) >> (8 * byte)
-            parts.append((byte, np.uint64(mask)))
-        yield _Block(question, tuple(parts))
-
-
-def _refuse(rows: Rows, survey: Survey, before: int) -> None:
-    """Say which original it is, and how many bits of which question it sets."""
-    vectors = unpack(rows, survey.bits)
-    for question in survey:
-        fewest, most = question.fewest_set_bits, question.most_set_bits
-        count = vectors[:, survey.slice_of(question.name)].sum(axis=1, dtype=np.int64)
-        wrong = np.flatnonzero((count < fewest) | (count > most))
-        if wrong.size:
-            allowed = f"{most}" if fewest == most else f"{fewest} to {most}"
-            raise AnswerError(
-                f"original {before + int(wrong[0]) + 1} sets {int(count[wrong[0]])} bits of"
-                f" question {question.name!r}, which allows {allowed}; encode makes originals that"
-                " fit."
-            )
-    raise AssertionError("a look at whole words and a look at single bits disagree")
+    allowed = f"{most}" if fewest == most else f"{fewest} to {most}"
+    return AnswerError(
+        f"{which} sets {count} bits of question {question.name!r}, which allows {allowed};"
+        " encode makes originals that fit."
+    )

@@ -5,40 +5,59 @@ The sampler is exact. With q = 0.d1 d2 ... dk in binary and fair bits r1 ... rk,
 
     x = 0;   for j = k, ..., 1:   x = (x | rj) if dj is 1 else (x & rj)
 
-on 64 bits at a time. There is no branch and no look-up that depends on data, the noise is drawn
-before the original is touched, and the work is the same whatever the original holds. One report on
-a device and ten million rows in bulk go through the same code.
+on all bits of a vector at once. The noise is drawn before the original is touched, and how much is
+drawn depends on the plan alone. One vector is an integer; ten million rows are arrays, in
+`shoal.device.bulk.randomizing`. From the same random bits both make the same synthetic vector.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, overload
 
 from shoal.agreement.flip_probability import FlipProbability
 from shoal.agreement.plan import Plan
 from shoal.agreement.random_bits import RandomBits, SystemBits
-from shoal.agreement.vectors import Original, Synthetic, padding_mask
-from shoal.device.domain import check_domain
+from shoal.device.domain import check_vector
+from shoal.device.vectors import OriginalVector, SyntheticVector
 from shoal.errors import InputError
+
+if TYPE_CHECKING:
+    from shoal.agreement.vectors import Synthetic
+    from shoal.device.bulk.vectors import Original
 
 __all__ = ["draw_flips", "randomize"]
 
-_WORDS = 16384
-"""Noise words made at a time: 128 KiB, times the digits of q it stays in the cache."""
-
+_WORD_BITS = 64
 _SYSTEM_BITS = SystemBits()
 
 
+@overload
+def randomize(
+    original: OriginalVector,
+    plan: Plan | FlipProbability,
+    *,
+    random_bits: RandomBits | None = None,
+) -> SyntheticVector: ...
+
+
+@overload
 def randomize(
     original: Original, plan: Plan | FlipProbability, *, random_bits: RandomBits | None = None
-) -> Synthetic:
-    """Flip each bit of each vector with probability q.
+) -> Synthetic: ...
+
+
+def randomize(
+    original: OriginalVector | Original,
+    plan: Plan | FlipProbability,
+    *,
+    random_bits: RandomBits | None = None,
+) -> SyntheticVector | Synthetic:
+    """Flip each bit of one vector, or of each of many, with probability q.
 
     Parameters
     ----------
     original
-        Vectors as `shoal.encode` makes them; they are not changed.
+        What `shoal.encode` makes; it is not changed.
     plan
         The plan that the vectors are for, or just its flip probability. A vector outside the plan's
         domain, such as two options of a choice, is refused: the plan's noise does not hide it. A
@@ -50,7 +69,8 @@ def randomize(
 
     Examples
     --------
-    >>> from shoal import Flags, FlipProbability, Original, SimulationBits
+    >>> import numpy as np
+    >>> from shoal import FlipProbability, Original
     >>> original = Original(np.zeros((1000, 5), np.uint8), bits=40)
     >>> synthetic = randomize(original, FlipProbability.at_least(0.25))
     >>> synthetic
@@ -58,39 +78,43 @@ def randomize(
     >>> bool(0.2 < np.bitwise_count(synthetic.rows).sum() / 40_000 < 0.3)
     True
     """
+    source = _SYSTEM_BITS if random_bits is None else random_bits
+    if isinstance(original, OriginalVector):
+        _check_bits(original.bits, plan)
+        return _randomize_one(original, plan, source)
+    from shoal.device.bulk.randomizing import randomize_rows
+    from shoal.device.bulk.vectors import Original
+
     if not isinstance(original, Original):
         raise InputError(f"randomize takes an Original, got {type(original).__name__}.")
+    _check_bits(original.bits, plan)
+    return randomize_rows(original, plan, source)
+
+
+def _check_bits(bits: int, plan: Plan | FlipProbability) -> None:
+    if isinstance(plan, Plan) and plan.bits != bits:
+        raise InputError(f"the plan has {plan.bits} bits, the original {bits}.")
+
+
+def _randomize_one(
+    original: OriginalVector, plan: Plan | FlipProbability, random_bits: RandomBits
+) -> SyntheticVector:
     if isinstance(plan, Plan):
-        if plan.bits != original.bits:
-            raise InputError(f"the plan has {plan.bits} bits, the original {original.bits}.")
-        check_domain(original.rows, plan.survey)
-    q = plan.q if isinstance(plan, Plan) else plan
-    source = _SYSTEM_BITS if random_bits is None else random_bits
-    truth = np.ascontiguousarray(original.rows).reshape(-1)
-    out = np.empty_like(truth)
-    noise = np.empty(min(_WORDS * 8, -(-truth.size // 8)), np.uint64)
-    step = noise.size * 8
-    for start in range(0, truth.size, step or 1):
-        piece = truth[start : start + step]
-        words = noise[: -(-piece.size // 8)]
-        draw_flips(words, q, source)
-        np.bitwise_xor(piece, words.view(np.uint8)[: piece.size], out=out[start : start + step])
-    rows = out.reshape(original.rows.shape)
-    if original.bits % 8:
-        rows[:, -1] &= padding_mask(original.bits)
-    return Synthetic(rows, original.bits, source.simulated, original.cohorts)
+        check_vector(original.value, plan.survey)
+    flips = draw_flips(original.bits, plan.q if isinstance(plan, Plan) else plan, random_bits)
+    return SyntheticVector(
+        original.value ^ flips, original.bits, original.cohort, random_bits.simulated
+    )
 
 
-def draw_flips(out: NDArray[np.uint64], q: FlipProbability, random_bits: RandomBits) -> None:
-    """Fill `out` with bits that are each set with probability exactly q."""
+def draw_flips(bits: int, q: FlipProbability, random_bits: RandomBits) -> int:
+    """Return a number of so many bits, each of them set with probability exactly q."""
     digits = q.binary_digits()
-    fair = np.empty((len(digits), min(_WORDS, out.size)), np.uint64)
-    for start in range(0, out.size, _WORDS):
-        flips = out[start : start + _WORDS]
-        words = (
-            fair if flips.size == fair.shape[1] else np.empty((len(digits), flips.size), np.uint64)
-        )
-        random_bits.fill(words)
-        flips[:] = words[0]  # the last digit is 1, since the fraction is in lowest terms
-        for digit, word in zip(digits[1:], words[1:], strict=True):
-            (np.bitwise_or if digit else np.bitwise_and)(flips, word, out=flips)
+    size = -(-bits // _WORD_BITS) * _WORD_BITS // 8
+    fair = bytearray(len(digits) * size)
+    random_bits.fill(fair)
+    words = [int.from_bytes(fair[at : at + size], "little") for at in range(0, len(fair), size)]
+    flips = words[0]  # the last digit is 1, since the fraction is in lowest terms
+    for digit, word in zip(digits[1:], words[1:], strict=True):
+        flips = flips | word if digit else flips & word
+    return flips & ((1 << bits) - 1)

@@ -25,7 +25,7 @@ import numpy as np
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.survey import Survey
-from shoal.agreement.vectors import unpack
+from shoal.analysis.report_rows import unpack
 from shoal.device.outbox import HttpTransport, Outbox
 from shoal.errors import InputError, ShoalError
 from shoal.evidence.simulation import populate

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from shoal.agreement.hashing import normal_text
 from shoal.agreement.survey import Question, Survey, Text
-from shoal.agreement.vectors import Cohorts, Original, pack
+from shoal.agreement.vectors import Cohorts
 from shoal.agreement.word_pairs import layout_in
+from shoal.analysis.text.hash_table import hash_table
+from shoal.device.bulk.vectors import Original, pack
 from shoal.errors import InputError
 from shoal.support.checks import check_integer, check_number
 from shoal.support.files import first_line
@@ -77,7 +79,9 @@ class Texts:
     @cached_property
     def positions(self) -> NDArray[np.uint16]:
         """Which bits each text sets in each cohort: shape (texts, cohorts, hashes)."""
-        return self.survey.text_hash(self.question).table(self.names, self.survey.cohorts or 1)
+        return hash_table(
+            self.survey.text_hash(self.question), self.names, self.survey.cohorts or 1
+        )
 
     @cached_property
     def answered(self) -> NDArray[np.bool_]:
@@ -172,7 +176,7 @@ def populate_texts(
 ) -> Iterator[Original]:
     """Make up people for a survey of one text question: so many for each text, in any order."""
     (question,) = survey.questions
-    table = survey.text_hash(question.name).table(counts, survey.cohorts or 0)
+    table = hash_table(survey.text_hash(question.name), counts, survey.cohorts or 0)
     people = np.repeat(np.arange(len(counts)), list(counts.values()))
     generator.shuffle(people)
     for start in range(0, len(people), CHUNK):

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from shoal.agreement.plan import Plan
 from shoal.agreement.random_bits import SystemBits
 from shoal.agreement.survey import Survey
-from shoal.agreement.vectors import Original, row_bytes
+from shoal.agreement.vectors import row_bytes
 from shoal.analysis.bit_counter import BitCounter
 from shoal.analysis.estimating import Estimates, estimate
 from shoal.analysis.intervals import IntervalKind, Target
 from shoal.analysis.tallying import Tally, Tallying
+from shoal.device.bulk.vectors import Original
 from shoal.device.randomizing import randomize
 from shoal.errors import InputError
 from shoal.evidence.populations import CHUNK, Texts, Weights, populate, populate_texts, texts_for

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from shoal.agreement.random_bits import byte_view
 from shoal.support.checks import check_integer
+
+if TYPE_CHECKING:
+    from shoal.agreement.random_bits import Writable
 
 __all__ = ["SimulationBits", "simulation_generator"]
 
@@ -24,10 +29,11 @@ class SimulationBits:
     def __init__(self, seed: int) -> None:
         self._generator = simulation_generator(seed)
 
-    def fill(self, out: NDArray[np.uint64]) -> None:
-        """Fill a contiguous array with pseudo-random words."""
-        flat = out.reshape(-1)
-        flat[:] = self._generator.bit_generator.random_raw(flat.size)
+    def fill(self, out: Writable) -> None:
+        """Fill a contiguous buffer with pseudo-random words of 64 bits, the last one cut off."""
+        view = byte_view(out)
+        words = self._generator.bit_generator.random_raw(-(-len(view) // 8))
+        view[:] = words.astype("<u8", copy=False).view(np.uint8)[: len(view)].data
 
 
 def simulation_generator(seed: int) -> np.random.Generator:

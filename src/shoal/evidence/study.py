@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.random_bits import SystemBits
-from shoal.agreement.vectors import Original, row_bytes
+from shoal.agreement.vectors import row_bytes
 from shoal.analysis.bit_counter import BitCounter
 from shoal.analysis.intervals import IntervalKind, sigma
 from shoal.analysis.tallying import tally
+from shoal.device.bulk.vectors import Original
 from shoal.device.randomizing import randomize
 from shoal.errors import InputError
 from shoal.evidence.coverage import covering, probability

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from shoal.agreement.plan import Plan
 from shoal.analysis.tallying import Tally
+from shoal.analysis.text.hash_table import hash_table
 
 __all__ = ["chances_of_nobody"]
 
@@ -36,7 +37,7 @@ def chances_of_nobody(
     sizes = np.array([cohort.reports for cohort in tally.cohorts], float)
     ones = np.array([cohort.by_bit[bits] for cohort in tally.cohorts], float)
     table = (ones - q * sizes[:, None]) / (1 - 2 * q)
-    places = survey.text_hash(question).table(words, len(sizes)).astype(np.int64)
+    places = hash_table(survey.text_hash(question), words, len(sizes)).astype(np.int64)
     cohort = np.arange(len(sizes))[:, None]
     shares = sizes / sizes.sum()
     for place, count in zip(places, counts, strict=True):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from shoal.agreement.hashing import TextHash
+from shoal.analysis.text.hash_table import hash_table
 
 __all__ = ["Design", "Floats", "Places", "make_design"]
 
@@ -111,7 +112,7 @@ def make_design(
     positions = np.empty((cohorts, hashing.hashes, len(texts)), np.int32)
     for start in range(0, len(texts), _CHUNK):
         chunk = texts[start : start + _CHUNK]
-        table = np.sort(hashing.table(chunk, cohorts).astype(np.int32), axis=2)
+        table = np.sort(hash_table(hashing, chunk, cohorts).astype(np.int32), axis=2)
         positions[:, :, start : start + len(chunk)] = np.moveaxis(table, 0, 2)
         if progress is not None:
             progress(len(chunk))

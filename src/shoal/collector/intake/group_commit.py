@@ -17,7 +17,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from shoal.agreement.wire import Batch
+from shoal.analysis.report_rows import Batch
 from shoal.collector import problems
 from shoal.collector.intake.database import StorageError, StorageFull
 from shoal.collector.problems import Problem

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.wire import Batch, parse_batch
+from shoal.analysis.report_rows import Batch, parse_batch
 from shoal.collector import problems
 from shoal.collector.console.tokens import Token
 from shoal.collector.intake.group_commit import Committer

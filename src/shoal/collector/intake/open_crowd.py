@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.vectors import Cohorts, Rows, row_bytes, unpack
+from shoal.agreement.vectors import Cohorts, Rows, row_bytes
+from shoal.analysis.report_rows import unpack
 from shoal.analysis.tallying import SMALL_VECTOR, CohortCounts, Counts, Tally
 
 __all__ = ["BLOCK_BYTES", "OpenCrowd", "number_type"]

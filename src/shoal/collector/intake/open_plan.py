@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from shoal.agreement.plan import Plan
 from shoal.agreement.random_bits import SystemBits
 from shoal.agreement.vectors import Cohorts, Rows
-from shoal.agreement.wire import Batch
 from shoal.analysis.crowds import Crowd
+from shoal.analysis.report_rows import Batch
 from shoal.collector import problems
 from shoal.collector.intake.database import NAME, StorageError
 from shoal.collector.intake.duplicates import SeenReports

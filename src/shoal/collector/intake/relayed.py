@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.agreement.wire import Batch
+from shoal.analysis.report_rows import Batch
 from shoal.collector import problems
 from shoal.collector.problems import Problem
 

@@ -16,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.wire import Batch
+from shoal.analysis.report_rows import Batch
 from shoal.analysis.tallying import Tally
 from shoal.collector import problems
 from shoal.collector.clock import GuardedClock, read_moment, write_moment

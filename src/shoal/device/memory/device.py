@@ -9,18 +9,16 @@ import hmac
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from shoal.agreement.plan import Memory, Plan
 from shoal.agreement.random_bits import RandomBits, SystemBits
-from shoal.agreement.vectors import Original, Rows, Synthetic, check_rows
-from shoal.device.domain import check_domain
+from shoal.device.domain import check_vector
 from shoal.device.memory.sealed import check_key, derive, seal, unseal
 from shoal.device.randomizing import randomize
+from shoal.device.vectors import OriginalVector, SyntheticVector
 from shoal.errors import InputError
 from shoal.support.checks import check_number
 from shoal.support.disk import Disk, SharedFile
@@ -71,10 +69,10 @@ class DeviceMemory:
     ...             Promise("local", "3"), memory=memory)
     >>> device = DeviceMemory(tempfile.mkdtemp() + "/memory", SystemBits().draw(32))
     >>> answer = encode(plan, {"features": ["sync"]})
-    >>> bool((device.remember(plan, answer).rows == device.remember(plan, answer).rows).all())
+    >>> device.remember(plan, answer) == device.remember(plan, answer)
     True
     >>> device.report(plan, answer)
-    Synthetic(1 x 2 bits)
+    SyntheticVector(2 bits)
     >>> list(device.counts().values())
     [1]
     """
@@ -95,8 +93,8 @@ class DeviceMemory:
         return f"DeviceMemory({str(self.path)!r}, key not shown)"
 
     def remember(
-        self, plan: Plan, original: Original, *, random_bits: RandomBits | None = None
-    ) -> Synthetic:
+        self, plan: Plan, original: OriginalVector, *, random_bits: RandomBits | None = None
+    ) -> SyntheticVector:
         """Return the permanent vector of an answer, drawing and keeping it the first time.
 
         When this returns the vector is on the disk. Of two processes that ask for the same answer
@@ -112,12 +110,12 @@ class DeviceMemory:
     def report(
         self,
         plan: Plan,
-        original: Original,
+        original: OriginalVector,
         *,
         ledger: Ledger | None = None,
         token: str | None = None,
         random_bits: RandomBits | None = None,
-    ) -> Synthetic:
+    ) -> SyntheticVector:
         """Return what may be sent: the permanent vector with fresh flips on top.
 
         Where the plan has no memory, each report gets fresh flips with the plan's q. With a
@@ -136,11 +134,11 @@ class DeviceMemory:
                 ledger.charge(plan, name, token=token)
             kept = self._permanent(plans, plan, plan.memory, original, random_bits)
         # The second flips fall on the permanent vector as the first fell on the truth.
-        again = Original(kept.rows, kept.bits)
+        again = OriginalVector(kept.value, kept.bits)
         sent = randomize(again, plan.memory.q2, random_bits=random_bits)
-        return Synthetic(sent.rows, sent.bits, sent.simulated or kept.simulated)
+        return replace(sent, simulated=sent.simulated or kept.simulated)
 
-    def digest(self, plan: Plan, original: Original) -> str:
+    def digest(self, plan: Plan, original: OriginalVector) -> str:
         """Return the name under which a ledger counts this answer's permanent vector.
 
         It says nothing without the key, differs from plan to plan, and is a new one when the
@@ -170,20 +168,19 @@ class DeviceMemory:
         """Return how many answers are remembered for each plan id, and nothing else."""
         return {name: len(kept.answers) for name, kept in (self._read() or {}).items()}
 
-    def _check(self, plan: Plan, original: Original) -> None:
-        if not isinstance(original, Original):
-            raise InputError(f"memory takes an Original, got {type(original).__name__}.")
+    def _check(self, plan: Plan, original: OriginalVector) -> None:
+        if not isinstance(original, OriginalVector):
+            raise InputError(
+                f"a device's memory is one person's and takes one answer at a time, an"
+                f" OriginalVector, got {type(original).__name__}; two people who share a vector"
+                " do not hide each other."
+            )
         if plan.bits != original.bits:
             raise InputError(f"the plan has {plan.bits} bits, the original {original.bits}.")
-        check_domain(original.rows, plan.survey)
+        check_vector(original.value, plan.survey)
         if plan.memory is None:
             return
-        if len(original) != 1:
-            raise InputError(
-                f"a device's memory is one person's and takes one answer at a time, got"
-                f" {len(original)}; two people who share a vector do not hide each other."
-            )
-        if plan.survey.cohorts is not None or original.cohorts is not None:
+        if plan.survey.cohorts is not None or original.cohort is not None:
             raise InputError(
                 "text and memory do not go together yet: a remembered vector belongs to one"
                 " cohort, and a cohort that a device keeps splits the crowd. Plan without memory."
@@ -199,17 +196,17 @@ class DeviceMemory:
         plans: dict[str, _PlanMemory],
         plan: Plan,
         memory: Memory,
-        original: Original,
+        original: OriginalVector,
         random_bits: RandomBits | None,
-    ) -> Synthetic:
+    ) -> SyntheticVector:
         kept = self._plan(plans, plan)
         name = self._digest(kept, plan, original)
         if name not in kept.answers:
             drawn = randomize(original, memory.q1, random_bits=random_bits)
-            kept.answers[name] = _Permanent(drawn.rows.tobytes(), drawn.simulated)
+            kept.answers[name] = _Permanent(drawn.row, drawn.simulated)
             self._write(plans)
         found = kept.answers[name]
-        return Synthetic(_one_row(found.row, plan.bits), plan.bits, found.simulated)
+        return replace(SyntheticVector.from_row(found.row, plan.bits), simulated=found.simulated)
 
     def _plan(self, plans: dict[str, _PlanMemory], plan: Plan) -> _PlanMemory:
         if plan.id not in plans:
@@ -217,8 +214,8 @@ class DeviceMemory:
             self._write(plans)  # a ledger may be told a name made with this salt
         return plans[plan.id]
 
-    def _digest(self, kept: _PlanMemory, plan: Plan, original: Original) -> str:
-        message = b"answer\0" + kept.salt + bytes.fromhex(plan.id) + original.rows.tobytes()
+    def _digest(self, kept: _PlanMemory, plan: Plan, original: OriginalVector) -> str:
+        message = b"answer\0" + kept.salt + bytes.fromhex(plan.id) + original.row
         return hmac.new(self._answer_key, message, hashlib.sha256).hexdigest()
 
     def _read(self) -> dict[str, _PlanMemory] | None:
@@ -234,10 +231,6 @@ class DeviceMemory:
     def _write(self, plans: dict[str, _PlanMemory]) -> None:
         document = {name: _plain(kept) for name, kept in plans.items()}
         self._file.write(seal(self._file_key, canonical_json({"plans": document})))
-
-
-def _one_row(row: bytes, bits: int) -> Rows:
-    return check_rows(np.frombuffer(row, np.uint8).reshape(1, -1).copy(), bits)
 
 
 def _plain(kept: _PlanMemory) -> dict[str, object]:

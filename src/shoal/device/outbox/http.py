@@ -7,14 +7,14 @@ a connection. Those of two plans never do: it would show that they come from one
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urljoin, urlsplit
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import shoal
+from shoal.device.outbox.addresses import parse_address, redirected_path
+from shoal.device.outbox.connections import cut_off_at, network_errors, open_connection
 from shoal.device.outbox.plan_checks import LARGEST_PLAN, check_plan_id
 from shoal.device.outbox.signatures import (
     KEY,
@@ -27,12 +27,10 @@ from shoal.device.outbox.signatures import (
 from shoal.device.outbox.transport import Reply
 from shoal.errors import InputError, TransportError
 from shoal.support.checks import is_loopback, shown
-from shoal.support.files import first_line
 from shoal.support.keys import key_text
 
 if TYPE_CHECKING:  # these take longer to load than the rest of the device together
     import http.client
-    import socket
     import ssl
     from email.message import Message
 
@@ -40,13 +38,6 @@ __all__ = ["HttpTransport"]
 
 MOST_REDIRECTS = 3
 REPORTS_TYPE = "application/vnd.shoal.reports"
-_PORTS = {"https": 443, "http": 80}
-
-
-class _Origin(NamedTuple):
-    scheme: str
-    host: str
-    port: int
 
 
 class HttpTransport:
@@ -91,7 +82,7 @@ class HttpTransport:
         largest_plan: int = LARGEST_PLAN,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._origin, path = _parsed(base_url)
+        self._origin, path = parse_address(base_url)
         if self._origin.scheme == "http" and not (allow_plain or is_loopback(self._origin.host)):
             raise InputError(
                 f"reports travel over https, got {shown(base_url)}; plain http is for this"
@@ -106,8 +97,7 @@ class HttpTransport:
     @property
     def address(self) -> str:
         """Where reports go; what was made for one address is sent to no other."""
-        scheme, host, port = self._origin
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{self._path}"
+        return f"{self._origin}{self._path}"
 
     def fetch_plan(self, plan_id: str) -> bytes:
         """Return the plan's JSON, following redirects on the same host.
@@ -165,7 +155,7 @@ class HttpTransport:
         for _ in range(MOST_REDIRECTS + 1):
             with self._request("GET", path, None, deadline) as response:
                 if response.status in (301, 302, 303, 307, 308):
-                    path = self._redirected(path, response.getheader("Location"))
+                    path = redirected_path(self._origin, path, response.getheader("Location"))
                     continue
                 if response.status != 200:
                     raise TransportError(
@@ -209,30 +199,11 @@ class HttpTransport:
             connection.close()
 
     def _open(self, deadline: float) -> http.client.HTTPConnection:
-        """Return a new connection, its TLS handshake done."""
-        import http.client
-        import ssl
+        if self._origin.scheme == "https" and self._context is None:
+            import ssl
 
-        connection = http.client.HTTPConnection(self._origin.host, self._origin.port)
-        connection.default_port = _PORTS[self._origin.scheme]  # as the Host header counts it
-        connection.auto_open = 0  # it would open one without TLS
-        with self._told():
-            wire = _connect(self._origin.host, self._origin.port, deadline)
-            connection.sock = wire
-            try:
-                if self._origin.scheme == "https":
-                    if self._context is None:
-                        self._context = ssl.create_default_context()
-                    wire = self._context.wrap_socket(
-                        wire, server_hostname=self._origin.host, do_handshake_on_connect=False
-                    )
-                    connection.sock = wire
-                    with _cut_off_at(deadline, wire):
-                        wire.do_handshake()
-            except BaseException:
-                connection.close()
-                raise
-        return connection
+            self._context = ssl.create_default_context()
+        return open_connection(self._origin, self._context, deadline)
 
     @contextmanager
     def _answer(
@@ -251,42 +222,10 @@ class HttpTransport:
             headers["Content-Type"] = REPORTS_TYPE
             if self._token is not None:
                 headers["Authorization"] = f"Bearer {self._token}"
-        with self._told(), _cut_off_at(deadline, connection.sock):
+        with network_errors(self._origin.host), cut_off_at(deadline, connection.sock):
             connection.request(method, path, body, headers)
             with connection.getresponse() as response:
                 yield response
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Tell what goes wrong on the network as a `TransportError`."""
-        import http.client
-
-        try:
-            yield
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise TransportError(f"no answer from {self._origin.host}: {first_line(error)}.") from (
-                error
-            )
-
-    def _redirected(self, path: str, location: str | None) -> str:
-        here = self._origin
-        if not location:
-            raise TransportError("the collector redirects to nowhere.")
-        host = f"[{here.host}]" if ":" in here.host else here.host
-        try:
-            origin, target = _parsed(
-                urljoin(f"{here.scheme}://{host}:{here.port}{path}", location), query=True
-            )
-        except (InputError, ValueError):
-            raise TransportError("the collector redirects to no usable address.") from None
-        if origin != here:
-            raise TransportError(
-                f"the collector redirects to {shown(origin.host)}, which is somewhere else;"
-                " not followed."
-            )
-        return target
 
     def _retry_after(self, text: str | None) -> float | None:
         """Return the seconds of a Retry-After header, in either of its forms."""
@@ -349,63 +288,3 @@ def _checked_token(token: str) -> str:
     if not (isinstance(token, str) and token.isascii() and token.isprintable() and token.strip()):
         raise InputError("a token is the text that the collector's console gave, in one line.")
     return token.strip()
-
-
-@contextmanager
-def _cut_off_at(deadline: float, wire: socket.socket) -> Iterator[None]:
-    """Cut a socket off at the deadline, whatever it is waiting for.
-
-    A timeout of the socket would begin anew with every byte that trickles in.
-    """
-    cut = threading.Timer(max(deadline - time.monotonic(), 0), _cut_off, (wire,))
-    cut.daemon = True
-    cut.start()
-    try:
-        yield
-    finally:
-        cut.cancel()
-
-
-def _connect(host: str, port: int, deadline: float) -> socket.socket:
-    """Return a connection to the first address that answers; the deadline is for all together."""
-    import socket
-
-    failure: OSError = TimeoutError("timed out")
-    for family, kind, protocol, _, address in socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM
-    ):
-        wire = socket.socket(family, kind, protocol)
-        try:
-            wire.settimeout(max(deadline - time.monotonic(), 0.001))
-            wire.connect(address)
-        except OSError as problem:
-            wire.close()
-            failure = problem
-        else:
-            return wire
-    raise failure
-
-
-def _cut_off(wire: socket.socket) -> None:
-    import socket
-
-    with suppress(OSError):  # it may be closed already
-        # Not the method of the TLS socket, which would pull the session from under its reader.
-        socket.socket.shutdown(wire, socket.SHUT_RDWR)
-
-
-def _parsed(url: str, query: bool = False) -> tuple[_Origin, str]:
-    """Return the origin and the path of a URL that holds nothing else."""
-    wrong = InputError(f"a collector's address is https://host[:port][/path], got {shown(url)}.")
-    if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url:
-        raise wrong
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise wrong from None
-    extra = parts.fragment or (parts.query and not query)
-    if parts.scheme not in _PORTS or not parts.hostname or "@" in parts.netloc or extra:
-        raise wrong
-    origin = _Origin(parts.scheme, parts.hostname, port or _PORTS[parts.scheme])
-    return origin, parts.path + (f"?{parts.query}" if parts.query else "")

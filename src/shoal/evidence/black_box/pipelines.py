@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.random_bits import SystemBits
-from shoal.agreement.vectors import Original, pack
 from shoal.analysis.tallying import Tally
+from shoal.device.bulk.vectors import Original, pack
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.evidence.black_box.exact import convicting, lower, upper
 from shoal.evidence.simulation_bits import simulation_generator

@@ -10,15 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 
 from shoal.agreement.survey import Survey
-from shoal.agreement.vectors import Original, row_bytes
-from shoal.device.domain import check_domain
-from shoal.device.encoding import asked_of, encode_rows
-from shoal.device.tables import check_columns, encode_table
-from shoal.engines.report_files import open_parquet, rows_of, split_cohorts
+from shoal.agreement.wire import row_fields
+from shoal.device.answers import asked_of
+from shoal.device.bulk.domain import check_domain
+from shoal.device.bulk.encoding import encode_rows
+from shoal.device.bulk.tables import check_columns, encode_table
+from shoal.device.bulk.vectors import Original
 from shoal.errors import AnswerError, InputError
 from shoal.support.files import first_line, unique_keys
 
@@ -107,7 +110,8 @@ def _read_ndjson(survey: Survey, path: Path) -> Iterator[Original]:
 
 def _read_parquet(survey: Survey, path: Path) -> Iterator[Original]:
     row = 1
-    with open_parquet(path) as file:
+    # With pre-buffering Arrow keeps the whole file in memory.
+    with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
         names = file.schema_arrow.names
         if names == ["original"]:
             named = (file.schema_arrow.metadata or {}).get(b"shoal.survey", b"")
@@ -125,11 +129,15 @@ def _read_parquet(survey: Survey, path: Path) -> Iterator[Original]:
 
 def _checked_originals(survey: Survey, column: Any, path: Path) -> Original:
     """Take packed originals, if every one of them is in the survey's domain."""
-    width = row_bytes(survey.bits) + (2 if survey.cohorts is not None else 0)
+    record = np.dtype(row_fields(survey.bits, survey.cohorts is not None))
+    if column.type != pa.binary(record.itemsize) or column.null_count:
+        raise AnswerError(f"{path}: originals of this survey have {record.itemsize} bytes each.")
+    end = column.offset + len(column)
+    records = np.frombuffer(column.buffers()[1] or b"", record, end)[column.offset :]
+    cohorts = None if survey.cohorts is None else records["cohort"].astype(np.uint16)
     try:
-        rows, cohorts = split_cohorts(rows_of(column, width), survey.cohorts is not None)
-        original = Original(rows, survey.bits, cohorts)
-        check_domain(rows, survey)
+        original = Original(records["bits"], survey.bits, cohorts)
+        check_domain(original.rows, survey)
     except InputError as error:
         raise AnswerError(f"{path}: {error}") from error
     return original

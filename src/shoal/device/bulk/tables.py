@@ -11,17 +11,18 @@ from numpy.typing import NDArray
 
 from shoal.agreement.random_bits import RandomBits, SystemBits
 from shoal.agreement.survey import Choice, Flags, Number, Question, Survey, Text
-from shoal.agreement.vectors import Cohorts, Original, pack, row_bytes
+from shoal.agreement.vectors import Cohorts, row_bytes
 from shoal.agreement.word_pairs import layout_in
-from shoal.device.encoding import (
+from shoal.device.answers import (
     asked_of,
-    draw_cohorts,
     missing_bit,
     set_bits,
     text_bits,
     too_many,
     wrong_answer,
 )
+from shoal.device.bulk.encoding import draw_cohorts
+from shoal.device.bulk.vectors import Original, pack
 from shoal.errors import AnswerError
 from shoal.support.documents import listed
 

@@ -1,0 +1,171 @@
+"""Which bits an answer sets: the rules, for one answer and for tables of them.
+
+An answer outside its question's domain is an error that names row, question and value (of one
+answer by itself: question and value). Nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+
+from shoal.agreement.survey import Choice, Flags, Number, Question, Survey, Text
+from shoal.agreement.word_pairs import layout_in
+from shoal.errors import AnswerError
+from shoal.support.checks import shown
+
+__all__ = ["AnswerRules", "asked_of", "set_bits", "text_bits"]
+
+LONGEST_TEXT = 1 << 16
+
+
+class AnswerRules:
+    """How people's whole answers to a survey become set bits."""
+
+    def __init__(self, survey: Survey) -> None:
+        self._survey, self._layout = survey, layout_in(survey)
+        self._asked = asked_of(survey)
+        self._names = {question.name for question in self._asked}
+
+    def set_bits(self, answer: object, cohort: int | None, row: int = 0) -> list[int]:
+        """Return which bits of the survey's vector one person's answer sets, each once.
+
+        `row` is what messages call the answer; it is 0 where the answer stands in no table.
+        """
+        if not isinstance(answer, Mapping):
+            raise AnswerError(f"row {row} must map questions to answers, got {shown(answer)}.")
+        if unknown := [name for name in answer if name not in self._names]:
+            raise AnswerError(f"{_in(row)}question {shown(unknown[0])} is not asked.")
+        chosen: list[int] = []
+        for question in self._asked:
+            if question.name not in answer and isinstance(question, (Flags, Text)):
+                # Leaving out a question is not the same as answering that nothing is set.
+                raise AnswerError(f"{_in(row)}question {question.name!r} has no answer.")
+            given, start = answer.get(question.name), self._survey.slice_of(question.name).start
+            if isinstance(question, Text):
+                assert cohort is not None
+                bits = text_bits(self._survey, question, given, cohort, row)
+            else:
+                bits = set_bits(question, given, row)
+            chosen += [start + bit for bit in bits]
+        if self._layout is not None:
+            assert cohort is not None
+            pair = self._layout.pair_bit(answer[self._layout.word], cohort)
+            chosen.append(self._survey.slice_of(self._layout.pairs).start + pair)
+        return chosen
+
+
+def set_bits(question: Question, answer: object, row: int) -> list[int]:
+    """Return which bits of the question an answer sets, each once."""
+    if isinstance(question, Flags):
+        named = _named_options(question, answer, row)
+        bits = [_position(question, name, row) for name in named]
+        if len(set(bits)) < len(bits):
+            raise wrong_answer(row, question, answer, "names an option twice")
+        if len(bits) > question.most_set_bits:
+            raise wrong_answer(row, question, answer, too_many(question, len(bits)))
+        return bits
+    if is_missing(answer):
+        return [missing_bit(question, row)]
+    if isinstance(question, Number):
+        edges = [float(edge) for edge in question.edges]
+        return [bisect_right(edges, _number(question, answer, row))]
+    assert isinstance(question, Choice)
+    name = _option_name(answer)
+    if name is None:
+        raise wrong_answer(row, question, answer, "is not one option's name")
+    return [_position(question, name, row)]
+
+
+def missing_bit(question: Question, row: int) -> int:
+    """Return the bit of a missing answer, if the question declared one."""
+    assert isinstance(question, (Choice, Number))
+    if question.missing is None:
+        way_out = 'is missing; declare missing = "option" in the survey if that may happen'
+        raise AnswerError(f"{_in(row)}question {question.name!r}: the answer {way_out}.")
+    return question.bits - 1
+
+
+def is_missing(answer: object) -> bool:
+    """Whether an answer is absent: None, or an empty cell."""
+    return answer is None or (isinstance(answer, str) and not answer.strip())
+
+
+def wrong_answer(row: int, question: Question, answer: object, why: str) -> AnswerError:
+    """Return the error for an answer outside the domain."""
+    return AnswerError(f"{_in(row)}question {question.name!r}: {shown(answer)} {why}.")
+
+
+def too_many(question: Question, count: int) -> str:
+    """Say that more options are set than the question allows."""
+    return f"sets {count} options, at most {question.most_set_bits} are allowed"
+
+
+def asked_of(survey: Survey) -> tuple[Question, ...]:
+    """Return the questions that a person answers; the pair of letters follows from the word."""
+    layout = layout_in(survey)
+    return tuple(question for question in survey if not layout or question.name != layout.pairs)
+
+
+def text_bits(survey: Survey, question: Text, answer: object, cohort: int, row: int) -> list[int]:
+    """Return the bits that a text sets in a cohort; no answer sets none."""
+    if is_missing(answer):
+        return []
+    if not isinstance(answer, str):
+        raise wrong_answer(row, question, answer, "is not text")
+    if len(answer) > LONGEST_TEXT:
+        raise wrong_answer(row, question, answer, f"is longer than {LONGEST_TEXT} characters")
+    return list(survey.text_hash(question.name).positions(answer, cohort))
+
+
+def _in(row: int) -> str:
+    """Say which row of a table an error is in."""
+    return f"row {row}, " if row else ""
+
+
+def _named_options(question: Question, answer: object, row: int) -> list[str]:
+    if is_missing(answer):
+        return []  # an empty cell is: none set
+    if isinstance(answer, str):
+        return [name.strip() for name in answer.split(";")]
+    if isinstance(answer, Mapping) or not isinstance(answer, Iterable):
+        raise wrong_answer(row, question, answer, "is not a list of options")
+    named = []
+    for option in answer:
+        name = _option_name(option)
+        if name is None:
+            raise wrong_answer(row, question, option, "is not an option's name")
+        named.append(name)
+    return named
+
+
+def _option_name(option: object) -> str | None:
+    """Return an option's name; codes that are whole numbers are named by their digits."""
+    if isinstance(option, numbers.Integral) and not isinstance(option, bool):
+        return str(int(option))
+    return option if isinstance(option, str) else None
+
+
+def _position(question: Question, name: str, row: int) -> int:
+    assert isinstance(question, (Flags, Choice))
+    try:
+        return question.options.index(unicodedata.normalize("NFC", name.strip()))
+    except ValueError:
+        raise wrong_answer(row, question, name, "is not one of its options") from None
+
+
+def _number(question: Question, answer: object, row: int) -> float:
+    grouped = isinstance(answer, str) and "_" in answer  # Python's own way of writing numbers
+    known = isinstance(answer, (str, numbers.Number)) and not isinstance(answer, bool)
+    if grouped or not known:
+        raise wrong_answer(row, question, answer, "is not a number")
+    try:
+        number = float(answer)  # type: ignore[arg-type]  # the except clause answers the rest
+    except (TypeError, ValueError, OverflowError):
+        raise wrong_answer(row, question, answer, "is not a number") from None
+    if not math.isfinite(number):
+        raise wrong_answer(row, question, answer, "is not a finite number")
+    return number

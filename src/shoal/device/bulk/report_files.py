@@ -1,0 +1,120 @@
+"""Vectors to files larger than memory, written chunk by chunk.
+
+Reports are kept as Parquet, one fixed-size binary column `report` without dictionary or
+compression (random bits have nothing to compress), or as raw rows behind a 64-byte header
+(`shoal.agreement.wire`). Either names its plan. A row is the packed bits, behind the cohort as two
+bytes, little endian, if the plan has cohorts. A file is written whole or not at all.
+`shoal.analysis.report_files` reads it.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shoal.agreement.plan import Plan
+from shoal.agreement.vectors import Rows, Synthetic
+from shoal.agreement.wire import FILE_HEADER, FILE_MAGIC, file_row_bytes
+from shoal.device.bulk.vectors import Original
+from shoal.errors import InputError
+from shoal.support.checks import shown
+from shoal.support.files import first_line
+
+__all__ = ["VectorWriter"]
+
+
+class VectorWriter(AbstractContextManager["VectorWriter"]):
+    """Write vectors chunk by chunk; the file appears when the block ends without an error.
+
+    The suffix chooses the form: ``.parquet``, or ``.rows`` for raw rows. Whether the file holds
+    simulated reports must be said at the start; originals go to Parquet only, in a column that no
+    reader of reports accepts.
+    """
+
+    def __init__(self, path: Path, plan: Plan, *, kind: str = "report", simulated: bool = False):
+        if kind == "original" and path.suffix.lower() != ".parquet":
+            raise InputError(f"originals are written as .parquet, got {path.name!r}.")
+        if path.suffix.lower() not in (".parquet", ".rows"):
+            raise InputError(f"reports are written as .parquet or .rows, got {path.name!r}.")
+        self._path = path
+        self._scratch = path.with_name(path.name + ".part")
+        self._plan, self._kind, self._simulated = plan, kind, simulated
+        self._parquet: Any = None
+        self._raw: BinaryIO | None = None
+        self.written = 0
+
+    def __enter__(self) -> Self:
+        width = file_row_bytes(self._plan.bits, self._plan.cohorts is not None)
+        mark = b"true" if self._simulated else b"false"
+        metadata = {b"shoal.plan": self._plan.id.encode(), b"shoal.simulated": mark}
+        if self._kind == "original":
+            metadata = {b"shoal.survey": self._plan.survey.digest.encode()}
+        try:
+            if self._path.suffix.lower() == ".parquet":
+                column = pa.field(self._kind, pa.binary(width), nullable=False)
+                schema = pa.schema([column], metadata=metadata)
+                self._parquet = pq.ParquetWriter(
+                    self._scratch,
+                    schema,
+                    use_dictionary=False,
+                    compression="none",
+                    write_statistics=False,
+                )
+            else:
+                self._raw = self._scratch.open("wb")
+                plan_id = bytes.fromhex(self._plan.id)
+                self._raw.write(FILE_HEADER.pack(FILE_MAGIC, 1, int(self._simulated), plan_id))
+        except OSError as error:
+            reason = error.strerror or first_line(error)
+            raise InputError(f"cannot write {self._path}: {reason}.") from error
+        return self
+
+    def write(self, vectors: Synthetic | Original) -> None:
+        """Append vectors."""
+        expected = Original if self._kind == "original" else Synthetic
+        if not isinstance(vectors, expected):
+            raise InputError(f"a file of {self._kind}s takes no {shown(vectors)}.")
+        if vectors.bits != self._plan.bits:
+            raise InputError(f"the plan has {self._plan.bits} bits, the vectors {vectors.bits}.")
+        if isinstance(vectors, Synthetic) and vectors.simulated != self._simulated:
+            raise InputError("simulated and real reports do not go into one file.")
+        if (vectors.cohorts is None) != (self._plan.cohorts is None):
+            raise InputError("vectors have cohorts exactly when their plan has.")
+        rows = _with_cohorts(vectors)
+        if self._raw is not None:
+            self._raw.write(rows.data)
+        else:
+            array = pa.FixedSizeBinaryArray.from_buffers(
+                pa.binary(rows.shape[1]), len(rows), [None, pa.py_buffer(rows)]
+            )
+            self._parquet.write(pa.record_batch([array], schema=self._parquet.schema))
+        self.written += len(rows)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        (self._raw or self._parquet).close()
+        try:
+            if kind is None:
+                self._scratch.replace(self._path)
+        except OSError as problem:
+            reason = problem.strerror or first_line(problem)
+            raise InputError(f"cannot write {self._path}: {reason}.") from problem
+        finally:
+            self._scratch.unlink(missing_ok=True)
+
+
+def _with_cohorts(vectors: Synthetic | Original) -> Rows:
+    if vectors.cohorts is None:
+        return np.ascontiguousarray(vectors.rows)
+    cohorts = vectors.cohorts.astype("<u2").view(np.uint8).reshape(-1, 2)
+    return np.concatenate((cohorts, vectors.rows), axis=1)

@@ -1,0 +1,103 @@
+"""Connections that end at a deadline, whatever the other side does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from shoal.device.outbox.addresses import PORTS, Origin
+from shoal.errors import InputError, TransportError
+from shoal.support.files import first_line
+
+if TYPE_CHECKING:  # these take longer to load than the rest of the device together
+    import http.client
+    import socket
+    import ssl
+
+__all__ = ["cut_off_at", "network_errors", "open_connection"]
+
+
+def open_connection(
+    origin: Origin, context: ssl.SSLContext | None, deadline: float
+) -> http.client.HTTPConnection:
+    """Return a new connection; for https it needs a context, and the handshake is done."""
+    import http.client
+
+    connection = http.client.HTTPConnection(origin.host, origin.port)
+    connection.default_port = PORTS[origin.scheme]  # as the Host header counts it
+    connection.auto_open = 0  # it would open one without TLS
+    with network_errors(origin.host):
+        wire = _connect(origin.host, origin.port, deadline)
+        connection.sock = wire
+        try:
+            if origin.scheme == "https":
+                assert context is not None
+                wire = context.wrap_socket(
+                    wire, server_hostname=origin.host, do_handshake_on_connect=False
+                )
+                connection.sock = wire
+                with cut_off_at(deadline, wire):
+                    wire.do_handshake()
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+@contextmanager
+def network_errors(host: str) -> Iterator[None]:
+    """Raise what goes wrong on the network as a `TransportError`."""
+    import http.client
+
+    try:
+        yield
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise TransportError(f"no answer from {host}: {first_line(error)}.") from error
+
+
+@contextmanager
+def cut_off_at(deadline: float, wire: socket.socket) -> Iterator[None]:
+    """Cut a socket off at the deadline, whatever it is waiting for.
+
+    A timeout of the socket would begin anew with every byte that trickles in.
+    """
+    cut = threading.Timer(max(deadline - time.monotonic(), 0), _cut_off, (wire,))
+    cut.daemon = True
+    cut.start()
+    try:
+        yield
+    finally:
+        cut.cancel()
+
+
+def _connect(host: str, port: int, deadline: float) -> socket.socket:
+    """Return a connection to the first address that answers; the deadline is for all together."""
+    import socket
+
+    failure: OSError = TimeoutError("timed out")
+    for family, kind, protocol, _, address in socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM
+    ):
+        wire = socket.socket(family, kind, protocol)
+        try:
+            wire.settimeout(max(deadline - time.monotonic(), 0.001))
+            wire.connect(address)
+        except OSError as problem:
+            wire.close()
+            failure = problem
+        else:
+            return wire
+    raise failure
+
+
+def _cut_off(wire: socket.socket) -> None:
+    import socket
+
+    with suppress(OSError):  # it may be closed already
+        # Not the method of the TLS socket, which would pull the session from under its reader.
+        socket.socket.shutdown(wire, socket.SHUT_RDWR)

@@ -1,0 +1,69 @@
+"""One vector before and after randomizing: an integer, whose bit j is bit j of the vector.
+
+`shoal.device.bulk.vectors` and `shoal.agreement.vectors` have many of them, in rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from shoal.agreement.vectors import row_bytes
+from shoal.errors import InputError
+
+__all__ = ["OriginalVector", "SyntheticVector"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Vector:
+    value: int
+    bits: int
+
+    def __post_init__(self) -> None:
+        if self.value < 0 or self.value >> self.bits:
+            raise InputError(f"a vector of {self.bits} bits is a number below 2^{self.bits}.")
+
+    @property
+    def row(self) -> bytes:
+        """The packed bits."""
+        return self.value.to_bytes(row_bytes(self.bits), "little")
+
+    @classmethod
+    def from_row(cls, row: bytes, bits: int) -> Self:
+        """Return the vector of a packed row with clear padding bits."""
+        if len(row) != row_bytes(bits):
+            raise InputError(f"a row of {bits} bits has {row_bytes(bits)} bytes, got {len(row)}.")
+        return cls(int.from_bytes(row, "little"), bits)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OriginalVector(_Vector):
+    r"""One vector before randomizing: it exists on the device and nowhere else.
+
+    Its `repr` does not show it.
+
+    >>> OriginalVector(0b101, bits=3)
+    OriginalVector(3 bits, not shown)
+    >>> OriginalVector(0b101, bits=3).row
+    b'\x05'
+    """
+
+    cohort: int | None = None
+
+    def __repr__(self) -> str:
+        return f"OriginalVector({self.bits} bits, not shown)"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SyntheticVector(_Vector):
+    """One vector after randomizing: what may leave the device.
+
+    `simulated` marks a vector whose noise came from a seeded generator, and protects nobody.
+    """
+
+    cohort: int | None = None
+    simulated: bool = False
+
+    def __repr__(self) -> str:
+        mark = ", simulated: not for release" if self.simulated else ""
+        return f"SyntheticVector({self.bits} bits{mark})"

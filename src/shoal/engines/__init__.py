@@ -1,1 +1,0 @@
-"""The same verbs elsewhere: whole tables, and files larger than memory."""

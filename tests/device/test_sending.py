@@ -1,0 +1,288 @@
+"""The same bytes are sent until they are accepted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from shoal import parse_batch
+from shoal.device.outbox import (
+    Reply,
+    Ticket,
+    TransportError,
+)
+from shoal.device.outbox.attempts import LONGEST_BACKOFF, LONGEST_WAIT, uniform
+from shoal.device.outbox.records import Record
+from shoal.errors import InputError
+from tests.device.outbox_help import (
+    ANSWER,
+    PLAN,
+    Collector,
+    box,
+    stored_record,
+)
+from tests.faults import Clock, Crash, Faults, FaultyDisk
+
+
+class TestSending:
+    def test_the_first_wait_is_spread(self, tmp_path):
+        clock, collector = Clock(), Collector()
+        outbox = box(tmp_path, collector, clock, spread=3600.0, jitter=lambda: 0.25)
+        ticket = outbox.answer(PLAN, ANSWER)
+        assert ticket.due == clock.now + 900
+        clock.now += 899
+        assert outbox.send_due() == []
+        clock.now += 1
+        assert [one.state for one in outbox.send_due()] == ["sent"]
+
+    def test_in_a_hurry(self, tmp_path):
+        collector = Collector(Reply(503, 100.0))
+        outbox = box(tmp_path, collector, spread=3600.0)
+        outbox.answer(PLAN, ANSWER)
+        assert [one.state for one in outbox.send_due(hurry=True)] == ["waiting"]
+        assert outbox.send_due(hurry=True) == []  # what the collector asked for is kept
+
+    def test_backoff_doubles_up_to_a_bound_with_full_jitter(self, tmp_path):
+        clock, collector = Clock(), Collector(*[TransportError("no.")] * 14)
+        outbox = box(tmp_path, collector, clock, jitter=lambda: 1 - 2**-53)
+        outbox.answer(PLAN, ANSWER)
+        waits = []
+        for _ in range(14):
+            (ticket,) = outbox.send_due()
+            assert ticket.state == "waiting"
+            assert ticket.reason == "no"
+            assert ticket.due is not None
+            waits.append(round(ticket.due - clock.now))
+            clock.now = ticket.due + 0.01
+        assert waits[:4] == [30, 60, 120, 240]
+        assert max(waits) == waits[-1] == LONGEST_BACKOFF
+        assert len(set(collector.posted)) == 1
+
+    def test_jitter_is_uniform(self):
+        drawn = [uniform() for _ in range(2000)]
+        assert 0 <= min(drawn) < 0.01
+        assert 0.99 < max(drawn) < 1
+        # The mean of 2000 is off by 0.04 with probability 6e-10.
+        assert abs(sum(drawn) / 2000 - 0.5) < 0.04
+
+    @pytest.mark.parametrize("status", [429, 503, 408, 425])
+    def test_retry_after_is_honoured(self, tmp_path, status):
+        clock, collector = Clock(), Collector(Reply(status, 500.0))
+        outbox = box(tmp_path, collector, clock)
+        outbox.answer(PLAN, ANSWER)
+        (ticket,) = outbox.send_due()
+        assert ticket.due == clock.now + 500 + 15
+        clock.now += 514
+        assert box(tmp_path, collector, clock).send_due() == []
+        clock.now += 2
+        assert box(tmp_path, collector, clock).send_due()[0].state == "sent"
+        assert len(set(collector.posted)) == 1
+
+    def test_nobody_is_told_to_wait_for_ever(self, tmp_path):
+        clock, collector = Clock(), Collector(Reply(503, 1e12), Reply(503, -5.0))
+        outbox = box(tmp_path, collector, clock)
+        outbox.answer(PLAN, ANSWER)
+        (ticket,) = outbox.send_due()
+        assert ticket.due == clock.now + LONGEST_WAIT + 15
+        assert [one.state for one in outbox.finish(1e7)] == ["sent"]
+
+    @pytest.mark.parametrize("status", [200, 201, 204, 301, 307, 500, 502, 100, 999])
+    def test_only_202_is_an_acknowledgment(self, tmp_path, status):
+        collector = Collector(Reply(status))
+        outbox = box(tmp_path, collector)
+        outbox.answer(PLAN, ANSWER)
+        assert [one.state for one in outbox.send_due()] == ["waiting"]
+        assert [one.state for one in outbox.finish(1e6)] == ["sent"]
+        assert len(set(collector.posted)) == 1
+
+    @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 415, 422])
+    def test_refused_for_good_is_kept_aside(self, tmp_path, status):
+        collector = Collector(Reply(status))
+        outbox = box(tmp_path, collector)
+        outbox.answer(PLAN, ANSWER, answer_key="a")
+        (ticket,) = outbox.finish(1e6)
+        assert ticket.state == "failed"
+        assert str(status) in (ticket.reason or "")
+        assert box(tmp_path, collector).tickets() == [ticket]
+        assert outbox.answer(PLAN, ANSWER, answer_key="a") == ticket
+        assert len(collector.posted) == 1
+        outbox.retry(ticket)
+        assert [one.state for one in outbox.finish(1e6)] == ["sent"]
+        assert len(set(collector.posted)) == 1
+        with pytest.raises(InputError, match="only a failed"):
+            outbox.retry(ticket)
+
+    @pytest.mark.parametrize("status", [409, 410])
+    def test_closed_is_dropped_with_a_note(self, tmp_path, status):
+        outbox = box(tmp_path, Collector(Reply(status)))
+        outbox.answer(PLAN, ANSWER)
+        (ticket,) = outbox.send_due()
+        assert (ticket.state, ticket.reason) == (
+            "expired",
+            f"the collector no longer takes it ({status})",
+        )
+        (file,) = tmp_path.glob("*.expired")
+        assert Record.from_bytes(file.read_bytes()).batch == b""
+
+    @pytest.mark.parametrize("status", [410, 425])
+    def test_a_collector_with_a_wrong_clock_loses_no_report(self, tmp_path, status):
+        """It says that the window has passed, or not begun; by the device's clock it is open."""
+        clock = Clock()
+        plan = replace(PLAN, window=86_400)
+        collector = Collector(*[Reply(status)] * 3, plans=(plan,))
+        outbox = box(tmp_path, collector, clock)
+        ticket = outbox.answer(plan, ANSWER)
+        for _ in range(3):
+            (tried,) = outbox.send_due()
+            assert tried.state == "waiting"
+            clock.now = (tried.due or clock.now) + 1
+        assert clock.now < (ticket.window + 2) * 86_400
+        (sent,) = outbox.send_due()
+        assert sent.state == "sent"
+        assert len(set(collector.posted)) == 1
+
+    def test_a_plan_that_was_closed_is_given_up_with_its_window(self, tmp_path):
+        clock = Clock()
+        plan = replace(PLAN, window=86_400)
+        outbox = box(tmp_path, Collector(*[Reply(410)] * 99, plans=(plan,)), clock)
+        ticket = outbox.answer(plan, ANSWER)
+        assert outbox.send_due()[0].state == "waiting"
+        clock.now = (ticket.window + 2) * 86_400
+        assert outbox.send_due()[0].state == "expired"
+
+    def test_refused_bytes_are_kept_until_their_window_ends(self, tmp_path):
+        clock = Clock()
+        plan = replace(PLAN, window=86_400)
+        outbox = box(tmp_path, Collector(Reply(404), plans=(plan,)), clock)
+        outbox.answer(plan, ANSWER, answer_key="a")
+        (ticket,) = outbox.send_due()
+        assert ticket.reason == "the collector refused it (404: it does not know the plan)"
+        (file,) = tmp_path.glob("*.failed")
+        assert Record.from_bytes(file.read_bytes()).batch
+        clock.now = (ticket.window + 2) * 86_400 - 1
+        outbox.send_due()
+        assert file.exists()
+        clock.now += 1
+        outbox.send_due()
+        assert not file.exists()
+        (note,) = outbox.tickets()
+        assert (note.state, note.reason) == ("expired", ticket.reason)
+        (left,) = tmp_path.glob("*.expired")
+        assert Record.from_bytes(left.read_bytes()).batch == b""
+        assert outbox.answer(plan, ANSWER, answer_key="a") == note
+
+    def test_without_a_window_they_are_kept_for_a_month(self, tmp_path):
+        clock = Clock()
+        outbox = box(tmp_path, Collector(Reply(400)), clock)
+        outbox.answer(PLAN, ANSWER)
+        outbox.send_due()
+        clock.now += 29 * 86_400
+        outbox.send_due()
+        assert outbox.tickets()[0].state == "failed"
+        clock.now += 2 * 86_400
+        outbox.send_due()
+        assert outbox.tickets()[0].state == "expired"
+
+    def test_a_crash_while_they_are_deleted(self, tmp_path):
+        for k in range(12):
+            clock = Clock()
+            outbox = box(tmp_path / str(k), Collector(Reply(400)), clock)
+            outbox.answer(PLAN, ANSWER)
+            outbox.send_due()
+            clock.now += 31 * 86_400
+            disk = FaultyDisk(Faults())
+            other = box(tmp_path / str(k), Collector(), clock, disk=disk)
+            disk.faults.crash_at, disk.faults.labels = k, []
+            try:
+                other.send_due()
+            except Crash:
+                disk.power_cut()
+            outbox.send_due()
+            assert [one.state for one in outbox.tickets()] == ["expired"]
+            assert not list((tmp_path / str(k)).glob("*.failed"))
+
+    def test_a_report_goes_to_the_address_it_was_made_for(self, tmp_path):
+        class Addressed(Collector):
+            def __init__(self, address: str) -> None:
+                super().__init__()
+                self.address = address
+
+        here, there = Addressed("https://a.example:443"), Addressed("https://b.example:443")
+        box(tmp_path, here).answer(PLAN, ANSWER)
+        assert box(tmp_path, there).send_due() == []
+        assert there.posted == []
+        assert [one.state for one in box(tmp_path, here).send_due()] == ["sent"]
+
+        box(tmp_path, here).answer(replace(PLAN, max_reports_per_person=2), ANSWER)
+        clock = Clock()
+        box(tmp_path, there, clock).finish(1e6)  # ends at once: nothing here is its own
+        assert clock.now == Clock().now
+
+    def test_a_full_collector_is_tried_again(self, tmp_path):
+        clock, collector = Clock(), Collector(Reply(507, 60.0))
+        outbox = box(tmp_path, collector, clock)
+        outbox.answer(PLAN, ANSWER)
+        (ticket,) = outbox.send_due()
+        assert (ticket.state, ticket.due) == ("waiting", clock.now + 60 + 15)
+        assert [one.state for one in outbox.finish(1e6)] == ["sent"]
+
+    def test_a_window_that_passed(self, tmp_path):
+        clock = Clock(1_800_000_000 // 86_400 * 86_400 + 86_399.0)
+        plan = replace(PLAN, window=86_400)
+        collector = Collector(*[TransportError("offline.")] * 99, plans=(plan,))
+        outbox = box(tmp_path, collector, clock)
+        ticket = outbox.answer(plan, ANSWER)
+        assert parse_batch(plan, stored_record(tmp_path).batch).windows.tolist() == [ticket.window]
+        clock.now += 86_400  # the next window: still taken
+        assert outbox.send_due()[0].state == "waiting"
+        clock.now += 2
+        assert outbox.send_due()[0].state == "expired"
+        assert [one.reason for one in outbox.tickets()] == ["its window has passed"]
+
+    def test_a_clock_that_was_set_back(self, tmp_path):
+        clock = Clock()
+        outbox = box(tmp_path, Collector(), clock)
+        outbox.answer(PLAN, ANSWER)
+        clock.now -= 10 * 365 * 86_400
+        assert outbox.send_due()[0].state == "sent"
+
+    def test_damaged_records_are_kept_aside(self, tmp_path):
+        collector = Collector()
+        outbox = box(tmp_path, collector)
+        outbox.answer(PLAN, ANSWER)
+        (file,) = tmp_path.glob("*.waiting")
+        content = json.loads(file.read_bytes())
+        content["batch"] = content["batch"][:-8] + "AAAAAAA="
+        file.write_text(json.dumps(content))
+        assert outbox.send_due() == []
+        (ticket,) = outbox.tickets()
+        assert (ticket.state, ticket.reason) == ("failed", "a stored report is damaged")
+        with pytest.raises(InputError, match="damaged"):
+            outbox.retry(ticket)
+        assert collector.posted == []
+
+    def test_files_of_others_are_left_alone(self, tmp_path):
+        outbox = box(tmp_path, Collector())
+        for name in ("a.b.c.waiting", "part", f"{'0' * 64}.x.{'0' * 32}.waiting"):
+            (tmp_path / name).write_text("not ours")
+        assert outbox.send_due() == outbox.tickets() == []
+        with pytest.raises(InputError, match="no ticket"):
+            outbox.retry(Ticket("a.b.c", PLAN.id, 0, "failed"))
+
+    def test_one_sends_at_a_time(self, tmp_path):
+        inner: list[list[Ticket]] = []
+
+        class Slow(Collector):
+            def post_report(self, plan_id: str, content: bytes) -> Reply:
+                inner.append(box(tmp_path, self).send_due())
+                box(tmp_path, self).tickets()  # answering goes on meanwhile
+                return super().post_report(plan_id, content)
+
+        collector = Slow()
+        outbox = box(tmp_path, collector)
+        outbox.answer(PLAN, ANSWER)
+        assert [one.state for one in outbox.send_due()] == ["sent"]
+        assert inner == [[]]
+        assert len(collector.posted) == 1

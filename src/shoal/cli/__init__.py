@@ -49,7 +49,7 @@ GROUPS = {
         "associate": "Whether two answers go together.",
         "screen": "Look for traces of fake reports in a whole crowd.",
         "publish": "Make a report page, tables or files of the estimates.",
-        "laplace": "Release counts, means and histograms as a trusted curator.",
+        "curator": "Release counts, means and histograms as a trusted curator.",
     },
     "Evidence": {
         "simulate": "Try a plan on people who do not exist.",

@@ -1,4 +1,4 @@
-"""`shoal laplace`."""
+"""`shoal curator`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from shoal.cli._common import IN_FILE, OUT_FILE, json_option, level_option, prin
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
-    from shoal.curator import Budget, Neighbours, Release
+    from shoal.curator import Budget, Curator, Release
 
 
 @click.command()
 @click.argument("data", type=IN_FILE, metavar="DATA.csv|DATA.parquet")
-@click.option("--count", "counted", is_flag=False, flag_value="", metavar="[PREDICATE]",
+@click.option("--count", is_flag=False, flag_value="", metavar="[PREDICATE]",
               help="How many rows satisfy a predicate, or how many there are.")  # fmt: skip
 @click.option("--fraction", metavar="PREDICATE", help="Which fraction of the rows satisfies it.")
-@click.option("--sum", "summed", metavar="COLUMN", help="The sum of a column; needs --bounds.")
+@click.option("--sum", metavar="COLUMN", help="The sum of a column; needs --bounds.")
 @click.option("--mean", metavar="COLUMN", help="The mean of a column; needs --bounds.")
 @click.option("--histogram", metavar="COLUMN", help="Rows in each category; needs --categories.")
 @click.option("--bounds", type=float, nargs=2, metavar="LOW HIGH",
@@ -43,6 +43,7 @@ def command(
     data: Path,
     budget: Path | None,
     budget_total: str | None,
+    neighbours: Any,
     delta: float,
     level: float,
     simultaneous: bool,
@@ -56,6 +57,7 @@ def command(
     The curator sees everybody's data. If nobody should, see `shoal plan`; what the trust buys,
     see `shoal compare`.
     """
+    from shoal.curator import Curator
     from shoal.curator.sensitivity import check_neighbours
     from shoal.support.checks import check_level
 
@@ -63,33 +65,27 @@ def command(
     check_level(level)
     if not 0 < delta < 1:
         raise InputError(f"delta must be strictly between 0 and 1, got delta={delta}.")
-    check_neighbours(wish["neighbours"])
+    check_neighbours(neighbours)
     purse = _budget(budget, budget_total)
-    release, what = _release(query, data, wish, purse)
+    release = _release(Curator(data, purse, neighbours=neighbours), query, wish)
     document = release.to_json(delta=delta, level=level, simultaneous=simultaneous)
     document["budget"] = purse.to_json() if purse else None
     if as_json:
         print_json(document)
     else:
-        _show(document, what)
+        _show(document, release.what)
 
 
-_QUERIES = {
-    "counted": "--count",
-    "fraction": "--fraction",
-    "summed": "--sum",
-    "mean": "--mean",
-    "histogram": "--histogram",
-}
+_QUERIES = ("count", "fraction", "sum", "mean", "histogram")
 
 
 def _one_query(wish: dict[str, Any]) -> str:
     """Return the one query asked for, and refuse options that belong to another one."""
     asked = [name for name in _QUERIES if wish[name] is not None]
     if len(asked) != 1:
-        raise InputError(f"give one of {', '.join(_QUERIES.values())}.")
+        raise InputError(f"give one of {', '.join(f'--{name}' for name in _QUERIES)}.")
     (query,) = asked
-    column = query in ("summed", "mean")
+    column = query in ("sum", "mean")
     for option, fits in (
         ("bounds", column),
         ("clamp", column),
@@ -99,7 +95,7 @@ def _one_query(wish: dict[str, Any]) -> str:
         ("other", query == "histogram"),
     ):
         if wish[option] not in (None, False) and not fits:
-            raise InputError(f"--{option.replace('_', '-')} does not go with {_QUERIES[query]}.")
+            raise InputError(f"--{option.replace('_', '-')} does not go with --{query}.")
     return query
 
 
@@ -111,55 +107,23 @@ def _budget(path: Path | None, total: str | None) -> Budget | None:
             raise InputError("--budget-total needs --budget, the file to keep it in.")
         return None
     if total is None and not path.exists():
-        raise InputError(f"there is no budget {path}; --budget-total E makes one.")
+        raise InputError(f"there is no budget {path}; start one with --budget-total E.")
     return Budget(total, path)
 
 
-def _release(
-    query: str, data: Path, wish: dict[str, Any], budget: Budget | None
-) -> tuple[Release, str]:
-    from shoal import curator as laplace
-
-    neighbours: Neighbours = wish["neighbours"]
-    common: dict[str, Any] = {
-        "epsilon": wish["epsilon"],
-        "neighbours": neighbours,
-        "budget": budget,
-    }
-    if query in ("counted", "fraction"):
-        word = "count" if query == "counted" else "fraction"
-        if wish[query] == "" and query == "counted":
-            rows = laplace.read_columns(data, []).rows
-            what = "count of all rows"
-            return laplace.release_count(rows, **common, what=what), what
-        predicate = laplace.Predicate.parse(wish[query])
-        chosen = predicate.rows(laplace.read_columns(data, predicate.columns))
-        verb = laplace.release_count if word == "count" else laplace.release_fraction
-        what = _brief(f"{word} of rows with {predicate}")
-        return verb(chosen, **common, what=what), what
-    name = wish[query]
-    word = {"summed": "sum", "mean": "mean", "histogram": "histogram"}[query]
-    what = _brief(f"{word} of {name}")
+def _release(curator: Curator, query: str, wish: dict[str, Any]) -> Release:
+    epsilon, asked = wish["epsilon"], wish[query]
+    if query == "count":
+        return curator.count(asked or None, epsilon=epsilon)
+    if query == "fraction":
+        return curator.fraction(asked, epsilon=epsilon)
     if query == "histogram":
         categories = _categories(wish["categories"], wish["categories_file"])
-        texts = laplace.read_columns(data, [name]).texts(name)
-        made = laplace.release_histogram(
-            texts, categories=categories, other=wish["other"], **common, what=what
-        )
-        return made, what
-    numbers = laplace.read_columns(data, [name]).numbers(name)
-    kind = laplace.release_sum if query == "summed" else laplace.release_mean
-    made = kind(
-        numbers, bounds=wish["bounds"], clamp=wish["clamp"], whole=wish["whole"], **common,
-        what=what,
-    )  # fmt: skip
-    return made, what
-
-
-def _brief(text: str) -> str:
-    """Make a text short and printable, to be written down in the budget."""
-    printable = "".join(sign if sign.isprintable() else "?" for sign in text).strip()
-    return printable if len(printable) <= 160 else printable[:157] + "..."
+        return curator.histogram(asked, categories=categories, other=wish["other"], epsilon=epsilon)
+    release = curator.sum if query == "sum" else curator.mean
+    return release(
+        asked, bounds=wish["bounds"], clamp=wish["clamp"], whole=wish["whole"], epsilon=epsilon
+    )
 
 
 def _categories(text: str | None, path: Path | None) -> list[str]:

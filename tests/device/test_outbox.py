@@ -1818,7 +1818,7 @@ class TestCommand:
     def test_nobody_there_is_no_failure(self, capsys):
         words = ["plan.json", "--answer", "features=f1", "--to", "http://127.0.0.1:9"]
         text = self.send(capsys, *words, "--outbox", "box", "--now")
-        assert "is kept (no answer from 127.0.0.1: Connection refused)" in text
+        assert "is in the outbox (no answer from 127.0.0.1: Connection refused)" in text
         assert "or later: shoal send --outbox box --to http://127.0.0.1:9\n" in text
 
     @pytest.mark.parametrize(
@@ -1827,7 +1827,7 @@ class TestCommand:
             (["plan.json", "--answer", "features=f1"], "--to URL"),
             (["plan.json", "--to", "http://127.0.0.1:9"], "--from FILE"),
             (["plan.json", "--to", "http://127.0.0.1:9", "--answer", "features"], "QUESTION=VALUE"),
-            (["--to", "http://127.0.0.1:9", "--answer", "features=f1"], "need the plan"),
+            (["--to", "http://127.0.0.1:9", "--answer", "features=f1"], "need their plan"),
             (["http://127.0.0.1:9/x", "--answer", "features=f1"], "/v1/plans/ID"),
             (["plan.json", "--to", "http://example.org", "--answer", "features=f1"], "--plain"),
             (["none.json", "--to", "http://127.0.0.1:9", "--answer", "features=f1"], "cannot read"),

@@ -149,7 +149,11 @@ class Migration:
         return {
             "parameters": given.to_json(),
             "symmetric": given.is_symmetric,
-            "effective": {"p_star": float(given.p_star), "q_star": float(given.q_star)},
+            "effective": {
+                "p_star": float(given.p_star),
+                "q_star": float(given.q_star),
+                "set_bit_flipped": float(1 - given.q_star),
+            },
             "rappor": {
                 "epsilon_1": _up(given.epsilon_1),
                 "epsilon_infinity": _up(given.epsilon_infinity),

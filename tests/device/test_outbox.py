@@ -1740,7 +1740,10 @@ class TestCommand:
         assert told["answer"]["state"] == "sent"
         assert told["outbox"] == {"waiting": 0, "sent": 1, "failed": 0, "expired": 0}
         assert len(parse_batch(PLAN, server.requests[0][3])) == 1
-        self.send(capsys, *words, "--now")
+        text = self.send(capsys, *words, "--now")
+        assert "the first answer counts, the new one is dropped" in text
+        assert told["answer"]["answered_before"] is False
+        assert self.send(capsys, *words, "--json")["answer"]["answered_before"] is True
         assert len(server.requests) == 1
 
     def test_from_a_url(self, server, capsys, tmp_path):
@@ -1784,7 +1787,9 @@ class TestCommand:
         monkeypatch.setenv("SHOAL_MEMORY_KEY", bytes(range(32)).hex())
         self.send(capsys, *words, "--memory", "memory", "--now")
         assert len(server.requests) == 1
-        assert "name it with --memory" in self.send(capsys, *words, "--memory-key", "k", code=2)
+        assert "--memory-key needs --memory" in self.send(
+            capsys, *words, "--memory-key", "k", code=2
+        )
 
     def test_a_pinned_key(self, server, capsys):
         url = f"{server.url}/v1/plans/{PLAN.id}"

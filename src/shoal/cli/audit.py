@@ -98,12 +98,12 @@ def command(
     recorded rows are tested. A convicted randomizer gives exit code 3.
     """
     if randomizer is not None or pairs is not None:
-        asked = plan.survey if plan else survey
-        assert asked is not None
+        questions = plan.survey if plan else survey
+        assert questions is not None
         claimed = q if q is not None else plan.q.fraction if plan else None
         if claimed is None:
             raise InputError("give the --q that the randomizer claims.")
-        verdict = _question(randomizer, pairs, claimed, asked, samples, confidence)
+        verdict = _question(randomizer, pairs, claimed, questions, samples, confidence)
         _show_verdict(verdict, as_json)
         context.exit(3 if verdict.convicted else 0)
     certificate = _certificate(plan, survey, q, crowd, colluders)

@@ -114,10 +114,10 @@ _QUERIES = ("count", "fraction", "sum", "mean", "histogram")
 
 def _one_query(request: dict[str, Any]) -> str:
     """Return the one query asked for, and refuse options that belong to another one."""
-    asked = [name for name in _QUERIES if request[name] is not None]
-    if len(asked) != 1:
+    queries = [name for name in _QUERIES if request[name] is not None]
+    if len(queries) != 1:
         raise InputError(f"give one of {', '.join(f'--{name}' for name in _QUERIES)}.")
-    (query,) = asked
+    (query,) = queries
     column = query in ("sum", "mean")
     for option, fits in (
         ("bounds", column),
@@ -145,19 +145,19 @@ def _budget(path: Path | None, total: str | None) -> Budget | None:
 
 
 def _release(curator: Curator, query: str, request: dict[str, Any]) -> Release:
-    epsilon, asked = request["epsilon"], request[query]
+    epsilon, subject = request["epsilon"], request[query]
     if query == "count":
-        return curator.count(asked or None, epsilon=epsilon)
+        return curator.count(subject or None, epsilon=epsilon)
     if query == "fraction":
-        return curator.fraction(asked, epsilon=epsilon)
+        return curator.fraction(subject, epsilon=epsilon)
     if query == "histogram":
         categories = _categories(request["categories"], request["categories_file"])
         return curator.histogram(
-            asked, categories=categories, other=request["other"], epsilon=epsilon
+            subject, categories=categories, other=request["other"], epsilon=epsilon
         )
     release = curator.sum if query == "sum" else curator.mean
     return release(
-        asked,
+        subject,
         bounds=request["bounds"],
         clamp=request["clamp"],
         whole=request["whole"],

@@ -122,7 +122,7 @@ def _show_after(demonstration: Demonstration, report: Path, replaced: bool) -> N
     console = printer()
     users = demonstration.plan.reports_needed
     console.print(
-        f"With {users - 1:,} reports in, the collector was asked for the estimates and answered"
+        "With one report missing, the collector was asked for the estimates and answered"
         f" {demonstration.early}: a crowd or nothing. The last report sealed the crowd."
     )
     console.rule("[bold]5. The crowd")
@@ -148,8 +148,8 @@ def _show_after(demonstration: Demonstration, report: Path, replaced: bool) -> N
         "shoal plan --flags 3 --crowd 100000 --epsilon 1 --delta 1e-6 -o plan.json\n"
         "shoal simulate plan.json --users 100000\n"
         "shoal serve --data collector --honest all plan.json    and, while it runs:\n"
-        'shoal send plan.json --answer "answer=1;3" --to http://127.0.0.1:8400 --outbox outbox'
-        " --now",
+        'shoal send plan.json --answer "answer=1;3" --to http://127.0.0.1:8400 \\\n'
+        "    --outbox outbox --now",
         soft_wrap=True,
     )
 

@@ -59,8 +59,11 @@ def _show(document: dict[str, Any], output: Path | None) -> None:
     from rich.table import Table
 
     console = printer()
-    given, theirs, ours = document["parameters"], document["rappor"], document["plan"]
-    console.print("RAPPOR: " + ", ".join(f"{name} = {text_near(given[name], 6)}" for name in given))
+    parameters, theirs, ours = document["parameters"], document["rappor"], document["plan"]
+    console.print(
+        "RAPPOR: "
+        + ", ".join(f"{name} = {text_near(value, 6)}" for name, value in parameters.items())
+    )
     table = Table(box=None, pad_edge=False)
     for name in ("", "RAPPOR", "Shoal"):
         table.add_column(name, justify="right" if name else "left")

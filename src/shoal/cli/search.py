@@ -100,8 +100,8 @@ def _show(document: dict[str, Any], name: str) -> None:
     table.add_column(overflow="fold")
 
     def row(label: str, value: list[float], words: str, *, upper: bool = False) -> None:
-        shown = text_up(value[1]) if upper else text_down(value[0])
-        table.add_row(label, f"{'<=' if upper else '>='} {shown}", words)
+        bound = f"<= {text_up(value[1])}" if upper else f">= {text_down(value[0])}"
+        table.add_row(label, bound, words)
 
     row("forward", homogeneous["forward"], "all others agree with x; the conjectured worst case")
     row("reverse", homogeneous["reverse"], "all others agree with x'")

@@ -131,6 +131,7 @@ def command(
         raise InputError("say where reports go, with --to URL.")
     outbox = outbox_to(to or base)
     ticket = None
+    before = {earlier.name for earlier in outbox.tickets()}
     if plan_source is not None:
         answers = _answers(pairs, source)
         plan = outbox_to(base).plan(plan_id) if base else Plan.read(plan_source)
@@ -143,7 +144,8 @@ def command(
     if ticket is not None:
         ticket = attempts.get(ticket.name, ticket)
     again = shlex.join(["shoal", "send", "--outbox", str(folder), "--to", to or base])
-    return _show(outbox, ticket, again + " --plain" * plain, as_json)
+    repeated = ticket is not None and ticket.name in before
+    return _show(outbox, ticket, repeated, again + " --plain" * plain, as_json)
 
 
 def _memory(memory_file: Path | None, key_file: Path | None) -> DeviceMemory | None:
@@ -198,13 +200,16 @@ def _answers(pairs: Sequence[str], source: str | None) -> dict[str, object]:
     return answers
 
 
-def _show(outbox: Outbox, ticket: Ticket | None, again: str, as_json: bool) -> int:
+def _show(outbox: Outbox, ticket: Ticket | None, repeated: bool, again: str, as_json: bool) -> int:
     tickets = outbox.tickets()
     states = ("waiting", "sent", "failed", "expired")
     counts = {state: sum(entry.state == state for entry in tickets) for state in states}
     if as_json:
-        print_json({"answer": ticket.to_json() if ticket else None, "outbox": counts})
+        answer = None if ticket is None else ticket.to_json() | {"answered_before": repeated}
+        print_json({"answer": answer, "outbox": counts})
     else:
+        if repeated:
+            click.echo("This was answered before: the first answer counts, the new one is dropped.")
         if ticket is not None:
             click.echo(_sentence(ticket, again))
         click.echo("Outbox: " + ", ".join(f"{count} {state}" for state, count in counts.items()))

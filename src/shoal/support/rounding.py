@@ -56,6 +56,7 @@ def round_down(value: float, digits: int = 4) -> float:
 
 
 def _rounded(value: float, digits: int, direction: str) -> str:
+    value = float(value)  # NumPy's floats write themselves otherwise
     exact = Decimal(value)  # every float is a decimal, exactly
     if not exact or not exact.is_finite():
         return str(abs(exact)) if not exact else str(exact)

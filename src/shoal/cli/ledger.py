@@ -65,5 +65,5 @@ def _show(account: Account) -> None:
         console.print(f"limit            {account.limit}, left {account.left}")
     console.print(
         "This holds against anybody who sees every report and knows who sent it, the collector"
-        " too. With times: also if they learn when an answer changed."
+        " too. With times: for the answers and for the times at which they changed."
     )

@@ -20,9 +20,9 @@ On the device, the only place where an Original exists
     `encode` turns one answer into an `OriginalVector`, the unrandomized bits as an integer.
     `randomize` turns it into a `SyntheticVector`, with random bits from `SystemBits`.
     `pack_reports` puts it into `Reports` for the wire. Many answers become an `Original` and a
-    `Synthetic`, rows in arrays. An `Outbox` does all three once for each answer, and sends the same bytes through an
-    `HttpTransport` until they are accepted. A `DeviceMemory` keeps permanent flips, and a `Ledger`
-    counts what the device has revealed.
+    `Synthetic`, rows in arrays. An `Outbox` does all three once for each answer, and sends the same
+    bytes through an `HttpTransport` until they are accepted. A `DeviceMemory` keeps permanent
+    flips, and a `Ledger` counts what the device has revealed.
 
 At the collector
     `shoal.collector` takes reports over HTTP and releases complete crowds. `parse_batch` reads a

@@ -26,7 +26,7 @@ from shoal import (
     tally,
     total,
 )
-from shoal.curator import release_count, release_histogram
+from shoal.curator import Curator
 
 from . import oracle, worlds
 from .judging import Claim, at_least
@@ -144,16 +144,13 @@ def curator(rng: random.Random) -> Iterator[Claim]:
     neighbours = rng.choice(["replace", "add-remove"])
     cells = rng.choice([1, 1, 2, 5])
     if cells == 1:
-        release = release_count([True, False, True], epsilon=epsilon, neighbours=neighbours)  # type: ignore[arg-type]
+        people = Curator({"x": [1, 0, 1]}, neighbours=neighbours)  # type: ignore[arg-type]
+        release = people.count("x=1", epsilon=epsilon)
         moved = 1
     else:
         labels = [f"cell {j}" for j in range(cells)]
-        release = release_histogram(
-            labels,
-            categories=labels,
-            epsilon=epsilon,
-            neighbours=neighbours,  # type: ignore[arg-type]
-        )
+        people = Curator({"x": labels}, neighbours=neighbours)  # type: ignore[arg-type]
+        release = people.histogram("x", categories=labels, epsilon=epsilon)
         moved = 2 if neighbours == "replace" else 1
     scale = Fraction(release.scale)
     words = f"{release.query} of {cells} cells, {neighbours}, epsilon {epsilon}"

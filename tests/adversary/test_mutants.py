@@ -251,7 +251,7 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
         "curator",
         public(
             counts,
-            "release_histogram",
+            "Curator",
             lambda real, *a, **k: real(*a, **k | {"neighbours": "add-remove"}),
         ),
     ),

@@ -397,8 +397,8 @@ class TestPromise:
         said = (
             "the plan hides each report in a crowd of 1000; the people of these 2 crowds may be the"
             " same, and an unnamed crowd has 400. If they are parts of one crowd, name it with"
-            " Tally.named or shoal tally --crowd; if no person is in two of them, declare that with"
-            " Tally.of_different_people or shoal tally --people different."
+            " Tally.named or shoal tally --crowd-name; if no person is in two of them, declare that"
+            " with Tally.of_different_people or shoal tally --people different."
         )
         for look in (estimate, screen, publish):
             with pytest.raises(PrivacyRefusal) as refusal:
@@ -527,7 +527,7 @@ class TestCommand:
 
     def test_the_ways_out(self, at: Path, capsys: pytest.CaptureFixture[str]):
         target = ("--target", "population")
-        for option in (("--people", "different"), ("--crowd", "wave-1")):
+        for option in (("--people", "different"), ("--crowd-name", "wave-1")):
             self.said(capsys, "tally", "plan.json", "a.json", "b.json", *option, "-o", "sum.json")
             self.said(capsys, "publish", "plan.json", "sum.json", "-o", "page.html", *target)
         one = Tally.read("sum.json", agreed())
@@ -547,8 +547,8 @@ class TestCommand:
         (at / "batch.json").write_bytes(batch.to_json())
         (at / "batch").write_bytes(batch.to_bytes())
         words = ("tally", "plan.json", "batch", "a.json", "batch.json")
-        self.said(capsys, *words, "--window", "7", "-o", "t.json")
+        self.said(capsys, *words, "--window-number", "7", "-o", "t.json")
         assert Tally.read("t.json", made).crowds == (Crowd(30, window=7), Crowd(1000))
-        self.said(capsys, *words, "--window", "-1", code=2)
-        self.said(capsys, *words, "--crowd", "", code=2)
+        self.said(capsys, *words, "--window-number", "-1", code=2)
+        self.said(capsys, *words, "--crowd-name", "", code=2)
         self.said(capsys, *words, "--people", "same", code=2)

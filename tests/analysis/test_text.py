@@ -819,7 +819,7 @@ class TestCommand:
         shown = capsys.readouterr().out
         assert "2 of 3 candidates found" in shown
         assert "coffee" in shown
-        assert "and 1 more" in shown
+        assert "1 of 2 shown" in shown
         assert "simulated" in shown
         assert "unexplained" in shown
 

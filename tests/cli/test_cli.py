@@ -111,7 +111,8 @@ class TestPlanDiff:
         assert said.err == "shoal: the new plan protects less than the old one of the same name.\n"
 
     def test_help_and_bad_usage(self, shoal: Command):
-        assert "plan diff OLD.json NEW.json" in " ".join(shoal("plan", "--help").split())
+        text = shoal("plan", "--help")
+        assert text.index("\n  over-time  Plan for people") < text.index("\n  diff  ")
         assert "Usage: shoal plan diff" in shoal("plan", "diff", "--help")
         assert "See shoal plan diff --help" in shoal("plan", "diff", "plan.json", code=2)
         shoal("plan", "diff", "plan.json", "survey.toml", code=2)
@@ -183,7 +184,7 @@ class TestPlan:
     def test_a_table_for_people(self, shoal: Command):
         text = shoal("plan", "survey.toml", "--q", "0.25", "--crowd", "1000")
         assert "0.25 = 1/2^2" in text
-        assert "1000" in text
+        assert "1,000 reports" in text
 
     @pytest.mark.parametrize(
         "words",
@@ -649,7 +650,8 @@ def test_a_table_of_pandas_as_parquet(shoal: Command, at: Path):
 class TestMemory:
     """Planning and auditing for people who report again."""
 
-    PLAN = ("plan", "--flags", "3", "--crowd", "5000", "--epsilon", "1", "--delta", "1e-6")
+    SURVEY = ("--flags", "3", "--crowd", "5000", "--epsilon", "1", "--delta", "1e-6")
+    PLAN = ("plan", "over-time", *SURVEY)
 
     def test_a_horizon_makes_a_plan_with_memory(self, at, capsys):
         words = [*self.PLAN, "--horizon", "daily for a week", "--lifetime", "6", "-o", "m.json"]
@@ -697,16 +699,13 @@ class TestMemory:
     @pytest.mark.parametrize(
         ("words", "message"),
         [
-            (["--lifetime", "5"], "need --horizon"),
-            (["--distinct-answers", "2"], "need --horizon"),
+            ([], "give one of --horizon and --releases"),
+            (["--lifetime", "5"], "give one of --horizon and --releases"),
+            (["--horizon", "daily for a week", "--releases", "3"], "give one of"),
             (["--horizon", "now and then"], "a horizon is written like"),
-            (["--horizon", "daily for a week", "--q", "0.2"], "gives q"),
-            (["--horizon", "daily for a week", "--window", "86400"], "window from --horizon"),
-            (["--horizon", "daily for a week", "--promise", "local"], "not a local one"),
-            (
-                ["--horizon", "daily for a week", "--releases", "3"],
-                "give either releases",
-            ),
+            (["--horizon", "daily for a week", "--q", "0.2"], "No such option"),
+            (["--horizon", "daily for a week", "--window", "86400"], "No such option"),
+            (["--horizon", "daily for a week", "--promise", "local"], "No such option"),
             (["--releases", "3", "--distinct-answers", "0"], "distinct_answers must be"),
             (["--releases", "3", "--fresh", "1"], "instantaneous must be"),
         ],
@@ -715,3 +714,16 @@ class TestMemory:
         capsys.readouterr()
         assert run([*self.PLAN, *words]) == 2
         assert message in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        "option", ["--horizon", "--releases", "--lifetime", "--distinct-answers", "--fresh"]
+    )
+    def test_the_plain_form_names_the_command_that_has_the_option(self, shoal, option):
+        error = shoal("plan", *self.SURVEY, option, "1", code=2)
+        assert f"{option} is an option of shoal plan over-time" in error
+
+    def test_a_misspelt_option_is_not_blamed_on_a_subcommand(self, shoal):
+        assert "No such option" in shoal("plan", *self.SURVEY, "--horizn", "1", code=2)
+
+    def test_the_plain_form_takes_one_survey(self, shoal):
+        assert "too many arguments: over-time" in shoal("plan", "survey.toml", "over-time", code=2)

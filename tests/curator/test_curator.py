@@ -27,20 +27,9 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from shoal.cli import run
-from shoal.curator import (
-    Budget,
-    Columns,
-    Predicate,
-    noise,
-    read_columns,
-    release_count,
-    release_fraction,
-    release_histogram,
-    release_mean,
-    release_sum,
-    release_vector,
-    releases,
-)
+from shoal.curator import Budget, Curator, Predicate, Release, noise
+from shoal.curator import curator as module
+from shoal.curator.columns import Columns, read_columns
 from shoal.curator.sensitivity import (
     Neighbours,
     count_sensitivity,
@@ -54,6 +43,13 @@ from shoal.theory import laplace_law as law
 RELATIONS: tuple[Neighbours, ...] = ("replace", "add-remove")
 ALARM = 1e-12
 DRAWS = 20_000
+
+
+def curator(
+    values: Any = (), *, neighbours: Any = "replace", budget: Budget | None = None
+) -> Curator:
+    """A curator of one column, x."""
+    return Curator({"x": values}, budget, neighbours=neighbours)
 
 
 def neighbours_of(values: Sequence[Any], people: int, relation: str):
@@ -76,7 +72,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         scale = noise.float_at_least(sensitivity / Fraction(Decimal(epsilon)))
         return noise.Mechanism(scale, whole, lambda given: given)
 
-    monkeypatch.setattr(releases, "mechanism", fake)
+    monkeypatch.setattr(module, "mechanism", fake)
     return asked
 
 
@@ -109,9 +105,9 @@ class TestSensitivity:
         for n in (1, 2, 4):
             pairs = [p for p in neighbours_of((0, 1), n, "replace") if len(p[0]) == n]
             worst = max(abs(Fraction(sum(x), n) - Fraction(sum(y), n)) for x, y in pairs)
-            wish: dict[str, Any] = {"epsilon": 1, "neighbours": "replace"}
-            assert release_fraction([True] * n, **wish).sensitivity == worst == Fraction(1, n)
-            mean = release_mean([1.0] * n, bounds=(0, 1), **wish)
+            fraction = curator([True] * n).fraction("x=true", epsilon=1)
+            assert fraction.sensitivity == worst == Fraction(1, n)
+            mean = curator([1.0] * n).mean("x", bounds=(0, 1), epsilon=1)
             assert mean.sensitivity == worst
 
     @given(
@@ -130,9 +126,9 @@ class TestSensitivity:
             return noise.Mechanism(1.0, whole, lambda same: same)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(releases, "mechanism", fake)
+            patch.setattr(module, "mechanism", fake)
             for table in (values, other):
-                release_sum(table, bounds=(-3.7, 11.3), epsilon=1, neighbours=relation)
+                curator(table, neighbours=relation).sum("x", bounds=(-3.7, 11.3), epsilon=1)
         (told, (x,)), (same, (y,)) = asked
         assert told == same
         assert abs(Fraction(x) - Fraction(y)) <= told
@@ -163,65 +159,72 @@ class TestExactValues:
     """With the noise left out, what remains is the answer."""
 
     def test_counts(self, silent):
-        chosen = [True, False, True]
-        assert release_count(chosen, epsilon=1, neighbours="replace").value == 2
-        assert release_count(3, epsilon=1, neighbours="add-remove").value == 3
-        assert release_fraction(chosen, epsilon=1, neighbours="replace").value == 2 / 3
+        rows = [True, False, True]
+        assert curator(rows).count("x=true", epsilon=1).value == 2
+        assert curator(rows, neighbours="add-remove").count(epsilon=1).value == 3
+        assert curator(rows).fraction("x=true", epsilon=1).value == 2 / 3
         assert all(one["whole"] for one in silent)
 
     @pytest.mark.parametrize("whole", [False, True])
     @pytest.mark.parametrize("relation", RELATIONS)
     def test_sums(self, silent, whole: bool, relation: Neighbours):
         values = [3, 7, -2, 11]
-        made = release_sum(values, bounds=(-5, 20), epsilon=1, neighbours=relation, whole=whole)
+        made = curator(values, neighbours=relation).sum(
+            "x", bounds=(-5, 20), epsilon=1, whole=whole
+        )
         assert made.value == pytest.approx(19, abs=made.rounding or 1e-12)
         assert silent[0]["whole"] is whole
         assert made.whole is whole
 
     def test_means(self, silent):
-        made = release_mean([0.25, 0.5, 3.0], bounds=(0, 4), epsilon=1, neighbours="replace")
+        made = curator([0.25, 0.5, 3.0]).mean("x", bounds=(0, 4), epsilon=1)
         assert made.value == pytest.approx(1.25, abs=1e-5)
         assert made.scale == pytest.approx(4 / 3)
 
     def test_far_from_zero(self, silent):
         """A narrow range of large values keeps its digits."""
         values = [1e9 + i / 1000 for i in range(1000)]
-        made = release_mean(values, bounds=(1e9, 1e9 + 1), epsilon=1, neighbours="replace")
+        made = curator(values).mean("x", bounds=(1e9, 1e9 + 1), epsilon=1)
         assert made.value == pytest.approx(1e9 + 0.4995, abs=1e-6)
 
     def test_histogram(self, silent):
-        wish: dict[str, Any] = {"categories": ["x", "y"], "epsilon": 1, "neighbours": "replace"}
-        made = release_histogram(["x", "z", "x", ""], other=True, **wish)
+        made = curator(["x", "z", "x", ""]).histogram(
+            "x", categories=["x", "y"], other=True, epsilon=1
+        )
         assert made.values == (2, 0, 2)
         assert made.labels == ("x", "y", "(other)")
 
     def test_clamping_is_said_but_not_how_often(self, silent):
-        wish: dict[str, Any] = {"bounds": (0, 10), "epsilon": 1, "neighbours": "add-remove"}
-        made = release_sum([5.0, 50.0], clamp=True, **wish)
+        def clamped(values: list[float]) -> Release:
+            private = curator(values, neighbours="add-remove")
+            return private.sum("x", bounds=(0, 10), epsilon=1, clamp=True)
+
+        made = clamped([5.0, 50.0])
         assert made.value == pytest.approx(15, abs=1e-4)
-        unneeded = release_sum([5.0, 5.0], clamp=True, **wish)
+        unneeded = clamped([5.0, 5.0])
         for one in (made, unneeded):
             assert one.clamped
             assert "moved to the nearer bound" in " ".join(one.assumptions)
         assert made.assumptions == unneeded.assumptions
 
     def test_nothing_private_is_told_under_add_remove(self, silent):
-        made = release_count([True] * 7, epsilon=1, neighbours="add-remove")
+        made = curator([True] * 7, neighbours="add-remove").count("x=true", epsilon=1)
         assert made.rows is None
-        assert release_count([True] * 7, epsilon=1, neighbours="replace").rows == 7
+        assert curator([True] * 7).count("x=true", epsilon=1).rows == 7
 
 
 class TestRefusals:
     def test_bounds(self):
-        for verb in (release_mean, release_sum):
+        for verb in (curator([1.0]).mean, curator([1.0]).sum):
             with pytest.raises(PrivacyRefusal, match="without bounds"):
-                verb([1.0], bounds=None, epsilon=1, neighbours="replace")
+                verb("x", bounds=None, epsilon=1)
 
     def test_private_size(self):
+        private = curator([1.0], neighbours="add-remove")
         with pytest.raises(PrivacyRefusal, match="release the sum and the count"):
-            release_mean([1.0], bounds=(0, 1), epsilon=1, neighbours="add-remove")
+            private.mean("x", bounds=(0, 1), epsilon=1)
         with pytest.raises(PrivacyRefusal, match="count of all rows"):
-            release_fraction([True], epsilon=1, neighbours="add-remove")
+            private.fraction("x>0", epsilon=1)
 
     @pytest.mark.parametrize(
         ("values", "change", "said"),
@@ -233,29 +236,45 @@ class TestRefusals:
             ([1.0], {"bounds": (5, 5)}, "must be below"),
             ([1.0], {"bounds": (0, math.inf)}, "finite"),
             ([1.0], {"bounds": (0, 1, 2)}, "two numbers"),
-            ([1.0], {"bounds": (0, 1e200)}, "usual size"),
+            ([1.0], {"bounds": (0, 1e200)}, "within 1e150"),
             ([1.0], {"bounds": (0.5, 2), "whole": True}, "whole numbers"),
             ([1.0], {"bounds": (0, 2**40), "whole": True}, "within 2"),
-            (["a"], {}, "one number for each row"),
-            ([[1.0]], {}, "one number for each row"),
+            (["a"], {}, "row 1 of column 'x' is not a number"),
+            ([[1.0]], {}, "not numbers"),
+            ([True], {}, "not numbers"),
             ([2**60], {"bounds": (0, 1e20)}, "2\\^53"),
             ([1.0], {"epsilon": 0}, "epsilon must be"),
             ([1.0], {"epsilon": "1e-50"}, "epsilon must be"),
             ([1.0], {"epsilon": "x"}, "epsilon must be"),
-            ([1.0], {"neighbours": None}, "neighbours must be"),
         ],
     )
     def test_sums(self, values, change, said):
-        wish: dict[str, Any] = {"bounds": (0, 200), "epsilon": 1, "neighbours": "replace"}
+        wish: dict[str, Any] = {"bounds": (0, 200), "epsilon": 1}
         with pytest.raises(InputError, match=said):
-            release_sum(values, **(wish | change))
+            curator(values).sum("x", **(wish | change))
+
+    def test_the_relation_is_never_guessed(self):
+        with pytest.raises(InputError, match="neighbours must be"):
+            curator([1.0], neighbours=None)
+
+    @pytest.mark.parametrize(
+        "data", [3, None, [1, 2], {"x": [1, 2], "y": [1]}, {"x": [1, "a secret"]}, {"x": 3}]
+    )
+    def test_what_is_no_table(self, data):
+        with pytest.raises(InputError, match="maps column names to lists of one length") as error:
+            Curator(data, neighbours="replace")
+        assert "secret" not in str(error.value)
+
+    def test_columns_that_are_not_there(self):
+        with pytest.raises(InputError, match="the table has no column 'y'; it has 'x'"):
+            curator([1]).count("y=1", epsilon=1)
 
     @pytest.mark.parametrize(
         ("categories", "change", "said"),
         [
             (["a", "b"], {}, "row 2 holds a value that is not a declared"),
-            (["a", "a"], {}, "stands twice"),
-            (["a", "(other)"], {"other": True}, "stands twice"),
+            (["a", "a"], {}, "declared twice"),
+            (["a", "(other)"], {"other": True}, "declared twice"),
             (["a"], {}, "needs 2"),
             ("ab", {}, "list of texts"),
             ([1, 2], {}, "list of texts"),
@@ -263,13 +282,11 @@ class TestRefusals:
     )
     def test_histograms(self, categories, change, said):
         with pytest.raises(InputError, match=said):
-            release_histogram(
-                ["a", "c"], categories=categories, epsilon=1, neighbours="replace", **change
-            )
+            curator(["a", "c"]).histogram("x", categories=categories, epsilon=1, **change)
 
     def test_an_undeclared_value_is_not_repeated(self):
         with pytest.raises(InputError) as error:
-            release_histogram(["secret"], categories=["a", "b"], epsilon=1, neighbours="replace")
+            curator(["secret"]).histogram("x", categories=["a", "b"], epsilon=1)
         assert "secret" not in str(error.value)
 
     @pytest.mark.parametrize(
@@ -286,20 +303,20 @@ class TestRefusals:
     )
     def test_vectors(self, values, sensitivity, said):
         with pytest.raises(InputError, match=said):
-            release_vector(values, sensitivity=sensitivity, epsilon=1, neighbours="replace")
+            curator().vector(values, sensitivity=sensitivity, epsilon=1)
 
     def test_no_rows(self):
-        for verb in (release_fraction, release_mean):
-            change: Any = {} if verb is release_fraction else {"bounds": (0, 1)}
-            with pytest.raises(InputError, match="no rows"):
-                verb([], epsilon=1, neighbours="replace", **change)
+        with pytest.raises(InputError, match="a fraction of no rows"):
+            curator([]).fraction("x>0", epsilon=1)
+        with pytest.raises(InputError, match="a mean of no rows"):
+            curator([]).mean("x", bounds=(0, 1), epsilon=1)
 
     def test_labels(self):
         with pytest.raises(InputError, match="one label for each"):
-            release_vector([1, 2], sensitivity=1, epsilon=1, neighbours="replace", labels=["a"])
+            curator().vector([1, 2], sensitivity=1, epsilon=1, labels=["a"])
 
     def test_several_values_are_not_one(self, silent):
-        made = release_vector([1, 2], sensitivity=1, epsilon=1, neighbours="replace")
+        made = curator().vector([1, 2], sensitivity=1, epsilon=1)
         with pytest.raises(InputError, match="several values"):
             _ = made.value
 
@@ -307,14 +324,14 @@ class TestRefusals:
         monkeypatch.setitem(sys.modules, "opendp.prelude", None)
         budget = Budget(1)
         with pytest.raises(InputError, match="pip install 'shoal\\[curator\\]'"):
-            release_count([True], epsilon=1, neighbours="replace", budget=budget)
+            curator([True], budget=budget).count("x=true", epsilon=1)
         assert budget.spent == "0"
 
     def test_a_mechanism_that_promises_less(self, monkeypatch):
         monkeypatch.setattr(noise, "_opendp", lambda *_: (None, 1.0000001))
         budget = Budget(1)
         with pytest.raises(PrivacyRefusal, match="nothing was released"):
-            release_count([True], epsilon=1, neighbours="replace", budget=budget)
+            curator([True], budget=budget).count("x=true", epsilon=1)
         assert budget.spent == "0"
 
 
@@ -335,18 +352,16 @@ class TestMechanism:
 
     def test_values(self):
         """Types and sizes; a whole release stays whole, however it falls out."""
-        made = release_vector(
-            [10**15] * 50, sensitivity=1, epsilon="0.1", neighbours="replace", labels=None
-        )
+        made = curator().vector([10**15] * 50, sensitivity=1, epsilon="0.1", labels=None)
         assert all(isinstance(value, int) for value in made.values)
         assert all(abs(value - 10**15) < 10_000 for value in made.values)  # 50 exp(-1000)
-        real = release_vector([0.5] * 3, sensitivity="0.1", epsilon=1, neighbours="add-remove")
+        real = curator(neighbours="add-remove").vector([0.5] * 3, sensitivity="0.1", epsilon=1)
         assert all(isinstance(value, float) for value in real.values)
         assert not real.whole
 
     def test_negative_values_are_kept(self):
         """A hundred counts of 0 at scale 10: none negative with probability (.53)^100 < 1e-27."""
-        made = release_vector([0] * 100, sensitivity=1, epsilon="0.1", neighbours="replace")
+        made = curator().vector([0] * 100, sensitivity=1, epsilon="0.1")
         assert min(made.values) < 0
 
 
@@ -360,7 +375,7 @@ class TestAccuracy:
     @pytest.mark.parametrize("epsilon", ["1", "0.05"])
     def test_whole_noise_has_its_exact_tail(self, epsilon: str):
         """An exact binomial test of 20,000 draws; false alarm at most 1e-12 per assertion."""
-        made = release_vector([0] * DRAWS, sensitivity=1, epsilon=epsilon, neighbours="replace")
+        made = curator().vector([0] * DRAWS, sensitivity=1, epsilon=epsilon)
         drawn = np.abs(np.array(made.values))
         for miss in (0.5, 0.05, 0.001):
             reach = made.half_width(1 - miss)
@@ -373,7 +388,7 @@ class TestAccuracy:
 
         False alarm at most 1e-11: at 1.46 delta fewer than 1200 of 20,000 have p below 1e-11.
         """
-        made = release_vector([0] * DRAWS, sensitivity=1, epsilon=1, neighbours="replace")
+        made = curator().vector([0] * DRAWS, sensitivity=1, epsilon=1)
         reached = int((np.abs(np.array(made.values)) >= 3).sum())
         assert binom.cdf(1199, DRAWS, law.discrete_tail(3, 1.0)) < 1e-11
         assert reached >= 1200 > DRAWS * math.exp(-3) * 1.2
@@ -381,7 +396,7 @@ class TestAccuracy:
 
     def test_real_noise_keeps_theorem_9_with_equality(self):
         """20,000 draws, exact binomial test; false alarm at most 1e-12 per assertion."""
-        made = release_vector([0.25] * DRAWS, sensitivity=2, epsilon="0.5", neighbours="replace")
+        made = curator().vector([0.25] * DRAWS, sensitivity=2, epsilon="0.5")
         assert made.scale == 4
         error = np.abs(np.array(made.values) - 0.25)
         for delta in (0.5, 0.05, 0.001):
@@ -390,36 +405,35 @@ class TestAccuracy:
 
     def test_theorem_12(self):
         """The largest of 10 coordinates, 2,000 times; false alarm at most 1e-12."""
-        made = release_vector([0.0] * DRAWS, sensitivity=1, epsilon=1, neighbours="replace")
+        made = curator().vector([0.0] * DRAWS, sensitivity=1, epsilon=1)
         largest = np.abs(np.array(made.values)).reshape(-1, 10).max(axis=1)
         misses = int((largest >= math.log(10 / 0.05)).sum())
         assert binom.sf(misses - 1, len(largest), 0.05) > ALARM
 
     def test_statements(self, silent):
-        wish: dict[str, Any] = {"epsilon": "0.5", "neighbours": "replace"}
-        real = release_vector([0.0], sensitivity=1, **wish).accuracy(0.05)
+        real = curator().vector([0.0], sensitivity=1, epsilon="0.5").accuracy(0.05)
         assert real.kind == "LEC Theorem 9"
         assert real.alpha == pytest.approx(math.log(20) * 2)
         assert real.alpha >= real.lecture
-        many = release_vector([0.0] * 10, sensitivity=1, **wish).accuracy(0.05)
+        many = curator().vector([0.0] * 10, sensitivity=1, epsilon="0.5").accuracy(0.05)
         assert many.kind == "LEC Theorem 12"
         assert many.alpha == pytest.approx(math.log(200) * 2)
-        whole = release_count([True], **wish).accuracy(0.05)
+        whole = curator([1]).count("x=1", epsilon="0.5").accuracy(0.05)
         assert "own exact tail" in whole.kind
         assert whole.alpha == law.discrete_radius(0.05, 2.0) == 6
-        fraction = release_fraction([True] * 1000, **wish)
+        fraction = curator([1] * 1000).fraction("x=1", epsilon="0.5")
         assert fraction.accuracy(0.05).alpha == pytest.approx(0.006)
         assert fraction.sigma == pytest.approx(law.discrete_sigma(2.0) / 1000)
 
     def test_simultaneous_is_wider_and_the_interval_is_around_the_value(self, silent):
-        made = release_histogram("aab", categories=["a", "b", "c"], epsilon=1, neighbours="replace")
+        made = curator([*"aab"]).histogram("x", categories=["a", "b", "c"], epsilon=1)
         each, together = made.half_width(0.95), made.half_width(0.95, simultaneous=True)
         assert each < together == made.accuracy(0.05).alpha
         assert made.interval(0.95)[0] == (2 - each, 2 + each)
 
     def test_public_rows_need_no_noise(self):
         budget = Budget(1)
-        made = release_count(12, epsilon=1, neighbours="replace", budget=budget)
+        made = curator([1] * 12, budget=budget).count(epsilon=1)
         assert made.value == 12
         assert made.scale == made.sensitivity == made.sigma == 0
         assert made.accuracy(0.01).alpha == made.half_width() == 0
@@ -428,14 +442,14 @@ class TestAccuracy:
     @pytest.mark.parametrize("delta", [0, 1, -1, math.nan, True, "x"])
     def test_bad_delta(self, silent, delta):
         with pytest.raises(InputError, match="delta must be"):
-            release_count([True], epsilon=1, neighbours="replace").accuracy(delta)
+            curator([1]).count("x=1", epsilon=1).accuracy(delta)
 
     def test_coverage_of_a_mean(self):
         """500 means at level .9999: more than 12 misses has probability below 1e-20."""
-        values = [0.1, 0.2, 0.7, 3.3]
+        four = curator([0.1, 0.2, 0.7, 3.3])
         missed = 0
         for _ in range(500):
-            made = release_mean(values, bounds=(0, 4), epsilon=1, neighbours="replace")
+            made = four.mean("x", bounds=(0, 4), epsilon=1)
             ((low, high),) = made.interval(0.9999)
             missed += not low <= 1.075 <= high
         assert missed <= 12
@@ -460,21 +474,21 @@ class TestBudget:
 
         monkeypatch.setattr(noise.Mechanism, "__call__", draw)
         budget = Budget("0.5", tmp_path / "b.json")
-        wish: dict[str, Any] = {"neighbours": "replace", "budget": budget}
-        release_count([True], epsilon="0.3", **wish)
+        one = curator([1], budget=budget)
+        one.count("x=1", epsilon="0.3")
         assert drawn == [1]
         before = (tmp_path / "b.json").read_bytes()
         with pytest.raises(PrivacyRefusal, match=r"only 0\.2 is left of the budget of 0\.5"):
-            release_count([True], epsilon="0.21", **wish)
+            one.count("x=1", epsilon="0.21")
         assert drawn == [1]
         assert (tmp_path / "b.json").read_bytes() == before
-        release_count([True], epsilon="0.2", **wish)
+        one.count("x=1", epsilon="0.2")
         assert budget.left == "0"
 
     def test_bad_input_spends_nothing(self):
         budget = Budget(1)
         with pytest.raises(InputError):
-            release_sum([5], bounds=(0, 1), epsilon=1, neighbours="replace", budget=budget)
+            curator([5], budget=budget).sum("x", bounds=(0, 1), epsilon=1)
         assert budget.spent == "0"
 
     def test_continued_from_its_file(self, tmp_path: Path):
@@ -536,11 +550,11 @@ class TestBudget:
         path = tmp_path / "b.json"
         script = (
             "import os, sys\n"
-            "from shoal.curator import Budget, noise, release_count, releases\n"
+            "from shoal.curator import Budget, Curator, curator, noise\n"
             "die = noise.Mechanism(1.0, True, lambda values: os._exit(9))\n"
-            "releases.mechanism = lambda *a, **k: die\n"
-            "release_count([True], epsilon='0.4', neighbours='replace',"
-            " budget=Budget('1', sys.argv[1]))\n"
+            "curator.mechanism = lambda *a, **k: die\n"
+            "budget = Budget('1', sys.argv[1])\n"
+            "Curator({'x': [1]}, budget, neighbours='replace').count('x=1', epsilon='0.4')\n"
         )
         died = subprocess.run([sys.executable, "-c", script, path], timeout=60)
         assert died.returncode == 9
@@ -556,7 +570,7 @@ class TestBudget:
 
         monkeypatch.setattr("os.fsync", full)
         with pytest.raises(InputError, match="No space left"):
-            release_count([True], epsilon=1, neighbours="replace", budget=budget)
+            curator([True], budget=budget).count("x=true", epsilon=1)
         monkeypatch.undo()
         assert budget.spent == "0"
 
@@ -751,13 +765,13 @@ class TestCommand:
     COMMON = ("--epsilon", "0.5", "--neighbours", "replace")
 
     def ok(self, capsys, *words: str) -> Any:
-        assert run(["laplace", *words, "--json"]) == 0, capsys.readouterr().err
+        assert run(["curator", *words, "--json"]) == 0, capsys.readouterr().err
         said = capsys.readouterr()
         assert said.err == ""
         return json.loads(said.out)
 
     def refused(self, capsys, code: int, *words: str) -> str:
-        assert run(["laplace", *words]) == code
+        assert run(["curator", *words]) == code
         said = capsys.readouterr()
         assert said.out == ""
         assert len(said.err.splitlines()) == 1
@@ -819,7 +833,7 @@ class TestCommand:
             (["--mean", "age", "--bounds", "0", "50", "--clamp"], "moved to the nearer bound"),
             (["--histogram", "city", "--categories", "Paris;New York", "--other"], "(other)"),
         ):
-            assert run(["laplace", "d.csv", *words, *self.COMMON]) == 0
+            assert run(["curator", "d.csv", *words, *self.COMMON]) == 0
             assert said in capsys.readouterr().out
 
     def test_budget(self, at, capsys):
@@ -872,7 +886,7 @@ class TestCommand:
 
     def test_help_does_not_load_opendp(self):
         script = (
-            "import sys, shoal.cli; shoal.cli.run(['laplace', '--help']);"
+            "import sys, shoal.cli; shoal.cli.run(['curator', '--help']);"
             "assert not {'opendp', 'pyarrow'} & set(sys.modules)"
         )
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)

@@ -299,7 +299,7 @@ class TestCommand:
         for part in (
             "browser",
             KEPT.id[:12],
-            "each afresh",
+            "all new",
             "limit            10, left",
             "4.394450",
         ):

@@ -41,7 +41,10 @@ class TestCommand:
         assert told["answer"]["state"] == "sent"
         assert told["outbox"] == {"waiting": 0, "sent": 1, "failed": 0, "expired": 0}
         assert len(parse_batch(PLAN, server.requests[0][3])) == 1
-        self.send(capsys, *words, "--now")
+        text = self.send(capsys, *words, "--now")
+        assert "the first answer counts, the new one is dropped" in text
+        assert told["answer"]["answered_before"] is False
+        assert self.send(capsys, *words, "--json")["answer"]["answered_before"] is True
         assert len(server.requests) == 1
 
     def test_from_a_url(self, server, capsys, tmp_path):
@@ -85,7 +88,9 @@ class TestCommand:
         monkeypatch.setenv("SHOAL_MEMORY_KEY", bytes(range(32)).hex())
         self.send(capsys, *words, "--memory", "memory", "--now")
         assert len(server.requests) == 1
-        assert "name it with --memory" in self.send(capsys, *words, "--memory-key", "k", code=2)
+        assert "--memory-key needs --memory" in self.send(
+            capsys, *words, "--memory-key", "k", code=2
+        )
 
     def test_a_pinned_key(self, server, capsys):
         url = f"{server.url}/v1/plans/{PLAN.id}"
@@ -119,7 +124,7 @@ class TestCommand:
     def test_nobody_there_is_no_failure(self, capsys):
         words = ["plan.json", "--answer", "features=f1", "--to", "http://127.0.0.1:9"]
         text = self.send(capsys, *words, "--outbox", "box", "--now")
-        assert "is kept (no answer from 127.0.0.1: Connection refused)" in text
+        assert "is in the outbox (no answer from 127.0.0.1: Connection refused)" in text
         assert "or later: shoal send --outbox box --to http://127.0.0.1:9\n" in text
 
     @pytest.mark.parametrize(
@@ -128,7 +133,7 @@ class TestCommand:
             (["plan.json", "--answer", "features=f1"], "--to URL"),
             (["plan.json", "--to", "http://127.0.0.1:9"], "--from FILE"),
             (["plan.json", "--to", "http://127.0.0.1:9", "--answer", "features"], "QUESTION=VALUE"),
-            (["--to", "http://127.0.0.1:9", "--answer", "features=f1"], "need the plan"),
+            (["--to", "http://127.0.0.1:9", "--answer", "features=f1"], "need their plan"),
             (["http://127.0.0.1:9/x", "--answer", "features=f1"], "/v1/plans/ID"),
             (["plan.json", "--to", "http://example.org", "--answer", "features=f1"], "--plain"),
             (["none.json", "--to", "http://127.0.0.1:9", "--answer", "features=f1"], "cannot read"),

@@ -122,7 +122,7 @@ def test_interrupted_it_stops_the_collector(number: signal.Signals, at: Path):
         demo.kill()
         demo.wait()
     assert demo.returncode == 1
-    assert said.strip() == "shoal: interrupted; no file was left half written."
+    assert said.strip() == "shoal: interrupted; no file is half written."
     assert not any(Path(f"/proc/{server}").exists() for server in servers)
     assert list(scratch.iterdir()) == []
     assert not (at / "shoal-demo.html").exists()

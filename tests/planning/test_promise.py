@@ -278,7 +278,7 @@ class TestCommands:
         assert run(["audit", "p.json", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["promise_kept"] is True
         assert run(["audit", "p.json", "--colluders", "500"]) == 0
-        assert "does not keep the promise" in capsys.readouterr().out
+        assert "The plan does not keep its promise" in capsys.readouterr().out
 
     def test_a_plan_that_is_made_is_computed(self, at: Path, capsys: pytest.CaptureFixture[str]):
         words = ["plan", "--flags", "2", "--crowd", "1000", "--epsilon", "1", "--delta", "1e-6"]

@@ -97,7 +97,7 @@ def add_crowds(crowds: Iterable[Crowd]) -> tuple[Crowd, ...]:
     if len(known) + len(unnamed) > MOST_CROWDS:
         raise TallyError(
             f"a tally holds at most {MOST_CROWDS} crowds; name parts of one crowd alike, with"
-            " crowd= or shoal tally --crowd."
+            " crowd= or shoal tally --crowd-name."
         )
     return tuple(sorted([*known.values(), *unnamed], key=_place))
 
@@ -132,7 +132,7 @@ def check_people(value: object) -> People | None:
 def way_out(crowds: Sequence[Crowd]) -> str:
     """Say what can be done about a sum of crowds whose people may be the same."""
     parts = (
-        "If they are parts of one crowd, name it with Tally.named or shoal tally --crowd; if"
+        "If they are parts of one crowd, name it with Tally.named or shoal tally --crowd-name; if"
         if any(crowd.unnamed for crowd in crowds)
         else "If"
     )

@@ -20,6 +20,7 @@ from shoal.agreement.survey import Question
 from shoal.agreement.vectors import row_bytes
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.tallying import Tally
+from shoal.support.rounding import text_up
 from shoal.theory.honest_crowds.honest_counts import (
     at_least,
     at_most,
@@ -111,7 +112,7 @@ class SetBits:
         words = many[kind] if kind < 2 else f"exactly {i - 2 * self._bits}"
         return (
             f"{self._counts[i]:,} reports have {words} set bits; an honest crowd is"
-            f" expected to have at most {self._reports * self._rates[i]:,.4g}."
+            f" expected to have at most {text_up(self._reports * self._rates[i])}."
         )
 
 
@@ -251,7 +252,7 @@ class Vectors:
     def _sentence(self, i: int) -> str:
         return (
             f"{self._counts[i]:,} reports are the vector {self._names[i]}; an honest crowd is"
-            f" expected to send it at most {self._reports * self._rates[i]:,.4g} times."
+            f" expected to send it at most {text_up(self._reports * self._rates[i])} times."
         )
 
 

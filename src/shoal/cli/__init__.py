@@ -20,19 +20,19 @@ __all__ = ["main", "shoal"]
 
 GROUPS = {
     "Start": {
-        "demo": "Show the whole path in a minute.",
+        "demo": "Show the whole path in a minute, on this machine.",
     },
     "Agree on a plan": {
-        "plan": "Choose how often each device flips a bit; plan diff: what an edit means.",
-        "audit": "Certify what a plan gives, or question a running randomizer.",
-        "compare": "What each kind of trust costs for one question.",
-        "migrate": "Read RAPPOR parameters: the plan they mean and what it promises.",
+        "plan": "Choose how often each device flips a bit.",
+        "audit": "Certify what a plan guarantees, or test a randomizer.",
+        "compare": "Show what each kind of trust costs for one question.",
+        "migrate": "Turn RAPPOR parameters into a plan, and say what it promises.",
     },
     "On the device": {
-        "encode": "Turn answers into bit vectors (keep them on the device).",
-        "randomize": "Turn answers into reports that may be sent.",
+        "encode": "Turn answers into bit vectors, which stay on the device.",
+        "randomize": "Turn answers into randomized reports, which may be sent.",
         "send": "Answer a plan once and send the report, surviving crashes.",
-        "ledger": "What this device has given away so far.",
+        "ledger": "Show how much this device has revealed so far.",
     },
     "The collector": {
         "serve": "Collect reports as a service: whole crowds or nothing.",
@@ -42,22 +42,27 @@ GROUPS = {
         "rotate": "Change a collector's signing key; devices follow.",
     },
     "From reports to answers": {
-        "tally": "Count reports.",
-        "estimate": "Estimate the crowd's answers from a tally, with intervals.",
-        "decode": "Find which texts a crowd answered, from candidates.",
-        "discover": "Find frequent texts without a list of candidates.",
-        "associate": "Whether two answers go together.",
+        "tally": "Count reports, and add tallies.",
+        "estimate": "Estimate how many people gave each answer, with intervals.",
+        "decode": "Find which texts a crowd answered, from a list of candidates.",
+        "discover": "Find frequent words without a list of candidates.",
+        "associate": "Test whether two answers go together.",
         "screen": "Look for traces of fake reports in a whole crowd.",
-        "publish": "Make a report page, tables or files of the estimates.",
-        "laplace": "Release counts, means and histograms as a trusted curator.",
+        "publish": "Write a report page or tables of the estimates.",
+    },
+    "With a trusted curator": {
+        "curator": "Release statistics of a table you hold, as a trusted curator.",
     },
     "Evidence": {
-        "simulate": "Try a plan on people who do not exist.",
+        "simulate": "Try a plan on simulated people.",
         "paper": "Recompute what the papers print, errors included.",
         "search": "Look for crowds that break the papers' conjecture.",
     },
 }
-"""Every command, in the order of the data's way; each is the module of its name."""
+"""Every command, in the order of the data's way, with the first line of its help.
+
+Each is the module of its name.
+"""
 
 WORDS = [word for words in GROUPS.values() for word in words]
 
@@ -84,10 +89,10 @@ class _Words(click.Group):
 @click.group(cls=_Words, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="shoal %(version)s")
 def shoal() -> None:
-    """Learn true statistics about a crowd without knowing anything about a person.
+    """Estimate statistics of a crowd from randomized reports.
 
-    Devices flip some bits, a crowd hides each report, the analyst sees the truth about the crowd.
-    Start with `shoal demo`.
+    Each device flips some bits of its answer, a crowd hides each report, and the analyst estimates
+    the counts. Start with `shoal demo`.
     """
 
 
@@ -99,31 +104,39 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run the command with the given arguments and return its exit code."""
     try:
-        result = shoal.main(arguments, prog_name="shoal", standalone_mode=False)
-        return result if isinstance(result, int) else 0
+        exit_code = shoal.main(arguments, prog_name="shoal", standalone_mode=False)
+        return exit_code if isinstance(exit_code, int) else 0
     except ShoalError as error:
         return _say(str(error), error.exit_code)
     except click.UsageError as error:
         hint = f" See {error.ctx.command_path} --help." if error.ctx else ""
-        return _say(error.format_message().rstrip() + hint, 2)
+        return _say(_sentence(error.format_message()) + hint, 2)
     except click.exceptions.Exit as error:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return _say("interrupted; no file was left half written.", 1)
+        return _say("interrupted; no file is half written.", 1)
     except BrokenPipeError:
-        # The reader of our output has gone; that is its right.
+        # Whoever read our output has closed it, which is no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except MemoryError:
-        return _say("the machine ran out of memory.", 1)
+        return _say("the machine ran out of memory; free some, or use less data.", 1)
     except Exception as error:
         if "SHOAL_DEBUG" in os.environ:
             raise
         return _say(
-            f"an unexpected {type(error).__name__} came up; set SHOAL_DEBUG=1 to see where, and"
+            f"an unexpected {type(error).__name__} occurred; set SHOAL_DEBUG=1 to see where, and"
             " please report it.",
             1,
         )
+
+
+def _sentence(message: str) -> str:
+    """Return a message of click in our words, with a full stop."""
+    for theirs in ("Got unexpected extra arguments (", "Got unexpected extra argument ("):
+        if message.startswith(theirs):
+            message = f"too many arguments: {message.removeprefix(theirs).rstrip(')')}"
+    return f"{message.rstrip().rstrip('.')}."
 
 
 def _say(sentence: str, exit_code: int) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.cli._common import printer
-from shoal.support.rounding import round_down, text_up
+from shoal.cli._common import printer, show_bullets
+from shoal.support.rounding import text_down, text_near, text_up
 
 
 def show_certificate(document: dict[str, Any], name: str) -> None:
@@ -16,7 +16,7 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
     console = printer()
     at = text_up(document["epsilon"])
     console.print(
-        f"[bold]{escape(name)}[/bold]: q = {document['q']:.6g},"
+        f"[bold]{escape(name)}[/bold]: q = {text_near(document['q'], 6)},"
         f" crowd of {document['crowd_size']:,}, at epsilon {at}"
     )
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -32,8 +32,8 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
     )
     table.add_row(
         "attack",
-        f"delta >= {round_down(attack['delta'][0], 3):g}",
-        f"a crowd that is this bad exists: {_crowd_in_words(attack['crowd'])}",
+        f"delta >= {text_down(attack['delta'][0], 3)}",
+        f"some crowd is this bad: {_crowd_in_words(attack['crowd'])}",
     )
     table.add_row(
         "sufficient",
@@ -43,12 +43,12 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
     table.add_row(
         "local",
         f"epsilon {text_up(document['local']['epsilon'])}",
-        "what one report alone tells, to the collector too",
+        "what one report alone reveals, to the collector too",
     )
     if document["sigma_count"] is not None:
         gain = document["gain_over_local"]
         better = (
-            f"{gain:.3g} times better than"
+            f"{text_near(gain, 3)} times better than"
             if gain is not None
             else "nothing could be estimated with"
         )
@@ -59,8 +59,8 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
         )
         table.add_row(
             "fake reports",
-            f"{document['shift_of_a_fake']:.3g} people",
-            "the most that one made-up report can shift a count",
+            f"{text_up(document['shift_of_a_fake'], 3)} people",
+            "the most that one fake report can shift a count",
         )
     if "composition" in document:
         together = document["composition"]
@@ -72,15 +72,14 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
         )
     console.print(table)
     if document.get("promise_kept") is False:
-        console.print("[bold red]This does not keep the promise that the plan makes.[/bold red]")
+        console.print("[bold red]The plan does not keep its promise.[/bold red]")
     if "statements" in document:
         show_statements(document["statements"])
-    console.print("\nThe promise rests on this:")
-    for assumption in document["assumptions"]:
-        console.print(f"- {assumption}")
+    console.print("\nAssumptions:")
+    show_bullets(console, document["assumptions"])
 
 
-def show_statements(made: list[dict[str, Any]]) -> None:
+def show_statements(statements: list[dict[str, Any]]) -> None:
     """Print what holds over time: the number in one line, what it covers below it.
 
     The sentences are long, so a column beside the numbers would be a few letters wide.
@@ -89,11 +88,12 @@ def show_statements(made: list[dict[str, Any]]) -> None:
 
     console = printer()
     console.print("\nOver time, for people who report again:")
-    for one in made:
-        delta = f", delta {text_up(one['delta'], 3)}" if one["delta"] else ""
-        epsilon = f"epsilon {text_up(one['epsilon'])}{delta}"
-        console.print(f"{one['kind']:6}  [bold]{one['holds_for']:34}[/bold]  {epsilon}")
-        console.print(Padding(one["words"], (0, 0, 0, 8)))
+    for statement in statements:
+        delta = f", delta {text_up(statement['delta'], 3)}" if statement["delta"] else ""
+        epsilon = f"epsilon {text_up(statement['epsilon'])}{delta}"
+        title = f"[bold]{statement['holds_for']:34}[/bold]"
+        console.print(f"{statement['kind']:6}  {title}  {epsilon}")
+        console.print(Padding(statement["words"], (0, 0, 0, 8)))
 
 
 def _eta_in_words(worst: dict[str, Any]) -> str:

@@ -5,29 +5,35 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.survey import Choice, Choices, Flags, Question, Survey
 from shoal.errors import InputError
+from shoal.support.rounding import text_near
 
-P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound=Callable[..., Any])
 
 IN_FILE = click.Path(path_type=Path)
 OUT_FILE = click.Path(path_type=Path, dir_okay=False)
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+plan_argument = click.argument("plan_file", type=IN_FILE, metavar="PLAN.json")
+tally_argument = click.argument("tally_file", type=IN_FILE, metavar="TALLY.json")
 
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document instead of text."
+)
 level_option = click.option(
-    "--level", type=float, default=0.95, show_default=True, help="Confidence level."
+    "--level", type=float, default=0.95, show_default=True, help="Confidence level of intervals."
 )
 interval_option = click.option(
     "--interval",
@@ -42,28 +48,96 @@ target_option = click.option(
     type=click.Choice(["crowd", "population"]),
     default="crowd",
     show_default=True,
-    help="Who is estimated: those who reported, or those they are a sample of.",
+    help="Estimate the people who reported, or the population they are a sample of.",
 )
+releases_option = click.option(
+    "--releases", type=int, metavar="R", help="How many releases one person reports in."
+)
+plot_option = click.option("--plot", type=OUT_FILE, help="Save a chart: .png, .svg or .pdf.")
 
 
-def plot_options(picture: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Add `--plot FILE` and which picture it draws; a wrong suffix is told before the work."""
+def crowd_option(*, required: bool = False, when: str = "") -> Callable[[C], C]:
+    """Add `--crowd`; `when` says what it is for, where it is not always needed."""
+    text = _when(when, "How many reports are released together.")
+    return click.option("--crowd", type=int, metavar="N", required=required, help=text)
+
+
+def epsilon_option(*, required: bool = False, when: str = "") -> Callable[[C], C]:
+    """Add `--epsilon`, a decimal as it is written."""
+    text = _when(when, "The largest epsilon allowed.")
+    return click.option("--epsilon", metavar="E", required=required, help=text)
+
+
+def delta_option(
+    *, required: bool = False, when: str = "", default: str | None = None
+) -> Callable[[C], C]:
+    """Add `--delta`, a decimal as it is written."""
+    text = _when(when, "The largest delta allowed.")
+    return click.option(
+        "--delta",
+        metavar="D",
+        required=required,
+        default=default,
+        show_default=default is not None,
+        help=text,
+    )
+
+
+def q_option(*, required: bool = False, when: str = "") -> Callable[[C], C]:
+    """Add `--q`, a decimal as it is written."""
+    text = _when(when, "The flip probability of each bit, in (0, 1/2].")
+    return click.option("--q", metavar="Q", required=required, help=text)
+
+
+def fdr_option(default: float) -> Callable[[C], C]:
+    """Add `--fdr`, the false discovery rate."""
+    return click.option(
+        "--fdr",
+        type=float,
+        default=default,
+        show_default=True,
+        help="Expected share of texts that nobody has among those found.",
+    )
+
+
+def top_option(default: int | None = None) -> Callable[[C], C]:
+    """Add `--top`."""
+    return click.option(
+        "--top",
+        type=click.IntRange(0),
+        default=default,
+        show_default=default is not None,
+        metavar="K",
+        help="Show at most this many texts.",
+    )
+
+
+def output_option(what: str, *, required: bool = False) -> Callable[[C], C]:
+    """Add `-o`, the file to write; `what` says what goes there."""
+    return click.option(
+        "-o", "--output", type=OUT_FILE, required=required, help=f"Write {what} to this file."
+    )
+
+
+def _when(when: str, text: str) -> str:
+    return f"{when}: {text[0].lower()}{text[1:]}" if when else text
+
+
+def chart_options(picture: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Add `--plot` and which chart it draws; a wrong suffix is refused before the work."""
 
     def decorate(command: Callable[..., R]) -> Callable[..., R]:
-        @click.option("--plot", type=OUT_FILE, help="Draw a picture: .png, .svg or .pdf.")
+        @plot_option
         @click.option(
             "--picture",
             type=click.Choice(["privacy", "ratio", "precision", "noise", "bounds"]),
             default=picture,
             show_default=True,
-            help="What --plot draws.",
+            help="Which chart --plot saves.",
         )
         @wraps(command)
         def with_plot(*args: Any, plot: Path | None, **kwargs: Any) -> R:
-            if plot is not None:
-                from shoal.charts import check_suffix
-
-                check_suffix(plot)
+            check_plot(plot)
             return command(*args, plot=plot, **kwargs)
 
         return with_plot
@@ -71,10 +145,18 @@ def plot_options(picture: str) -> Callable[[Callable[..., R]], Callable[..., R]]
     return decorate
 
 
-def survey_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add a survey file, or the options that stand in for one, as argument `survey`.
+def check_plot(plot: Path | None) -> None:
+    """Refuse a file name that no chart can be saved to, before the work."""
+    if plot is not None:
+        from shoal.charts import check_suffix
 
-    A plan file is taken too, by commands that have an argument `plan`.
+        check_suffix(plot)
+
+
+def survey_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add a survey file, or the options that replace one, as argument `survey`.
+
+    Commands that have an argument `plan` take a plan file instead, too: one of the two is None.
     """
     takes_plan = "plan" in signature(command).parameters
 
@@ -84,10 +166,10 @@ def survey_options(command: Callable[..., R]) -> Callable[..., R]:
         required=False,
         metavar="[PLAN.json | SURVEY.toml]" if takes_plan else "[SURVEY.toml]",
     )
-    @click.option("--flags", type=int, metavar="L", help="Instead of a file: L yes-or-no flags.")
+    @click.option("--flags", type=int, metavar="L", help="Instead of a file: L yes/no flags.")
     @click.option("--choice", type=int, metavar="K", help="Instead of a file: one of K options.")
-    @click.option("--choices", type=int, metavar="K", help="Instead of a file: some of K options.")
-    @click.option("--at-most", type=int, metavar="k", help="With --choices: at most k of them.")
+    @click.option("--choices", type=int, metavar="K", help="Instead of a file: several of K.")
+    @click.option("--at-most", type=int, metavar="k", help="With --choices: at most k of K.")
     @wraps(command)
     def with_survey(
         *args: Any,
@@ -98,11 +180,12 @@ def survey_options(command: Callable[..., R]) -> Callable[..., R]:
         at_most: int | None,
         **kwargs: Any,
     ) -> R:
-        given = [value for value in (survey_file, flags, choice, choices) if value is not None]
-        if len(given) > 1:
-            raise InputError("give one of a survey file, --flags, --choice and --choices.")
+        sources = [value for value in (survey_file, flags, choice, choices) if value is not None]
+        if len(sources) != 1:
+            file = "a plan or survey file" if takes_plan else "a survey file"
+            raise InputError(f"give one of {file}, --flags, --choice and --choices.")
         if (choices is None) != (at_most is None):
-            raise InputError("--choices and --at-most go together.")
+            raise InputError("--choices and --at-most go together; give both or neither.")
         survey: Survey | None = None
         if takes_plan:
             kwargs["plan"] = None
@@ -110,7 +193,7 @@ def survey_options(command: Callable[..., R]) -> Callable[..., R]:
             kwargs["plan"] = Plan.read(survey_file)
         elif survey_file is not None:
             survey = Survey.from_toml(survey_file)
-        elif given:
+        else:
             survey = _plain_survey(flags, choice, choices, at_most)
         return command(*args, survey=survey, **kwargs)
 
@@ -140,7 +223,7 @@ def _plain_survey(
 def check_not_same(source: Path, output: Path) -> None:
     """Refuse to write over what is read."""
     if output.resolve() == source.resolve():
-        raise InputError(f"{output} is what is read; name another file to write to.")
+        raise InputError(f"{output} is the input; name another file to write to.")
 
 
 def print_json(document: object) -> None:
@@ -153,11 +236,33 @@ def outward(low: float, high: float) -> list[str]:
     return [f"{math.floor(low):,}", f"{math.ceil(high):,}"]
 
 
+def grouped(value: float, digits: int = 4) -> str:
+    """Write a number with its thousands apart, rounded to significant digits."""
+    return f"{Decimal(text_near(value, digits)):,f}"
+
+
 def printer() -> Any:
     """Return the console for tables that people read."""
     from rich.console import Console
 
     return Console(highlight=False)
+
+
+def show_bullets(console: Any, sentences: Iterable[str]) -> None:
+    """Print sentences as a list, each indented behind its dash."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 1))
+    for sentence in sentences:
+        table.add_row("-", escape(sentence))
+    console.print(table)
+
+
+def show_simulated(console: Any, document: dict[str, Any]) -> None:
+    """Print a warning above numbers that are about nobody."""
+    if document["simulated"]:
+        console.print("[yellow]simulated: these numbers are about nobody[/yellow]")
 
 
 @contextmanager

@@ -10,20 +10,24 @@ import click
 from shoal.agreement.plan import Plan
 from shoal.analysis.association import associate
 from shoal.analysis.tallying import Tally
+from shoal.cli._commands import Command
 from shoal.cli._common import (
-    IN_FILE,
     json_option,
     level_option,
     outward,
+    plan_argument,
     print_json,
     printer,
+    show_simulated,
+    tally_argument,
     target_option,
 )
+from shoal.support.rounding import text_down, text_near, text_up
 
 
-@click.command()
-@click.argument("plan_file", type=IN_FILE, metavar="PLAN.json")
-@click.argument("tally_file", type=IN_FILE, metavar="TALLY.json")
+@click.command(cls=Command, example="shoal associate plan.json tally.json channel features=sync")
+@plan_argument
+@tally_argument
 @click.argument("first", metavar="QUESTION[=OPTION]")
 @click.argument("second", metavar="QUESTION[=OPTION]")
 @level_option
@@ -38,14 +42,14 @@ def command(
     target: Any,
     as_json: bool,
 ) -> None:
-    """Whether two answers go together.
+    """Test whether two answers go together.
 
-    A question with one answer is taken with all its options; of other questions name one option.
-    The tally must count the bits of both together: see `shoal tally --joint`.
+    Name a question with one answer, and all its options are used; of other questions name one
+    option. The tally must count both jointly: see `shoal tally --joint`.
     """
     plan = Plan.read(plan_file)
-    found = associate(plan, Tally.read(tally_file, plan), first, second, target=target)
-    document = found.to_json(level)
+    tally = Tally.read(tally_file, plan)
+    document = associate(plan, tally, first, second, target=target).to_json(level)
     if as_json:
         print_json(document)
     else:
@@ -62,8 +66,7 @@ def _show(document: dict[str, Any]) -> None:
         f"[bold]{names[0]}[/bold] and [bold]{names[1]}[/bold]: {document['reports']:,} reports,"
         f" normal intervals at {document['level']:.4g} (approximate), for the {document['target']}"
     )
-    if document["simulated"]:
-        console.print("[yellow]simulated: these numbers are about nobody[/yellow]")
+    show_simulated(console, document)
     table = Table(box=None, pad_edge=False)
     table.add_column(names[0])
     table.add_column(names[1])
@@ -76,8 +79,8 @@ def _show(document: dict[str, Any]) -> None:
     console.print(table)
     test = document["independence"]
     console.print(
-        f"independence: chi-square {test['statistic']:.4g} with {test['degrees']} degrees of"
-        f" freedom, p = {test['p_value']:.3g} ({test['kind']})"
+        f"independence: chi-square {text_near(test['statistic'])} with {test['degrees']} degrees of"
+        f" freedom, p = {text_near(test['p_value'], 3)} ({test['kind']})"
     )
     for name in ("difference", "odds_ratio"):
         if document[name] is not None:
@@ -86,5 +89,6 @@ def _show(document: dict[str, Any]) -> None:
 
 def _in_words(measure: dict[str, float | None]) -> str:
     value, low, high = measure["value"], measure["low"], measure["high"]
-    best = "unknown" if value is None else f"{value:.4g}"
-    return f"{best}, from {low:.4g} " + ("up" if high is None else f"to {high:.4g}")
+    best = "unknown" if value is None else text_near(value)
+    assert low is not None
+    return f"{best}, from {text_down(low)} " + ("up" if high is None else f"to {text_up(high)}")

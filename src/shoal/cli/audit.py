@@ -14,42 +14,59 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.survey import Survey
+from shoal.cli._commands import Command
 from shoal.cli._common import (
     IN_FILE,
+    chart_options,
+    crowd_option,
     json_option,
-    plot_options,
     print_json,
     printer,
+    q_option,
+    releases_option,
+    show_bullets,
     survey_options,
 )
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.promise import compute_promise
+from shoal.support.rounding import text_down, text_near
 
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
 
 
-@click.command()
+@click.command(cls=Command, example="shoal audit plan.json")
 @survey_options
-@click.option("--q", metavar="Q", help="With a survey: the flip probability, taken exactly.")
-@click.option("--crowd", type=int, metavar="N", help="With a survey: the crowd size.")
+@q_option(when="With a survey")
+@crowd_option(when="With a survey")
 @click.option("--epsilon", type=float, metavar="E", help="Certify delta at this epsilon.")
 @click.option("--delta", type=float, metavar="D", help="Certify epsilon at this delta.")
 @click.option(
-    "--colluders", type=int, default=0, metavar="T", help="People who tell what they sent."
+    "--colluders",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="T",
+    help="How many people of the crowd reveal their own reports.",
 )
-@click.option("--releases", type=int, metavar="R", help="How many releases hold a report of one.")
-@click.option("--randomizer", metavar="MODULE:FUNCTION", help="Question this randomizer instead.")
-@click.option("--pairs", type=IN_FILE, help="Question recorded pairs, a CSV of original,synthetic.")
-@click.option("--samples", type=int, default=100_000, show_default=True, help="Rows to ask for.")
+@releases_option
+@click.option("--randomizer", metavar="MODULE:FUNCTION", help="Test this randomizer instead.")
+@click.option("--pairs", type=IN_FILE, help="Test recorded pairs: a CSV of original,synthetic.")
+@click.option(
+    "--samples",
+    type=int,
+    default=100_000,
+    show_default=True,
+    help="How many reports to ask the randomizer for.",
+)
 @click.option(
     "--confidence",
     type=float,
     default=0.999,
     show_default=True,
-    help="One minus the chance to convict an honest randomizer.",
+    help="One minus the chance of convicting a correct randomizer.",
 )
-@plot_options("privacy")
+@chart_options("privacy")
 @json_option
 @click.pass_context
 def command(
@@ -70,26 +87,23 @@ def command(
     picture: Any,
     as_json: bool,
 ) -> None:
-    """Certify what a plan gives, or question a running randomizer.
+    """Certify what a plan guarantees, or test a randomizer.
 
-    Without --epsilon or --delta a plan is certified at the epsilon that it promises; where it does
-    not keep its promise, the exit code is 3. With --colluders, promise_kept counts them too. With
-    --releases they compose; where the plan has memory they do not, and what holds over time is
-    stated, by default for a year.
+    Without --epsilon or --delta a plan is certified at the epsilon that it promises. The exit code
+    is 3 if it does not keep its promise. With --releases the releases compose. For a plan with
+    memory they do not: what holds over time is stated instead, by default for a year.
 
-    With --randomizer, the function gets an array of 0 and 1 with one row per report (or one row at
-    a time) and returns the randomized array; its flips are tested against --q. With --pairs the
-    same is asked of recorded rows. A conviction exits with 3.
+    With --randomizer, your function gets an array of 0 and 1 with one row per report (or one row
+    at a time) and returns the randomized array. Its flips are tested against --q. With --pairs,
+    recorded rows are tested. A convicted randomizer gives exit code 3.
     """
-    if plan is None and survey is None:
-        raise InputError("name a plan, or a survey with --q and --crowd.")
     if randomizer is not None or pairs is not None:
-        asked = plan.survey if plan else survey
-        assert asked is not None
+        questions = plan.survey if plan else survey
+        assert questions is not None
         claimed = q if q is not None else plan.q.fraction if plan else None
         if claimed is None:
-            raise InputError("say which --q the randomizer claims.")
-        verdict = _question(randomizer, pairs, claimed, asked, samples, confidence)
+            raise InputError("give the --q that the randomizer claims.")
+        verdict = _question(randomizer, pairs, claimed, questions, samples, confidence)
         _show_verdict(verdict, as_json)
         context.exit(3 if verdict.convicted else 0)
     certificate = _certificate(plan, survey, q, crowd, colluders)
@@ -101,7 +115,7 @@ def command(
         alone = compute_promise(replace(plan, crowd_size=certificate.crowd_size))
         document["promise_kept"] = alone.holds
     if plan is not None and plan.memory is not None:
-        document["statements"] = _statements(plan, releases, delta, colluders)
+        document["statements"] = _statements(plan, certificate.crowd_size, releases, delta)
     elif releases is not None:
         document["composition"] = certificate.compose(releases).to_json(document["delta"])
     if plot is not None:
@@ -125,7 +139,7 @@ def _certificate(
 
     if plan is not None:
         if q is not None or crowd is not None:
-            raise InputError("a plan already says its q and its crowd.")
+            raise InputError("a plan has its own q and crowd; leave out --q and --crowd.")
         if plan.crowd_size is None:
             raise InputError("the plan has no crowd; give its survey with --q and --crowd.")
         certificate = audit(plan)
@@ -136,16 +150,15 @@ def _certificate(
 
 
 def _statements(
-    plan: Plan, releases: int | None, delta: float | None, colluders: int
+    plan: Plan, crowd: int, releases: int | None, delta: float | None
 ) -> list[dict[str, Any]]:
     """Return what holds over time; without a number, for a report in each window of a year."""
-    from shoal.planning.over_time import statements
+    from shoal.planning.over_time import releases_in_a_year, statements
 
     if releases is None:
-        releases = 1 if plan.window is None else -(-366 * 86_400 // plan.window)
-    if colluders and plan.crowd_size is not None:
-        plan = replace(plan, crowd_size=plan.crowd_size - colluders)
-    return [one.to_json() for one in statements(plan, releases, delta=delta)]
+        releases = 1 if plan.window is None else releases_in_a_year(plan.window)
+    hiding = replace(plan, crowd_size=crowd)
+    return [statement.to_json() for statement in statements(hiding, releases, delta=delta)]
 
 
 def _question(
@@ -173,7 +186,9 @@ def _question(
                 confidence=confidence,
             )
         except SystemExit as error:
-            raise InputError(f"the randomizer {randomizer} ends the process.") from error
+            raise InputError(
+                f"the randomizer {randomizer} ended the process; it must return an array."
+            ) from error
 
 
 def _load(name: str) -> Callable[[Any], Any]:
@@ -182,12 +197,12 @@ def _load(name: str) -> Callable[[Any], Any]:
         raise InputError(f"--randomizer takes MODULE:FUNCTION, got {name!r}.")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module), function)
+        randomizer = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise InputError(f"cannot load the randomizer {name}: {error}.") from error
-    if not callable(found):
-        raise InputError(f"{name} is not a function.")
-    return found  # type: ignore[no-any-return]
+    if not callable(randomizer):
+        raise InputError(f"{name} is not a function; --randomizer takes MODULE:FUNCTION.")
+    return randomizer  # type: ignore[no-any-return]
 
 
 def _read_pairs(path: Path, bits: int) -> tuple[Any, Any]:
@@ -219,10 +234,11 @@ def _show_verdict(verdict: Any, as_json: bool) -> None:
         return
     console = printer()
     word = "[bold red]convicted[/]" if verdict.convicted else "[bold green]passed[/]"
-    console.print(f"{word} after {verdict.samples:,} reports, confidence {verdict.confidence:.6g}")
-    for reason in verdict.reasons:
-        console.print(f"- {reason}")
     console.print(
-        f"The claim is a local epsilon of {verdict.epsilon_claimed:.4g}; the reports refute every"
-        f" claim below {verdict.epsilon_refuted:.4g}."
+        f"{word} after {verdict.samples:,} reports, confidence {text_near(verdict.confidence, 6)}"
+    )
+    show_bullets(console, verdict.reasons)
+    console.print(
+        f"The claim is a local epsilon of {text_near(verdict.epsilon_claimed)}. The reports refute"
+        f" every claim below {text_down(verdict.epsilon_refuted)}."
     )

@@ -9,31 +9,47 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.analysis.tallying import Tally
-from shoal.cli._common import IN_FILE, json_option, level_option, print_json, printer, progress
+from shoal.cli._commands import Command
+from shoal.cli._common import (
+    IN_FILE,
+    crowd_option,
+    delta_option,
+    epsilon_option,
+    fdr_option,
+    json_option,
+    level_option,
+    print_json,
+    printer,
+    progress,
+    show_bullets,
+    show_simulated,
+    top_option,
+)
 from shoal.errors import InputError
+from shoal.support.rounding import text_near
 
 
-@click.command()
+@click.command(cls=Command, example="shoal decode plan.json tally.json candidates.txt")
 @click.argument("plan_file", type=IN_FILE, required=False, metavar="PLAN.json")
 @click.argument("tally_file", type=IN_FILE, required=False, metavar="TALLY.json")
 @click.argument("candidate_file", type=IN_FILE, required=False, metavar="CANDIDATES")
 @click.option("--question", metavar="NAME", help="Which text question, if there are several.")
 @click.option("--column", metavar="NAME", help="Which column of a table holds the candidates.")
-@click.option(
-    "--fdr",
-    type=float,
-    default=0.05,
-    show_default=True,
-    help="Expected share of texts nobody answered among those found.",
-)
+@fdr_option(0.05)
 @level_option
-@click.option("--top", type=int, default=20, show_default=True, help="Lines of the table.")
+@top_option(20)
 @click.option("--propose", is_flag=True, help="Instead: propose the size of a text question.")
-@click.option("--dictionary", type=int, metavar="D", help="With --propose: how many candidates.")
-@click.option("--crowd", type=int, metavar="N", help="With --propose: the crowd.")
-@click.option("--epsilon", metavar="E", help="With --propose: the promise.")
-@click.option("--delta", metavar="D", help="With --propose: the promise.")
-@click.option("--most-bits", type=int, default=1024, show_default=True, help="With --propose.")
+@click.option("--dictionary", type=int, metavar="K", help="With --propose: how many candidates.")
+@crowd_option(when="With --propose")
+@epsilon_option(when="With --propose")
+@delta_option(when="With --propose")
+@click.option(
+    "--most-bits",
+    type=int,
+    default=1024,
+    show_default=True,
+    help="With --propose: the largest report, in bits.",
+)
 @json_option
 def command(
     plan_file: Path | None,
@@ -46,18 +62,18 @@ def command(
     top: int,
     propose: bool,
     as_json: bool,
-    **wish: Any,
+    **size: Any,
 ) -> None:
-    """Find which texts a crowd answered, from candidates.
+    """Find which texts a crowd answered, from a list of candidates.
 
-    CANDIDATES are the lines of a text file, or a column of a .csv or .parquet table. A plan with a
-    crowd refuses a tally of fewer reports (exit code 3).
+    CANDIDATES is a text file with one candidate per line, or a .csv or .parquet table with
+    --column. A tally of fewer reports than the plan's crowd is refused (exit code 3).
     """
     files = (plan_file, tally_file, candidate_file)
     if propose:
         if any(files):
-            raise InputError("--propose takes no files; it comes before the plan.")
-        _propose(fdr, as_json, **wish)
+            raise InputError("--propose takes no files; use it before you make a plan.")
+        _propose(fdr, as_json, **size)
         return
     if plan_file is None or tally_file is None or candidate_file is None:
         raise InputError("decode needs a plan, a tally and candidates, in this order.")
@@ -84,27 +100,26 @@ def _show(document: dict[str, Any], top: int) -> None:
 
     console = printer()
     rows = document["candidates"]
-    found = [row for row in rows if row["found"]]
+    finds = [row for row in rows if row["found"]]
     console.print(
         f"[bold]{escape(document['question'])}[/bold]: {document['reports']:,} reports,"
-        f" {len(found):,} of {len(rows):,} candidates found at a false discovery rate of"
-        f" {document['fdr']:g}"
+        f" {len(finds):,} of {len(rows):,} candidates found at a false discovery rate of"
+        f" {text_near(document['fdr'])}"
     )
-    if document["simulated"]:
-        console.print("[yellow]simulated: these numbers are about nobody[/yellow]")
-    for note in document["notes"]:
-        console.print(f"note: {note}")
+    show_simulated(console, document)
+    if document["notes"]:
+        show_bullets(console, document["notes"])
     table = Table(box=None, pad_edge=False)
     table.add_column("text", overflow="fold")
     for name in ("count", "sigma", "low", "high"):
-        table.add_column(name, justify="right")
-    for row in found[: max(top, 0)]:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in finds[:top]:
         name = " = ".join([row["value"], *row.get("same_as", [])[:3]])
         numbers = [f"{row[key]:,.0f}" for key in ("count", "sigma", "low", "high")]
         table.add_row(escape(name), *numbers)
     console.print(table)
-    if len(found) > top:
-        console.print(f"and {len(found) - top:,} more; --top shows them, --json all candidates")
+    if len(finds) > top:
+        console.print(f"{top:,} of {len(finds):,} shown; see --top, or --json for all candidates")
     console.print(
         f"unexplained: {document['unexplained']:,.0f} reports,"
         f" sigma {document['unexplained_sigma']:,.0f}"
@@ -126,22 +141,22 @@ def _propose(
         raise InputError("--propose needs --dictionary, --crowd, --epsilon and --delta.")
     from shoal.planning.text_size import propose
 
-    made = propose(dictionary, crowd, epsilon, delta, fdr=fdr, most_bits=most_bits)
+    proposal = propose(dictionary, crowd, epsilon, delta, fdr=fdr, most_bits=most_bits)
     if as_json:
         print_json(
             {
-                "bits": made.bits,
-                "hashes": made.hashes,
-                "cohorts": made.cohorts,
-                "q": made.q,
-                "sigma": made.sigma,
-                "detectable": made.detectable,
-                "report_bytes": made.report_bytes,
+                "bits": proposal.bits,
+                "hashes": proposal.hashes,
+                "cohorts": proposal.cohorts,
+                "q": proposal.q,
+                "sigma": proposal.sigma,
+                "detectable": proposal.detectable,
+                "report_bytes": proposal.report_bytes,
             }
         )
         return
-    click.echo(f"bits = {made.bits}\nhashes = {made.hashes}\ncohorts = {made.cohorts}")
+    click.echo(f"bits = {proposal.bits}\nhashes = {proposal.hashes}\ncohorts = {proposal.cohorts}")
     click.echo(
-        f"# flip probability {made.q:.6g}; sigma of a count {made.sigma:,.0f} people; a text of"
-        f" {made.detectable:,} people is found with probability 0.95"
+        f"# flip probability {text_near(proposal.q, 6)}; sigma of a count {proposal.sigma:,.0f}"
+        f" people; a text of {proposal.detectable:,} people is found with probability 0.95"
     )

@@ -10,8 +10,10 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.survey import Choice, Flags, Survey
+from shoal.cli._commands import Command
 from shoal.cli._common import OUT_FILE, json_option, print_json, printer, progress
 from shoal.errors import InputError
+from shoal.support.rounding import text_near
 
 if TYPE_CHECKING:
     from shoal.evidence.demo import Demonstration
@@ -25,28 +27,30 @@ SURVEY = Survey(
 )
 
 
-@click.command()
+@click.command(cls=Command, example="shoal demo")
 @click.option(
     "--users",
     type=click.IntRange(100, 1_000_000),
     default=3000,
     show_default=True,
-    help="How many people, each with a device.",
+    help="How many people to simulate.",
 )
-@click.option("--seed", type=int, default=2017, show_default=True, help="Whose story it is.")
+@click.option(
+    "--seed", type=int, default=2017, show_default=True, help="Seed of the simulated data."
+)
 @click.option(
     "--report",
     type=OUT_FILE,
     default=Path("shoal-demo.html"),
     show_default=True,
-    help="Where the report page is written.",
+    help="Write the report page to this file.",
 )
 @json_option
 def command(users: int, seed: int, report: Path, as_json: bool) -> None:
-    """Show the whole path in a minute: a collector, a crowd of devices, the estimates.
+    """Show the whole path in a minute, on this machine.
 
-    A collector is started on this machine, devices send their reports to it over HTTP, and the
-    crowd's report page is written. The seed says who answers what; the flips are new each time.
+    A collector starts, simulated devices send their reports to it over HTTP, and the crowd's report
+    page is written. The seed decides who answers what; the flips are random each time.
     """
     try:
         import starlette  # noqa: F401  the collector needs it, and begins in another process
@@ -61,15 +65,16 @@ def command(users: int, seed: int, report: Path, as_json: bool) -> None:
     _check_writable(report)
     agreed = plan(SURVEY, crowd_size=users, epsilon="1", delta="1e-6")
     if not as_json:
-        _tell_before(agreed, seed)
+        _show_before(agreed, seed)
     with progress("devices send", users) as advance:
-        shown = demonstrate(agreed, seed=seed, progress=advance)
+        demonstration = demonstrate(agreed, seed=seed, progress=advance)
     replaced = report.exists()
-    report.write_text(shown.page, "utf-8")
+    report.write_text(demonstration.page, "utf-8")
     if as_json:
-        print_json(shown.estimates | {"page": str(report), "before_sealing": shown.early})
+        document = demonstration.estimates
+        print_json(document | {"page": str(report), "before_sealing": demonstration.early})
     else:
-        _tell_after(shown, report, replaced)
+        _show_after(demonstration, report, replaced)
 
 
 def _check_writable(report: Path) -> None:
@@ -78,7 +83,7 @@ def _check_writable(report: Path) -> None:
         raise InputError(f"cannot write {report}; name another file with --report.")
 
 
-def _tell_before(agreed: Plan, seed: int) -> None:
+def _show_before(agreed: Plan, seed: int) -> None:
     from shoal.planning.certificate import audit
     from shoal.planning.plan import plan
     from shoal.planning.promise import check_promise
@@ -93,14 +98,14 @@ def _tell_before(agreed: Plan, seed: int) -> None:
         " channel. It must not learn anything about any one of them."
     )
     console.rule("[bold]2. One device")
-    _tell_one_device(console, agreed, seed)
+    _show_one_device(console, agreed, seed)
     console.rule("[bold]3. The promise")
     console.print(
         f"{check_promise(agreed).in_words}. Whatever everybody else answered, the counts of"
         f" {users:,} reports come out nearly alike whether Ada's answer is hers or any other. To"
-        f" promise the same for each report by itself her device would have to flip each bit with"
-        f" probability {float(alone.q):.4g}, and counts would be {gain:.1f} times less precise: the"
-        " larger the crowd, the more of the hiding it does."
+        f" promise the same for each report by itself, her device would have to flip each bit with"
+        f" probability {text_near(float(alone.q))}, and counts would be {gain:.1f} times less"
+        " precise: the larger the crowd, the more of the hiding it does."
     )
     console.rule("[bold]4. The collector")
     console.print(
@@ -109,26 +114,28 @@ def _tell_before(agreed: Plan, seed: int) -> None:
     )
 
 
-def _tell_after(shown: Demonstration, report: Path, replaced: bool) -> None:
+def _show_after(demonstration: Demonstration, report: Path, replaced: bool) -> None:
     from rich.markup import escape
 
     from shoal.cli._estimates import show_estimates
 
     console = printer()
-    users = shown.plan.reports_needed
+    users = demonstration.plan.reports_needed
     console.print(
-        f"With {users - 1:,} reports in, the collector was asked for the estimates and answered"
-        f" {shown.early}: a crowd or nothing. The last report sealed the crowd."
+        "With one report missing, the collector was asked for the estimates and answered"
+        f" {demonstration.early}: a crowd or nothing. The last report sealed the crowd."
     )
     console.rule("[bold]5. The crowd")
     console.print(
         f"One report says nothing by itself, but the bits of all {users:,} are flipped at a known"
         " rate. The reports were counted as they came and are gone; the rate is taken out again:\n"
     )
-    show_estimates(shown.estimates, "what the browser maker sees, beside the truth it never sees")
+    show_estimates(
+        demonstration.estimates, "what the browser maker sees, beside the truth it never sees"
+    )
     inside = [
         row["low"] <= row["truth"] <= row["high"]
-        for options in shown.estimates["questions"].values()
+        for options in demonstration.estimates["questions"].values()
         for row in options.values()
     ]
     console.print(
@@ -141,13 +148,13 @@ def _tell_after(shown: Demonstration, report: Path, replaced: bool) -> None:
         "shoal plan --flags 3 --crowd 100000 --epsilon 1 --delta 1e-6 -o plan.json\n"
         "shoal simulate plan.json --users 100000\n"
         "shoal serve --data collector --honest all plan.json    and, while it runs:\n"
-        'shoal send plan.json --answer "answer=1;3" --to http://127.0.0.1:8400 --outbox outbox'
-        " --now",
+        'shoal send plan.json --answer "answer=1;3" --to http://127.0.0.1:8400 \\\n'
+        "    --outbox outbox --now",
         soft_wrap=True,
     )
 
 
-def _tell_one_device(console: Any, agreed: Plan, seed: int) -> None:
+def _show_one_device(console: Any, agreed: Plan, seed: int) -> None:
     """Show an answer, the report made of it, and what the report tells a curious reader."""
     from shoal.device.encoding import encode
     from shoal.device.randomizing import randomize
@@ -161,12 +168,12 @@ def _tell_one_device(console: Any, agreed: Plan, seed: int) -> None:
     sent = [synthetic.value >> bit & 1 for bit in range(agreed.bits)]
     console.print("Ada uses sync and a screen reader, on the beta channel. As bits:")
     console.print(f"   her answer   {' '.join(map(str, truth))}")
-    shown = [
+    marks = [
         f"[bold red]{b}[/bold red]" if a != b else str(b) for a, b in zip(truth, sent, strict=True)
     ]
-    console.print(f"   her report   {' '.join(shown)}     only this leaves her device")
+    console.print(f"   her report   {' '.join(marks)}     only this leaves her device")
     console.print(
-        f"Her device flipped each bit with probability {q:.4g}; the flipped ones are red."
+        f"Her device flipped each bit with probability {text_near(q)}; the flipped ones are red."
     )
     prior = 0.1
     believed = posterior(prior, q, reported=sent[4])

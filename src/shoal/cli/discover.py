@@ -12,43 +12,48 @@ from shoal.agreement.plan import Plan
 from shoal.agreement.word_pairs import discovery_survey
 from shoal.analysis.tallying import Tally
 from shoal.analysis.text.discovery import discover
+from shoal.cli._commands import Command
 from shoal.cli._common import (
     IN_FILE,
     OUT_FILE,
+    fdr_option,
     json_option,
     level_option,
     outward,
     print_json,
     printer,
+    show_bullets,
+    show_simulated,
+    top_option,
 )
 from shoal.errors import InputError
 from shoal.support.files import write_text
 
 
-@click.command()
+@click.command(cls=Command, example="shoal discover plan.json tally.json")
 @click.argument("plan_file", type=IN_FILE, required=False, metavar="PLAN.json")
 @click.argument("tally_file", type=IN_FILE, required=False, metavar="TALLY.json")
-@click.option("--top", type=int, metavar="K", help="Show at most this many words.")
-@click.option(
-    "--fdr",
-    type=float,
-    default=0.0001,
-    show_default=True,
-    help="Expected share of words that nobody has among those found.",
-)
+@top_option()
+@fdr_option(0.0001)
 @click.option(
     "--candidates",
     type=int,
     default=5000,
     show_default=True,
-    help="Chains of pairs to decode at most.",
+    help="The most candidates to build from letter pairs.",
 )
 @level_option
 @click.option("--make", type=OUT_FILE, metavar="SURVEY.toml", help="Instead: write such a survey.")
 @click.option("--length", type=int, metavar="L", help="With --make: letters of the longest word.")
-@click.option("--alphabet", default=ascii_lowercase, show_default=True, help="With --make.")
-@click.option("--question", default="word", show_default=True, help="With --make: its name.")
-@click.option("--bits", type=int, default=1024, show_default=True, help="With --make.")
+@click.option(
+    "--alphabet", default=ascii_lowercase, show_default=True, help="With --make: allowed letters."
+)
+@click.option(
+    "--question", default="word", show_default=True, help="With --make: the question's name."
+)
+@click.option(
+    "--bits", type=int, default=1024, show_default=True, help="With --make: size of a report."
+)
 @json_option
 def command(
     plan_file: Path | None,
@@ -59,25 +64,25 @@ def command(
     level: float,
     make: Path | None,
     as_json: bool,
-    **wish: Any,
+    **form: Any,
 ) -> None:
-    """Find frequent texts without a list of candidates.
+    """Find frequent words without a list of candidates.
 
-    Words can be found in the reports of a survey that --make wrote: the ordinary `shoal plan`,
-    `randomize` and `tally` take it, and its answers are one column with the word. A plan with a
-    crowd refuses a tally of fewer reports (exit code 3).
+    It needs a survey written with --make. Use that survey with `shoal plan`, `randomize` and
+    `tally` as usual; its answers are one column with the word. A tally of fewer reports than the
+    plan's crowd is refused (exit code 3).
     """
     if make is not None:
         if plan_file is not None:
-            raise InputError("--make takes no files; it comes before the plan.")
-        _make(make, as_json, **wish)
+            raise InputError("--make takes no files; use it before you make a plan.")
+        _make(make, as_json, **form)
         return
     if plan_file is None or tally_file is None:
         raise InputError("discover needs a plan and a tally, or --make to write a survey.")
     plan = Plan.read(plan_file)
     tally = Tally.read(tally_file, plan)
-    found = discover(plan, tally, top=top, fdr=fdr, level=level, candidates=candidates)
-    document = found.to_json()
+    discovery = discover(plan, tally, top=top, fdr=fdr, level=level, candidates=candidates)
+    document = discovery.to_json()
     if as_json:
         print_json(document)
     else:
@@ -111,16 +116,15 @@ def _show(document: dict[str, Any], reports: int) -> None:
         f"[bold]{escape(document['question'])}[/bold]: {reports:,} reports,"
         f" {document['candidates']:,} candidates, {document['found']:,} words found"
     )
-    if document["simulated"]:
-        console.print("[yellow]simulated: these numbers are about nobody[/yellow]")
+    show_simulated(console, document)
     if document["words"]:
         table = Table(box=None, pad_edge=False)
-        table.add_column("word")
+        table.add_column("word", overflow="fold")
         for name in ("count", "low", "high"):
-            table.add_column(name, justify="right")
+            table.add_column(name, justify="right", no_wrap=True)
         for row in document["words"]:
             bounds = outward(row["low"], row["high"])
             table.add_row(escape(row["word"]), f"{row['count']:,.0f}", *bounds)
         console.print(table)
-    for note in document["notes"]:
-        console.print(f"- {note}")
+    if document["notes"]:
+        show_bullets(console, document["notes"])

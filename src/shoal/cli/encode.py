@@ -7,20 +7,28 @@ from pathlib import Path
 import click
 
 from shoal.agreement.plan import Plan
-from shoal.cli._common import IN_FILE, OUT_FILE, check_not_same, json_option, print_json, progress
+from shoal.cli._commands import Command
+from shoal.cli._common import (
+    IN_FILE,
+    check_not_same,
+    json_option,
+    output_option,
+    plan_argument,
+    print_json,
+    progress,
+)
 
 
-@click.command()
-@click.argument("plan_file", type=IN_FILE, metavar="PLAN.json")
+@click.command(cls=Command, example="shoal encode plan.json answers.csv -o originals.parquet")
+@plan_argument
 @click.argument("answers", type=IN_FILE)
-@click.option("-o", "--output", type=OUT_FILE, required=True, help="Where to write (.parquet).")
+@output_option("the vectors, as .parquet,", required=True)
 @json_option
 def command(plan_file: Path, answers: Path, output: Path, as_json: bool) -> None:
-    """Turn answers into the bit vectors of a plan.
+    """Turn answers into bit vectors, which stay on the device.
 
     ANSWERS is a .csv, .ndjson or .parquet file with one row per person and one column per
-    question. The vectors are originals: they say what people answered, so keep them on the device
-    that has the answers.
+    question. The vectors are originals: they are not randomized, so do not send them.
     """
     from shoal.device.bulk.answer_files import read_answers
     from shoal.device.bulk.report_files import VectorWriter
@@ -36,4 +44,7 @@ def command(plan_file: Path, answers: Path, output: Path, as_json: bool) -> None
     if as_json:
         print_json({"plan": plan.id, "originals": writer.written, "output": str(output)})
     else:
-        click.echo(f"{writer.written:,} originals written to {output}; they are the truth.")
+        click.echo(
+            f"{writer.written:,} originals written to {output}. They are not randomized: do not"
+            " send them."
+        )

@@ -10,19 +10,21 @@ import click
 from shoal.agreement.plan import Plan
 from shoal.analysis.estimating import estimate
 from shoal.analysis.tallying import Tally
+from shoal.cli._commands import Command
 from shoal.cli._common import (
-    IN_FILE,
     interval_option,
     json_option,
     level_option,
+    plan_argument,
     print_json,
+    tally_argument,
     target_option,
 )
 
 
-@click.command()
-@click.argument("plan_file", type=IN_FILE, metavar="PLAN.json")
-@click.argument("tally_file", type=IN_FILE, metavar="TALLY.json")
+@click.command(cls=Command, example="shoal estimate plan.json tally.json")
+@plan_argument
+@tally_argument
 @level_option
 @interval_option
 @target_option
@@ -30,9 +32,9 @@ from shoal.cli._common import (
 def command(
     plan_file: Path, tally_file: Path, level: float, kind: Any, target: Any, as_json: bool
 ) -> None:
-    """Estimate how many people are behind each option.
+    """Estimate how many people gave each answer, with intervals.
 
-    A plan with a crowd refuses a tally of fewer reports (exit code 3).
+    A tally of fewer reports than the plan's crowd is refused (exit code 3).
     """
     plan = Plan.read(plan_file)
     estimates = estimate(plan, Tally.read(tally_file, plan), target=target)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shoal.cli._commands import Command
 from shoal.cli._common import json_option, print_json, printer, progress
 from shoal.errors import InputError
 
@@ -20,48 +21,48 @@ if TYPE_CHECKING:
 _MARKS = {"agrees": "green", "misprint": "yellow", "false claim": "bold red"}
 
 
-@click.command()
-@click.option("--errors", is_flag=True, help="Only the misprints and false claims.")
+@click.command(cls=Command, example="shoal paper --errors")
+@click.option("--errors", is_flag=True, help="Show only the misprints and false claims.")
 @click.option("--markdown", is_flag=True, help="Print a Markdown table.")
 @click.option(
     "--figures",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Also plot_figures the figures, as PNG and SVG, into DIR.",
+    help="Also draw the figures into DIR, as PNG and SVG.",
 )
 @json_option
 def command(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -> None:
     """Recompute what the papers print, errors included.
 
-    Every number and claim of SDP, KR, LEC and BITVEC (docs/sources.md) beside what it comes to.
+    Every number and claim of SDP, KR, LEC and BITVEC (docs/sources.md) beside the computed one.
     """
     from shoal.evidence.papers import findings
 
     if markdown and as_json:
         raise InputError("give one of --json and --markdown.")
-    found: list[Finding] = []
+    everything: list[Finding] = []
     with progress("recomputing") as advance:
         for finding in findings():
-            found.append(finding)
+            everything.append(finding)
             advance(1)
-    written: list[Path] = []
+    files: list[Path] = []
     if figures is not None:
         from shoal.evidence.papers.figures import plot_figures
 
-        written = plot_figures(figures)
-    shown = [finding for finding in found if not errors or finding.verdict != "agrees"]
+        files = plot_figures(figures)
+    selection = [one for one in everything if not errors or one.verdict != "agrees"]
     if as_json:
-        print_json([asdict(finding) for finding in shown])
+        print_json([asdict(finding) for finding in selection])
     elif markdown:
-        click.echo(markdown_table(shown))
+        click.echo(markdown_table(selection))
     else:
-        _show(shown, found, written)
+        _show(selection, everything, files)
 
 
-def markdown_table(found: Sequence[Finding]) -> str:
+def markdown_table(findings: Sequence[Finding]) -> str:
     """Write the findings as one Markdown table."""
     lines = ["| where | printed | computed | verdict | why |", "|---|---|---|---|---|"]
-    for finding in found:
+    for finding in findings:
         cells = (
             f"{finding.source} {finding.where}",
             f"`{finding.printed}`",
@@ -73,12 +74,14 @@ def markdown_table(found: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
-def _show(shown: Sequence[Finding], found: Sequence[Finding], written: Sequence[Path]) -> None:
+def _show(
+    selection: Sequence[Finding], everything: Sequence[Finding], files: Sequence[Path]
+) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     console = printer()
-    for source, group in itertools.groupby(shown, key=lambda finding: finding.source):
+    for source, group in itertools.groupby(selection, key=lambda finding: finding.source):
         rows = list(group)
         table = Table(box=None, pad_edge=False, title=source, title_justify="left",
                       title_style="bold", header_style="dim")  # fmt: skip
@@ -99,10 +102,10 @@ def _show(shown: Sequence[Finding], found: Sequence[Finding], written: Sequence[
                     f" {escape(finding.why)}"
                 )
         console.print()
-    count = Counter(finding.verdict for finding in found)
+    count = Counter(finding.verdict for finding in everything)
     console.print(
-        f"{len(found)} statements: {count['agrees']} agree, {count['misprint']} are misprinted,"
-        f" {count['false claim']} are false."
+        f"{len(everything)} statements: {count['agrees']} agree, {count['misprint']} are"
+        f" misprinted, {count['false claim']} are false."
     )
-    for path in written:
+    for path in files:
         console.print(f"written to {path}", soft_wrap=True)

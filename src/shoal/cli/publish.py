@@ -9,34 +9,34 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.analysis.tallying import Tally
+from shoal.cli._commands import Command
 from shoal.cli._common import (
-    IN_FILE,
-    OUT_FILE,
     check_not_same,
     interval_option,
     json_option,
     level_option,
+    output_option,
+    plan_argument,
     print_json,
     printer,
+    show_bullets,
+    show_simulated,
+    tally_argument,
     target_option,
 )
 
 
-@click.command()
-@click.argument("plan_file", type=IN_FILE, metavar="PLAN.json")
-@click.argument("tally_file", type=IN_FILE, metavar="TALLY.json")
-@click.option(
-    "-o",
-    "--output",
-    type=OUT_FILE,
-    required=True,
-    help="What to write: .html, .csv, .json, .parquet, .arrow or .md.",
+@click.command(cls=Command, example="shoal publish plan.json tally.json -o report.html")
+@plan_argument
+@tally_argument
+@output_option(
+    "a page (.html), a table (.csv, .md) or data (.json, .parquet, .arrow)", required=True
 )
 @level_option
 @interval_option
 @target_option
-@click.option("--title", metavar="TEXT", help="On top of the page; by default the survey's name.")
-@click.option("--date", metavar="TEXT", help="In the citation, as it is given.")
+@click.option("--title", metavar="TEXT", help="Title of the page.  [default: the survey's name]")
+@click.option("--date", metavar="TEXT", help="Date in the citation, printed as given.")
 @json_option
 def command(
     plan_file: Path,
@@ -49,10 +49,10 @@ def command(
     date: str | None,
     as_json: bool,
 ) -> None:
-    """Make a report page, tables or files of the estimates, with the plan's certificate.
+    """Write a report page or tables of the estimates.
 
-    The page is one file that loads nothing from anywhere. A plan with a crowd refuses a tally of
-    fewer reports (exit code 3).
+    The plan's certificate is included. The page is one file that loads nothing from elsewhere. A
+    tally of fewer reports than the plan's crowd is refused (exit code 3).
     """
     from shoal.analysis.publishing.publication import check_suffix, publish
 
@@ -79,7 +79,6 @@ def command(
     console = printer()
     console.print(f"[bold]{escape(document['title'])}[/bold]: {document['promise']['short']}")
     if publication.estimates.tally.note is not None:
-        console.print(f"- {publication.estimates.tally.note}")
-    if document["estimates"]["simulated"]:
-        console.print("[yellow]simulated: these numbers are about nobody[/yellow]")
+        show_bullets(console, [publication.estimates.tally.note])
+    show_simulated(console, document["estimates"])
     console.print(f"written to {escape(str(output))}", soft_wrap=True)

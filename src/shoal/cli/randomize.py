@@ -7,19 +7,29 @@ from pathlib import Path
 import click
 
 from shoal.agreement.plan import Plan
-from shoal.cli._common import IN_FILE, OUT_FILE, check_not_same, json_option, print_json, progress
+from shoal.cli._commands import Command
+from shoal.cli._common import (
+    IN_FILE,
+    check_not_same,
+    json_option,
+    output_option,
+    plan_argument,
+    print_json,
+    progress,
+)
 
 
-@click.command()
-@click.argument("plan_file", type=IN_FILE, metavar="PLAN.json")
+@click.command(cls=Command, example="shoal randomize plan.json answers.csv -o reports.parquet")
+@plan_argument
 @click.argument("answers", type=IN_FILE)
-@click.option("-o", "--output", type=OUT_FILE, required=True, help="Where: .parquet or .rows.")
+@output_option("the reports, as .parquet or .rows,", required=True)
 @json_option
 def command(plan_file: Path, answers: Path, output: Path, as_json: bool) -> None:
-    """Turn answers into reports: encode them, then flip each bit with the plan's q.
+    """Turn answers into randomized reports, which may be sent.
 
-    ANSWERS is a .csv, .ndjson or .parquet file with one row per person and one column per
-    question, or a file that `shoal encode` wrote. If one answer is not allowed, nothing is written.
+    Each bit of an answer is flipped with the plan's probability q. ANSWERS is a .csv, .ndjson or
+    .parquet file with one row per person and one column per question, or a file that `shoal encode`
+    wrote. If one answer is not allowed, nothing is written.
     """
     from shoal.device.bulk.answer_files import read_answers
     from shoal.device.bulk.report_files import VectorWriter

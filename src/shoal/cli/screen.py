@@ -9,46 +9,56 @@ import click
 from shoal.agreement.plan import Plan
 from shoal.analysis.screening import Screening, screen
 from shoal.analysis.tallying import Tally
-from shoal.cli._common import IN_FILE, json_option, print_json, printer
+from shoal.cli._commands import Command
+from shoal.cli._common import (
+    json_option,
+    plan_argument,
+    print_json,
+    printer,
+    show_bullets,
+    tally_argument,
+)
+from shoal.support.rounding import text_near
 
 
-@click.command()
-@click.argument("plan_file", type=IN_FILE, metavar="PLAN.json")
-@click.argument("tally_file", type=IN_FILE, metavar="TALLY.json")
+@click.command(cls=Command, example="shoal screen plan.json tally.json")
+@plan_argument
+@tally_argument
 @click.option(
     "--alarm",
     type=float,
     default=1e-3,
     show_default=True,
-    help="How often an honest crowd may be called suspicious.",
+    help="Chance of calling an honest crowd suspicious.",
 )
 @json_option
 def command(plan_file: Path, tally_file: Path, alarm: float, as_json: bool) -> None:
-    """Look for traces of fake reports in the tally of a whole crowd.
+    """Look for traces of fake reports in a whole crowd.
 
-    The p-value holds for every honest crowd, whatever its people answered. Fakes that flip bits
-    like honest devices cannot be seen by anybody. A plan with a crowd refuses a tally of fewer
-    reports (exit code 3).
+    The p-value holds for every honest crowd, whatever its people answered. Nobody can detect fakes
+    that flip bits as honest devices do. A tally of fewer reports than the plan's crowd is refused
+    (exit code 3).
     """
     plan = Plan.read(plan_file)
-    found = screen(plan, Tally.read(tally_file, plan), alarm=alarm)
+    screening = screen(plan, Tally.read(tally_file, plan), alarm=alarm)
     if as_json:
-        print_json(found.to_json())
+        print_json(screening.to_json())
     else:
-        _show(found, plan.survey.name)
+        _show(screening, plan.survey.name)
 
 
-def _show(found: Screening, title: str) -> None:
+def _show(screening: Screening, title: str) -> None:
     from rich.markup import escape
 
     console = printer()
-    document = found.to_json()
-    word = "[bold red]suspicious[/]" if found.suspicious else "[bold green]no trace of fakes[/]"
-    crowds = f" of {found.crowds:,} crowds" if found.crowds > 1 else ""
-    console.print(f"[bold]{escape(title)}[/bold]: {found.reports:,} reports{crowds}, {word}")
-    console.print(f"p-value          {document['p_value']:.4g}, alarm at {found.alarm:.4g}")
-    if found.suspicious:
+    document = screening.to_json()
+    word = "[bold red]suspicious[/]" if screening.suspicious else "[bold green]no trace of fakes[/]"
+    crowds = f" of {screening.crowds:,} crowds" if screening.crowds > 1 else ""
+    console.print(f"[bold]{escape(title)}[/bold]: {screening.reports:,} reports{crowds}, {word}")
+    console.print(
+        f"p-value          {text_near(document['p_value'])}, alarm at {text_near(screening.alarm)}"
+    )
+    if screening.suspicious:
         share = document["smallest_share_of_fakes"]
         console.print(f"fakes            at least {share:.4%} of the reports")
-    for finding in found.findings:
-        console.print(f"- {escape(finding)}", soft_wrap=True)
+    show_bullets(console, screening.findings)

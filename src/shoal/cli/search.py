@@ -8,26 +8,39 @@ from typing import Any
 import click
 
 from shoal.agreement.survey import Survey
-from shoal.cli._common import OUT_FILE, json_option, print_json, printer, progress, survey_options
-from shoal.errors import InputError, ShoalError
+from shoal.cli._commands import Command
+from shoal.cli._common import (
+    OUT_FILE,
+    crowd_option,
+    json_option,
+    print_json,
+    printer,
+    progress,
+    q_option,
+    survey_options,
+)
+from shoal.errors import ShoalError
+from shoal.support.rounding import text_down, text_near, text_up
 
 
-@click.command()
+@click.command(cls=Command, example="shoal search --flags 2 --crowd 4 --q 0.25 --epsilon 1")
 @survey_options
-@click.option("--crowd", type=int, metavar="N", required=True, help="Reports released together.")
-@click.option("--q", metavar="Q", required=True, help="The flip probability, taken exactly.")
-@click.option("--epsilon", type=float, metavar="E", required=True, help="At least 0.")
+@crowd_option(required=True)
+@q_option(required=True)
+@click.option(
+    "--epsilon", type=float, metavar="E", required=True, help="Search at this epsilon, 0 or more."
+)
 @click.option(
     "--measure",
     type=click.Choice(["delta", "eta"]),
     default="delta",
     show_default=True,
-    help="What is made as large as possible.",
+    help="What to maximize.",
 )
-@click.option("--state", type=OUT_FILE, help="Keep the progress here and continue from it.")
+@click.option("--state", type=OUT_FILE, help="Save progress to this file and continue from it.")
 @json_option
 def command(
-    survey: Survey | None,
+    survey: Survey,
     crowd: int,
     q: str,
     epsilon: float,
@@ -37,20 +50,18 @@ def command(
 ) -> None:
     """Look for crowds that break the papers' conjecture.
 
-    Small worlds are searched exhaustively up to symmetry, larger ones by families of crowds. The
-    worst crowd found stands beside the conjectured one and below the proven bound.
+    Small cases are searched completely, up to symmetry, larger ones by families of crowds. The
+    worst crowd found is compared with the conjectured one and with the proven bound.
     """
     from shoal.evidence.worst_crowds import Searching
 
-    if survey is None:
-        raise InputError("name a survey file, or use --flags, --choice or --choices.")
     searching = Searching(
         survey, crowd_size=crowd, q=q, epsilon=epsilon, measure=measure, state=state
     )
     try:
         with progress("searching", searching.steps) as advance:
             advance(searching.done)
-            found = searching.run(advance)
+            worst = searching.run(advance)
     except KeyboardInterrupt:
         if state is None:
             raise
@@ -58,12 +69,12 @@ def command(
             f"interrupted after {searching.done:,} of {searching.steps:,} steps; the same command"
             f" continues from {state}."
         ) from None
-    document = found.to_json()
+    document = worst.to_json()
     if as_json:
         print_json(document)
     else:
         _show(document, survey.name)
-    if found.exceeds_proven:
+    if worst.exceeds_proven:
         raise ShoalError(
             "BUG: this crowd exceeds the proven bound, which is a theorem. Do not rely on this"
             " version of Shoal, and please report this output."
@@ -73,14 +84,12 @@ def command(
 def _show(document: dict[str, Any], name: str) -> None:
     from rich.table import Table
 
-    from shoal.support.rounding import round_down, text_up
-
     console = printer()
     measure, homogeneous = document["measure"], document["homogeneous"]
     worst, best = document["worst"], homogeneous["best"]
     console.print(
-        f"[bold]{name}[/bold]: {measure} at epsilon {document['epsilon']:.6g}, q ="
-        f" {document['q']:.6g}, crowd of {document['crowd_size']:,}"
+        f"[bold]{name}[/bold]: {measure} at epsilon {text_near(document['epsilon'], 6)}, q ="
+        f" {text_near(document['q'], 6)}, crowd of {document['crowd_size']:,}"
     )
     how = "every crowd, up to symmetry" if document["exhaustive"] else document["world"]
     pairs = "pair" if document["searched"] == 1 else "pairs"
@@ -91,8 +100,8 @@ def _show(document: dict[str, Any], name: str) -> None:
     table.add_column(overflow="fold")
 
     def row(label: str, value: list[float], words: str, *, upper: bool = False) -> None:
-        shown = text_up(value[1]) if upper else f"{round_down(value[0]):g}"
-        table.add_row(label, f"{'<=' if upper else '>='} {shown}", words)
+        bound = f"<= {text_up(value[1])}" if upper else f">= {text_down(value[0])}"
+        table.add_row(label, bound, words)
 
     row("forward", homogeneous["forward"], "all others agree with x; the conjectured worst case")
     row("reverse", homogeneous["reverse"], "all others agree with x'")
@@ -107,7 +116,7 @@ def _show(document: dict[str, Any], name: str) -> None:
         worst["value"],
         f"others {others or 'none'}; x = {worst['x']}, x' = {worst['x_prime']}",
     )
-    row("proven", document["proven"], "no crowd at all is worse; a theorem", upper=True)
+    row("proven", document["proven"], "no crowd is worse; a theorem", upper=True)
     console.print(table)
     verdict = f"The conjecture is [bold]{document['conjecture']}[/bold]"
     if document["conjecture"] == "violated":

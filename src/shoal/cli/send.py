@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.agreement.plan import Plan
+from shoal.cli._commands import Command
 from shoal.cli._common import IN_FILE, json_option, print_json
 from shoal.errors import AnswerError, InputError
 from shoal.support.files import read_json, strict_json
@@ -26,39 +27,48 @@ SPREAD = 3600.0
 """Seconds below which the random wait before the first attempt is drawn."""
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    example="shoal send plan.json --answer 'features=sync;vpn' \\\n"
+    "    --to https://collector.example --outbox outbox",
+)
 @click.argument("plan_source", required=False, metavar="[PLAN.json|URL]")
 @click.option(
-    "--answer", "given", multiple=True, metavar="QUESTION=VALUE", help="An answer; repeatable."
+    "--answer", "pairs", multiple=True, metavar="QUESTION=VALUE", help="An answer; repeatable."
 )
 @click.option("--from", "source", metavar="FILE", help="Answers as a JSON object; - reads stdin.")
-@click.option("--to", metavar="URL", help="The collector; by default where the plan comes from.")
-@click.option("--outbox", "folder", type=IN_FILE, required=True, help="Where reports wait.")
-@click.option("--answer-key", metavar="NAME", help="Your name for this answer; it is taken once.")
-@click.option("--ledger", "ledger_file", type=IN_FILE, help="Charge the report to this account.")
-@click.option("--memory", "memory_file", type=IN_FILE, help="Where permanent flips are kept.")
+@click.option("--to", metavar="URL", help="The collector.  [default: where the plan comes from]")
+@click.option(
+    "--outbox", "folder", type=IN_FILE, required=True, help="Folder of reports to be sent."
+)
+@click.option("--answer-key", metavar="NAME", help="Your name for this answer; it is sent once.")
+@click.option("--ledger", "ledger_file", type=IN_FILE, help="Add the report to this ledger.")
+@click.option(
+    "--memory", "memory_file", type=IN_FILE, help="File of this device's permanent flips."
+)
 @click.option(
     "--memory-key",
     "key_file",
     type=IN_FILE,
-    help=f"The memory's key, made if need be; else {KEY_VARIABLE} holds it.",
+    help=f"File of the memory's key, created if missing; or set {KEY_VARIABLE}.",
 )
 @click.option(
-    "--key", metavar="KEY", help="The collector's key, which signs plans and certificates."
+    "--key", metavar="KEY", help="The collector's public key, which signs plans and certificates."
 )
 @click.option("--limit", metavar="EPSILON", help="Refuse plans with a larger local epsilon.")
 @click.option(
     "--recompute/--no-recompute",
     default=None,
-    help="Compute the plan's promise first; by default where SciPy is installed.",
+    help="Compute the plan's promise first.  [default: if SciPy is installed]",
 )
-@click.option("--now", is_flag=True, help="Send at once, without the random wait.")
+@click.option("--now", is_flag=True, help="Send at once, without the random delay.")
 @click.option(
     "--wait",
     type=click.FloatRange(0, 86_400),
     default=0.0,
+    show_default=True,
     metavar="SECONDS",
-    help="Keep trying for so long.",
+    help="Keep trying for this long.",
 )
 @click.option(
     "--timeout",
@@ -66,13 +76,13 @@ SPREAD = 3600.0
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long one request may take.",
+    help="Timeout of one request.",
 )
-@click.option("--plain", is_flag=True, help="Allow http to other machines.")
+@click.option("--plain", is_flag=True, help="Allow http, without encryption, to other machines.")
 @json_option
 def command(
     plan_source: str | None,
-    given: tuple[str, ...],
+    pairs: tuple[str, ...],
     source: str | None,
     to: str | None,
     folder: Path,
@@ -89,14 +99,15 @@ def command(
     plain: bool,
     as_json: bool,
 ) -> int:
-    """Answer a plan once and send the report until the collector has it.
+    """Answer a plan once and send the report, surviving crashes.
 
-    The report is made once and kept in the outbox; whatever crashes, the same bytes are sent.
-    Answering again gives the same report, or, with --ledger or for a plan with memory, one in each
-    window of the plan. Without a plan, what waits and is due is sent.
-    Answers on the command line are seen by other users of this machine; --from is not.
-    With --no-recompute a plan that needs a crowd is answered within a --limit, or where a
-    certificate confirms it that was signed with --key.
+    The report is randomized once and stored in the outbox; after a crash the same bytes are sent
+    again. A second answer changes nothing, except with --ledger or for a plan with memory: then
+    there is one report in each window of the plan. Without a plan, waiting reports are sent.
+
+    Other users of this machine can see answers on the command line; use --from to hide them. With
+    --no-recompute, a plan that needs a crowd also needs a --limit, or a certificate that was signed
+    with --key.
     """
     from shoal.device.ledger import Ledger
     from shoal.device.outbox import HttpTransport, Outbox
@@ -117,29 +128,31 @@ def command(
 
     base, plan_id = _split_url(plan_source or "")
     if not (to or base):
-        raise InputError("say where reports go: --to URL.")
+        raise InputError("say where reports go, with --to URL.")
     outbox = outbox_to(to or base)
     ticket = None
+    before = {earlier.name for earlier in outbox.tickets()}
     if plan_source is not None:
-        answers = _answers(given, source)
+        answers = _answers(pairs, source)
         plan = outbox_to(base).plan(plan_id) if base else Plan.read(plan_source)
         ticket = outbox.answer(plan, answers, answer_key=answer_key)
-    elif given or source is not None or answer_key is not None:
-        raise InputError("answers need the plan that they answer: PLAN.json or its URL.")
-    tried = {one.name: one for one in outbox.send_due(hurry=now)}
+    elif pairs or source is not None or answer_key is not None:
+        raise InputError("answers need their plan: give PLAN.json or its URL.")
+    attempts = {attempt.name: attempt for attempt in outbox.send_due(hurry=now)}
     if wait:
-        tried |= {one.name: one for one in outbox.finish(wait)}
+        attempts |= {attempt.name: attempt for attempt in outbox.finish(wait)}
     if ticket is not None:
-        ticket = tried.get(ticket.name, ticket)
+        ticket = attempts.get(ticket.name, ticket)
     again = shlex.join(["shoal", "send", "--outbox", str(folder), "--to", to or base])
-    return _tell(outbox, ticket, again + " --plain" * plain, as_json)
+    repeated = ticket is not None and ticket.name in before
+    return _show(outbox, ticket, repeated, again + " --plain" * plain, as_json)
 
 
 def _memory(memory_file: Path | None, key_file: Path | None) -> DeviceMemory | None:
     """Return the device's memory, with the key from a file or from the environment."""
     if memory_file is None:
         if key_file is not None:
-            raise InputError("--memory-key is the key of a memory; name it with --memory.")
+            raise InputError("--memory-key needs --memory, the file that it opens.")
         return None
     from shoal.device.memory import DeviceMemory
     from shoal.device.memory.keys import key_from_text, read_key
@@ -147,7 +160,7 @@ def _memory(memory_file: Path | None, key_file: Path | None) -> DeviceMemory | N
     if key_file is not None:
         return DeviceMemory(memory_file, read_key(key_file, memory_file))
     if KEY_VARIABLE not in os.environ:
-        raise InputError(f"give the memory's key: --memory-key FILE, or {KEY_VARIABLE}.")
+        raise InputError(f"give the memory's key with --memory-key FILE or {KEY_VARIABLE}.")
     return DeviceMemory(memory_file, key_from_text(os.environ[KEY_VARIABLE], KEY_VARIABLE))
 
 
@@ -161,39 +174,42 @@ def _split_url(source: str) -> tuple[str, str]:
     return base, plan_id
 
 
-def _answers(given: Sequence[str], source: str | None) -> dict[str, object]:
+def _answers(pairs: Sequence[str], source: str | None) -> dict[str, object]:
     """Return the answers, from the command line or from a JSON object, not from both."""
-    if bool(given) == (source is not None):
+    if bool(pairs) == (source is not None):
         raise AnswerError("give answers with --answer QUESTION=VALUE, or with --from FILE.")
     if source is not None:
         if source == "-":
             try:
                 document = strict_json(sys.stdin.read())
             except (ValueError, RecursionError):
-                raise AnswerError("what stands on stdin is not valid JSON.") from None
+                raise AnswerError("the answers on stdin are not valid JSON.") from None
         else:
             document = read_json(Path(source), "file of answers", AnswerError)
         if not isinstance(document, dict):
-            raise AnswerError("answers are a JSON object from questions to values.")
+            raise AnswerError("answers must be a JSON object that maps questions to values.")
         return document
     answers: dict[str, object] = {}
-    for one in given:
-        question, found, value = one.partition("=")
-        if not found:
-            raise AnswerError("an answer is written QUESTION=VALUE.")
+    for pair in pairs:
+        question, equals, value = pair.partition("=")
+        if not equals:
+            raise AnswerError("write an answer as QUESTION=VALUE.")
         if question in answers:
-            raise AnswerError(f"question {question[:80]!r} is answered twice.")
+            raise AnswerError(f"question {question[:80]!r} is answered twice; answer it once.")
         answers[question] = value
     return answers
 
 
-def _tell(outbox: Outbox, ticket: Ticket | None, again: str, as_json: bool) -> int:
+def _show(outbox: Outbox, ticket: Ticket | None, repeated: bool, again: str, as_json: bool) -> int:
     tickets = outbox.tickets()
     states = ("waiting", "sent", "failed", "expired")
-    counts = {state: sum(one.state == state for one in tickets) for state in states}
+    counts = {state: sum(entry.state == state for entry in tickets) for state in states}
     if as_json:
-        print_json({"answer": ticket.to_json() if ticket else None, "outbox": counts})
+        answer = None if ticket is None else ticket.to_json() | {"answered_before": repeated}
+        print_json({"answer": answer, "outbox": counts})
     else:
+        if repeated:
+            click.echo("This was answered before: the first answer counts, the new one is dropped.")
         if ticket is not None:
             click.echo(_sentence(ticket, again))
         click.echo("Outbox: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
@@ -207,7 +223,7 @@ def _sentence(ticket: Ticket, again: str) -> str:
     if ticket.state == "waiting":
         wait = max((ticket.due or 0) - time.time(), 0)
         when = f"{wait:.0f} s" if wait < 100 else f"{wait / 60:.0f} min"
-        return f"The answer to {plan} is kept{why}; to send it, in {when} or later: {again}"
+        return f"The answer to {plan} is in the outbox{why}. Send it in {when} or later: {again}"
     if ticket.state == "sent":
         return f"The answer to {plan} was sent and accepted."
     return f"The answer to {plan} {ticket.state}: {ticket.reason}."

@@ -8,13 +8,17 @@ from typing import Any
 import click
 
 from shoal.agreement.plan import Plan
+from shoal.cli._commands import Command
 from shoal.cli._common import (
     IN_FILE,
-    OUT_FILE,
+    check_plot,
     interval_option,
     json_option,
     level_option,
+    output_option,
     outward,
+    plan_argument,
+    plot_option,
     print_json,
     printer,
     progress,
@@ -23,17 +27,18 @@ from shoal.cli._common import (
 from shoal.errors import InputError
 
 
-@click.command()
-@click.argument("plan_file", type=IN_FILE, metavar="PLAN.json")
+@click.command(cls=Command, example="shoal simulate plan.json --users 10000")
+@plan_argument
 @click.option("--users", type=int, metavar="N", help="How many people to simulate.")
 @click.option("--answers", type=IN_FILE, help="Draw the people from these answers.")
 @click.option(
     "--texts",
     type=IN_FILE,
-    help="What they answer to text: lines that fall off like 1 / rank, or a .csv of text,weight.",
+    help="What people answer to text questions: one text per line, the text at rank r with weight"
+    " 1/r, or a .csv of text,weight.",
 )
-@click.option("--zipf", type=float, metavar="S", help="With --texts of lines: like 1 / rank^S.")
-@click.option("--seed", type=int, help="Repeat a run exactly.")
+@click.option("--zipf", type=float, metavar="S", help="With --texts: weight 1/r^S instead.")
+@click.option("--seed", type=int, help="Seed of the simulated data.  [default: random]")
 @click.option("--repeat", type=int, metavar="R", help="Study R runs on the same people.")
 @click.option(
     "--vary", metavar="NAME=A,B,...", help="With --repeat: a study at each users, q or epsilon."
@@ -41,10 +46,11 @@ from shoal.errors import InputError
 @click.option(
     "--through",
     type=click.Choice(["law", "path"]),
-    help="Draw counts from their law (the default of --repeat and of text), or make every report.",
+    help="Draw counts from their distribution (law), or make every report (path).  [default: law"
+    " with --repeat or text, else path]",
 )
-@click.option("-o", "--output", type=OUT_FILE, help="Where to write the simulated tally.")
-@click.option("--plot", type=OUT_FILE, help="With --repeat: draw it, as .png, .svg or .pdf.")
+@output_option("the simulated tally")
+@plot_option
 @level_option
 @interval_option
 @target_option
@@ -66,21 +72,21 @@ def command(
     target: Any,
     as_json: bool,
 ) -> None:
-    """Try a plan on people who do not exist, and see the truth beside each estimate.
+    """Try a plan on simulated people.
 
-    With --repeat the same people report again and again: bias, sigma against theory, and how often
-    each kind of interval holds the truth.
+    The truth is shown beside each estimate. With --repeat the same people report again and again,
+    and you see the bias, sigma against theory, and how often each kind of interval holds the truth.
     """
     from shoal.evidence.simulation import simulate
 
     if repeat is None and (vary or plot):
-        raise InputError("--vary and --plot belong to a study; give --repeat too.")
+        raise InputError("--vary and --plot are for a study; give --repeat too.")
     if repeat is not None and (texts or output):
         raise InputError("--texts and --output are for one run; leave out --repeat.")
     if zipf is not None and texts is None:
-        raise InputError("--zipf says how texts fall off; give --texts too.")
+        raise InputError("--zipf gives weights to texts; give --texts too.")
     if repeat is not None and target != "crowd":
-        raise InputError("a study keeps the people and repeats the flips: its target is the crowd.")
+        raise InputError("a study repeats the flips on the same people; use --target crowd.")
     plan = Plan.read(plan_file)
     originals = None
     if answers is not None:
@@ -109,7 +115,7 @@ def command(
     else:
         from shoal.cli._estimates import show_estimates
 
-        # What is text stands below, with its truth.
+        # Texts are shown below, with the truth.
         notes = [] if "texts" in document else document["notes"]
         show_estimates(document | {"notes": notes}, plan.survey.name)
         for question, decoded in document.get("texts", {}).items():
@@ -139,18 +145,19 @@ def _show_texts(question: str, decoded: dict[str, Any], most: int = 20) -> None:
 
     console = printer()
     rows = [row for row in decoded["candidates"] if row["found"]]
-    false = sum(row["truth"] == 0 for row in rows)
+    false = [row for row in rows if row["truth"] == 0]
     table = Table(title=escape(question), title_justify="left", box=None, pad_edge=False)
     table.add_column("text", overflow="fold")
     for name in ("truth", "count", "low", "high"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows[:most]:
         numbers = f"{row['truth']:,}", f"{row['count']:,.0f}", *outward(row["low"], row["high"])
         table.add_row(escape(" = ".join([row["value"], *row.get("same_as", [])[:3]])), *numbers)
     console.print()
     console.print(table)
     console.print(
-        f"{len(rows):,} of {len(decoded['candidates']):,} texts found, {false:,} of them nobody's"
+        f"{len(rows):,} of {len(decoded['candidates']):,} texts found,"
+        f" {len(false):,} of them nobody's"
     )
 
 
@@ -168,14 +175,11 @@ def _study(
 ) -> None:
     from shoal.evidence.study import study
 
-    if plot is not None:
-        from shoal.charts import check_suffix
-
-        check_suffix(plot)
+    check_plot(plot)
     grid = _grid(vary)
     points = len(next(iter(grid.values()))) if grid else 1
     with progress("repeating", repetitions * points) as advance:
-        found = study(
+        result = study(
             plan,
             users=users,
             repetitions=repetitions,
@@ -187,11 +191,13 @@ def _study(
             progress=advance,
         )
     if plot is not None:
-        found.save_plot(plot)
+        result.save_plot(plot)
     if as_json:
-        print_json(found.to_json())
+        print_json(result.to_json())
     else:
-        _show(found.to_json(), plan.survey.name, plot)
+        from shoal.cli._study import show_study
+
+        show_study(result.to_json(), plan.survey.name, plot)
 
 
 def _grid(vary: str | None) -> Any:
@@ -199,62 +205,11 @@ def _grid(vary: str | None) -> Any:
     if vary is None:
         return None
     name, _, values = vary.partition("=")
-    listed: list[Any] = [value.strip() for value in values.split(",")]
-    if name not in ("users", "q", "epsilon") or not all(listed):
+    grid: list[Any] = [value.strip() for value in values.split(",")]
+    if name not in ("users", "q", "epsilon") or not all(grid):
         raise InputError(f"--vary takes users=, q= or epsilon= and values, got {vary[:80]!r}.")
     if name == "users":
-        if not all(value.isascii() and value.isdigit() and len(value) < 16 for value in listed):
+        if not all(value.isascii() and value.isdigit() and len(value) < 16 for value in grid):
             raise InputError(f"users must be whole numbers, got {vary[:80]!r}.")
-        listed = [int(value) for value in listed]
-    return {name: listed}
-
-
-def _show(document: dict[str, Any], name: str, plot: Path | None) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = printer()
-    console.print(
-        f"[bold]{escape(name)}[/bold]: {document['repetitions']:,} repetitions through the"
-        f" {document['through']}, intervals at {document['level']:.4g}, for the crowd; seed"
-        f" {document['seed']}"
-    )
-    console.print("[yellow]simulated: these numbers are about nobody[/yellow]")
-    for point in document["points"]:
-        promise = point["promise"]
-        title = f"{point['users']:,} people, q = {point['q']:.5g}"
-        if document["vary"] == "epsilon":
-            title += f", {promise['kind']} at epsilon {promise['epsilon']}"
-        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-        table.add_column("", overflow="fold")
-        for column in ("truth", "bias", "sigma", "/theory", *_KINDS.values()):
-            table.add_column(column, justify="right", no_wrap=True)
-        for question, options in point["questions"].items():
-            table.add_row(f"[bold]{escape(question)}[/bold]")
-            for label, row in options.items():
-                for cells, style in _lines(label, row):
-                    table.add_row(*map(escape, cells), style=style)
-        console.print()
-        console.print(table)
-        for question, one in point["together"].items():
-            console.print(
-                f"all of {escape(question)} held by simultaneous intervals:"
-                f" {one['measured']:.2%}, by the law {one['expected']:.2%}"
-            )
-    if plot is not None:
-        console.print(f"\nwritten to {escape(str(plot))}", soft_wrap=True)
-
-
-_KINDS = {"exact": "exact", "normal": "normal", "simultaneous": "simult.", "chebyshev": "cheb."}
-
-
-def _lines(label: str, row: dict[str, Any]) -> list[tuple[list[str], str]]:
-    """Return what was measured, and below it what the law says; coverages in per cent."""
-    covered = [
-        [f"{100 * row['coverage'][kind][which]:.2f}" for kind in _KINDS]
-        for which in ("measured", "expected")
-    ]
-    bias = f"{row['bias']:,.2f}±{row['bias_error']:.2f}"
-    measured = [f"{row['truth']:,}", bias, f"{row['sigma']:,.1f}", f"{row['sigma_ratio']:.4f}"]
-    law = ["", "0", f"{row['sigma_theory']:,.1f}", "1"]
-    return [([label, *measured, *covered[0]], ""), (["  by the law", *law, *covered[1]], "dim")]
+        grid = [int(value) for value in grid]
+    return {name: grid}

@@ -11,28 +11,42 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.analysis.tallying import Tally, Tallying
-from shoal.cli._common import IN_FILE, OUT_FILE, json_option, print_json, progress
+from shoal.cli._commands import Command
+from shoal.cli._common import (
+    IN_FILE,
+    json_option,
+    output_option,
+    plan_argument,
+    print_json,
+    progress,
+)
 from shoal.errors import InputError, ReportError, ShoalError
 from shoal.support.files import read_json
 
 
-@click.command()
-@click.argument("plan_file", type=IN_FILE, metavar="PLAN.json")
+@click.command(cls=Command, example="shoal tally plan.json reports.parquet -o tally.json")
+@plan_argument
 @click.argument("reports", type=IN_FILE, nargs=-1, required=True)
-@click.option("-o", "--output", type=OUT_FILE, help="Where to write the tally.")
-@click.option("--vectors/--no-vectors", default=None, help="Count whole vectors too.")
+@output_option("the tally")
+@click.option(
+    "--vectors/--no-vectors",
+    default=None,
+    help="Also count whole vectors.  [default: if they are short]",
+)
 @click.option(
     "--joint",
     multiple=True,
     metavar="Q=OPTION;Q=OPTION",
-    help="Count these options jointly; may be given again.",
+    help="Count these options jointly; repeatable.",
 )
-@click.option("--crowd", metavar="NAME", help="What the crowd is called; its parts add up.")
-@click.option("--window", type=int, metavar="N", help="The window of reports that do not say it.")
+@click.option("--crowd-name", metavar="NAME", help="Name of the crowd; parts with one name add up.")
+@click.option(
+    "--window-number", type=int, metavar="N", help="Window of the reports that carry none."
+)
 @click.option(
     "--people",
     type=click.Choice(["different"]),
-    help="Declare that no person is in two of the crowds; nobody checks that.",
+    help="Declare that no person is in two of the crowds; this is not checked.",
 )
 @json_option
 def command(
@@ -41,18 +55,18 @@ def command(
     output: Path | None,
     vectors: bool | None,
     joint: tuple[str, ...],
-    crowd: str | None,
-    window: int | None,
+    crowd_name: str | None,
+    window_number: int | None,
     people: str | None,
     as_json: bool,
 ) -> None:
-    """Count the reports in one or more files, and add tallies.
+    """Count reports, and add tallies.
 
-    Files of reports are one crowd, unless they carry windows: then each window is a crowd. Tallies,
-    and what a collector tells about a sealed crowd, are added as the crowds that they name.
+    All files of reports are one crowd, unless they carry windows: then each window is a crowd.
+    Tallies, and a collector's answer about a sealed crowd, are added under the crowds they name.
 
-    Counting is no release: of a plan that does not keep its promise reports are counted, with a
-    warning, and nothing else is done with them.
+    Counting releases nothing. If the plan does not keep its promise, its reports are counted with a
+    warning, but no other command accepts the tally.
     """
     from shoal.analysis.report_files import read_reports
     from shoal.planning.promise import compute_promise
@@ -61,22 +75,22 @@ def command(
     if (refusal := compute_promise(plan).refusal) is not None:
         click.echo(f"shoal: warning: {refusal}", err=True)
     if len({path.resolve() for path in reports}) < len(reports):
-        raise InputError("a file of reports is named twice; it would be counted twice.")
+        raise InputError("a file is named twice and would be counted twice; name it once.")
     groups = [[_bit(plan, part) for part in group.split(";")] for group in joint]
-    tallying = Tallying(plan, vectors=vectors, joint=groups, crowd=crowd, window=window)
+    tallying = Tallying(plan, vectors=vectors, joint=groups, crowd=crowd_name, window=window_number)
     tallies = [path for path in reports if _holds_tally(path)]
-    seen: set[bytes] = set()
+    report_ids: set[bytes] = set()
     with progress("tallying") as advance:
         for path in reports:
-            for chunk in read_reports(plan, path, seen) if path not in tallies else ():
+            for chunk in read_reports(plan, path, report_ids) if path not in tallies else ():
                 tallying.add_vectors(chunk)
                 advance(len(chunk))
     parts = [Tally.read(path, plan) for path in tallies]
     if len(tallies) < len(reports):
         parts.append(tallying.result())
     tally = reduce(add, parts)
-    if crowd is not None:
-        tally = tally.named(crowd)
+    if crowd_name is not None:
+        tally = tally.named(crowd_name)
     if people is not None:
         tally = tally.of_different_people()
     if output is not None:

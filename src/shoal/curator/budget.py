@@ -24,7 +24,7 @@ from shoal.support.checks import check_decimal_text, check_text
 from shoal.support.disk import SharedFile
 from shoal.support.files import read_json
 
-__all__ = ["Budget", "Spent"]
+__all__ = ["Budget", "Expense"]
 
 VERSION = 1
 _PATIENCE = 30.0
@@ -32,8 +32,8 @@ _PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
-class Spent:
-    """One release's share of the budget."""
+class Expense:
+    """What one release spent of the budget."""
 
     epsilon: str
     neighbours: Neighbours
@@ -69,10 +69,10 @@ class Budget:
         self._named = None if path is None else str(path)
         self._file = None if path is None else SharedFile(path, "budget", _PATIENCE, None)
         self._lock = threading.Lock()
-        self._spent: tuple[Spent, ...] = ()
+        self._spent: tuple[Expense, ...] = ()
         if self._file is None:
             if wanted is None:
-                raise InputError("a budget needs an epsilon.")
+                raise InputError("a budget needs an epsilon, its total.")
             self._epsilon = wanted
             return
         with self._locked():
@@ -81,11 +81,11 @@ class Budget:
                 if wanted is not None and Decimal(wanted) != Decimal(self._epsilon):
                     raise InputError(
                         f"the budget in {self._file.path} is {self._epsilon}, not {wanted};"
-                        " a budget is not changed once it exists."
+                        " a budget is not changed once it exists; leave its epsilon out."
                     )
             elif wanted is None:
                 raise InputError(
-                    f"there is no budget {self._file.path}; say its epsilon to make one."
+                    f"there is no budget {self._file.path}; give its epsilon to start one."
                 )
             else:
                 self._epsilon = wanted
@@ -102,7 +102,7 @@ class Budget:
         return self._epsilon
 
     @property
-    def releases(self) -> tuple[Spent, ...]:
+    def releases(self) -> tuple[Expense, ...]:
         """What was spent so far, in order."""
         return self._spent if self._file is None else self._read()[1]
 
@@ -122,7 +122,7 @@ class Budget:
         All releases of a budget must have the same neighbours: their epsilons mean different
         things otherwise and do not add.
         """
-        entry = Spent(
+        entry = Expense(
             check_epsilon(epsilon),
             check_neighbours(neighbours),
             check_text("what", what),
@@ -138,7 +138,7 @@ class Budget:
             if before and before[0].neighbours != neighbours:
                 raise InputError(
                     f"this budget is for {before[0].neighbours} neighbours, the release is for"
-                    f" {neighbours}; their epsilons do not add."
+                    f" {neighbours}; their epsilons do not add. Use another budget."
                 )
             if self._file is None:
                 self._spent = (*before, entry)
@@ -164,7 +164,7 @@ class Budget:
             with self._file.changing():
                 yield
 
-    def _read(self) -> tuple[str, tuple[Spent, ...]]:
+    def _read(self) -> tuple[str, tuple[Expense, ...]]:
         assert self._file is not None
         document = read_json(self._file.path, "budget", InputError)
         wrong = InputError(f"{self._file.path} is not a budget of this version of Shoal.")
@@ -180,10 +180,10 @@ class Budget:
                 raise wrong
             amount = check_epsilon(check_decimal_text("epsilon", entry["epsilon"], above=0))
             relation = check_neighbours(entry["neighbours"])
-            entries.append(Spent(amount, relation, check_text("what", entry["what"])))
+            entries.append(Expense(amount, relation, check_text("what", entry["what"])))
         return epsilon, tuple(entries)
 
-    def _write(self, releases: tuple[Spent, ...]) -> None:
+    def _write(self, releases: tuple[Expense, ...]) -> None:
         """Replace the file by a whole new one that has reached the disk."""
         document = {
             "version": VERSION,
@@ -198,7 +198,7 @@ def _exact(text: str) -> Fraction:
     return Fraction(Decimal(text))
 
 
-def _total(releases: tuple[Spent, ...]) -> Fraction:
+def _total(releases: tuple[Expense, ...]) -> Fraction:
     return sum((_exact(entry.epsilon) for entry in releases), Fraction(0))
 
 

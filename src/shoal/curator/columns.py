@@ -1,4 +1,4 @@
-"""Columns of a CSV or Parquet file, as text or as numbers.
+"""Columns of a table, in a CSV or Parquet file or in memory, as text or as numbers.
 
 A CSV is read as text, whatever it looks like: guessing a column's type from its values would let
 one row decide how all are read. Parquet columns have the type that their schema says.
@@ -18,7 +18,7 @@ from shoal.errors import InputError
 from shoal.support.documents import listed
 from shoal.support.files import first_line
 
-__all__ = ["Columns", "read_columns"]
+__all__ = ["Columns", "arrow_table", "read_columns"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,10 @@ class Columns:
 
         kind = self._column(name).type
         return bool(
-            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+            pa.types.is_integer(kind)
+            or pa.types.is_floating(kind)
+            or pa.types.is_decimal(kind)
+            or pa.types.is_null(kind)
         )
 
     def texts(self, name: str) -> list[str]:
@@ -59,7 +62,7 @@ class Columns:
 
         column = self._column(name)
         if self.is_number(name):
-            cast = column.cast(pa.float64(), safe=False)
+            cast = _cast_numbers(name, column)
         elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             trimmed = pc.utf8_trim_whitespace(column)
             missing = pa.scalar(None, pa.string())
@@ -67,6 +70,17 @@ class Columns:
         else:
             raise InputError(f"column {name!r} holds {column.type}, not numbers.")
         return np.asarray(cast.to_numpy(), np.float64)
+
+
+def _cast_numbers(name: str, column: Any) -> Any:
+    import pyarrow as pa
+
+    try:  # a cast of whole numbers is safe if they are within 2^53
+        return column.cast(pa.float64(), safe=pa.types.is_integer(column.type))
+    except pa.ArrowException:
+        raise InputError(
+            f"column {name!r} holds whole numbers beyond 2^53, which are not exact; scale it first."
+        ) from None
 
 
 def _cast_texts(name: str, texts: Any) -> Any:
@@ -89,19 +103,42 @@ def _is_number(text: str | None) -> bool:
     return True
 
 
-def read_columns(path: Path | str, names: Collection[str]) -> Columns:
-    """Read the named columns of a CSV or Parquet file, and count its rows.
+def arrow_table(data: Any) -> Any:
+    """Return a table in memory as an Arrow table: a mapping of columns, a data frame, or one.
 
-    Dictionaries are decoded and text is one type; other types stay as they are.
+    The message names no value: it may end up in a log.
     """
     import pyarrow as pa
 
-    source = Path(path)
+    try:
+        return pa.table(data)
+    except (pa.ArrowException, AttributeError, TypeError, ValueError):
+        raise InputError(
+            "a table maps column names to lists of one length, each with values of one type; or"
+            " name a .csv or .parquet file."
+        ) from None
+
+
+def read_columns(data: Path | str | Any, names: Collection[str]) -> Columns:
+    """Read the named columns of a CSV or Parquet file or of an Arrow table, and count its rows.
+
+    Dictionaries are decoded and text is one type; other types stay as they are.
+    """
+    if not isinstance(data, (Path, str)):
+        table, rows = _select("the table", data, sorted(set(names)))
+    else:
+        table, rows = _read_file(Path(data), sorted(set(names)))
+    return Columns(rows, {name: _plain(table.column(name)) for name in table.column_names})
+
+
+def _read_file(source: Path, names: list[str]) -> tuple[Any, int]:
+    import pyarrow as pa
+
     readers = {".csv": _read_csv, ".parquet": _read_parquet}
     if source.suffix.lower() not in readers:
         raise InputError(f"data come as .csv or .parquet, got {source.name!r}.")
     try:
-        table, rows = readers[source.suffix.lower()](source, sorted(set(names)))
+        return readers[source.suffix.lower()](source, names)
     except OSError as error:
         reason = error.strerror or first_line(error)
         raise InputError(f"cannot read {source}: {reason}.") from error
@@ -109,7 +146,11 @@ def read_columns(path: Path | str, names: Collection[str]) -> Columns:
         raise InputError(f"{source} is not text in UTF-8.") from error
     except pa.ArrowException as error:
         raise InputError(f"cannot read {source}: {first_line(error)}.") from error
-    return Columns(rows, {name: _plain(table.column(name)) for name in table.column_names})
+
+
+def _select(source: str, table: Any, names: list[str]) -> tuple[Any, int]:
+    _check_names(source, table.column_names, names)
+    return table.select(names), table.num_rows
 
 
 def _plain(column: Any) -> Any:
@@ -122,7 +163,7 @@ def _plain(column: Any) -> Any:
     return column
 
 
-def _check_names(source: Path, header: list[str], names: list[str]) -> None:
+def _check_names(source: object, header: list[str], names: list[str]) -> None:
     for name in names:
         if name not in header:
             raise InputError(f"{source} has no column {name!r}; it has {listed(header)}.")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.support.checks import check_number
@@ -22,7 +22,6 @@ __all__ = [
     "check_some_rows",
     "checked_bounds",
     "checked_categories",
-    "checked_marks",
     "checked_numbers",
 ]
 
@@ -34,18 +33,10 @@ OTHER = "(other)"
 _LARGEST_WHOLE_BOUND = 2**31
 
 
-def checked_marks(chosen: ArrayLike) -> NDArray[np.bool_]:
-    """Return which rows are chosen, one boolean each."""
-    marks = np.asarray(chosen)
-    if marks.ndim != 1 or (marks.dtype != np.bool_ and marks.size):
-        raise InputError("chosen rows are a list with one true or false for each row.")
-    return marks.astype(np.bool_)
-
-
 def check_some_rows(query: str, rows: int) -> None:
     """Refuse to divide by nothing."""
     if rows < 1:
-        raise InputError(f"a {query} of no rows is undefined.")
+        raise InputError(f"a {query} of no rows is undefined; the table must have a row.")
 
 
 def checked_bounds(query: str, bounds: Any, whole: bool) -> tuple[float, float]:
@@ -64,29 +55,25 @@ def checked_bounds(query: str, bounds: Any, whole: bool) -> tuple[float, float]:
         raise InputError(f"the lower bound must be below the upper one, got {low:g} and {high:g}.")
     largest = max(abs(low), abs(high))
     if whole and (low != int(low) or high != int(high) or largest > _LARGEST_WHOLE_BOUND):
-        raise InputError("the bounds of whole numbers must be whole numbers within 2^31.")
+        raise InputError(
+            "the bounds of whole numbers must be whole numbers within 2^31; leave out whole."
+        )
     if largest > 1e150 or high - low < 1e-150:
-        raise InputError(f"bounds must be of a usual size, got {low:g} and {high:g}.")
+        raise InputError(f"bounds must be within 1e150 and 1e-150 apart, got {low:g} and {high:g}.")
     return low, high
 
 
 def checked_numbers(
-    values: ArrayLike, low: float, high: float, clamp: bool, whole: bool
+    numbers: NDArray[np.float64], low: float, high: float, clamp: bool, whole: bool
 ) -> NDArray[np.float64]:
     """Return a column of numbers within its bounds, or clamped to them."""
-    array = np.asarray(values)
-    if array.ndim != 1 or (array.dtype.kind not in "iuf" and array.size):
-        raise InputError("values are a list with one number for each row.")
-    numbers = array.astype(np.float64)
-    if array.dtype.kind in "iu" and array.size and int(np.abs(numbers).max()) > 2**53:
-        raise InputError("whole numbers beyond 2^53 are not exact; scale the column first.")
     _check_rows(np.isfinite(numbers), "must hold a finite number")
     if whole:
         _check_rows(numbers == np.floor(numbers), "must hold a whole number, as declared")
     if clamp:
         return np.clip(numbers, low, high)
     inside = (numbers >= low) & (numbers <= high)
-    _check_rows(inside, f"must be within the declared bounds {low:g} to {high:g}; or ask to clamp")
+    _check_rows(inside, f"must be within the declared bounds {low:g} to {high:g}; or clamp")
     return numbers
 
 
@@ -103,7 +90,7 @@ def checked_categories(categories: Sequence[str], other: bool) -> tuple[str, ...
     cells = (*categories, *([OTHER] if other else []))
     if len(set(cells)) < len(cells):
         twice = next(cell for cell, times in Counter(cells).items() if times > 1)
-        raise InputError(f"category {twice!r} stands twice.")
+        raise InputError(f"category {twice!r} is declared twice; name each category once.")
     if not 2 <= len(cells) <= MOST_CELLS:
         raise InputError(
             f"a histogram needs 2 to {MOST_CELLS} cells, got {len(cells)}; for one use a count."

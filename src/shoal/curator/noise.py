@@ -57,7 +57,7 @@ def mechanism(
     scale = float_at_least(sensitivity / wanted)
     if whole:
         if scale > _LARGEST_WHOLE_SCALE:
-            raise InputError(f"epsilon={epsilon} is too small for whole numbers; ask for more.")
+            raise InputError(f"epsilon={epsilon} is too small for whole numbers; use a larger one.")
         if any(abs(value) > _LARGEST_WHOLE for value in values):
             raise InputError("whole numbers must stay within 2^62.")
     elif not all(math.isfinite(value) for value in values):
@@ -85,8 +85,10 @@ def _opendp(scale: float, sensitivity: Fraction, whole: bool) -> tuple[Any, floa
     atoms = dp.atom_domain(T=kind) if whole else dp.atom_domain(T=kind, nan=False)
     distance = math.ceil(sensitivity) if whole else float(sensitivity)
     try:
-        made = dp.m.make_laplace(dp.vector_domain(atoms), dp.l1_distance(T=kind), scale=scale)
-        return made, float(made.map(distance))  # type: ignore[no-untyped-call]
+        measurement = dp.m.make_laplace(
+            dp.vector_domain(atoms), dp.l1_distance(T=kind), scale=scale
+        )
+        return measurement, float(measurement.map(distance))  # type: ignore[no-untyped-call]
     except dp.OpenDPException as error:
         raise InputError(f"OpenDP will not make this noise: {first_line(error)}.") from error
 

@@ -108,27 +108,27 @@ class Predicate:
 
 def _clause(text: str, at: int) -> tuple[Clause, int]:
     at = _skip(text, at)
-    found: re.Match[str] | None
+    match: re.Match[str] | None
     if text[at : at + 1] in ("'", '"'):
         column, at = _read_quoted(text, at)
         at = _skip(text, at)
-        found = _OPERATOR.match(text, at)
+        match = _OPERATOR.match(text, at)
     else:
-        found = _OPERATOR.search(text, at)
-        column = _plain(text, text[at : found.start()]) if found else ""
-    if found is None:
+        match = _OPERATOR.search(text, at)
+        column = _plain(text, text[at : match.start()]) if match else ""
+    if match is None:
         raise _wrong(text, "a clause is COLUMN=VALUE, or with !=, <, <=, > or >=")
     if not column:
-        raise _wrong(text, f"a column must stand before {found[0]}")
-    at = _skip(text, found.end())
+        raise _wrong(text, f"a column must come before {match[0]}")
+    at = _skip(text, match.end())
     if text[at : at + 1] in ("'", '"'):
         value, at = _read_quoted(text, at)
     else:
         # From where the blanks before it began, so that an empty value may be followed by and.
-        joined = _AND.search(text, found.end())
+        joined = _AND.search(text, match.end())
         end = joined.start() if joined else len(text)
-        value, at = _plain(text, text[found.end() : end]), end
-    clause = Clause(column, found[0], value)
+        value, at = _plain(text, text[match.end() : end]), end
+    clause = Clause(column, match[0], value)
     if clause.operator in _COMPARE:
         _number(value, clause)
     return clause, at

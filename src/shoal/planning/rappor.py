@@ -149,7 +149,11 @@ class Migration:
         return {
             "parameters": parameters.to_json(),
             "symmetric": parameters.is_symmetric,
-            "effective": {"p_star": float(parameters.p_star), "q_star": float(parameters.q_star)},
+            "effective": {
+                "p_star": float(parameters.p_star),
+                "q_star": float(parameters.q_star),
+                "set_bit_flipped": float(1 - parameters.q_star),
+            },
             "rappor": {
                 "epsilon_1": _up(parameters.epsilon_1),
                 "epsilon_infinity": _up(parameters.epsilon_infinity),

@@ -1,11 +1,14 @@
-"""Rounding for print, always the safe way: a promise up, a lower bound down."""
+"""Rounding for print, always the safe way: a promise up, a lower bound down.
+
+What promises nothing, such as a p-value, is rounded to the nearest; all look alike.
+"""
 
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
-__all__ = ["float_up", "round_down", "round_up", "text_up"]
+__all__ = ["float_up", "round_down", "round_up", "text_down", "text_near", "text_up"]
 
 
 def float_up(value: Decimal) -> float:
@@ -36,16 +39,35 @@ def text_up(value: float, digits: int = 4) -> str:
     return _rounded(value, digits, ROUND_CEILING)
 
 
+def text_down(value: float, digits: int = 4) -> str:
+    """Round down to significant digits, as a decimal text that is never above the value.
+
+    >>> text_down(2.19e-17, 2), text_down(0.00012349)
+    ('2.1e-17', '0.0001234')
+    """
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def text_near(value: float, digits: int = 4) -> str:
+    """Round to significant digits, as a decimal text.
+
+    >>> text_near(5.484e-7, 3), text_near(0.25), text_near(12345.6)
+    ('5.48e-7', '0.25', '12350')
+    """
+    return _rounded(value, digits, ROUND_HALF_EVEN)
+
+
 def round_down(value: float, digits: int = 4) -> float:
     """Round down to significant digits.
 
     >>> round_down(0.00012349)
     0.0001234
     """
-    return float(_rounded(value, digits, ROUND_FLOOR))
+    return float(text_down(value, digits))
 
 
 def _rounded(value: float, digits: int, direction: str) -> str:
+    value = float(value)  # NumPy's floats write themselves otherwise
     exact = Decimal(value)  # every float is a decimal, exactly
     if not exact or not exact.is_finite():
         return str(abs(exact)) if not exact else str(exact)

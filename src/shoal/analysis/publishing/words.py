@@ -11,7 +11,7 @@ from shoal.agreement.plan import Plan
 from shoal.agreement.survey import Choices, Question
 from shoal.analysis.crowds import note_on
 from shoal.analysis.tallying import Tally
-from shoal.support.rounding import float_up, round_down, text_up
+from shoal.support.rounding import float_up, text_down, text_up
 from shoal.theory import coin
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def facts(
             ),
             Fact(
                 "Attack",
-                f"delta \N{GREATER-THAN OR EQUAL TO} {round_down(attack['delta'][0], 3):g}",
+                f"delta \N{GREATER-THAN OR EQUAL TO} {text_down(attack['delta'][0], 3)}",
                 f"{at}, in the worst crowd that was found. The truth is between the two.",
             ),
             Fact(

@@ -31,7 +31,7 @@ __all__ = ["Outbox"]
 
 _AGAIN = (
     ". To answer in each window, give the outbox a ledger, which counts what that costs (--ledger"
-    " FILE, or ledger=), or send a plan with memory (shoal plan --horizon, and --memory FILE)"
+    " FILE, or ledger=), or send a plan with memory (shoal plan over-time, and --memory FILE)"
 )
 
 

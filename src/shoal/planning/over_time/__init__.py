@@ -17,7 +17,7 @@ Composition theorems need fresh coins, and a permanent vector's are not. What ho
   better than the local bound, the local bound is all that is claimed.
 """
 
-from shoal.planning.over_time.horizons import Horizon, parse_horizon
+from shoal.planning.over_time.horizons import Horizon, parse_horizon, releases_in_a_year
 from shoal.planning.over_time.linking import linking_probability
 from shoal.planning.over_time.plan import plan_with_memory
 from shoal.planning.over_time.statements import HoldsFor, Statement, statements
@@ -29,5 +29,6 @@ __all__ = [
     "linking_probability",
     "parse_horizon",
     "plan_with_memory",
+    "releases_in_a_year",
     "statements",
 ]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from shoal.errors import InputError
 
-__all__ = ["Horizon", "parse_horizon"]
+__all__ = ["Horizon", "parse_horizon", "releases_in_a_year"]
 
 _DAY = 86_400
 _RATES = {"hourly": 3600, "daily": _DAY, "weekly": 7 * _DAY, "monthly": 30 * _DAY}
@@ -46,3 +46,12 @@ def parse_horizon(text: str) -> Horizon:
     window = _RATES[rate] if rate else int(days) * _DAY
     lasts = (1 if count in ("a", "an") else int(count)) * _SPANS[span] * _DAY
     return Horizon(window, -(-lasts // window))
+
+
+def releases_in_a_year(window: int) -> int:
+    """Return how many windows of so many seconds a year of 366 days touches.
+
+    >>> releases_in_a_year(7 * 86_400)
+    53
+    """
+    return -(-_SPANS["year"] * _DAY // window)

@@ -1,4 +1,4 @@
-"""What a curator releases, and how far off it may be.
+"""A release: noisy values, and how far off they may be.
 
 Two laws of noise. *Whole*: the discrete Laplace law on the multiples of a unit (1 for counts,
 1/n for fractions), whose own exact tail is used. *Real*: the continuous Laplace law of LEC; what is
@@ -50,13 +50,15 @@ class Accuracy:
 class Release:
     """Noisy values and everything that may be said about them in public.
 
-    `values` may be negative, or larger than is possible; they are never clipped or rounded.
+    `what` says in words what was asked, as the budget writes it down. `values` may be negative, or
+    larger than is possible; they are never clipped or rounded.
     `sensitivity` and `scale` are those of the released values. Under replace `rows` is the public
     number of rows, under add-remove it is None. `unit_scale` is the scale in units of `unit`, the
     step of whole-number noise, or None for real-valued noise.
     """
 
     query: Query
+    what: str
     values: tuple[float, ...]
     labels: tuple[str, ...] | None
     epsilon: str
@@ -74,7 +76,7 @@ class Release:
     def value(self) -> float:
         """The released number, if it is one number."""
         if self.labels is not None or len(self.values) != 1:
-            raise InputError("this release has several values; ask for .values.")
+            raise InputError("this release has several values; read .values.")
         return self.values[0]
 
     @property
@@ -141,15 +143,19 @@ class Release:
             "replace": "Neighbours replace one row by any other; the number of rows is public.",
             "add-remove": "Neighbours add or remove one row; the number of rows is private.",
         }[self.neighbours]
-        said = [relation, "Each person has one row.", "The curator sees every row and is trusted."]
+        sentences = [
+            relation,
+            "Each person has one row.",
+            "The curator sees every row and is trusted.",
+        ]
         if self.scale:
-            said.append(
+            sentences.append(
                 f"This release spends epsilon {self.epsilon}; releases about the same people add."
             )
         if self.clamped and self.bounds is not None:
             low, high = self.bounds
-            said.append(f"Values outside {low:g} to {high:g} were moved to the nearer bound.")
-        return tuple(said)
+            sentences.append(f"Values outside {low:g} to {high:g} were moved to the nearer bound.")
+        return tuple(sentences)
 
     def to_json(
         self, *, delta: float = 0.05, level: float = 0.95, simultaneous: bool = False

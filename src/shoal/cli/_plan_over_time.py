@@ -1,0 +1,94 @@
+"""`shoal plan over-time`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shoal.agreement.survey import Survey
+from shoal.cli._commands import Command
+from shoal.cli._common import (
+    chart_options,
+    crowd_option,
+    delta_option,
+    epsilon_option,
+    json_option,
+    output_option,
+    releases_option,
+    survey_options,
+)
+from shoal.cli._plan_result import finish
+from shoal.errors import InputError
+
+
+@click.command(
+    "over-time",
+    cls=Command,
+    example="shoal plan over-time survey.toml --horizon 'daily for a year' \\\n"
+    "    --crowd 10000 --epsilon 1 --delta 1e-6 -o plan.json",
+)
+@survey_options
+@crowd_option(required=True)
+@epsilon_option(required=True)
+@delta_option(required=True)
+@click.option("--horizon", metavar="WORDS", help="How often and how long: 'daily for a year'.")
+@releases_option
+@click.option("--lifetime", metavar="E", help="The largest epsilon of all reports together.")
+@click.option(
+    "--distinct-answers",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="K",
+    help="How many different answers one person may give.",
+)
+@click.option(
+    "--fresh",
+    default="0.5",
+    show_default=True,
+    metavar="PART",
+    help="The part of the flips that is drawn anew for each report.",
+)
+@output_option("the plan")
+@chart_options("precision")
+@json_option
+def over_time(
+    survey: Survey,
+    crowd: int,
+    epsilon: str,
+    delta: str,
+    horizon: str | None,
+    releases: int | None,
+    lifetime: str | None,
+    distinct_answers: int,
+    fresh: str,
+    output: Path | None,
+    plot: Path | None,
+    picture: Any,
+    as_json: bool,
+) -> None:
+    """Plan for people who report again and again.
+
+    Some flips become permanent, so that they do not average away. The plan says what holds for one
+    release and what holds over time. Give --horizon or --releases.
+    """
+    from shoal.planning.over_time import parse_horizon, plan_with_memory, statements
+
+    if (horizon is None) == (releases is None):
+        raise InputError("give one of --horizon and --releases.")
+    agreed = plan_with_memory(
+        survey,
+        crowd_size=crowd,
+        epsilon=epsilon,
+        delta=delta,
+        releases=releases,
+        horizon=horizon,
+        lifetime_epsilon=lifetime,
+        distinct_answers=distinct_answers,
+        instantaneous=fresh,
+    )
+    count = releases if horizon is None else parse_horizon(horizon).releases
+    assert count is not None
+    finish(agreed, statements(agreed, count), output, plot, picture, as_json)

@@ -1,0 +1,99 @@
+"""A new plan: written, drawn and shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.agreement.plan import Plan
+from shoal.cli._common import print_json, printer
+from shoal.planning.promise import check_promise
+
+if TYPE_CHECKING:
+    from shoal.planning.over_time import Statement
+
+
+def finish(
+    plan: Plan,
+    over_time: list[Statement],
+    output: Path | None,
+    plot: Path | None,
+    picture: Any,
+    as_json: bool,
+) -> None:
+    """Write the plan and its chart where they are wanted, and print the plan."""
+    if output is not None:
+        plan.write(output)
+    if plot is not None:
+        from shoal.charts import plot_picture, save
+
+        save(plot_picture(picture, plan), plot)
+    if as_json:
+        print_json(_document(plan, over_time))
+    else:
+        _show(plan, over_time, output)
+
+
+def _document(plan: Plan, over_time: list[Statement]) -> dict[str, Any]:
+    certificate = _certificate(plan)
+    promise = check_promise(plan).promise
+    document = {
+        "id": plan.id,
+        "q": float(plan.q),
+        "q_fraction": plan.q.to_json(),
+        "bits": plan.bits,
+        "crowd_size": plan.crowd_size,
+        "reports_needed": None if plan.crowd_size is None else plan.reports_needed,
+        "window": plan.window,
+        "promise": promise.kind,
+        "epsilon": float(promise.epsilon),
+        "delta": None if promise.delta is None else float(promise.delta),
+        "eta": None if promise.eta is None else float(promise.eta),
+        "sigma_count": certificate["sigma_count"] if certificate else None,
+        "certificate": certificate,
+    }
+    if plan.memory is not None:
+        document["memory"] = {"q1": float(plan.memory.q1), "q2": float(plan.memory.q2)}
+        document["statements"] = [statement.to_json() for statement in over_time]
+    return document
+
+
+def _certificate(plan: Plan) -> dict[str, Any] | None:
+    if plan.crowd_size is None:
+        return None
+    from shoal.planning.certificate import audit
+
+    return audit(plan).to_json(epsilon=float(plan.promise.epsilon))
+
+
+def _show(plan: Plan, over_time: list[Statement], output: Path | None) -> None:
+    from rich.markup import escape
+
+    from shoal.cli._certificate import show_statements
+
+    console = printer()
+    size = "1 bit" if plan.bits == 1 else f"{plan.bits} bits"
+    console.print(f"[bold]{escape(plan.survey.name)}[/bold]: {size} a report")
+    console.print(f"flip probability {plan.q}")
+    if plan.memory is not None:
+        console.print(f"  permanent      {plan.memory.q1}")
+        console.print(f"  fresh on top   {plan.memory.q2}")
+    console.print(f"promise          {check_promise(plan).in_words}")
+    crowd = "none needed" if plan.crowd_size is None else f"{plan.crowd_size:,} reports"
+    if plan.crowd_size is not None and plan.reports_needed > plan.crowd_size:
+        crowd = f"{plan.crowd_size:,} honest reports, released with {plan.reports_needed:,} in all"
+    console.print(f"crowd            {crowd}")
+    if plan.window is not None:
+        console.print(f"window           {plan.window} seconds; a crowd must fill within one")
+    if plan.crowd_size is not None:
+        from shoal.planning.certificate import audit
+
+        sigma = audit(plan).sigma
+        console.print(
+            f"precision        sigma of a count: {sigma:,.0f} of {plan.crowd_size:,} people"
+        )
+    console.print(f"plan id          {plan.id}", soft_wrap=True)
+    if output is not None:
+        console.print(f"written to       {escape(str(output))}", soft_wrap=True)
+    if over_time:
+        show_statements([statement.to_json() for statement in over_time])

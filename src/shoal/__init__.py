@@ -23,9 +23,9 @@ of fake reports.
 
 Text
     `decode` finds which candidates a crowd answered: `Decoded`, a `DecodedText` each; `propose`
-    sizes the question, a `Proposal`. `discover` needs no candidates, only a survey made by
-    `discovery_survey`; it gives a `Discovery`. `migrate` reads `RapporParameters` into a
-    `Migration`.
+    sizes the question, a `Proposal`. `discover` needs no candidates, only a text question with
+    `Pairs`, as `discovery_survey` makes it; it gives a `Discovery`. `migrate` reads
+    `RapporParameters` into a `Migration`.
 
 As a service
     `shoal.collector` takes reports over HTTP and shows whole crowds; `shoal.device.outbox` is the
@@ -50,10 +50,18 @@ if TYPE_CHECKING:
     from shoal.agreement.flip_probability import FlipProbability
     from shoal.agreement.plan import Memory, Plan, Promise
     from shoal.agreement.random_bits import SystemBits
-    from shoal.agreement.survey import Choice, Choices, Flags, Number, Question, Survey, Text
+    from shoal.agreement.survey import (
+        Choice,
+        Choices,
+        Flags,
+        Number,
+        Pairs,
+        Question,
+        Survey,
+        Text,
+    )
     from shoal.agreement.vectors import Original, Synthetic
     from shoal.agreement.wire import Batch, pack_reports, parse_batch
-    from shoal.agreement.word_pairs import discovery_survey
     from shoal.analysis.association import Association, associate
     from shoal.analysis.contrasts import difference, ratio, share_difference, total
     from shoal.analysis.crowds import Crowd
@@ -76,6 +84,7 @@ if TYPE_CHECKING:
     from shoal.evidence.study import Study, study
     from shoal.evidence.worst_crowds import search
     from shoal.planning.certificate import Certificate, audit
+    from shoal.planning.discovery_survey import discovery_survey
     from shoal.planning.over_time import Statement, plan_with_memory, statements
     from shoal.planning.plan import plan
     from shoal.planning.plan_diff import Change, compare_plans
@@ -93,10 +102,18 @@ _MODULES = {
     "agreement.plan": ["Memory", "Plan", "Promise"],
     "agreement.random_bits": ["SystemBits"],
     "evidence.simulation_bits": ["SimulationBits"],
-    "agreement.survey": ["Choice", "Choices", "Flags", "Number", "Question", "Survey", "Text"],
+    "agreement.survey": [
+        "Choice",
+        "Choices",
+        "Flags",
+        "Number",
+        "Pairs",
+        "Question",
+        "Survey",
+        "Text",
+    ],
     "agreement.vectors": ["Original", "Synthetic"],
     "agreement.wire": ["Batch", "pack_reports", "parse_batch"],
-    "agreement.word_pairs": ["discovery_survey"],
     "analysis.association": ["Association", "associate"],
     "analysis.contrasts": ["difference", "ratio", "share_difference", "total"],
     "analysis.crowds": ["Crowd"],
@@ -118,6 +135,7 @@ _MODULES = {
     "evidence.study": ["Study", "study"],
     "evidence.worst_crowds": ["search"],
     "planning.certificate": ["Certificate", "audit"],
+    "planning.discovery_survey": ["discovery_survey"],
     "planning.over_time": ["Statement", "plan_with_memory", "statements"],
     "planning.plan": ["plan"],
     "planning.plan_diff": ["Change", "compare_plans"],
@@ -154,6 +172,7 @@ __all__ = [
     "Number",
     "Original",
     "Outbox",
+    "Pairs",
     "Plan",
     "Poisoning",
     "PrivacyRefusal",

@@ -38,7 +38,7 @@ from shoal.agreement.vectors import Rows, pack, unpack
 from shoal.analysis.screening import CLEAN, NOT_TESTED
 from shoal.analysis.screening_tests import families
 from shoal.errors import TallyError
-from shoal.evidence.simulation import populate
+from shoal.evidence.populations import populate
 
 
 def options(count: int) -> tuple[str, ...]:

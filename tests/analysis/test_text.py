@@ -25,6 +25,7 @@ from scipy.stats import binom, norm
 from shoal import (
     Flags,
     InputError,
+    Original,
     PrivacyRefusal,
     SimulationBits,
     Survey,
@@ -36,6 +37,7 @@ from shoal import (
     tally,
 )
 from shoal.agreement.hashing import TextHash
+from shoal.agreement.vectors import pack
 from shoal.analysis.tallying import CohortCounts, Tally
 from shoal.analysis.text import decode
 from shoal.analysis.text.candidates import check_candidates, read_candidates
@@ -46,7 +48,8 @@ from shoal.analysis.text.inference import Regression, conditional_low, excess
 from shoal.analysis.text.results import Decoded
 from shoal.analysis.text.selection import _NullLaw, discoveries, surplus
 from shoal.cli import run
-from shoal.evidence.simulation import populate, populate_texts, simulate
+from shoal.evidence.populations import CHUNK, Texts, draw_cohorts, populate
+from shoal.evidence.simulation import simulate
 from shoal.evidence.simulation_bits import simulation_generator
 from shoal.evidence.tally_laws import simulate_texts
 from shoal.planning.text_size import predicted_sigma, propose
@@ -73,8 +76,17 @@ def crowd(people: int, most: int, seed: int = 0) -> dict[str, int]:
 
 def tallied(made, counts, seed):
     """The real path: cohorts, positions, flips, counting; only the random bits are seeded."""
-    tallying, noise = Tallying(made), SimulationBits(seed)
-    for original in populate_texts(made.survey, counts, simulation_generator(seed)):
+    tallying, noise, generator = Tallying(made), SimulationBits(seed), simulation_generator(seed)
+    (question,) = made.survey.questions
+    numbers = np.array(list(counts.values()))
+    texts = Texts(made.survey, question, tuple(counts), numbers / numbers.sum(), numbers)
+    people = np.repeat(np.arange(len(counts)), numbers)
+    generator.shuffle(people)
+    for start in range(0, len(people), CHUNK):
+        chunk = people[start : start + CHUNK]
+        cohorts = draw_cohorts(made.survey, len(chunk), generator)
+        assert cohorts is not None
+        original = Original(pack(texts.vectors(chunk, cohorts)), made.bits, cohorts)
         report = randomize(original, made, random_bits=noise)
         tallying.add(report.rows, simulated=True, cohorts=report.cohorts)
     return tallying.result()

@@ -36,7 +36,7 @@ from shoal.cli import run
 from shoal.device.domain import _ROWS, check_domain
 from shoal.device.memory import DeviceMemory
 from shoal.errors import AnswerError
-from shoal.evidence.simulation import populate
+from shoal.evidence.populations import populate
 from shoal.evidence.simulation_bits import simulation_generator
 from tests.strategies import bounded
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.survey import Question
+from shoal.agreement.survey import Part
 from shoal.agreement.vectors import row_bytes, unpack
 from shoal.analysis.tallying import Tally
 from shoal.theory.honest_crowds.honest_counts import (
@@ -177,26 +177,23 @@ class Sums:
 
     def __init__(self, plan: Plan, tally: Tally) -> None:
         self._q, self._reports = float(plan.q), tally.reports
-        self._questions: list[tuple[Question, int]] = [
-            (question, sum(tally.by_bit[plan.survey.slice_of(question.name)].tolist()))
-            for question in plan.survey
+        self._parts = [
+            (question.name, part, sum(tally.by_bit[place].tolist()))
+            for question, place, part in plan.survey.parts
         ]
 
     def traces(self, fakes: int) -> Iterator[Trace]:
-        tests = 2 * len(self._questions)
-        for question, ones in self._questions:
-            fewest, most = question.fewest_set_bits, question.most_set_bits
-            few, many = sum_p_values(
-                ones, self._reports, question.bits, fewest, most, self._q, fakes
-            )
-            yield Trace(few * tests, partial(self._sentence, question, ones, low=True))
-            yield Trace(many * tests, partial(self._sentence, question, ones, low=False))
+        tests = 2 * len(self._parts)
+        for name, part, ones in self._parts:
+            few, many = sum_p_values(ones, self._reports, *part, self._q, fakes)
+            yield Trace(few * tests, partial(self._sentence, name, part, ones, low=True))
+            yield Trace(many * tests, partial(self._sentence, name, part, ones, low=False))
 
-    def _sentence(self, question: Question, ones: int, *, low: bool) -> str:
-        set_bits = question.fewest_set_bits if low else question.most_set_bits
-        rate = set_bits * (1 - self._q) + (question.bits - set_bits) * self._q
+    def _sentence(self, question: str, part: Part, ones: int, *, low: bool) -> str:
+        set_bits = part.fewest_set_bits if low else part.most_set_bits
+        rate = set_bits * (1 - self._q) + (part.bits - set_bits) * self._q
         return (
-            f"The reports set {ones:,} bits of question {question.name!r}; an honest crowd is"
+            f"The reports set {ones:,} bits of question {question!r}; an honest crowd is"
             f" expected to set at {'least' if low else 'most'} {self._reports * rate:,.0f}."
         )
 
@@ -234,12 +231,12 @@ class Vectors:
         vectors = unpack(packed.reshape(-1, row_bytes(plan.bits)), plan.bits)
         q = float(plan.q)
         self._rates = np.full(len(kept), 1 + 1e-9)
-        for question in plan.survey:
-            shown = vectors[:, plan.survey.slice_of(question.name)].sum(axis=1, dtype=np.int64)
+        for _, place, part in plan.survey.parts:
+            ones = vectors[:, place].sum(axis=1, dtype=np.int64)
             # The nearest allowed answer makes a vector likeliest.
-            flips = np.maximum(0, shown - question.most_set_bits)
-            flips = np.maximum(flips, question.fewest_set_bits - shown)
-            self._rates *= q**flips * (1 - q) ** (question.bits - flips)
+            flips = np.maximum(0, ones - part.most_set_bits)
+            flips = np.maximum(flips, part.fewest_set_bits - ones)
+            self._rates *= q**flips * (1 - q) ** (part.bits - flips)
         self._rates = np.minimum(self._rates, 1.0)
 
     def traces(self, fakes: int) -> Iterator[Trace]:
@@ -265,8 +262,8 @@ class VectorShape:
                 value
                 for value in values.tolist()
                 if all(
-                    question.fewest_set_bits <= int(block).bit_count() <= question.most_set_bits
-                    for question, block in _blocks(plan, value)
+                    part.fewest_set_bits <= block.bit_count() <= part.most_set_bits
+                    for part, block in _blocks(plan, value)
                 )
             ]
         )
@@ -288,10 +285,9 @@ class VectorShape:
         )
 
 
-def _blocks(plan: Plan, value: int) -> Iterator[tuple[Question, int]]:
-    for question in plan.survey:
-        place = plan.survey.slice_of(question.name)
-        yield question, value >> place.start & (1 << question.bits) - 1
+def _blocks(plan: Plan, value: int) -> Iterator[tuple[Part, int]]:
+    for _, place, part in plan.survey.parts:
+        yield part, value >> place.start & (1 << part.bits) - 1
 
 
 def _strongest(p_values: Floats) -> Iterator[tuple[int, float]]:

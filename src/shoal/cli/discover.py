@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.word_pairs import discovery_survey
 from shoal.analysis.tallying import Tally
 from shoal.analysis.text.discovery import discover
 from shoal.cli._common import (
@@ -22,6 +21,7 @@ from shoal.cli._common import (
     printer,
 )
 from shoal.errors import InputError
+from shoal.planning.discovery_survey import discovery_survey
 from shoal.support.files import write_text
 
 
@@ -47,7 +47,7 @@ from shoal.support.files import write_text
 @click.option("--make", type=OUT_FILE, metavar="SURVEY.toml", help="Instead: write such a survey.")
 @click.option("--length", type=int, metavar="L", help="With --make: letters of the longest word.")
 @click.option("--alphabet", default=ascii_lowercase, show_default=True, help="With --make.")
-@click.option("--question", default="word", show_default=True, help="With --make: its name.")
+@click.option("--question", help="Name of the text question (with --make by default word).")
 @click.option("--bits", type=int, default=1024, show_default=True, help="With --make.")
 @json_option
 def command(
@@ -58,6 +58,7 @@ def command(
     candidates: int,
     level: float,
     make: Path | None,
+    question: str | None,
     as_json: bool,
     **wish: Any,
 ) -> None:
@@ -70,14 +71,16 @@ def command(
     if make is not None:
         if plan_file is not None:
             raise InputError("--make takes no files; it comes before the plan.")
-        _make(make, as_json, **wish)
+        _make(make, as_json, question=question or "word", **wish)
         return
     if plan_file is None or tally_file is None:
         raise InputError("discover needs a plan and a tally, or --make to write a survey.")
     plan = Plan.read(plan_file)
     tally = Tally.read(tally_file, plan)
-    found = discover(plan, tally, top=top, fdr=fdr, level=level, candidates=candidates)
-    document = found.to_json()
+    discovery = discover(
+        plan, tally, question=question, top=top, fdr=fdr, level=level, candidates=candidates
+    )
+    document = discovery.to_json()
     if as_json:
         print_json(document)
     else:

@@ -16,7 +16,7 @@ import pyarrow.csv as pa_csv
 from shoal.agreement.survey import Survey
 from shoal.agreement.vectors import Original, row_bytes
 from shoal.device.domain import check_domain
-from shoal.device.encoding import asked_of, encode_rows
+from shoal.device.encoding import encode_rows
 from shoal.device.tables import check_columns, encode_table
 from shoal.engines.report_files import open_parquet, rows_of, split_cohorts
 from shoal.errors import AnswerError, InputError
@@ -65,7 +65,7 @@ def _read_csv(survey: Survey, path: Path) -> Iterator[Original]:
     except UnicodeDecodeError as error:
         raise AnswerError(f"{path} is not text in UTF-8.") from error
     check_columns(survey, header)
-    names = [question.name for question in asked_of(survey)]
+    names = [question.name for question in survey]
     convert = pa_csv.ConvertOptions(
         column_types={name: pa.string() for name in names},
         include_columns=names,
@@ -84,7 +84,7 @@ def _read_csv(survey: Survey, path: Path) -> Iterator[Original]:
 
 
 def _read_ndjson(survey: Survey, path: Path) -> Iterator[Original]:
-    names = {question.name for question in asked_of(survey)}
+    names = {question.name for question in survey}
     rows: list[Any] = []
     first_row = 1
     with path.open("rb") as file:
@@ -117,7 +117,7 @@ def _read_parquet(survey: Survey, path: Path) -> Iterator[Original]:
                 yield _checked_originals(survey, batch.column(0), path)
             return
         check_columns(survey, names)
-        columns = [question.name for question in asked_of(survey)]
+        columns = [question.name for question in survey]
         for batch in file.iter_batches(1 << 16, columns=columns):
             yield encode_table(survey, batch, row)
             row += batch.num_rows

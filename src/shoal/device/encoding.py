@@ -19,7 +19,6 @@ from shoal.agreement.plan import Plan
 from shoal.agreement.random_bits import RandomBits, SystemBits, draw_below
 from shoal.agreement.survey import Choice, Flags, Number, Question, Survey, Text
 from shoal.agreement.vectors import Cohorts, Original, pack
-from shoal.agreement.word_pairs import layout_in
 from shoal.errors import AnswerError, InputError
 from shoal.support.checks import shown
 
@@ -120,12 +119,6 @@ def too_many(question: Question, count: int) -> str:
     return f"sets {count} options, at most {question.most_set_bits} are allowed"
 
 
-def asked_of(survey: Survey) -> tuple[Question, ...]:
-    """Return the questions that a person answers; the pair of letters follows from the word."""
-    layout = layout_in(survey)
-    return tuple(question for question in survey if not layout or question.name != layout.pairs)
-
-
 def draw_cohorts(survey: Survey, count: int, random_bits: RandomBits) -> Cohorts | None:
     """Draw a cohort for each report, uniformly and afresh, if the survey has cohorts."""
     if survey.cohorts is None:
@@ -145,14 +138,13 @@ def encode_rows(
     """
     vectors = np.zeros((len(answers), survey.bits), bool)
     cohorts = draw_cohorts(survey, len(answers), random_bits)
-    asked, layout = asked_of(survey), layout_in(survey)
-    names = {question.name for question in asked}
+    names = {question.name for question in survey}
     for row, answer in enumerate(answers, first_row):
         if not isinstance(answer, Mapping):
             raise AnswerError(f"row {row} must map questions to answers, got {shown(answer)}.")
         if unknown := [name for name in answer if name not in names]:
             raise AnswerError(f"{_in(row)}question {shown(unknown[0])} is not asked.")
-        for question in asked:
+        for question in survey:
             if question.name not in answer and isinstance(question, (Flags, Text)):
                 # Leaving out a question is not the same as answering that nothing is set.
                 raise AnswerError(f"{_in(row)}question {question.name!r} has no answer.")
@@ -164,22 +156,18 @@ def encode_rows(
             else:
                 bits = set_bits(question, given, row)
             vectors[row - first_row, [start + bit for bit in bits]] = True
-        if layout is not None:
-            assert cohorts is not None
-            pair = layout.pair_bit(answer[layout.word], int(cohorts[row - first_row]))
-            vectors[row - first_row, survey.slice_of(layout.pairs).start + pair] = True
     return Original(pack(vectors), survey.bits, cohorts)
 
 
 def text_bits(survey: Survey, question: Text, answer: object, cohort: int, row: int) -> list[int]:
-    """Return the bits that a text sets in a cohort; no answer sets none."""
-    if is_missing(answer):
-        return []
+    """Return the bits that a text sets in a cohort; no answer counts as an empty text."""
+    if answer is None:
+        answer = ""
     if not isinstance(answer, str):
         raise wrong_answer(row, question, answer, "is not text")
     if len(answer) > LONGEST_TEXT:
         raise wrong_answer(row, question, answer, f"is longer than {LONGEST_TEXT} characters")
-    return list(survey.text_hash(question.name).positions(answer, cohort))
+    return list(survey.text_bits(question.name, answer, cohort))
 
 
 def _in(row: int) -> str:

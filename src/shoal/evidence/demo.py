@@ -28,7 +28,7 @@ from shoal.agreement.survey import Survey
 from shoal.agreement.vectors import unpack
 from shoal.device.outbox import HttpTransport, Outbox
 from shoal.errors import InputError, ShoalError
-from shoal.evidence.simulation import populate
+from shoal.evidence.populations import populate
 from shoal.evidence.simulation_bits import simulation_generator
 
 __all__ = ["Demonstration", "demonstrate"]

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.random_bits import SystemBits
 from shoal.agreement.survey import Survey
 from shoal.agreement.vectors import Original, row_bytes
 from shoal.analysis.bit_counter import BitCounter
@@ -19,14 +18,14 @@ from shoal.analysis.intervals import IntervalKind, Target
 from shoal.analysis.tallying import Tally, Tallying
 from shoal.device.randomizing import randomize
 from shoal.errors import InputError
-from shoal.evidence.populations import CHUNK, Texts, Weights, populate, populate_texts, texts_for
-from shoal.evidence.simulation_bits import SimulationBits, simulation_generator
+from shoal.evidence.populations import CHUNK, Texts, Weights, populate, texts_for
+from shoal.evidence.simulation_bits import SimulationBits, fresh_seed, simulation_generator
 from shoal.support.checks import check_integer
 
 if TYPE_CHECKING:
     from shoal.analysis.text.results import Decoded
 
-__all__ = ["Simulation", "populate", "populate_texts", "simulate"]
+__all__ = ["Simulation", "simulate"]
 
 Through = Literal["law", "path"]
 _NOBODY = "say how many users to simulate, or give their answers."
@@ -114,8 +113,6 @@ def simulate(
     >>> run.true_count("features", "sync"), round(run.estimates["features"]["sync"].count)
     (4991, 4822)
     """
-    if seed is None:
-        seed = int.from_bytes(SystemBits().draw(7))
     if answers is not None and (texts is not None or through == "law"):
         raise InputError("texts and the law are for made-up people; leave out the answers.")
     if through is None:
@@ -123,7 +120,7 @@ def simulate(
         through = "law" if made_up else "path"
     if through not in get_args(Through):
         raise InputError(f"through must be law or path, got {through!r}.")
-    generator = simulation_generator(seed)
+    generator = simulation_generator(fresh_seed() if seed is None else seed)
     noise = SimulationBits(int(generator.integers(2**62)))
     asked = texts_for(plan.survey, texts)
     if through == "law":

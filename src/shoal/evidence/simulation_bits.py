@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.agreement.random_bits import SystemBits
 from shoal.support.checks import check_integer
 
-__all__ = ["SimulationBits", "simulation_generator"]
+__all__ = ["SimulationBits", "fresh_seed", "simulation_generator"]
 
 
 class SimulationBits:
@@ -34,3 +35,8 @@ def simulation_generator(seed: int) -> np.random.Generator:
     """Return a seeded NumPy generator, for drawing populations that do not exist."""
     check_integer("seed", seed, lowest=0, highest=2**63 - 1)
     return np.random.Generator(np.random.SFC64(seed))
+
+
+def fresh_seed() -> int:
+    """Return a seed from the operating system, for whoever gives none."""
+    return int.from_bytes(SystemBits().draw(7))

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.random_bits import SystemBits
 from shoal.agreement.vectors import Original, row_bytes
 from shoal.analysis.bit_counter import BitCounter
 from shoal.analysis.intervals import IntervalKind, sigma
@@ -26,8 +25,9 @@ from shoal.analysis.tallying import tally
 from shoal.device.randomizing import randomize
 from shoal.errors import InputError
 from shoal.evidence.coverage import covering, probability
-from shoal.evidence.simulation import people
-from shoal.evidence.simulation_bits import SimulationBits, simulation_generator
+from shoal.evidence.simulation import Through, people
+from shoal.evidence.simulation_bits import SimulationBits, fresh_seed, simulation_generator
+from shoal.evidence.tally_laws import draw_ones
 from shoal.planning.promise import check_promise
 from shoal.support.checks import check_integer, check_level
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["BitStudy", "Coverage", "Study", "StudyPoint", "study"]
 
 Vary = Literal["users", "q", "epsilon"]
-Through = Literal["law", "path"]
 KINDS: tuple[IntervalKind, ...] = get_args(IntervalKind)
 Ones = NDArray[np.int64]
 
@@ -212,7 +211,7 @@ def study(
         raise InputError("a study looks at bits one by one, and those of a text say nothing so.")
     name, grid = _grid(plan, users, vary)
     if seed is None:
-        seed = int.from_bytes(SystemBits().draw(7))
+        seed = fresh_seed()
     if answers is not None:  # read once, used at every point
         answers = [answers] if isinstance(answers, Original) else list(answers)
         if any(original.bits != plan.bits for original in answers):
@@ -319,9 +318,9 @@ def _point(
 def _from_law(
     truth: list[int], n: int, q: float, generator: np.random.Generator, repetitions: int
 ) -> Iterator[Ones]:
-    """Yield the ones of each bit in all repetitions: Bin(m, p) + Bin(n - m, q), KR 3.1."""
+    """Yield the ones of each bit in all repetitions."""
     for m in truth:
-        yield generator.binomial(m, 1 - q, repetitions) + generator.binomial(n - m, q, repetitions)
+        yield draw_ones(np.array(m), np.array(n), q, generator, repetitions)
 
 
 def _from_path(

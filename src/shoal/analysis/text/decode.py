@@ -79,7 +79,7 @@ def decode(
     assert tally.cohorts is not None
     hashing = plan.survey.text_hash(asked.name)
     design = make_design(hashing, checked.texts, asked.cohorts, progress)
-    where = plan.survey.slice_of(asked.name)
+    where, *_ = plan.survey.slices_of(asked.name)
     data = make_data(tally.cohorts, where, float(plan.q), asked.hashes)
     selected = select(data, design, fdr)
     regression = Regression(data, design, selected.fit, selected.blur)

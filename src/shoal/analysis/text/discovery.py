@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.word_pairs import Layout, layout_of
+from shoal.agreement.questions import Text, listed
+from shoal.agreement.survey import Survey
 from shoal.analysis.estimating import estimate
 from shoal.analysis.tallying import Tally
-from shoal.analysis.text.chains import Assembled, Pair, assemble, frequent_pairs
+from shoal.analysis.text.chains import Chains, Pair, chain_pairs, frequent_pairs
 from shoal.analysis.text.confirmation import chances_of_nobody
-from shoal.errors import InputError
+from shoal.errors import InputError, SurveyError
 from shoal.support.checks import check_integer, check_number
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ class Discovery:
     """The words that were found, by falling count, and how they were."""
 
     plan: Plan
-    layout: Layout
+    question: Text
     pairs: tuple[tuple[Pair, ...], ...]
-    candidates: Assembled
+    candidates: Chains
     decoded: Decoded | None
     found: tuple[DecodedText, ...]
     top: int | None
@@ -66,11 +67,12 @@ class Discovery:
 
     def to_json(self) -> dict[str, Any]:
         """Return what was found as plain JSON values."""
-        decoded = self.decoded
+        decoded, pairs = self.decoded, self.question.pairs
+        assert pairs is not None
         return {
             "plan": self.plan.id,
-            "question": self.layout.word,
-            "length": self.layout.length,
+            "question": self.question.name,
+            "length": pairs.length,
             "simulated": decoded is not None and decoded.simulated,
             "reports": None if decoded is None else decoded.reports,
             "fdr": None if decoded is None else decoded.fdr,
@@ -98,6 +100,7 @@ def discover(
     plan: Plan,
     tally: Tally,
     *,
+    question: str | None = None,
     top: int | None = None,
     fdr: float = 0.0001,
     level: float = 0.95,
@@ -106,12 +109,14 @@ def discover(
     miss: float = 0.001,
     false_words: float = 1e-6,
 ) -> Discovery:
-    """Find frequent words in the reports of a `discovery_survey`.
+    """Find frequent words in the reports of a survey that has a text question with pairs.
 
     Parameters
     ----------
     plan, tally
         The plan, and the tally of its reports. A plan with a crowd refuses fewer reports.
+    question
+        Which text question to look at; needed only if several have pairs.
     top
         How many words to return at most.
     fdr, level
@@ -129,9 +134,9 @@ def discover(
     --------
     >>> from shoal import plan as make_plan
     >>> from shoal import discovery_survey
-    >>> from shoal.evidence.tally_laws import simulate_words
+    >>> from shoal.evidence.tally_laws import simulate_texts
     >>> plan = make_plan(discovery_survey("words", 6), q="0.05")
-    >>> tally = simulate_words(plan, {"salmon": 40_000, "trout": 20_000, "eel": 9_000}, seed=1)
+    >>> tally = simulate_texts(plan, {"salmon": 40_000, "trout": 20_000, "eel": 9_000}, seed=1)
     >>> [(word.value, round(word.count, -3)) for word in discover(plan, tally).words]
     [('salmon', 40000.0), ('trout', 20000.0), ('eel', 9000.0)]
     """
@@ -142,27 +147,44 @@ def discover(
     for name, chance in (("miss", miss), ("false_words", false_words)):
         if not 0 < check_number(name, chance) < 1:
             raise InputError(f"{name} must be strictly between 0 and 1, got {name}={chance}.")
-    layout = layout_of(plan.survey)
+    asked = _question_with_pairs(plan.survey, question)
     estimate(plan, tally)  # refuses what cannot or must not be estimated from
-    frequent = frequent_pairs(plan, tally, layout, miss=miss, most=pairs)
-    chains = assemble(frequent, candidates)
+    frequent = frequent_pairs(plan, tally, asked, miss=miss, most=pairs)
+    chains = chain_pairs(frequent, candidates)
     words = [word for word in chains.words if word]
     decoded: Decoded | None = None
     found: tuple[DecodedText, ...] = ()
     if words:
         from shoal.analysis.text import decode
 
-        decoded = decode(plan, tally, words, question=layout.word, fdr=fdr, level=level)
-        found = _confirmed(plan, tally, layout, decoded, false_words / len(words))
-    return Discovery(plan, layout, frequent, chains, decoded, found, top, miss, tally.note)
+        decoded = decode(plan, tally, words, question=asked.name, fdr=fdr, level=level)
+        found = _confirmed(plan, tally, asked, decoded, false_words / len(words))
+    return Discovery(plan, asked, frequent, chains, decoded, found, top, miss, tally.note)
+
+
+def _question_with_pairs(survey: Survey, name: str | None) -> Text:
+    asked = [question for question in survey if isinstance(question, Text) and question.pairs]
+    if name is not None:
+        asked = [question for question in asked if question.name == name]
+        survey[name]  # says so if there is no such question at all
+    if not asked:
+        what = f"survey {survey.name!r}" if name is None else f"question {name!r}"
+        raise SurveyError(
+            f"{what} has no text with pairs of letters; declare pairs with a text question, or make"
+            " a survey with shoal discover --make."
+        )
+    if len(asked) > 1:
+        names = listed([question.name for question in asked])
+        raise InputError(f"the survey has several text questions with pairs, {names}; say which.")
+    return asked[0]
 
 
 def _confirmed(
-    plan: Plan, tally: Tally, layout: Layout, decoded: Decoded, most: float
+    plan: Plan, tally: Tally, question: Text, decoded: Decoded, most: float
 ) -> tuple[DecodedText, ...]:
     """Return what was decoded and is nobody's with a chance of at most `most`."""
     names = [text.value for text in decoded.found]
     counts = [text.count for text in decoded.found]
-    chances = chances_of_nobody(plan, tally, layout.word, names, counts)
+    chances = chances_of_nobody(plan, tally, question.name, names, counts)
     pairs = zip(decoded.found, chances, strict=True)
     return tuple(text for text, chance in pairs if chance <= most)

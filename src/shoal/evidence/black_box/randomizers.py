@@ -27,10 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.agreement.flip_probability import exact_fraction
-from shoal.agreement.random_bits import SystemBits
 from shoal.errors import InputError
 from shoal.evidence.black_box.exact import convicting, log_ratio, lower, p_values, upper
-from shoal.evidence.simulation_bits import simulation_generator
+from shoal.evidence.simulation_bits import fresh_seed, simulation_generator
 from shoal.support.checks import check_integer, check_level
 
 __all__ = ["BitRate", "Verdict", "inspect_pairs", "inspect_randomizer"]
@@ -130,7 +129,7 @@ def inspect_randomizer(
     check_integer("bits", bits, lowest=1, highest=65_536)
     check_integer("samples", samples, lowest=100)
     check_level(confidence)
-    generator = simulation_generator(int.from_bytes(SystemBits().draw(7)) if seed is None else seed)
+    generator = simulation_generator(fresh_seed() if seed is None else seed)
     looks = list(_looks(samples))
     share = (1 - confidence) / (len(looks) + 1)  # one more for the refuted epsilon
     evidence = _Evidence(bits, float(exact_fraction(q)), differing_bits or bits)

@@ -22,9 +22,9 @@ go together, as an `Association`; `screen` gives a `Screening`: whether a whole 
 of fake reports.
 
 Text
-    `decode` finds which candidates a crowd answered: `Decoded`, a `DecodedText` each; `propose`
-    sizes the question, a `Proposal`. `discover` needs no candidates, only a text question with
-    `Pairs`, as `discovery_survey` makes it; it gives a `Discovery`. `migrate` reads
+    `decode` finds which candidates a crowd answered: `DecodedTexts`, a `DecodedText` each;
+    `propose` sizes the question, a `Proposal`. `discover` needs no candidates, only a text question
+    with `Pairs`, as `discovery_survey` makes it; it gives a `Discovery`. `migrate` reads
     `RapporParameters` into a `Migration`.
 
 As a service
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from shoal.analysis.publishing import Publication, publish
     from shoal.analysis.screening import Screening, screen
     from shoal.analysis.tallying import Tally, Tallying, tally
-    from shoal.analysis.text.decode import Decoded, DecodedText, decode
+    from shoal.analysis.text.decode import DecodedText, DecodedTexts, decode
     from shoal.analysis.text.discovery import Discovery, discover
     from shoal.device.encoding import encode
     from shoal.device.ledger import Ledger
@@ -122,7 +122,7 @@ _MODULES = {
     "analysis.publishing": ["Publication", "publish"],
     "analysis.screening": ["Screening", "screen"],
     "analysis.tallying": ["Tally", "Tallying", "tally"],
-    "analysis.text.decode": ["Decoded", "DecodedText", "decode"],
+    "analysis.text.decode": ["DecodedTexts", "DecodedText", "decode"],
     "analysis.text.discovery": ["Discovery", "discover"],
     "device.encoding": ["encode"],
     "device.ledger": ["Ledger"],
@@ -155,8 +155,8 @@ __all__ = [
     "Choices",
     "Comparison",
     "Crowd",
-    "Decoded",
     "DecodedText",
+    "DecodedTexts",
     "DeviceMemory",
     "Discovery",
     "Estimate",

@@ -323,7 +323,7 @@ class TestConfirming:
         drawn = simulate_texts(plan, truth, seed=5001)
         found = discover(plan, drawn, candidates=1000, fdr=0.01)
         assert found.decoded is not None
-        assert {word.value for word in found.decoded.found} - set(truth)
+        assert {word.value for word in found.decoded.discoveries} - set(truth)
         assert {word.value for word in found.words} <= set(truth)
         assert len(found.words) > 5
         assert any("nobody" in note for note in found.notes)

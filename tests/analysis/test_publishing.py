@@ -44,7 +44,7 @@ from shoal.analysis.publishing import Publication, notebook_html, publish
 from shoal.analysis.publishing.charts import Layout, chart, text_width, wrapped
 from shoal.analysis.publishing.markup import Markup, data_block, element
 from shoal.analysis.publishing.tables import NUMBERS
-from shoal.analysis.publishing.words import Figures, asked, facts, percent
+from shoal.analysis.publishing.words import Figures, facts, percent, possible_answers
 from shoal.cli import run
 from shoal.errors import TallyError
 from tests.strategies import bounded, labels
@@ -443,13 +443,13 @@ class TestCharts:
         assert short == lines or short[-1].endswith("…")
 
     def test_kinds_of_questions_in_words(self):
-        assert [asked(question) for question in SURVEY] == [
+        assert [possible_answers(question) for question in SURVEY] == [
             "Any of 3 options.",
             "One of 3 options.",
             "At most 2 of 3 options.",
             "A number, reported as one of 3 ranges.",
         ]
-        assert asked(Flags("f", ("a",))) == "Yes or no."
+        assert possible_answers(Flags("f", ("a",))) == "Yes or no."
 
 
 @st.composite

@@ -62,17 +62,17 @@ class Family(Protocol):
 
 def families(plan: Plan, tally: Tally) -> list[Family]:
     """Return the families that a plan and the kind of its tally allow, whatever was counted."""
-    found: list[Family] = [SetBits(plan, tally), Bits(plan, tally), Sums(plan, tally)]
+    tests: list[Family] = [SetBits(plan, tally), Bits(plan, tally), Sums(plan, tally)]
     fewest, most = set_bit_range(plan)
     if (most - fewest + 1) * (plan.bits + 1) <= MOST_LAW_CELLS:
-        found.append(Shape(plan, tally))
+        tests.append(Shape(plan, tally))
     if tally.cohorts is not None:
-        found.append(Cohorts(plan, tally))
+        tests.append(Cohorts(plan, tally))
     if tally.by_vector is not None and plan.bits <= MOST_VECTOR_BITS:
-        found.append(Vectors(plan, tally))
+        tests.append(Vectors(plan, tally))
         if plan.bits <= MOST_SHAPED_BITS:
-            found.append(VectorShape(plan, tally))
-    return found
+            tests.append(VectorShape(plan, tally))
+    return tests
 
 
 def set_bit_range(plan: Plan) -> tuple[int, int]:
@@ -224,13 +224,13 @@ class Vectors:
     def __init__(self, plan: Plan, tally: Tally) -> None:
         assert tally.by_vector is not None
         self._tests, self._reports = 2.0**plan.bits, tally.reports
-        kept = list(tally.by_vector.items())
-        self._names = [name for name, _ in kept]
-        self._counts = np.array([count for _, count in kept], np.int64)
+        counts = list(tally.by_vector.items())
+        self._names = [name for name, _ in counts]
+        self._counts = np.array([count for _, count in counts], np.int64)
         packed = np.frombuffer(bytes.fromhex("".join(self._names)), np.uint8)
         vectors = unpack(packed.reshape(-1, row_bytes(plan.bits)), plan.bits)
         q = float(plan.q)
-        self._rates = np.full(len(kept), 1 + 1e-9)
+        self._rates = np.full(len(counts), 1 + 1e-9)
         for _, place, part in plan.survey.parts:
             ones = vectors[:, place].sum(axis=1, dtype=np.int64)
             # The nearest allowed answer makes a vector likeliest.

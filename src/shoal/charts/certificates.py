@@ -196,8 +196,8 @@ def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> F
     first = max(0.0, mean - 4.5 * sigma)
     last = max(1.15 * lam, mean + 4.5 * sigma)
     density = law.probabilities / float(law.values[1] - law.values[0])
-    shown = (law.values >= first) & (law.values <= last)
-    x, y = law.values[shown], density[shown]
+    inside = (law.values >= first) & (law.values <= last)
+    x, y = law.values[inside], density[inside]
     axes.fill_between(x, 0.0, y, color=BLUE, alpha=0.15, linewidth=0)
     axes.fill_between(x, 0.0, y, where=x > lam, color=RED, alpha=0.45, linewidth=0)
     axes.plot(x, y, color=BLUE, linewidth=1.8)

@@ -169,8 +169,8 @@ def _collector(data: Path, plan: Plan) -> Iterator[dict[str, str]]:
             assert server.stdout is not None
             ready = server.stdout.readline()
             if not ready:
-                said = log_file.read_text("utf-8", "replace").strip().splitlines()
-                reason = said[-1].removeprefix("shoal: ") if said else "it said nothing."
+                log_lines = log_file.read_text("utf-8", "replace").strip().splitlines()
+                reason = log_lines[-1].removeprefix("shoal: ") if log_lines else "it said nothing."
                 raise InputError(f"the collector did not start: {reason}")
             yield json.loads(ready)
         finally:

@@ -141,8 +141,8 @@ def texts_for(survey: Survey, weights: Weights | None) -> dict[str, Texts]:
 
     Made-up texts are `text 1`, the most frequent, to `text 100`, falling off like 1 / rank.
     """
-    asked = [question for question in survey if isinstance(question, Text)]
-    if weights is not None and not asked:
+    questions = [question for question in survey if isinstance(question, Text)]
+    if weights is not None and not questions:
         raise InputError(f"survey {survey.name!r} asks for no text, so none can be given.")
     if weights is None:
         weights = zipf(f"text {rank}" for rank in range(1, _MADE_UP + 1))
@@ -153,14 +153,14 @@ def texts_for(survey: Survey, weights: Weights | None) -> dict[str, Texts]:
         normal = normal_text(text)
         joined[normal] = joined.get(normal, 0.0) + weight
     total = sum(joined.values())
-    if asked and not 0 < total < np.inf:
+    if questions and not 0 < total < np.inf:
         raise InputError("give at least one text with a weight above 0.")
     chances = np.array(list(joined.values())) / (total or 1.0)
     return {
         question.name: Texts(
             survey, question, tuple(joined), chances, np.zeros(len(joined), np.int64)
         )
-        for question in asked
+        for question in questions
     }
 
 
@@ -180,10 +180,10 @@ def populate(
         for question in survey:
             if isinstance(question, Text):
                 assert cohorts is not None
-                given = texts[question.name]
-                chosen = generator.choice(len(given.names), count, p=given.chances)
-                given.counts[:] += np.bincount(chosen, minlength=len(given.names))
-                blocks.append(given.vectors(chosen, cohorts))
+                answers = texts[question.name]
+                chosen = generator.choice(len(answers.names), count, p=answers.chances)
+                answers.counts[:] += np.bincount(chosen, minlength=len(answers.names))
+                blocks.append(answers.vectors(chosen, cohorts))
             else:
                 blocks.append(_answers(question, count, generator))
         yield Original(pack(np.concatenate(blocks, axis=1)), survey.bits, cohorts)

@@ -23,7 +23,7 @@ from shoal.evidence.simulation_bits import SimulationBits, fresh_seed, simulatio
 from shoal.support.checks import check_integer
 
 if TYPE_CHECKING:
-    from shoal.analysis.text.results import Decoded
+    from shoal.analysis.text.results import DecodedTexts
 
 __all__ = ["Simulation", "simulate"]
 
@@ -42,7 +42,7 @@ class Simulation:
     truth: NDArray[np.int64]
     texts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
-    def decoded(self, question: str, level: float = 0.95) -> Decoded:
+    def decoded(self, question: str, level: float = 0.95) -> DecodedTexts:
         """Decode a text question, with all texts that people could have as candidates."""
         from shoal.analysis.text import decode
 
@@ -122,13 +122,13 @@ def simulate(
         raise InputError(f"through must be law or path, got {through!r}.")
     generator = simulation_generator(fresh_seed() if seed is None else seed)
     noise = SimulationBits(int(generator.integers(2**62)))
-    asked = texts_for(plan.survey, texts)
+    people_texts = texts_for(plan.survey, texts)
     if through == "law":
-        tally, truth = _drawn(plan, users, asked, generator, progress)
+        tally, truth = _drawn(plan, users, people_texts, generator, progress)
     else:
-        originals = people(plan.survey, users, answers, generator, asked)
+        originals = people(plan.survey, users, answers, generator, people_texts)
         tally, truth = _reported(plan, originals, noise, progress)
-    known = {name: given.true_counts for name, given in asked.items()} if answers is None else {}
+    known = {name: one.true_counts for name, one in people_texts.items()} if answers is None else {}
     return Simulation(estimate(plan, tally, target=target), truth, known)
 
 
@@ -143,10 +143,10 @@ def _drawn(
 
     if users is None:
         raise InputError(_NOBODY)
-    found = draw_tally(plan, users, texts, generator)
+    drawn_tally = draw_tally(plan, users, texts, generator)
     if progress is not None:
         progress(users)
-    return found
+    return drawn_tally
 
 
 def _reported(
@@ -179,11 +179,11 @@ def people(
             raise InputError(_NOBODY)
         yield from populate(survey, users, generator, texts)
         return
-    given = [answers] if isinstance(answers, Original) else answers
+    chunks_in = [answers] if isinstance(answers, Original) else answers
     if users is None:
-        yield from given
+        yield from chunks_in
         return
-    chunks = list(given)
+    chunks = list(chunks_in)
     rows = np.concatenate(
         [np.empty((0, row_bytes(survey.bits)), np.uint8), *(chunk.rows for chunk in chunks)]
     )

@@ -83,7 +83,7 @@ class BitStudy:
             "sigma": self.sigma,
             "sigma_theory": self.sigma_theory,
             "sigma_ratio": self.sigma_ratio,
-            "coverage": {kind: found._asdict() for kind, found in self.coverage.items()},
+            "coverage": {kind: coverage._asdict() for kind, coverage in self.coverage.items()},
         }
 
 
@@ -112,7 +112,7 @@ class StudyPoint:
             "q": float(self.plan.q),
             "promise": self.plan.promise.to_json(),
             "questions": questions,
-            "together": {name: found._asdict() for name, found in self.together.items()},
+            "together": {name: coverage._asdict() for name, coverage in self.together.items()},
         }
 
 
@@ -218,13 +218,13 @@ def study(
             raise InputError(f"the plan has {plan.bits} bits, the answers have others.")
     noise_seeds = simulation_generator(_noise_seed(seed)[0]).integers(2**62, size=len(grid))
     points = []
-    asked: dict[int | None, list[Original]] = {}
+    crowds: dict[int | None, list[Original]] = {}
     for (tried, count), noise_seed in zip(grid, noise_seeds.tolist(), strict=True):
-        if count not in asked:
+        if count not in crowds:
             # The same people as in `simulate` with this seed.
-            asked = {count: list(people(plan.survey, count, answers, _noise_seed(seed)[1]))}
+            crowds = {count: list(people(plan.survey, count, answers, _noise_seed(seed)[1]))}
         noise = simulation_generator(noise_seed)
-        points.append(_point(tried, asked[count], noise, repetitions, level, through, progress))
+        points.append(_point(tried, crowds[count], noise, repetitions, level, through, progress))
     return Study(plan, repetitions, level, seed, through, name, tuple(points))
 
 
@@ -296,23 +296,23 @@ def _point(
         draws = _from_law(truth, n, q, generator, repetitions)
     else:
         draws = iter(_from_path(plan, originals, generator, repetitions, progress))
-    found: list[BitStudy] = []
+    bits: list[BitStudy] = []
     together: dict[str, Coverage] = {}
     for question in plan.survey:
         all_held, expected = np.ones(repetitions, bool), 1.0
         for label in question.labels:
             bit, held = _bit(
-                next(draws), truth[len(found)], n, q, level, (question.name, label), question.bits
+                next(draws), truth[len(bits)], n, q, level, (question.name, label), question.bits
             )
-            found.append(bit)
+            bits.append(bit)
             all_held &= held
             # Given the people, the flips of different bits are independent.
             expected *= bit.coverage["simultaneous"].expected
             if progress is not None and through == "law":
                 share, done = divmod(repetitions, plan.bits)
-                progress(share + (done if len(found) == plan.bits else 0))
+                progress(share + (done if len(bits) == plan.bits else 0))
         together[question.name] = Coverage(float(all_held.mean()), expected)
-    return StudyPoint(plan, n, tuple(found), together)
+    return StudyPoint(plan, n, tuple(bits), together)
 
 
 def _from_law(

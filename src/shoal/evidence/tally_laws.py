@@ -55,10 +55,10 @@ def draw_tally(
     blocks = []
     for question in plan.survey:
         if question.name in texts:
-            given = texts[question.name]
-            people = generator.multinomial(sizes, given.chances).T
-            given.counts[:] += people.sum(axis=1)
-            blocks.append(given.true_ones(people))
+            answers = texts[question.name]
+            people = generator.multinomial(sizes, answers.chances).T
+            answers.counts[:] += people.sum(axis=1)
+            blocks.append(answers.true_ones(people))
         else:
             blocks.append(_true_ones(question, sizes, generator))
     truth = np.concatenate(blocks, axis=1)

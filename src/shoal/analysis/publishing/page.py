@@ -16,10 +16,10 @@ from shoal.analysis.publishing.tables import NUMBERS
 from shoal.analysis.publishing.words import (
     SIMULATED,
     Figures,
-    asked,
-    counted,
+    count_unit,
     facts,
     in_crowds,
+    possible_answers,
     sum_note,
 )
 
@@ -116,7 +116,7 @@ def _opening(plan: Plan, document: Mapping[str, Any]) -> Markup:
     )
     named = document["title"] != document["survey"]
     kicker = ["Survey ", element("bdi", document["survey"])] if named else ["Survey"]
-    made = (
+    lede = (
         f"{questions.capitalize()}, {reports:,} reports{in_crowds(estimates)}. Every device flipped"
         f" about each bit with probability {float(plan.q):.4g}; the flips are taken out again from"
         " the counts."
@@ -129,7 +129,7 @@ def _opening(plan: Plan, document: Mapping[str, Any]) -> Markup:
         "header",
         element("p", *kicker, class_="kicker"),
         element("h1", element("bdi", document["title"])),
-        element("p", made, class_="lede"),
+        element("p", lede, class_="lede"),
         *banner,
         element("p", about),
         *(element("p", note) for note in sum_note(estimates)),
@@ -174,7 +174,7 @@ def _question(
     question: Question, number: int, estimates: Mapping[str, Any], layouts: Mapping[str, Layout]
 ) -> Markup:
     title = element("h2", element("bdi", question.name), id=f"question-{number}")
-    about = element("p", asked(question), class_="quiet")
+    about = element("p", possible_answers(question), class_="quiet")
     if question.name not in estimates["questions"]:
         return element("section", title, about, aria_labelledby=f"question-{number}")
     charts = [
@@ -210,7 +210,7 @@ def _table(question: Question, estimates: Mapping[str, Any]) -> Markup:
         ]
         body.append(element("tr", element("th", element("bdi", label), *note, scope="row"), *cells))
     caption = (
-        f"Counts of {counted(estimates)} with their standard deviation (sigma) and"
+        f"Counts of {count_unit(estimates)} with their standard deviation (sigma) and"
         f" {estimates['interval']} interval at {_level(estimates)}"
     )
     heads = [element("th", name, scope="col", class_="n") for name in NUMBERS]

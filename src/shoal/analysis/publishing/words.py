@@ -20,13 +20,13 @@ __all__ = [
     "SIMULATED",
     "Fact",
     "Figures",
-    "asked",
     "assumptions",
     "citation",
-    "counted",
+    "count_unit",
     "facts",
     "in_crowds",
     "plain_promise",
+    "possible_answers",
     "ratio_in_words",
     "sum_note",
 ]
@@ -90,11 +90,11 @@ def _grouped(number: str) -> str:
     return f"{int(number):,}" if number.isdigit() else number
 
 
-def asked(question: Question) -> str:
+def possible_answers(question: Question) -> str:
     """Say in one sentence what people could answer.
 
     >>> from shoal import Choice
-    >>> asked(Choice("channel", ("release", "beta")))
+    >>> possible_answers(Choice("channel", ("release", "beta")))
     'One of 2 options.'
     """
     if question.kind == "text":
@@ -149,7 +149,7 @@ def ratio_in_words(epsilon: float) -> str:
     return text_up(math.exp(epsilon), 3) if epsilon < 700 else "very many"
 
 
-def counted(estimates: Mapping[str, Any]) -> str:
+def count_unit(estimates: Mapping[str, Any]) -> str:
     """Return what the counts are of: people, or answers of people who may be the same."""
     return "answers" if len(estimates["crowds"]) > 1 and not estimates["people"] else "people"
 
@@ -184,7 +184,7 @@ def facts(
 
     `whole` is what holds for a sum of crowds, if the release is one.
     """
-    found = [] if whole is None else _facts_of_sum(whole)
+    rows = [] if whole is None else _facts_of_sum(whole)
     if certificate is not None:
         at = f"at epsilon {text_up(certificate['epsilon'])}"
         at += "" if whole is None else ", for one crowd by itself"
@@ -195,7 +195,7 @@ def facts(
             if worst["exhaustive"]
             else f"the largest found of {worst['kinds']} kinds of homogeneous crowds"
         )
-        found += [
+        rows += [
             Fact(
                 "Proven",
                 f"delta \N{LESS-THAN OR EQUAL TO} {text_up(proven['delta'][1], 3)}",
@@ -213,7 +213,7 @@ def facts(
             ),
         ]
         if "group_delta" in certificate:
-            found.append(
+            rows.append(
                 Fact(
                     "Several reports",
                     f"delta \N{LESS-THAN OR EQUAL TO} {text_up(certificate['group_delta'], 3)}",
@@ -221,7 +221,7 @@ def facts(
                     f" {plan.max_reports_per_person:,} in one release.",
                 )
             )
-    found.append(
+    rows.append(
         Fact(
             "Local",
             f"epsilon {text_up(plan.local_epsilon)}",
@@ -231,7 +231,7 @@ def facts(
     if plan.memory is not None:
         q1 = float(plan.memory.q1)
         always = plan.survey.differing_bits * math.log((1 - q1) / q1)
-        found.append(
+        rows.append(
             Fact(
                 "For ever",
                 f"epsilon {text_up(always)}",
@@ -241,7 +241,7 @@ def facts(
     q = float(plan.q)
     sigma = math.sqrt(reports * q * (1 - q)) / (1 - 2 * q)
     return [
-        *found,
+        *rows,
         Fact("Flips", f"q = {q:.5g}", "The probability with which a device flips each bit."),
         Fact(
             "Precision",
@@ -258,7 +258,7 @@ def facts(
 
 def _facts_of_sum(whole: Mapping[str, Any]) -> list[Fact]:
     person = f"For a person who is in all {whole['crowds']:,} crowds"
-    found = [
+    rows = [
         Fact(
             "Sum of crowds",
             f"epsilon {text_up(whole['epsilon'], 4)}",
@@ -267,52 +267,52 @@ def _facts_of_sum(whole: Mapping[str, Any]) -> list[Fact]:
     ]
     delta, at = whole["delta_at_promised"], f"at epsilon {text_up(whole['promised_epsilon'])}"
     if delta is not None and delta >= 1:
-        found.append(Fact("Sum of crowds", "nothing is proven", f"{person}, {at}."))
+        rows.append(Fact("Sum of crowds", "nothing is proven", f"{person}, {at}."))
     elif delta is not None:
-        found.append(
+        rows.append(
             Fact(
                 "Sum of crowds",
                 f"delta \N{LESS-THAN OR EQUAL TO} {text_up(delta, 3)}",
                 f"{person}, {at}; a theorem ({whole['method']}).",
             )
         )
-    return found
+    return rows
 
 
 def assumptions(plan: Plan, certificate: Certificate | None, tally: Tally) -> list[str]:
     """List what the promise rests on."""
     if certificate is None:
-        found = [
+        sentences = [
             "Neighbours replace one person's answer by any other answer of the survey's domain.",
             "Each person sends one report, with fresh flips; the epsilons of more reports add up.",
             "The device does what the plan says; nobody else needs to be trusted.",
         ]
     else:
-        found = list(certificate.assumptions)
+        sentences = list(certificate.assumptions)
     crowds = len(tally.crowds)
     if tally.people_may_repeat:
-        found.append(
+        sentences.append(
             f"This is a sum of {crowds:,} crowds whose people may be the same. What is said of one"
             " report or of one crowd holds for each by itself, what is said of the sum for a person"
             " who is in all of them."
         )
     elif certificate is not None and tally.reports > plan.reports_needed:
-        found.append(
+        sentences.append(
             f"This release holds {tally.reports:,} reports, more than the crowd of"
             f" {plan.reports_needed:,} that the promise was made for; more hide better."
         )
     if crowds > 1 and not tally.people_may_repeat:
-        found.append(
+        sentences.append(
             f"That no person is in two of the {crowds:,} crowds that were added is declared by"
             " whoever published this; it was not checked."
         )
     for crowd in tally.crowds:
         if not (crowd.sealed or crowd.unnamed):
-            found.append(
+            sentences.append(
                 f"That all reports of {crowd} are of one crowd, no person's twice, is declared by"
                 " whoever counted them; it was not checked."
             )
-    return found
+    return sentences
 
 
 def citation(document: Mapping[str, Any]) -> str:

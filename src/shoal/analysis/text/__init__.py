@@ -31,11 +31,11 @@ anything is fitted, the independence of the p-values of absent texts. What is ap
 from shoal.analysis.text.candidates import read_candidates
 from shoal.analysis.text.decode import decode
 from shoal.analysis.text.discovery import Discovery, discover
-from shoal.analysis.text.results import Decoded, DecodedText
+from shoal.analysis.text.results import DecodedText, DecodedTexts
 
 __all__ = [
-    "Decoded",
     "DecodedText",
+    "DecodedTexts",
     "Discovery",
     "decode",
     "discover",

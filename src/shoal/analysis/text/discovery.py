@@ -22,7 +22,7 @@ from shoal.errors import InputError, SurveyError
 from shoal.support.checks import check_integer, check_number
 
 if TYPE_CHECKING:
-    from shoal.analysis.text.results import Decoded, DecodedText
+    from shoal.analysis.text.results import DecodedText, DecodedTexts
 
 __all__ = ["Discovery", "discover"]
 
@@ -35,8 +35,8 @@ class Discovery:
     question: Text
     pairs: tuple[tuple[Pair, ...], ...]
     candidates: Chains
-    decoded: Decoded | None
-    found: tuple[DecodedText, ...]
+    decoded: DecodedTexts | None
+    all_words: tuple[DecodedText, ...]
     top: int | None
     miss: float
     sum_note: str | None = None
@@ -44,26 +44,27 @@ class Discovery:
     @property
     def words(self) -> tuple[DecodedText, ...]:
         """The words found, the `top` of them."""
-        return self.found[: self.top]
+        return self.all_words[: self.top]
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a count of a sum is of, and what may have been missed."""
-        said = [self.sum_note] if self.sum_note else []
+        notes = [self.sum_note] if self.sum_note else []
         if self.candidates.cut is not None:
-            said.append(
+            notes.append(
                 f"more chains than {len(self.candidates.words)} candidates; words rarer than"
                 f" {self.candidates.cut:.3%} of the crowd may be among those left out."
             )
-        if self.decoded is not None and (left := len(self.decoded.found) - len(self.found)):
-            said.append(
+        decoded = () if self.decoded is None else self.decoded.discoveries
+        if left := len(decoded) - len(self.all_words):
+            notes.append(
                 f"{left} more decoded, but so may a word that nobody has: other words' bits meet."
             )
         if empty := [place + 1 for place, here in enumerate(self.pairs) if not here]:
-            said.append(f"no pair is frequent at letter {', '.join(map(str, empty))}.")
+            notes.append(f"no pair is frequent at letter {', '.join(map(str, empty))}.")
         elif not self.candidates.words:
-            said.append("the frequent pairs do not chain into a word.")
-        return tuple(said)
+            notes.append("the frequent pairs do not chain into a word.")
+        return tuple(notes)
 
     def to_json(self) -> dict[str, Any]:
         """Return what was found as plain JSON values."""
@@ -81,7 +82,7 @@ class Discovery:
             "pairs_miss": self.miss,
             "candidates": len(self.candidates.words),
             "candidates_cut": self.candidates.cut,
-            "found": len(self.found),
+            "found": len(self.all_words),
             "words": [
                 {
                     "word": text.value,
@@ -147,44 +148,46 @@ def discover(
     for name, chance in (("miss", miss), ("false_words", false_words)):
         if not 0 < check_number(name, chance) < 1:
             raise InputError(f"{name} must be strictly between 0 and 1, got {name}={chance}.")
-    asked = _question_with_pairs(plan.survey, question)
+    text_question = _question_with_pairs(plan.survey, question)
     estimate(plan, tally)  # refuses what cannot or must not be estimated from
-    frequent = frequent_pairs(plan, tally, asked, miss=miss, most=pairs)
+    frequent = frequent_pairs(plan, tally, text_question, miss=miss, most=pairs)
     chains = chain_pairs(frequent, candidates)
     words = [word for word in chains.words if word]
-    decoded: Decoded | None = None
-    found: tuple[DecodedText, ...] = ()
+    decoded: DecodedTexts | None = None
+    confirmed: tuple[DecodedText, ...] = ()
     if words:
         from shoal.analysis.text import decode
 
-        decoded = decode(plan, tally, words, question=asked.name, fdr=fdr, level=level)
-        found = _confirmed(plan, tally, asked, decoded, false_words / len(words))
-    return Discovery(plan, asked, frequent, chains, decoded, found, top, miss, tally.note)
+        decoded = decode(plan, tally, words, question=text_question.name, fdr=fdr, level=level)
+        confirmed = _confirmed(plan, tally, text_question, decoded, false_words / len(words))
+    return Discovery(
+        plan, text_question, frequent, chains, decoded, confirmed, top, miss, tally.note
+    )
 
 
 def _question_with_pairs(survey: Survey, name: str | None) -> Text:
-    asked = [question for question in survey if isinstance(question, Text) and question.pairs]
+    questions = [question for question in survey if isinstance(question, Text) and question.pairs]
     if name is not None:
-        asked = [question for question in asked if question.name == name]
+        questions = [question for question in questions if question.name == name]
         survey[name]  # says so if there is no such question at all
-    if not asked:
+    if not questions:
         what = f"survey {survey.name!r}" if name is None else f"question {name!r}"
         raise SurveyError(
             f"{what} has no text with pairs of letters; declare pairs with a text question, or make"
             " a survey with shoal discover --make."
         )
-    if len(asked) > 1:
-        names = listed([question.name for question in asked])
+    if len(questions) > 1:
+        names = listed([question.name for question in questions])
         raise InputError(f"the survey has several text questions with pairs, {names}; say which.")
-    return asked[0]
+    return questions[0]
 
 
 def _confirmed(
-    plan: Plan, tally: Tally, question: Text, decoded: Decoded, most: float
+    plan: Plan, tally: Tally, question: Text, decoded: DecodedTexts, most: float
 ) -> tuple[DecodedText, ...]:
     """Return what was decoded and is nobody's with a chance of at most `most`."""
-    names = [text.value for text in decoded.found]
-    counts = [text.count for text in decoded.found]
+    names = [text.value for text in decoded.discoveries]
+    counts = [text.count for text in decoded.discoveries]
     chances = chances_of_nobody(plan, tally, question.name, names, counts)
-    pairs = zip(decoded.found, chances, strict=True)
+    pairs = zip(decoded.discoveries, chances, strict=True)
     return tuple(text for text, chance in pairs if chance <= most)

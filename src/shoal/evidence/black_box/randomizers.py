@@ -184,11 +184,11 @@ class _Evidence:
         half = originals[: max(len(originals) // 2, 1)]
         noise: list[Vectors] = []
         for _ in range(2):
-            given = half.copy()
-            synthetic = _call(randomizer, given)
+            rows = half.copy()
+            synthetic = _call(randomizer, rows)
             if synthetic is None:
                 return ["the output is not an array of 0 and 1 of the shape of the input."]
-            if not np.array_equal(given, half):
+            if not np.array_equal(rows, half):
                 return ["the randomizer changes its input, so that it may carry answers over."]
             self.add(half, synthetic)
             noise.append(half ^ synthetic)
@@ -298,11 +298,14 @@ class _Evidence:
         """
         bounds = [0.0]
         part = alpha / 2 / (4 * self.bits)
-        kept = (self.trials - self.flips).sum(axis=2)
+        unflipped = (self.trials - self.flips).sum(axis=2)
         flipped, total = self.flips.sum(axis=2), self.trials.sum(axis=2)
         # Bit j comes out as v: it was v and kept, or was not and flipped.
         for v in (0, 1):
-            same = lower(kept[:, v], total[:, v], part), upper(kept[:, v], total[:, v], part)
+            same = (
+                lower(unflipped[:, v], total[:, v], part),
+                upper(unflipped[:, v], total[:, v], part),
+            )
             other = (
                 lower(flipped[:, 1 - v], total[:, 1 - v], part),
                 upper(flipped[:, 1 - v], total[:, 1 - v], part),

@@ -821,7 +821,7 @@ class TestCommand:
         )
         assert document["notes"] == [
             "empty candidates left out: 1",
-            "candidates left out that stood there before: 1",
+            "repeated candidates left out: 1",
         ]
         assert isinstance(document["unexplained"], float)
         assert abs(document["unexplained"]) < 4.5 * document["unexplained_sigma"]

@@ -250,7 +250,7 @@ class TestTexts:
         for given in wrong:
             with pytest.raises(InputError):
                 simulate(made, users=10, seed=1, **given)
-        with pytest.raises(InputError, match="asks for no text"):
+        with pytest.raises(InputError, match="has no text question"):
             simulate(PLAN, users=10, texts=WORDS)
         with pytest.raises(InputError, match="how many users"):
             simulate(made, seed=1)

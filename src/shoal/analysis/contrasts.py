@@ -228,7 +228,7 @@ class _Parts:
                 "these estimates are not of one tally; use share_difference for two crowds."
             )
         if len({(one.question.name, one.label) for one in estimates}) < len(estimates):
-            raise InputError("an option stands twice; combine different options.")
+            raise InputError("an option is named twice; combine different options.")
         self.estimates, self.signs = estimates, signs
         self.correlations = [
             0.0 if estimates[0].target == "crowd" else _correlation(*pair, *their)

@@ -181,7 +181,7 @@ def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates
     """
     check_target(target)
     if plan.q.is_blind:
-        raise InputError("q is 1/2: the reports say nothing, so nothing can be estimated.")
+        raise InputError("q is 1/2: reports carry no information, so nothing can be estimated.")
     check_crowd(plan, tally)
     if target == "population" and tally.people_may_repeat:
         raise InputError(
@@ -257,7 +257,7 @@ def sample_size(
     if check_number("relative_error", relative_error) <= 0:
         raise InputError(f"relative_error must be above 0, got {relative_error}.")
     if q_value == 0.5:
-        raise InputError("q is 1/2: no number of reports estimates anything.")
+        raise InputError("q is 1/2: reports carry no information, however many there are.")
     if kind not in ("normal", "chebyshev"):
         raise InputError(f"interval must be normal or chebyshev here, got {kind!r}.")
     rate = q_value if target == "crowd" else q_value + (1 - 2 * q_value) * share

@@ -158,7 +158,7 @@ class Cohorts:
         cohort, place = divmod(i % self._ones.size, self._bits)
         return (
             f"{self._ones[cohort, place]:,} of the {self._reports[cohort, 0]:,} reports of cohort"
-            f" {cohort} set bit {place}, which is outside of what the plan's noise allows."
+            f" {cohort} set bit {place}; an honest crowd hardly ever does."
         )
 
 
@@ -212,8 +212,8 @@ class Shape:
         yield Trace(
             p,
             lambda: (
-                "The numbers of set bits are spread in a way that the plan's noise gives to no"
-                " mixture of answers."
+                "The numbers of set bits do not fit any mixture of honest answers under the plan's"
+                " flips."
             ),
         )
 
@@ -279,8 +279,8 @@ class VectorShape:
         yield Trace(
             p,
             lambda: (
-                "the vectors occur in proportions that the plan's noise gives to no mixture of"
-                " answers."
+                "The vectors' frequencies do not fit any mixture of honest answers under the plan's"
+                " flips."
             ),
         )
 

@@ -39,7 +39,7 @@ def plot_costs(comparison: Comparison) -> Figure:
         if cost.half_width:
             axes.plot([group, cost.half_width], [place, place], color=colour, linewidth=2)
             axes.plot([cost.half_width], [place], "o", color=colour)
-        label = "cannot be had" if cost.half_width is None else f"± {cost.half_width:,.4g}"
+        label = "impossible" if cost.half_width is None else f"± {cost.half_width:,.4g}"
         axes.annotate(label, (cost.half_width or group, place), (0, 7), fontsize=SMALL,
                       textcoords="offset points", ha="center", color=colour)  # fmt: skip
     axes.axvline(group, color="black", linewidth=0.8)

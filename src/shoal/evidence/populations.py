@@ -143,7 +143,7 @@ def texts_for(survey: Survey, weights: Weights | None) -> dict[str, Texts]:
     """
     questions = [question for question in survey if isinstance(question, Text)]
     if weights is not None and not questions:
-        raise InputError(f"survey {survey.name!r} asks for no text, so none can be given.")
+        raise InputError(f"survey {survey.name!r} has no text question; leave out the texts.")
     if weights is None:
         weights = zipf(f"text {rank}" for rank in range(1, _MADE_UP + 1))
     joined: dict[str, float] = {}

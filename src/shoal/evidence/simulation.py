@@ -114,7 +114,7 @@ def simulate(
     (4991, 4822)
     """
     if answers is not None and (texts is not None or through == "law"):
-        raise InputError("texts and the law are for made-up people; leave out the answers.")
+        raise InputError("texts and through='law' are for made-up people; leave out the answers.")
     if through is None:
         made_up = answers is None and plan.cohorts is not None and not plan.joint
         through = "law" if made_up else "path"

@@ -185,7 +185,7 @@ def study(
     answers
         Originals of the people; without them a population is made up.
     seed
-        Repeats the study exactly; without it one is drawn, and told in the result.
+        Repeats the study exactly; without it one is drawn, and the result has it.
     level
         The confidence level of the intervals.
     through
@@ -208,7 +208,7 @@ def study(
     if through not in get_args(Through):
         raise InputError(f"through must be law or path, got {through!r}.")
     if any(question.kind == "text" for question in plan.survey):
-        raise InputError("a study looks at bits one by one, and those of a text say nothing so.")
+        raise InputError("text questions are not supported here: a study looks at bits one by one.")
     name, grid = _grid(plan, users, vary)
     if seed is None:
         seed = fresh_seed()
@@ -253,7 +253,7 @@ def _grid(
 
 def _estimable(plan: Plan) -> Plan:
     if plan.q.is_blind:
-        raise InputError("q is 1/2: the reports say nothing, so there is nothing to study.")
+        raise InputError("q is 1/2: reports carry no information, so there is nothing to study.")
     check_promise(plan)
     return plan
 

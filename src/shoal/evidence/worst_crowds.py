@@ -173,7 +173,9 @@ class Searching:
                 f"a search takes surveys of at most {_MOST_BITS} bits, this one has {survey.bits}."
             )
         if differing_bits(self._domain) == 0:
-            raise InputError("the survey allows a single answer; there is nothing to tell apart.")
+            raise InputError(
+                "the survey allows only one answer, so nothing can be learned from it."
+            )
         self._measure = measure
         self._state = None if state is None else Path(state)
         self._world: World = world_of(*self._question)

@@ -103,7 +103,7 @@ def markdown_text(plan: Plan, document: Mapping[str, Any]) -> str:
             lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
     lines += [
-        "## What one person's answer is protected by",
+        "## How one person's answer is protected",
         "",
         f"**{promise['short']}**",
         "",
@@ -116,7 +116,7 @@ def markdown_text(plan: Plan, document: Mapping[str, Any]) -> str:
             for fact in facts(plan, document["certificate"], reports, promise["sum"])
         ),
         "",
-        "The promise rests on this:",
+        "The promise assumes:",
         "",
         *(f"- {assumption}" for assumption in promise["assumptions"]),
         "",

@@ -98,7 +98,7 @@ def possible_answers(question: Question) -> str:
     'One of 2 options.'
     """
     if question.kind == "text":
-        return f"Any text, hashed to {question.bits} bits; it is decoded with candidates, not here."
+        return f"Any text, hashed to {question.bits} bits. Its answers are found with shoal decode."
     if isinstance(question, Choices):
         return f"At most {question.at_most} of {question.bits} options."
     if question.kind == "number":
@@ -114,24 +114,26 @@ def plain_promise(computed: ComputedPromise) -> str:
     ratio = ratio_in_words(float(promise.epsilon))
     if promise.kind == "proven":
         return (
-            "Suppose that one person had answered something else. Whatever all others answered,"
-            " and whatever else somebody knows, anything that these counts can show would have been"
-            f" at most {ratio} times as likely, plus a chance of {promise.delta}. This is a"
-            " theorem about the counts of the whole crowd."
+            "Suppose one person had given a different answer. Whatever the others answered, and"
+            " whatever else an observer knows, any result of these counts would have been at most"
+            f" {ratio} times as likely, plus a probability of {promise.delta}. This is a theorem"
+            " about the counts of the whole crowd."
         )
     if promise.kind == "local":
         return (
-            "Whoever sees one person's report, the collector too, finds it at most"
+            "To anyone who sees one person's report, the collector included, it is at most"
             f" {ratio} times as likely under one answer as under another. This holds for each"
-            " report by itself; it needs no crowd and no trust in anybody."
+            " report by itself. It needs no crowd and no trust in anyone."
         )
     chance = (
-        f"with a chance of at most {promise.eta}" if promise.eta else "seldom, by a rule of thumb"
+        f"with a probability of at most {promise.eta}"
+        if promise.eta
+        else "rarely, by a rule of thumb"
     )
     return (
-        "In a crowd where all others gave one and the same answer, the counts make one answer of a"
-        f" person more than {ratio} times as likely as another only {chance}. Other crowds can be"
-        f" worse: this is not a guarantee.{_proven_instead(computed)}"
+        "In a crowd where all others gave the same answer, the counts make one answer of a person"
+        f" more than {ratio} times as likely as another only {chance}. Other crowds can be worse:"
+        f" this is not a guarantee.{_proven_instead(computed)}"
     )
 
 
@@ -204,7 +206,7 @@ def facts(
             Fact(
                 "Attack",
                 f"delta \N{GREATER-THAN OR EQUAL TO} {round_down(attack['delta'][0], 3):g}",
-                f"{at}, in the worst crowd that was found. The truth is between the two.",
+                f"{at}, in the worst crowd known. The true delta is between the two.",
             ),
             Fact(
                 "Sufficient",
@@ -225,7 +227,7 @@ def facts(
         Fact(
             "Local",
             f"epsilon {text_up(plan.local_epsilon)}",
-            "What one report tells by itself, to the collector too.",
+            "What one report reveals by itself, to the collector too.",
         )
     )
     if plan.memory is not None:
@@ -235,23 +237,23 @@ def facts(
             Fact(
                 "For ever",
                 f"epsilon {text_up(always)}",
-                "For each different answer that a person ever gave, however often it was reported.",
+                "For each different answer a person ever gives, however often it is reported.",
             )
         )
     q = float(plan.q)
     sigma = math.sqrt(reports * q * (1 - q)) / (1 - 2 * q)
     return [
         *rows,
-        Fact("Flips", f"q = {q:.5g}", "The probability with which a device flips each bit."),
+        Fact("Flips", f"q = {q:.5g}", "The probability that a device flips a bit."),
         Fact(
             "Precision",
             f"sigma {_grouped(text_up(sigma, 4))} {'people' if whole is None else 'answers'}",
-            f"The standard deviation that the flips of {reports:,} reports give every count.",
+            f"The standard deviation of every count, due to the flips in {reports:,} reports.",
         ),
         Fact(
             "Fake reports",
             f"{text_up((1 - q) / (1 - 2 * q), 3)} people each",
-            "The most that one made-up report shifts a count; nothing tells it from a real one.",
+            "The most by which one fake report shifts a count; it cannot be told from a real one.",
         ),
     ]
 
@@ -292,25 +294,25 @@ def assumptions(plan: Plan, certificate: Certificate | None, tally: Tally) -> li
     crowds = len(tally.crowds)
     if tally.people_may_repeat:
         sentences.append(
-            f"This is a sum of {crowds:,} crowds whose people may be the same. What is said of one"
-            " report or of one crowd holds for each by itself, what is said of the sum for a person"
-            " who is in all of them."
+            f"This is a sum of {crowds:,} crowds whose people may be the same. Statements about one"
+            " report or one crowd hold for each by itself; statements about the sum hold for a"
+            " person who is in all of them."
         )
     elif certificate is not None and tally.reports > plan.reports_needed:
         sentences.append(
-            f"This release holds {tally.reports:,} reports, more than the crowd of"
-            f" {plan.reports_needed:,} that the promise was made for; more hide better."
+            f"This release has {tally.reports:,} reports, more than the crowd of"
+            f" {plan.reports_needed:,} that the promise assumes; a larger crowd hides better."
         )
     if crowds > 1 and not tally.people_may_repeat:
         sentences.append(
-            f"That no person is in two of the {crowds:,} crowds that were added is declared by"
-            " whoever published this; it was not checked."
+            f"Whoever published this declares that no person is in two of the {crowds:,} crowds"
+            " that were added; it was not checked."
         )
     for crowd in tally.crowds:
         if not (crowd.sealed or crowd.unnamed):
             sentences.append(
-                f"That all reports of {crowd} are of one crowd, no person's twice, is declared by"
-                " whoever counted them; it was not checked."
+                f"Whoever counted the reports declares that all reports of {crowd} are of one"
+                " crowd, with none counted twice; it was not checked."
             )
     return sentences
 

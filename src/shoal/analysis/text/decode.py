@@ -218,9 +218,9 @@ def _notes(checked: Candidates, merged: int, alike: int) -> tuple[str, ...]:
     if checked.empty:
         notes.append(f"empty candidates left out: {checked.empty}")
     if checked.repeated:
-        notes.append(f"candidates left out that stood there before: {checked.repeated}")
+        notes.append(f"repeated candidates left out: {checked.repeated}")
     if merged:
-        notes.append(f"candidates with all bits of another, counted with it: {merged}")
+        notes.append(f"candidates with the same bits as another, counted with it: {merged}")
     if alike:
         notes.append(f"groups of candidates that are hard to tell apart: {alike}")
     return tuple(notes)

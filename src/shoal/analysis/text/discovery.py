@@ -52,13 +52,13 @@ class Discovery:
         notes = [self.sum_note] if self.sum_note else []
         if self.candidates.cut is not None:
             notes.append(
-                f"more chains than {len(self.candidates.words)} candidates; words rarer than"
-                f" {self.candidates.cut:.3%} of the crowd may be among those left out."
+                f"there are more chains than {len(self.candidates.words)} candidates; words rarer"
+                f" than {self.candidates.cut:.3%} of the crowd may have been left out."
             )
         decoded = () if self.decoded is None else self.decoded.discoveries
         if left := len(decoded) - len(self.all_words):
             notes.append(
-                f"{left} more decoded, but so may a word that nobody has: other words' bits meet."
+                f"{left} more words decoded, but perhaps nobody has them: other words share bits."
             )
         if empty := [place + 1 for place, here in enumerate(self.pairs) if not here]:
             notes.append(f"no pair is frequent at letter {', '.join(map(str, empty))}.")

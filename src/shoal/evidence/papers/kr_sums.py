@@ -143,8 +143,8 @@ def _old_bound() -> Finding:
         meant=[Case(at, math.exp(epsilon), largest) for at, epsilon, largest in rows],
         instead="<= e^epsilon P[A_0(x') = s]",
         why=lambda case: (
-            f"flipping with {case.at} is {show(case.left)}-differentially private and its largest"
-            f" ratio is {show(case.right)} = e^{show(case.left)}, above the printed bound"
+            f"flipping a bit with {case.at} is {show(case.left)}-differentially private and its"
+            f" largest ratio is {show(case.right)} = e^{show(case.left)}, above the printed bound"
             f" {show(case.left)}."
         ),
     )

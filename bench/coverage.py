@@ -19,7 +19,7 @@ from scipy.stats import binom
 import shoal
 from bench.coverage_findings import FLIPS, LEVEL, SMALL, Array, Findings, covered, shares_of
 from bench.coverage_tables import tables
-from shoal.analysis.contrasts import Combined
+from shoal.analysis.contrasts import Combination
 from shoal.analysis.intervals import IntervalKind, Target, interval
 from shoal.theory.one_bit.law import pmf
 
@@ -57,7 +57,7 @@ def singles(findings: Findings, crowds: tuple[int, ...], flips: tuple[str, ...])
                 findings.add((kind, target, "one option"), held, n * q * (1 - q), where)
 
 
-Combine = Callable[[shoal.Estimate, shoal.Estimate, str], Combined]
+Combine = Callable[[shoal.Estimate, shoal.Estimate, str], Combination]
 COMBINATIONS: dict[str, tuple[Combine, Callable[[float, float], float]]] = {
     "total": (
         lambda a, b, kind: shoal.total([a, b], LEVEL, kind=kind),  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ from bench.measuring import Options, Table
 from shoal import Plan, Survey, Tally, Text, plan
 from shoal.analysis.text import decode
 from shoal.analysis.text.hash_table import hash_table
-from shoal.analysis.text.results import Decoded
+from shoal.analysis.text.results import DecodedTexts
 from shoal.evidence.simulation_bits import simulation_generator
 from shoal.evidence.tally_laws import simulate_texts
 from shoal.planning.text_size import propose
@@ -44,10 +44,10 @@ class Found:
     intervals: dict[str, tuple[float, float]]
 
     @classmethod
-    def of(cls, decoded: Decoded) -> Found:
+    def of(cls, decoded: DecodedTexts) -> Found:
         return cls(
-            {row.value: row.count for row in decoded.found},
-            {row.value: (row.low, row.high) for row in decoded.found},
+            {row.value: row.count for row in decoded.discoveries},
+            {row.value: (row.low, row.high) for row in decoded.discoveries},
         )
 
 
@@ -204,7 +204,7 @@ def large() -> str:
     tally, texts = simulate_texts(made, crowd_of_words(CROWD), seed=0), candidate_list(100_000)
     before = _peak_memory()
     began, busy = time.perf_counter(), time.process_time()
-    found = decode(made, tally, texts).found
+    found = decode(made, tally, texts).discoveries
     peak = _peak_memory()
     return (
         f"100,000 candidates, 256 bits, 64 cohorts: {time.perf_counter() - began:.1f} s"

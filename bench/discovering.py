@@ -12,10 +12,10 @@ import string
 import numpy as np
 
 import shoal
-from shoal.agreement.word_pairs import discovery_survey
 from shoal.analysis.text.discovery import discover
 from shoal.evidence.simulation_bits import simulation_generator
-from shoal.evidence.tally_laws import simulate_words
+from shoal.evidence.tally_laws import simulate_texts
+from shoal.planning.discovery_survey import discovery_survey
 
 CROWD = 10_000_000
 LENGTH = 10
@@ -43,7 +43,7 @@ def measure(epsilon: str, words: int, runs: int) -> str:
     for seed in range(1, runs + 1):
         truth = population(words, seed)
         ranked = sorted(truth, key=lambda word: -truth[word])
-        discovered = discover(plan, simulate_words(plan, truth, seed=1000 + seed)).words
+        discovered = discover(plan, simulate_texts(plan, truth, seed=1000 + seed)).words
         names = [word.value for word in discovered]
         top += set(ranked[:10]) <= set(names)
         false += len(set(names) - set(truth))

@@ -14,7 +14,7 @@ import shoal
 from shoal.agreement.vectors import Rows
 from shoal.analysis.report_rows import unpack
 from shoal.device.bulk.vectors import pack
-from shoal.evidence.simulation import populate
+from shoal.evidence.populations import populate
 
 RUNS = 10
 LADDER = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)

@@ -6,8 +6,8 @@ takes some rows of it by number, ``--jobs`` more than one process.
 
 A text counts where it was found: its interval is meant to hold given that. The columns are of all
 that were found, of the most popular candidate, and of the worst text among those found in at least
-a tenth of the surveys, where the ones that nobody answered are one text; then of `Decoded.total`,
-and of all texts that people answered. After ± stands a standard error.
+a tenth of the surveys, where the ones that nobody answered are one text; then of
+`DecodedTexts.total`, and of all texts that people answered. After ± stands a standard error.
 """
 
 from __future__ import annotations

@@ -63,10 +63,18 @@ if TYPE_CHECKING:
     from shoal.agreement.flip_probability import FlipProbability
     from shoal.agreement.plan import Memory, Plan, Promise
     from shoal.agreement.random_bits import SystemBits
-    from shoal.agreement.survey import Choice, Choices, Flags, Number, Question, Survey, Text
+    from shoal.agreement.survey import (
+        Choice,
+        Choices,
+        Flags,
+        Number,
+        Pairs,
+        Question,
+        Survey,
+        Text,
+    )
     from shoal.agreement.vectors import Synthetic
     from shoal.agreement.wire import Reports
-    from shoal.agreement.word_pairs import discovery_survey
     from shoal.analysis.association import Association, associate
     from shoal.analysis.contrasts import difference, ratio, share_difference, total
     from shoal.analysis.crowds import Crowd
@@ -76,7 +84,7 @@ if TYPE_CHECKING:
     from shoal.analysis.report_rows import Batch, parse_batch
     from shoal.analysis.screening import Screening, screen
     from shoal.analysis.tallying import Tally, Tallying, tally
-    from shoal.analysis.text.decode import Decoded, DecodedText, decode
+    from shoal.analysis.text.decode import DecodedText, DecodedTexts, decode
     from shoal.analysis.text.discovery import Discovery, discover
     from shoal.device.bulk.vectors import Original
     from shoal.device.encoding import encode
@@ -93,6 +101,7 @@ if TYPE_CHECKING:
     from shoal.evidence.study import Study, study
     from shoal.evidence.worst_crowds import search
     from shoal.planning.certificate import Certificate, audit
+    from shoal.planning.discovery_survey import discovery_survey
     from shoal.planning.over_time import Statement, plan_with_memory, statements
     from shoal.planning.plan import plan
     from shoal.planning.plan_diff import PlanDiff, plan_diff
@@ -110,10 +119,18 @@ _MODULES = {
     "agreement.plan": ["Memory", "Plan", "Promise"],
     "agreement.random_bits": ["SystemBits"],
     "evidence.simulation_bits": ["SimulationBits"],
-    "agreement.survey": ["Choice", "Choices", "Flags", "Number", "Question", "Survey", "Text"],
+    "agreement.survey": [
+        "Choice",
+        "Choices",
+        "Flags",
+        "Number",
+        "Pairs",
+        "Question",
+        "Survey",
+        "Text",
+    ],
     "agreement.vectors": ["Synthetic"],
     "agreement.wire": ["Reports"],
-    "agreement.word_pairs": ["discovery_survey"],
     "analysis.association": ["Association", "associate"],
     "analysis.contrasts": ["difference", "ratio", "share_difference", "total"],
     "analysis.crowds": ["Crowd"],
@@ -123,7 +140,7 @@ _MODULES = {
     "analysis.report_rows": ["Batch", "parse_batch"],
     "analysis.screening": ["Screening", "screen"],
     "analysis.tallying": ["Tally", "Tallying", "tally"],
-    "analysis.text.decode": ["Decoded", "DecodedText", "decode"],
+    "analysis.text.decode": ["DecodedTexts", "DecodedText", "decode"],
     "analysis.text.discovery": ["Discovery", "discover"],
     "device.bulk.vectors": ["Original"],
     "device.encoding": ["encode"],
@@ -139,6 +156,7 @@ _MODULES = {
     "evidence.study": ["Study", "study"],
     "evidence.worst_crowds": ["search"],
     "planning.certificate": ["Certificate", "audit"],
+    "planning.discovery_survey": ["discovery_survey"],
     "planning.over_time": ["Statement", "plan_with_memory", "statements"],
     "planning.plan": ["plan"],
     "planning.plan_diff": ["PlanDiff", "plan_diff"],
@@ -157,8 +175,8 @@ __all__ = [
     "Choices",
     "Comparison",
     "Crowd",
-    "Decoded",
     "DecodedText",
+    "DecodedTexts",
     "DeviceMemory",
     "Discovery",
     "Estimate",
@@ -175,6 +193,7 @@ __all__ = [
     "Original",
     "OriginalVector",
     "Outbox",
+    "Pairs",
     "Plan",
     "PlanDiff",
     "Poisoning",

@@ -23,7 +23,7 @@ from shoal import (
     share_difference,
     total,
 )
-from shoal.analysis.contrasts import Combined
+from shoal.analysis.contrasts import Combination
 from shoal.analysis.intervals import interval
 
 Q = FlipProbability(1, 2)
@@ -46,7 +46,7 @@ def reports_of(truth: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     return generator.binomial(truth, 0.75) + generator.binomial(n - truth, 0.25)
 
 
-def normal(a: Estimate, b: Estimate, c: Estimate) -> list[Combined]:
+def normal(a: Estimate, b: Estimate, c: Estimate) -> list[Combination]:
     return [
         difference(a, b, kind="normal"),
         total([a, b, c], kind="normal"),

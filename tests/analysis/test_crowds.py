@@ -335,7 +335,7 @@ class TestPromise:
         document = publication.to_json()
         for written in (page, text):
             assert made.promise.in_words not in written
-            assert "more hide better" not in written
+            assert "hides better" not in written
             assert "whose people may be the same" in written
             assert "12,000 reports of 12 crowds" in written
             assert "delta \N{LESS-THAN OR EQUAL TO} 0.0243" in written
@@ -370,8 +370,8 @@ class TestPromise:
         assert document["promise"]["short"] == check_promise(made).in_words
         assert document["promise"]["sum"] is None
         for written in (publication.to_html(), publication.to_markdown()):
-            assert "more hide better" in written
-            assert "declared by whoever published this; it was not checked" in written
+            assert "hides better" in written
+            assert "Whoever published this declares that no person is in two" in written
             assert "Counts of answers" not in written
         assert document["estimates"]["people"] == "different"
         with pytest.raises(PrivacyRefusal, match="crowd of 1000, the tally has 700"):
@@ -382,7 +382,7 @@ class TestPromise:
         document = publish(made, some(made, 20, "a") + some(made, 30, "b")).to_json()
         assert document["promise"]["sum"]["epsilon"] >= 2 * made.local_epsilon
         assert document["promise"]["short"].startswith("local: epsilon 10.99, for a person")
-        assert "more hide better" not in json.dumps(document)
+        assert "hides better" not in json.dumps(document)
 
     def test_a_promise_that_is_no_guarantee(self):
         made = plan(agreed().survey, crowd_size=100, epsilon="1", eta="0.01", promise="sufficient")

@@ -44,7 +44,7 @@ from shoal.analysis.publishing import Publication, notebook_html, publish
 from shoal.analysis.publishing.charts import Layout, chart, text_width, wrapped
 from shoal.analysis.publishing.markup import Markup, data_block, element
 from shoal.analysis.publishing.tables import NUMBERS
-from shoal.analysis.publishing.words import Figures, asked, facts, percent
+from shoal.analysis.publishing.words import Figures, facts, percent, possible_answers
 from shoal.cli import run
 from shoal.errors import TallyError
 from tests.strategies import bounded, labels
@@ -298,8 +298,8 @@ class TestPage:
         table = Tally(agreed.id, 10, np.full(5, 4), np.array([0, 5, 0, 5, 0, 0]))
         made = publish(agreed, table)
         page = check_harmless(made.to_html())
-        assert any("decoded with candidates" in text for text in page.said("p"))
-        assert "decoded with candidates" in made.to_markdown()
+        assert any("found with shoal decode" in text for text in page.said("p"))
+        assert "found with shoal decode" in made.to_markdown()
         assert [tag for tag, _ in page.elements].count("table") == 1
         shown = made.estimates._repr_html_()
         assert "find its answers with shoal decode" in shown
@@ -309,7 +309,7 @@ class TestPage:
         agreed = plan(Survey("s", (Text("word", 4, 1, 2),)), q="0.25")
         table = Tally(agreed.id, 10, np.full(4, 4), np.array([0, 4, 6, 0, 0]))
         made = publish(agreed, table)
-        assert "decoded with candidates" in made.to_html()
+        assert "found with shoal decode" in made.to_html()
         assert "find its answers with shoal decode" in made.estimates._repr_html_()
 
 
@@ -420,7 +420,7 @@ class TestCharts:
         assert tags.count("polygon") == 2  # 0 and 50 of 50 ones are far beyond
         assert tags.count("circle") == 1
         assert tags.count("polyline") >= 4  # bars that go on
-        assert "below nobody or above everybody" in made.to_html()
+        assert "below 0 or above everyone" in made.to_html()
         assert numbers["questions"]["f"]["a"]["count"] == pytest.approx(-225, abs=0.1)
         assert "−225" in page.said("text")
 
@@ -443,13 +443,13 @@ class TestCharts:
         assert short == lines or short[-1].endswith("…")
 
     def test_kinds_of_questions_in_words(self):
-        assert [asked(question) for question in SURVEY] == [
+        assert [possible_answers(question) for question in SURVEY] == [
             "Any of 3 options.",
             "One of 3 options.",
             "At most 2 of 3 options.",
             "A number, reported as one of 3 ranges.",
         ]
-        assert asked(Flags("f", ("a",))) == "Yes or no."
+        assert possible_answers(Flags("f", ("a",))) == "Yes or no."
 
 
 @st.composite
@@ -486,7 +486,7 @@ class TestHostileNames:
         assert not re.search(r"(?<!\\)<", markdown)
         cells = [
             re.split(r"(?<!\\)\|", line)[1].strip()
-            for line in markdown.split("## What one")[0].splitlines()
+            for line in markdown.split("## How one")[0].splitlines()
             if line.startswith("| ") and not line.startswith("| option | count")
         ]
         assert [unescaped(cell) for cell in cells] == [label for _, label in agreed.survey.labels]
@@ -522,7 +522,7 @@ class TestFiles:
             columns = ("question", "option", *NUMBERS)
             assert list(zip(*(table[name].to_pylist() for name in columns), strict=True)) == wanted
             assert json.loads(table.schema.metadata[b"shoal"]) == document
-        lines = (tmp_path / "r.md").read_text("utf-8").split("## What one")[0].splitlines()
+        lines = (tmp_path / "r.md").read_text("utf-8").split("## How one")[0].splitlines()
         cells = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
         shown = [tuple(row) for row in cells if row[0] != "option"]
         rows_of = [row for o in document["estimates"]["questions"].values() for row in o.items()]

@@ -40,7 +40,7 @@ from shoal.analysis.screening import CLEAN, NOT_TESTED
 from shoal.analysis.screening_tests import families
 from shoal.device.bulk.vectors import pack
 from shoal.errors import TallyError
-from shoal.evidence.simulation import populate
+from shoal.evidence.populations import populate
 
 
 def options(count: int) -> tuple[str, ...]:

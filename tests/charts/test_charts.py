@@ -53,7 +53,7 @@ def pictures(five_plan):
 
 
 @pytest.fixture(scope="module")
-def drawn(five_plan):
+def figures(five_plan):
     return dict(pictures(five_plan))
 
 
@@ -66,8 +66,8 @@ def words(figure):
     return "\n".join(text.get_text() for text in texts(figure))
 
 
-def test_every_picture_has_words_for_all_it_shows(drawn):
-    for name, figure in drawn.items():
+def test_every_picture_has_words_for_all_it_shows(figures):
+    for name, figure in figures.items():
         axes = figure.axes[0]
         assert len(figure.texts) >= 2, name  # title and subtitle
         assert len(axes.get_xlabel()) > 15, name
@@ -75,10 +75,10 @@ def test_every_picture_has_words_for_all_it_shows(drawn):
         assert axes.get_legend() is None, name
 
 
-def test_no_texts_overlap_or_leave_the_paper(drawn):
+def test_no_texts_overlap_or_leave_the_paper(figures):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    for name, figure in drawn.items():
+    for name, figure in figures.items():
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
         renderer = canvas.get_renderer()
@@ -97,55 +97,55 @@ def test_no_texts_overlap_or_leave_the_paper(drawn):
                 assert not one.overlaps(other), (name, first, second)
 
 
-def test_lines_differ_without_colour(drawn):
+def test_lines_differ_without_colour(figures):
     for name in ("noise", "bounds"):
         styles = {
-            (str(line._dash_pattern), line.get_marker()) for line in drawn[name].axes[0].lines
+            (str(line._dash_pattern), line.get_marker()) for line in figures[name].axes[0].lines
         }
-        assert len(styles) == len(drawn[name].axes[0].lines)
+        assert len(styles) == len(figures[name].axes[0].lines)
 
 
-def test_privacy_marks_the_promise(drawn, five_plan):
-    text = words(drawn["privacy"])
+def test_privacy_marks_the_promise(figures, five_plan):
+    text = words(figures["privacy"])
     assert "proven: no crowd is\nworse" in text
     assert "attack: some crowd" in text
     certified = audit(five_plan).delta(epsilon=1).high
     shown = float(text.split("delta at most ")[1].split()[0])
     assert certified <= shown <= certified * 1.01
-    axes = drawn["privacy"].axes[0]
+    axes = figures["privacy"].axes[0]
     assert axes.get_yscale() == "log"
     assert len(axes.collections) == 1  # the band
     proven, attack = axes.lines[0].get_ydata(), axes.lines[1].get_ydata()
     assert (attack <= proven).all()
 
 
-def test_ratio_marks_lambda(drawn):
-    text = words(drawn["ratio, SDP's row"])
+def test_ratio_marks_lambda(figures):
+    text = words(figures["ratio, SDP's row"])
     assert "lambda = 2" in text
     # SDP prints .0045 in this row; the exact value is .0427
     assert 0.0427 <= float(text.split("probability\n")[1].split()[0]) < 0.044
-    positions = [line.get_xdata()[0] for line in drawn["ratio, SDP's row"].axes[0].lines[1:]]
+    positions = [line.get_xdata()[0] for line in figures["ratio, SDP's row"].axes[0].lines[1:]]
     assert positions[0] == pytest.approx(2)
 
 
-def test_precision_marks_both_q(drawn, five_plan):
-    text = words(drawn["precision"])
+def test_precision_marks_both_q(figures, five_plan):
+    text = words(figures["precision"])
     assert f"q = {float(five_plan.q):.5g}" in text
     assert "without a crowd (local): q = 0.45017" in text
 
 
-def test_noise_shows_the_four_promises(drawn):
-    text = words(drawn["noise"])
+def test_noise_shows_the_four_promises(figures):
+    text = words(figures["noise"])
     for name in ("local", "proven", "attack", "three-sigma"):
         assert f"{name} q = " in text
-    local, proven, attack, _ = (line.get_ydata() for line in drawn["noise"].axes[0].lines)
+    local, proven, attack, _ = (line.get_ydata() for line in figures["noise"].axes[0].lines)
     assert (attack <= proven).all()
     assert (proven <= local).all()
 
 
-def test_bounds_are_ordered(drawn):
+def test_bounds_are_ordered(figures):
     for name in ("bounds", "bounds, sites"):
-        lines = [line.get_ydata() for line in drawn[name].axes[0].lines]
+        lines = [line.get_ydata() for line in figures[name].axes[0].lines]
         for weaker, stronger in itertools.pairwise(lines):
             assert (stronger <= weaker * (1 + 2e-3)).all()
 
@@ -173,23 +173,23 @@ def test_published_q_edges():
     ("suffix", "start"),
     [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF"), (".PNG", b"\x89")],
 )
-def test_save_by_suffix(drawn, tmp_path, suffix, start):
+def test_save_by_suffix(figures, tmp_path, suffix, start):
     target = tmp_path / f"picture{suffix}"
-    save(drawn["precision"], target)
+    save(figures["precision"], target)
     content = target.read_bytes()
     assert content.startswith(start)
     assert [path.name for path in tmp_path.iterdir()] == [target.name]
 
 
 @pytest.mark.parametrize("name", ["picture", "picture.jpg", "picture.txt", ".png"])
-def test_other_suffixes_are_refused(drawn, tmp_path, name):
+def test_other_suffixes_are_refused(figures, tmp_path, name):
     with pytest.raises(InputError, match=r"must end in \.png, \.svg or \.pdf"):
-        save(drawn["precision"], tmp_path / name)
+        save(figures["precision"], tmp_path / name)
 
 
-def test_unwritable_place_is_refused(drawn, tmp_path):
+def test_unwritable_place_is_refused(figures, tmp_path):
     with pytest.raises(InputError, match="cannot write"):
-        save(drawn["precision"], tmp_path / "no such folder" / "picture.png")
+        save(figures["precision"], tmp_path / "no such folder" / "picture.png")
 
 
 def test_missing_matplotlib_says_what_to_install(monkeypatch, five_plan):
@@ -205,7 +205,7 @@ def test_missing_matplotlib_says_what_to_install(monkeypatch, five_plan):
         plot_precision(five_plan)
 
 
-def test_nothing_global_changes(drawn):
+def test_nothing_global_changes(figures):
     import sys
 
     assert "matplotlib.pyplot" not in sys.modules

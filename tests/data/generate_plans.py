@@ -1,4 +1,4 @@
-"""Make `plans.json`: three plan documents with their ids, by a route that does not use Shoal.
+"""Make `plans.json`: four plan documents with their ids, by a route that does not use Shoal.
 
 The documents are written out here as plain values; the id is the SHA-256 of the text that the
 package `rfc8785` makes of them. Run from the repository: ``python tests/data/generate_plans.py``.
@@ -79,10 +79,37 @@ MEMORY: dict[str, Any] = {
 }
 
 
+WORDS: dict[str, Any] = {
+    "cohorts": 60,
+    "crowd_size": None,
+    "honest_fraction": None,
+    "joint": [],
+    "max_reports_per_person": 1,
+    "memory": None,
+    "promise": {"delta": None, "epsilon": "4.4", "eta": None, "kind": "local"},
+    "q": [1, 2],
+    "survey": {
+        "name": "words",
+        "questions": [
+            {
+                "bits": 1024,
+                "cohorts": 60,
+                "hashes": 1,
+                "kind": "text",
+                "name": "word",
+                "pairs": {"alphabet": "abcdefghijklmnopqrstuvwxyzé", "length": 6},
+            }
+        ],
+    },
+    "version": 1,
+    "window": None,
+}
+
+
 def main() -> None:
     plans = [
         {"id": hashlib.sha256(rfc8785.dumps(document)).hexdigest(), "plan": document}
-        for document in (LOCAL, PROVEN, MEMORY)
+        for document in (LOCAL, PROVEN, MEMORY, WORDS)
     ]
     text = json.dumps(plans, indent=1, ensure_ascii=False) + "\n"
     Path(__file__).with_name("plans.json").write_text(text, "utf-8")

@@ -37,7 +37,7 @@ from shoal.device.bulk.domain import _ROWS, check_domain
 from shoal.device.bulk.vectors import pack
 from shoal.device.memory import DeviceMemory
 from shoal.errors import AnswerError
-from shoal.evidence.simulation import populate
+from shoal.evidence.populations import populate
 from shoal.evidence.simulation_bits import simulation_generator
 from tests.strategies import bounded
 
@@ -249,3 +249,13 @@ class TestWhatIsMadeFits:
         check_domain(encode(survey, [{"word": word} for word in words]).rows, survey)
         agreed = Plan(survey, FlipProbability(1, 2), Promise("local", "100"))
         simulate(agreed, users=500, seed=1, through="path")
+
+    @pytest.mark.parametrize("set_bits", [(0, 1), (64, 65), (0,), (0, 64, 65), ()])
+    def test_a_word_and_its_pair_have_limits_of_their_own(self, set_bits):
+        """As many bits as the question allows in all, but not in each of its parts."""
+        survey = discovery_survey("d", 4, bits=64, alphabet="ab")
+        check_domain(pack(np.isin(np.arange(survey.bits), (3, 70))[None]), survey)
+        vector = np.zeros((1, survey.bits), bool)
+        vector[0, list(set_bits)] = True
+        with pytest.raises(AnswerError, match="question 'word'"):
+            check_domain(pack(vector), survey)

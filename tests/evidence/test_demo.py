@@ -17,7 +17,7 @@ from shoal.cli.demo import SURVEY
 from shoal.device.outbox import Reply
 from shoal.evidence import demo as module
 from shoal.evidence.demo import demonstrate
-from shoal.evidence.simulation import populate
+from shoal.evidence.populations import populate
 from shoal.evidence.simulation_bits import simulation_generator
 
 USERS = 150

@@ -25,11 +25,9 @@ from shoal import (
     plan,
     simulate,
 )
-from shoal.agreement.word_pairs import layout_of
 from shoal.analysis.report_rows import unpack
 from shoal.cli import run as command
-from shoal.evidence.populations import read_weights, texts_for, zipf
-from shoal.evidence.simulation import populate
+from shoal.evidence.populations import populate, read_weights, texts_for, zipf
 from shoal.evidence.simulation_bits import simulation_generator
 
 SURVEY = Survey(
@@ -222,13 +220,13 @@ class TestTexts:
         made = plan(survey, q="0.1")
         texts = {"abcd": 3.0, "dd": 2.0, "toolong": 1.0}
         one = simulate(made, users=30_000, texts=texts, through=through, seed=3)
-        pairs = one.truth[survey.slice_of(layout_of(survey).pairs)]
+        pairs = one.truth[survey.slices_of("word")[1]]
         assert pairs.sum() == 30_000
         assert pairs[-1] == one.texts["word"]["toolong"]
         found = discover(made, one.estimates.tally)
         assert [word.value for word in found.words] == ["abcd", "dd"]
         assert len(one.estimates) == 0
-        assert "shoal discover" in one.estimates.notes[1]
+        assert "shoal discover" in one.estimates.notes[0]
 
     def test_texts_are_joined_in_normal_form(self):
         survey = Survey("s", (Text("word", bits=8, hashes=1, cohorts=1),))
@@ -252,7 +250,7 @@ class TestTexts:
         for given in wrong:
             with pytest.raises(InputError):
                 simulate(made, users=10, seed=1, **given)
-        with pytest.raises(InputError, match="asks for no text"):
+        with pytest.raises(InputError, match="has no text question"):
             simulate(PLAN, users=10, texts=WORDS)
         with pytest.raises(InputError, match="how many users"):
             simulate(made, seed=1)

@@ -11,7 +11,10 @@ choice    exactly one option                     K      1               2
 choices   at most k of the options               K      0 to k          min(2k, K)
 number    a number, reported as its bin          bins   1               2
 text      any text, as h bits of a Bloom filter  m      0 to h          min(2h, m)
+pairs     with a text: one pair of its letters   P      1               2
 ========= ====================================== ====== =============== =========
+
+All but a text with pairs have one such part.
 """
 
 from __future__ import annotations
@@ -20,19 +23,49 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
+from shoal.agreement.word_pairs import Pairs
 from shoal.errors import SurveyError
 from shoal.support.checks import check_decimal, check_integer, check_text
 from shoal.support.documents import exact_fields, listed
 
-__all__ = ["Choice", "Choices", "Flags", "Number", "Question", "Text", "question_from_json"]
+__all__ = [
+    "Choice",
+    "Choices",
+    "Flags",
+    "Number",
+    "Pairs",
+    "Part",
+    "Question",
+    "Text",
+    "question_from_json",
+]
 
 MOST_BITS = 65_536
 """The longest vector a survey may ask a device to send."""
 
 MISSING = "(missing)"
 """The label of the option that `missing = "option"` adds."""
+
+
+class Part(NamedTuple):
+    """Bits of a question that stand together, and how many of them an original sets."""
+
+    bits: int
+    fewest_set_bits: int
+    most_set_bits: int
+
+    @property
+    def takes_one(self) -> bool:
+        """Whether exactly one bit is set in every original."""
+        return self.fewest_set_bits == self.most_set_bits == 1
+
+    @property
+    def differing_bits(self) -> int:
+        """In how many bits two originals can differ; times ln(p/q) it is the local epsilon."""
+        # BITVEC 3.1 prints 2m even where the vector has fewer bits; the minimum is right.
+        return min(2 * self.most_set_bits, self.bits)
 
 
 @dataclass(frozen=True)
@@ -51,25 +84,29 @@ class Question:
         raise NotImplementedError
 
     @property
+    def parts(self) -> tuple[Part, ...]:
+        """Which of its bits may be set, part by part, in order."""
+        raise NotImplementedError
+
+    @property
     def bits(self) -> int:
         """How many bits the answer takes."""
-        return len(self.labels)
+        return sum(part.bits for part in self.parts)
 
     @property
     def fewest_set_bits(self) -> int:
         """How many bits an original has set at least."""
-        return 0
+        return sum(part.fewest_set_bits for part in self.parts)
 
     @property
     def most_set_bits(self) -> int:
         """How many bits an original may have set at most."""
-        return self.bits
+        return sum(part.most_set_bits for part in self.parts)
 
     @property
     def differing_bits(self) -> int:
-        """In how many bits two originals can differ; times ln(p/q) it is the local epsilon."""
-        # BITVEC 3.1 prints 2m even where the vector has fewer bits; the minimum is right.
-        return min(2 * self.most_set_bits, self.bits)
+        """In how many bits two originals can differ: parts add."""
+        return sum(part.differing_bits for part in self.parts)
 
     @property
     def takes_one(self) -> bool:
@@ -100,6 +137,10 @@ class Flags(Question):
     def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
         return self.options
 
+    @property
+    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
+        return (Part(len(self.options), 0, len(self.options)),)
+
     def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
         return {"kind": self.kind, "name": self.name, "options": list(self.options)}
 
@@ -122,8 +163,8 @@ class Choices(Flags):
         keep(self, at_most=at_most)
 
     @property
-    def most_set_bits(self) -> int:  # noqa: D102  inherited
-        return self.at_most
+    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
+        return (Part(len(self.options), 0, self.at_most),)
 
     def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
         return super().to_json() | {"at_most": self.at_most}
@@ -152,12 +193,8 @@ class Choice(Question):
         return (*self.options, MISSING) if self.missing else self.options
 
     @property
-    def fewest_set_bits(self) -> int:  # noqa: D102  inherited
-        return 1
-
-    @property
-    def most_set_bits(self) -> int:  # noqa: D102  inherited
-        return 1
+    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
+        return (Part(len(self.options) + bool(self.missing), 1, 1),)
 
     def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
         return {
@@ -203,12 +240,8 @@ class Number(Question):
         return (first, *between, last, *([MISSING] if self.missing else []))
 
     @property
-    def fewest_set_bits(self) -> int:  # noqa: D102  inherited
-        return 1
-
-    @property
-    def most_set_bits(self) -> int:  # noqa: D102  inherited
-        return 1
+    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
+        return (Part(len(self.edges) + 1 + bool(self.missing), 1, 1),)
 
     def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
         return {
@@ -223,19 +256,26 @@ class Number(Question):
 class Text(Question):
     """Any text, hashed to a few bits of a Bloom filter, differently in each cohort.
 
-    Its bits say nothing one by one; `shoal.decode` asks which candidates explain them.
+    Its bits say nothing one by one; `shoal.decode` asks which candidates explain them. With `pairs`
+    a report also carries one pair of the text's letters, and `shoal.discover` finds frequent words
+    without candidates.
 
     >>> Text("word", bits=256, hashes=2, cohorts=64).differing_bits
+    4
+    >>> Text("word", bits=256, hashes=1, cohorts=60, pairs=Pairs(length=6)).differing_bits
     4
     """
 
     filter_bits: int
     hashes: int
     cohorts: int
+    pairs: Pairs | None = None
     kind: ClassVar[str] = "text"
 
-    def __init__(self, name: str, bits: int, hashes: int, cohorts: int) -> None:
-        keep(self, name=name, filter_bits=bits, hashes=hashes, cohorts=cohorts)
+    def __init__(
+        self, name: str, bits: int, hashes: int, cohorts: int, pairs: Pairs | None = None
+    ) -> None:
+        keep(self, name=name, filter_bits=bits, hashes=hashes, cohorts=cohorts, pairs=pairs)
         super().__post_init__()
         limits = (("bits", bits, MOST_BITS), ("hashes", hashes, 8), ("cohorts", cohorts, 65_535))
         for field_name, value, highest in limits:
@@ -244,23 +284,37 @@ class Text(Question):
             keep(self, **{"filter_bits" if field_name == "bits" else field_name: whole})
         if self.hashes > self.filter_bits:
             raise SurveyError(f"question {self.name!r} has more hashes than bits.")
+        if pairs is not None:
+            self._check_pairs(pairs)
+
+    def _check_pairs(self, pairs: object) -> None:
+        if not isinstance(pairs, Pairs):
+            raise SurveyError(f"pairs of question {self.name!r} must be Pairs, got {pairs!r:.60}.")
+        if self.cohorts % pairs.positions:
+            raise SurveyError(
+                f"cohorts of question {self.name!r} must be a multiple of {pairs.positions}, the"
+                f" pairs of a word of {pairs.length} letters, got cohorts={self.cohorts}."
+            )
 
     @property
     def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
-        return tuple(f"bit {position}" for position in range(self.filter_bits))
+        pairs = self.pairs.labels if self.pairs else ()
+        return (*(f"bit {position}" for position in range(self.filter_bits)), *pairs)
 
     @property
-    def most_set_bits(self) -> int:  # noqa: D102  inherited
-        return self.hashes
+    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
+        words = Part(self.filter_bits, 0, self.hashes)
+        return (words, Part(self.pairs.bits, 1, 1)) if self.pairs else (words,)
 
     def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
-        return {
+        fields: dict[str, Any] = {
             "bits": self.filter_bits,
             "cohorts": self.cohorts,
             "hashes": self.hashes,
             "kind": self.kind,
             "name": self.name,
         }
+        return fields | ({"pairs": self.pairs.to_json()} if self.pairs else {})
 
 
 KINDS: dict[str, type[Question]] = {
@@ -273,7 +327,7 @@ _KEYS = {
     "choice": ({"options"}, {"missing"}),
     "choices": ({"options", "at_most"}, set[str]()),
     "number": ({"edges"}, {"missing"}),
-    "text": ({"bits", "hashes", "cohorts"}, set[str]()),
+    "text": ({"bits", "hashes", "cohorts"}, {"pairs"}),
 }
 
 
@@ -292,6 +346,10 @@ def question_from_json(document: object) -> Question:
     needed = {"kind", "name"} | needed
     fields = exact_fields(f"a {kind} question", document, needed, optional, error=SurveyError)
     del fields["kind"]
+    if "pairs" in fields:
+        what = f"pairs of question {fields['name']!r}"
+        pairs = exact_fields(what, fields["pairs"], {"length"}, {"alphabet"}, error=SurveyError)
+        fields["pairs"] = Pairs(**pairs)
     return KINDS[kind](**fields)
 
 

@@ -18,6 +18,8 @@ from shoal.agreement.questions import (
     Choices,
     Flags,
     Number,
+    Pairs,
+    Part,
     Question,
     Text,
     checked_sequence,
@@ -29,7 +31,7 @@ from shoal.support.checks import check_text
 from shoal.support.documents import exact_fields, listed
 from shoal.support.files import canonical_json
 
-__all__ = ["Choice", "Choices", "Flags", "Number", "Question", "Survey", "Text"]
+__all__ = ["Choice", "Choices", "Flags", "Number", "Pairs", "Part", "Question", "Survey", "Text"]
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,28 @@ class Survey:
             self._hashes[question] = text_hash
         return self._hashes[question]
 
+    def text_bits(self, question: str, text: str, cohort: int) -> tuple[int, ...]:
+        """Return which bits of a text question a text sets in a cohort.
+
+        An empty text is no answer: it sets none, or with pairs of letters the bit `other`.
+        """
+        asked, hashing = self[question], self.text_hash(question)
+        assert isinstance(asked, Text)
+        bits = hashing.positions(text, cohort) if text.strip() else ()
+        if asked.pairs is None:
+            return bits
+        pair = asked.pairs.option(text, asked.pairs.position(cohort))
+        return (*bits, asked.filter_bits + pair)
+
+    @cached_property
+    def parts(self) -> tuple[tuple[Question, slice, Part], ...]:
+        """The parts of all questions, in order: whose each is, and where its bits stand."""
+        return tuple(
+            (question, place, part)
+            for question in self.questions
+            for place, part in zip(self.slices_of(question.name), question.parts, strict=True)
+        )
+
     @property
     def labels(self) -> tuple[tuple[str, str], ...]:
         """The question and the label of each bit, in order."""
@@ -105,6 +129,14 @@ class Survey:
         """Return where the bits of a question stand."""
         self[question]
         return self._slices[question]
+
+    def slices_of(self, question: str) -> tuple[slice, ...]:
+        """Return where the bits of each part of a question stand."""
+        start, places = self.slice_of(question).start, []
+        for part in self[question].parts:
+            places.append(slice(start, start + part.bits))
+            start += part.bits
+        return tuple(places)
 
     def bit(self, question: str, label: str) -> int:
         """Return the position of one labelled bit."""
@@ -197,6 +229,8 @@ class Survey:
         return {"name": self.name, "questions": [q.to_json() for q in self.questions]}
 
 
-def _toml(value: str | int | list[str]) -> str:
-    """Write a text, a whole number or a list of texts; JSON's way of quoting is TOML's too."""
+def _toml(value: str | int | list[str] | dict[str, Any]) -> str:
+    """Write a text, a whole number, or a list or table of them; JSON quotes a text as TOML does."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

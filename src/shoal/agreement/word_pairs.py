@@ -1,46 +1,63 @@
-"""A survey that can be searched: the whole word, hashed, and one pair of its letters.
+"""Pairs of letters, declared with a text question so that its words can be discovered.
 
-The word is a `Text` question. Beside it a `Choice` question reports the pair of letters at one of
-the word's positions; which one follows from the report's cohort, so it is public, drawn afresh and
-costs no field on the wire:
+A text's own bits only say whether a candidate explains them. With `pairs` the question has further
+bits, and a report also carries the pair of letters at one of the word's positions. Which position
+follows from the report's cohort, so it is public, drawn afresh and costs no field on the wire:
 
     position of the pair = cohort mod (length - 1), counted from 0: letters at it and after it
 
-Everything is in the survey itself: the name of the pair question gives the word's question and the
-length, its options the alphabet. A word shorter than `length` is filled up with the padding sign. A
-word that is longer, or has a letter outside the alphabet, answers "other" to the pair question: it
-cannot be discovered, and does not mislead.
+A word shorter than `length` is filled up with the padding sign. A word that is longer, or has a
+letter outside the alphabet, sets the bit "other": it cannot be discovered, and does not mislead.
 """
 
 from __future__ import annotations
 
-import re
 import string
 import unicodedata
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
+from typing import Any
 
 from shoal.agreement.hashing import normal_text
-from shoal.agreement.survey import Choice, Survey, Text
 from shoal.errors import SurveyError
 from shoal.support.checks import check_integer
 
-__all__ = ["Layout", "discovery_survey", "layout_in", "layout_of"]
+__all__ = ["Pairs"]
 
 PADDING = "_"
 OTHER = "other"
 LONGEST = 64
-_NAME = re.compile(r"(?P<word>.+): pairs of (?P<length>[0-9]{1,3}) letters")
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How words of a survey are cut into pairs."""
+class Pairs:
+    """How the words of a text question are cut into pairs of letters.
 
-    word: str
-    pairs: str
+    Parameters
+    ----------
+    length
+        The longest word that can be discovered, 2 to 64 letters.
+    alphabet
+        The letters of the words, each once; ``_`` is reserved for padding.
+
+    Examples
+    --------
+    >>> pairs = Pairs(4, "abc")
+    >>> pairs.options
+    ('aa', 'ab', 'ac', 'a_', 'ba', 'bb', 'bc', 'b_', 'ca', 'cb', 'cc', 'c_', '__')
+    >>> [pairs.options[pairs.option("cab", position)] for position in range(pairs.positions)]
+    ['ca', 'ab', 'b_']
+    """
+
     length: int
-    alphabet: str
+    alphabet: str = string.ascii_lowercase
+
+    def __post_init__(self) -> None:
+        length = check_integer(
+            "length of pairs", self.length, lowest=2, highest=LONGEST, error=SurveyError
+        )
+        object.__setattr__(self, "length", length)
+        _check_alphabet(self.alphabet)
 
     @property
     def positions(self) -> int:
@@ -53,6 +70,17 @@ class Layout:
         seconds = self.alphabet + PADDING
         return (*(a + b for a in self.alphabet for b in seconds), PADDING * 2)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label of each bit: every pair, and `other` for a word that has none."""
+        return (*self.options, OTHER)
+
+    @property
+    def bits(self) -> int:
+        """How many bits the pair takes; exactly one of them is set."""
+        letters = len(self.alphabet)
+        return letters * (letters + 1) + 2
+
     @cached_property
     def _place(self) -> dict[str, int]:
         return {pair: place for place, pair in enumerate(self.options)}
@@ -62,107 +90,24 @@ class Layout:
         return cohort % self.positions
 
     def option(self, word: str, position: int) -> int:
-        """Return which option of the pair question a word sets at a position; "" is no word."""
+        """Return which bit a word sets at a position; an empty word is no answer."""
         normal = normal_text(word)
         if not normal or len(normal) > self.length or set(normal) - set(self.alphabet):
             return len(self.options)  # other
         filled = normal.ljust(self.length, PADDING)
         return self._place[filled[position : position + 2]]
 
-    def pair_bit(self, word: str | None, cohort: int) -> int:
-        """Return which option of the pair question a report in this cohort sets for a word."""
-        return self.option(word or "", self.position(cohort))
+    def to_json(self) -> dict[str, Any]:
+        """Return the pairs as plain JSON values."""
+        return {"alphabet": self.alphabet, "length": self.length}
 
 
-def discovery_survey(
-    name: str,
-    length: int,
-    *,
-    alphabet: str = string.ascii_lowercase,
-    question: str = "word",
-    bits: int = 1024,
-    hashes: int = 1,
-    cohorts: int | None = None,
-) -> Survey:
-    """Make a survey whose frequent words can be found without a list of candidates.
-
-    Parameters
-    ----------
-    name
-        What the survey is called.
-    length
-        The longest word that can be discovered, 2 to 64 letters.
-    alphabet
-        The letters that words are made of, each once; ``_`` is kept for padding.
-    question
-        What the question for the word is called.
-    bits, hashes, cohorts
-        Of the word's Bloom filter. One hash differs in the fewest bits and so needs the least
-        noise; many bits cost nothing but length. Cohorts are a multiple of ``length - 1``, by
-        default about 64.
-
-    Examples
-    --------
-    >>> survey = discovery_survey("words", 10)
-    >>> [(question.name, question.bits) for question in survey]
-    [('word', 1024), ('word: pairs of 10 letters', 704)]
-    >>> survey.differing_bits, survey.cohorts
-    (4, 63)
-    """
-    check_integer("length", length, lowest=2, highest=LONGEST, error=SurveyError)
-    _check_alphabet(alphabet)
-    positions = length - 1
-    if cohorts is None:
-        cohorts = positions * max(1, round(64 / positions))
-    check_integer("cohorts", cohorts, lowest=1, highest=65_535, error=SurveyError)
-    if cohorts % positions:
-        raise SurveyError(
-            f"cohorts must be a multiple of {positions}, the pairs of a word of {length} letters,"
-            f" got cohorts={cohorts}."
-        )
-    layout = Layout(question, f"{question}: pairs of {length} letters", length, alphabet)
-    return Survey(
-        name,
-        (
-            Text(question, bits=bits, hashes=hashes, cohorts=cohorts),
-            Choice(layout.pairs, (*layout.options, OTHER)),
-        ),
-    )
-
-
-def layout_of(survey: Survey) -> Layout:
-    """Return how a survey's words are cut, or say that it is not one of `discovery_survey`."""
-    layout = layout_in(survey)
-    if layout is None:
-        raise SurveyError(
-            f"survey {survey.name!r} has no question for pairs of letters beside a text; make it"
-            " with shoal discover --make, or discovery_survey."
-        )
-    return layout
-
-
-@lru_cache(maxsize=16)
-def layout_in(survey: Survey) -> Layout | None:
-    """Return how a survey's words are cut into pairs; None if they are not."""
-    for question in survey:
-        named = _NAME.fullmatch(question.name)
-        if named is None or not isinstance(question, Choice) or question.missing:
-            continue
-        length = int(named["length"])
-        letters = "".join(dict.fromkeys(pair[0] for pair in question.options[:-1])).rstrip(PADDING)
-        layout = Layout(named["word"], question.name, length, letters)
-        if not 2 <= length <= LONGEST or question.options != (*layout.options, OTHER):
-            continue
-        text = any(isinstance(other, Text) and other.name == layout.word for other in survey)
-        if text and (survey.cohorts or 0) % layout.positions == 0:
-            return layout
-    return None
-
-
-def _check_alphabet(alphabet: str) -> None:
-    letters = set(alphabet)
-    if len(letters) < len(alphabet) or not 1 <= len(letters) <= 250:
-        raise SurveyError("an alphabet is 1 to 250 letters, each once.")
+def _check_alphabet(alphabet: object) -> None:
+    if not isinstance(alphabet, str) or not 1 <= len(alphabet) <= 250:
+        raise SurveyError(f"an alphabet is a text of 1 to 250 letters, got {alphabet!r:.60}.")
+    if len(set(alphabet)) < len(alphabet):
+        twice = next(letter for letter in alphabet if alphabet.count(letter) > 1)
+        raise SurveyError(f"an alphabet has each letter once, got {twice!r} twice.")
     for letter in alphabet:
         # Two letters that Unicode would join into one could not be told apart in a table.
         joined = unicodedata.combining(letter) or unicodedata.normalize("NFC", letter) != letter

@@ -1,1 +1,27 @@
-"""From randomized reports to published counts. Nothing here ever sees an answer."""
+"""From randomized reports to published counts. Nothing here ever sees an answer.
+
+In the order of the data's way:
+
+Counting reports
+    `bit_counter`       set bits by position, over packed rows
+    `joint_counts`      combinations of chosen bits
+    `tallying`          Synthetic vectors to a `Tally`; tallies add
+    `crowds`            which crowds a tally holds, and whether one person may be in several
+    `tally_json`        a tally read back from its file, every count checked
+
+Looking for fake reports
+    `screening`         a tally to a `Screening`
+    `screening_tests`   its tests, one family for each kind of trace
+
+Estimating
+    `estimating`        a tally to `Estimates`
+    `intervals`         the intervals of a count: exact, normal, simultaneous, Chebyshev
+    `limits`            one-sided exact limits, of one count and of two together
+    `contrasts`         differences, totals and ratios of estimates
+    `joint`             estimates of combinations of answers
+    `association/`      whether two answers go together
+    `text/`             which texts a crowd answered
+
+Handing it on
+    `publishing/`       estimates to a page, tables and files, with the certificate
+"""

@@ -29,13 +29,13 @@ from shoal.analysis.limits import CrowdLaw, Law, PopulationLaw, staircase
 from shoal.errors import InputError
 from shoal.support.checks import check_level
 
-__all__ = ["Combined", "difference", "ratio", "share_difference", "total"]
+__all__ = ["Combination", "difference", "ratio", "share_difference", "total"]
 
 CombinedKind = Literal["exact", "normal"]
 
 
 @dataclass(frozen=True)
-class Combined:
+class Combination:
     """A value made of several estimates, its sigma and its interval at `level`.
 
     An exact interval covers at least the level, a normal one approximately. The interval of a ratio
@@ -57,7 +57,7 @@ class Combined:
 
 def difference(
     first: Estimate, second: Estimate, level: float = 0.95, *, kind: CombinedKind = "exact"
-) -> Combined:
+) -> Combination:
     """Return how many more people are behind the first option than behind the second.
 
     >>> from shoal import Flags, FlipProbability
@@ -79,12 +79,12 @@ def difference(
         low, high = low - n, high - n
     else:
         low, high = _extremes(lambda a, b: a - b, first, second, miss, independent=False)
-    return Combined(value, parts.sigma, low, high, level, kind)
+    return Combination(value, parts.sigma, low, high, level, kind)
 
 
 def total(
     estimates: Sequence[Estimate], level: float = 0.95, *, kind: CombinedKind = "exact"
-) -> Combined:
+) -> Combination:
     """Return how many answers several options have together."""
     if not estimates:
         raise InputError("a total needs at least one estimate.")
@@ -98,12 +98,12 @@ def total(
         low, high = _limits([_crowd(ones, estimates[0], len(estimates))], miss)
     else:
         low, high = _limits(_exclusive(estimates), miss)
-    return Combined(value, parts.sigma, low, high, level, kind)
+    return Combination(value, parts.sigma, low, high, level, kind)
 
 
 def ratio(
     first: Estimate, second: Estimate, level: float = 0.95, *, kind: CombinedKind = "exact"
-) -> Combined:
+) -> Combination:
     """Return the first count over the second; the normal interval is Fieller's."""
     parts = _Parts((first, second), (1, -1))
     a, b = first.count, second.count
@@ -117,12 +117,12 @@ def ratio(
         low, high = _extremes(_quotient, first, second, miss, independent=crowd)
     value = a / b
     sigma = parts.spread((first.sigma, abs(value) * second.sigma)) / abs(b)
-    return Combined(value, sigma, low, high, level, kind)
+    return Combination(value, sigma, low, high, level, kind)
 
 
 def share_difference(
     first: Estimate, second: Estimate, level: float = 0.95, *, kind: CombinedKind = "exact"
-) -> Combined:
+) -> Combination:
     """Return the difference of the shares in two independent crowds, for example two windows.
 
     For the crowds themselves the same people may be in both: flips are independent, and permanent
@@ -143,7 +143,7 @@ def share_difference(
     else:
         low, high = _extremes(lambda a, b: a / m - b / n, first, second, miss, independent=True)
     sigma = math.hypot(first.sigma / m, second.sigma / n)
-    return Combined(value, sigma, low, high, level, kind)
+    return Combination(value, sigma, low, high, level, kind)
 
 
 def _miss(level: float, kind: str) -> float:
@@ -228,7 +228,7 @@ class _Parts:
                 "these estimates are not of one tally; use share_difference for two crowds."
             )
         if len({(one.question.name, one.label) for one in estimates}) < len(estimates):
-            raise InputError("an option stands twice; combine different options.")
+            raise InputError("an option is named twice; combine different options.")
         self.estimates, self.signs = estimates, signs
         self.correlations = [
             0.0 if estimates[0].target == "crowd" else _correlation(*pair, *their)

@@ -89,7 +89,7 @@ def add_crowds(crowds: Iterable[Crowd]) -> tuple[Crowd, ...]:
             known[crowd.name, crowd.window] = crowd
         elif before.sealed or crowd.sealed:
             raise TallyError(
-                f"{crowd} was sealed whole and stands in both tallies; its people would be counted"
+                f"{crowd} was sealed whole and is in both tallies; its people would be counted"
                 " twice. Add it once."
             )
         else:
@@ -116,7 +116,7 @@ def parse_crowds(value: object) -> tuple[Crowd, ...]:
         Crowd(**exact_fields("a crowd", entry, needed, error=TallyError)) for entry in value
     )
     if add_crowds(crowds) != crowds:
-        raise TallyError("crowds must stand once each, by window and name, the unnamed last.")
+        raise TallyError("crowds must be listed once each, by window and name, the unnamed last.")
     return crowds
 
 

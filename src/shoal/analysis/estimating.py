@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from shoal.agreement.flip_probability import FlipProbability, exact_fraction
 from shoal.agreement.plan import Plan
-from shoal.agreement.survey import Question, Survey, Text
-from shoal.agreement.word_pairs import layout_in
+from shoal.agreement.survey import Question, Text
 from shoal.analysis.crowds import way_out
 from shoal.analysis.intervals import (
     Interval,
@@ -95,14 +94,12 @@ class Estimates(Mapping[str, Mapping[str, Estimate]]):
 
     @cached_property
     def _questions(self) -> dict[str, dict[str, Estimate]]:
-        survey = self.plan.survey
-        return {q.name: self._estimate(q) for q in survey if not _elsewhere(survey, q)}
+        return {q.name: self._estimate(q) for q in self.plan.survey if not _elsewhere(q)}
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a count of a sum is of, and which questions are not estimated option by option."""
-        survey = self.plan.survey
-        elsewhere = (_elsewhere(survey, question) for question in survey)
+        elsewhere = (_elsewhere(question) for question in self.plan.survey)
         return tuple(filter(None, (self.tally.note, *elsewhere)))
 
     def _estimate(self, question: Question) -> dict[str, Estimate]:
@@ -117,7 +114,7 @@ class Estimates(Mapping[str, Mapping[str, Estimate]]):
         }
 
     def __getitem__(self, question: str) -> Mapping[str, Estimate]:
-        if note := _elsewhere(self.plan.survey, self.plan.survey[question]):
+        if note := _elsewhere(self.plan.survey[question]):
             raise InputError(note)
         return self._questions[question]
 
@@ -185,7 +182,7 @@ def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates
     """
     check_target(target)
     if plan.q.is_blind:
-        raise InputError("q is 1/2: the reports say nothing, so nothing can be estimated.")
+        raise InputError("q is 1/2: reports carry no information, so nothing can be estimated.")
     check_crowd(plan, tally)
     if target == "population" and tally.people_may_repeat:
         raise InputError(
@@ -261,7 +258,7 @@ def sample_size(
     if check_number("relative_error", relative_error) <= 0:
         raise InputError(f"relative_error must be above 0, got {relative_error}.")
     if q_value == 0.5:
-        raise InputError("q is 1/2: no number of reports estimates anything.")
+        raise InputError("q is 1/2: reports carry no information, however many there are.")
     if kind not in ("normal", "chebyshev"):
         raise InputError(f"interval must be normal or chebyshev here, got {kind!r}.")
     rate = q_value if target == "crowd" else q_value + (1 - 2 * q_value) * share
@@ -295,14 +292,12 @@ def nearest_feasible(
     return np.clip(counts - shift, 0, reports)
 
 
-def _elsewhere(survey: Survey, question: Question) -> str | None:
+def _elsewhere(question: Question) -> str | None:
     """Say how a question's answers are found, if its bits say nothing one by one."""
-    if isinstance(question, Text):
-        return f"question {question.name!r} is text; find its answers with shoal decode."
-    layout = layout_in(survey)
-    if layout is not None and question.name == layout.pairs:
-        return f"question {question.name!r} leads to unknown words; find them with shoal discover."
-    return None
+    if not isinstance(question, Text):
+        return None
+    without = ", or without candidates with shoal discover" if question.pairs else ""
+    return f"question {question.name!r} is text; find its answers with shoal decode{without}."
 
 
 def _row(one: Estimate, level: float, kind: IntervalKind) -> dict[str, Any]:

@@ -29,10 +29,8 @@ _PRECISION = 0.01
 SMALLEST = 1e-300
 """P-values below what floats hold are rounded up to this."""
 
-CLEAN = "Nothing was seen that the plan's noise does not make."
-NOT_TESTED = (
-    "Nothing was tested: with memory and several reports per person reports are not independent."
-)
+CLEAN = "No sign of fake reports."
+NOT_TESTED = "Not tested: with memory and several reports per person, reports are not independent."
 
 
 @dataclass(frozen=True)

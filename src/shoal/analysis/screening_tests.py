@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.survey import Question
+from shoal.agreement.survey import Part
 from shoal.agreement.vectors import row_bytes
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.tallying import Tally
@@ -64,17 +64,17 @@ class Family(Protocol):
 
 def families(plan: Plan, tally: Tally) -> list[Family]:
     """Return the families that a plan and the kind of its tally allow, whatever was counted."""
-    found: list[Family] = [SetBits(plan, tally), Bits(plan, tally), Sums(plan, tally)]
+    tests: list[Family] = [SetBits(plan, tally), Bits(plan, tally), Sums(plan, tally)]
     fewest, most = set_bit_range(plan)
     if (most - fewest + 1) * (plan.bits + 1) <= MOST_LAW_CELLS:
-        found.append(Shape(plan, tally))
+        tests.append(Shape(plan, tally))
     if tally.cohorts is not None:
-        found.append(Cohorts(plan, tally))
+        tests.append(Cohorts(plan, tally))
     if tally.by_vector is not None and plan.bits <= MOST_VECTOR_BITS:
-        found.append(Vectors(plan, tally))
+        tests.append(Vectors(plan, tally))
         if plan.bits <= MOST_SHAPED_BITS:
-            found.append(VectorShape(plan, tally))
-    return found
+            tests.append(VectorShape(plan, tally))
+    return tests
 
 
 def set_bit_range(plan: Plan) -> tuple[int, int]:
@@ -160,7 +160,7 @@ class Cohorts:
         cohort, place = divmod(i % self._ones.size, self._bits)
         return (
             f"{self._ones[cohort, place]:,} of the {self._reports[cohort, 0]:,} reports of cohort"
-            f" {cohort} set bit {place}, which is outside of what the plan's noise allows."
+            f" {cohort} set bit {place}; an honest crowd hardly ever does."
         )
 
 
@@ -179,26 +179,23 @@ class Sums:
 
     def __init__(self, plan: Plan, tally: Tally) -> None:
         self._q, self._reports = float(plan.q), tally.reports
-        self._questions: list[tuple[Question, int]] = [
-            (question, sum(tally.by_bit[plan.survey.slice_of(question.name)].tolist()))
-            for question in plan.survey
+        self._parts = [
+            (question.name, part, sum(tally.by_bit[place].tolist()))
+            for question, place, part in plan.survey.parts
         ]
 
     def traces(self, fakes: int) -> Iterator[Trace]:
-        tests = 2 * len(self._questions)
-        for question, ones in self._questions:
-            fewest, most = question.fewest_set_bits, question.most_set_bits
-            few, many = sum_p_values(
-                ones, self._reports, question.bits, fewest, most, self._q, fakes
-            )
-            yield Trace(few * tests, partial(self._sentence, question, ones, low=True))
-            yield Trace(many * tests, partial(self._sentence, question, ones, low=False))
+        tests = 2 * len(self._parts)
+        for name, part, ones in self._parts:
+            few, many = sum_p_values(ones, self._reports, *part, self._q, fakes)
+            yield Trace(few * tests, partial(self._sentence, name, part, ones, low=True))
+            yield Trace(many * tests, partial(self._sentence, name, part, ones, low=False))
 
-    def _sentence(self, question: Question, ones: int, *, low: bool) -> str:
-        set_bits = question.fewest_set_bits if low else question.most_set_bits
-        rate = set_bits * (1 - self._q) + (question.bits - set_bits) * self._q
+    def _sentence(self, question: str, part: Part, ones: int, *, low: bool) -> str:
+        set_bits = part.fewest_set_bits if low else part.most_set_bits
+        rate = set_bits * (1 - self._q) + (part.bits - set_bits) * self._q
         return (
-            f"The reports set {ones:,} bits of question {question.name!r}; an honest crowd is"
+            f"The reports set {ones:,} bits of question {question!r}; an honest crowd is"
             f" expected to set at {'least' if low else 'most'} {self._reports * rate:,.0f}."
         )
 
@@ -217,8 +214,8 @@ class Shape:
         yield Trace(
             p,
             lambda: (
-                "The numbers of set bits are spread in a way that the plan's noise gives to no"
-                " mixture of answers."
+                "The numbers of set bits do not fit any mixture of honest answers under the plan's"
+                " flips."
             ),
         )
 
@@ -229,19 +226,19 @@ class Vectors:
     def __init__(self, plan: Plan, tally: Tally) -> None:
         assert tally.by_vector is not None
         self._tests, self._reports = 2.0**plan.bits, tally.reports
-        kept = list(tally.by_vector.items())
-        self._names = [name for name, _ in kept]
-        self._counts = np.array([count for _, count in kept], np.int64)
+        counts = list(tally.by_vector.items())
+        self._names = [name for name, _ in counts]
+        self._counts = np.array([count for _, count in counts], np.int64)
         packed = np.frombuffer(bytes.fromhex("".join(self._names)), np.uint8)
         vectors = unpack(packed.reshape(-1, row_bytes(plan.bits)), plan.bits)
         q = float(plan.q)
-        self._rates = np.full(len(kept), 1 + 1e-9)
-        for question in plan.survey:
-            shown = vectors[:, plan.survey.slice_of(question.name)].sum(axis=1, dtype=np.int64)
+        self._rates = np.full(len(counts), 1 + 1e-9)
+        for _, place, part in plan.survey.parts:
+            ones = vectors[:, place].sum(axis=1, dtype=np.int64)
             # The nearest allowed answer makes a vector likeliest.
-            flips = np.maximum(0, shown - question.most_set_bits)
-            flips = np.maximum(flips, question.fewest_set_bits - shown)
-            self._rates *= q**flips * (1 - q) ** (question.bits - flips)
+            flips = np.maximum(0, ones - part.most_set_bits)
+            flips = np.maximum(flips, part.fewest_set_bits - ones)
+            self._rates *= q**flips * (1 - q) ** (part.bits - flips)
         self._rates = np.minimum(self._rates, 1.0)
 
     def traces(self, fakes: int) -> Iterator[Trace]:
@@ -267,8 +264,8 @@ class VectorShape:
                 value
                 for value in values.tolist()
                 if all(
-                    question.fewest_set_bits <= int(block).bit_count() <= question.most_set_bits
-                    for question, block in _blocks(plan, value)
+                    part.fewest_set_bits <= block.bit_count() <= part.most_set_bits
+                    for part, block in _blocks(plan, value)
                 )
             ]
         )
@@ -284,16 +281,15 @@ class VectorShape:
         yield Trace(
             p,
             lambda: (
-                "the vectors occur in proportions that the plan's noise gives to no mixture of"
-                " answers."
+                "The vectors' frequencies do not fit any mixture of honest answers under the plan's"
+                " flips."
             ),
         )
 
 
-def _blocks(plan: Plan, value: int) -> Iterator[tuple[Question, int]]:
-    for question in plan.survey:
-        place = plan.survey.slice_of(question.name)
-        yield question, value >> place.start & (1 << question.bits) - 1
+def _blocks(plan: Plan, value: int) -> Iterator[tuple[Part, int]]:
+    for _, place, part in plan.survey.parts:
+        yield part, value >> place.start & (1 << part.bits) - 1
 
 
 def _strongest(p_values: Floats) -> Iterator[tuple[int, float]]:

@@ -170,6 +170,6 @@ def _parse_joint(value: object, plan: Plan, reports: int) -> dict[Bits, Counts]:
         except ValueError as error:
             raise TallyError(str(error)) from error
         if bits in tables:
-            raise TallyError(f"the joint counts of bits {list(bits)} stand twice.")
+            raise TallyError(f"the joint counts of bits {list(bits)} are listed twice.")
         tables[bits] = _counts("joint", entry["counts"], 1 << len(bits), reports)
     return tables

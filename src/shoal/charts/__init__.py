@@ -8,6 +8,12 @@ About a survey, over the size of the crowd
     `plot_noise` (the q that each kind of promise needs), `plot_bounds` (the q that each published
     bound needs).
 
+Of other results
+    `studies` (a study of bias, sigma and coverage), `trust_costs` (what each kind of trust costs).
+
+The modules: `canvas` (paper, pens, labels, `save`), `certificates` and `crowds` (the pictures
+above), `studies`, `trust_costs`.
+
 Each returns a matplotlib `Figure`; `save` writes it as PNG, SVG or PDF. matplotlib is optional:
 ``pip install 'shoal[plots]'``. Nothing global in matplotlib is changed, and no window opens.
 """
@@ -66,8 +72,8 @@ def plot_picture(
     --------
     >>> from shoal import Flags, Survey, plan
     >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
-    >>> made = plan(survey, crowd_size=1000, epsilon=1, delta="1e-6")
-    >>> plot_picture("precision", made).axes[0].get_ylabel()
+    >>> agreed = plan(survey, crowd_size=1000, epsilon=1, delta="1e-6")
+    >>> plot_picture("precision", agreed).axes[0].get_ylabel()
     'error of a count: one sigma, in people'
     """
     single = {"privacy": plot_privacy, "ratio": plot_ratio, "precision": plot_precision}

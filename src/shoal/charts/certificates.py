@@ -81,7 +81,7 @@ def plot_privacy(
     certificate = certificate_of(source)
     marked = marked_epsilon(source, epsilon)
     if certificate.q * 2 == 1:
-        raise InputError("at q = 1/2 a report says nothing; there is nothing to draw.")
+        raise InputError("at q = 1/2 reports carry no information; there is nothing to plot.")
     figure, axes = sheet(
         "How much privacy the crowd gives: delta at each epsilon", _subtitle(certificate)
     )
@@ -182,7 +182,7 @@ def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> F
     marked = marked_epsilon(source, epsilon)
     q, crowd = float(certificate.q), certificate.crowd_size
     if q == 0.5:
-        raise InputError("at q = 1/2 the ratio is always 1; there is nothing to draw.")
+        raise InputError("at q = 1/2 the ratio is always 1; there is nothing to plot.")
     differ = certificate.survey.differing_bits
     lam = math.exp(marked)
     figure, axes = sheet(
@@ -196,8 +196,8 @@ def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> F
     first = max(0.0, mean - 4.5 * sigma)
     last = max(1.15 * lam, mean + 4.5 * sigma)
     density = law.probabilities / float(law.values[1] - law.values[0])
-    shown = (law.values >= first) & (law.values <= last)
-    x, y = law.values[shown], density[shown]
+    inside = (law.values >= first) & (law.values <= last)
+    x, y = law.values[inside], density[inside]
     axes.fill_between(x, 0.0, y, color=BLUE, alpha=0.15, linewidth=0)
     axes.fill_between(x, 0.0, y, where=x > lam, color=RED, alpha=0.45, linewidth=0)
     axes.plot(x, y, color=BLUE, linewidth=1.8)
@@ -250,7 +250,7 @@ def plot_precision(source: Certificate | Plan, *, epsilon: float | None = None) 
     crowd, q = certificate.crowd_size, float(certificate.q)
     local = coin.local_q(certificate.survey.differing_bits, marked)
     if q == 0.5 or local == 0.5:
-        raise InputError("at q = 1/2 nothing can be estimated; there is nothing to draw.")
+        raise InputError("at q = 1/2 nothing can be estimated; there is nothing to plot.")
     figure, axes = sheet(
         "What flips cost: the error of an estimated count",
         f"{certificate.survey.name}: {counted(certificate.survey.bits, 'bit')} a report, crowd of"

@@ -39,8 +39,8 @@ def plot_costs(comparison: Comparison) -> Figure:
         if cost.half_width:
             axes.plot([group, cost.half_width], [place, place], color=colour, linewidth=2)
             axes.plot([cost.half_width], [place], "o", color=colour)
-        said = "cannot be had" if cost.half_width is None else f"± {cost.half_width:,.4g}"
-        axes.annotate(said, (cost.half_width or group, place), (0, 7), fontsize=SMALL,
+        label = "impossible" if cost.half_width is None else f"± {cost.half_width:,.4g}"
+        axes.annotate(label, (cost.half_width or group, place), (0, 7), fontsize=SMALL,
                       textcoords="offset points", ha="center", color=colour)  # fmt: skip
     axes.axvline(group, color="black", linewidth=0.8)
     axes.annotate("the group itself", (group, len(colours) - 0.5), (4, -4), fontsize=SMALL,

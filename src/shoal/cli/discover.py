@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.word_pairs import discovery_survey
 from shoal.analysis.tallying import Tally
 from shoal.analysis.text.discovery import discover
 from shoal.cli._commands import Command
@@ -27,6 +26,7 @@ from shoal.cli._common import (
     top_option,
 )
 from shoal.errors import InputError
+from shoal.planning.discovery_survey import discovery_survey
 from shoal.support.files import write_text
 
 
@@ -48,9 +48,7 @@ from shoal.support.files import write_text
 @click.option(
     "--alphabet", default=ascii_lowercase, show_default=True, help="With --make: allowed letters."
 )
-@click.option(
-    "--question", default="word", show_default=True, help="With --make: the question's name."
-)
+@click.option("--question", help="Name of the text question (with --make: word by default).")
 @click.option(
     "--bits", type=int, default=1024, show_default=True, help="With --make: size of a report."
 )
@@ -63,6 +61,7 @@ def command(
     candidates: int,
     level: float,
     make: Path | None,
+    question: str | None,
     as_json: bool,
     **form: Any,
 ) -> None:
@@ -75,13 +74,15 @@ def command(
     if make is not None:
         if plan_file is not None:
             raise InputError("--make takes no files; use it before you make a plan.")
-        _make(make, as_json, **form)
+        _make(make, as_json, question=question or "word", **form)
         return
     if plan_file is None or tally_file is None:
         raise InputError("discover needs a plan and a tally, or --make to write a survey.")
     plan = Plan.read(plan_file)
     tally = Tally.read(tally_file, plan)
-    discovery = discover(plan, tally, top=top, fdr=fdr, level=level, candidates=candidates)
+    discovery = discover(
+        plan, tally, question=question, top=top, fdr=fdr, level=level, candidates=candidates
+    )
     document = discovery.to_json()
     if as_json:
         print_json(document)

@@ -13,11 +13,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 
 from shoal.agreement.survey import Choice, Flags, Number, Question, Survey, Text
-from shoal.agreement.word_pairs import layout_in
 from shoal.errors import AnswerError
 from shoal.support.checks import shown
 
-__all__ = ["AnswerRules", "asked_of", "set_bits", "text_bits"]
+__all__ = ["AnswerRules", "set_bits", "text_bits"]
 
 LONGEST_TEXT = 1 << 16
 
@@ -26,9 +25,8 @@ class AnswerRules:
     """How people's whole answers to a survey become set bits."""
 
     def __init__(self, survey: Survey) -> None:
-        self._survey, self._layout = survey, layout_in(survey)
-        self._asked = asked_of(survey)
-        self._names = {question.name for question in self._asked}
+        self._survey = survey
+        self._names = {question.name for question in survey}
 
     def set_bits(self, answer: object, cohort: int | None, row: int = 0) -> list[int]:
         """Return which bits of the survey's vector one person's answer sets, each once.
@@ -40,7 +38,7 @@ class AnswerRules:
         if unknown := [name for name in answer if name not in self._names]:
             raise AnswerError(f"{_in(row)}question {shown(unknown[0])} is not asked.")
         chosen: list[int] = []
-        for question in self._asked:
+        for question in self._survey:
             if question.name not in answer and isinstance(question, (Flags, Text)):
                 # Leaving out a question is not the same as answering that nothing is set.
                 raise AnswerError(f"{_in(row)}question {question.name!r} has no answer.")
@@ -51,10 +49,6 @@ class AnswerRules:
             else:
                 bits = set_bits(question, given, row)
             chosen += [start + bit for bit in bits]
-        if self._layout is not None:
-            assert cohort is not None
-            pair = self._layout.pair_bit(answer[self._layout.word], cohort)
-            chosen.append(self._survey.slice_of(self._layout.pairs).start + pair)
         return chosen
 
 
@@ -104,21 +98,15 @@ def too_many(question: Question, count: int) -> str:
     return f"sets {count} options, at most {question.most_set_bits} are allowed"
 
 
-def asked_of(survey: Survey) -> tuple[Question, ...]:
-    """Return the questions that a person answers; the pair of letters follows from the word."""
-    layout = layout_in(survey)
-    return tuple(question for question in survey if not layout or question.name != layout.pairs)
-
-
 def text_bits(survey: Survey, question: Text, answer: object, cohort: int, row: int) -> list[int]:
-    """Return the bits that a text sets in a cohort; no answer sets none."""
-    if is_missing(answer):
-        return []
+    """Return the bits that a text sets in a cohort; no answer counts as an empty text."""
+    if answer is None:
+        answer = ""
     if not isinstance(answer, str):
         raise wrong_answer(row, question, answer, "is not text")
     if len(answer) > LONGEST_TEXT:
         raise wrong_answer(row, question, answer, f"is longer than {LONGEST_TEXT} characters")
-    return list(survey.text_hash(question.name).positions(answer, cohort))
+    return list(survey.text_bits(question.name, answer, cohort))
 
 
 def _in(row: int) -> str:

@@ -7,7 +7,7 @@ others in more, and no promise is about it. So whoever randomizes looks first.
 
 from __future__ import annotations
 
-from shoal.agreement.questions import Question
+from shoal.agreement.questions import Part, Question
 from shoal.agreement.survey import Survey
 from shoal.errors import AnswerError
 
@@ -23,15 +23,15 @@ def check_vector(value: int, survey: Survey) -> None:
     ...
     shoal.errors.AnswerError: the original sets 2 bits of question 'c', which allows 1; encode ...
     """
-    for question in survey:
-        block = value >> survey.slice_of(question.name).start & (1 << question.bits) - 1
-        if not question.fewest_set_bits <= block.bit_count() <= question.most_set_bits:
-            raise outside_domain("the original", question, block.bit_count())
+    for question, place, part in survey.parts:
+        block = value >> place.start & (1 << part.bits) - 1
+        if not part.fewest_set_bits <= block.bit_count() <= part.most_set_bits:
+            raise outside_domain("the original", question, part, block.bit_count())
 
 
-def outside_domain(which: str, question: Question, count: int) -> AnswerError:
-    """Return the error for an original with so many set bits of a question."""
-    fewest, most = question.fewest_set_bits, question.most_set_bits
+def outside_domain(which: str, question: Question, part: Part, count: int) -> AnswerError:
+    """Return the error for an original with so many set bits of a part of a question."""
+    fewest, most = part.fewest_set_bits, part.most_set_bits
     allowed = f"{most}" if fewest == most else f"{fewest} to {most}"
     return AnswerError(
         f"{which} sets {count} bits of question {question.name!r}, which allows {allowed};"

@@ -28,7 +28,7 @@ from shoal.agreement.survey import Survey
 from shoal.analysis.report_rows import unpack
 from shoal.device.outbox import HttpTransport, Outbox
 from shoal.errors import InputError, ShoalError
-from shoal.evidence.simulation import populate
+from shoal.evidence.populations import populate
 from shoal.evidence.simulation_bits import simulation_generator
 
 __all__ = ["Demonstration", "demonstrate"]
@@ -169,8 +169,8 @@ def _collector(data: Path, plan: Plan) -> Iterator[dict[str, str]]:
             assert server.stdout is not None
             ready = server.stdout.readline()
             if not ready:
-                said = log_file.read_text("utf-8", "replace").strip().splitlines()
-                reason = said[-1].removeprefix("shoal: ") if said else "it said nothing."
+                log_lines = log_file.read_text("utf-8", "replace").strip().splitlines()
+                reason = log_lines[-1].removeprefix("shoal: ") if log_lines else "it said nothing."
                 raise InputError(f"the collector did not start: {reason}")
             yield json.loads(ready)
         finally:

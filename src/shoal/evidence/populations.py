@@ -15,18 +15,19 @@ from numpy.typing import NDArray
 from shoal.agreement.hashing import normal_text
 from shoal.agreement.survey import Question, Survey, Text
 from shoal.agreement.vectors import Cohorts
-from shoal.agreement.word_pairs import layout_in
 from shoal.analysis.text.hash_table import hash_table
 from shoal.device.bulk.vectors import Original, pack
 from shoal.errors import InputError
 from shoal.support.checks import check_integer, check_number
 from shoal.support.files import first_line
 
-__all__ = ["Texts", "populate", "populate_texts", "read_weights", "texts_for", "zipf"]
+__all__ = ["Texts", "populate", "read_weights", "texts_for", "zipf"]
 
 CHUNK = 1 << 17
 _MADE_UP = 100
+_TEXTS = 1 << 13
 
+Counts = NDArray[np.int64]
 Weights = Mapping[str, float]
 
 
@@ -71,31 +72,61 @@ class Texts:
     """
 
     survey: Survey
-    question: str
+    question: Text
     names: tuple[str, ...]
     chances: NDArray[np.float64]
-    counts: NDArray[np.int64] = field(repr=False)
+    counts: Counts = field(repr=False)
 
     @cached_property
-    def positions(self) -> NDArray[np.uint16]:
-        """Which bits each text sets in each cohort: shape (texts, cohorts, hashes)."""
-        return hash_table(
-            self.survey.text_hash(self.question), self.names, self.survey.cohorts or 1
-        )
+    def _positions(self) -> NDArray[np.uint16]:
+        """Which bits of the filter each sets in each cohort: shape (texts, cohorts, hashes)."""
+        hashing = self.survey.text_hash(self.question.name)
+        return hash_table(hashing, self.names, self.question.cohorts)
 
     @cached_property
-    def answered(self) -> NDArray[np.bool_]:
+    def _answered(self) -> NDArray[np.bool_]:
         """Whether each is an answer."""
         return np.array([bool(name) for name in self.names])
 
     @cached_property
-    def pairs(self) -> NDArray[np.int64] | None:
-        """Which option of the pair question each sets at each position, if pairs are asked for."""
-        layout = layout_in(self.survey)
-        if layout is None or layout.word != self.question:
-            return None
-        places = range(layout.positions)
-        return np.array([[layout.option(name, place) for place in places] for name in self.names])
+    def _pair_bits(self) -> Counts:
+        """Which bit of the pairs each sets at each position: shape (texts, positions)."""
+        pairs = self.question.pairs
+        assert pairs is not None
+        places = range(pairs.positions)
+        return np.array([[pairs.option(name, place) for place in places] for name in self.names])
+
+    def vectors(self, chosen: Counts, cohorts: Cohorts) -> NDArray[np.bool_]:
+        """Return the question's bits of people: which text each answers, in which cohort."""
+        pairs = self.question.pairs
+        positions = self._positions[chosen, cohorts].astype(np.int64)
+        words = _set_positions(positions, self.question.filter_bits)
+        words &= self._answered[chosen, None]
+        if pairs is None:
+            return words
+        bits = self._pair_bits[chosen, cohorts % pairs.positions]
+        return np.hstack((words, _set_positions(bits[:, None], pairs.bits)))
+
+    def true_ones(self, people: Counts) -> Counts:
+        """Return how many people set each of the question's bits, in each cohort.
+
+        `people` are those of each text in each cohort.
+        """
+        ones = np.zeros((people.shape[1], self.question.bits), np.int64)
+        present = np.flatnonzero(people.any(axis=1))
+        for start in range(0, len(present), _TEXTS):
+            chosen = present[start : start + _TEXTS]
+            self.only(chosen)._add_ones(ones, people[chosen])
+        return ones
+
+    def _add_ones(self, ones: Counts, people: Counts) -> None:
+        cohort = np.broadcast_to(np.arange(len(ones)), people.shape)
+        answering = people * self._answered[:, None]
+        for positions in np.moveaxis(self._positions, 2, 0):
+            np.add.at(ones, (cohort, positions), answering)
+        if (pairs := self.question.pairs) is not None:
+            bits = self._pair_bits[:, np.arange(len(ones)) % pairs.positions]
+            np.add.at(ones, (cohort, self.question.filter_bits + bits), people)
 
     def only(self, chosen: NDArray[np.int64]) -> Texts:
         """Return some of the texts."""
@@ -113,9 +144,9 @@ def texts_for(survey: Survey, weights: Weights | None) -> dict[str, Texts]:
 
     Made-up texts are `text 1`, the most frequent, to `text 100`, falling off like 1 / rank.
     """
-    asked = [question.name for question in survey if isinstance(question, Text)]
-    if weights is not None and not asked:
-        raise InputError(f"survey {survey.name!r} asks for no text, so none can be given.")
+    questions = [question for question in survey if isinstance(question, Text)]
+    if weights is not None and not questions:
+        raise InputError(f"survey {survey.name!r} has no text question; leave out the texts.")
     if weights is None:
         weights = zipf(f"text {rank}" for rank in range(1, _MADE_UP + 1))
     joined: dict[str, float] = {}
@@ -125,12 +156,14 @@ def texts_for(survey: Survey, weights: Weights | None) -> dict[str, Texts]:
         normal = normal_text(text)
         joined[normal] = joined.get(normal, 0.0) + weight
     total = sum(joined.values())
-    if asked and not 0 < total < np.inf:
+    if questions and not 0 < total < np.inf:
         raise InputError("give at least one text with a weight above 0.")
     chances = np.array(list(joined.values())) / (total or 1.0)
     return {
-        name: Texts(survey, name, tuple(joined), chances, np.zeros(len(joined), np.int64))
-        for name in asked
+        question.name: Texts(
+            survey, question, tuple(joined), chances, np.zeros(len(joined), np.int64)
+        )
+        for question in questions
     }
 
 
@@ -143,47 +176,20 @@ def populate(
     """Make up people: half have the first option, fewer the later ones."""
     check_integer("users", users, lowest=1)
     texts = texts_for(survey, None) if texts is None else texts
-    layout = layout_in(survey)
     for start in range(0, users, CHUNK):
         count = min(CHUNK, users - start)
         cohorts = draw_cohorts(survey, count, generator)
-        drawn: dict[str, NDArray[np.int64]] = {}
-        blocks: dict[str, NDArray[np.bool_]] = {}
+        blocks = []
         for question in survey:
             if isinstance(question, Text):
                 assert cohorts is not None
-                given = texts[question.name]
-                chosen = generator.choice(len(given.names), count, p=given.chances)
-                given.counts[:] += np.bincount(chosen, minlength=len(given.names))
-                drawn[question.name] = chosen
-                positions = given.positions[chosen, cohorts].astype(np.int64)
-                block = set_positions(positions, question.bits)
-                blocks[question.name] = block & given.answered[chosen, None]
-            elif layout is None or question.name != layout.pairs:
-                blocks[question.name] = _answers(question, count, generator)
-        if layout is not None:
-            pairs = texts[layout.word].pairs
-            assert cohorts is not None
-            assert pairs is not None
-            option = pairs[drawn[layout.word], cohorts % layout.positions]
-            blocks[layout.pairs] = set_positions(option[:, None], survey[layout.pairs].bits)
-        vectors = np.concatenate([blocks[question.name] for question in survey], axis=1)
-        yield Original(pack(vectors), survey.bits, cohorts)
-
-
-def populate_texts(
-    survey: Survey, counts: Mapping[str, int], generator: np.random.Generator
-) -> Iterator[Original]:
-    """Make up people for a survey of one text question: so many for each text, in any order."""
-    (question,) = survey.questions
-    table = hash_table(survey.text_hash(question.name), counts, survey.cohorts or 0)
-    people = np.repeat(np.arange(len(counts)), list(counts.values()))
-    generator.shuffle(people)
-    for start in range(0, len(people), CHUNK):
-        chunk = people[start : start + CHUNK]
-        cohorts = draw_cohorts(survey, len(chunk), generator)
-        vectors = set_positions(table[chunk, cohorts].astype(np.int64), survey.bits)
-        yield Original(pack(vectors), survey.bits, cohorts)
+                answers = texts[question.name]
+                chosen = generator.choice(len(answers.names), count, p=answers.chances)
+                answers.counts[:] += np.bincount(chosen, minlength=len(answers.names))
+                blocks.append(answers.vectors(chosen, cohorts))
+            else:
+                blocks.append(_answers(question, count, generator))
+        yield Original(pack(np.concatenate(blocks, axis=1)), survey.bits, cohorts)
 
 
 def draw_cohorts(survey: Survey, count: int, generator: np.random.Generator) -> Cohorts | None:
@@ -211,7 +217,7 @@ def _answers(question: Question, count: int, generator: np.random.Generator) -> 
     return np.asarray(wished & (np.cumsum(wished, axis=1) <= question.most_set_bits))
 
 
-def set_positions(positions: NDArray[np.int64], bits: int) -> NDArray[np.bool_]:
+def _set_positions(positions: NDArray[np.int64], bits: int) -> NDArray[np.bool_]:
     """Return vectors with these bits set."""
     vectors = np.zeros((len(positions), bits), bool)
     np.put_along_axis(vectors, positions, True, axis=1)

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.random_bits import SystemBits
 from shoal.agreement.survey import Survey
 from shoal.agreement.vectors import row_bytes
 from shoal.analysis.bit_counter import BitCounter
@@ -20,14 +19,14 @@ from shoal.analysis.tallying import Tally, Tallying
 from shoal.device.bulk.vectors import Original
 from shoal.device.randomizing import randomize
 from shoal.errors import InputError
-from shoal.evidence.populations import CHUNK, Texts, Weights, populate, populate_texts, texts_for
-from shoal.evidence.simulation_bits import SimulationBits, simulation_generator
+from shoal.evidence.populations import CHUNK, Texts, Weights, populate, texts_for
+from shoal.evidence.simulation_bits import SimulationBits, fresh_seed, simulation_generator
 from shoal.support.checks import check_integer
 
 if TYPE_CHECKING:
-    from shoal.analysis.text.results import Decoded
+    from shoal.analysis.text.results import DecodedTexts
 
-__all__ = ["Simulation", "populate", "populate_texts", "simulate"]
+__all__ = ["Simulation", "simulate"]
 
 Through = Literal["law", "path"]
 _NOBODY = "say how many users to simulate, or give their answers."
@@ -44,7 +43,7 @@ class Simulation:
     truth: NDArray[np.int64]
     texts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
-    def decoded(self, question: str, level: float = 0.95) -> Decoded:
+    def decoded(self, question: str, level: float = 0.95) -> DecodedTexts:
         """Decode a text question, with all texts that people could have as candidates."""
         from shoal.analysis.text import decode
 
@@ -115,24 +114,22 @@ def simulate(
     >>> run.true_count("features", "sync"), round(run.estimates["features"]["sync"].count)
     (4991, 4822)
     """
-    if seed is None:
-        seed = int.from_bytes(SystemBits().draw(7))
     if answers is not None and (texts is not None or through == "law"):
-        raise InputError("texts and the law are for made-up people; leave out the answers.")
+        raise InputError("texts and through='law' are for made-up people; leave out the answers.")
     if through is None:
         made_up = answers is None and plan.cohorts is not None and not plan.joint
         through = "law" if made_up else "path"
     if through not in get_args(Through):
         raise InputError(f"through must be law or path, got {through!r}.")
-    generator = simulation_generator(seed)
+    generator = simulation_generator(fresh_seed() if seed is None else seed)
     noise = SimulationBits(int(generator.integers(2**62)))
-    asked = texts_for(plan.survey, texts)
+    people_texts = texts_for(plan.survey, texts)
     if through == "law":
-        tally, truth = _drawn(plan, users, asked, generator, progress)
+        tally, truth = _drawn(plan, users, people_texts, generator, progress)
     else:
-        originals = people(plan.survey, users, answers, generator, asked)
+        originals = people(plan.survey, users, answers, generator, people_texts)
         tally, truth = _reported(plan, originals, noise, progress)
-    known = {name: given.true_counts for name, given in asked.items()} if answers is None else {}
+    known = {name: one.true_counts for name, one in people_texts.items()} if answers is None else {}
     return Simulation(estimate(plan, tally, target=target), truth, known)
 
 
@@ -147,10 +144,10 @@ def _drawn(
 
     if users is None:
         raise InputError(_NOBODY)
-    found = draw_tally(plan, users, texts, generator)
+    drawn_tally = draw_tally(plan, users, texts, generator)
     if progress is not None:
         progress(users)
-    return found
+    return drawn_tally
 
 
 def _reported(
@@ -183,11 +180,11 @@ def people(
             raise InputError(_NOBODY)
         yield from populate(survey, users, generator, texts)
         return
-    given = [answers] if isinstance(answers, Original) else answers
+    chunks_in = [answers] if isinstance(answers, Original) else answers
     if users is None:
-        yield from given
+        yield from chunks_in
         return
-    chunks = list(given)
+    chunks = list(chunks_in)
     rows = np.concatenate(
         [np.empty((0, row_bytes(survey.bits)), np.uint8), *(chunk.rows for chunk in chunks)]
     )

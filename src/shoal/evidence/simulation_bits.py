@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shoal.agreement.random_bits import byte_view
+from shoal.agreement.random_bits import SystemBits, byte_view
 from shoal.support.checks import check_integer
 
 if TYPE_CHECKING:
     from shoal.agreement.random_bits import Writable
 
-__all__ = ["SimulationBits", "simulation_generator"]
+__all__ = ["SimulationBits", "fresh_seed", "simulation_generator"]
 
 
 class SimulationBits:
@@ -40,3 +40,8 @@ def simulation_generator(seed: int) -> np.random.Generator:
     """Return a seeded NumPy generator, for drawing populations that do not exist."""
     check_integer("seed", seed, lowest=0, highest=2**63 - 1)
     return np.random.Generator(np.random.SFC64(seed))
+
+
+def fresh_seed() -> int:
+    """Return a seed from the operating system, for whoever gives none."""
+    return int.from_bytes(SystemBits().draw(7))

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.random_bits import SystemBits
 from shoal.agreement.vectors import row_bytes
 from shoal.analysis.bit_counter import BitCounter
 from shoal.analysis.intervals import IntervalKind, sigma
@@ -27,8 +26,9 @@ from shoal.device.bulk.vectors import Original
 from shoal.device.randomizing import randomize
 from shoal.errors import InputError
 from shoal.evidence.coverage import covering, probability
-from shoal.evidence.simulation import people
-from shoal.evidence.simulation_bits import SimulationBits, simulation_generator
+from shoal.evidence.simulation import Through, people
+from shoal.evidence.simulation_bits import SimulationBits, fresh_seed, simulation_generator
+from shoal.evidence.tally_laws import draw_ones
 from shoal.planning.promise import check_promise
 from shoal.support.checks import check_integer, check_level
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["BitStudy", "Coverage", "Study", "StudyPoint", "study"]
 
 Vary = Literal["users", "q", "epsilon"]
-Through = Literal["law", "path"]
 KINDS: tuple[IntervalKind, ...] = get_args(IntervalKind)
 Ones = NDArray[np.int64]
 
@@ -85,7 +84,7 @@ class BitStudy:
             "sigma": self.sigma,
             "sigma_theory": self.sigma_theory,
             "sigma_ratio": self.sigma_ratio,
-            "coverage": {kind: found._asdict() for kind, found in self.coverage.items()},
+            "coverage": {kind: coverage._asdict() for kind, coverage in self.coverage.items()},
         }
 
 
@@ -114,7 +113,7 @@ class StudyPoint:
             "q": float(self.plan.q),
             "promise": self.plan.promise.to_json(),
             "questions": questions,
-            "together": {name: found._asdict() for name, found in self.together.items()},
+            "together": {name: coverage._asdict() for name, coverage in self.together.items()},
         }
 
 
@@ -187,7 +186,7 @@ def study(
     answers
         Originals of the people; without them a population is made up.
     seed
-        Repeats the study exactly; without it one is drawn, and told in the result.
+        Repeats the study exactly; without it one is drawn, and the result has it.
     level
         The confidence level of the intervals.
     through
@@ -210,23 +209,23 @@ def study(
     if through not in get_args(Through):
         raise InputError(f"through must be law or path, got {through!r}.")
     if any(question.kind == "text" for question in plan.survey):
-        raise InputError("a study looks at bits one by one, and those of a text say nothing so.")
+        raise InputError("text questions are not supported here: a study looks at bits one by one.")
     name, grid = _grid(plan, users, vary)
     if seed is None:
-        seed = int.from_bytes(SystemBits().draw(7))
+        seed = fresh_seed()
     if answers is not None:  # read once, used at every point
         answers = [answers] if isinstance(answers, Original) else list(answers)
         if any(original.bits != plan.bits for original in answers):
             raise InputError(f"the plan has {plan.bits} bits, the answers have others.")
     noise_seeds = simulation_generator(_noise_seed(seed)[0]).integers(2**62, size=len(grid))
     points = []
-    asked: dict[int | None, list[Original]] = {}
+    crowds: dict[int | None, list[Original]] = {}
     for (tried, count), noise_seed in zip(grid, noise_seeds.tolist(), strict=True):
-        if count not in asked:
+        if count not in crowds:
             # The same people as in `simulate` with this seed.
-            asked = {count: list(people(plan.survey, count, answers, _noise_seed(seed)[1]))}
+            crowds = {count: list(people(plan.survey, count, answers, _noise_seed(seed)[1]))}
         noise = simulation_generator(noise_seed)
-        points.append(_point(tried, asked[count], noise, repetitions, level, through, progress))
+        points.append(_point(tried, crowds[count], noise, repetitions, level, through, progress))
     return Study(plan, repetitions, level, seed, through, name, tuple(points))
 
 
@@ -255,7 +254,7 @@ def _grid(
 
 def _estimable(plan: Plan) -> Plan:
     if plan.q.is_blind:
-        raise InputError("q is 1/2: the reports say nothing, so there is nothing to study.")
+        raise InputError("q is 1/2: reports carry no information, so there is nothing to study.")
     check_promise(plan)
     return plan
 
@@ -298,31 +297,31 @@ def _point(
         draws = _from_law(truth, n, q, generator, repetitions)
     else:
         draws = iter(_from_path(plan, originals, generator, repetitions, progress))
-    found: list[BitStudy] = []
+    bits: list[BitStudy] = []
     together: dict[str, Coverage] = {}
     for question in plan.survey:
         all_held, expected = np.ones(repetitions, bool), 1.0
         for label in question.labels:
             bit, held = _bit(
-                next(draws), truth[len(found)], n, q, level, (question.name, label), question.bits
+                next(draws), truth[len(bits)], n, q, level, (question.name, label), question.bits
             )
-            found.append(bit)
+            bits.append(bit)
             all_held &= held
             # Given the people, the flips of different bits are independent.
             expected *= bit.coverage["simultaneous"].expected
             if progress is not None and through == "law":
                 share, done = divmod(repetitions, plan.bits)
-                progress(share + (done if len(found) == plan.bits else 0))
+                progress(share + (done if len(bits) == plan.bits else 0))
         together[question.name] = Coverage(float(all_held.mean()), expected)
-    return StudyPoint(plan, n, tuple(found), together)
+    return StudyPoint(plan, n, tuple(bits), together)
 
 
 def _from_law(
     truth: list[int], n: int, q: float, generator: np.random.Generator, repetitions: int
 ) -> Iterator[Ones]:
-    """Yield the ones of each bit in all repetitions: Bin(m, p) + Bin(n - m, q), KR 3.1."""
+    """Yield the ones of each bit in all repetitions."""
     for m in truth:
-        yield generator.binomial(m, 1 - q, repetitions) + generator.binomial(n - m, q, repetitions)
+        yield draw_ones(np.array(m), np.array(n), q, generator, repetitions)
 
 
 def _from_path(

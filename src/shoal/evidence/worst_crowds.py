@@ -140,7 +140,7 @@ class Search:
                 "reverse": list(self.reverse),
                 "best": {**triple._asdict(), "value": list(value)},
             },
-            "worst": _found_json(self.worst),
+            "worst": _pair_json(self.worst),
             "proven": list(self.proven),
             "beats": list(self.beats),
             "conjecture": self.conjecture,
@@ -173,7 +173,9 @@ class Searching:
                 f"a search takes surveys of at most {_MOST_BITS} bits, this one has {survey.bits}."
             )
         if differing_bits(self._domain) == 0:
-            raise InputError("the survey allows a single answer; there is nothing to tell apart.")
+            raise InputError(
+                "the survey allows only one answer, so nothing can be learned from it."
+            )
         self._measure = measure
         self._state = None if state is None else Path(state)
         self._world: World = world_of(*self._question)
@@ -199,12 +201,12 @@ class Searching:
         saved = time.monotonic()
         try:
             while self.done < self.steps:
-                found, looked_at = self._world.step(self.done)
+                pair, looked_at = self._world.step(self.done)
                 self.done += 1
                 self._searched += looked_at
                 # what is equal up to round-off is no improvement
-                if self._worst is None or found.value.low > self._worst.value.low * (1 + 1e-9):
-                    self._worst = found
+                if self._worst is None or pair.value.low > self._worst.value.low * (1 + 1e-9):
+                    self._worst = pair
                 if time.monotonic() - saved > _SAVE_EVERY:
                     self._save()
                     saved = time.monotonic()
@@ -252,7 +254,7 @@ class Searching:
     def _save(self) -> None:
         if self._state is None:
             return
-        worst = None if self._worst is None else _found_json(self._worst)
+        worst = None if self._worst is None else _pair_json(self._worst)
         write_json(
             self._state,
             {"search": self._name, "done": self.done, "searched": self._searched, "worst": worst},
@@ -267,7 +269,7 @@ class Searching:
         try:
             self.done = check_integer("done", document["done"], lowest=0, highest=self.steps)
             self._searched = check_integer("searched", document["searched"], lowest=0)
-            self._worst = None if document["worst"] is None else _found(document["worst"])
+            self._worst = None if document["worst"] is None else _pair(document["worst"])
         except (KeyError, TypeError, AttributeError, ValueError) as problem:
             raise InputError(f"{path} is not a whole search state; remove it.") from problem
         if (self._worst is None) != (self.done == 0):
@@ -310,16 +312,16 @@ def _domain_json(domain: Domain) -> list[dict[str, int]]:
     ]
 
 
-def _found_json(found: Found) -> dict[str, Any]:
+def _pair_json(pair: Found) -> dict[str, Any]:
     return {
-        "value": list(found.value),
-        "others": {_text(vector): count for vector, count in found.others},
-        "x": _text(found.x),
-        "x_prime": _text(found.x_prime),
+        "value": list(pair.value),
+        "others": {_text(vector): count for vector, count in pair.others},
+        "x": _text(pair.x),
+        "x_prime": _text(pair.x_prime),
     }
 
 
-def _found(document: dict[str, Any]) -> Found:
+def _pair(document: dict[str, Any]) -> Found:
     low, high = document["value"]
     others = tuple((_vector(text), int(count)) for text, count in document["others"].items())
     value = Bracket(float(low), float(high))

@@ -89,10 +89,7 @@ def check_crowd_hides(plan: Plan) -> None:
 
 def domain_of(survey: Survey) -> Domain:
     """Return the survey's domain in the words of the theory: bits, fewest and most set bits."""
-    return tuple(
-        Block(question.bits, question.fewest_set_bits, question.most_set_bits)
-        for question in survey
-    )
+    return tuple(Block(*part) for question in survey for part in question.parts)
 
 
 @dataclass(frozen=True)

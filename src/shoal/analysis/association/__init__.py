@@ -16,9 +16,9 @@ import numpy as np
 
 from shoal.agreement.plan import Plan
 from shoal.analysis.association.sides import (
-    Asked,
     Matrix,
     Side,
+    SideName,
     both_set,
     check_sides,
     full_counts,
@@ -31,7 +31,7 @@ from shoal.analysis.association.tables import (
     noise_covariance,
     unbiased_table,
 )
-from shoal.analysis.contrasts import Combined
+from shoal.analysis.contrasts import Combination
 from shoal.analysis.crowds import way_out
 from shoal.analysis.estimating import estimate, nearest_feasible
 from shoal.analysis.intervals import Interval, Target, drawn_sigma, normal_interval
@@ -40,11 +40,11 @@ from shoal.errors import InputError
 from shoal.support.checks import check_level
 from shoal.theory.normal import normal_factor
 
-__all__ = ["Association", "Independence", "Together", "associate", "joint_groups"]
+__all__ = ["Association", "Independence", "TableCell", "associate", "joint_groups"]
 
 
 @dataclass(frozen=True)
-class Together:
+class TableCell:
     """How many people have both: an unbiased count, its sigma, and the likeliest count.
 
     `noise` is the sigma of the flips alone; `drawn` is how many people were drawn from a
@@ -92,20 +92,20 @@ class Association:
     second: Side
     target: Target
 
-    def __getitem__(self, cell: tuple[str, str]) -> Together:
-        for found in self:
-            if (found.first, found.second) == tuple(cell):
-                return found
+    def __getitem__(self, cell: tuple[str, str]) -> TableCell:
+        for entry in self:
+            if (entry.first, entry.second) == tuple(cell):
+                return entry
         raise InputError(f"the table has no cell {cell!r}.")
 
-    def __iter__(self) -> Iterator[Together]:
+    def __iter__(self) -> Iterator[TableCell]:
         noise = np.sqrt(np.diag(self._noise)).reshape(self.table.shape)
         drawn = self.tally.reports if self.target == "population" else 0
         for i, first in enumerate(self.first.categories):
             for j, second in enumerate(self.second.categories):
                 cell = i, j
                 count, likeliest = float(self.table[cell]), float(self.constrained[cell])
-                yield Together(first, second, count, float(noise[cell]), likeliest, drawn)
+                yield TableCell(first, second, count, float(noise[cell]), likeliest, drawn)
 
     @property
     def _q(self) -> float:
@@ -222,7 +222,7 @@ class Association:
         root = np.linalg.cholesky(basis.T @ weighed)
         return np.linalg.solve(root, weighed.T), size - 1
 
-    def difference(self, level: float = 0.95) -> Combined:
+    def difference(self, level: float = 0.95) -> Combination:
         """Return by how much the second answer's share differs between the first one's two groups.
 
         P(second | first) - P(second | not first), by the delta method (approximate). A group that
@@ -233,15 +233,15 @@ class Association:
         sums = np.array([[1, 1, 0, 0], [0, 0, 1, 1]], float)
         sigmas = np.sqrt(np.diag(sums @ self.covariance @ sums.T))
         if a + b <= z * sigmas[0] or c + d <= z * sigmas[1]:
-            return Combined(math.nan, math.inf, -1.0, 1.0, level, "normal")
+            return Combination(math.nan, math.inf, -1.0, 1.0, level, "normal")
         slope = np.array([b, -a]) / (a + b) ** 2, np.array([-d, c]) / (c + d) ** 2
         gradient = np.concatenate(slope)
         value = a / (a + b) - c / (c + d)
         sigma = math.sqrt(float(gradient @ self.covariance @ gradient))
         low, high = max(value - z * sigma, -1.0), min(value + z * sigma, 1.0)
-        return Combined(value, sigma, low, high, level, "normal")
+        return Combination(value, sigma, low, high, level, "normal")
 
-    def odds_ratio(self, level: float = 0.95) -> Combined:
+    def odds_ratio(self, level: float = 0.95) -> Combination:
         """Return the odds ratio with Fieller's interval, unbounded where a denominator may be 0.
 
         The r with (top - r under)^2 <= z^2 Var(top - r under), approximate; products of two small
@@ -261,10 +261,10 @@ class Association:
         if A > 0 and min(b, c) > 0:
             spread = math.sqrt(max(var_top - 2 * value * cov + value**2 * var_under, 0.0)) / under
             low, high = max((B - root) / A, 0.0), max((B + root) / A, 0.0)
-            return Combined(value, spread, low, high, level, "normal")
+            return Combination(value, spread, low, high, level, "normal")
         one_sided = A < 0 < C and min(a, d) > 0
         low = (B - root) / A if one_sided else 0.0
-        return Combined(value, math.inf, low, math.inf, level, "normal")
+        return Combination(value, math.inf, low, math.inf, level, "normal")
 
     def _two_by_two(self) -> Matrix:
         if self.table.shape != (2, 2):
@@ -323,13 +323,18 @@ class Association:
         }
 
 
-def _measure(found: Combined) -> dict[str, float | None]:
-    parts = {"value": found.value, "sigma": found.sigma, "low": found.low, "high": found.high}
+def _measure(combination: Combination) -> dict[str, float | None]:
+    parts = {
+        "value": combination.value,
+        "sigma": combination.sigma,
+        "low": combination.low,
+        "high": combination.high,
+    }
     return {name: value if math.isfinite(value) else None for name, value in parts.items()}
 
 
 def associate(
-    plan: Plan, tally: Tally, first: Asked, second: Asked, *, target: Target = "crowd"
+    plan: Plan, tally: Tally, first: SideName, second: SideName, *, target: Target = "crowd"
 ) -> Association:
     """Estimate how two answers go together.
 
@@ -365,6 +370,6 @@ def associate(
         )
     sides = side_of(plan.survey, first), side_of(plan.survey, second)
     check_sides(plan.survey, *sides)
-    found = Association(plan, tally, *sides, target)
-    found.table  # noqa: B018  refuses a tally that did not count them together
-    return found
+    association = Association(plan, tally, *sides, target)
+    association.table  # noqa: B018  refuses a tally that did not count them together
+    return association

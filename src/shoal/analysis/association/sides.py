@@ -12,10 +12,10 @@ from shoal.analysis.joint_counts import MOST_JOINT_BITS
 from shoal.analysis.tallying import Tally
 from shoal.errors import InputError, TallyError
 
-__all__ = ["Asked", "Side", "joint_groups", "side_of"]
+__all__ = ["Side", "SideName", "joint_groups", "side_of"]
 
 Matrix = NDArray[np.float64]
-Asked = str | tuple[str, str]
+SideName = str | tuple[str, str]
 """A question, a (question, option) pair, or "question=option"."""
 
 
@@ -63,11 +63,11 @@ class Side:
         return np.asarray(q**wrong * (1 - q) ** (len(self.positions) - wrong))
 
 
-def side_of(survey: Survey, asked: Asked) -> Side:
+def side_of(survey: Survey, name: SideName) -> Side:
     """Return what is asked for, or say why it makes no table."""
-    question, option = _named(survey, asked)
-    found = survey[question]
-    if isinstance(found, Text):
+    question, option = _named(survey, name)
+    whole = survey[question]
+    if isinstance(whole, Text):
         raise InputError(
             f"question {question!r} is text, and a tally keeps no joint counts of its bits by"
             " cohort; ask for it as a choice among the candidates to associate it."
@@ -76,22 +76,22 @@ def side_of(survey: Survey, asked: Asked) -> Side:
     if option is not None:
         position = survey.bit(question, option)
         return Side(question, option, (option, f"not {option}"), (position,))
-    if not found.takes_one:
+    if not whole.takes_one:
         raise InputError(
             f"question {question!r} has many answers at once; name one option of it, such as"
-            f" {question}={found.labels[0]}."
+            f" {question}={whole.labels[0]}."
         )
-    positions = tuple(range(start, start + found.bits))
-    return Side(question, None, found.labels, positions)
+    positions = tuple(range(start, start + whole.bits))
+    return Side(question, None, whole.labels, positions)
 
 
-def _named(survey: Survey, asked: Asked) -> tuple[str, str | None]:
-    if not isinstance(asked, str):
-        question, option = asked
+def _named(survey: Survey, name: SideName) -> tuple[str, str | None]:
+    if not isinstance(name, str):
+        question, option = name
         return question, option
-    if asked in {question.name for question in survey}:
-        return asked, None
-    question, equals, option = asked.partition("=")
+    if name in {question.name for question in survey}:
+        return name, None
+    question, equals, option = name.partition("=")
     return question.strip(), option.strip() if equals else None
 
 
@@ -106,7 +106,7 @@ def check_sides(survey: Survey, first: Side, second: Side) -> None:
 
 
 def joint_groups(
-    survey: Survey, first: Asked, second: Asked
+    survey: Survey, first: SideName, second: SideName
 ) -> tuple[tuple[tuple[str, str], ...], ...]:
     """Return the groups of bits that a plan must declare as `joint` to associate two answers.
 
@@ -145,23 +145,23 @@ def both_set(tally: Tally, survey: Survey, first: Side, second: Side) -> NDArray
     whole = full_counts(tally, first, second)
     if whole is not None:
         return first.values.T @ whole @ second.values
-    found = np.zeros((len(first.positions), len(second.positions)), np.int64)
+    counts = np.zeros((len(first.positions), len(second.positions)), np.int64)
     for i, a in enumerate(first.positions):
         for j, b in enumerate(second.positions):
             try:
-                found[i, j] = tally.joint_counts((a, b))[3]
+                counts[i, j] = tally.joint_counts((a, b))[3]
             except TallyError as error:
                 raise TallyError(_not_counted(survey, first, second)) from error
-    return found
+    return counts
 
 
 def _not_counted(survey: Survey, first: Side, second: Side) -> str:
-    asked = [s.question if s.option is None else (s.question, s.option) for s in (first, second)]
-    groups = joint_groups(survey, *asked)
-    shown = ";".join(f"{question}={label}" for question, label in groups[0])
+    names = [s.question if s.option is None else (s.question, s.option) for s in (first, second)]
+    groups = joint_groups(survey, *names)
+    group = ";".join(f"{question}={label}" for question, label in groups[0])
     more = f" and {len(groups) - 1} more groups" if len(groups) > 1 else ""
     return (
         f"the tally does not count {first.name} and {second.name} together; count the reports"
-        f" with --joint {shown!r}{more}, or declare"
+        f" with --joint {group!r}{more}, or declare"
         " shoal.analysis.association.joint_groups in the plan."
     )

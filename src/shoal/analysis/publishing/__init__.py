@@ -3,6 +3,16 @@
 `publish` gives a `Publication`; ``publication.write("report.html")`` picks the form by the suffix.
 `notebook_html` is the short form that notebooks show.
 
+In the order of the data's way:
+
+`publication`      a tally to a `Publication`: estimates, plan and certificate together
+`sums`             what holds for the sum of several crowds
+`words`            the sentences and numbers that every form shows
+`markup`           HTML and SVG in which every text from a survey is escaped
+`charts`           one question as a picture (SVG)
+`page`             the whole page, and the short form for notebooks
+`tables`           CSV, Arrow and Markdown
+
 A page makes no request to anywhere, runs no script, and shows the numbers of its JSON: every text
 from a survey passes through `markup`, which escapes whatever is not markup already.
 """

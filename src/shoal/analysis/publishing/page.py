@@ -16,10 +16,10 @@ from shoal.analysis.publishing.tables import NUMBERS
 from shoal.analysis.publishing.words import (
     SIMULATED,
     Figures,
-    asked,
-    counted,
+    count_unit,
     facts,
     in_crowds,
+    possible_answers,
     sum_note,
 )
 
@@ -29,18 +29,18 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 WIDE, NARROW = 768, 328
 
 _KINDS = {
-    "exact": "An interval made this way holds the truth with at least this probability, whatever"
-    " the truth is.",
-    "normal": "An interval made this way is approximate: in large crowds it holds the truth with"
-    " about this probability, in small ones sometimes with less.",
-    "simultaneous": "The intervals of a question hold all of its truths together with at least"
-    " this probability.",
-    "chebyshev": "An interval made this way holds the truth with at least this probability; it"
-    " uses nothing but sigma, and is wide.",
+    "exact": "Each interval contains the true count with at least this probability, whatever the"
+    " true count is.",
+    "normal": "Each interval is approximate: in large crowds it contains the true count with about"
+    " this probability, in small ones sometimes with less.",
+    "simultaneous": "With at least this probability, all intervals of a question contain their true"
+    " counts at once.",
+    "chebyshev": "Each interval contains the true count with at least this probability; it uses"
+    " only sigma, so it is wide.",
 }
 _TARGETS = {
     "crowd": "the people who reported",
-    "population": "the population that those who reported are a random sample of",
+    "population": "the population of which the people who reported are a random sample",
 }
 
 
@@ -116,20 +116,19 @@ def _opening(plan: Plan, document: Mapping[str, Any]) -> Markup:
     )
     named = document["title"] != document["survey"]
     kicker = ["Survey ", element("bdi", document["survey"])] if named else ["Survey"]
-    made = (
+    lede = (
         f"{questions.capitalize()}, {reports:,} reports{in_crowds(estimates)}. Every device flipped"
-        f" about each bit with probability {float(plan.q):.4g}; the flips are taken out again from"
-        " the counts."
+        f" each bit with probability {float(plan.q):.4g}; the counts are corrected for the flips."
     )
     about = (
-        f"Shown are {estimates['interval']} intervals at {_level(estimates)}, for"
+        f"The bars are {estimates['interval']} intervals at {_level(estimates)}, for"
         f" {_TARGETS[estimates['target']]}. {_KINDS[estimates['interval']]}"
     )
     return element(
         "header",
         element("p", *kicker, class_="kicker"),
         element("h1", element("bdi", document["title"])),
-        element("p", made, class_="lede"),
+        element("p", lede, class_="lede"),
         *banner,
         element("p", about),
         *(element("p", note) for note in sum_note(estimates)),
@@ -152,13 +151,13 @@ def _key(layout: Layout) -> Markup:
     ]
     tick = element("line", x1=20, y1=6, x2=20, y2=14, stroke="currentColor", stroke_width=2)
     marks: list[tuple[list[Markup], str]] = [
-        ([dot], "the estimate; unbiased, so it may be below nobody or above everybody"),
-        (bar, "its interval; an arrow where it goes on beyond the picture"),
+        ([dot], "the estimate; unbiased, so it can fall below 0 or above everyone"),
+        (bar, "its interval; an arrow means that it continues beyond the picture"),
         ([tick], "the nearest count that fits the question (constrained)"),
     ]
     if layout.scale != (0.0, 1.0):
         shade = element("rect", x=4, y=2, width=32, height=16, fill="currentColor", opacity=0.1)
-        marks.append(([shade], "below nobody or above everybody"))
+        marks.append(([shade], "below 0 or above everyone"))
     items = [
         element(
             "li",
@@ -174,7 +173,7 @@ def _question(
     question: Question, number: int, estimates: Mapping[str, Any], layouts: Mapping[str, Layout]
 ) -> Markup:
     title = element("h2", element("bdi", question.name), id=f"question-{number}")
-    about = element("p", asked(question), class_="quiet")
+    about = element("p", possible_answers(question), class_="quiet")
     if question.name not in estimates["questions"]:
         return element("section", title, about, aria_labelledby=f"question-{number}")
     charts = [
@@ -210,7 +209,7 @@ def _table(question: Question, estimates: Mapping[str, Any]) -> Markup:
         ]
         body.append(element("tr", element("th", element("bdi", label), *note, scope="row"), *cells))
     caption = (
-        f"Counts of {counted(estimates)} with their standard deviation (sigma) and"
+        f"Counts of {count_unit(estimates)} with their standard deviation (sigma) and"
         f" {estimates['interval']} interval at {_level(estimates)}"
     )
     heads = [element("th", name, scope="col", class_="n") for name in NUMBERS]
@@ -236,12 +235,12 @@ def _protection(plan: Plan, document: Mapping[str, Any]) -> Markup:
     held = "promise" if promise["guarantee"] else "promise not-a-guarantee"
     return element(
         "section",
-        element("h2", "What one person's answer is protected by", id="protection"),
+        element("h2", "How one person's answer is protected", id="protection"),
         element("p", promise["short"], class_=held),
         element("p", promise["plain"]),
         element("h3", "In numbers"),
         element("dl", *listed),
-        element("h3", "What the promise rests on"),
+        element("h3", "What the promise assumes"),
         element("ul", *(element("li", text) for text in promise["assumptions"])),
         aria_labelledby="protection",
     )
@@ -259,7 +258,7 @@ def _cite(document: Mapping[str, Any]) -> Markup:
 def _footer(document: Mapping[str, Any]) -> Markup:
     text = (
         f"Made with Shoal {document['shoal']}. This page loads nothing from anywhere. Its numbers,"
-        " unrounded, with the plan and the certificate, stand in its source as JSON, in the element"
+        " unrounded, with the plan and the certificate, are in its source as JSON, in the element"
         " with the id \N{LEFT DOUBLE QUOTATION MARK}publication\N{RIGHT DOUBLE QUOTATION MARK}."
     )
     return element("footer", element("p", text))

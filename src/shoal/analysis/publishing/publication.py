@@ -82,10 +82,10 @@ class Publication:
         if self.certificate is None:
             return None
         epsilon, most = float(self.plan.promise.epsilon), self.plan.max_reports_per_person
-        found = self.certificate.to_json(epsilon=epsilon)
+        document = self.certificate.to_json(epsilon=epsilon)
         if most > 1:
-            found["group_delta"] = self.certificate.group_delta(epsilon=epsilon, reports=most)
-        return found
+            document["group_delta"] = self.certificate.group_delta(epsilon=epsilon, reports=most)
+        return document
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain JSON values; the page embeds exactly these."""
@@ -116,8 +116,8 @@ class Publication:
         elif kind in (".parquet", ".arrow"):
             write_whole(target, lambda scratch: self._write_table(scratch, kind))
         else:
-            made = {".html": self.to_html, ".csv": self.to_csv, ".md": self.to_markdown}[kind]()
-            write_text(target, made)
+            text = {".html": self.to_html, ".csv": self.to_csv, ".md": self.to_markdown}[kind]()
+            write_text(target, text)
 
     def _write_table(self, path: Path, kind: str) -> None:
         import pyarrow.feather as feather
@@ -174,9 +174,9 @@ def publish(
         if text is not None:
             check_text(name, text)
     estimates = estimate(plan, tally, target=target)
-    made = Publication(estimates, certificate_for(plan), level, interval, title, date)
-    made.to_json()  # whatever cannot be computed is told here
-    return made
+    publication = Publication(estimates, certificate_for(plan), level, interval, title, date)
+    publication.to_json()  # whatever cannot be computed is told here
+    return publication
 
 
 def certificate_for(plan: Plan) -> Certificate | None:

@@ -54,16 +54,16 @@ class PromiseOfSum:
         ratio = ratio_in_words(self.epsilon)
         if self.delta_at_promised is None:
             return (
-                f"Whoever sees all reports of a person who is in all {self.crowds:,} crowds of this"
-                f" sum, the collector too, finds them at most {ratio} times as likely under one"
-                " answer as under another. This needs no crowd and no trust in anybody."
+                f"To anyone who sees all reports of a person who is in all {self.crowds:,} crowds"
+                f" of this sum, the collector included, they are at most {ratio} times as likely"
+                " under one answer as under another. This needs no crowd and no trust in anyone."
             )
         return (
-            "Suppose that one person had answered something else, in every one of the"
-            f" {self.crowds:,} crowds that this is the sum of. Whatever all others answered, and"
-            " whatever else somebody knows, anything that these counts can show would have been at"
-            f" most {ratio} times as likely, plus a chance of {text_up(self.delta, 3)}. This is a"
-            " theorem: the promises of the crowds compose."
+            "Suppose one person had given different answers in every one of the"
+            f" {self.crowds:,} crowds of this sum. Whatever the others answered, and whatever else"
+            f" an observer knows, any result of these counts would have been at most {ratio} times"
+            f" as likely, plus a probability of {text_up(self.delta, 3)}. This is a theorem: the"
+            " promises of the crowds compose."
         )
 
     def to_json(self) -> dict[str, Any]:

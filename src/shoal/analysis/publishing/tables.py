@@ -10,7 +10,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shoal.agreement.plan import Plan
-from shoal.analysis.publishing.words import SIMULATED, Figures, asked, facts, in_crowds, sum_note
+from shoal.analysis.publishing.words import (
+    SIMULATED,
+    Figures,
+    facts,
+    in_crowds,
+    possible_answers,
+    sum_note,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +93,7 @@ def markdown_text(plan: Plan, document: Mapping[str, Any]) -> str:
     ]
     lines += [line for note in sum_note(estimates) for line in (note, "")]
     for question in plan.survey:
-        lines += [f"## {_plain(question.name)}", "", asked(question), ""]
+        lines += [f"## {_plain(question.name)}", "", possible_answers(question), ""]
         if question.name not in estimates["questions"]:
             continue
         lines += ["| option | " + " | ".join(NUMBERS) + " |", "|---" + "|---:" * 6 + "|"]
@@ -96,7 +103,7 @@ def markdown_text(plan: Plan, document: Mapping[str, Any]) -> str:
             lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
     lines += [
-        "## What one person's answer is protected by",
+        "## How one person's answer is protected",
         "",
         f"**{promise['short']}**",
         "",
@@ -109,7 +116,7 @@ def markdown_text(plan: Plan, document: Mapping[str, Any]) -> str:
             for fact in facts(plan, document["certificate"], reports, promise["sum"])
         ),
         "",
-        "The promise rests on this:",
+        "The promise assumes:",
         "",
         *(f"- {assumption}" for assumption in promise["assumptions"]),
         "",

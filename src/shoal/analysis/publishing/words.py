@@ -22,13 +22,13 @@ __all__ = [
     "SIMULATED",
     "Fact",
     "Figures",
-    "asked",
     "assumptions",
     "citation",
-    "counted",
+    "count_unit",
     "facts",
     "in_crowds",
     "plain_promise",
+    "possible_answers",
     "ratio_in_words",
     "sum_note",
 ]
@@ -92,15 +92,15 @@ def _grouped(number: str) -> str:
     return f"{int(number):,}" if number.isdigit() else number
 
 
-def asked(question: Question) -> str:
+def possible_answers(question: Question) -> str:
     """Say in one sentence what people could answer.
 
     >>> from shoal import Choice
-    >>> asked(Choice("channel", ("release", "beta")))
+    >>> possible_answers(Choice("channel", ("release", "beta")))
     'One of 2 options.'
     """
     if question.kind == "text":
-        return f"Any text, hashed to {question.bits} bits; it is decoded with candidates, not here."
+        return f"Any text, hashed to {question.bits} bits. Its answers are found with shoal decode."
     if isinstance(question, Choices):
         return f"At most {question.at_most} of {question.bits} options."
     if question.kind == "number":
@@ -116,24 +116,26 @@ def plain_promise(computed: ComputedPromise) -> str:
     ratio = ratio_in_words(float(promise.epsilon))
     if promise.kind == "proven":
         return (
-            "Suppose that one person had answered something else. Whatever all others answered,"
-            " and whatever else somebody knows, anything that these counts can show would have been"
-            f" at most {ratio} times as likely, plus a chance of {promise.delta}. This is a"
-            " theorem about the counts of the whole crowd."
+            "Suppose one person had given a different answer. Whatever the others answered, and"
+            " whatever else an observer knows, any result of these counts would have been at most"
+            f" {ratio} times as likely, plus a probability of {promise.delta}. This is a theorem"
+            " about the counts of the whole crowd."
         )
     if promise.kind == "local":
         return (
-            "Whoever sees one person's report, the collector too, finds it at most"
+            "To anyone who sees one person's report, the collector included, it is at most"
             f" {ratio} times as likely under one answer as under another. This holds for each"
-            " report by itself; it needs no crowd and no trust in anybody."
+            " report by itself. It needs no crowd and no trust in anyone."
         )
     chance = (
-        f"with a chance of at most {promise.eta}" if promise.eta else "seldom, by a rule of thumb"
+        f"with a probability of at most {promise.eta}"
+        if promise.eta
+        else "rarely, by a rule of thumb"
     )
     return (
-        "In a crowd where all others gave one and the same answer, the counts make one answer of a"
-        f" person more than {ratio} times as likely as another only {chance}. Other crowds can be"
-        f" worse: this is not a guarantee.{_proven_instead(computed)}"
+        "In a crowd where all others gave the same answer, the counts make one answer of a person"
+        f" more than {ratio} times as likely as another only {chance}. Other crowds can be worse:"
+        f" this is not a guarantee.{_proven_instead(computed)}"
     )
 
 
@@ -151,7 +153,7 @@ def ratio_in_words(epsilon: float) -> str:
     return text_up(math.exp(epsilon), 3) if epsilon < 700 else "very many"
 
 
-def counted(estimates: Mapping[str, Any]) -> str:
+def count_unit(estimates: Mapping[str, Any]) -> str:
     """Return what the counts are of: people, or answers of people who may be the same."""
     return "answers" if len(estimates["crowds"]) > 1 and not estimates["people"] else "people"
 
@@ -186,7 +188,7 @@ def facts(
 
     `whole` is what holds for a sum of crowds, if the release is one.
     """
-    found = [] if whole is None else _facts_of_sum(whole)
+    rows = [] if whole is None else _facts_of_sum(whole)
     if certificate is not None:
         at = f"at epsilon {text_up(certificate['epsilon'])}"
         at += "" if whole is None else ", for one crowd by itself"
@@ -197,7 +199,7 @@ def facts(
             if worst["exhaustive"]
             else f"the largest found of {worst['kinds']} kinds of homogeneous crowds"
         )
-        found += [
+        rows += [
             Fact(
                 "Proven",
                 f"delta \N{LESS-THAN OR EQUAL TO} {text_up(proven['delta'][1], 3)}",
@@ -206,7 +208,7 @@ def facts(
             Fact(
                 "Attack",
                 f"delta \N{GREATER-THAN OR EQUAL TO} {text_down(attack['delta'][0], 3)}",
-                f"{at}, in the worst crowd that was found. The truth is between the two.",
+                f"{at}, in the worst crowd known. The true delta is between the two.",
             ),
             Fact(
                 "Sufficient",
@@ -215,7 +217,7 @@ def facts(
             ),
         ]
         if "group_delta" in certificate:
-            found.append(
+            rows.append(
                 Fact(
                     "Several reports",
                     f"delta \N{LESS-THAN OR EQUAL TO} {text_up(certificate['group_delta'], 3)}",
@@ -223,44 +225,44 @@ def facts(
                     f" {plan.max_reports_per_person:,} in one release.",
                 )
             )
-    found.append(
+    rows.append(
         Fact(
             "Local",
             f"epsilon {text_up(plan.local_epsilon)}",
-            "What one report tells by itself, to the collector too.",
+            "What one report reveals by itself, to the collector too.",
         )
     )
     if plan.memory is not None:
         differ = plan.survey.differing_bits
         always = float_up(local_epsilon(differ, plan.memory.q1, places=EXACT))
-        found.append(
+        rows.append(
             Fact(
                 "For ever",
                 f"epsilon {text_up(always)}",
-                "For each different answer that a person ever gave, however often it was reported.",
+                "For each different answer a person ever gives, however often it is reported.",
             )
         )
     q = float(plan.q)
     sigma = coin.count_sigma(reports, q)
     return [
-        *found,
-        Fact("Flips", f"q = {q:.5g}", "The probability with which a device flips each bit."),
+        *rows,
+        Fact("Flips", f"q = {q:.5g}", "The probability that a device flips a bit."),
         Fact(
             "Precision",
             f"sigma {_grouped(text_up(sigma, 4))} {'people' if whole is None else 'answers'}",
-            f"The standard deviation that the flips of {reports:,} reports give every count.",
+            f"The standard deviation of every count, due to the flips in {reports:,} reports.",
         ),
         Fact(
             "Fake reports",
             f"{text_up(coin.shift_of_a_fake(q), 3)} people each",
-            "The most that one made-up report shifts a count; nothing tells it from a real one.",
+            "The most by which one fake report shifts a count; it cannot be told from a real one.",
         ),
     ]
 
 
 def _facts_of_sum(whole: Mapping[str, Any]) -> list[Fact]:
     person = f"For a person who is in all {whole['crowds']:,} crowds"
-    found = [
+    rows = [
         Fact(
             "Sum of crowds",
             f"epsilon {text_up(whole['epsilon'], 4)}",
@@ -269,52 +271,52 @@ def _facts_of_sum(whole: Mapping[str, Any]) -> list[Fact]:
     ]
     delta, at = whole["delta_at_promised"], f"at epsilon {text_up(whole['promised_epsilon'])}"
     if delta is not None and delta >= 1:
-        found.append(Fact("Sum of crowds", "nothing is proven", f"{person}, {at}."))
+        rows.append(Fact("Sum of crowds", "nothing is proven", f"{person}, {at}."))
     elif delta is not None:
-        found.append(
+        rows.append(
             Fact(
                 "Sum of crowds",
                 f"delta \N{LESS-THAN OR EQUAL TO} {text_up(delta, 3)}",
                 f"{person}, {at}; a theorem ({whole['method']}).",
             )
         )
-    return found
+    return rows
 
 
 def assumptions(plan: Plan, certificate: Certificate | None, tally: Tally) -> list[str]:
     """List what the promise rests on."""
     if certificate is None:
-        found = [
+        sentences = [
             "Neighbours replace one person's answer by any other answer of the survey's domain.",
             "Each person sends one report, with fresh flips; the epsilons of more reports add up.",
             "The device does what the plan says; nobody else needs to be trusted.",
         ]
     else:
-        found = list(certificate.assumptions)
+        sentences = list(certificate.assumptions)
     crowds = len(tally.crowds)
     if tally.people_may_repeat:
-        found.append(
-            f"This is a sum of {crowds:,} crowds whose people may be the same. What is said of one"
-            " report or of one crowd holds for each by itself, what is said of the sum for a person"
-            " who is in all of them."
+        sentences.append(
+            f"This is a sum of {crowds:,} crowds whose people may be the same. Statements about one"
+            " report or one crowd hold for each by itself; statements about the sum hold for a"
+            " person who is in all of them."
         )
     elif certificate is not None and tally.reports > plan.reports_needed:
-        found.append(
-            f"This release holds {tally.reports:,} reports, more than the crowd of"
-            f" {plan.reports_needed:,} that the promise was made for; more hide better."
+        sentences.append(
+            f"This release has {tally.reports:,} reports, more than the crowd of"
+            f" {plan.reports_needed:,} that the promise assumes; a larger crowd hides better."
         )
     if crowds > 1 and not tally.people_may_repeat:
-        found.append(
-            f"That no person is in two of the {crowds:,} crowds that were added is declared by"
-            " whoever published this; it was not checked."
+        sentences.append(
+            f"Whoever published this declares that no person is in two of the {crowds:,} crowds"
+            " that were added; it was not checked."
         )
     for crowd in tally.crowds:
         if not (crowd.sealed or crowd.unnamed):
-            found.append(
-                f"That all reports of {crowd} are of one crowd, no person's twice, is declared by"
-                " whoever counted them; it was not checked."
+            sentences.append(
+                f"Whoever counted the reports declares that all reports of {crowd} are of one"
+                " crowd, with none counted twice; it was not checked."
             )
-    return found
+    return sentences
 
 
 def citation(document: Mapping[str, Any]) -> str:

@@ -8,10 +8,19 @@ decoding asks which patterns, and how many people behind each, explain what was 
 `discover`         the frequent texts without candidates, from pairs of letters
 =================  ============================================================================
 
-Inside: `candidates` (lists, files and columns), `design` (who sets which bit), `fitting` (weighted
-least squares), `selection` (p-values and false discoveries, fit and look again), `hidden` (unknown
-texts behind known ones), `inference` (spread and intervals), `results`. Without candidates:
-`chains`, `confirmation`, `discovery`.
+Inside, in the order of the data's way:
+
+`candidates`       lists, files and columns of candidates, each text once
+`design`           which bits each candidate sets
+`fitting`          counts by weighted least squares
+`selection`        p-values and false discoveries; fit and look again
+`hidden`           unknown texts behind known ones
+`inference`        errors and intervals
+`decode`           all of these in a row
+`results`          what decoding returns: `DecodedTexts`
+`chains`           without candidates: frequent pairs of letters, chained into words
+`confirmation`     whether a word that nobody has could show so many people
+`discovery`        chain, decode and confirm: a `Discovery`
 
 What is exact: the mean of the debiased counts, the variance of flips and cohorts, and, before
 anything is fitted, the independence of the p-values of absent texts. What is approximate, by name:
@@ -31,11 +40,11 @@ anything is fitted, the independence of the p-values of absent texts. What is ap
 from shoal.analysis.text.candidates import read_candidates
 from shoal.analysis.text.decode import decode
 from shoal.analysis.text.discovery import Discovery, discover
-from shoal.analysis.text.results import Decoded, DecodedText
+from shoal.analysis.text.results import DecodedText, DecodedTexts
 
 __all__ = [
-    "Decoded",
     "DecodedText",
+    "DecodedTexts",
     "Discovery",
     "decode",
     "discover",

@@ -33,9 +33,9 @@ def check_candidates(source: Iterable[object]) -> Candidates:
     if isinstance(source, (str, bytes)) or not isinstance(source, Iterable):
         raise InputError(f"candidates must be a list of texts, got {shown(source)}.")
     texts: dict[str, None] = {}
-    given = empty = 0
+    total = empty = 0
     for number, value in enumerate(source, 1):
-        given = number
+        total = number
         text = value.as_py() if hasattr(value, "as_py") else value
         if text is None:
             empty += 1
@@ -50,7 +50,7 @@ def check_candidates(source: Iterable[object]) -> Candidates:
             empty += 1
     if not texts:
         raise InputError("there are no candidates; give at least one text.")
-    return Candidates(tuple(texts), empty, given - empty - len(texts))
+    return Candidates(tuple(texts), empty, total - empty - len(texts))
 
 
 def read_candidates(path: Path | str, column: str | None = None) -> list[str]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.word_pairs import PADDING, Layout
+from shoal.agreement.questions import Text
+from shoal.agreement.word_pairs import PADDING
 from shoal.analysis.tallying import Tally
 
-__all__ = ["Assembled", "Pair", "assemble", "frequent_pairs"]
+__all__ = ["Chains", "Pair", "chain_pairs", "frequent_pairs"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Assembled:
+class Chains:
     """Candidate words, those with the most frequent rarest pair first.
 
     `cut` is None if no chain was left out; else no word that was left out has all its pairs
@@ -36,34 +37,38 @@ class Assembled:
 
 
 def frequent_pairs(
-    plan: Plan, tally: Tally, layout: Layout, *, miss: float, most: int
+    plan: Plan, tally: Tally, question: Text, *, miss: float, most: int
 ) -> tuple[tuple[Pair, ...], ...]:
     """Return the pairs that people have, at every position, by falling share.
 
-    A pair that nobody has shows Bin(n, q) ones among the n reports of its position, exactly; it is
-    kept where that law gives its count or more less than `miss` over the number of all pairs. So
-    the chance that any pair is kept that nobody has is at most `miss`. At most `most` pairs are
-    kept at a position.
+    A pair that nobody has shows Bin(n, q) ones among the n reports of its position, exactly; a pair
+    counts as frequent where that law gives its count or more less than `miss` over the number of
+    all pairs. So the chance that any pair is returned that nobody has is at most `miss`. At most
+    `most` pairs are returned at a position.
     """
     from scipy.stats import binom
 
+    pairs = question.pairs
     assert tally.cohorts is not None
-    q, bits = float(plan.q), plan.survey.slice_of(layout.pairs)
-    options = len(layout.options)
-    found = []
-    for position in range(layout.positions):
-        cohorts = tally.cohorts[position :: layout.positions]
+    assert pairs is not None
+    q, (_, place) = float(plan.q), plan.survey.slices_of(question.name)
+    options = len(pairs.options)
+    by_position = []
+    for position in range(pairs.positions):
+        cohorts = tally.cohorts[position :: pairs.positions]
         reports = sum(cohort.reports for cohort in cohorts)
-        ones = sum((c.by_bit[bits][:options] for c in cohorts), start=np.zeros(options, np.int64))
+        ones = sum((c.by_bit[place][:options] for c in cohorts), start=np.zeros(options, np.int64))
         shares = (ones / max(reports, 1) - q) / (1 - 2 * q)
         chance = binom.sf(ones - 1, reports, q)
-        kept = np.flatnonzero(chance < miss / (options * layout.positions))
-        kept = kept[np.argsort(-shares[kept], kind="stable")][:most]
-        found.append(tuple(Pair(position, layout.options[i], float(shares[i])) for i in kept))
-    return tuple(found)
+        frequent = np.flatnonzero(chance < miss / (options * pairs.positions))
+        frequent = frequent[np.argsort(-shares[frequent], kind="stable")][:most]
+        by_position.append(
+            tuple(Pair(position, pairs.options[i], float(shares[i])) for i in frequent)
+        )
+    return tuple(by_position)
 
 
-def assemble(pairs: Sequence[Sequence[Pair]], most: int) -> Assembled:
+def chain_pairs(pairs: Sequence[Sequence[Pair]], most: int) -> Chains:
     """Chain pairs that overlap into words; keep the `most` whose rarest pair is most frequent.
 
     A word is at most as frequent as its rarest pair. Prefixes are ranked by the rarest pair of
@@ -71,8 +76,8 @@ def assemble(pairs: Sequence[Sequence[Pair]], most: int) -> Assembled:
     ones.
 
     >>> pairs = [[Pair(0, "ab", 0.3), Pair(0, "cb", 0.2)], [Pair(1, "bd", 0.4), Pair(1, "be", 0.1)]]
-    >>> assemble(pairs, most=2)
-    Assembled(words=('abd', 'cbd'), cut=0.1)
+    >>> chain_pairs(pairs, most=2)
+    Chains(words=('abd', 'cbd'), cut=0.1)
     """
     ahead = _best_completions(pairs)
     cut = None
@@ -90,7 +95,7 @@ def assemble(pairs: Sequence[Sequence[Pair]], most: int) -> Assembled:
             cut = max(cut or 0.0, longer[most][0])
         chains = [(chain, share) for _, chain, share in longer[:most]]
     ranked = sorted(chains, key=lambda entry: (-entry[1], entry[0]))
-    return Assembled(tuple(chain.rstrip(PADDING) for chain, _ in ranked), cut)
+    return Chains(tuple(chain.rstrip(PADDING) for chain, _ in ranked), cut)
 
 
 def _best_completions(pairs: Sequence[Sequence[Pair]]) -> list[dict[str, float]]:

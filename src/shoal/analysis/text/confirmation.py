@@ -33,7 +33,7 @@ def chances_of_nobody(
     """
     survey = plan.survey
     assert tally.cohorts is not None
-    q, bits = float(plan.q), survey.slice_of(question)
+    q, (bits, *_) = float(plan.q), survey.slices_of(question)
     sizes = np.array([cohort.reports for cohort in tally.cohorts], float)
     ones = np.array([cohort.by_bit[bits] for cohort in tally.cohorts], float)
     table = (ones - q * sizes[:, None]) / (1 - 2 * q)

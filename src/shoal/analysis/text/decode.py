@@ -16,14 +16,14 @@ from shoal.analysis.text.candidates import Candidates, check_candidates
 from shoal.analysis.text.design import Design, Floats, Places, make_design
 from shoal.analysis.text.fitting import make_data
 from shoal.analysis.text.inference import Errors, Regression, conditional_low, excess
-from shoal.analysis.text.results import Decoded, DecodedText
+from shoal.analysis.text.results import DecodedText, DecodedTexts
 from shoal.analysis.text.selection import Selection, select
 from shoal.errors import InputError
 from shoal.support.checks import check_level, check_number
 from shoal.support.documents import listed
 from shoal.theory.normal import normal_factor
 
-__all__ = ["Decoded", "DecodedText", "decode"]
+__all__ = ["DecodedText", "DecodedTexts", "decode"]
 
 ALIKE = 0.75
 """Candidates that set this share of their bits alike are listed as hard to tell apart."""
@@ -38,7 +38,7 @@ def decode(
     fdr: float = 0.05,
     level: float = 0.95,
     progress: Callable[[int], None] | None = None,
-) -> Decoded:
+) -> DecodedTexts:
     """Find which candidates a crowd answered, and how many people answered each.
 
     Parameters
@@ -68,29 +68,29 @@ def decode(
     >>> originals = shoal.encode(survey, answers, random_bits=noise)
     >>> counted = shoal.tally(made, shoal.randomize(originals, made, random_bits=noise))
     >>> decoded = decode(made, counted, ["coffee", "tea", "cocoa", "water"])
-    >>> [(text.value, round(text.count)) for text in decoded.found]
+    >>> [(text.value, round(text.count)) for text in decoded.discoveries]
     [('coffee', 706), ('tea', 298)]
     """
     check_level(level)
     if not 0 < check_number("fdr", fdr) < 1:
         raise InputError(f"fdr must be strictly between 0 and 1, got fdr={fdr}. Try 0.05.")
     estimate(plan, tally)  # refuses what cannot or must not be estimated from
-    asked = _text_question(plan.survey, question)
+    text_question = _text_question(plan.survey, question)
     checked = check_candidates(candidates)
     assert tally.cohorts is not None
-    hashing = plan.survey.text_hash(asked.name)
-    design = make_design(hashing, checked.texts, asked.cohorts, progress)
-    where = plan.survey.slice_of(asked.name)
-    data = make_data(tally.cohorts, where, float(plan.q), asked.hashes)
+    hashing = plan.survey.text_hash(text_question.name)
+    design = make_design(hashing, checked.texts, text_question.cohorts, progress)
+    where, *_ = plan.survey.slices_of(text_question.name)
+    data = make_data(tally.cohorts, where, float(plan.q), text_question.hashes)
     selected = select(data, design, fdr)
     regression = Regression(data, design, selected.fit, selected.blur)
     errors = _errors(regression, selected, level)
     rows = _rows(checked.texts, regression, selected, errors, level)
     explained, explained_sigma = _explained(regression, selected, errors.sigmas, level)
-    alike = _alike(checked.texts, design, selected.found)
+    alike = _alike(checked.texts, design, selected.discoveries)
     pattern = {checked.texts[group[0]]: place for place, group in enumerate(design.members)}
-    return Decoded(
-        question=asked.name,
+    return DecodedTexts(
+        question=text_question.name,
         reports=tally.reports,
         fdr=fdr,
         level=level,
@@ -109,18 +109,18 @@ def decode(
 
 
 def _text_question(survey: Survey, name: str | None) -> Text:
-    asked = [question for question in survey if isinstance(question, Text)]
+    questions = [question for question in survey if isinstance(question, Text)]
     if name is not None:
-        asked = [question for question in asked if question.name == name]
-        if not asked:
+        questions = [question for question in questions if question.name == name]
+        if not questions:
             survey[name]  # says so if there is no such question at all
             raise InputError(f"question {name!r} does not ask for text; estimate it.")
-    if not asked:
+    if not questions:
         raise InputError("the survey asks for no text; estimate it.")
-    if len(asked) > 1:
-        names = listed([question.name for question in asked])
+    if len(questions) > 1:
+        names = listed([question.name for question in questions])
         raise InputError(f"the survey has several text questions, {names}; say which.")
-    return asked[0]
+    return questions[0]
 
 
 def _errors(regression: Regression, selected: Selection, level: float) -> Errors:
@@ -141,7 +141,7 @@ def _explained(
 ) -> tuple[float, float]:
     """Return how many people are behind all texts found, and its sigma."""
     fitted = selected.fit
-    whole = np.append(0.0, np.isin(fitted.chosen, selected.found).astype(float))[None, :]
+    whole = np.append(0.0, np.isin(fitted.chosen, selected.discoveries).astype(float))[None, :]
     total = float((whole[:, 1:] @ fitted.counts)[0])
     chance, chance_sigma = excess(selected.counts, sigmas, selected.z, selected.cutoff)
     sigma = float(regression.errors(whole, level).sigmas[0])
@@ -158,14 +158,14 @@ def _rows(
     data, design = regression.data, regression.design
     counts, sigmas = selected.counts, errors.sigmas
     low, high = counts - errors.above, counts - errors.below
-    found = np.zeros(design.patterns, bool)
-    found[selected.found] = True
-    z = np.minimum(selected.z[found], counts[found] / sigmas[found])
+    mask = np.zeros(design.patterns, bool)
+    mask[selected.discoveries] = True
+    z = np.minimum(selected.z[mask], counts[mask] / sigmas[mask])
     reach = np.maximum(z, selected.cutoff) - conditional_low(z, selected.cutoff, level)
-    low[found] = np.minimum(low[found], counts[found] - reach * sigmas[found])
+    low[mask] = np.minimum(low[mask], counts[mask] - reach * sigmas[mask])
     low, high = np.clip(low, 0, data.reports), np.clip(high, 0, data.reports)
     constrained = np.zeros(design.patterns)
-    constrained[selected.found] = _constrained(selected, data.reports)
+    constrained[selected.discoveries] = _constrained(selected, data.reports)
     return [
         DecodedText(
             value=texts[group[0]],
@@ -173,7 +173,7 @@ def _rows(
             sigma=float(sigmas[pattern]),
             low=float(low[pattern]),
             high=float(high[pattern]),
-            found=bool(found[pattern]),
+            found=bool(mask[pattern]),
             constrained=float(constrained[pattern]),
             same_as=tuple(texts[candidate] for candidate in group[1:]),
         )
@@ -186,20 +186,22 @@ def _constrained(selected: Selection, reports: int) -> Floats:
     from scipy.optimize import nnls
 
     fitted = selected.fit
-    kept = np.isin(fitted.chosen, selected.found)
+    mask = np.isin(fitted.chosen, selected.discoveries)
     counts = np.append(fitted.background, fitted.counts)
     if not (counts >= 0).all():
         root = np.linalg.cholesky(np.linalg.inv(fitted.inverse)).T
         counts, _ = nnls(root, root @ counts)
-    chosen = counts[1:][kept]
+    chosen = counts[1:][mask]
     total = float(chosen.sum())
     return np.asarray(chosen * min(1.0, reports / total) if total > 0 else chosen)
 
 
-def _alike(texts: Sequence[str], design: Design, found: Places) -> tuple[tuple[str, ...], ...]:
+def _alike(
+    texts: Sequence[str], design: Design, discoveries: Places
+) -> tuple[tuple[str, ...], ...]:
     """Group the candidates that nearly share their bits with one that was found."""
     groups: dict[int, list[int]] = {}
-    for pattern, other in design.alike(found, ALIKE):
+    for pattern, other in design.alike(discoveries, ALIKE):
         groups.setdefault(pattern, []).append(other)
     seen: set[frozenset[int]] = set()
     listed_groups = []
@@ -217,9 +219,9 @@ def _notes(checked: Candidates, merged: int, alike: int) -> tuple[str, ...]:
     if checked.empty:
         notes.append(f"empty candidates left out: {checked.empty}")
     if checked.repeated:
-        notes.append(f"candidates left out that stood there before: {checked.repeated}")
+        notes.append(f"repeated candidates left out: {checked.repeated}")
     if merged:
-        notes.append(f"candidates with all bits of another, counted with it: {merged}")
+        notes.append(f"candidates with the same bits as another, counted with it: {merged}")
     if alike:
         notes.append(f"groups of candidates that are hard to tell apart: {alike}")
     return tuple(notes)

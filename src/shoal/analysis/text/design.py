@@ -133,8 +133,8 @@ def _merged(positions: NDArray[np.int32], bits: int) -> Design:
     groups: list[list[int]] = [[] for _ in order]
     for candidate, group in enumerate(rank[pattern.reshape(-1)]):
         groups[group].append(candidate)
-    kept = np.ascontiguousarray(positions[:, :, first[order]])
-    return Design(kept, bits, tuple(map(tuple, groups)))
+    distinct = np.ascontiguousarray(positions[:, :, first[order]])
+    return Design(distinct, bits, tuple(map(tuple, groups)))
 
 
 def _shared(positions: NDArray[np.int32], mine: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.word_pairs import Layout, layout_of
+from shoal.agreement.questions import Text
+from shoal.agreement.survey import Survey
 from shoal.analysis.estimating import estimate
 from shoal.analysis.tallying import Tally
-from shoal.analysis.text.chains import Assembled, Pair, assemble, frequent_pairs
+from shoal.analysis.text.chains import Chains, Pair, chain_pairs, frequent_pairs
 from shoal.analysis.text.confirmation import chances_of_nobody
-from shoal.errors import InputError
+from shoal.errors import InputError, SurveyError
 from shoal.support.checks import check_integer, check_number
+from shoal.support.documents import listed
 
 if TYPE_CHECKING:
-    from shoal.analysis.text.results import Decoded, DecodedText
+    from shoal.analysis.text.results import DecodedText, DecodedTexts
 
 __all__ = ["Discovery", "discover"]
 
@@ -31,11 +33,11 @@ class Discovery:
     """The words that were found, by falling count, and how they were."""
 
     plan: Plan
-    layout: Layout
+    question: Text
     pairs: tuple[tuple[Pair, ...], ...]
-    candidates: Assembled
-    decoded: Decoded | None
-    found: tuple[DecodedText, ...]
+    candidates: Chains
+    decoded: DecodedTexts | None
+    all_words: tuple[DecodedText, ...]
     top: int | None
     miss: float
     sum_note: str | None = None
@@ -43,34 +45,36 @@ class Discovery:
     @property
     def words(self) -> tuple[DecodedText, ...]:
         """The words found, the `top` of them."""
-        return self.found[: self.top]
+        return self.all_words[: self.top]
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a count of a sum is of, and what may have been missed."""
-        said = [self.sum_note] if self.sum_note else []
+        notes = [self.sum_note] if self.sum_note else []
         if self.candidates.cut is not None:
-            said.append(
-                f"more chains than {len(self.candidates.words)} candidates; words rarer than"
-                f" {self.candidates.cut:.3%} of the crowd may be among those left out."
+            notes.append(
+                f"there are more chains than {len(self.candidates.words)} candidates; words rarer"
+                f" than {self.candidates.cut:.3%} of the crowd may have been left out."
             )
-        if self.decoded is not None and (left := len(self.decoded.found) - len(self.found)):
-            said.append(
-                f"{left} more decoded, but so may a word that nobody has: other words' bits meet."
+        decoded = () if self.decoded is None else self.decoded.discoveries
+        if left := len(decoded) - len(self.all_words):
+            notes.append(
+                f"{left} more words decoded, but perhaps nobody has them: other words share bits."
             )
         if empty := [place + 1 for place, here in enumerate(self.pairs) if not here]:
-            said.append(f"no pair is frequent at letter {', '.join(map(str, empty))}.")
+            notes.append(f"no pair is frequent at letter {', '.join(map(str, empty))}.")
         elif not self.candidates.words:
-            said.append("the frequent pairs do not chain into a word.")
-        return tuple(said)
+            notes.append("the frequent pairs do not chain into a word.")
+        return tuple(notes)
 
     def to_json(self) -> dict[str, Any]:
         """Return what was found as plain JSON values."""
-        decoded = self.decoded
+        decoded, pairs = self.decoded, self.question.pairs
+        assert pairs is not None
         return {
             "plan": self.plan.id,
-            "question": self.layout.word,
-            "length": self.layout.length,
+            "question": self.question.name,
+            "length": pairs.length,
             "simulated": decoded is not None and decoded.simulated,
             "reports": None if decoded is None else decoded.reports,
             "fdr": None if decoded is None else decoded.fdr,
@@ -79,7 +83,7 @@ class Discovery:
             "pairs_miss": self.miss,
             "candidates": len(self.candidates.words),
             "candidates_cut": self.candidates.cut,
-            "found": len(self.found),
+            "found": len(self.all_words),
             "words": [
                 {
                     "word": text.value,
@@ -98,6 +102,7 @@ def discover(
     plan: Plan,
     tally: Tally,
     *,
+    question: str | None = None,
     top: int | None = None,
     fdr: float = 0.0001,
     level: float = 0.95,
@@ -106,12 +111,14 @@ def discover(
     miss: float = 0.001,
     false_words: float = 1e-6,
 ) -> Discovery:
-    """Find frequent words in the reports of a `discovery_survey`.
+    """Find frequent words in the reports of a survey that has a text question with pairs.
 
     Parameters
     ----------
     plan, tally
         The plan, and the tally of its reports. A plan with a crowd refuses fewer reports.
+    question
+        Which text question to look at; needed only if several have pairs.
     top
         How many words to return at most.
     fdr, level
@@ -129,9 +136,9 @@ def discover(
     --------
     >>> from shoal import plan as make_plan
     >>> from shoal import discovery_survey
-    >>> from shoal.evidence.tally_laws import simulate_words
+    >>> from shoal.evidence.tally_laws import simulate_texts
     >>> plan = make_plan(discovery_survey("words", 6), q="0.05")
-    >>> tally = simulate_words(plan, {"salmon": 40_000, "trout": 20_000, "eel": 9_000}, seed=1)
+    >>> tally = simulate_texts(plan, {"salmon": 40_000, "trout": 20_000, "eel": 9_000}, seed=1)
     >>> [(word.value, round(word.count, -3)) for word in discover(plan, tally).words]
     [('salmon', 40000.0), ('trout', 20000.0), ('eel', 9000.0)]
     """
@@ -142,27 +149,46 @@ def discover(
     for name, chance in (("miss", miss), ("false_words", false_words)):
         if not 0 < check_number(name, chance) < 1:
             raise InputError(f"{name} must be strictly between 0 and 1, got {name}={chance}.")
-    layout = layout_of(plan.survey)
+    text_question = _question_with_pairs(plan.survey, question)
     estimate(plan, tally)  # refuses what cannot or must not be estimated from
-    frequent = frequent_pairs(plan, tally, layout, miss=miss, most=pairs)
-    chains = assemble(frequent, candidates)
+    frequent = frequent_pairs(plan, tally, text_question, miss=miss, most=pairs)
+    chains = chain_pairs(frequent, candidates)
     words = [word for word in chains.words if word]
-    decoded: Decoded | None = None
-    found: tuple[DecodedText, ...] = ()
+    decoded: DecodedTexts | None = None
+    confirmed: tuple[DecodedText, ...] = ()
     if words:
         from shoal.analysis.text import decode
 
-        decoded = decode(plan, tally, words, question=layout.word, fdr=fdr, level=level)
-        found = _confirmed(plan, tally, layout, decoded, false_words / len(words))
-    return Discovery(plan, layout, frequent, chains, decoded, found, top, miss, tally.note)
+        decoded = decode(plan, tally, words, question=text_question.name, fdr=fdr, level=level)
+        confirmed = _confirmed(plan, tally, text_question, decoded, false_words / len(words))
+    return Discovery(
+        plan, text_question, frequent, chains, decoded, confirmed, top, miss, tally.note
+    )
+
+
+def _question_with_pairs(survey: Survey, name: str | None) -> Text:
+    questions = [question for question in survey if isinstance(question, Text) and question.pairs]
+    if name is not None:
+        questions = [question for question in questions if question.name == name]
+        survey[name]  # says so if there is no such question at all
+    if not questions:
+        what = f"survey {survey.name!r}" if name is None else f"question {name!r}"
+        raise SurveyError(
+            f"{what} has no text with pairs of letters; declare pairs with a text question, or make"
+            " a survey with shoal discover --make."
+        )
+    if len(questions) > 1:
+        names = listed([question.name for question in questions])
+        raise InputError(f"the survey has several text questions with pairs, {names}; say which.")
+    return questions[0]
 
 
 def _confirmed(
-    plan: Plan, tally: Tally, layout: Layout, decoded: Decoded, most: float
+    plan: Plan, tally: Tally, question: Text, decoded: DecodedTexts, most: float
 ) -> tuple[DecodedText, ...]:
     """Return what was decoded and is nobody's with a chance of at most `most`."""
-    names = [text.value for text in decoded.found]
-    counts = [text.count for text in decoded.found]
-    chances = chances_of_nobody(plan, tally, layout.word, names, counts)
-    pairs = zip(decoded.found, chances, strict=True)
+    names = [text.value for text in decoded.discoveries]
+    counts = [text.count for text in decoded.discoveries]
+    chances = chances_of_nobody(plan, tally, question.name, names, counts)
+    pairs = zip(decoded.discoveries, chances, strict=True)
     return tuple(text for text, chance in pairs if chance <= most)

@@ -30,7 +30,7 @@ from scipy.special import ndtr, ndtri
 from shoal.analysis.text.design import Floats
 from shoal.analysis.text.fitting import CLIP, Data, Fit
 
-__all__ = ["Hidden", "Jumps", "hidden_texts"]
+__all__ = ["HiddenTexts", "Jumps", "hidden_texts"]
 
 _QUIET = 0.25
 """At least this share of the bits counts as quiet: those with the fewest people of fitted texts."""
@@ -97,7 +97,7 @@ class Jumps:
 
 
 @dataclass(frozen=True, eq=False)
-class Hidden:
+class HiddenTexts:
     """The large residuals of quiet bits, and how often each would go unnoticed on other bits.
 
     `rates` has shape (rows, surpluses). `inside` are the surpluses that do not stand out on quiet
@@ -127,7 +127,7 @@ class Hidden:
         return low - known.mean, high - known.mean
 
 
-def hidden_texts(data: Data, fitted: Fit) -> Hidden:
+def hidden_texts(data: Data, fitted: Fit) -> HiddenTexts:
     """Find the large residuals on the quiet bits of a fit."""
     spread = np.sqrt(fitted.variance)
     drawn = np.maximum(fitted.variance - fitted.fixed(data), 0)
@@ -142,7 +142,7 @@ def hidden_texts(data: Data, fitted: Fit) -> Hidden:
     edge, blur = CLIP * spread.reshape(-1, 1), np.sqrt(drawn + 1e-12).reshape(-1, 1)
     unnoticed = ndtr((edge - left) / blur) - ndtr((-edge - left) / blur)
     rates = unnoticed * (used & ~out).reshape(-1, 1) * chances
-    return Hidden(surpluses, rates, np.abs(surpluses) <= np.median(edge[quiet.ravel()]))
+    return HiddenTexts(surpluses, rates, np.abs(surpluses) <= np.median(edge[quiet.ravel()]))
 
 
 def _grouped(values: Floats, bits: int) -> tuple[Floats, Floats]:

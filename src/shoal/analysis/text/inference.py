@@ -21,7 +21,7 @@ from scipy.special import log_ndtr
 
 from shoal.analysis.text.design import Design, Floats
 from shoal.analysis.text.fitting import Data, Fit
-from shoal.analysis.text.hidden import Hidden, hidden_texts
+from shoal.analysis.text.hidden import HiddenTexts, hidden_texts
 from shoal.theory.normal import normal_factor
 
 __all__ = ["Errors", "Regression", "conditional_low", "excess"]
@@ -54,7 +54,7 @@ class Regression:
     blur: float
 
     @cached_property
-    def hidden(self) -> Hidden:
+    def hidden(self) -> HiddenTexts:
         """What hides behind the fitted texts."""
         return hidden_texts(self.data, self.fit)
 

@@ -15,7 +15,7 @@ from shoal.analysis.text.design import Floats
 from shoal.analysis.text.inference import Regression
 from shoal.errors import InputError
 
-__all__ = ["Decoded", "DecodedText"]
+__all__ = ["DecodedText", "DecodedTexts"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class DecodedText:
 
 
 @dataclass(frozen=True)
-class Decoded(Sequence[DecodedText]):
+class DecodedTexts(Sequence[DecodedText]):
     """The candidates by falling count; ``decoded["word"]`` is the row of one of them.
 
     `unexplained` is how many reports the texts found do not account for: people who answered
@@ -66,7 +66,7 @@ class Decoded(Sequence[DecodedText]):
         return {value: row for row in self.texts for value in (row.value, *row.same_as)}
 
     @property
-    def found(self) -> tuple[DecodedText, ...]:
+    def discoveries(self) -> tuple[DecodedText, ...]:
         """The texts that were found, by falling count."""
         return tuple(row for row in self.texts if row.found)
 

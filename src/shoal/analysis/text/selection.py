@@ -42,7 +42,7 @@ class Selection:
     sigmas: Floats
     z: Floats
     blur: float
-    found: Places
+    discoveries: Places
     cutoff: float
     shared: Places
 
@@ -50,8 +50,8 @@ class Selection:
 def discoveries(log_p: Floats, fdr: float) -> tuple[Places, float]:
     """Return those found by Benjamini and Hochberg's rule, and the logarithm of its cutoff.
 
-    >>> found, cutoff = discoveries(np.log([0.001, 0.02, 0.03, 0.8]), 0.05)
-    >>> found.tolist(), round(float(np.exp(cutoff)), 4)
+    >>> places, cutoff = discoveries(np.log([0.001, 0.02, 0.03, 0.8]), 0.05)
+    >>> places.tolist(), round(float(np.exp(cutoff)), 4)
     ([0, 1, 2], 0.0375)
     """
     order = np.argsort(log_p, kind="stable")
@@ -83,7 +83,7 @@ def select(data: Data, design: Design, fdr: float) -> Selection:
             fitted = fit(data, design, chosen, fitted.extra)
         if changed <= _SETTLED * len(fits):
             break
-    found, log_cutoff = discoveries(log_p, fdr)
+    places, log_cutoff = discoveries(log_p, fdr)
     more = surplus(z, float(z[chosen].min())) if len(chosen) else 0.0
     fitted = fit(data, design, chosen, fitted.extra, more)
     counts, sigmas, _ = _tested(data, design, fitted)
@@ -95,7 +95,7 @@ def select(data: Data, design: Design, fdr: float) -> Selection:
         sigmas=sigmas,
         z=z,
         blur=more / data.debiased.size,
-        found=np.intersect1d(found, chosen),
+        discoveries=np.intersect1d(places, chosen),
         cutoff=float(-ndtri(np.exp(log_cutoff))),
         shared=shared,
     )

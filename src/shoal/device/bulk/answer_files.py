@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 
 from shoal.agreement.survey import Survey
 from shoal.agreement.wire import row_fields
-from shoal.device.answers import asked_of
 from shoal.device.bulk.domain import check_domain
 from shoal.device.bulk.encoding import encode_rows
 from shoal.device.bulk.tables import check_columns, encode_table
@@ -68,7 +67,7 @@ def _read_csv(survey: Survey, path: Path) -> Iterator[Original]:
     except UnicodeDecodeError as error:
         raise AnswerError(f"{path} is not text in UTF-8.") from error
     check_columns(survey, header)
-    names = [question.name for question in asked_of(survey)]
+    names = [question.name for question in survey]
     convert = pa_csv.ConvertOptions(
         column_types={name: pa.string() for name in names},
         include_columns=names,
@@ -87,7 +86,7 @@ def _read_csv(survey: Survey, path: Path) -> Iterator[Original]:
 
 
 def _read_ndjson(survey: Survey, path: Path) -> Iterator[Original]:
-    names = {question.name for question in asked_of(survey)}
+    names = {question.name for question in survey}
     rows: list[Any] = []
     first_row = 1
     with path.open("rb") as file:
@@ -121,7 +120,7 @@ def _read_parquet(survey: Survey, path: Path) -> Iterator[Original]:
                 yield _checked_originals(survey, batch.column(0), path)
             return
         check_columns(survey, names)
-        columns = [question.name for question in asked_of(survey)]
+        columns = [question.name for question in survey]
         for batch in file.iter_batches(1 << 16, columns=columns):
             yield encode_table(survey, batch, row)
             row += batch.num_rows

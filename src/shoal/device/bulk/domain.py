@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.agreement.questions import Question
+from shoal.agreement.questions import Part
 from shoal.agreement.survey import Survey
 from shoal.agreement.vectors import Rows
 from shoal.device.domain import outside_domain
@@ -24,7 +24,7 @@ _WINDOW = 64
 
 
 class _Window(NamedTuple):
-    """So many questions with exactly one set bit, all within 64 bits behind a byte of the row.
+    """So many parts with exactly one set bit, all within 64 bits behind a byte of the row.
 
     `mask` are their bits and `lowest` the first bit of each.
     """
@@ -32,10 +32,10 @@ class _Window(NamedTuple):
     byte: int
     mask: np.uint64
     lowest: np.uint64
-    questions: int
+    parts: int
 
     def is_right(self, words: NDArray[np.uint64]) -> bool:
-        """Whether each of the questions has exactly one set bit in each word.
+        """Whether each of the parts has exactly one set bit in each word.
 
         Subtracting `lowest` takes 1 from each block. A block with one set bit then has none left
         in common with what it was, a block with more has. A block with none borrows from the next:
@@ -49,14 +49,14 @@ class _Window(NamedTuple):
         if np.bitwise_or.reduce(common):
             return False
         count = np.bitwise_count(bits)
-        return int(count.min()) == int(count.max()) == self.questions
+        return int(count.min()) == int(count.max()) == self.parts
 
 
 class _Block(NamedTuple):
-    """A question with limits of its own, as masks of 64 bits behind bytes of the row."""
+    """A part with limits of its own, as masks of 64 bits behind bytes of the row."""
 
-    question: Question
-    parts: tuple[tuple[int, np.uint64], ...]
+    part: Part
+    masks: tuple[tuple[int, np.uint64], ...]
 
 
 def check_domain(rows: Rows, survey: Survey) -> None:
@@ -83,20 +83,20 @@ def check_domain(rows: Rows, survey: Survey) -> None:
             return np.ndarray((count,), "<u8", piece, byte, (width,))
 
         right = all(window.is_right(words(window.byte)) for window in windows) and all(
-            _is_right(block.question, (words(byte) & mask for byte, mask in block.parts))
+            _is_right(block.part, (words(byte) & mask for byte, mask in block.masks))
             for block in blocks
         )
         if not right:
             _refuse(rows[start : start + count], survey, start)
 
 
-def _is_right(question: Question, parts: Iterator[NDArray[np.uint64]]) -> bool:
-    """Whether the set bits of all parts of a question are as many as it allows."""
-    total: NDArray[np.unsignedinteger] = np.bitwise_count(next(parts))
-    for part in parts:
-        # Several parts are seldom; at most 65,536 bits in all.
-        total = np.add(total, np.bitwise_count(part), dtype=np.uint32)
-    fewest, most = question.fewest_set_bits, question.most_set_bits
+def _is_right(part: Part, pieces: Iterator[NDArray[np.uint64]]) -> bool:
+    """Whether the set bits of all pieces of a part are as many as it allows."""
+    total: NDArray[np.unsignedinteger] = np.bitwise_count(next(pieces))
+    for piece in pieces:
+        # Several pieces are seldom; at most 65,536 bits in all.
+        total = np.add(total, np.bitwise_count(piece), dtype=np.uint32)
+    fewest, most = part.fewest_set_bits, part.most_set_bits
     return int(total.max()) <= most and (fewest == 0 or int(total.min()) >= fewest)
 
 
@@ -109,13 +109,12 @@ def _looks(survey: Survey) -> tuple[list[_Window], list[_Block]]:
     return looks
 
 
-def _fits_a_window(survey: Survey, question: Question) -> bool:
-    place = survey.slice_of(question.name)
-    return question.takes_one and place.stop - place.start // 8 * 8 <= _WINDOW
+def _fits_a_window(place: slice, part: Part) -> bool:
+    return part.takes_one and place.stop - place.start // 8 * 8 <= _WINDOW
 
 
 def _windows(survey: Survey) -> Iterator[_Window]:
-    places = [survey.slice_of(q.name) for q in survey if _fits_a_window(survey, q)]
+    places = [place for _, place, part in survey.parts if _fits_a_window(place, part)]
     while places:
         first_bit = places[0].start // 8 * 8
         here = [place for place in places if place.stop <= first_bit + _WINDOW]
@@ -126,26 +125,28 @@ def _windows(survey: Survey) -> Iterator[_Window]:
 
 
 def _blocks(survey: Survey) -> Iterator[_Block]:
-    for question in survey:
-        free = question.fewest_set_bits == 0 and question.most_set_bits == question.bits
-        if free or _fits_a_window(survey, question):
+    for _, place, part in survey.parts:
+        free = part.fewest_set_bits == 0 and part.most_set_bits == part.bits
+        if free or _fits_a_window(place, part):
             continue
-        place, parts = survey.slice_of(question.name), []
+        masks = []
         for byte in range(place.start // 8, -(-place.stop // 8), 8):
             first, last = max(place.start, 8 * byte), min(place.stop, 8 * byte + _WINDOW)
             mask = ((1 << last) - (1 << first)) >> (8 * byte)
-            parts.append((byte, np.uint64(mask)))
-        yield _Block(question, tuple(parts))
+            masks.append((byte, np.uint64(mask)))
+        yield _Block(part, tuple(masks))
 
 
 def _refuse(rows: Rows, survey: Survey, before: int) -> None:
     """Say which original it is, and how many bits of which question it sets."""
     vectors = np.unpackbits(rows, axis=1, count=survey.bits, bitorder="little")
-    for question in survey:
-        fewest, most = question.fewest_set_bits, question.most_set_bits
-        count = vectors[:, survey.slice_of(question.name)].sum(axis=1, dtype=np.int64)
+    for question, place, part in survey.parts:
+        fewest, most = part.fewest_set_bits, part.most_set_bits
+        count = vectors[:, place].sum(axis=1, dtype=np.int64)
         wrong = np.flatnonzero((count < fewest) | (count > most))
         if wrong.size:
             first = int(wrong[0])
-            raise outside_domain(f"original {before + first + 1}", question, int(count[first]))
+            raise outside_domain(
+                f"original {before + first + 1}", question, part, int(count[first])
+            )
     raise AssertionError("a look at whole words and a look at single bits disagree")

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from shoal.agreement.random_bits import RandomBits, SystemBits
 from shoal.agreement.survey import Choice, Flags, Number, Question, Survey, Text
 from shoal.agreement.vectors import Cohorts, row_bytes
-from shoal.agreement.word_pairs import layout_in
 from shoal.device.answers import (
-    asked_of,
     missing_bit,
     set_bits,
     text_bits,
@@ -42,11 +40,10 @@ def encode_table(
     check_columns(survey, columns.column_names)
     rows = np.empty((columns.num_rows, row_bytes(survey.bits)), np.uint8)
     cohorts = draw_cohorts(survey, columns.num_rows, random_bits)
-    asked, layout = asked_of(survey), layout_in(survey)
     for start in range(0, columns.num_rows, _ROWS):
         part = columns.slice(start, _ROWS)
         vectors = np.zeros((part.num_rows, survey.bits), bool)
-        for question in asked:
+        for question in survey:
             block = vectors[:, survey.slice_of(question.name)]
             column = part.column(question.name).combine_chunks()
             if isinstance(question, Text):
@@ -55,12 +52,6 @@ def encode_table(
                 _encode_text(survey, question, column, chosen, block, first_row + start)
             else:
                 _encode_column(question, column, block, first_row + start)
-        if layout is not None:
-            assert cohorts is not None
-            drawn = cohorts[start : start + _ROWS].tolist()
-            pairs = map(layout.pair_bit, part.column(layout.word).to_pylist(), drawn)
-            first_bit = survey.slice_of(layout.pairs).start
-            vectors[np.arange(part.num_rows), first_bit + np.fromiter(pairs, np.int64)] = True
         rows[start : start + _ROWS] = pack(vectors)
     return Original(rows, survey.bits, cohorts)
 
@@ -78,7 +69,7 @@ def _encode_text(
 
 def check_columns(survey: Survey, names: list[str]) -> None:
     """Refuse a table that lacks a question's column, or has it twice."""
-    for question in asked_of(survey):
+    for question in survey:
         if question.name not in names:
             raise AnswerError(
                 f"the table has no column {question.name!r}; it has {listed(names)}"

@@ -24,12 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.random_bits import SystemBits
 from shoal.analysis.tallying import Tally
 from shoal.device.bulk.vectors import Original, pack
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.evidence.black_box.exact import convicting, lower, upper
-from shoal.evidence.simulation_bits import simulation_generator
+from shoal.evidence.simulation_bits import fresh_seed, simulation_generator
 from shoal.support.checks import check_integer, check_level
 from shoal.theory.one_bit.law import binomial_window, pmf, tails
 
@@ -96,7 +95,7 @@ def inspect_pipeline(
         raise InputError(f"a pipeline is inspected on flags, with a crowd of 2 to {_MOST_CROWD}.")
     check_integer("runs", runs, lowest=16)
     check_level(confidence)
-    generator = simulation_generator(int.from_bytes(SystemBits().draw(7)) if seed is None else seed)
+    generator = simulation_generator(fresh_seed() if seed is None else seed)
     reasons = _early_release(pipeline, crowd, bits)
     flips: list[list[NDArray[np.int64]]] = [[], []]  # of D and of D_m, by bit
     sizes = np.zeros(bits + 1, np.int64)

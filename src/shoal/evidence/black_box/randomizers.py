@@ -27,10 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.agreement.flip_probability import exact_fraction
-from shoal.agreement.random_bits import SystemBits
 from shoal.errors import InputError
 from shoal.evidence.black_box.exact import convicting, log_ratio, lower, p_values, upper
-from shoal.evidence.simulation_bits import simulation_generator
+from shoal.evidence.simulation_bits import fresh_seed, simulation_generator
 from shoal.support.checks import check_integer, check_level
 from shoal.theory.coin import local_epsilon
 
@@ -131,7 +130,7 @@ def inspect_randomizer(
     check_integer("bits", bits, lowest=1, highest=65_536)
     check_integer("samples", samples, lowest=100)
     check_level(confidence)
-    generator = simulation_generator(int.from_bytes(SystemBits().draw(7)) if seed is None else seed)
+    generator = simulation_generator(fresh_seed() if seed is None else seed)
     looks = list(_looks(samples))
     share = (1 - confidence) / (len(looks) + 1)  # one more for the refuted epsilon
     evidence = _Evidence(bits, float(exact_fraction(q)), differing_bits or bits)
@@ -186,11 +185,11 @@ class _Evidence:
         half = originals[: max(len(originals) // 2, 1)]
         noise: list[Vectors] = []
         for _ in range(2):
-            given = half.copy()
-            synthetic = _call(randomizer, given)
+            rows = half.copy()
+            synthetic = _call(randomizer, rows)
             if synthetic is None:
                 return ["the output is not an array of 0 and 1 of the shape of the input."]
-            if not np.array_equal(given, half):
+            if not np.array_equal(rows, half):
                 return ["the randomizer changes its input, so that it may carry answers over."]
             self.add(half, synthetic)
             noise.append(half ^ synthetic)
@@ -300,11 +299,14 @@ class _Evidence:
         """
         bounds = [0.0]
         part = alpha / 2 / (4 * self.bits)
-        kept = (self.trials - self.flips).sum(axis=2)
+        unflipped = (self.trials - self.flips).sum(axis=2)
         flipped, total = self.flips.sum(axis=2), self.trials.sum(axis=2)
         # Bit j comes out as v: it was v and kept, or was not and flipped.
         for v in (0, 1):
-            same = lower(kept[:, v], total[:, v], part), upper(kept[:, v], total[:, v], part)
+            same = (
+                lower(unflipped[:, v], total[:, v], part),
+                upper(unflipped[:, v], total[:, v], part),
+            )
             other = (
                 lower(flipped[:, 1 - v], total[:, 1 - v], part),
                 upper(flipped[:, 1 - v], total[:, 1 - v], part),

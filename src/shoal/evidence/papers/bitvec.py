@@ -55,7 +55,7 @@ def _privacy() -> Iterator[Finding]:
         "the largest ratio over all inputs and reports.", holds=equal,
     )  # fmt: skip
     tight = [case(m, k, top, differing_bits((at_most_set(m, k),))) for m, k, top in rows]
-    reached = sum(equal(found.left, found.right) for found in tight)
+    reached = sum(equal(case.left, case.right) for case in tight)
     least = min(k for m, k, top in rows if m == 2 and top == ((1 - q) / q) ** (2 * m))
     yield claim(
         "BITVEC",
@@ -112,5 +112,5 @@ def _squared_error() -> Finding:
             printed = people * bits * (f - f**2 / 2) / (2 * (1 - f) ** 2)
             cases.append(Case(f"counts {columns}, f = {f}", printed, error))
     how = f"n = {people}, k = {bits}, every vector of counts, in fractions."
-    told = "MSE = nk (f - f^2/2) / (2 (1-f)^2)"
-    return claim("BITVEC", "Theorem 3.4", told, cases, how, holds=equal)
+    statement = "MSE = nk (f - f^2/2) / (2 (1-f)^2)"
+    return claim("BITVEC", "Theorem 3.4", statement, cases, how, holds=equal)

@@ -41,8 +41,8 @@ def _events_and_outcomes() -> Finding:
             single = max(s / t for s, t in zip(first, second, strict=True))
             cases.append(Case(f"n = {people}, m = {ones}, q = {q}", top, single))
     how = "all events of up to three records, in fractions."
-    told = "(1.1) for all events iff (1.2) for all outcomes"
-    return claim("KR", "1, Proposition 1.1", told, cases, how, holds=equal)
+    statement = "(1.1) for all events iff (1.2) for all outcomes"
+    return claim("KR", "1, Proposition 1.1", statement, cases, how, holds=equal)
 
 
 def _coin() -> Finding:

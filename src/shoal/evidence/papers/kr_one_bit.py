@@ -84,15 +84,15 @@ def findings() -> Iterator[Finding]:
     yield statement("3.1, ratio", ratio, _ratios, np.allclose)
     yield statement("3.1 with Corollary 4.1", "pi(s; m) falls in s", _falling, at_most)
     yield statement("3.1.1, (3.2), (3.3)", "recursions of the pmf", _pmf_recursions)
-    told = "P[A_n(m) = s] between its two predecessors"
-    yield statement("3.1.1, first bullet", told, _between, _within)
+    words = "P[A_n(m) = s] between its two predecessors"
+    yield statement("3.1.1, first bullet", words, _between, _within)
     yield statement("3.1.1, end", "recursions of the cdf", _cdf_recursions)
     yield statement("3.1.2, mean and variance", "nq + m(p-q), npq for every m", _moments)
-    told = "right-skewed at m = 0, left-skewed at m = n"
-    yield statement("3.1.2, shape", told, _skewness, lambda left, right: left < 0 < right)
+    words = "right-skewed at m = 0, left-skewed at m = n"
+    yield statement("3.1.2, shape", words, _skewness, lambda left, right: left < 0 < right)
     yield _location()
-    told = "F_m(x) - F_m-1(x) = -(p-q) P[A_n-1(m-1) = x]"
-    yield statement("3.1.2, differences", told, _differences)
+    words = "F_m(x) - F_m-1(x) = -(p-q) P[A_n-1(m-1) = x]"
+    yield statement("3.1.2, differences", words, _differences)
     yield statement("3.1.2, sandwich", "F_m-1(x-1) <= F_m(x) <= F_m-1(x)", _sandwich, _within)
     steps = "quantiles step by 0 or 1 in m"
     yield statement("3.1.3", steps, _steps, lambda step, allowed: step in allowed)

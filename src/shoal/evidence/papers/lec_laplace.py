@@ -90,8 +90,8 @@ def _moments() -> Finding:
             ]
             cases.append(Case(f"{name}, b = {b}", sum(sides), right))
     how = "quadrature of the printed density, three b."
-    told = "mass 1, mean 0, variance 2 b^2"
-    return claim("LEC", "2, Lap(b)", told, cases, how, holds=lambda s, t: abs(s - t) < 1e-7)
+    statement = "mass 1, mean 0, variance 2 b^2"
+    return claim("LEC", "2, Lap(b)", statement, cases, how, holds=lambda s, t: abs(s - t) < 1e-7)
 
 
 def _ratio() -> Finding:
@@ -132,8 +132,8 @@ def _tail() -> Finding:
         tail = 2.0 * integrate.quad(lambda z, b=b: density(z, b), beyond, math.inf)[0]
         cases.append(Case(f"b = {b}, delta = {risk}", tail, risk))
     how = "quadrature beyond ln(1/delta) b: the tail is delta exactly."
-    told = "P[|Z| >= ln(1/delta) b] <= delta"
-    return claim("LEC", "Theorem 9", told, cases, how, holds=lambda s, t: abs(s - t) < 1e-8)
+    statement = "P[|Z| >= ln(1/delta) b] <= delta"
+    return claim("LEC", "Theorem 9", statement, cases, how, holds=lambda s, t: abs(s - t) < 1e-8)
 
 
 def _vector_sensitivity() -> Finding:
@@ -150,8 +150,8 @@ def _vector_sensitivity() -> Finding:
         drop = max(distance(x, x[:-1]) for x in databases)
         cases += [Case(f"swap, n = {n}", 2, swap), Case(f"add or delete, n = {n}", 1, drop)]
     how = "all databases of 1 to 4 people."
-    told = "two counts: 2 by swap, 1 by addition-deletion"
-    return claim("LEC", "after Definition 10", told, cases, how, holds=equal)
+    statement = "two counts: 2 by swap, 1 by addition-deletion"
+    return claim("LEC", "after Definition 10", statement, cases, how, holds=equal)
 
 
 def _codomain() -> Finding:
@@ -185,5 +185,5 @@ def _vector_tail() -> Finding:
         for d, risk in itertools.product((1, 2, 10, 1000), _RISKS)
     ]
     how = "the largest of d independent coordinates, 1 - (1 - delta/d)^d."
-    told = "P[error >= ln(d/delta) b] <= delta"
-    return claim("LEC", "Theorem 12", told, cases, how, holds=at_most)
+    statement = "P[error >= ln(d/delta) b] <= delta"
+    return claim("LEC", "Theorem 12", statement, cases, how, holds=at_most)

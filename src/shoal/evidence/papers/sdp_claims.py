@@ -137,7 +137,7 @@ def _not_closed() -> Finding:
             lost = sum((max(s - lam * t, Fraction(0)) for s, t in both), Fraction(0))
             counts["delta"] = max(counts["delta"], lost)
     where = f"L = {bits}, N = {crowd}, q = {q}, lambda = {lam}"
-    kept = "falls" if at_most(counts["delta"], full["delta"]) else "rises"
+    trend = "falls" if at_most(counts["delta"], full["delta"]) else "rises"
     return claim(
         "SDP",
         "1.2, (1.7), as used in 4",
@@ -146,7 +146,7 @@ def _not_closed() -> Finding:
         f"publishing bit counts does not raise eta, {where}.",
         why=lambda case: (
             f"{case.at}: publishing bit counts instead of the histogram raises the"
-            f" largest eta from {show(case.right, 4)} to {show(case.left, 4)}, while delta {kept}"
+            f" largest eta from {show(case.right, 4)} to {show(case.left, 4)}, while delta {trend}"
             f" from {show(full['delta'], 4)} to {show(counts['delta'], 4)}."
         ),
     )

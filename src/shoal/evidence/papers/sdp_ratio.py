@@ -104,8 +104,8 @@ def _ratio_of_histograms() -> Iterator[Finding]:
                 by_set_bits.append(Case(f"S = {s}", total / crowd, ratio))
     how = f"every histogram of L = {bits}, N = {crowd}, q = {q}, in fractions."
     yield claim("SDP", "2.1, (2.4)", "R(S) for a homogeneous crowd", general, how, holds=equal)
-    told = "R(S) depends on the set bits only"
-    yield claim("SDP", "3, (3.1) to (3.4)", told, by_set_bits, how, holds=equal)
+    statement = "R(S) depends on the set bits only"
+    yield claim("SDP", "3, (3.1) to (3.4)", statement, by_set_bits, how, holds=equal)
 
 
 def _largest() -> Finding:

@@ -155,7 +155,7 @@ def _rest_is_negligible() -> Finding:
     least = min(mass.low for mass, _ in masses)
     most = max(mass.high for mass, _ in masses)
     bell = 0.5 * math.erfc(3.0 / math.sqrt(2.0))
-    found = claim(
+    finding = claim(
         "SDP",
         "1.2 and 3.3",
         "the mass beyond mu + 3 sigma is negligible",
@@ -166,5 +166,5 @@ def _rest_is_negligible() -> Finding:
             f" (a bell would have {show(bell)}), more than 1/N in every row: a rule of thumb."
         ),
     )
-    text = f"{show(least)} to {show(most)}" if found.verdict != "agrees" else found.computed
-    return replace(found, computed=text)
+    text = f"{show(least)} to {show(most)}" if finding.verdict != "agrees" else finding.computed
+    return replace(finding, computed=text)

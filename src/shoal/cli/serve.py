@@ -11,7 +11,7 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.cli._common import IN_FILE, json_option
-from shoal.collector.lifecycle import Declaration
+from shoal.collector.plan_states import Declaration
 from shoal.collector.settings import Settings
 from shoal.errors import InputError
 

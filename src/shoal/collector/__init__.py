@@ -13,7 +13,7 @@ off the way of any answer. There is no way to read a crowd that is open.
 Inside, by what they do:
 
 * reports: `listening` (connections), `ingest` with `senders` (what each may bring) and `relayed`,
-  `committing`, `store` with `open_plan`, `crowd`, `seen` and `vault` (the keys of open crowds)
+  `committing`, `store` with `open_plan`, `crowd`, `seen` and `keys` (the keys of open crowds)
 * data over time: `database`, `clock`, `continuity` (files that belong together), `upgrading`,
   `backup`
 * plans: `life` (what may become of one), `certifying`, `signing`
@@ -30,13 +30,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shoal.collector.server import serve
     from shoal.collector.service import Collector
-    from shoal.collector.serving import serve
     from shoal.collector.settings import Settings
 
 __all__ = ["Collector", "Settings", "serve"]
 
-_HOME = {"Collector": "service", "Settings": "settings", "serve": "serving"}
+_HOME = {"Collector": "service", "Settings": "settings", "serve": "server"}
 
 
 def __getattr__(name: str) -> object:

@@ -75,14 +75,14 @@ BAD_PARAMETER = Problem(400, "bad-parameter", "A parameter of the request has no
 NO_TOKEN = Problem(401, "token-needed", "This needs a token.")
 WRONG_ROLE = Problem(403, "not-allowed", "The token does not allow this.")
 UNKNOWN_PLAN = Problem(404, "unknown-plan", "There is no such plan here.")
-UNKNOWN_EPOCH = Problem(404, "unknown-epoch", "The plan has no such epoch.")
+UNKNOWN_CROWD = Problem(404, "unknown-crowd", "The plan has no such crowd.")
 UNKNOWN_TOKEN = Problem(404, "unknown-token", "There is no such token.")
 NOT_FOUND = Problem(404, "not-found", "There is nothing at this address.")
 WRONG_METHOD = Problem(405, "method-not-allowed", "This address does not take this method.")
 ONLY_POST = Problem(
     405, "method-not-allowed", "Reports are sent here, and nothing is read.", allow="POST"
 )
-EPOCH_OPEN = Problem(409, "epoch-open", "The crowd is not complete; until it is, nothing is shown.")
+CROWD_OPEN = Problem(409, "crowd-open", "The crowd is not complete; until it is, nothing is shown.")
 WRONG_STATE = Problem(409, "wrong-state", "The plan's state does not allow this.")
 MAYBE_PUBLISHED = Problem(
     409,
@@ -96,7 +96,7 @@ CLOCK_HELD = Problem(
 LAST_ADMIN = Problem(409, "last-admin", "The last admin token cannot be taken away.")
 PLAN_CLOSED = Problem(410, "plan-closed", "The plan takes no more reports.")
 WINDOW_EXPIRED = Problem(410, "window-expired", "A report is of a window that has passed.")
-EPOCH_GONE = Problem(410, "epoch-gone", "The epoch was given up or destroyed.")
+CROWD_GONE = Problem(410, "crowd-gone", "The crowd was given up or destroyed.")
 TOO_SLOW = Problem(408, "too-slow", "The request did not come, or its answer was not read.")
 TOO_LARGE = Problem(413, "too-large", "The request is larger than this collector takes.")
 TOO_MANY_AT_ONCE = Problem(

@@ -13,7 +13,7 @@ from shoal.collector import problems
 from shoal.collector.console.errors import make_app, problem_response
 from shoal.collector.console.openapi import Operation, Parameter, openapi
 from shoal.collector.intake.ingest import BINARY, Ingest, Receive, Scope
-from shoal.collector.intake.store import KeptPlan
+from shoal.collector.intake.store import PlanRecord
 from shoal.collector.problems import Send
 from shoal.collector.signing import Signer
 
@@ -40,7 +40,7 @@ _AN_HOUR = "public, max-age=3600"
 
 
 def make_public(
-    find: Callable[[str], KeptPlan | None],
+    find: Callable[[str], PlanRecord | None],
     ingest: Ingest,
     signer: Signer,
 ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:

@@ -15,27 +15,26 @@ from typing import ParamSpec, TypeVar
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.wire import Batch
-from shoal.collector import admission as certifying
-from shoal.collector import problems
+from shoal.collector import problems, publication
 from shoal.collector.clock import GuardedClock
+from shoal.collector.consistency import check_signer, check_whole
 from shoal.collector.console.app import make_console
 from shoal.collector.console.metrics import Metrics
 from shoal.collector.console.tokens import TOKEN_FILE, Token, Tokens, new_secret
-from shoal.collector.continuity import check_signer, check_whole
 from shoal.collector.intake.database import (
     LONGEST_LOG,
     NAME,
     StorageError,
-    locked,
+    data_lock,
     log_size,
     transaction,
 )
 from shoal.collector.intake.group_commit import Committer
 from shoal.collector.intake.ingest import Ingest, Receive, Scope
-from shoal.collector.intake.open_plan import Ended
-from shoal.collector.intake.store import KeptPlan, Store
-from shoal.collector.lifecycle import STATES, Declaration, State
+from shoal.collector.intake.open_plan import IncompleteCrowd
+from shoal.collector.intake.store import PlanRecord, Store
 from shoal.collector.logs import LOG
+from shoal.collector.plan_states import STATES, Declaration, State
 from shoal.collector.problems import Problem, Send
 from shoal.collector.public import make_public
 from shoal.collector.settings import Settings
@@ -77,7 +76,7 @@ class Collector:
         self._clock = GuardedClock() if clock is None else clock
         self._clock_was_held = False
         self.metrics = Metrics()
-        self._plans: dict[str, KeptPlan] = {}
+        self._plans: dict[str, PlanRecord] = {}
         self._spare = True
         self._moving = asyncio.Lock()
         self._sweep_now = asyncio.Event()
@@ -113,9 +112,9 @@ class Collector:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(f"cannot make {self.folder}: {error.strerror}.") from error
-        self._held.enter_context(locked(self.folder))
+        self._held.enter_context(data_lock(self.folder))
         check_whole(self.folder)
-        self._held.enter_context(locked(self.folder, NAME))
+        self._held.enter_context(data_lock(self.folder, NAME))
         self.store = Store(
             self.folder,
             deadline_days=self.settings.deadline_days,
@@ -183,7 +182,7 @@ class Collector:
 
     async def _objection(self, plan: Plan) -> Problem | None:
         taken = [kept.plan for kept in self.plans() if kept.state in ("published", "paused")]
-        return await self.compute(certifying.objection, plan, self.settings, taken)
+        return await self.compute(publication.objection, plan, self.settings, taken)
 
     async def move_plan(
         self,
@@ -214,7 +213,7 @@ class Collector:
             problem = await self._objection(kept.plan)
             if problem is not None:
                 return problem
-            certificate = await self.compute(certifying.certificate, kept.plan, self.settings)
+            certificate = await self.compute(publication.certificate, kept.plan, self.settings)
         try:
             moved = await self.in_store(
                 self.store.move,
@@ -234,15 +233,15 @@ class Collector:
         assert kept is not None
         self._plans[plan_id] = kept
 
-    def plan(self, plan_id: str) -> KeptPlan | None:
+    def plan(self, plan_id: str) -> PlanRecord | None:
         """Return a plan by its id."""
         return self._plans.get(plan_id)
 
-    def plans(self) -> list[KeptPlan]:
+    def plans(self) -> list[PlanRecord]:
         """Return all plans, in the order of their ids."""
         return [self._plans[plan_id] for plan_id in sorted(self._plans)]
 
-    def _published(self, plan_id: str) -> KeptPlan | None:
+    def _published(self, plan_id: str) -> PlanRecord | None:
         kept = self._plans.get(plan_id)
         return None if kept is None or kept.certificate is None else kept
 
@@ -278,12 +277,12 @@ class Collector:
 
     def _sealed(self, plan_id: str, number: int) -> None:
         self.metrics.sealed(self._plans[plan_id].plan.reports_needed)
-        LOG.info("crowd sealed", extra={"facts": {"plan": plan_id, "epoch": number}})
+        LOG.info("crowd sealed", extra={"facts": {"plan": plan_id, "crowd": number}})
 
-    def _given_up(self, plan_id: str, ended: Ended) -> None:
+    def _given_up(self, plan_id: str, ended: IncompleteCrowd) -> None:
         needed = self._plans[plan_id].plan.reports_needed
         self.metrics.given_up(needed * ended.tenths // 10)
-        about = {"plan": plan_id, "epoch": ended.number, "tenths": ended.tenths}
+        about = {"plan": plan_id, "crowd": ended.number, "tenths": ended.tenths}
         LOG.warning("crowd given up", extra={"facts": about})
 
     # Housekeeping

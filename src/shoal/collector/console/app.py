@@ -41,7 +41,7 @@ SAFE = {
 
 _PLAN = Parameter("plan_id", "path", {"type": "string"}, "The plan's id.")
 _NUMBER = Parameter(
-    "number", "path", {"type": "integer", "minimum": 1, "maximum": 2**53}, "The epoch's number."
+    "number", "path", {"type": "integer", "minimum": 1, "maximum": 2**53}, "The crowd's number."
 )
 _TOKEN = Parameter("token_id", "path", {"type": "string"}, "The token's id.")
 _FORMAT = Parameter(
@@ -126,29 +126,29 @@ OPERATIONS: tuple[Operation, ...] = (
         Handlers.progress, (_PLAN,),
     ),
     Operation(
-        "GET", "/v1/plans/{plan_id}/epochs", "viewer", "The plan's crowds.", Handlers.epochs,
+        "GET", "/v1/plans/{plan_id}/crowds", "viewer", "The plan's crowds.", Handlers.crowds,
         (_PLAN,),
     ),
     Operation(
-        "GET", "/v1/plans/{plan_id}/epochs/{number}", "analyst",
-        "A sealed crowd: its tally, and traces of fake reports.", Handlers.epoch,
-        (_PLAN, _NUMBER), problems=(problems.EPOCH_OPEN, problems.EPOCH_GONE),
+        "GET", "/v1/plans/{plan_id}/crowds/{number}", "analyst",
+        "A sealed crowd: its tally, and traces of fake reports.", Handlers.crowd,
+        (_PLAN, _NUMBER), problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
     ),
     Operation(
-        "GET", "/v1/plans/{plan_id}/epochs/{number}/estimates", "analyst",
+        "GET", "/v1/plans/{plan_id}/crowds/{number}/estimates", "analyst",
         "What a sealed crowd answered, with intervals.", Handlers.estimates,
         (_PLAN, _NUMBER, _FORMAT, _INTERVAL, _LEVEL), media=_ESTIMATES,
-        problems=(problems.EPOCH_OPEN, problems.EPOCH_GONE),
+        problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
     ),
     Operation(
-        "GET", "/v1/plans/{plan_id}/epochs/{number}/report.html", "analyst",
+        "GET", "/v1/plans/{plan_id}/crowds/{number}/report.html", "analyst",
         "A sealed crowd as one page.", Handlers.report, (_PLAN, _NUMBER), media=("text/html",),
-        problems=(problems.EPOCH_OPEN, problems.EPOCH_GONE),
+        problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
     ),
     Operation(
         "GET", "/v1/plans/{plan_id}/report.html", "analyst", "The last sealed crowd as one page.",
         Handlers.latest_report, (_PLAN,), media=("text/html",),
-        problems=(problems.EPOCH_OPEN, problems.EPOCH_GONE),
+        problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
     ),
     Operation("GET", "/v1/tokens", "admin", "All tokens, without their secrets.", Handlers.tokens),
     Operation(

@@ -24,16 +24,16 @@ from shoal.collector.console.errors import Refusal
 from shoal.collector.console.metrics import Metrics
 from shoal.collector.console.responses import (
     FORMS,
-    epoch_line,
+    crowd_line,
     json_answer,
     plan_line,
     report_page,
     token_line,
 )
 from shoal.collector.console.tokens import Token
-from shoal.collector.intake.store import KeptPlan
-from shoal.collector.lifecycle import Declaration, State
+from shoal.collector.intake.store import PlanRecord
 from shoal.collector.logs import LOG
+from shoal.collector.plan_states import Declaration, State
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Handlers:
         """List all plans."""
         return json_answer({"plans": [plan_line(kept) for kept in self._plans(request)]})
 
-    def _plans(self, request: Request) -> list[KeptPlan]:
+    def _plans(self, request: Request) -> list[PlanRecord]:
         """Return the plans that a request's token is for."""
         token = reading.who(request)
         return [kept for kept in self._collector.plans() if token.covers(kept.plan.id)]
@@ -132,13 +132,13 @@ class Handlers:
         tenths = await self._collector.in_store(self._collector.store.progress, kept.plan.id)
         return json_answer({"state": kept.state, "tenths": tenths})
 
-    async def epochs(self, request: Request) -> Response:
+    async def crowds(self, request: Request) -> Response:
         """List the crowds of a plan."""
         kept = self._kept(request)
-        epochs = await self._collector.in_store(self._collector.store.epochs, kept.plan.id)
-        return json_answer({"epochs": [epoch_line(epoch) for epoch in epochs]})
+        crowds = await self._collector.in_store(self._collector.store.crowds, kept.plan.id)
+        return json_answer({"crowds": [crowd_line(crowd) for crowd in crowds]})
 
-    async def epoch(self, request: Request) -> Response:
+    async def crowd(self, request: Request) -> Response:
         """Show a sealed crowd."""
         plan, tally, release = await self._sealed(request)
         screening = await self._screening(plan, tally, request.path_params["number"])
@@ -179,32 +179,32 @@ class Handlers:
     async def latest_report(self, request: Request) -> Response:
         """Show the last sealed crowd as a page."""
         kept = self._kept(request)
-        epochs = await self._collector.in_store(self._collector.store.epochs, kept.plan.id)
-        sealed = [epoch.number for epoch in epochs if epoch.state == "sealed"]
+        crowds = await self._collector.in_store(self._collector.store.crowds, kept.plan.id)
+        sealed = [crowd.number for crowd in crowds if crowd.state == "sealed"]
         if not sealed:
-            raise Refusal(problems.EPOCH_OPEN)
+            raise Refusal(problems.CROWD_OPEN)
         request.path_params["number"] = sealed[-1]
         return await self.report(request)
 
-    def _kept(self, request: Request) -> KeptPlan:
+    def _kept(self, request: Request) -> PlanRecord:
         kept = self._collector.plan(request.path_params["plan_id"])
         if kept is None:
             raise Refusal(problems.UNKNOWN_PLAN)
         return kept
 
     async def _sealed(self, request: Request) -> tuple[Plan, Tally, bytes]:
-        """Return the plan, tally and release of the epoch that is asked for, if it is sealed."""
+        """Return the plan, tally and release of the crowd that is asked for, if it is sealed."""
         kept, number = self._kept(request), request.path_params["number"]
         store = self._collector.store
-        epochs = await self._collector.in_store(store.epochs, kept.plan.id)
-        found = {epoch.number: epoch.state for epoch in epochs}.get(number)
+        crowds = await self._collector.in_store(store.crowds, kept.plan.id)
+        found = {crowd.number: crowd.state for crowd in crowds}.get(number)
         if found is None:
-            raise Refusal(problems.UNKNOWN_EPOCH)
+            raise Refusal(problems.UNKNOWN_CROWD)
         if found == "open":
-            raise Refusal(problems.EPOCH_OPEN)
+            raise Refusal(problems.CROWD_OPEN)
         release = await self._collector.in_store(store.release, kept.plan.id, number)
         if release is None:
-            raise Refusal(problems.EPOCH_GONE)
+            raise Refusal(problems.CROWD_GONE)
         return kept.plan, Tally.from_release(json.loads(release), kept.plan), release
 
     async def _screening(self, plan: Plan, tally: Tally, number: int) -> Screening:
@@ -266,20 +266,22 @@ class Handlers:
         older = f"{where}page={page + 1}" if has_more else None
         return HTMLResponse(pages.home(sections, newer=newer, older=older))
 
-    async def _section(self, kept: KeptPlan, looks: bool, page: int, length: int) -> pages.Section:
+    async def _section(
+        self, kept: PlanRecord, looks: bool, page: int, length: int
+    ) -> pages.Section:
         """Return a page of a plan's crowds, those that are sealed with their screening."""
-        plan_id, store, crowds = kept.plan.id, self._collector.store, []
-        epochs = await self._collector.in_store(store.epochs, plan_id)
-        shown, more = _page(epochs[::-1], page, length)
-        for epoch in shown:
-            screening = self._screenings.get((plan_id, epoch.number))
-            if looks and screening is None and epoch.state == "sealed":
-                sealed = await self._collector.in_store(store.tally, plan_id, epoch.number)
+        plan_id, store, lines = kept.plan.id, self._collector.store, []
+        crowds = await self._collector.in_store(store.crowds, plan_id)
+        shown, more = _page(crowds[::-1], page, length)
+        for crowd in shown:
+            screening = self._screenings.get((plan_id, crowd.number))
+            if looks and screening is None and crowd.state == "sealed":
+                sealed = await self._collector.in_store(store.tally, plan_id, crowd.number)
                 if sealed is not None:  # it may have been destroyed meanwhile
-                    screening = await self._screening(*sealed, epoch.number)
-            visible = looks and epoch.state == "sealed"
-            crowds.append(pages.Crowd(epoch, screening if visible else None))
-        return pages.Section(kept, crowds, more)
+                    screening = await self._screening(*sealed, crowd.number)
+            visible = looks and crowd.state == "sealed"
+            lines.append(pages.CrowdLine(crowd, screening if visible else None))
+        return pages.Section(kept, lines, more)
 
     async def healthz(self, request: Request) -> Response:
         """Tell that the process answers."""

@@ -80,9 +80,9 @@ async def document(request: Request) -> object:
 
 
 def number(text: str) -> int:
-    """Read the number of an epoch from a path."""
+    """Read the number of a crowd from a path."""
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
-        raise Refusal(problems.UNKNOWN_EPOCH)
+        raise Refusal(problems.UNKNOWN_CROWD)
     return int(text)
 
 

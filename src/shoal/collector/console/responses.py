@@ -14,9 +14,9 @@ from shoal.analysis.publishing import publish
 from shoal.analysis.publishing.tables import arrow_table, csv_text
 from shoal.analysis.tallying import Tally
 from shoal.collector.console.tokens import Token
-from shoal.collector.intake.store import Epoch, KeptPlan
+from shoal.collector.intake.store import CrowdRecord, PlanRecord
 
-__all__ = ["FORMS", "epoch_line", "json_answer", "plan_line", "report_page", "token_line"]
+__all__ = ["FORMS", "crowd_line", "json_answer", "plan_line", "report_page", "token_line"]
 
 PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.file"
 
@@ -27,7 +27,7 @@ def json_answer(document: object, status: int = 200) -> Response:
     return Response(text.encode(), status, media_type="application/json")
 
 
-def plan_line(kept: KeptPlan) -> dict[str, Any]:
+def plan_line(kept: PlanRecord) -> dict[str, Any]:
     """Return what the list of plans says of one."""
     return {
         "id": kept.plan.id,
@@ -38,15 +38,15 @@ def plan_line(kept: KeptPlan) -> dict[str, Any]:
     }
 
 
-def epoch_line(epoch: Epoch) -> dict[str, Any]:
-    """Return what the list of epochs says of one."""
+def crowd_line(crowd: CrowdRecord) -> dict[str, Any]:
+    """Return what the list of crowds says of one."""
     line = {
-        "number": epoch.number,
-        "window": epoch.window,
-        "state": epoch.state,
-        "tenths": epoch.tenths,
+        "number": crowd.number,
+        "window": crowd.window,
+        "state": crowd.state,
+        "tenths": crowd.tenths,
     }
-    return line if epoch.reports is None else line | {"reports": epoch.reports}
+    return line if crowd.reports is None else line | {"reports": crowd.reports}
 
 
 def token_line(token: Token) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Literal, get_args
 from shoal.agreement.random_bits import SystemBits
 from shoal.collector import problems
 from shoal.collector.clock import GuardedClock
-from shoal.collector.intake.database import told, transaction
+from shoal.collector.intake.database import storage_errors, transaction
 from shoal.collector.problems import Problem
 from shoal.errors import InputError
 
@@ -103,7 +103,7 @@ class Tokens:
         self._database, self._clock = database, clock
         self.failures = 0
         """How often a secret was shown that is nobody's, or of a token that has ended."""
-        with told():
+        with storage_errors():
             rows = database.execute(
                 "SELECT id, role, label, expires, plans, digest FROM tokens ORDER BY id"
             )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shoal.collector.doctor.findings import Finding, Verdict
 from shoal.collector.intake.database import LONGEST_LOG, NAME, VERSION, log_size
-from shoal.collector.intake.vault import CROWD_KEY_FILE
+from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.signing import KEY_FILE, Signer
 from shoal.errors import ShoalError
 

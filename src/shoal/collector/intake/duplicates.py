@@ -19,7 +19,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.collector.intake.vault import Vault, seal, unseal
+from shoal.collector.intake.encryption import CrowdKeys, decrypt, encrypt
 
 __all__ = ["SeenReports"]
 
@@ -40,11 +40,11 @@ class SeenReports:
     """The reports of one window of one plan that have come."""
 
     def __init__(
-        self, database: sqlite3.Connection, vault: Vault, plan_id: str, window: int
+        self, database: sqlite3.Connection, keys: CrowdKeys, plan_id: str, window: int
     ) -> None:
         self._database, self._where = database, (plan_id, window)
-        key = vault.key(plan_id, "window", window)
-        self._key = vault.draw(plan_id, "window", window) if key is None else key
+        key = keys.key(plan_id, "window", window)
+        self._key = keys.draw(plan_id, "window", window) if key is None else key
         # Encryption and hashing use one key in two ways that have nothing in common.
         self._sealing = blake2b(b"rows", key=self._key, digest_size=32).digest()
         self._rows: list[int] = []
@@ -63,7 +63,7 @@ class SeenReports:
         while rows := found.fetchmany(_LONGEST_RUN // _ROW):
             digests = []
             for identity, sealed in rows:
-                content = unseal(self._sealing, sealed, self._about(len(self._rows)))
+                content = decrypt(self._sealing, sealed, self._about(len(self._rows)))
                 row = np.frombuffer(content, "<u8")
                 digests.append(row[row != 0])
                 self._rows.append(identity)
@@ -135,7 +135,7 @@ class SeenReports:
         self._open = last[last != 0].copy()
 
     def _sealed(self, row: Digests, place: int) -> bytes:
-        return seal(self._sealing, row.tobytes(), self._about(place))
+        return encrypt(self._sealing, row.tobytes(), self._about(place))
 
     def _grow(self, needed: int) -> None:
         """Add empty rows, a quarter of those that there are and as many as are needed."""

@@ -19,8 +19,8 @@ from shoal.agreement.wire import Batch, parse_batch
 from shoal.collector import problems
 from shoal.collector.console.tokens import Token
 from shoal.collector.intake.group_commit import Committer
-from shoal.collector.intake.relayed import parts_of, refused
-from shoal.collector.intake.senders import Allowance, Limits, Sender
+from shoal.collector.intake.limits import Allowance, Limits, Sender
+from shoal.collector.intake.relay_batches import parts_of, refused
 from shoal.collector.problems import CLOSE, Problem, Send
 from shoal.collector.settings import Settings
 from shoal.errors import ReportError

@@ -26,12 +26,12 @@ from shoal.analysis.crowds import Crowd
 from shoal.collector import problems
 from shoal.collector.intake.database import NAME, StorageError
 from shoal.collector.intake.duplicates import SeenReports
+from shoal.collector.intake.encryption import CrowdKeys, decrypt, encrypt
 from shoal.collector.intake.open_crowd import OpenCrowd
-from shoal.collector.intake.vault import Vault, seal, unseal
-from shoal.collector.lifecycle import State
+from shoal.collector.plan_states import State
 from shoal.collector.problems import Problem
 
-__all__ = ["Ended", "OpenPlan", "Time"]
+__all__ = ["IncompleteCrowd", "OpenPlan", "Time"]
 
 _DAY = 86_400
 
@@ -53,7 +53,7 @@ class Time(NamedTuple):
         return cls(max(now - 1, 0), now + 1, day)
 
 
-class Ended(NamedTuple):
+class IncompleteCrowd(NamedTuple):
     """What is known of a crowd that was given up: its number and how many tenths it had."""
 
     number: int
@@ -77,18 +77,18 @@ class OpenPlan:
     def __init__(
         self,
         database: sqlite3.Connection,
-        vault: Vault,
+        keys: CrowdKeys,
         plan: Plan,
         state: State,
         oldest_window: int,
     ) -> None:
-        self._database, self._vault, self.plan, self.state = database, vault, plan, state
+        self._database, self._keys, self.plan, self.state = database, keys, plan, state
         self.oldest_window = oldest_window
         self._seen: dict[int, SeenReports] = {}
         self._crowds: dict[int, _Crowd] = {}
         self._whole: list[tuple[int, int]] = []
         rows = database.execute(
-            "SELECT number, window FROM epochs WHERE plan = ? AND state = 'open' ORDER BY number",
+            "SELECT number, window FROM crowds WHERE plan = ? AND state = 'open' ORDER BY number",
             (plan.id,),
         )
         opened: dict[int, int] = {}
@@ -99,28 +99,28 @@ class OpenPlan:
         for window, number in opened.items():
             self._crowds[window] = self._read(number, window)
         (self._last,) = database.execute(
-            "SELECT coalesce(max(number), 0) FROM epochs WHERE plan = ?", (plan.id,)
+            "SELECT coalesce(max(number), 0) FROM crowds WHERE plan = ?", (plan.id,)
         ).fetchone()
 
     @classmethod
-    def read(cls, database: sqlite3.Connection, vault: Vault, plan_id: str) -> OpenPlan | None:
+    def read(cls, database: sqlite3.Connection, keys: CrowdKeys, plan_id: str) -> OpenPlan | None:
         """Return a plan by its id."""
         row = database.execute(
             "SELECT document, state, oldest_window FROM plans WHERE id = ?", (plan_id,)
         ).fetchone()
         if row is None:
             return None
-        return cls(database, vault, Plan.from_json(json.loads(row[0])), *row[1:])
+        return cls(database, keys, Plan.from_json(json.loads(row[0])), *row[1:])
 
     def _read(self, number: int, window: int) -> _Crowd:
-        key = self._vault.key(self.plan.id, "crowd", number)
+        key = self._keys.key(self.plan.id, "crowd", number)
         if key is None:
             raise StorageError(f"{NAME} and its log are not of one time. Restore a backup.")
         rows = self._database.execute(
             "SELECT part, numbers FROM counts WHERE plan = ? AND number = ?",
             (self.plan.id, number),
         )
-        blocks = {part: unseal(key, sealed, self._about(number, part)) for part, sealed in rows}
+        blocks = {part: decrypt(key, sealed, self._about(number, part)) for part, sealed in rows}
         return _Crowd(number, window, key, OpenCrowd(self.plan, blocks))
 
     def _about(self, number: int, block: int) -> str:
@@ -174,7 +174,7 @@ class OpenPlan:
 
     def _seen_in(self, window: int) -> SeenReports:
         if window not in self._seen:
-            seen = SeenReports(self._database, self._vault, self.plan.id, window)
+            seen = SeenReports(self._database, self._keys, self.plan.id, window)
             if seen.count < self._crowds[window].counts.window_reports:
                 raise StorageError(f"{NAME} and its log are not of one time. Restore a backup.")
             self._seen[window] = seen
@@ -216,7 +216,7 @@ class OpenPlan:
             [
                 (
                     *(self.plan.id, crowd.number, block),
-                    seal(crowd.key, numbers, self._about(crowd.number, block)),
+                    encrypt(crowd.key, numbers, self._about(crowd.number, block)),
                 )
                 for block, numbers in crowd.counts.changes()
             ],
@@ -268,32 +268,32 @@ class OpenPlan:
         # The deadline of the next window's crowd must not run before people are asked in it.
         begins = window * (self.plan.window or 0) // _DAY
         self._database.execute(
-            "INSERT INTO epochs VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL)",
+            "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL)",
             (self.plan.id, self._last, window, max(day, begins)),
         )
-        key = self._vault.draw(self.plan.id, "crowd", self._last)
+        key = self._keys.draw(self.plan.id, "crowd", self._last)
         self._crowds[window] = _Crowd(self._last, window, key, OpenCrowd(self.plan))
 
     def _pretend_to_open(self, window: int, day: int) -> None:
         """Do the work of opening a crowd, since an answer that took longer would tell of one."""
         self._database.execute(
-            "INSERT INTO epochs VALUES (?, 0, ?, 'open', ?, 0, NULL, NULL)",
+            "INSERT INTO crowds VALUES (?, 0, ?, 'open', ?, 0, NULL, NULL)",
             (self.plan.id, window, day),
         )
-        self._vault.draw(self.plan.id, "crowd", 0)
-        self._database.execute("DELETE FROM epochs WHERE plan = ? AND number = 0", (self.plan.id,))
-        self._vault.forget(self.plan.id, "crowd", 0)
+        self._keys.draw(self.plan.id, "crowd", 0)
+        self._database.execute("DELETE FROM crowds WHERE plan = ? AND number = 0", (self.plan.id,))
+        self._keys.forget(self.plan.id, "crowd", 0)
 
     def give_up(
         self, *, before_window: int | None = None, before_day: int | None = None
-    ) -> list[Ended]:
+    ) -> list[IncompleteCrowd]:
         """Destroy open crowds, all or the old ones; what stays is how many tenths there were.
 
         Those that are whole were sealed before.
         """
         opened = dict(
             self._database.execute(
-                "SELECT window, opened_day FROM epochs WHERE plan = ? AND state = 'open'",
+                "SELECT window, opened_day FROM crowds WHERE plan = ? AND state = 'open'",
                 (self.plan.id,),
             )
         )
@@ -306,19 +306,19 @@ class OpenPlan:
         crowds = [self._crowds.pop(window) for window in old]
         for crowd in crowds:
             self._end(crowd, "given up", 0, self._tenths(crowd), None)
-        return [Ended(crowd.number, self._tenths(crowd)) for crowd in crowds]
+        return [IncompleteCrowd(crowd.number, self._tenths(crowd)) for crowd in crowds]
 
     def _end(
         self, crowd: _Crowd, state: str, reports: int, tenths: int, release: bytes | None
     ) -> None:
         where = (self.plan.id, crowd.number)
         self._database.execute(
-            "UPDATE epochs SET state = ?, reports = ?, tenths = ?, release = ?"
+            "UPDATE crowds SET state = ?, reports = ?, tenths = ?, release = ?"
             " WHERE plan = ? AND number = ?",
             (state, reports, tenths, release, *where),
         )
         self._database.execute("DELETE FROM counts WHERE plan = ? AND number = ?", where)
-        self._vault.forget(self.plan.id, "crowd", crowd.number)
+        self._keys.forget(self.plan.id, "crowd", crowd.number)
 
     # Windows
 
@@ -337,11 +337,11 @@ class OpenPlan:
         for seen in self._seen.values():
             seen.make_room()
 
-    def expire_windows(self, time: Time) -> list[Ended]:
+    def expire_windows(self, time: Time) -> list[IncompleteCrowd]:
         """Close windows that have passed, for good, with the crowds that did not fill in them."""
         return self.close_windows(before=time.first_window)
 
-    def close_windows(self, before: int) -> list[Ended]:
+    def close_windows(self, before: int) -> list[IncompleteCrowd]:
         """Take no more reports of windows before one, for good."""
         if before <= self.oldest_window:
             return []

@@ -20,29 +20,35 @@ from shoal.agreement.wire import Batch
 from shoal.analysis.tallying import Tally
 from shoal.collector import problems
 from shoal.collector.clock import GuardedClock, read_moment, write_moment
-from shoal.collector.continuity import (
-    Restored,
+from shoal.collector.consistency import (
+    Restoration,
     begin_anew,
     first_window,
     forget_crowds,
     restored_at,
 )
 from shoal.collector.intake import upgrades as upgrading
-from shoal.collector.intake.database import NAME, PATIENCE, open_database, told, transaction
-from shoal.collector.intake.open_plan import Ended, OpenPlan, Time
-from shoal.collector.intake.vault import Generation, Vault, generation_without_log
-from shoal.collector.lifecycle import State, may_become
+from shoal.collector.intake.database import (
+    NAME,
+    PATIENCE,
+    open_database,
+    storage_errors,
+    transaction,
+)
+from shoal.collector.intake.encryption import CrowdKeys, Generation, generation_without_log
+from shoal.collector.intake.open_plan import IncompleteCrowd, OpenPlan, Time
+from shoal.collector.plan_states import State, may_become
 from shoal.collector.problems import Problem
 from shoal.errors import InputError, PrivacyRefusal
 
-__all__ = ["Epoch", "KeptPlan", "Store"]
+__all__ = ["CrowdRecord", "PlanRecord", "Store"]
 
 
 _MOST_WHOLE = 64
 
 
 @dataclass(frozen=True)
-class KeptPlan:
+class PlanRecord:
     """A plan as the collector keeps it: its state, and from its publication on its certificate."""
 
     plan: Plan
@@ -51,7 +57,7 @@ class KeptPlan:
 
 
 @dataclass(frozen=True)
-class Epoch:
+class CrowdRecord:
     """One crowd of a plan.
 
     `window` is the one whose reports it takes, 0 where the plan has none. `reports` is known of a
@@ -78,7 +84,7 @@ class Store:
     clock
         Seconds since 1970, to tell windows and days.
     sealed
-        Called with a plan's id and the number of the epoch when a crowd was sealed.
+        Called with a plan's id and the number of the crowd when a crowd was sealed.
     given_up
         Called with a plan's id and what is known of a crowd that was given up.
     """
@@ -90,17 +96,17 @@ class Store:
         deadline_days: int = 0,
         clock: Callable[[], float] = time.time,
         sealed: Callable[[str, int], None] = lambda plan_id, number: None,
-        given_up: Callable[[str, Ended], None] = lambda plan_id, ended: None,
+        given_up: Callable[[str, IncompleteCrowd], None] = lambda plan_id, ended: None,
     ) -> None:
         self.folder = folder
-        with told():
+        with storage_errors():
             without_log = generation_without_log(folder / NAME)
         self._database = open_database(folder / NAME)
         self._deadline_days, self._clock = deadline_days, clock
         self._sealed, self._given_up = sealed, given_up
         self._open: dict[str, OpenPlan] = {}
         self._touched: set[str] = set()
-        self.begun_anew: Restored | None = None
+        self.begun_anew: Restoration | None = None
         try:
             self._start(without_log)
         except BaseException:
@@ -109,23 +115,23 @@ class Store:
 
     def _start(self, without_log: Generation) -> None:
         """Bring the data up to this version and its keys in order."""
-        with told():
-            self._vault = Vault(self.folder, self._database)
-            self._vault.check(without_log)
+        with storage_errors():
+            self._keys = CrowdKeys(self.folder, self._database)
+            self._keys.check(without_log)
             last = read_moment(self._database)
             if isinstance(self._clock, GuardedClock) and last is not None:
                 self._clock.resume(last)
             is_old = upgrading.is_needed(self._database)
-            is_new = is_old or self._vault.is_new or self._vault.is_lost
+            is_new = is_old or self._keys.is_new or self._keys.is_lost
         if is_new:
             with self._transaction():
                 if is_old:
-                    upgrading.upgrade(self._database, self._vault)
+                    upgrading.upgrade(self._database, self._keys)
                 else:
-                    if self._vault.is_lost:
+                    if self._keys.is_lost:
                         forget_crowds(self._database)
                         self.begun_anew = begin_anew(self._database, int(self._clock()))
-                    self._vault.rotate()
+                    self._keys.rotate()
         self._settle(self._scrub() if is_new else False)
 
     @property
@@ -158,12 +164,12 @@ class Store:
         """Do something after which an older copy of the data is of no use."""
         with self._transaction():
             yield
-            self._vault.rotate()
+            self._keys.rotate()
         self._settle(self._scrub() if scrub else False)
 
     def _settle(self, log_is_empty: bool) -> None:
-        with told():
-            self._vault.settle(log_is_empty=log_is_empty)
+        with storage_errors():
+            self._keys.settle(log_is_empty=log_is_empty)
 
     # Reports
 
@@ -202,7 +208,7 @@ class Store:
         """Return what is in memory of a plan, read from the database if need be."""
         self._touched.add(plan_id)
         if plan_id not in self._open:
-            kept = OpenPlan.read(self._database, self._vault, plan_id)
+            kept = OpenPlan.read(self._database, self._keys, plan_id)
             if kept is None:
                 return None
             self._open[plan_id] = kept
@@ -220,17 +226,17 @@ class Store:
             )
             return added.rowcount == 1
 
-    def plan(self, plan_id: str) -> KeptPlan | None:
+    def plan(self, plan_id: str) -> PlanRecord | None:
         """Return a plan by its id."""
-        with told():
+        with storage_errors():
             row = self._database.execute(
                 "SELECT document, state, certificate FROM plans WHERE id = ?", (plan_id,)
             ).fetchone()
-        return None if row is None else KeptPlan(Plan.from_json(json.loads(row[0])), *row[1:])
+        return None if row is None else PlanRecord(Plan.from_json(json.loads(row[0])), *row[1:])
 
-    def plans(self) -> list[KeptPlan]:
+    def plans(self) -> list[PlanRecord]:
         """Return all plans, in the order of their ids."""
-        with told():
+        with storage_errors():
             ids = self._database.execute("SELECT id FROM plans ORDER BY id").fetchall()
         return [kept for (plan_id,) in ids if (kept := self.plan(plan_id)) is not None]
 
@@ -248,13 +254,18 @@ class Store:
         destroys the open crowds, and destroying all that was collected. After a restore, a plan
         without a window is published only if somebody states that it never was before.
         """
-        with told():
+        with storage_errors():
             kept = self._opened(plan_id)
         if kept is None:
             raise InputError("there is no such plan.")
         if not may_become(kept.state, wanted):
             return False
-        before, time, sealed, ended = kept.state, self._time(kept.plan), list[int](), list[Ended]()
+        before, time, sealed, ended = (
+            kept.state,
+            self._time(kept.plan),
+            list[int](),
+            list[IncompleteCrowd](),
+        )
         with self._changing_key(scrub=wanted in ("closed", "destroyed")):
             self._touched.add(plan_id)
             if before == "draft" and wanted == "published":
@@ -271,7 +282,7 @@ class Store:
                 kept.forget_windows()
             if wanted == "destroyed":
                 self._database.execute(
-                    "UPDATE epochs SET state = 'destroyed', release = NULL WHERE plan = ?",
+                    "UPDATE crowds SET state = 'destroyed', release = NULL WHERE plan = ?",
                     (plan_id,),
                 )
             self._database.execute("UPDATE plans SET state = ? WHERE id = ?", (wanted, plan_id))
@@ -294,7 +305,7 @@ class Store:
         While somebody else reads, a backup for one, that cannot be done; reports do not wait for
         it, and the next sweep tries again. Tells whether it was done.
         """
-        with told():
+        with storage_errors():
             self._database.execute("PRAGMA busy_timeout = 0")
             try:
                 (busy, *_), *_ = self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -306,9 +317,9 @@ class Store:
 
     def _seal(self, plan_id: str) -> OpenPlan | None:
         """Seal the crowds of a plan that are whole, and return what is in memory of it."""
-        with told():
+        with storage_errors():
             kept = self._opened(plan_id)
-            self._vault.settle()
+            self._keys.settle()
         if kept is not None and kept.whole_crowds:
             with self._changing_key():
                 kept = self._opened(plan_id)
@@ -318,7 +329,9 @@ class Store:
         return kept
 
     def _tell(
-        self, sealed: Mapping[str, list[int]], given_up: Mapping[str, list[Ended]] | None = None
+        self,
+        sealed: Mapping[str, list[int]],
+        given_up: Mapping[str, list[IncompleteCrowd]] | None = None,
     ) -> None:
         for plan_id, numbers in sealed.items():
             for number in numbers:
@@ -335,29 +348,29 @@ class Store:
     def _window(self, plan: Plan) -> int:
         return 0 if plan.window is None else int(self._clock() // plan.window)
 
-    def epochs(self, plan_id: str) -> list[Epoch]:
+    def crowds(self, plan_id: str) -> list[CrowdRecord]:
         """Return a plan's crowds; of those that are open no more than their tenths."""
         kept = self._seal(plan_id)
-        with told():
+        with storage_errors():
             rows = self._database.execute(
-                "SELECT number, window, state, reports, tenths FROM epochs"
+                "SELECT number, window, state, reports, tenths FROM crowds"
                 " WHERE plan = ? ORDER BY number",
                 (plan_id,),
             ).fetchall()
-        epochs = []
+        crowds = []
         for number, window, state, reports, tenths in rows:
             if state == "open" and kept is not None:
                 tenths = kept.tenths(window)
             shown = reports if state == "sealed" else None
-            epochs.append(Epoch(number, window, state, shown, tenths or 0))
-        return epochs
+            crowds.append(CrowdRecord(number, window, state, shown, tenths or 0))
+        return crowds
 
     def release(self, plan_id: str, number: int) -> bytes | None:
         """Return the tally of a sealed crowd, the same bytes every time; None if there is none."""
         self._seal(plan_id)
-        with told():
+        with storage_errors():
             row = self._database.execute(
-                "SELECT release FROM epochs WHERE plan = ? AND number = ? AND state = 'sealed'",
+                "SELECT release FROM crowds WHERE plan = ? AND number = ? AND state = 'sealed'",
                 (plan_id, number),
             ).fetchone()
         return None if row is None else bytes(row[0])

@@ -14,8 +14,8 @@ import uvicorn
 
 from shoal.agreement.plan import Plan
 from shoal.collector.intake.connections import Connection, Door, close_slow_ones
-from shoal.collector.lifecycle import Declaration
 from shoal.collector.logs import LOG, log_to
+from shoal.collector.plan_states import Declaration
 from shoal.collector.problems import Problem
 from shoal.collector.service import App, Collector
 from shoal.collector.settings import Settings, address

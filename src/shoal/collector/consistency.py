@@ -15,15 +15,22 @@ from pathlib import Path
 
 from shoal.agreement.plan import Plan
 from shoal.collector.intake.database import NAME
-from shoal.collector.intake.vault import CROWD_KEY_FILE
+from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.signing import KEY_FILE, Signer
 from shoal.errors import InputError
 
-__all__ = ["Restored", "begin_anew", "check_signer", "check_whole", "first_window", "restored_at"]
+__all__ = [
+    "Restoration",
+    "begin_anew",
+    "check_signer",
+    "check_whole",
+    "first_window",
+    "restored_at",
+]
 
 
 @dataclass(frozen=True)
-class Restored:
+class Restoration:
     """What became of the plans that took reports.
 
     `closed` are the ids of those that take none any more; `waiting` maps the others to the second,
@@ -65,9 +72,9 @@ def check_signer(database: sqlite3.Connection, folder: Path) -> Signer:
     return signer
 
 
-def begin_anew(database: sqlite3.Connection, now: int) -> Restored:
+def begin_anew(database: sqlite3.Connection, now: int) -> Restoration:
     """Close what could count a report twice, in a transaction."""
-    restored = Restored()
+    restored = Restoration()
     database.execute("INSERT OR REPLACE INTO facts VALUES ('restored', ?)", (now,))
     taking = "SELECT id, document, oldest_window FROM plans WHERE state IN ('published', 'paused')"
     for plan_id, document, oldest in database.execute(taking).fetchall():
@@ -85,7 +92,7 @@ def begin_anew(database: sqlite3.Connection, now: int) -> Restored:
 def forget_crowds(database: sqlite3.Connection) -> None:
     """Give up all open crowds, none of which can be read any more."""
     database.execute(
-        "UPDATE epochs SET state = 'given up', reports = 0, tenths = 0 WHERE state = 'open'"
+        "UPDATE crowds SET state = 'given up', reports = 0, tenths = 0 WHERE state = 'open'"
     )
     for table in ("counts", "seen", "wrapped_keys"):
         database.execute(f"DELETE FROM {table}")  # noqa: S608  three names

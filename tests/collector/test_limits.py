@@ -18,8 +18,8 @@ from shoal.collector import problems
 from shoal.collector.intake import group_commit as committing
 from shoal.collector.intake import ingest
 from shoal.collector.intake.group_commit import Committer
-from shoal.collector.intake.relayed import parts_of, refused
-from shoal.collector.intake.senders import Allowance, Limits, Sender
+from shoal.collector.intake.limits import Allowance, Limits, Sender
+from shoal.collector.intake.relay_batches import parts_of, refused
 from shoal.collector.problems import Problem
 from shoal.collector.settings import Settings
 from shoal.errors import InputError, PrivacyRefusal
@@ -213,11 +213,11 @@ class TestRelays:
             assert fine.json() == {"refused": {"window-expired": [], "window-not-open": []}}
             window = int(NOW // 3600)
             states = {
-                epoch.window: epoch.tenths
-                for epoch in await world.collector.in_store(
-                    world.collector.store.epochs, TEXT_PLAN.id
+                crowd.window: crowd.tenths
+                for crowd in await world.collector.in_store(
+                    world.collector.store.crowds, TEXT_PLAN.id
                 )
-                if epoch.state == "open"
+                if crowd.state == "open"
             }
             assert states == {window - 1: 0, window: 9, window + 1: 0}  # 3 + 95 of 100, 1 and 1
             alone = await world.upload(self.mixed())
@@ -307,7 +307,10 @@ class TestPublishing:
             assert (await world.ask("console", "POST", path + "?honest=some", admin)).is_error
             for where in (path + "?honest=all", f"/v1/plans/{told.id}/publish"):
                 assert (await world.ask("console", "POST", where, admin)).status_code == 200
-            for plan, fraction, by in ((FLAGS_PLAN, "1", "publisher"), (told, "0.5", "plan")):
+            for plan, fraction, by in (
+                (FLAGS_PLAN, "1", "publisher"),
+                (told, "0.5", "plan"),
+            ):
                 where = f"/v1/plans/{plan.id}/certificate"
                 document = (await world.ask("public", "GET", where)).json()
                 assert document["honest_fraction"] == fraction

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from shoal import __version__
 from shoal.agreement.plan import Plan
 from shoal.collector import problems
-from shoal.collector.intake.senders import limits_document
+from shoal.collector.intake.limits import limits_document
 from shoal.collector.problems import Problem
 from shoal.collector.settings import Settings
 from shoal.errors import PrivacyRefusal

@@ -28,10 +28,10 @@ from shoal.agreement.wire import Batch
 from shoal.cli import run
 from shoal.collector import Collector, Settings, problems
 from shoal.collector.backup import back_up, restore
-from shoal.collector.intake.database import NAME, StorageError, locked
+from shoal.collector.intake.database import NAME, StorageError, data_lock
+from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.intake.store import Store
-from shoal.collector.intake.vault import CROWD_KEY_FILE
-from shoal.collector.lifecycle import Declaration
+from shoal.collector.plan_states import Declaration
 from shoal.collector.signing import KEY_FILE, Signer, change_key
 from shoal.errors import InputError, PrivacyRefusal
 from tests.collector.crash_help import Served
@@ -74,8 +74,8 @@ def people_in(release: bytes) -> set[int]:
 def releases(store: Store) -> set[bytes]:
     found = set()
     for kept in store.plans():
-        for epoch in store.epochs(kept.plan.id):
-            found.add(store.release(kept.plan.id, epoch.number))
+        for crowd in store.crowds(kept.plan.id):
+            found.add(store.release(kept.plan.id, crowd.number))
     return {release for release in found if release is not None}
 
 
@@ -254,7 +254,7 @@ def test_a_lost_crowd_key_gives_open_crowds_up(history: Path, tmp_path: Path):
         kept = store.plan(PLAN.id)
         assert kept is not None
         assert kept.state == "closed"
-        assert [epoch.state for epoch in store.epochs(PLAN.id)] == ["sealed", "given up"]
+        assert [crowd.state for crowd in store.crowds(PLAN.id)] == ["sealed", "given up"]
         assert releases(store) == {(history / "release").read_bytes()}
     with started(folder) as store:
         assert store.begun_anew is None
@@ -308,5 +308,5 @@ def test_a_changed_signing_key_and_the_data(history: Path, tmp_path: Path, capsy
     with pytest.raises(InputError, match="signing-key is older than"), started(folder):
         pass
     assert run(["rotate", str(tmp_path / "nowhere")]) == 2
-    with locked(folder), pytest.raises(InputError, match="another collector"):
+    with data_lock(folder), pytest.raises(InputError, match="another collector"):
         change_key(folder)

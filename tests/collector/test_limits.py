@@ -19,7 +19,7 @@ from shoal.collector.intake import group_commit as committing
 from shoal.collector.intake import ingest
 from shoal.collector.intake.group_commit import Committer
 from shoal.collector.intake.limits import Allowance, Limits, Sender
-from shoal.collector.intake.relay_batches import parts_of, refused
+from shoal.collector.intake.relay_batches import refusal_document, split_by_window
 from shoal.collector.problems import Problem
 from shoal.collector.settings import Settings
 from shoal.errors import InputError, PrivacyRefusal
@@ -147,8 +147,8 @@ class TestConnections:
     def test_each_plan_is_counted_by_itself(self):
         sender, settings = Sender(), Settings()
         limits = Limits.of(SMALL, settings)
-        sender.brings(SMALL, 4)
-        assert (sender.room(SMALL, limits), sender.room(LARGE, limits)) == (6, 10)
+        sender.charge(SMALL.id, 4)
+        assert (sender.room(SMALL.id, limits), sender.room(LARGE.id, limits)) == (6, 10)
 
 
 class TestRates:
@@ -237,22 +237,22 @@ class TestRelays:
 
     def test_the_parts_are_the_batch(self):
         batch = self.mixed()
-        parts = parts_of(batch)
+        parts = split_by_window(batch)
         assert not isinstance(parts, Problem)
         assert sorted(np.concatenate([part.places for part in parts])) == list(range(9))
         for places, part in parts:
             assert len(set(part.windows.tolist())) == 1
             for name in ("ids", "windows", "cohorts", "rows"):
                 assert (getattr(part, name) == getattr(batch, name)[places]).all()
-        assert isinstance(refused(parts, [problems.BUSY] * len(parts)), Problem)
-        none = refused(parts, [None] * len(parts))
+        assert isinstance(refusal_document(parts, [problems.BUSY] * len(parts)), Problem)
+        none = refusal_document(parts, [None] * len(parts))
         assert isinstance(none, bytes)
         assert json.loads(none) == {"refused": {"window-expired": [], "window-not-open": []}}
 
     def test_no_end_of_windows(self):
         batch = reports(TEXT_PLAN, 1001)
         everywhere = replace(batch, windows=np.arange(1001, dtype=np.uint32))
-        assert parts_of(everywhere) is problems.MALFORMED
+        assert split_by_window(everywhere) is problems.MALFORMED
 
 
 class TestCommitting:

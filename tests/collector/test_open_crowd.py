@@ -25,7 +25,7 @@ from starlette.responses import Response
 from shoal import Batch, Plan
 from shoal.analysis.screening import Screening
 from shoal.collector.console.app import OPERATIONS
-from shoal.collector.console.handlers import Handlers
+from shoal.collector.console.handlers import Handlers, _SealedCrowd
 from shoal.collector.console.metrics import Metrics
 from shoal.collector.console.tokens import ROLES
 from shoal.collector.intake.database import NAME
@@ -312,22 +312,21 @@ def exact_progress(patch: pytest.MonkeyPatch) -> None:
 
 
 def open_crowd_shown(patch: pytest.MonkeyPatch) -> None:
-    sealed = Handlers._sealed
+    sealed = Handlers._sealed_crowd
 
-    async def shown(self: Handlers, request: Any) -> Any:
-        kept = self._kept(request)
-        found = self._collector.store._opened(kept.plan.id)
+    async def shown(self: Handlers, plan: Plan, number: int) -> Any:
+        found = self._collector.store._opened(plan.id)
         assert found is not None
         crowds = {crowd.number: crowd for crowd in found._crowds.values()}
-        if request.path_params["number"] not in crowds:
-            return await sealed(self, request)
-        tally = crowds[request.path_params["number"]].counts.tally()
-        return kept.plan, tally, json.dumps(tally.to_json()).encode()
+        if number not in crowds:
+            return await sealed(self, plan, number)
+        tally = crowds[number].counts.tally()
+        return _SealedCrowd(plan, number, tally, json.dumps(tally.to_json()).encode())
 
     async def not_screened(self: Handlers, plan: Any, tally: Any, number: int) -> Any:
         return Screening(1.0, 1e-3, (), 0.0, tally.reports, plan.id)
 
-    patch.setattr(Handlers, "_sealed", shown)
+    patch.setattr(Handlers, "_sealed_crowd", shown)
     patch.setattr(Handlers, "_screening", not_screened)  # it would refuse an incomplete crowd
 
 

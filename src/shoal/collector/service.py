@@ -21,6 +21,7 @@ from shoal.collector.consistency import check_signer, check_whole
 from shoal.collector.console.app import make_console
 from shoal.collector.console.metrics import Metrics
 from shoal.collector.console.tokens import TOKEN_FILE, Token, Tokens, new_secret
+from shoal.collector.http import Receive, Scope
 from shoal.collector.intake.database import (
     LONGEST_LOG,
     NAME,
@@ -30,7 +31,7 @@ from shoal.collector.intake.database import (
     transaction,
 )
 from shoal.collector.intake.group_commit import Committer
-from shoal.collector.intake.ingest import Ingest, Receive, Scope
+from shoal.collector.intake.ingest import Ingest
 from shoal.collector.intake.open_plan import IncompleteCrowd
 from shoal.collector.intake.store import PlanRecord, Store
 from shoal.collector.logs import LOG
@@ -99,7 +100,7 @@ class Collector:
             self.refused,
             self._door_thread,
         )
-        self.public = make_public(self._published, ingest, self.signer)
+        self.public = make_public(self._published, ingest, self.signer, self.refused)
         self.console = make_console(self)
         self._tasks = [
             asyncio.create_task(self._committer.run()),

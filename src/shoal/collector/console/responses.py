@@ -15,8 +15,17 @@ from shoal.analysis.publishing.tables import arrow_table, csv_text
 from shoal.analysis.tallying import Tally
 from shoal.collector.console.tokens import Token
 from shoal.collector.intake.store import CrowdRecord, PlanRecord
+from shoal.collector.signing import Signer
 
-__all__ = ["FORMS", "crowd_line", "json_answer", "plan_line", "report_page", "token_line"]
+__all__ = [
+    "FORMS",
+    "crowd_line",
+    "json_answer",
+    "plan_line",
+    "report_page",
+    "signed_answer",
+    "token_line",
+]
 
 PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.file"
 
@@ -25,6 +34,16 @@ def json_answer(document: object, status: int = 200) -> Response:
     """Return a JSON document."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False)
     return Response(text.encode(), status, media_type="application/json")
+
+
+def signed_answer(content: bytes, signer: Signer, cache: str = "no-store") -> Response:
+    """Return a JSON document as it is, with its signature."""
+    headers = {
+        "Cache-Control": cache,
+        "Shoal-Signature": signer.sign(content),
+        "Shoal-Key": signer.public_key,
+    }
+    return Response(content, headers=headers, media_type="application/json")
 
 
 def plan_line(kept: PlanRecord) -> dict[str, Any]:

@@ -31,7 +31,6 @@ _FIRST_ROWS = 16
 _MOST_HASHED = 1 << 16
 _RECENT = 1 << 10
 _LONGEST_RUN = 1 << 20
-_FEW = 8
 
 Digests = NDArray[np.uint64]
 
@@ -156,7 +155,7 @@ class SeenReports:
 
 
 class _DigestSet:
-    """A set of digests: the last ones as they came, the others as sorted runs."""
+    """A set of digests in sorted runs; the run of recent ones has a fixed length, with zeros."""
 
     def __init__(self) -> None:
         self._recent = np.zeros(_RECENT, np.uint64)
@@ -165,14 +164,11 @@ class _DigestSet:
 
     def contain(self, digests: Digests) -> NDArray[np.bool_]:
         """Tell which digests are in the set; if they are sorted, it takes less time."""
-        if len(digests) <= _FEW:
-            found = (self._recent[:, None] == digests).any(axis=0)
-        else:
-            found = np.isin(digests, self._recent)
-        for run in self._runs:
+        found = np.zeros(len(digests), bool)
+        for run in (self._recent, *self._runs):
             place = np.minimum(np.searchsorted(run, digests), len(run) - 1)
             found |= run[place] == digests
-        return np.asarray(found)
+        return found
 
     def add(self, digests: Digests) -> None:
         """Add digests that are not in the set."""
@@ -182,13 +178,14 @@ class _DigestSet:
             for start in range(0, len(digests), _LONGEST_RUN):
                 self._add_run(np.sort(digests[start : start + _LONGEST_RUN]))
             return
-        self._recent[self._count : self._count + len(digests)] = digests
+        self._recent[: len(digests)] = digests  # in the place of zeros, which come first
+        self._recent.sort()
         self._count += len(digests)
 
     def gather(self) -> None:
         """Make a run of the recent ones."""
         if self._count:
-            self._add_run(np.sort(self._recent[: self._count]))
+            self._add_run(self._recent[-self._count :].copy())
         self._recent[:], self._count = 0, 0
 
     def _add_run(self, run: Digests) -> None:

@@ -68,11 +68,12 @@ class Committer:
         """Return when the upload is on the disk, or with the problem why it is not."""
         if self._stopping:
             return problems.STOPPING
-        if self._waiting + len(upload) > self._most_waiting and self._is_full_for(len(upload)):
+        count = len(upload)
+        if self._waiting + count > self._most_waiting and self._is_full_for(count):
             return problems.BUSY
         answer: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
         self._uploads.append((upload, answer))
-        self._waiting += len(upload)
+        self._waiting += count
         self._wake.set()
         return await answer
 
@@ -98,7 +99,10 @@ class Committer:
         """Return what goes into the next commit, in turns the smallest and the oldest uploads."""
         queue = self._uploads
         self._smallest_first = not self._smallest_first
-        if self._smallest_first and self._waiting > MOST_PER_COMMIT:
+        if self._waiting <= MOST_PER_COMMIT:
+            self._uploads, self._waiting = [], 0
+            return queue
+        if self._smallest_first:
             queue = sorted(queue, key=lambda waiting: len(waiting[0]))
         group, size = [queue[0]], len(queue[0][0])
         for one in queue[1:]:

@@ -34,6 +34,13 @@ from shoal.collector.problems import Problem
 __all__ = ["IncompleteCrowd", "OpenPlan", "Time"]
 
 _DAY = 86_400
+_OF_STATES: dict[State, Problem] = {
+    "draft": problems.UNKNOWN_PLAN,
+    "paused": problems.PAUSED,
+    "closed": problems.PLAN_CLOSED,
+    "destroyed": problems.PLAN_CLOSED,
+}
+"""Why a plan in some state takes no reports."""
 
 
 class Time(NamedTuple):
@@ -140,20 +147,22 @@ class OpenPlan:
 
     # Reports
 
-    def objection(self, upload: Batch, time: Time) -> Problem | None:
-        """Return why an upload is not taken, or None."""
-        if self.state == "draft":
-            return problems.UNKNOWN_PLAN
-        if self.state == "paused":
-            return problems.PAUSED
-        if self.state != "published":
-            return problems.PLAN_CLOSED
-        windows = upload.windows.tolist()
-        if self.plan.window is None and max(windows):
-            return problems.MALFORMED  # no time will come at which it is right
-        if min(windows) < max(time.first_window, self.oldest_window):
+    def objections(self, uploads: Sequence[Batch], time: Time) -> list[Problem | None]:
+        """Return for each upload why it is refused, or None."""
+        problem = _OF_STATES.get(self.state)
+        if problem is None:
+            windows = np.concatenate([upload.windows for upload in uploads])
+            problem = self._window_problem(int(windows.min()), int(windows.max()), time)
+            if problem is not None and len(uploads) > 1:  # of some of them, perhaps not of all
+                return [self.objections([upload], time)[0] for upload in uploads]
+        return [problem] * len(uploads)
+
+    def _window_problem(self, first: int, last: int, time: Time) -> Problem | None:
+        if self.plan.window is None and last:
+            return problems.MALFORMED  # such a report is never right
+        if first < max(time.first_window, self.oldest_window):
             return problems.WINDOW_EXPIRED
-        return problems.WINDOW_NOT_OPEN if max(windows) > time.last_window else None
+        return problems.WINDOW_NOT_OPEN if last > time.last_window else None
 
     def count(self, uploads: Sequence[Batch], time: Time) -> None:
         """Count reports that have not come before."""

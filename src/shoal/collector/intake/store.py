@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.wire import Batch
@@ -54,6 +55,11 @@ class PlanRecord:
     plan: Plan
     state: State
     certificate: bytes | None
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The plan with its id, as it is published."""
+        return {"id": self.plan.id} | self.plan.to_json()
 
 
 @dataclass(frozen=True)
@@ -183,17 +189,18 @@ class Store:
         order = sorted(range(len(uploads)), key=lambda place: uploads[place].plan_id)
         with self._transaction():
             for plan_id, places in groupby(order, lambda place: uploads[place].plan_id):
-                here, kept = list(places), self._opened(plan_id)
-                if kept is None:
+                here, plan = list(places), self._opened(plan_id)
+                if plan is None:
                     for place in here:
                         answers[place] = problems.UNKNOWN_PLAN
                     continue
-                time = self._time(kept.plan)
-                for place in here:
-                    answers[place] = kept.objection(uploads[place], time)
-                taken = [uploads[place] for place in here if answers[place] is None]
-                if taken:
-                    kept.count(taken, time)
+                time = self._time(plan.plan)
+                objections = plan.objections([uploads[place] for place in here], time)
+                for place, problem in zip(here, objections, strict=True):
+                    answers[place] = problem
+                counted = [uploads[place] for place in here if answers[place] is None]
+                if counted:
+                    plan.count(counted, time)
         return answers
 
     @property

@@ -90,7 +90,7 @@ def _numbers(plan: Plan, reports: int, parts: Mapping[int, bytes]) -> bytes:
         sizes[_JOINT + place] = 1 << len(group)
     for cohort in range(plan.cohorts or 0):
         sizes[_COHORT + cohort] = 1 + plan.bits
-    found = [np.array([reports, 0])]
+    found = [np.array([0, reports])]
     for part, size in sizes.items():
         found.append(np.frombuffer(parts[part], "<i8") if part in parts else np.zeros(size, "<i8"))
     return np.concatenate(found).astype(number_type(plan)).tobytes()

@@ -137,7 +137,7 @@ class TestBackup:
     def test_it_is_not_served(self, data: Path, tmp_path: Path):
         (tmp_path / "wrong").mkdir()
         back_up(data, tmp_path / "wrong" / NAME)
-        with pytest.raises(InputError, match="shoal restore"):
+        with pytest.raises(InputError, match="shoal collector restore"):
             Store(tmp_path / "wrong")
 
     def test_what_cannot_be_backed_up(self, data: Path, tmp_path: Path):
@@ -320,6 +320,7 @@ class TestUnderLoad:
                 sys.executable,
                 "-m",
                 "shoal",
+                "collector",
                 "backup",
                 str(served.folder),
                 "last",
@@ -354,22 +355,22 @@ class TestUnderLoad:
 class TestCommands:
     def test_there_and_back(self, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
         kept, new = tmp_path / "kept", tmp_path / "new"
-        assert run(["backup", str(data), str(kept)]) == 0
-        assert capsys.readouterr().out == f"the backup is in {kept}\n"
-        assert run(["restore", str(kept), str(new), "--json"]) == 0
+        assert run(["collector", "backup", str(data), str(kept)]) == 0
+        assert capsys.readouterr().out == f"Backup written to {kept}\n"
+        assert run(["collector", "restore", str(kept), str(new), "--json"]) == 0
         document = json.loads(capsys.readouterr().out)
         assert document["closed"] == [ENDLESS.id]
         assert list(document["waiting"]) == [WEEKLY.id]
         shutil.rmtree(new)
-        assert run(["restore", str(kept), str(new)]) == 0
+        assert run(["collector", "restore", str(kept), str(new)]) == 0
         out = capsys.readouterr().out
-        assert f"plan {ENDLESS.id[:12]} has no window and is closed" in out
-        assert f"plan {WEEKLY.id[:12]} takes the reports of " in out
+        assert f"Plan {ENDLESS.id[:12]} has no window and is closed" in out
+        assert f"Plan {WEEKLY.id[:12]} accepts reports from " in out
 
     @pytest.mark.parametrize(
         "words", [["backup", "nowhere", "kept"], ["restore", "nothing", "new"]]
     )
     def test_one_sentence(self, words: list[str], tmp_path: Path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
-        assert run(words) == 2
+        assert run(["collector", *words]) == 2
         assert capsys.readouterr().err.count("\n") == 1

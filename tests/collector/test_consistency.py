@@ -295,9 +295,9 @@ def test_a_changed_signing_key_and_the_data(history: Path, tmp_path: Path, capsy
     folder = copied(history / "now", tmp_path / "new")
     old = (folder / KEY_FILE).read_text()
     public = Signer(folder).public_key
-    assert run(["rotate", str(folder)]) == 0
+    assert run(["collector", "rotate", str(folder)]) == 0
     changed = Signer(folder)
-    assert capsys.readouterr().out == f"plans are signed with {changed.public_key} from now on\n"
+    assert capsys.readouterr().out == f"Plans are signed with {changed.public_key} from now on.\n"
     assert changed.public_keys == [changed.public_key, public]
     assert old.strip() not in (folder / KEY_FILE).read_text()
     share_none(history, serve_again(folder))
@@ -307,6 +307,6 @@ def test_a_changed_signing_key_and_the_data(history: Path, tmp_path: Path, capsy
     (folder / KEY_FILE).write_text(old)
     with pytest.raises(InputError, match="signing-key is older than"), started(folder):
         pass
-    assert run(["rotate", str(tmp_path / "nowhere")]) == 2
+    assert run(["collector", "rotate", str(tmp_path / "nowhere")]) == 2
     with data_lock(folder), pytest.raises(InputError, match="another collector"):
         change_key(folder)

@@ -91,7 +91,7 @@ class TestAGoodDeployment:
                 "headers"} <= set(findings)  # fmt: skip
 
     def test_the_command(self, running: Served, capsys: pytest.CaptureFixture[str]):
-        words = ["doctor", str(running.folder), "--url", running.public]
+        words = ["collector", "doctor", str(running.folder), "--url", running.public]
         words += ["--console-url", running.console]
         assert run([*words, "--json"]) == 0
         document = json.loads(capsys.readouterr().out)
@@ -116,7 +116,7 @@ class TestTheFolder:
 
     def test_no_folder_is_exit_code_one(self, tmp_path: Path):
         assert verdicts(tmp_path / "none")["folder"] == "fail"
-        assert run(["doctor", str(tmp_path / "none")]) == 1
+        assert run(["collector", "doctor", str(tmp_path / "none")]) == 1
 
     def test_open_permissions(self, data: Path):
         data.chmod(0o750)

@@ -133,10 +133,12 @@ def test_no_count_report_or_id_is_found_without_the_key(name: str, tmp_path: Pat
 def test_the_search_would_find_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Without encryption the same search finds the ids' hashes and the counts."""
     monkeypatch.setattr(
-        "shoal.collector.intake.duplicates.encrypt", lambda key, content, about: content
+        "shoal.collector.intake.duplicates.encrypt",
+        lambda key, *pieces: [content for content, _ in pieces],
     )
     monkeypatch.setattr(
-        "shoal.collector.intake.open_plan.encrypt", lambda key, content, about: content
+        "shoal.collector.intake.open_plan.encrypt",
+        lambda key, *pieces: [content for content, _ in pieces],
     )
     monkeypatch.setattr(
         "shoal.collector.intake.duplicates.decrypt", lambda key, content, about: content
@@ -200,9 +202,9 @@ def test_rows_that_are_swapped_or_changed_are_refused(tmp_path: Path):
 
 
 def test_sealing_is_bound_to_key_and_place():
-    sealed = encrypt(bytes(32), b"content", "here")
+    [sealed] = encrypt(bytes(32), (b"content", "here"))
     assert decrypt(bytes(32), sealed, "here") == b"content"
-    assert encrypt(bytes(32), b"content", "here") != sealed
+    assert encrypt(bytes(32), (b"content", "here")) != [sealed]
     for key, content, about in (
         (b"1" * 32, sealed, "here"),
         (bytes(32), sealed, "there"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from datetime import date
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, get_args
 
@@ -30,7 +29,6 @@ from shoal.collector.console.responses import (
     plan_line,
     report_page,
     signed_answer,
-    token_line,
 )
 from shoal.collector.console.tokens import Token
 from shoal.collector.intake.store import PlanRecord
@@ -243,15 +241,17 @@ class Handlers:
 
     async def tokens(self, request: Request) -> Response:
         """List all tokens."""
-        return json_answer({"tokens": [token_line(token) for token in self._collector.tokens]})
+        return json_answer({"tokens": [token.to_json() for token in self._collector.tokens]})
 
     async def add_token(self, request: Request) -> Response:
         """Make a token."""
-        document = await read_document(request)
-        token = _token_of(document)
+        try:
+            token = Token.from_request(await read_document(request))
+        except InputError as error:
+            raise Refusal(problems.BAD_PARAMETER) from error
         secret = await self._collector.in_store(self._collector.tokens.add, token)
         self._tell("token made", request, token)
-        return json_answer(token_line(token) | {"token": secret}, 201)
+        return json_answer(token.to_json() | {"token": secret}, 201)
 
     async def remove_token(self, request: Request) -> Response:
         """Take a token away."""
@@ -331,25 +331,6 @@ class Handlers:
     async def metrics(self, request: Request) -> Response:
         """Show the metrics."""
         return Response(self._collector.metrics_text(), media_type=Metrics.media_type)
-
-
-def _token_of(document: object) -> Token:
-    """Read the token that is asked for."""
-    if not isinstance(document, Mapping) or not {"role", "label"} <= set(document):
-        raise Refusal(problems.BAD_PARAMETER)
-    wanted = dict(document)
-    role, label, day = wanted.pop("role"), wanted.pop("label"), wanted.pop("expires", None)
-    plans = wanted.pop("plans", None)
-    well_typed = isinstance(label, str) and isinstance(day, str | None)
-    if plans is not None:
-        well_typed &= isinstance(plans, list) and all(isinstance(one, str) for one in plans)
-    if wanted or not well_typed:
-        raise Refusal(problems.BAD_PARAMETER)
-    try:
-        expires = None if day is None else date.fromisoformat(day)
-        return Token.new(role, label, expires=expires, plans=plans)
-    except (InputError, ValueError) as error:
-        raise Refusal(problems.BAD_PARAMETER) from error
 
 
 def _page(rows: Sequence[T], page: int, length: int) -> tuple[Sequence[T], bool]:

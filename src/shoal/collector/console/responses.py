@@ -13,7 +13,6 @@ from shoal.agreement.plan import Plan
 from shoal.analysis.publishing import publish
 from shoal.analysis.publishing.tables import arrow_table, csv_text
 from shoal.analysis.tallying import Tally
-from shoal.collector.console.tokens import Token
 from shoal.collector.intake.store import CrowdRecord, PlanRecord
 from shoal.collector.signing import Signer
 
@@ -24,7 +23,6 @@ __all__ = [
     "plan_line",
     "report_page",
     "signed_answer",
-    "token_line",
 ]
 
 PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.file"
@@ -66,17 +64,6 @@ def crowd_line(crowd: CrowdRecord) -> dict[str, Any]:
         "tenths": crowd.tenths,
     }
     return line if crowd.reports is None else line | {"reports": crowd.reports}
-
-
-def token_line(token: Token) -> dict[str, Any]:
-    """Return what the list of tokens says of one."""
-    return {
-        "id": token.id,
-        "role": token.role,
-        "label": token.label,
-        "expires": None if token.expires is None else token.expires.isoformat(),
-        "plans": None if token.plans is None else list(token.plans),
-    }
 
 
 def report_page(plan: Plan, release: bytes) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
+from shoal.collector.addresses import own_url, read_addresses
 from shoal.collector.doctor.data_folder import check_folder, public_key
 from shoal.collector.doctor.findings import Finding, Verdict, worst
 from shoal.collector.doctor.probes import check_console, check_public
@@ -69,8 +70,10 @@ def examine(
     findings += _limits(settings, bool(proxies))
     for path in proxies:
         findings += check_proxy(path)
-    findings += check_public(url or _own_url(settings.public), public_key(folder), clock)
-    findings += check_console(console_url or _own_url(settings.console))
+    running = {"public": own_url(settings.public), "console": own_url(settings.console)}
+    running |= read_addresses(folder)
+    findings += check_public(url or running["public"], public_key(folder), clock)
+    findings += check_console(console_url or running["console"])
     return findings
 
 
@@ -84,7 +87,9 @@ def _settings(
         settings = Settings.read(environment, file)
     except InputError as error:
         sentence = f"The settings cannot be read: {first_line(error)}."
-        return Settings(), [Finding("settings", "fail", sentence, "Mend them; see shoal serve -h.")]
+        return Settings(), [
+            Finding("settings", "fail", sentence, "Fix the settings; see shoal serve -h.")
+        ]
     if settings.allow_unproven:
         sentence = "Plans are taken whose promise is no guarantee (allow_unproven)."
         return settings, [Finding("settings", "warn", sentence, "Leave that to trials.")]
@@ -148,17 +153,6 @@ def _limits(settings: Settings, with_proxy: bool) -> Iterator[Finding]:
         )  # fmt: skip
     else:
         yield Finding("limits", "ok", sentence)
-
-
-def _own_url(where: str) -> str:
-    """Return the URL at which this machine reaches an address that a collector listens at.
-
-    >>> _own_url("0.0.0.0:8400"), _own_url("[::]:8400")
-    ('http://127.0.0.1:8400', 'http://[::1]:8400')
-    """
-    host, port = address(where)
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  asked, not bound
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _is_global(host: str) -> bool:

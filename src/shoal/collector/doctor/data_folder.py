@@ -39,7 +39,7 @@ def check_folder(folder: Path, spare_megabytes: int) -> Iterator[Finding]:
     if not os.access(folder, os.R_OK | os.X_OK):
         yield Finding(
             "owner", "fail", f"{folder} belongs to another user, so it is not looked into.",
-            f"Run it as its owner: sudo -u {_owner(folder)} shoal doctor ...",
+            f"Run it as its owner: sudo -u {_owner(folder)} shoal collector doctor ...",
         )  # fmt: skip
         return
     yield from _files(folder)
@@ -164,7 +164,7 @@ def _database(folder: Path) -> Iterator[Finding]:
         # SQLite may make a file beside the database, which its owner could then not open.
         yield Finding(
             "data", "fail", "The data belong to another user, so they are not opened.",
-            f"Run it as their owner: sudo -u {_owner(path)} shoal doctor ...",
+            f"Run it as their owner: sudo -u {_owner(path)} shoal collector doctor ...",
         )  # fmt: skip
         return
     try:

@@ -16,7 +16,15 @@ from pathlib import Path
 
 from shoal.errors import InputError, ShoalError
 
-__all__ = ["NAME", "StorageError", "StorageFull", "data_lock", "open_database", "transaction"]
+__all__ = [
+    "NAME",
+    "DataInUse",
+    "StorageError",
+    "StorageFull",
+    "data_lock",
+    "open_database",
+    "transaction",
+]
 
 NAME = "shoal.db"
 VERSION = 2
@@ -120,6 +128,10 @@ class StorageFull(StorageError):  # noqa: N818  an error of storage, as the name
     """There is no space left for what was asked; nothing of it has happened."""
 
 
+class DataInUse(InputError):  # noqa: N818  it names the state
+    """Another process holds the data."""
+
+
 def open_database(path: Path, *, create: bool = True) -> sqlite3.Connection:
     """Open the file, make its tables if it is new, and check that it is whole."""
     with storage_errors():
@@ -166,7 +178,7 @@ def _make_tables(connection: sqlite3.Connection) -> None:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
         elif version < 0:
-            raise InputError("this is a backup; make data of it with shoal restore.")
+            raise InputError("this is a backup; restore it with shoal collector restore.")
         elif version > VERSION:
             raise InputError(
                 f"the data are of version {version}, this Shoal reads versions up to {VERSION};"
@@ -224,7 +236,7 @@ def data_lock(folder: Path, name: str = "lock") -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(handle)
-        raise InputError(f"another collector is using {folder}.") from None
+        raise DataInUse(f"another collector is using {folder}.") from None
     try:
         yield
     finally:

@@ -45,7 +45,7 @@ class SeenReports:
         key = keys.key(plan_id, "window", window)
         self._key = keys.draw(plan_id, "window", window) if key is None else key
         # Encryption and hashing use one key in two ways that have nothing in common.
-        self._sealing = blake2b(b"rows", key=self._key, digest_size=32).digest()
+        self._row_key = blake2b(b"rows", key=self._key, digest_size=32).digest()
         self._rows: list[int] = []
         self._place = 0  # the first row that is not full
         self._open = np.empty(0, np.uint64)  # what is in it
@@ -61,8 +61,8 @@ class SeenReports:
         )
         while rows := found.fetchmany(_LONGEST_RUN // _ROW):
             digests = []
-            for identity, sealed in rows:
-                content = decrypt(self._sealing, sealed, self._about(len(self._rows)))
+            for identity, encrypted in rows:
+                content = decrypt(self._row_key, encrypted, self._about(len(self._rows)))
                 row = np.frombuffer(content, "<u8")
                 digests.append(row[row != 0])
                 self._rows.append(identity)
@@ -124,25 +124,29 @@ class SeenReports:
         table = np.sort(content.reshape(rows, _ROW), axis=1)  # the order of commits is gone
         self._database.executemany(
             "UPDATE seen SET digests = ? WHERE id = ?",
-            [
-                (self._sealed(row, place), self._rows[place])
-                for place, row in enumerate(table, self._place)
-            ],
+            zip(
+                self._encrypted(table, self._place),
+                self._rows[self._place : self._place + rows],
+                strict=True,
+            ),
         )
         self._place += used // _ROW
         last = table[used // _ROW] if used < rows * _ROW else np.empty(0, np.uint64)
         self._open = last[last != 0].copy()
 
-    def _sealed(self, row: Digests, place: int) -> bytes:
-        return encrypt(self._sealing, row.tobytes(), self._about(place))
+    def _encrypted(self, table: Digests, first: int) -> list[bytes]:
+        """Return rows as they are written, the first of them for a place."""
+        rows = enumerate(table, first)
+        return encrypt(self._row_key, *((row.tobytes(), self._about(at)) for at, row in rows))
 
     def _grow(self, needed: int) -> None:
         """Add empty rows, a quarter of those that there are and as many as are needed."""
-        empty = np.zeros(_ROW, "<u8")
-        for place in range(len(self._rows), max(needed, len(self._rows) * 5 // 4)):
+        first = len(self._rows)
+        empty = np.zeros((max(needed, first * 5 // 4) - first, _ROW), "<u8")
+        for place, row in enumerate(self._encrypted(empty, first), first):
             added = self._database.execute(
                 "INSERT INTO seen (plan, window, place, digests) VALUES (?, ?, ?, ?)",
-                (*self._where, place, self._sealed(empty, place)),
+                (*self._where, place, row),
             )
             assert added.lastrowid is not None
             self._rows.append(added.lastrowid)

@@ -34,7 +34,7 @@ __all__ = ["CROWD_KEY_FILE", "CrowdKeys", "decrypt", "encrypt", "generation_with
 
 CROWD_KEY_FILE = "crowd-key"
 OVERHEAD = 32
-"""Bytes that sealing adds."""
+"""Bytes that encryption adds."""
 
 Kind = Literal["crowd", "window"]
 Generation = bytes | None
@@ -44,15 +44,22 @@ _NONE, _MARK = "-", "="
 _SALT = 16
 
 
-def encrypt(key: bytes, content: bytes, about: str) -> bytes:
-    """Encrypt content under a key; it opens only with the same words about it."""
-    salt = SystemBits().draw(_SALT)
+def encrypt(key: bytes, *pieces: tuple[bytes, str]) -> list[bytes]:
+    """Encrypt contents under a key; each can be decrypted only with the same words about it."""
+    salts = SystemBits().draw(_SALT * len(pieces))  # one call for all: each has its cost
+    return [
+        _encrypt(key, salts[_SALT * place : _SALT * (place + 1)], *piece)
+        for place, piece in enumerate(pieces)
+    ]
+
+
+def _encrypt(key: bytes, salt: bytes, content: bytes, about: str) -> bytes:
     return salt + _cipher(key, salt).encrypt(bytes(12), content, about.encode())
 
 
-def decrypt(key: bytes, sealed: bytes, about: str) -> bytes:
-    """Decrypt what was sealed."""
-    salt, content = sealed[:_SALT], sealed[_SALT:]
+def decrypt(key: bytes, encrypted: bytes, about: str) -> bytes:
+    """Decrypt what `encrypt` returned."""
+    salt, content = encrypted[:_SALT], encrypted[_SALT:]
     try:
         return _cipher(key, salt).decrypt(bytes(12), content, about.encode())
     except InvalidTag:
@@ -118,13 +125,13 @@ class CrowdKeys:
         old, new = self._by_generation.get(before, b""), SystemBits().draw(32)
         self._write({before: old, _name(new): new}, [*(self._unlogged or [before]), _name(new)])
         rows = "SELECT plan, kind, number, wrapped FROM wrapped_keys"
-        wrapped = [
-            (encrypt(new, decrypt(old, key, _about(*place)), _about(*place)), *place)
-            for *place, key in self._database.execute(rows).fetchall()
-        ]
+        wrapped = self._database.execute(rows).fetchall()
+        abouts = [_about(*place) for *place, _ in wrapped]
+        keys = [decrypt(old, row[-1], about) for row, about in zip(wrapped, abouts, strict=True)]
+        pieces = encrypt(new, *zip(keys, abouts, strict=True))
         self._database.executemany(
             "UPDATE wrapped_keys SET wrapped = ? WHERE plan = ? AND kind = ? AND number = ?",
-            wrapped,
+            [(piece, *row[:-1]) for piece, row in zip(pieces, wrapped, strict=True)],
         )
         self._database.execute("INSERT OR REPLACE INTO facts VALUES ('key', ?)", (_name(new),))
 
@@ -155,8 +162,9 @@ class CrowdKeys:
 
     def draw(self, plan_id: str, kind: Kind, number: int, key: bytes | None = None) -> bytes:
         """Keep a new key, drawn by chance unless there is one already."""
-        key = key or SystemBits().draw(32)
-        wrapped = encrypt(self._current(), key, _about(plan_id, kind, number))
+        random = SystemBits().draw(32 + _SALT)
+        key, salt = key or random[_SALT:], random[:_SALT]
+        wrapped = _encrypt(self._current(), salt, key, _about(plan_id, kind, number))
         self._database.execute(
             "INSERT INTO wrapped_keys VALUES (?, ?, ?, ?)", (plan_id, kind, number, wrapped)
         )

@@ -219,15 +219,16 @@ class OpenPlan:
     def _write(self, crowd: _Crowd) -> None:
         # Pages of the database from before and from after this are told apart by it.
         crowd.counts.window_reports = self._seen_in(crowd.window).count
+        blocks = list(crowd.counts.changes())
+        contents = encrypt(
+            crowd.key, *((numbers, self._about(crowd.number, block)) for block, numbers in blocks)
+        )
         self._database.executemany(
             "INSERT INTO counts VALUES (?, ?, ?, ?)"
             " ON CONFLICT (plan, number, part) DO UPDATE SET numbers = excluded.numbers",
             [
-                (
-                    *(self.plan.id, crowd.number, block),
-                    encrypt(crowd.key, numbers, self._about(crowd.number, block)),
-                )
-                for block, numbers in crowd.counts.changes()
+                (self.plan.id, crowd.number, block, content)
+                for (block, _), content in zip(blocks, contents, strict=True)
             ],
         )
 

@@ -69,11 +69,15 @@ def _encrypt_crowds(
         starts = range(0, len(content), BLOCK_BYTES)
         blocks = {place: content[start : start + BLOCK_BYTES] for place, start in enumerate(starts)}
         key = keys.draw(plan_id, "crowd", number)
+        pieces = [
+            (numbers, f"{plan_id} {number} {block}")
+            for block, numbers in OpenCrowd(plan, blocks).all_blocks()
+        ]
         database.executemany(
             "INSERT INTO counts VALUES (?, ?, ?, ?)",
             [
-                (plan_id, number, block, encrypt(key, numbers, f"{plan_id} {number} {block}"))
-                for block, numbers in OpenCrowd(plan, blocks).all_blocks()
+                (plan_id, number, block, content)
+                for block, content in enumerate(encrypt(key, *pieces))
             ],
         )
     database.execute("UPDATE crowds SET reports = 0 WHERE state = 'open'")

@@ -20,7 +20,8 @@ from shoal.collector.backup import Restoration, back_up, restore
 from shoal.collector.console.tokens import Token, Tokens
 from shoal.collector.intake.database import NAME, StorageError, data_lock
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
-from shoal.collector.intake.store import CrowdRecord, Store
+from shoal.collector.intake.records import CrowdRecord
+from shoal.collector.intake.store import Store
 from shoal.collector.signing import KEY_FILE, Signer
 from shoal.errors import InputError
 from tests.collector.crash_help import Devices, Served, all_made

@@ -360,7 +360,7 @@ class TestStorageInProcess:
         check_total(tmp_path, WIDE, made)
 
     def test_a_log_that_nobody_empties(self, tmp_path: Path, monkeypatch):
-        """Beyond its limit no reports are taken, until whoever reads the data has ended."""
+        """Beyond its limit no reports are accepted, until whoever reads the data has ended."""
         made = [upload(WIDE, 50, seed) for seed in range(2)]
 
         async def story(collector: Collector, post: Post, execute: Execute) -> None:

@@ -37,7 +37,8 @@ from shoal.collector import problems
 from shoal.collector.intake import store as store_module
 from shoal.collector.intake.database import StorageError, transaction
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
-from shoal.collector.intake.store import CrowdRecord, Store
+from shoal.collector.intake.records import CrowdRecord
+from shoal.collector.intake.store import Store
 from shoal.collector.plan_states import STATES, State
 from shoal.collector.problems import Problem
 from tests.collector.store_help import (

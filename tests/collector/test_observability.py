@@ -152,7 +152,7 @@ class TestTokens:
             )
             assert gone.status_code == 204
             told = [(one["event"], one["label"], one["by"]) for one in events(world) if "by" in one]
-            assert told == [("token made", "b", "first"), ("token removed", "b", "first")]
+            assert told == [("token made", "b", "first"), ("token revoked", "b", "first")]
             assert document["token"] not in world.log.getvalue()
 
         in_world(story, tmp_path / "data")

@@ -22,7 +22,8 @@ from shoal.collector import problems
 from shoal.collector.intake import duplicates as seen
 from shoal.collector.intake.database import NAME, StorageError, open_database
 from shoal.collector.intake.open_crowd import OpenCrowd
-from shoal.collector.intake.store import CrowdRecord, Store
+from shoal.collector.intake.records import CrowdRecord
+from shoal.collector.intake.store import Store
 from shoal.collector.plan_states import STATES, State
 from shoal.errors import InputError, TallyError
 from tests.collector.store_help import (

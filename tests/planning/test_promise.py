@@ -44,7 +44,7 @@ from shoal.analysis.publishing import Publication
 from shoal.cli import run
 from shoal.collector import publication
 from shoal.collector.console import pages
-from shoal.collector.intake.store import PlanRecord
+from shoal.collector.intake.records import PlanRecord
 from shoal.collector.settings import Settings
 from shoal.errors import InputError, PlanError
 from shoal.evidence.study import study

@@ -6,7 +6,7 @@ backup was made, so reports that it counted then could be counted again, in a se
 releases that overlap can be told apart, and each hides less than it promises. So a restore gives
 open crowds up, closes plans that have no window, and takes reports of the others only from the
 first window that nobody can have sent a report for. The same holds for plans that may have been
-published since: see `continuity`.
+published since: see `consistency`.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def back_up(folder: Path, target: Path, *, clock: Callable[[], float] = time.tim
         Seconds since 1970.
     """
     if not (folder / NAME).exists():
-        raise InputError(f"there is no collector's data at {folder / NAME}.")
+        raise InputError(f"there is no collector data at {folder / NAME}.")
     now = int(clock())
     if target.is_dir():
         target = target / time.strftime("shoal-%Y%m%dT%H%M%SZ.backup", time.gmtime(now))
     if target.exists():
-        raise InputError(f"{target} is there already; name another file.")
+        raise InputError(f"{target} exists already; name another file.")
     with _part_of(target) as part:
         key = (folder / KEY_FILE).read_text()
         source = sqlite3.connect(
@@ -98,7 +98,7 @@ def _copy(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
 
 
 def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.time) -> Restoration:
-    """Make a collector's data of a backup, in a folder that holds none.
+    """Restore a collector from a backup, into a folder that holds no collector.
 
     The collector that was backed up must not run again. A new admin token is written to the folder;
     the tokens of the backup hold too, those included that were taken away since.
@@ -118,7 +118,7 @@ def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.tim
                 _check_version(database, readable, f"{source} is not a backup of this Shoal.")
                 made, key = database.execute("SELECT made, signing_key FROM backup").fetchone()
                 if now < made:
-                    raise InputError("the backup was made later than now; set the clock right.")
+                    raise InputError("the backup was made later than now; correct the clock.")
                 secret = new_secret("admin")
                 database.execute("PRAGMA secure_delete = ON")
                 with transaction(database):

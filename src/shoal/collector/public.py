@@ -16,7 +16,7 @@ from shoal.collector.console.responses import json_answer, signed_answer
 from shoal.collector.console.routes import make_app
 from shoal.collector.http import Receive, Scope
 from shoal.collector.intake.ingest import BINARY, Ingest
-from shoal.collector.intake.store import PlanRecord
+from shoal.collector.intake.records import PlanRecord
 from shoal.collector.problems import Problem, Send
 from shoal.collector.signing import Signer
 

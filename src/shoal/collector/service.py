@@ -33,7 +33,8 @@ from shoal.collector.intake.database import (
 from shoal.collector.intake.group_commit import Committer
 from shoal.collector.intake.ingest import Ingest
 from shoal.collector.intake.open_plan import IncompleteCrowd
-from shoal.collector.intake.store import PlanRecord, Store
+from shoal.collector.intake.records import PlanRecord
+from shoal.collector.intake.store import Store
 from shoal.collector.logs import LOG
 from shoal.collector.plan_states import STATES, Declaration, State
 from shoal.collector.problems import Problem, Send
@@ -128,7 +129,7 @@ class Collector:
             self.signer = check_signer(self.store.database, self.folder)
         if self.store.begun_anew is not None:
             LOG.warning(
-                "crowd-key was missing: open crowds were given up, plans without a window closed",
+                "crowd-key is missing: open crowds are given up, plans without a window are closed",
                 extra={"facts": {"closed": self.store.begun_anew.closed}},
             )
         self.tokens = Tokens(self.store.database, self._clock)
@@ -260,7 +261,7 @@ class Collector:
         try:
             answers, is_behind = await self.in_store(self._accept_in_store, uploads)
         except Exception as error:
-            LOG.error("reports were not taken", exc_info=error)
+            LOG.error("reports were not accepted", exc_info=error)
             raise
         if is_behind:
             self._sweep_now.set()
@@ -318,18 +319,16 @@ class Collector:
 
     @property
     def clock_is_held(self) -> bool:
-        """Whether the clock has jumped and is not believed."""
+        """Whether the clock jumped and is not trusted."""
         return isinstance(self._clock, GuardedClock) and self._clock.is_held
 
     def _check_clock(self) -> None:
         is_held = self.clock_is_held
         if is_held and not self._clock_was_held:
             self.metrics.clock_stepped()
-            LOG.error(
-                "the clock has jumped and is not believed", extra={"facts": self.clock_line()}
-            )
+            LOG.error("the clock jumped and is not trusted", extra={"facts": self.clock_line()})
         elif self._clock_was_held and not is_held:
-            LOG.warning("the clock is believed again", extra={"facts": self.clock_line()})
+            LOG.warning("the clock is trusted again", extra={"facts": self.clock_line()})
         self._clock_was_held = is_held
 
     def clock_line(self) -> dict[str, object]:
@@ -356,7 +355,7 @@ class Collector:
         free = shutil.disk_usage(self.folder).free
         log = log_size(self.folder)
         if log > LONGEST_LOG:
-            LOG.error("the write-ahead log cannot be emptied: another process reads the data")
+            LOG.error("the write-ahead log cannot be emptied: another process is reading the data")
         self._spare = free >= self.settings.spare_megabytes << 20 and log <= LONGEST_LOG
 
     async def obstacle(self) -> Problem | None:

@@ -93,7 +93,7 @@ def private_file(path: Path, text: str) -> None:
     An existing file is an error. The folder is one process's, so nobody comes in between.
     """
     if path.exists():
-        raise StorageError(f"{path} is there already; it is not written over.")
+        raise StorageError(f"{path} exists already and is not overwritten.")
     disk, part = Disk(), f"{path.name}.part"
     try:
         disk.unlink(path.with_name(part))  # of a process that was killed while it wrote

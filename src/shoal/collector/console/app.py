@@ -56,18 +56,18 @@ async def _openapi(handlers: Handlers, request: Request) -> Response:
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
-        "GET", "/", "viewer", "A page for people.", Handlers.home, (PAGE, ONE_PLAN),
+        "GET", "/", "viewer", "The console's page.", Handlers.home, (PAGE, ONE_PLAN),
         media=("text/html",), problems=(problems.UNKNOWN_PLAN,),
     ),
-    Operation("GET", "/v1/plans", "viewer", "All plans and their states.", Handlers.plans),
+    Operation("GET", "/v1/plans", "viewer", "List plans and their states.", Handlers.plans),
     Operation(
-        "POST", "/v1/plans", "admin", "Keep a plan as a draft.", Handlers.add_plan, status=201,
+        "POST", "/v1/plans", "admin", "Add a plan as a draft.", Handlers.add_plan, status=201,
         body={"type": "object", "description": "A plan with its id, as shoal plan writes it."},
         problems=(problems.MALFORMED_PLAN, problems.PROMISE_BROKEN, problems.TOO_LARGE),
     ),
     Operation("GET", "/v1/plans/{plan_id}", "viewer", "One plan.", Handlers.plan, (PLAN,)),
     Operation(
-        "POST", "/v1/plans/{plan_id}/publish", "admin", "Publish a draft, or go on after a pause.",
+        "POST", "/v1/plans/{plan_id}/publish", "admin", "Publish a draft, or resume after a pause.",
         Handlers.publish, (PLAN, HONEST, NEVER_PUBLISHED),
         problems=(problems.WRONG_STATE, problems.HONEST_UNSAID, problems.MAYBE_PUBLISHED),
     ),
@@ -77,9 +77,9 @@ OPERATIONS: tuple[Operation, ...] = (
             problems=(problems.WRONG_STATE,),
         )
         for word, summary, handler in (
-            ("pause", "Take no reports for a while.", Handlers.pause),
-            ("close", "Take no more reports; the open crowd is destroyed.", Handlers.close),
-            ("destroy", "Destroy everything that was collected.", Handlers.destroy),
+            ("pause", "Pause: accept no reports for a while.", Handlers.pause),
+            ("close", "Close: accept no more reports, and destroy the open crowd.", Handlers.close),
+            ("destroy", "Destroy all collected data.", Handlers.destroy),
         )
     ),
     Operation(
@@ -101,7 +101,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "GET", "/v1/plans/{plan_id}/crowds/{number}/estimates", "analyst",
-        "What a sealed crowd answered, with intervals.", Handlers.estimates,
+        "Estimates of a sealed crowd, with intervals.", Handlers.estimates,
         (PLAN, NUMBER, FORMAT, INTERVAL, LEVEL), media=_ESTIMATES,
         problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
     ),
@@ -115,9 +115,9 @@ OPERATIONS: tuple[Operation, ...] = (
         Handlers.latest_report, (PLAN,), media=("text/html",),
         problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
     ),
-    Operation("GET", "/v1/tokens", "admin", "All tokens, without their secrets.", Handlers.tokens),
+    Operation("GET", "/v1/tokens", "admin", "List tokens, without their secrets.", Handlers.tokens),
     Operation(
-        "POST", "/v1/tokens", "admin", "Make a token; its secret is told once.",
+        "POST", "/v1/tokens", "admin", "Make a token; its secret is shown once.",
         Handlers.add_token, status=201,
         body={
             "type": "object",
@@ -135,17 +135,17 @@ OPERATIONS: tuple[Operation, ...] = (
         problems=(problems.TOO_LARGE,),
     ),
     Operation(
-        "DELETE", "/v1/tokens/{token_id}", "admin", "Take a token away.", Handlers.remove_token,
+        "DELETE", "/v1/tokens/{token_id}", "admin", "Revoke a token.", Handlers.remove_token,
         (TOKEN,), status=204, media=(), problems=(problems.LAST_ADMIN,),
     ),
-    Operation("GET", "/v1/clock", "viewer", "Whether the clock is believed.", Handlers.clock),
+    Operation("GET", "/v1/clock", "viewer", "Whether the clock is trusted.", Handlers.clock),
     Operation(
-        "POST", "/v1/clock/accept", "admin", "Believe the clock after it has jumped.",
+        "POST", "/v1/clock/accept", "admin", "Trust the clock after it jumped.",
         Handlers.accept_clock,
     ),
     Operation("GET", "/openapi.json", None, "This document.", _openapi),
     Operation("GET", "/healthz", None, "Whether the process answers.", Handlers.healthz),
-    Operation("GET", "/readyz", None, "Whether reports can be taken.", Handlers.readyz,
+    Operation("GET", "/readyz", None, "Whether reports can be accepted.", Handlers.readyz,
               problems=(problems.UNAVAILABLE, problems.STORAGE_FULL, problems.CLOCK_HELD)),
     Operation("GET", "/metrics", None, "Prometheus metrics.", Handlers.metrics,
               media=("text/plain",)),

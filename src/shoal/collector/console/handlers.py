@@ -31,7 +31,7 @@ from shoal.collector.console.responses import (
     signed_answer,
 )
 from shoal.collector.console.tokens import Token
-from shoal.collector.intake.store import PlanRecord
+from shoal.collector.intake.records import PlanRecord
 from shoal.collector.logs import LOG
 from shoal.collector.plan_states import Declaration, State
 from shoal.errors import InputError
@@ -97,7 +97,7 @@ class Handlers:
         return json_answer(plan_line(record) | {"plan": record.document})
 
     async def add_plan(self, request: Request) -> Response:
-        """Keep a plan as a draft."""
+        """Add a plan as a draft."""
         try:
             document = await read_document(request)
             plan = await self._collector.compute(Plan.from_json, document)
@@ -111,7 +111,7 @@ class Handlers:
         return json_answer(plan_line(record), 201)
 
     async def publish(self, request: Request) -> Response:
-        """Publish a draft, or go on after a pause."""
+        """Publish a draft, or resume after a pause."""
         declaration = Declaration(
             all_honest=HONEST.read(request) == "all",
             never_published=NEVER_PUBLISHED.read(request) == "yes",
@@ -119,7 +119,7 @@ class Handlers:
         return await self._move(request, "published", declaration)
 
     async def pause(self, request: Request) -> Response:
-        """Take no reports for a while."""
+        """Pause: accept no reports for a while."""
         return await self._move(request, "paused")
 
     async def close(self, request: Request) -> Response:
@@ -254,14 +254,14 @@ class Handlers:
         return json_answer(token.to_json() | {"token": secret}, 201)
 
     async def remove_token(self, request: Request) -> Response:
-        """Take a token away."""
+        """Revoke a token."""
         wanted, tokens = request.path_params["token_id"], self._collector.tokens
         gone = next((token for token in tokens if token.id == wanted), None)
         problem = await self._collector.in_store(tokens.remove, wanted)
         if problem is not None:
             raise Refusal(problem)
         assert gone is not None
-        self._tell("token removed", request, gone)
+        self._tell("token revoked", request, gone)
         return Response(status_code=204)
 
     def _tell(self, event: str, request: Request, token: Token) -> None:

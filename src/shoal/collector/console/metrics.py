@@ -44,7 +44,7 @@ class Metrics:
             "shoal_reports_given_up", "Reports in crowds given up, down to a tenth of each crowd."
         )
         self._steps = self._counter("shoal_clock_steps", "How often the clock jumped.")
-        self._held = self._gauge("shoal_clock_held", "Whether the clock is not believed.")
+        self._held = self._gauge("shoal_clock_held", "Whether the clock is distrusted.")
         self._queue = self._gauge("shoal_queue_tenths", "Tenths of the reports that may wait.")
         self._commit = self._gauge(
             "shoal_commit_seconds",

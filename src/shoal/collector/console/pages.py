@@ -12,7 +12,7 @@ from typing import NamedTuple
 from shoal.agreement.promise import read_certificate
 from shoal.analysis.publishing.markup import Markup, element
 from shoal.analysis.screening import Screening
-from shoal.collector.intake.store import CrowdRecord, PlanRecord
+from shoal.collector.intake.records import CrowdRecord, PlanRecord
 from shoal.support.rounding import round_down
 
 __all__ = ["CROWDS_OF_EACH", "CROWDS_OF_ONE", "PLANS", "CrowdLine", "Section", "home"]
@@ -55,13 +55,19 @@ def home(sections: Sequence[Section], *, newer: str | None, older: str | None) -
     )
     parts = [_plan(section) for section in sections]
     if not parts:
-        parts = [element("p", "There is no plan here yet. Send one to /v1/plans.")]
+        parts = [
+            element(
+                "p",
+                "There is no plan yet. Publish one with shoal serve PLAN.json, or send it to"
+                " /v1/plans.",
+            )
+        ]
     turns = [("back", newer), ("more", older)]
     links = [element("a", name, " ", href=where) for name, where in turns if where is not None]
     main = element(
         "main",
         element("h1", "Shoal"),
-        element("p", "Each crowd is shown when it is complete, and not before."),
+        element("p", "A crowd is shown when it is complete, and not before."),
         *parts,
         *([element("p", *links)] if links else []),
     )

@@ -13,7 +13,7 @@ from shoal.agreement.plan import Plan
 from shoal.analysis.publishing import publish
 from shoal.analysis.publishing.tables import arrow_table, csv_text
 from shoal.analysis.tallying import Tally
-from shoal.collector.intake.store import CrowdRecord, PlanRecord
+from shoal.collector.intake.records import CrowdRecord, PlanRecord
 from shoal.collector.signing import Signer
 
 __all__ = [

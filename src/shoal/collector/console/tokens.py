@@ -71,7 +71,9 @@ class Token:
             raise InputError("a label has 1 to 80 letters, digits, spaces, dots or dashes.")
         if plans is not None:
             if not 1 <= len(plans) <= MOST_PLANS or not all(map(_PLAN_ID.fullmatch, plans)):
-                raise InputError(f"a token is limited to 1 to {MOST_PLANS} plans, by their ids.")
+                raise InputError(
+                    f"a token can be limited to 1 to {MOST_PLANS} plans, by their ids."
+                )
             plans = tuple(sorted(set(plans)))
         return cls(SystemBits().draw(8).hex(), role, label, expires, plans)
 

@@ -91,9 +91,11 @@ def _settings(
             Finding("settings", "fail", sentence, "Fix the settings; see shoal serve -h.")
         ]
     if settings.allow_unproven:
-        sentence = "Plans are taken whose promise is no guarantee (allow_unproven)."
-        return settings, [Finding("settings", "warn", sentence, "Leave that to trials.")]
-    return settings, [Finding("settings", "ok", "They can be read.")]
+        sentence = "Plans whose promise is not proven are accepted (allow_unproven)."
+        return settings, [
+            Finding("settings", "warn", sentence, "Use allow_unproven for trials only.")
+        ]
+    return settings, [Finding("settings", "ok", "The settings can be read.")]
 
 
 def _clock(folder: Path, now: float) -> Iterator[Finding]:
@@ -105,7 +107,9 @@ def _clock(folder: Path, now: float) -> Iterator[Finding]:
     else:
         yield Finding("clock", "ok", f"The clock says {_day(now)}, after the last change.")
         return
-    yield Finding("clock", "fail", sentence, "Set the clock and let NTP keep it: windows need it.")
+    yield Finding(
+        "clock", "fail", sentence, "Set the clock and synchronize it with NTP: windows need it."
+    )
 
 
 def _existing(folder: Path) -> list[Path]:
@@ -124,7 +128,7 @@ def _addresses(settings: Settings, url: str | None, with_proxy: bool) -> Iterato
         where = getattr(settings, name)
         host = address(where)[0]
         if is_loopback(host):
-            yield Finding(f"{name} address", "ok", f"{where} is this machine's own.")
+            yield Finding(f"{name} address", "ok", f"{where} is only reachable from this machine.")
         elif behind and not _is_global(host):
             yield Finding(
                 f"{name} address", "warn", f"{where} can be reached from other machines.",
@@ -133,7 +137,7 @@ def _addresses(settings: Settings, url: str | None, with_proxy: bool) -> Iterato
         else:
             yield Finding(
                 f"{name} address", "fail", f"{where} can be reached from outside, without TLS.",
-                f"Set {name} = 127.0.0.1:PORT, and a proxy before it.",
+                f"Set {name} = 127.0.0.1:PORT, and put a proxy in front of it.",
             )  # fmt: skip
 
 
@@ -148,7 +152,7 @@ def _limits(settings: Settings, with_proxy: bool) -> Iterator[Finding]:
         yield Finding("limits", "warn", sentence, f"Set largest_share to {_LARGE_SHARE} or less.")
     elif settings.ingest == "open" and not with_proxy:
         yield Finding(
-            "limits", "warn", f"{sentence} What limits each address was not looked at.",
+            "limits", "warn", f"{sentence} Limits per address were not checked.",
             "Name the proxy's configuration: --proxy FILE.",
         )  # fmt: skip
     else:

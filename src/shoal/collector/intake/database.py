@@ -2,7 +2,7 @@
 
 Every commit is on the disk when it returns (write-ahead log, synchronous FULL), and what is deleted
 is overwritten (secure_delete). Nothing in the file tells when or from where a report came, and what
-it says of open crowds is encrypted (see `keys`).
+it says of open crowds is encrypted (see `encryption`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PATIENCE = 10
 
 _USUAL_LOG = 16 << 20
 LONGEST_LOG = 1 << 30
-"""Bytes of the write-ahead log beyond which no reports are taken. Every sweep empties it, unless
+"""Bytes of the write-ahead log beyond which no reports are accepted. Every sweep empties it, unless
 another process goes on reading an old state of the data."""
 
 _SCHEMA = """
@@ -136,7 +136,7 @@ def open_database(path: Path, *, create: bool = True) -> sqlite3.Connection:
     """Open the file, make its tables if it is new, and check that it is whole."""
     with storage_errors():
         if not create and not path.exists():
-            raise InputError(f"there is no collector's data at {path}.")
+            raise InputError(f"there is no collector data at {path}.")
         # Before SQLite opens it: the write-ahead log is made with the mode of the database. One
         # that exists is not opened here, since closing it would let go of SQLite's locks.
         with suppress(FileExistsError):
@@ -181,7 +181,7 @@ def _make_tables(connection: sqlite3.Connection) -> None:
             raise InputError("this is a backup; restore it with shoal collector restore.")
         elif version > VERSION:
             raise InputError(
-                f"the data are of version {version}, this Shoal reads versions up to {VERSION};"
+                f"the data have version {version}; this Shoal reads versions up to {VERSION};"
                 " use the Shoal that wrote them, or a newer one."
             )
 

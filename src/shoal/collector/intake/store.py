@@ -11,10 +11,9 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.wire import Batch
@@ -38,43 +37,15 @@ from shoal.collector.intake.database import (
 )
 from shoal.collector.intake.encryption import CrowdKeys, Generation, generation_without_log
 from shoal.collector.intake.open_plan import IncompleteCrowd, OpenPlan, Time
+from shoal.collector.intake.records import CrowdRecord, PlanRecord, Records
 from shoal.collector.plan_states import State, may_become
 from shoal.collector.problems import Problem
 from shoal.errors import InputError, PrivacyRefusal
 
-__all__ = ["CrowdRecord", "PlanRecord", "Store"]
+__all__ = ["Store"]
 
 
 _MOST_WHOLE = 64
-
-
-@dataclass(frozen=True)
-class PlanRecord:
-    """A plan as the collector keeps it: its state, and from its publication on its certificate."""
-
-    plan: Plan
-    state: State
-    certificate: bytes | None
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The plan with its id, as it is published."""
-        return {"id": self.plan.id} | self.plan.to_json()
-
-
-@dataclass(frozen=True)
-class CrowdRecord:
-    """One crowd of a plan.
-
-    `window` is the one whose reports it takes, 0 where the plan has none. `reports` is known of a
-    sealed crowd only; of one that was given up, `tenths` says how full it was.
-    """
-
-    number: int
-    window: int
-    state: str
-    reports: int | None
-    tenths: int
 
 
 class Store:
@@ -108,6 +79,7 @@ class Store:
         with storage_errors():
             without_log = generation_without_log(folder / NAME)
         self._database = open_database(folder / NAME)
+        self._records = Records(self._database)
         self._deadline_days, self._clock = deadline_days, clock
         self._sealed, self._given_up = sealed, given_up
         self._open: dict[str, OpenPlan] = {}
@@ -142,7 +114,7 @@ class Store:
 
     @property
     def database(self) -> sqlite3.Connection:
-        """The connection, for what else is kept in the same file."""
+        """The connection, for what else is plan in the same file."""
         return self._database
 
     def close(self) -> None:
@@ -206,7 +178,7 @@ class Store:
     @property
     def is_behind(self) -> bool:
         """Whether many crowds wait to be sealed, so that the next sweep should come soon."""
-        return any(kept.whole_crowds > _MOST_WHOLE for kept in self._open.values())
+        return any(plan.whole_crowds > _MOST_WHOLE for plan in self._open.values())
 
     def _time(self, plan: Plan) -> Time:
         return Time.of(plan, self._clock())
@@ -215,10 +187,10 @@ class Store:
         """Return what is in memory of a plan, read from the database if need be."""
         self._touched.add(plan_id)
         if plan_id not in self._open:
-            kept = OpenPlan.read(self._database, self._keys, plan_id)
-            if kept is None:
+            plan = OpenPlan.read(self._database, self._keys, plan_id)
+            if plan is None:
                 return None
-            self._open[plan_id] = kept
+            self._open[plan_id] = plan
         return self._open[plan_id]
 
     # Plans
@@ -235,17 +207,11 @@ class Store:
 
     def plan(self, plan_id: str) -> PlanRecord | None:
         """Return a plan by its id."""
-        with storage_errors():
-            row = self._database.execute(
-                "SELECT document, state, certificate FROM plans WHERE id = ?", (plan_id,)
-            ).fetchone()
-        return None if row is None else PlanRecord(Plan.from_json(json.loads(row[0])), *row[1:])
+        return self._records.plan(plan_id)
 
     def plans(self) -> list[PlanRecord]:
         """Return all plans, in the order of their ids."""
-        with storage_errors():
-            ids = self._database.execute("SELECT id FROM plans ORDER BY id").fetchall()
-        return [kept for (plan_id,) in ids if (kept := self.plan(plan_id)) is not None]
+        return self._records.plans()
 
     def move(
         self,
@@ -262,14 +228,14 @@ class Store:
         without a window is published only if somebody states that it never was before.
         """
         with storage_errors():
-            kept = self._opened(plan_id)
-        if kept is None:
+            plan = self._opened(plan_id)
+        if plan is None:
             raise InputError("there is no such plan.")
-        if not may_become(kept.state, wanted):
+        if not may_become(plan.state, wanted):
             return False
         before, time, sealed, ended = (
-            kept.state,
-            self._time(kept.plan),
+            plan.state,
+            self._time(plan.plan),
             list[int](),
             list[IncompleteCrowd](),
         )
@@ -281,12 +247,12 @@ class Store:
                 self._database.execute(
                     "UPDATE plans SET certificate = ? WHERE id = ?", (certificate, plan_id)
                 )
-                self._check_first_time(kept, never_published)
-                kept.open_crowds(time)
+                self._check_first_time(plan, never_published)
+                plan.open_crowds(time)
             if wanted == "closed":
-                sealed = kept.seal_crowds(time)
-                ended = kept.give_up()
-                kept.forget_windows()
+                sealed = plan.seal_crowds(time)
+                ended = plan.give_up()
+                plan.forget_windows()
             if wanted == "destroyed":
                 self._database.execute(
                     "UPDATE crowds SET state = 'destroyed', release = NULL WHERE plan = ?",
@@ -297,14 +263,14 @@ class Store:
         self._tell({plan_id: sealed}, {plan_id: ended})
         return True
 
-    def _check_first_time(self, kept: OpenPlan, never_published: bool) -> None:
+    def _check_first_time(self, plan: OpenPlan, never_published: bool) -> None:
         """Refuse to open a plan whose reports may have been counted before a restore."""
         restored = restored_at(self._database)
         if restored is None or never_published:
             return
-        if kept.plan.window is None:
+        if plan.plan.window is None:
             raise PrivacyRefusal(problems.MAYBE_PUBLISHED.title)
-        kept.close_windows(before=first_window(kept.plan, restored))
+        plan.close_windows(before=first_window(plan.plan, restored))
 
     def _scrub(self) -> bool:
         """Take what was deleted or overwritten out of the write-ahead log too.
@@ -325,15 +291,15 @@ class Store:
     def _seal(self, plan_id: str) -> OpenPlan | None:
         """Seal the crowds of a plan that are whole, and return what is in memory of it."""
         with storage_errors():
-            kept = self._opened(plan_id)
+            plan = self._opened(plan_id)
             self._keys.settle()
-        if kept is not None and kept.whole_crowds:
+        if plan is not None and plan.whole_crowds:
             with self._changing_key():
-                kept = self._opened(plan_id)
-                assert kept is not None
-                sealed = kept.seal_crowds(self._time(kept.plan))
+                plan = self._opened(plan_id)
+                assert plan is not None
+                sealed = plan.seal_crowds(self._time(plan.plan))
             self._tell({plan_id: sealed})
-        return kept
+        return plan
 
     def _tell(
         self,
@@ -349,45 +315,33 @@ class Store:
 
     def progress(self, plan_id: str) -> int:
         """Return how many tenths of the crowd of this window have come; 0 if none is open."""
-        kept = self._seal(plan_id)
-        return 0 if kept is None else kept.tenths(self._window(kept.plan))
+        plan = self._seal(plan_id)
+        return 0 if plan is None else plan.tenths(self._window(plan.plan))
 
     def _window(self, plan: Plan) -> int:
         return 0 if plan.window is None else int(self._clock() // plan.window)
 
     def crowds(self, plan_id: str) -> list[CrowdRecord]:
         """Return a plan's crowds; of those that are open no more than their tenths."""
-        kept = self._seal(plan_id)
-        with storage_errors():
-            rows = self._database.execute(
-                "SELECT number, window, state, reports, tenths FROM crowds"
-                " WHERE plan = ? ORDER BY number",
-                (plan_id,),
-            ).fetchall()
-        crowds = []
-        for number, window, state, reports, tenths in rows:
-            if state == "open" and kept is not None:
-                tenths = kept.tenths(window)
-            shown = reports if state == "sealed" else None
-            crowds.append(CrowdRecord(number, window, state, shown, tenths or 0))
-        return crowds
+        plan = self._seal(plan_id)
+        return [
+            replace(crowd, tenths=plan.tenths(crowd.window))
+            if crowd.state == "open" and plan is not None
+            else crowd
+            for crowd in self._records.crowds(plan_id)
+        ]
 
     def release(self, plan_id: str, number: int) -> bytes | None:
         """Return the tally of a sealed crowd, the same bytes every time; None if there is none."""
         self._seal(plan_id)
-        with storage_errors():
-            row = self._database.execute(
-                "SELECT release FROM crowds WHERE plan = ? AND number = ? AND state = 'sealed'",
-                (plan_id, number),
-            ).fetchone()
-        return None if row is None else bytes(row[0])
+        return self._records.release(plan_id, number)
 
     def tally(self, plan_id: str, number: int) -> tuple[Plan, Tally] | None:
         """Return a sealed crowd's plan and tally."""
-        kept, release = self.plan(plan_id), self.release(plan_id, number)
-        if kept is None or release is None:
+        plan, release = self.plan(plan_id), self.release(plan_id, number)
+        if plan is None or release is None:
             return None
-        return kept.plan, Tally.from_release(json.loads(release), kept.plan)
+        return plan.plan, Tally.from_release(json.loads(release), plan.plan)
 
     # Time
 
@@ -400,23 +354,22 @@ class Store:
 
         Windows only go forward: once forgotten, a window stays closed though the clock went back.
         The key of the data is changed and the log emptied each time, whether or not there is
-        anything to do: who measures answers would see it otherwise.
+        anything to do: whoever measures answers would see it otherwise.
         """
         sealed, ended = {}, {}
         with self._changing_key(scrub=True):
             if isinstance(self._clock, GuardedClock):
                 write_moment(self._database, self._clock.moment)
-            published = "SELECT id FROM plans WHERE state IN ('published', 'paused')"
-            for (plan_id,) in self._database.execute(published).fetchall():
-                kept = self._opened(plan_id)
-                assert kept is not None
-                time = self._time(kept.plan)
-                sealed[plan_id] = kept.seal_crowds(time)
+            for plan_id in self._records.plans_with_crowds():
+                plan = self._opened(plan_id)
+                assert plan is not None
+                time = self._time(plan.plan)
+                sealed[plan_id] = plan.seal_crowds(time)
                 if self._may_destroy:
-                    ended[plan_id] = kept.expire_windows(time)
+                    ended[plan_id] = plan.expire_windows(time)
                     if self._deadline_days:
                         oldest = time.day - self._deadline_days + 1
-                        ended[plan_id] += kept.give_up(before_day=oldest)
-                kept.open_crowds(time)
-                kept.make_room()
+                        ended[plan_id] += plan.give_up(before_day=oldest)
+                plan.open_crowds(time)
+                plan.make_room()
         self._tell(sealed, ended)

@@ -110,7 +110,7 @@ class TestBackup:
         assert list((tmp_path / "backups").iterdir()) == [made]
         assert made.name == "shoal-20241004T120000Z.backup"
         assert made.stat().st_mode & 0o777 == 0o600
-        with pytest.raises(InputError, match="there already"):
+        with pytest.raises(InputError, match="exists already"):
             back_up(data, tmp_path / "backups", clock=clock)
 
     def test_it_changes_nothing(self, data: Path, tmp_path: Path, clock: Clock):
@@ -142,7 +142,7 @@ class TestBackup:
             Store(tmp_path / "wrong")
 
     def test_what_cannot_be_backed_up(self, data: Path, tmp_path: Path):
-        with pytest.raises(InputError, match="no collector's data"):
+        with pytest.raises(InputError, match="no collector data"):
             back_up(tmp_path / "nowhere", tmp_path / "kept")
         made = tmp_path / "other"
         made.mkdir()

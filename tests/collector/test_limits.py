@@ -332,7 +332,7 @@ class TestPublishing:
         from shoal.collector import serve
 
         settings = Settings(public="127.0.0.1:0", console="127.0.0.1:0", log_level="error")
-        with pytest.raises(PrivacyRefusal, match="which part of a crowd is honest"):
+        with pytest.raises(PrivacyRefusal, match="states no honest fraction"):
             serve(tmp_path / "data", settings, plans=[FLAGS_PLAN])
 
 

@@ -181,8 +181,8 @@ class TestLogs:
             for _ in range(50):
                 answer = await world.ask("console", "GET", "/v1/plans", headers("guess"))
                 assert answer.status_code == 401
-            world.collector._tell_failures()
-            world.collector._tell_failures()
+            world.collector._log_failures()
+            world.collector._log_failures()
             told = [one for one in events(world) if one["event"] == "sign-ins failed"]
             # The collector may have swept once meanwhile.
             assert sum(one["times"] for one in told) == 50

@@ -991,7 +991,7 @@ class TestFile:
             Store(tmp_path)
 
     def test_no_file_where_there_should_be_one(self, tmp_path: Path):
-        with pytest.raises(InputError, match="no collector's data"):
+        with pytest.raises(InputError, match="no collector data"):
             open_database(tmp_path / NAME, create=False)
         assert list(tmp_path.iterdir()) == []
 

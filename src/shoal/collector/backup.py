@@ -101,7 +101,7 @@ def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.tim
     """Restore a collector from a backup, into a folder that holds no collector.
 
     The collector that was backed up must not run again. A new admin token is written to the folder;
-    the tokens of the backup hold too, those included that were taken away since.
+    the tokens of the backup are valid too, even those that were revoked since.
     """
     if not source.is_file():
         raise InputError(f"there is no backup at {source}.")

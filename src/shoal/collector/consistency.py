@@ -1,9 +1,9 @@
-"""Whether a folder's files belong together, and what is done where it cannot be known.
+"""Whether the files of a folder belong together, and what to do if that cannot be known.
 
-A report that was counted must not be counted again, or two releases share it and can be told apart.
-The database remembers which reports have come. So data that have lost their memory, restored from
-a backup or without their `crowd-key`, take only reports that nobody can have sent before: of
-windows that have not begun. What else was published meanwhile is not known to them either.
+A report must not be counted twice: two releases that share it reveal it by their difference. The
+database remembers which reports were counted. Data that lost this memory, because they were
+restored from a backup or lost their `crowd-key`, accept only reports that nobody can have sent
+before: those of windows that have not started. Nor do they know what was published meanwhile.
 """
 
 from __future__ import annotations

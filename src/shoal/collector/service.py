@@ -60,7 +60,7 @@ class Collector:
     Parameters
     ----------
     folder
-        Where its data are, or shall be; one collector at a time.
+        The data folder, made if need be; one collector at a time uses it.
     settings
         How it runs.
     clock
@@ -134,10 +134,10 @@ class Collector:
             )
         self.tokens = Tokens(self.store.database, self._clock)
         self._make_admin()
-        self._plans = {kept.plan.id: kept for kept in self.store.plans()}
+        self._plans = {record.plan.id: record for record in self.store.plans()}
         self._check_space()
-        # SQLite is spoken to by one thread; what takes long to compute has another, and large
-        # uploads a third, since they come from anybody.
+        # One thread for SQLite, one for long computations, and one for large uploads, since anybody
+        # can send those.
         self._store_thread = ThreadPoolExecutor(1, "store")
         self._other_thread = ThreadPoolExecutor(1, "compute")
         self._door_thread = ThreadPoolExecutor(1, "door")
@@ -161,19 +161,19 @@ class Collector:
         self._held.close()
 
     async def in_store(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Do something with the store, after what is being done with it now."""
+        """Run work on the store's thread, after what is running there now."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._store_thread, lambda: work(*args, **kwargs))
 
     async def compute(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Compute something that takes long while reports go on coming in."""
+        """Run a long computation on a thread of its own, so that reports do not wait."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._other_thread, lambda: work(*args, **kwargs))
 
     # Plans
 
     async def add_plan(self, plan: Plan) -> Problem | None:
-        """Keep a plan as a draft, or tell why not; a plan that is known stays as it is."""
+        """Add a plan as a draft, or return why not; a known plan stays as it is."""
         if plan.id in self._plans:
             return None
         problem = await self._objection(plan)
@@ -183,57 +183,59 @@ class Collector:
         return problem
 
     async def _objection(self, plan: Plan) -> Problem | None:
-        taken = [kept.plan for kept in self.plans() if kept.state in ("published", "paused")]
-        return await self.compute(publication.objection, plan, self.settings, taken)
+        accepting = [
+            record.plan for record in self.plans() if record.state in ("published", "paused")
+        ]
+        return await self.compute(publication.objection, plan, self.settings, accepting)
 
     async def move_plan(
         self,
         plan_id: str,
         wanted: State,
-        declared: Declaration | None = None,
+        declaration: Declaration | None = None,
         *,
         by: str = "the command line",
     ) -> Problem | None:
-        """Bring a plan into another state, or tell why not; `by` is who asks for it."""
+        """Change the state of a plan, or return why not; `by` is the label of whoever asks."""
         async with self._moving:
-            problem = await self._move_plan(plan_id, wanted, declared or Declaration())
+            problem = await self._move_plan(plan_id, wanted, declaration or Declaration())
         if problem is None:
             LOG.info("plan %s", wanted, extra={"facts": {"plan": plan_id, "by": by}})
         return problem
 
     async def _move_plan(
-        self, plan_id: str, wanted: State, declared: Declaration
+        self, plan_id: str, wanted: State, declaration: Declaration
     ) -> Problem | None:
-        kept = self._plans.get(plan_id)
-        if kept is None:
+        record = self._plans.get(plan_id)
+        if record is None:
             return problems.UNKNOWN_PLAN
         certificate = None
-        if kept.state == "draft" and wanted == "published":
-            if kept.plan.honest_fraction is None and not declared.all_honest:
+        if record.state == "draft" and wanted == "published":
+            if record.plan.honest_fraction is None and not declaration.all_honest:
                 return problems.HONEST_UNSAID
-            # Others may have been published since it was taken as a draft.
-            problem = await self._objection(kept.plan)
+            # Others may have been published since it was added as a draft.
+            problem = await self._objection(record.plan)
             if problem is not None:
                 return problem
-            certificate = await self.compute(publication.certificate, kept.plan, self.settings)
+            certificate = await self.compute(publication.certificate, record.plan, self.settings)
         try:
             moved = await self.in_store(
                 self.store.move,
                 plan_id,
                 wanted,
                 certificate,
-                never_published=declared.never_published,
+                never_published=declaration.never_published,
             )
         except PrivacyRefusal:
             return problems.MAYBE_PUBLISHED
         finally:
-            await self._reload(plan_id)  # it may have moved though something failed after that
+            await self._reload(plan_id)  # its state may have changed before the failure
         return None if moved else problems.WRONG_STATE
 
     async def _reload(self, plan_id: str) -> None:
-        kept = await self.in_store(self.store.plan, plan_id)
-        assert kept is not None
-        self._plans[plan_id] = kept
+        record = await self.in_store(self.store.plan, plan_id)
+        assert record is not None
+        self._plans[plan_id] = record
 
     def plan(self, plan_id: str) -> PlanRecord | None:
         """Return a plan by its id."""
@@ -244,18 +246,18 @@ class Collector:
         return [self._plans[plan_id] for plan_id in sorted(self._plans)]
 
     def _published(self, plan_id: str) -> PlanRecord | None:
-        kept = self._plans.get(plan_id)
-        return None if kept is None or kept.certificate is None else kept
+        record = self._plans.get(plan_id)
+        return None if record is None or record.certificate is None else record
 
     # Reports
 
     def _plan_for_reports(self, plan_id: str) -> Plan | Problem:
-        kept = self._published(plan_id)
-        if kept is None:  # a draft too: what is wrong with a report would tell that there is one
+        record = self._published(plan_id)
+        if record is None:  # a draft too: other answers would reveal that it exists
             return problems.UNKNOWN_PLAN
         if not self._spare:
             return problems.STORAGE_FULL
-        return kept.plan  # its state is looked at in the transaction
+        return record.plan  # its state is checked in the transaction
 
     async def _accept(self, uploads: Sequence[Batch]) -> list[Problem | None]:
         try:
@@ -294,7 +296,7 @@ class Collector:
             try:
                 self._check_space()
                 self._check_clock()
-                self._tell_failures()
+                self._log_failures()
                 await self.in_store(self._sweep_store)
             except Exception as error:
                 LOG.error("housekeeping failed", exc_info=error)
@@ -309,8 +311,8 @@ class Collector:
         self.metrics.committed(time.monotonic() - began)
         self.metrics.turn()
 
-    def _tell_failures(self) -> None:
-        """Say how often a sign-in failed; once for all, since anybody can make it many times."""
+    def _log_failures(self) -> None:
+        """Log how often a sign-in failed, in one line: anybody can cause many."""
         failures, self.tokens.failures = self.tokens.failures, 0
         if failures:
             LOG.warning("sign-ins failed", extra={"facts": {"times": failures}})
@@ -332,7 +334,7 @@ class Collector:
         self._clock_was_held = is_held
 
     def clock_line(self) -> dict[str, object]:
-        """Return the time that is believed and the one that the clock shows, to the minute."""
+        """Return the trusted time and the time that the clock shows, to the minute."""
         shown = self._clock.wall() if isinstance(self._clock, GuardedClock) else self._clock()
         times = {"believed": self._clock(), "shown": shown}
         lines = {
@@ -342,7 +344,7 @@ class Collector:
         return {"held": self.clock_is_held, **lines}
 
     def accept_clock(self, *, by: str) -> None:
-        """Believe the clock as it is."""
+        """Trust the clock as it is."""
         if isinstance(self._clock, GuardedClock):
             self._clock.accept()
         LOG.warning("the clock was accepted", extra={"facts": self.clock_line() | {"by": by}})
@@ -359,7 +361,7 @@ class Collector:
         self._spare = free >= self.settings.spare_megabytes << 20 and log <= LONGEST_LOG
 
     async def obstacle(self) -> Problem | None:
-        """Return why reports cannot be taken now, after writing something for real."""
+        """Return why reports cannot be accepted now; it writes to the disk to find out."""
         try:
             await self.in_store(self.store.check)
         except StorageError:
@@ -371,12 +373,12 @@ class Collector:
         return problems.CLOCK_HELD if self.clock_is_held else None
 
     async def ready(self) -> bool:
-        """Whether reports can be taken now."""
+        """Whether reports can be accepted now."""
         return await self.obstacle() is None
 
     def metrics_text(self) -> bytes:
         """Return the metrics of this moment."""
-        states = Counter(kept.state for kept in self.plans())
+        states = Counter(record.state for record in self.plans())
         database = self.folder / NAME
         return self.metrics.text(
             plans={state: states[state] for state in STATES},

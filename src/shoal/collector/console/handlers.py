@@ -123,11 +123,11 @@ class Handlers:
         return await self._move(request, "paused")
 
     async def close(self, request: Request) -> Response:
-        """Take no more reports."""
+        """Close a plan."""
         return await self._move(request, "closed")
 
     async def destroy(self, request: Request) -> Response:
-        """Destroy what was collected."""
+        """Destroy all collected data."""
         return await self._move(request, "destroyed")
 
     async def _move(
@@ -150,7 +150,7 @@ class Handlers:
     # Crowds
 
     async def progress(self, request: Request) -> Response:
-        """Tell how full the open crowd is."""
+        """Show how full the open crowd is."""
         record = self._plan(request)
         tenths = await self._collector.in_store(self._collector.store.progress, record.plan.id)
         return json_answer({"state": record.state, "tenths": tenths})
@@ -309,22 +309,22 @@ class Handlers:
         return pages.Section(record, lines, more)
 
     async def healthz(self, request: Request) -> Response:
-        """Tell that the process answers."""
+        """Show that the process answers."""
         return json_answer({"status": "alive"})
 
     async def readyz(self, request: Request) -> Response:
-        """Tell whether reports can be taken."""
+        """Show whether reports can be accepted."""
         problem = await self._collector.obstacle()
         if problem is not None:
             raise Refusal(problem)
         return json_answer({"status": "ready"})
 
     async def clock(self, request: Request) -> Response:
-        """Tell whether the clock is believed."""
+        """Show whether the clock is trusted."""
         return json_answer(self._collector.clock_line())
 
     async def accept_clock(self, request: Request) -> Response:
-        """Believe the clock."""
+        """Trust the clock."""
         self._collector.accept_clock(by=token_of(request).label)
         return json_answer(self._collector.clock_line())
 

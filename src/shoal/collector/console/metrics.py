@@ -3,7 +3,7 @@
 A counter of reports, read every second, would tell when each came; so reports are counted when
 their crowd is sealed or given up, of the latter only the tenths. For the same reason the time of
 commits is the longest of a while, the queue is told in tenths and the size of the data in
-megabytes. Refusals are counted as they happen, since nothing was taken.
+megabytes. Refusals are counted as they happen, since refused reports are not counted.
 """
 
 from __future__ import annotations

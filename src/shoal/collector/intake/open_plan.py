@@ -1,4 +1,4 @@
-"""A plan that takes reports: its open crowds, one for each window that is taken.
+"""A plan that accepts reports: its open crowds, one for each window that is open.
 
 People may be asked once in every window, and the promise counts the reports of one person in one
 release. So a crowd never mixes windows: it fills within its own or is given up.
@@ -40,11 +40,11 @@ _OF_STATES: dict[State, Problem] = {
     "closed": problems.PLAN_CLOSED,
     "destroyed": problems.PLAN_CLOSED,
 }
-"""Why a plan in some state takes no reports."""
+"""Why a plan in a state accepts no reports."""
 
 
 class Time(NamedTuple):
-    """The windows of a plan that are taken at a moment, first and last, and the day."""
+    """The first and the last open window of a plan at a moment, and the day."""
 
     first_window: int
     last_window: int
@@ -52,7 +52,7 @@ class Time(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan, seconds: float) -> Time:
-        """Return what a clock says to a plan; a device's clock may be a little ahead of ours."""
+        """Return the open windows at a time; a device's clock may be a little ahead of ours."""
         day = int(seconds // _DAY)
         if plan.window is None:
             return cls(0, 0, day)
@@ -61,7 +61,7 @@ class Time(NamedTuple):
 
 
 class IncompleteCrowd(NamedTuple):
-    """What is known of a crowd that was given up: its number and how many tenths it had."""
+    """A crowd that was given up: its number, and how many tenths of it had come."""
 
     number: int
     tenths: int
@@ -76,7 +76,7 @@ class _Crowd:
 
 
 class OpenPlan:
-    """What is in memory of a plan, read from the database and written to it.
+    """A plan in memory, read from the database and written to it.
 
     Everything here happens inside a transaction of the store.
     """
@@ -194,20 +194,20 @@ class OpenPlan:
     ) -> None:
         """Add reports to the crowd of their window, and to the next ones when it is whole."""
         counted = np.cumsum(weights)
-        start = taken = 0
+        start = placed = 0
         opened = False
         while True:
             crowd = self._crowds[window]
             room = self.plan.reports_needed - crowd.counts.reports
             # The last crowd takes those that do not count too, wherever they are.
-            fits = int(counted[-1]) - taken <= room
-            end = len(rows) if fits else int(np.searchsorted(counted, taken + room)) + 1
+            fits = int(counted[-1]) - placed <= room
+            end = len(rows) if fits else int(np.searchsorted(counted, placed + room)) + 1
             if room or fits:
                 here = slice(start, end)
                 chosen = None if cohorts is None else cohorts[here]
                 crowd.counts.add(rows[here], chosen, weights[here])
                 self._write(crowd)
-                start, taken = end, taken + room
+                start, placed = end, placed + room
             if fits:
                 break
             self._whole.append((crowd.number, window))
@@ -267,7 +267,7 @@ class OpenPlan:
     # Crowds
 
     def open_crowds(self, time: Time) -> None:
-        """Open a crowd for each window that is taken now, whether or not anybody has reported."""
+        """Open a crowd for each window that is open now, whether or not anybody has reported."""
         for window in range(max(time.first_window, self.oldest_window), time.last_window + 1):
             if window not in self._crowds:
                 self._open_crowd(window, time.day)
@@ -285,7 +285,7 @@ class OpenPlan:
         self._crowds[window] = _Crowd(self._last, window, key, OpenCrowd(self.plan))
 
     def _pretend_to_open(self, window: int, day: int) -> None:
-        """Do the work of opening a crowd, since an answer that took longer would tell of one."""
+        """Do the work of opening a crowd: an answer that took longer would reveal one."""
         self._database.execute(
             "INSERT INTO crowds VALUES (?, 0, ?, 'open', ?, 0, NULL, NULL)",
             (self.plan.id, window, day),
@@ -297,7 +297,7 @@ class OpenPlan:
     def give_up(
         self, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
-        """Destroy open crowds, all or the old ones; what stays is how many tenths there were.
+        """Destroy open crowds, all or the old ones; only how many tenths they had is stored.
 
         Those that are whole were sealed before.
         """
@@ -343,16 +343,16 @@ class OpenPlan:
         self._seen = {window: one for window, one in self._seen.items() if window >= limit}
 
     def make_room(self) -> None:
-        """Do between commits what would make a later one longer than others."""
+        """Do between commits what would make a later commit longer than others."""
         for seen in self._seen.values():
             seen.make_room()
 
     def expire_windows(self, time: Time) -> list[IncompleteCrowd]:
-        """Close windows that have passed, for good, with the crowds that did not fill in them."""
+        """Close windows that are over, for ever, with the crowds that did not fill in time."""
         return self.close_windows(before=time.first_window)
 
     def close_windows(self, before: int) -> list[IncompleteCrowd]:
-        """Take no more reports of windows before one, for good."""
+        """Accept no more reports of windows before one, for ever."""
         if before <= self.oldest_window:
             return []
         self.oldest_window = before

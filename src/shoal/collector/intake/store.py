@@ -54,7 +54,7 @@ class Store:
     Parameters
     ----------
     folder
-        Where the database is, or shall be.
+        The folder of the database.
     deadline_days
         After how many days a crowd that is not complete is given up; 0 for never. They count from
         its opening, and not before its window begins.
@@ -154,8 +154,8 @@ class Store:
     def accept(self, uploads: Sequence[Batch]) -> list[Problem | None]:
         """Count the reports of several uploads; when this returns they are on the disk.
 
-        Each upload is taken as a whole or refused as a whole, with a problem. A report that has
-        come before is taken and not counted, at the same cost.
+        Each upload is accepted or refused as a whole, with a problem. A repeated report is accepted
+        and not counted again, at the same cost.
         """
         answers: list[Problem | None] = [None] * len(uploads)
         order = sorted(range(len(uploads)), key=lambda place: uploads[place].plan_id)
@@ -196,7 +196,7 @@ class Store:
     # Plans
 
     def add_plan(self, plan: Plan) -> bool:
-        """Keep a plan as a draft; tell whether it is new."""
+        """Add a plan as a draft; return whether it is new."""
         document = json.dumps({"id": plan.id} | plan.to_json(), separators=(",", ":"))
         with self._transaction():
             added = self._database.execute(
@@ -221,7 +221,7 @@ class Store:
         *,
         never_published: bool = False,
     ) -> bool:
-        """Bring a plan into another state; tell whether that is allowed.
+        """Change the state of a plan; return whether that is allowed.
 
         The first publication needs the plan's certificate and opens the first crowds. Closing
         destroys the open crowds, and destroying all that was collected. After a restore, a plan

@@ -197,7 +197,7 @@ class TestTheData:
     def test_of_another_version(self, data: Path):
         with closing(sqlite3.connect(data / "shoal.db")) as database:
             database.execute("PRAGMA user_version = 99")
-        assert "of version 99" in findings_of(data)["data"].sentence
+        assert "have version 99" in findings_of(data)["data"].sentence
 
     def test_of_an_earlier_version(self, data: Path):
         with closing(sqlite3.connect(data / "shoal.db")) as database:
@@ -205,7 +205,7 @@ class TestTheData:
         found = findings_of(data)["data"]
         assert (found.verdict, found.sentence) == (
             "warn",
-            "The data are of version 1, from an earlier Shoal.",
+            "The data have version 1, of an earlier Shoal.",
         )
 
     def test_a_log_that_nobody_empties(self, data: Path, monkeypatch: pytest.MonkeyPatch):

@@ -15,7 +15,7 @@ import pytest
 
 from shoal import Batch, Plan, parse_batch
 from shoal.collector import problems
-from shoal.collector.intake import group_commit as committing
+from shoal.collector.intake import group_commit
 from shoal.collector.intake import ingest
 from shoal.collector.intake.group_commit import Committer
 from shoal.collector.intake.limits import Allowance, Limits, Sender
@@ -280,7 +280,7 @@ class TestCommitting:
         return commits
 
     def test_small_uploads_do_not_stand_behind_large_ones(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(committing, "MOST_PER_COMMIT", 100)
+        monkeypatch.setattr(group_commit, "MOST_PER_COMMIT", 100)
         assert self.waited([60, 60, 60, 1, 2]) == [[1, 2, 60], [60], [60]]
         assert self.waited([1, 2]) == [[1, 2]]
         assert self.waited([5000, 90, 90, 1])[:2] == [[1, 90], [5000]]  # in turns with the oldest

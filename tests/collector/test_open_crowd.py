@@ -386,19 +386,19 @@ def repeated_ones_told(patch: pytest.MonkeyPatch) -> None:
         seen[0] = 0 if kept is None else reports_of(kept) - before
         return answers
 
-    call = Ingest.__call__
+    answers = Ingest.answers
 
-    async def answering(self: Ingest, scope: Any, receive: Any, send: Any) -> None:
+    async def answering(self: Ingest, scope: Any, receive: Any, send: Any) -> bool:
         async def sending(message: Any) -> None:
             if message["type"] == "http.response.start":
                 headers = [*message["headers"], (b"x-new", b"%d" % seen[0])]
                 message = message | {"headers": headers}
             await send(message)
 
-        await call(self, scope, receive, sending)
+        return await answers(self, scope, receive, sending)
 
     patch.setattr(Store, "accept", telling)
-    patch.setattr(Ingest, "__call__", answering)
+    patch.setattr(Ingest, "answers", answering)
 
 
 def last_upload_kept_in_a_file(patch: pytest.MonkeyPatch) -> None:

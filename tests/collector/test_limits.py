@@ -15,8 +15,7 @@ import pytest
 
 from shoal import Batch, Plan, parse_batch
 from shoal.collector import problems
-from shoal.collector.intake import group_commit
-from shoal.collector.intake import ingest
+from shoal.collector.intake import group_commit, ingest
 from shoal.collector.intake.group_commit import Committer
 from shoal.collector.intake.limits import Allowance, Limits, Sender
 from shoal.collector.intake.relay_batches import refusal_document, split_by_window

@@ -111,8 +111,8 @@ def test_nothing_of_a_sender_or_a_report_stays(server: Server) -> None:
         assert found(server, words) == []
         assert found(server, contents) == []
     files = {path.name for path in server.folder.iterdir()}
-    assert files == {"addresses.json", "admin-token", "crowd-key", "lock", "shoal.db", "shoal.db-shm",
-                     "shoal.db-wal", "signing-key"}  # fmt: skip
+    assert files == {"addresses.json", "admin-token", "crowd-key", "lock", "shoal.db",
+                     "shoal.db-shm", "shoal.db-wal", "signing-key"}  # fmt: skip
     server.stop()
     assert '"crowd sealed"' in server.errors.read_text()
     assert found(server, words) == []

@@ -65,6 +65,7 @@ DYNAMIC = {
     "__init__",
     "cli/__init__",
     "cli/audit",
+    "cli/collector/__init__",
     "collector/__init__",
     "evidence/papers/__init__",
 }

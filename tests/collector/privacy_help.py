@@ -22,8 +22,8 @@ import shoal
 from shoal import Batch, Choice, Flags, FlipProbability, Plan, Promise, Survey, Text
 from shoal.collector import Collector, Settings
 from shoal.collector.console.tokens import Role, Token
-from shoal.collector.lifecycle import Declaration
 from shoal.collector.logs import log_to
+from shoal.collector.plan_states import Declaration
 
 from .serving_help import clean_environment
 

@@ -17,9 +17,9 @@ from shoal.agreement.vectors import Synthetic
 from shoal.analysis.report_rows import Batch, unpack
 from shoal.analysis.tallying import Tally
 from shoal.collector.intake.database import NAME
+from shoal.collector.intake.encryption import CrowdKeys
 from shoal.collector.intake.open_plan import OpenPlan
 from shoal.collector.intake.store import Store
-from shoal.collector.intake.vault import Vault
 from shoal.device.bulk.vectors import pack
 
 DAY = 86_400
@@ -154,7 +154,7 @@ def counted_by_hand(plan: Plan, *batches: Batch) -> dict[str, Any]:
 
 def released(store: Store, plan: Plan) -> list[Tally]:
     """Return the counts of all sealed crowds, without their names."""
-    found = [store.tally(plan.id, epoch.number) for epoch in store.epochs(plan.id)]
+    found = [store.tally(plan.id, crowd.number) for crowd in store.crowds(plan.id)]
     return [nameless(one[1]) for one in found if one is not None]
 
 
@@ -171,7 +171,7 @@ def summed(tallies: Sequence[Tally]) -> Tally:
     return total
 
 
-TABLES = ("facts", "plans", "epochs", "counts", "wrapped_keys", "seen")
+TABLES = ("facts", "plans", "crowds", "counts", "wrapped_keys", "seen")
 
 
 def content(database: sqlite3.Connection) -> dict[str, list[Any]]:
@@ -184,16 +184,16 @@ def content(database: sqlite3.Connection) -> dict[str, list[Any]]:
 
 def on_the_disk(store: Store, plan: Plan) -> OpenPlan:
     """Read a plan's open crowds from the database, with the key that only the owner has."""
-    found = OpenPlan.read(store.database, Vault(store.folder, store.database), plan.id)
+    found = OpenPlan.read(store.database, CrowdKeys(store.folder, store.database), plan.id)
     assert found is not None
     return found
 
 
 def open_crowds(store: Store, plan: Plan) -> dict[int, int]:
     """Return how many reports the open crowd of each window has: only a test looks there."""
-    store.epochs(plan.id)  # seals what is whole
+    store.crowds(plan.id)  # seals what is whole
     found = on_the_disk(store, plan).reports()
-    query = "SELECT window FROM epochs WHERE plan = ? AND state = 'open'"
+    query = "SELECT window FROM crowds WHERE plan = ? AND state = 'open'"
     windows = [window for (window,) in store.database.execute(query, (plan.id,))]
     assert sorted(windows) == sorted(found), "a window has one open crowd"
     return found

@@ -320,8 +320,8 @@ def pages_of(plan: Plan, folder: Path) -> list[httpx.Response]:
     async def live(world: World) -> list[httpx.Response]:
         await world.publish(plan)
         await world.upload(make_reports(plan, 100, np.random.default_rng(1)))
-        paths = ("/", f"/v1/plans/{plan.id}/epochs/1/report.html",
-                 f"/v1/plans/{plan.id}/epochs/1/estimates?format=csv")  # fmt: skip
+        paths = ("/", f"/v1/plans/{plan.id}/crowds/1/report.html",
+                 f"/v1/plans/{plan.id}/crowds/1/estimates?format=csv")  # fmt: skip
         return [await world.ask("console", "GET", path, world.admin()) for path in paths]
 
     found: list[httpx.Response] = run(live, folder)

@@ -16,11 +16,12 @@ import pytest
 from shoal.analysis.report_rows import Batch
 from shoal.cli import run
 from shoal.collector import problems
-from shoal.collector.backup import Restored, back_up, restore
+from shoal.collector.backup import Restoration, back_up, restore
 from shoal.collector.console.tokens import Token, Tokens
-from shoal.collector.intake.database import NAME, StorageError, locked
-from shoal.collector.intake.store import Epoch, Store
-from shoal.collector.intake.vault import CROWD_KEY_FILE
+from shoal.collector.intake.database import NAME, StorageError, data_lock
+from shoal.collector.intake.encryption import CROWD_KEY_FILE
+from shoal.collector.intake.records import CrowdRecord
+from shoal.collector.intake.store import Store
 from shoal.collector.signing import KEY_FILE, Signer
 from shoal.errors import InputError
 from tests.collector.crash_help import Devices, Served, all_made
@@ -93,7 +94,7 @@ class TestBackup:
         with closing(sqlite3.connect(tmp_path / "kept")) as kept:
             for table in ("counts", "seen", "wrapped_keys"):
                 assert kept.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
-            lines = kept.execute("SELECT state, reports, tenths FROM epochs ORDER BY plan, number")
+            lines = kept.execute("SELECT state, reports, tenths FROM crowds ORDER BY plan, number")
             assert sorted(lines.fetchall()) == [
                 ("given up", 0, 0),
                 ("given up", 0, 0),
@@ -109,7 +110,7 @@ class TestBackup:
         assert list((tmp_path / "backups").iterdir()) == [made]
         assert made.name == "shoal-20241004T120000Z.backup"
         assert made.stat().st_mode & 0o777 == 0o600
-        with pytest.raises(InputError, match="there already"):
+        with pytest.raises(InputError, match="exists already"):
             back_up(data, tmp_path / "backups", clock=clock)
 
     def test_it_changes_nothing(self, data: Path, tmp_path: Path, clock: Clock):
@@ -137,11 +138,11 @@ class TestBackup:
     def test_it_is_not_served(self, data: Path, tmp_path: Path):
         (tmp_path / "wrong").mkdir()
         back_up(data, tmp_path / "wrong" / NAME)
-        with pytest.raises(InputError, match="shoal restore"):
+        with pytest.raises(InputError, match="shoal collector restore"):
             Store(tmp_path / "wrong")
 
     def test_what_cannot_be_backed_up(self, data: Path, tmp_path: Path):
-        with pytest.raises(InputError, match="no collector's data"):
+        with pytest.raises(InputError, match="no collector data"):
             back_up(tmp_path / "nowhere", tmp_path / "kept")
         made = tmp_path / "other"
         made.mkdir()
@@ -171,17 +172,17 @@ class TestRestore:
         clock.now += 3 * WEEK
         restored = restore(tmp_path / "kept", tmp_path / "new", clock=clock)
         first = NOW + 3 + 2
-        assert restored == Restored([ENDLESS.id], {WEEKLY.id: first * WEEK})
+        assert restored == Restoration([ENDLESS.id], {WEEKLY.id: first * WEEK})
         with closing(Store(tmp_path / "new", clock=clock)) as store:
-            assert store.epochs(ENDLESS.id) == [
-                Epoch(1, 0, "sealed", 50, 10),
-                Epoch(2, 0, "given up", None, 0),
+            assert store.crowds(ENDLESS.id) == [
+                CrowdRecord(1, 0, "sealed", 50, 10),
+                CrowdRecord(2, 0, "given up", None, 0),
             ]
-            assert store.epochs(WEEKLY.id) == [
-                Epoch(1, NOW - 1, "given up", None, 0),
-                Epoch(2, NOW, "sealed", 40, 10),
-                Epoch(3, NOW + 1, "given up", None, 0),
-                Epoch(4, NOW, "given up", None, 0),
+            assert store.crowds(WEEKLY.id) == [
+                CrowdRecord(1, NOW - 1, "given up", None, 0),
+                CrowdRecord(2, NOW, "sealed", 40, 10),
+                CrowdRecord(3, NOW + 1, "given up", None, 0),
+                CrowdRecord(4, NOW, "given up", None, 0),
             ]
             assert store.accept([upload(ENDLESS, 1, 7)]) == [problems.PLAN_CLOSED]
             taken = []
@@ -191,8 +192,8 @@ class TestRestore:
                     if store.accept([upload(WEEKLY, 1, window * 99 + now, window)]) == [None]:
                         taken.append((window - first, now - first))
             assert taken == [(0, -1), (0, 0), (0, 1), (1, 0), (1, 1)]
-            opened = [epoch for epoch in store.epochs(WEEKLY.id) if epoch.state == "open"]
-            assert [epoch.window - first for epoch in opened] == [0, 1, 2]
+            opened = [crowd for crowd in store.crowds(WEEKLY.id) if crowd.state == "open"]
+            assert [crowd.window - first for crowd in opened] == [0, 1, 2]
 
     @pytest.mark.parametrize("steps", [[], ["paused"], ["closed"], ["closed", "destroyed"]])
     def test_states(self, steps: list[str], data: Path, tmp_path: Path, clock: Clock):
@@ -267,7 +268,7 @@ class TestRestore:
     def test_not_while_a_collector_runs_there(self, data: Path, tmp_path: Path):
         back_up(data, tmp_path / "kept")
         (tmp_path / "new").mkdir()
-        with locked(tmp_path / "new"), pytest.raises(InputError, match="another collector"):
+        with data_lock(tmp_path / "new"), pytest.raises(InputError, match="another collector"):
             restore(tmp_path / "kept", tmp_path / "new")
 
     def test_after_a_restore_that_was_killed(self, data: Path, tmp_path: Path):
@@ -315,11 +316,12 @@ class TestUnderLoad:
             backups = []
             for number in range(12):
                 backups.append(back_up(served.folder, tmp_path / f"{number}"))
-                served.ask(f"/v1/plans/{served.plan.id}/epochs")  # seals what is whole
+                served.ask(f"/v1/plans/{served.plan.id}/crowds")  # seals what is whole
             command = [
                 sys.executable,
                 "-m",
                 "shoal",
+                "collector",
                 "backup",
                 str(served.folder),
                 "last",
@@ -339,14 +341,14 @@ class TestUnderLoad:
         for number, backup in enumerate(backups):
             restore(backup, tmp_path / f"new {number}")
             with closing(Store(tmp_path / f"new {number}")) as store:
-                epochs = store.epochs(served.plan.id)
-                states = [epoch.state for epoch in epochs]
+                crowds = store.crowds(served.plan.id)
+                states = [crowd.state for crowd in crowds]
                 lengths.append(states.count("sealed"))
                 given_up = len(states) - lengths[-1]
                 assert given_up > 0
                 assert states == ["sealed"] * lengths[-1] + ["given up"] * given_up
-                for epoch in epochs[: lengths[-1]]:
-                    assert store.release(served.plan.id, epoch.number) == final[epoch.number - 1]
+                for crowd in crowds[: lengths[-1]]:
+                    assert store.release(served.plan.id, crowd.number) == final[crowd.number - 1]
         assert lengths == sorted(lengths)
         assert lengths[-1] > 0
 
@@ -354,22 +356,22 @@ class TestUnderLoad:
 class TestCommands:
     def test_there_and_back(self, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
         kept, new = tmp_path / "kept", tmp_path / "new"
-        assert run(["backup", str(data), str(kept)]) == 0
-        assert capsys.readouterr().out == f"the backup is in {kept}\n"
-        assert run(["restore", str(kept), str(new), "--json"]) == 0
+        assert run(["collector", "backup", str(data), str(kept)]) == 0
+        assert capsys.readouterr().out == f"Backup written to {kept}\n"
+        assert run(["collector", "restore", str(kept), str(new), "--json"]) == 0
         document = json.loads(capsys.readouterr().out)
         assert document["closed"] == [ENDLESS.id]
         assert list(document["waiting"]) == [WEEKLY.id]
         shutil.rmtree(new)
-        assert run(["restore", str(kept), str(new)]) == 0
+        assert run(["collector", "restore", str(kept), str(new)]) == 0
         out = capsys.readouterr().out
-        assert f"plan {ENDLESS.id[:12]} has no window and is closed" in out
-        assert f"plan {WEEKLY.id[:12]} takes the reports of " in out
+        assert f"Plan {ENDLESS.id[:12]} has no window and is closed" in out
+        assert f"Plan {WEEKLY.id[:12]} accepts reports from " in out
 
     @pytest.mark.parametrize(
         "words", [["backup", "nowhere", "kept"], ["restore", "nothing", "new"]]
     )
     def test_one_sentence(self, words: list[str], tmp_path: Path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
-        assert run(words) == 2
+        assert run(["collector", *words]) == 2
         assert capsys.readouterr().err.count("\n") == 1

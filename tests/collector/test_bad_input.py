@@ -590,7 +590,7 @@ def test_almost_a_plan(server: Server, place: str, value: Any) -> None:
 @given(level=st.floats() | st.floats(0, 1) | st.text(max_size=8), kind=st.text(max_size=8))
 @bounded(150)
 def test_any_level_of_a_sealed_crowd(sealed: httpx.Client, level: Any, kind: str) -> None:
-    path = f"/v1/plans/{FLAGS_PLAN.id}/epochs/1/estimates"
+    path = f"/v1/plans/{FLAGS_PLAN.id}/crowds/1/estimates"
     for parameters in ({"level": level}, {"interval": kind}, {"level": level, "format": "csv"}):
         answer = sealed.get(path, params=parameters)
         assert answer.status_code == 200 or check(answer) == 400
@@ -607,7 +607,7 @@ def sealed(server: Server) -> Iterator[httpx.Client]:
 
 def test_levels_at_the_ends(sealed: httpx.Client) -> None:
     """Levels that floats can hardly tell from 0 and 1 are answered, with finite numbers."""
-    path = f"/v1/plans/{FLAGS_PLAN.id}/epochs/1/estimates"
+    path = f"/v1/plans/{FLAGS_PLAN.id}/crowds/1/estimates"
     for level in (5e-324, 1e-300, 1e-17, 0.5, 1 - 2**-53, 1 - 1e-15):
         for kind in ("exact", "wald", "wilson", "clopper-pearson", "normal"):
             answer = sealed.get(path, params={"level": repr(level), "interval": kind})
@@ -621,7 +621,7 @@ def test_a_failure_inside_is_told_without_its_message(tmp_path: Any) -> None:
         def fail(*_: Any) -> None:
             raise RuntimeError("canary")
 
-        world.collector.store.epochs = fail  # type: ignore[assignment, method-assign]
+        world.collector.store.crowds = fail  # type: ignore[assignment, method-assign]
         await world.publish(FLAGS_PLAN)
         answer = await world.ask("console", "GET", "/", world.admin())
         return answer, world.log.getvalue()

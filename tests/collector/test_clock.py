@@ -214,7 +214,7 @@ class TestCollector:
             )
             assert b"shoal_clock_held 1.0" in collector.metrics_text()
             assert b"shoal_clock_steps_total 1.0" in collector.metrics_text()
-            assert "the clock has jumped" in world.log.getvalue()
+            assert "the clock jumped" in world.log.getvalue()
             line = (await world.ask("console", "GET", "/v1/clock", world.admin())).json()
             assert line["held"] is True
             assert line["believed"] < line["shown"]
@@ -225,8 +225,8 @@ class TestCollector:
             await collector.in_store(collector.store.sweep)
             collector._check_clock()
             assert (await world.ask("console", "GET", "/readyz")).status_code == 200
-            assert "believed again" in world.log.getvalue()
-            states = [one.state for one in collector.store.epochs(WINDOWED.id)]
+            assert "trusted again" in world.log.getvalue()
+            states = [one.state for one in collector.store.crowds(WINDOWED.id)]
             assert "given up" not in states
             assert states.count("sealed") == 1
 
@@ -249,7 +249,7 @@ class TestCollector:
             assert answer.json()["held"] is False
             assert '"by": "first"' in world.log.getvalue()
             await collector.in_store(collector.store.sweep)
-            assert [one.state for one in collector.store.epochs(WINDOWED.id)].count("given up") == 3
+            assert [one.state for one in collector.store.crowds(WINDOWED.id)].count("given up") == 3
             given = b"shoal_crowds_given_up_total 3.0"
             assert given in collector.metrics_text()
             tenths = 10 * 30 // WINDOWED.reports_needed
@@ -271,7 +271,7 @@ class TestCollector:
         async def second(world: World) -> None:
             assert world.collector.clock_is_held
             await world.collector.in_store(world.collector.store.sweep)
-            states = {one.state for one in world.collector.store.epochs(WINDOWED.id)}
+            states = {one.state for one in world.collector.store.crowds(WINDOWED.id)}
             assert states == {"open"}
 
         with_world(machine, tmp_path / "data", first)
@@ -293,7 +293,7 @@ class TestCollector:
 
             async def states() -> set[str]:
                 await collector.in_store(collector.store.sweep)
-                return {one.state for one in collector.store.epochs(WINDOWED.id)}
+                return {one.state for one in collector.store.crowds(WINDOWED.id)}
 
             assert await states() == {"open"}
             machine.wall -= 2.5 * DAY  # it has asked others

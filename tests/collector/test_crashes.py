@@ -28,9 +28,9 @@ from shoal.analysis.report_rows import Batch
 from shoal.collector import Collector, Settings
 from shoal.collector.console.tokens import Token
 from shoal.collector.intake.database import NAME, StorageError
+from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.intake.store import Store
-from shoal.collector.intake.vault import CROWD_KEY_FILE
-from shoal.collector.lifecycle import Declaration
+from shoal.collector.plan_states import Declaration
 from shoal.collector.signing import private_file
 from shoal.errors import InputError
 from tests.collector.crash_help import LONGEST, Devices, Served, all_made, send
@@ -73,9 +73,9 @@ def filled_up(plan: Plan, made: list[Batch]) -> Batch:
 
 def released_now(served: Served) -> dict[int, object]:
     """Return what the console shows of all sealed crowds."""
-    at = f"/v1/plans/{served.plan.id}/epochs"
-    epochs = served.ask(at)["epochs"]
-    sealed = [epoch["number"] for epoch in epochs if epoch["state"] == "sealed"]
+    at = f"/v1/plans/{served.plan.id}/crowds"
+    crowds = served.ask(at)["crowds"]
+    sealed = [crowd["number"] for crowd in crowds if crowd["state"] == "sealed"]
     return {number: served.ask(f"{at}/{number}")["tally"] for number in sealed[-3:]}
 
 
@@ -360,7 +360,7 @@ class TestStorageInProcess:
         check_total(tmp_path, WIDE, made)
 
     def test_a_log_that_nobody_empties(self, tmp_path: Path, monkeypatch):
-        """Beyond its limit no reports are taken, until whoever reads the data has ended."""
+        """Beyond its limit no reports are accepted, until whoever reads the data has ended."""
         made = [upload(WIDE, 50, seed) for seed in range(2)]
 
         async def story(collector: Collector, post: Post, execute: Execute) -> None:

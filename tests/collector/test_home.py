@@ -37,8 +37,8 @@ def test_traces_and_links_are_for_those_who_may_look(tmp_path: Path) -> None:
         assert "href" not in seen["viewer"]
         assert SENTENCES in seen["analyst"]
         assert "Traces of fake reports in crowd 1" in seen["analyst"]
-        assert f"/v1/plans/{PLAN.id}/epochs/1/report.html" in seen["analyst"]
-        assert f"/v1/plans/{PLAN.id}/epochs/2" not in seen["analyst"]
+        assert f"/v1/plans/{PLAN.id}/crowds/1/report.html" in seen["analyst"]
+        assert f"/v1/plans/{PLAN.id}/crowds/2" not in seen["analyst"]
 
     in_world(live, tmp_path / "data")
 
@@ -81,7 +81,7 @@ def test_it_comes_in_pages(tmp_path: Path) -> None:
             seen = set()
             for number in range(3):
                 text = await page(f"/?plan={busy.id}&page={number}")
-                seen |= {int(found) for found in re.findall(r"/epochs/(\d+)/report.html", text)}
+                seen |= {int(found) for found in re.findall(r"/crowds/(\d+)/report.html", text)}
             assert seen == set(range(1, 13))
         for wrong in ("/?page=-1", "/?page=x", "/?page=1e9", "/?page=" + "9" * 5000):
             assert (await world.ask("console", "GET", wrong, world.admin())).status_code == 400

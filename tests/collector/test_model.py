@@ -35,9 +35,10 @@ from shoal.analysis.tallying import Tally
 from shoal.collector import problems
 from shoal.collector.intake import store as store_module
 from shoal.collector.intake.database import StorageError, transaction
-from shoal.collector.intake.store import Epoch, Store
-from shoal.collector.intake.vault import CROWD_KEY_FILE
-from shoal.collector.lifecycle import STATES, State
+from shoal.collector.intake.encryption import CROWD_KEY_FILE
+from shoal.collector.intake.records import CrowdRecord
+from shoal.collector.intake.store import Store
+from shoal.collector.plan_states import STATES, State
 from shoal.collector.problems import Problem
 from shoal.device.bulk.vectors import pack
 from tests.collector.store_help import (
@@ -187,10 +188,10 @@ class Modelled:
                 self.give_up(crowd)
         self.open_crowds(now)
 
-    def shown(self) -> list[Epoch]:
+    def shown(self) -> list[CrowdRecord]:
         needed = self.plan.reports_needed
         return [
-            Epoch(
+            CrowdRecord(
                 number,
                 crowd.window,
                 crowd.state,
@@ -458,7 +459,7 @@ class Life(RuleBasedStateMachine):
             kept = self.store.plan(plan_id)
             assert kept is not None
             assert kept.state == model.state
-            assert self.store.epochs(plan_id) == model.shown()
+            assert self.store.crowds(plan_id) == model.shown()
             crowd = model.open.get(model.window(self.clock.now))
             tenths = 0 if crowd is None else model.tenths(crowd)
             assert self.store.progress(plan_id) == tenths
@@ -468,7 +469,7 @@ class Life(RuleBasedStateMachine):
         database = self.store.database
         for plan_id, model in self.model.items():
             rows = database.execute(
-                "SELECT number, window, reports FROM epochs"
+                "SELECT number, window, reports FROM crowds"
                 " WHERE plan = ? AND state = 'open' ORDER BY number",
                 (plan_id,),
             ).fetchall()

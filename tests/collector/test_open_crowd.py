@@ -25,14 +25,14 @@ from starlette.responses import Response
 from shoal import Batch, Plan
 from shoal.analysis.screening import Screening
 from shoal.collector.console.app import OPERATIONS
-from shoal.collector.console.handlers import Handlers
+from shoal.collector.console.handlers import Handlers, _SealedCrowd
 from shoal.collector.console.metrics import Metrics
 from shoal.collector.console.tokens import ROLES
 from shoal.collector.intake.database import NAME
+from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.intake.ingest import Ingest
 from shoal.collector.intake.open_plan import OpenPlan
 from shoal.collector.intake.store import Store
-from shoal.collector.intake.vault import CROWD_KEY_FILE
 from shoal.collector.logs import LOG
 from shoal.collector.service import App, Collector
 
@@ -121,7 +121,7 @@ class Base:
         return cls(plan, folder, in_world(begin, folder))
 
     def addresses(self) -> list[tuple[str, str]]:
-        """Every address that can be read, those of epochs sealed, open and unknown."""
+        """Every address that can be read, those of crowds sealed, open and unknown."""
         found = []
         for operation in OPERATIONS:
             if operation.method != "GET":
@@ -130,7 +130,7 @@ class Base:
                 path = operation.path.replace("{number}", number)
                 found.append(("console", path.replace("{plan_id}", self.plan.id)))
         found += [
-            ("console", f"/v1/plans/{self.plan.id}/epochs/{number}/estimates?format={form}")
+            ("console", f"/v1/plans/{self.plan.id}/crowds/{number}/estimates?format={form}")
             for number, form in itertools.product("124", ("csv", "parquet", "arrow"))
         ]
         ends = ("", "/certificate", "/reports")
@@ -264,12 +264,12 @@ def test_there_is_something_to_see(flags_base: Base, tmp_path: Path) -> None:
     looks = history(flags_base, tmp_path / "one", pairs_of_contents(FLAGS_PLAN)["other reports"][0])
     names = {name: content for seen in looks for name, content in seen.items()}
     base = f"GET console /v1/plans/{FLAGS_PLAN.id}"
-    assert names[f"upload: admin {base}/epochs/1"].startswith(b"200")
-    assert names[f"upload: admin {base}/epochs/2"].startswith(b"409")
-    assert names[f"upload: viewer {base}/epochs/1"].startswith(b"403")
-    assert names[f"upload: nobody {base}/epochs"].startswith(b"401")
+    assert names[f"upload: admin {base}/crowds/1"].startswith(b"200")
+    assert names[f"upload: admin {base}/crowds/2"].startswith(b"409")
+    assert names[f"upload: viewer {base}/crowds/1"].startswith(b"403")
+    assert names[f"upload: nobody {base}/crowds"].startswith(b"401")
     assert names[f"upload: nobody GET public /v1/plans/{FLAGS_PLAN.id}"].startswith(b"200")
-    assert names[f"close: admin {base}/epochs/2"].startswith(b"410")
+    assert names[f"close: admin {base}/crowds/2"].startswith(b"410")
     assert b'"tenths": 3' in names[f"upload: viewer {base}/progress"]
     assert b'"tenths": 5' in names[f"second upload: viewer {base}/progress"]
     assert b"plan paused" in names["pause: log"]
@@ -287,14 +287,14 @@ def test_there_is_something_to_see_of_windows(tmp_path: Path) -> None:
     looks = history(base, tmp_path / "one", contents, ["admin"])
     names = {name: content for seen in looks for name, content in seen.items()}
     path = f"admin GET console /v1/plans/{TEXT_PLAN.id}"
-    found = [names[f"second upload: {path}/epochs/{number}"][:3] for number in "12345"]
+    found = [names[f"second upload: {path}/crowds/{number}"][:3] for number in "12345"]
     assert found == [b"409", b"200", b"409", b"409", b"404"]
     assert b'"tenths": 5' in names[f"second upload: {path}/progress"]
-    assert names[f"close: {path}/epochs/4"].startswith(b"410")
+    assert names[f"close: {path}/crowds/4"].startswith(b"410")
     # An hour later that is the window before, whose crowd stays; the one before it is given up.
-    assert names[f"an hour later: {path}/epochs/1"].startswith(b"410")
-    assert names[f"an hour later: {path}/epochs/4"].startswith(b"409")
-    assert names[f"an hour later: {path}/epochs/5"].startswith(b"409")
+    assert names[f"an hour later: {path}/crowds/1"].startswith(b"410")
+    assert names[f"an hour later: {path}/crowds/4"].startswith(b"409")
+    assert names[f"an hour later: {path}/crowds/5"].startswith(b"409")
 
 
 # What a careless change would do; the same look around finds each.
@@ -311,23 +311,22 @@ def exact_progress(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OpenPlan, "_tenths", lambda self, crowd: crowd.counts.reports)
 
 
-def open_epoch_shown(patch: pytest.MonkeyPatch) -> None:
-    sealed = Handlers._sealed
+def open_crowd_shown(patch: pytest.MonkeyPatch) -> None:
+    sealed = Handlers._sealed_crowd
 
-    async def shown(self: Handlers, request: Any) -> Any:
-        kept = self._kept(request)
-        found = self._collector.store._opened(kept.plan.id)
+    async def shown(self: Handlers, plan: Plan, number: int) -> Any:
+        found = self._collector.store._opened(plan.id)
         assert found is not None
         crowds = {crowd.number: crowd for crowd in found._crowds.values()}
-        if request.path_params["number"] not in crowds:
-            return await sealed(self, request)
-        tally = crowds[request.path_params["number"]].counts.tally()
-        return kept.plan, tally, json.dumps(tally.to_json()).encode()
+        if number not in crowds:
+            return await sealed(self, plan, number)
+        tally = crowds[number].counts.tally()
+        return _SealedCrowd(plan, number, tally, json.dumps(tally.to_json()).encode())
 
     async def not_screened(self: Handlers, plan: Any, tally: Any, number: int) -> Any:
         return Screening(1.0, 1e-3, (), 0.0, tally.reports, plan.id)
 
-    patch.setattr(Handlers, "_sealed", shown)
+    patch.setattr(Handlers, "_sealed_crowd", shown)
     patch.setattr(Handlers, "_screening", not_screened)  # it would refuse an incomplete crowd
 
 
@@ -387,19 +386,19 @@ def repeated_ones_told(patch: pytest.MonkeyPatch) -> None:
         seen[0] = 0 if kept is None else reports_of(kept) - before
         return answers
 
-    call = Ingest.__call__
+    answers = Ingest.answers
 
-    async def answering(self: Ingest, scope: Any, receive: Any, send: Any) -> None:
+    async def answering(self: Ingest, scope: Any, receive: Any, send: Any) -> bool:
         async def sending(message: Any) -> None:
             if message["type"] == "http.response.start":
                 headers = [*message["headers"], (b"x-new", b"%d" % seen[0])]
                 message = message | {"headers": headers}
             await send(message)
 
-        await call(self, scope, receive, sending)
+        return await answers(self, scope, receive, sending)
 
     patch.setattr(Store, "accept", telling)
-    patch.setattr(Ingest, "__call__", answering)
+    patch.setattr(Ingest, "answers", answering)
 
 
 def last_upload_kept_in_a_file(patch: pytest.MonkeyPatch) -> None:
@@ -428,7 +427,7 @@ def counts_in_a_header(patch: pytest.MonkeyPatch) -> None:
 
 MUTANTS: list[tuple[Patch, str, str]] = [
     (exact_progress, "four of them repeated", "/progress"),
-    (open_epoch_shown, "other reports", "/epochs/2"),
+    (open_crowd_shown, "other reports", "/crowds/2"),
     (vectors_logged, "other reports", "log"),
     (fresh_ones_logged, "four of them repeated", "log"),
     (reports_counted_as_they_come, "four of them repeated", "/metrics"),
@@ -455,10 +454,10 @@ def test_the_mutant_that_shows_an_open_crowd_is_seen_in_a_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = Base.make(TEXT_PLAN, tmp_path / "base")
-    open_epoch_shown(monkeypatch)
+    open_crowd_shown(monkeypatch)
     places = differences(base, "other reports", tmp_path)
-    assert any(name.endswith("/epochs/4") for name in places)
-    assert not any("/epochs/2" in name for name in places)
+    assert any(name.endswith("/crowds/4") for name in places)
+    assert not any("/crowds/2" in name for name in places)
 
 
 def differences(base: Base, which: str, folder: Path) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from shoal.collector.console.tokens import ROLES
-from shoal.collector.lifecycle import STATES
+from shoal.collector.plan_states import STATES
 from tests.collector.page_tables import PAGE, with_tables
 
 

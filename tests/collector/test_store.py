@@ -22,8 +22,9 @@ from shoal.collector import problems
 from shoal.collector.intake import duplicates as seen
 from shoal.collector.intake.database import NAME, StorageError, open_database
 from shoal.collector.intake.open_crowd import OpenCrowd
-from shoal.collector.intake.store import Epoch, Store
-from shoal.collector.lifecycle import STATES, State
+from shoal.collector.intake.records import CrowdRecord
+from shoal.collector.intake.store import Store
+from shoal.collector.plan_states import STATES, State
 from shoal.errors import InputError, TallyError
 from tests.collector.store_help import (
     DAY,
@@ -121,12 +122,12 @@ class TestSealing:
         needed = plan.reports_needed
         assert needed == (72 if plan.honest_fraction else 50)
         store.accept([upload(plan, needed - 1, 1)])
-        assert store.epochs(plan.id) == [Epoch(1, 0, "open", None, 9)]
+        assert store.crowds(plan.id) == [CrowdRecord(1, 0, "open", None, 9)]
         assert store.release(plan.id, 1) is None
         store.accept([upload(plan, 1, 2)])
-        assert store.epochs(plan.id) == [
-            Epoch(1, 0, "sealed", needed, 10),
-            Epoch(2, 0, "open", None, 0),
+        assert store.crowds(plan.id) == [
+            CrowdRecord(1, 0, "sealed", needed, 10),
+            CrowdRecord(2, 0, "open", None, 0),
         ]
         assert open_reports(store, plan) == 0
 
@@ -143,7 +144,7 @@ class TestSealing:
         store.sweep()
         assert told == [(FLAGS.id, number, True) for number in (1, 2)]
         store.accept([upload(FLAGS, 10, 3)])
-        assert [epoch.state for epoch in store.epochs(FLAGS.id)] == ["sealed"] * 3 + ["open"]
+        assert [crowd.state for crowd in store.crowds(FLAGS.id)] == ["sealed"] * 3 + ["open"]
         assert told[2:] == [(FLAGS.id, 3, True)]
         store.sweep()
         assert len(told) == 3
@@ -153,7 +154,7 @@ class TestSealing:
         """A commit that completes a crowd leaves it for later, and the next ones go on."""
         store = published(tmp_path, FLAGS)
         parts = [upload(FLAGS, size, seed) for seed, size in enumerate((49, 1, 1, 130))]
-        states = "SELECT state FROM epochs ORDER BY number"
+        states = "SELECT state FROM crowds ORDER BY number"
         for part, crowds in zip(parts, (1, 1, 2, 4), strict=True):
             store.accept([part])
             if restart:
@@ -175,7 +176,7 @@ class TestSealing:
         store.accept([whole])
         store.move(FLAGS.id, "closed")
         assert released(store, FLAGS) == [tally_of(FLAGS, whole)]
-        assert [epoch.state for epoch in store.epochs(FLAGS.id)] == ["sealed", "given up"]
+        assert [crowd.state for crowd in store.crowds(FLAGS.id)] == ["sealed", "given up"]
 
     @pytest.mark.parametrize("count", [50, 99, 100, 101, 777])
     def test_several_crowds_in_one_upload(self, plan: Plan, count: int, tmp_path: Path):
@@ -184,7 +185,7 @@ class TestSealing:
         first = upload(plan, count, 1)
         store.accept([first])
         whole, left = divmod(count, needed)
-        assert [epoch.reports for epoch in store.epochs(plan.id)] == [needed] * whole + [None]
+        assert [crowd.reports for crowd in store.crowds(plan.id)] == [needed] * whole + [None]
         assert open_reports(store, plan) == left
         rest = upload(plan, needed - left, 2)
         store.accept([rest])
@@ -231,7 +232,7 @@ class TestBounds:
         store.accept([one, chosen(one, range(300))])
         assert sum(counted) == 1300
         assert len(counted) == 1000 // 7 + 1
-        assert len(store.epochs(plan.id)) == 1000 // 7 + 1
+        assert len(store.crowds(plan.id)) == 1000 // 7 + 1
 
     def test_memory_is_a_small_multiple_of_the_request(self, tmp_path: Path):
         flags = Flags("f", tuple(f"option {number}" for number in range(4096)))
@@ -433,7 +434,7 @@ class TestWindows:
         store.sweep()
         assert store.accept([one]) == [problems.WINDOW_EXPIRED]
         assert open_reports(store, WINDOWED) == 0
-        assert [epoch.tenths for epoch in store.epochs(WINDOWED.id) if epoch.window == NOW] == [1]
+        assert [crowd.tenths for crowd in store.crowds(WINDOWED.id) if crowd.window == NOW] == [1]
 
     def test_a_clock_that_goes_back_before_the_sweep(self, tmp_path: Path):
         clock = Clock()
@@ -477,8 +478,8 @@ class TestWindows:
 
 def of_windows(store: Store, state: str) -> list[tuple[int, int]]:
     """The windows of the crowds in a state, from this one on, and their tenths."""
-    found = [epoch for epoch in store.epochs(WINDOWED.id) if epoch.state == state]
-    return [(epoch.window - NOW, epoch.tenths) for epoch in found]
+    found = [crowd for crowd in store.crowds(WINDOWED.id) if crowd.state == state]
+    return [(crowd.window - NOW, crowd.tenths) for crowd in found]
 
 
 class TestCrowdsOfWindows:
@@ -513,7 +514,7 @@ class TestCrowdsOfWindows:
         last = upload(WINDOWED, 1, 7, NOW + 1)
         store.accept([last])
         assert released(store, WINDOWED) == [tally_of(WINDOWED, parts[1], last)]
-        (sealed,) = [one.number for one in store.epochs(WINDOWED.id) if one.state == "sealed"]
+        (sealed,) = [one.number for one in store.crowds(WINDOWED.id) if one.state == "sealed"]
         document = json_of(store.release(WINDOWED.id, sealed))
         assert document["crowds"] == [
             {"name": str(sealed), "window": NOW + 1, "reports": 50, "sealed": True}
@@ -571,7 +572,7 @@ class TestCrowdsOfWindows:
         store.sweep()
         assert of_windows(store, "given up") == [(-1, 9), (0, 7), (1, 1)]
         assert of_windows(store, "open") == [(2, 0), (3, 0), (4, 0)]
-        rows = store.database.execute("SELECT reports, release FROM epochs").fetchall()
+        rows = store.database.execute("SELECT reports, release FROM crowds").fetchall()
         assert rows == [(0, None)] * 6
         assert not any(numbers in data_bytes(tmp_path) for numbers in secrets)
 
@@ -676,14 +677,14 @@ class TestDeadline:
         store.accept([first])
         clock.now += 29 * DAY
         store.sweep()
-        assert store.epochs(FLAGS.id) == [Epoch(1, 0, "open", None, 7)]
+        assert store.crowds(FLAGS.id) == [CrowdRecord(1, 0, "open", None, 7)]
         clock.now += DAY
         store.sweep()
-        assert store.epochs(FLAGS.id) == [
-            Epoch(1, 0, "given up", None, 7),
-            Epoch(2, 0, "open", None, 0),
+        assert store.crowds(FLAGS.id) == [
+            CrowdRecord(1, 0, "given up", None, 7),
+            CrowdRecord(2, 0, "open", None, 0),
         ]
-        rows = store.database.execute("SELECT reports, release FROM epochs").fetchall()
+        rows = store.database.execute("SELECT reports, release FROM crowds").fetchall()
         assert rows == [(0, None), (0, None)]
         second = upload(FLAGS, 50, 2)
         store.accept([second])
@@ -699,10 +700,10 @@ class TestDeadline:
         store.accept([upload(FLAGS, 51, 1)])
         clock.now += 20 * DAY
         store.sweep()
-        assert [epoch.state for epoch in store.epochs(FLAGS.id)] == ["sealed", "open"]
+        assert [crowd.state for crowd in store.crowds(FLAGS.id)] == ["sealed", "open"]
         clock.now += 10 * DAY
         store.sweep()
-        assert [epoch.state for epoch in store.epochs(FLAGS.id)] == ["sealed", "given up", "open"]
+        assert [crowd.state for crowd in store.crowds(FLAGS.id)] == ["sealed", "given up", "open"]
 
     @pytest.mark.parametrize("days", [0, 30])
     def test_never_and_back(self, days: int, tmp_path: Path):
@@ -710,7 +711,7 @@ class TestDeadline:
         store = published(tmp_path, FLAGS, clock=clock, deadline_days=days)
         clock.now += -1000 * DAY if days else 10_000 * DAY
         store.sweep()
-        assert store.epochs(FLAGS.id) == [Epoch(1, 0, "open", None, 0)]
+        assert store.crowds(FLAGS.id) == [CrowdRecord(1, 0, "open", None, 0)]
 
     def test_a_paused_plan_too(self, tmp_path: Path):
         clock = Clock()
@@ -719,7 +720,7 @@ class TestDeadline:
         store.move(FLAGS.id, "paused")
         clock.now += 30 * DAY
         store.sweep()
-        assert [epoch.state for epoch in store.epochs(FLAGS.id)] == ["given up", "open"]
+        assert [crowd.state for crowd in store.crowds(FLAGS.id)] == ["given up", "open"]
 
     def test_the_counts_are_gone_from_the_files(self, tmp_path: Path):
         clock = Clock()
@@ -737,9 +738,9 @@ class TestDeadline:
         if count:
             store.accept([upload(FLAGS, count, 1)])
         assert store.progress(FLAGS.id) == count * 10 // 50
-        assert store.epochs(FLAGS.id) == [Epoch(1, 0, "open", None, count * 10 // 50)]
+        assert store.crowds(FLAGS.id) == [CrowdRecord(1, 0, "open", None, count * 10 // 50)]
         store.move(FLAGS.id, "closed")
-        assert store.epochs(FLAGS.id) == [Epoch(1, 0, "given up", None, count * 10 // 50)]
+        assert store.crowds(FLAGS.id) == [CrowdRecord(1, 0, "given up", None, count * 10 // 50)]
 
 
 class TestRemains:
@@ -755,7 +756,7 @@ class TestRemains:
         assert store.move(plan.id, "closed")
         assert not any(secret in data_bytes(tmp_path) for secret in secrets)
         assert store.release(plan.id, 1) == release
-        assert [epoch.state for epoch in store.epochs(plan.id)] == ["sealed", "given up"]
+        assert [crowd.state for crowd in store.crowds(plan.id)] == ["sealed", "given up"]
 
     def test_after_destroying(self, plan: Plan, tmp_path: Path):
         store = published(tmp_path, plan)
@@ -773,7 +774,7 @@ class TestRemains:
             stretches = [counts[start : start + 40] for start in range(0, len(counts) - 40, 40)]
             assert stretches
             assert not any(stretch in left for stretch in stretches)
-        assert [epoch.state for epoch in store.epochs(plan.id)] == ["destroyed"] * 3
+        assert [crowd.state for crowd in store.crowds(plan.id)] == ["destroyed"] * 3
         assert store.release(plan.id, 1) is None
         assert store.tally(plan.id, 1) is None
 
@@ -826,14 +827,14 @@ class TestSealedStays:
     @pytest.mark.parametrize(
         "change",
         [
-            "UPDATE epochs SET release = x'00' WHERE number = 1",
-            "UPDATE epochs SET reports = 7 WHERE number = 1",
-            "UPDATE epochs SET state = 'open' WHERE number = 1",
-            "UPDATE epochs SET state = 'given up' WHERE number = 1",
-            "UPDATE epochs SET number = 9 WHERE number = 1",
-            "UPDATE epochs SET state = 'destroyed' WHERE number = 1",
-            "DELETE FROM epochs WHERE number = 1",
-            "INSERT OR REPLACE INTO epochs SELECT plan, 1, 0, 'open', 0, 0, 0, NULL FROM epochs",
+            "UPDATE crowds SET release = x'00' WHERE number = 1",
+            "UPDATE crowds SET reports = 7 WHERE number = 1",
+            "UPDATE crowds SET state = 'open' WHERE number = 1",
+            "UPDATE crowds SET state = 'given up' WHERE number = 1",
+            "UPDATE crowds SET number = 9 WHERE number = 1",
+            "UPDATE crowds SET state = 'destroyed' WHERE number = 1",
+            "DELETE FROM crowds WHERE number = 1",
+            "INSERT OR REPLACE INTO crowds SELECT plan, 1, 0, 'open', 0, 0, 0, NULL FROM crowds",
         ],
     )
     def test_no_statement_changes_it(self, change: str, tmp_path: Path):
@@ -841,7 +842,7 @@ class TestSealedStays:
         store.accept([upload(FLAGS, 51, 1)])
         store.sweep()
         before = content(store.database)
-        with pytest.raises(sqlite3.IntegrityError, match="sealed epoch"):
+        with pytest.raises(sqlite3.IntegrityError, match="sealed crowd"):
             store.database.execute(change)
         assert content(store.database) == before
 
@@ -952,7 +953,7 @@ class TestLife:
         assert store.plan(FLAGS.id) is None
         assert store.accept([upload(FLAGS, 1, 1)]) == [problems.UNKNOWN_PLAN]
         assert store.progress(FLAGS.id) == 0
-        assert store.epochs(FLAGS.id) == []
+        assert store.crowds(FLAGS.id) == []
         with pytest.raises(InputError, match="no such plan"):
             store.move(FLAGS.id, "published", b"{}")
 
@@ -990,7 +991,7 @@ class TestFile:
             Store(tmp_path)
 
     def test_no_file_where_there_should_be_one(self, tmp_path: Path):
-        with pytest.raises(InputError, match="no collector's data"):
+        with pytest.raises(InputError, match="no collector data"):
             open_database(tmp_path / NAME, create=False)
         assert list(tmp_path.iterdir()) == []
 

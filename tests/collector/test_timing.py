@@ -42,8 +42,8 @@ PLAN = replace(FLAGS_PLAN, crowd_size=10**6)
 """Its crowd is never complete here: sealing takes longer, and only a fresh report seals."""
 
 WITHOUT_TICKS = """
-from shoal.collector import committing
-committing.SHORTEST_TICK = committing.LONGEST_TICK = 1e-9
+from shoal.collector.intake import group_commit
+group_commit.SHORTEST_TICK = group_commit.LONGEST_TICK = 1e-9
 """
 """Answers that come at once, so that the work itself is looked at."""
 RETURNS_EARLY = """

@@ -111,8 +111,8 @@ def test_nothing_of_a_sender_or_a_report_stays(server: Server) -> None:
         assert found(server, words) == []
         assert found(server, contents) == []
     files = {path.name for path in server.folder.iterdir()}
-    assert files == {"admin-token", "crowd-key", "lock", "shoal.db", "shoal.db-shm",
-                     "shoal.db-wal", "signing-key"}  # fmt: skip
+    assert files == {"addresses.json", "admin-token", "crowd-key", "lock", "shoal.db",
+                     "shoal.db-shm", "shoal.db-wal", "signing-key"}  # fmt: skip
     server.stop()
     assert '"crowd sealed"' in server.errors.read_text()
     assert found(server, words) == []
@@ -123,7 +123,7 @@ def test_nothing_of_a_sender_or_a_report_stays(server: Server) -> None:
     assert log == [
         {"level": "info", "event": "plan published"} | plan | {"by": "the command line"},
         {"level": "info", "event": "ready"},
-        {"level": "info", "event": "crowd sealed"} | plan | {"epoch": 1},
+        {"level": "info", "event": "crowd sealed"} | plan | {"crowd": 1},
         {"level": "info", "event": "stopped"},
     ]
 
@@ -152,7 +152,7 @@ def released(plan: Plan, folder: Path, uploads: list[Batch]) -> list[bytes]:
         store = world.collector.store
 
         def releases() -> list[bytes | None]:
-            return [store.release(plan.id, epoch.number) for epoch in store.epochs(plan.id)]
+            return [store.release(plan.id, crowd.number) for crowd in store.crowds(plan.id)]
 
         found = await world.collector.in_store(releases)
         return [release for release in found if release is not None]

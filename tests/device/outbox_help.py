@@ -104,7 +104,7 @@ class Certifying(Collector):
 
 @cache
 def certificate_of(plan: Plan) -> bytes:
-    from shoal.collector.admission import certificate
+    from shoal.collector.publication import certificate
     from shoal.collector.settings import Settings
 
     return certificate(plan, Settings())

@@ -42,9 +42,9 @@ from shoal import (
 from shoal.agreement.promise import read_certificate
 from shoal.analysis.publishing import Publication
 from shoal.cli import run
-from shoal.collector import admission as certifying
+from shoal.collector import publication
 from shoal.collector.console import pages
-from shoal.collector.intake.store import KeptPlan
+from shoal.collector.intake.records import PlanRecord
 from shoal.collector.settings import Settings
 from shoal.errors import InputError, PlanError
 from shoal.evidence.study import study
@@ -83,7 +83,7 @@ BROKEN = {
 
 @cache
 def certificate(plan: Plan) -> bytes:
-    return certifying.certificate(plan, Settings())
+    return publication.certificate(plan, Settings())
 
 
 def counted(agreed: Plan, reports: int = 1000) -> Tally:
@@ -332,12 +332,12 @@ class TestCertificates:
         assert "delta is 1.1e-6" in (found.refusal or "") or "1.1e-06" in (found.refusal or "")
 
     def test_the_console_says_what_was_computed(self):
-        def home(kept: KeptPlan) -> str:
+        def home(kept: PlanRecord) -> str:
             return pages.home([pages.Section(kept, [], more=False)], newer=None, older=None)
 
-        drafts = home(KeptPlan(KEPT, "draft", None))
+        drafts = home(PlanRecord(KEPT, "draft", None))
         assert "asks for: proven, epsilon 1, delta 1e-6" in drafts
-        kept = home(KeptPlan(KEPT, "published", certificate(KEPT)))
+        kept = home(PlanRecord(KEPT, "published", certificate(KEPT)))
         assert "; proven: epsilon 1, delta 1e-6, whatever the others answer" in kept
 
     def test_reading_one_needs_no_mathematics(self):

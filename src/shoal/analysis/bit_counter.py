@@ -19,9 +19,6 @@ from shoal.agreement.vectors import Rows
 _WORDS = 8192
 """Words that one logic operation handles: 64 KiB, so that the operands stay in the cache."""
 
-_BYTES = 1 << 21
-"""Bytes of rows whose set bits are counted at a time."""
-
 Words = NDArray[np.uint64]
 
 
@@ -67,11 +64,8 @@ class BitCounter:
         return np.asarray(total.reshape(-1, self._row_bytes * 8).sum(axis=0))
 
     def _column_sums(self, flat: NDArray[np.uint8]) -> NDArray[np.int64]:
-        bits = np.unpackbits(flat.reshape(-1, self._period * 8), axis=1, bitorder="little")
-        total = np.zeros(self._period * 64, np.int64)
-        for start in range(0, len(bits), 255):  # so many fit in a byte, and bytes add up fast
-            total += bits[start : start + 255].sum(axis=0, dtype=np.uint8)
-        return total
+        rows = flat.reshape(-1, self._period * 8)
+        return column_sums(np.unpackbits(rows, axis=1, bitorder="little"))
 
     def _push_blocks(self, flat: NDArray[np.uint8]) -> None:
         for first, second in flat.view(np.uint64).reshape(-1, 2, self._width):
@@ -107,13 +101,12 @@ class BitCounter:
         return self._free.pop() if self._free else np.empty(self._width, np.uint64)
 
 
-def count_by_set_bits(rows: Rows) -> NDArray[np.int64]:
-    """Return how many rows have 0, 1, 2, ... bits set, padding included."""
-    counts = np.zeros(rows.shape[1] * 8 + 1, np.int64)
-    step = max(1, _BYTES // rows.shape[1])
-    for start in range(0, len(rows), step):
-        counts += np.bincount(count_set_bits(rows[start : start + step]), minlength=counts.size)
-    return counts
+def column_sums(bits: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return how many ones each column has, of rows of a byte for each bit."""
+    total = np.zeros(bits.shape[1], np.int64)
+    for start in range(0, len(bits), 255):  # so many fit in a byte, and bytes add up fast
+        total += bits[start : start + 255].sum(axis=0, dtype=np.uint8)
+    return total
 
 
 def count_set_bits(rows: Rows) -> NDArray[Any]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.agreement.plan import Plan
 from shoal.agreement.vectors import Rows
 from shoal.errors import TallyError
 from shoal.support.checks import check_integer
@@ -29,17 +30,12 @@ def marginal(table: Counts, places: Sequence[int]) -> Counts:
     return counts
 
 
-def joint_table(bits: Sequence[int]) -> Counts:
-    """Return a table of no reports."""
-    return np.zeros(1 << len(bits), np.int64)
-
-
 def joint_values(rows: Rows, bits: Bits) -> NDArray[np.int64]:
     """Return the joint value of some bits in each row, the first bit least significant."""
-    values = np.zeros(len(rows), np.int64)
-    for place, bit in enumerate(bits):
-        values |= (rows[:, bit // 8].astype(np.int64) >> (bit % 8) & 1) << place
-    return values
+    places = np.array(bits)
+    chosen = rows[:, places // 8] >> (places % 8).astype(np.uint8) & 1
+    packed = np.packbits(chosen, axis=1, bitorder="little")
+    return np.asarray(packed @ (1 << 8 * np.arange(packed.shape[1])))
 
 
 def checked_bits(bits: Sequence[int], length: int) -> Bits:
@@ -48,3 +44,9 @@ def checked_bits(bits: Sequence[int], length: int) -> Bits:
     if not 1 <= len(set(chosen)) == len(chosen) <= MOST_JOINT_BITS:
         raise TallyError(f"joint counts take 1 to {MOST_JOINT_BITS} different bits, got {chosen}.")
     return chosen
+
+
+def plan_groups(plan: Plan) -> list[Bits]:
+    """Return the bit positions of the groups that a plan declares."""
+    groups = (tuple(plan.survey.bit(*bit) for bit in group) for group in plan.joint)
+    return [checked_bits(group, plan.bits) for group in groups]

@@ -19,10 +19,15 @@ from numpy.typing import NDArray
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.vectors import Cohorts, Rows, Synthetic, check_rows, row_bytes
-from shoal.analysis.bit_counter import BitCounter, count_by_set_bits
+from shoal.analysis.count_table import CountTable, Weights
 from shoal.analysis.crowds import Crowd, People, add_crowds, check_people, note_on
-from shoal.analysis.joint_counts import Bits, checked_bits, joint_table, joint_values, marginal
-from shoal.analysis.report_rows import unpack
+from shoal.analysis.joint_counts import (
+    Bits,
+    checked_bits,
+    joint_values,
+    marginal,
+    plan_groups,
+)
 from shoal.errors import TallyError
 from shoal.support.files import read_json, write_json
 
@@ -210,9 +215,10 @@ class Tally:
 class Tallying:
     """A tally in the making: add chunks of rows, then take the `result`.
 
-    Memory does not grow with the number of reports, unless vectors are counted one by one. Rows
-    whose window is known belong to the crowd of their window, all others to one crowd; `crowd`
-    names them, and `window` is the window of rows that do not say theirs.
+    Memory does not grow with the number of reports, unless long vectors are counted one by one.
+    Rows whose window is known belong to the crowd of their window, all others to one crowd; `crowd`
+    names them, and `window` is the window of rows that do not say theirs. `extra` is how many
+    numbers of the caller are kept with the counts (see `CountTable`).
     """
 
     def __init__(
@@ -223,23 +229,21 @@ class Tallying:
         joint: Iterable[Sequence[int]] = (),
         crowd: str | None = None,
         window: int | None = None,
+        extra: int = 0,
     ) -> None:
         Crowd(1, crowd, window)  # says what is wrong with either
         self._plan = plan
         self._crowd, self._window = crowd, window
         self._windows: Counter[int | None] = Counter()
-        self._reports = 0
         self._simulated = False
-        self._counter = BitCounter(row_bytes(plan.bits))
-        self._by_set_bits = np.zeros(plan.bits + 1, np.int64)
-        declared = (tuple(plan.survey.bit(*bit) for bit in group) for group in plan.joint)
-        self._joint = {checked_bits(bits, plan.bits): joint_table(bits) for bits in declared}
-        self._joint |= {checked_bits(bits, plan.bits): joint_table(bits) for bits in joint}
-        counted = plan.bits <= SMALL_VECTOR if vectors is None else vectors
-        self._vectors: dict[str, int] | None = {} if counted else None
-        count = plan.cohorts or 0
-        self._cohort_reports = np.zeros(count, np.int64)
-        self._cohort_bits = np.zeros((count, plan.bits), np.int64)
+        is_short = plan.bits <= SMALL_VECTOR
+        counted = is_short if vectors is None else vectors
+        self._long_vectors: dict[str, int] | None = {} if counted and not is_short else None
+        groups = [*plan_groups(plan), *(checked_bits(bits, plan.bits) for bits in joint)]
+        self.table = CountTable(
+            plan, list(dict.fromkeys(groups)), vectors=counted and is_short, extra=extra
+        )
+        """The counts so far, in one array that can be stored and filled again."""
 
     def add(
         self,
@@ -248,24 +252,25 @@ class Tallying:
         simulated: bool = False,
         cohorts: Cohorts | None = None,
         window: int | None = None,
+        weights: Weights | None = None,
     ) -> None:
-        """Count more rows, of one window if it is known; all, or none if one is malformed."""
+        """Count more rows, of one window if it is known; all, or none if one is malformed.
+
+        A row of weight 0 is not counted, at the same cost; by default all rows have weight 1.
+        """
         check_rows(rows, self._plan.bits, error=TallyError)
         window = self._checked_window(window)
         self._check_cohorts(rows, cohorts)
-        if self._reports and len(rows) and simulated != self._simulated:
+        if self.table.reports and len(rows) and simulated != self._simulated:
             raise TallyError("simulated and real reports are not tallied together.")
         self._simulated = simulated if len(rows) else self._simulated
-        self._reports += len(rows)
-        self._windows[window] += len(rows)
-        self._counter.add(rows)
-        self._by_set_bits += count_by_set_bits(rows)[: self._plan.bits + 1]
-        for bits, table in self._joint.items():
-            table += np.bincount(joint_values(rows, bits), minlength=table.size)
-        if self._vectors is not None:
-            self._count_vectors(rows, self._vectors)
-        if cohorts is not None:
-            self._count_cohorts(rows, cohorts)
+        before = self.table.reports
+        self.table.add(rows, cohorts, weights)
+        if window != self._window:
+            self._windows[window] += self.table.reports - before
+        if self._long_vectors is not None:
+            counted = rows if weights is None else rows[weights > 0]
+            self._count_vectors(counted, self._long_vectors)
 
     def add_vectors(self, vectors: Synthetic) -> None:
         """Count more vectors, with what they say of themselves."""
@@ -299,34 +304,31 @@ class Tallying:
         if cohorts.shape != (len(rows),) or (len(rows) and int(cohorts.max()) >= wanted):
             raise TallyError(f"each report needs a cohort below {wanted}.")
 
-    def _count_cohorts(self, rows: Rows, cohorts: Cohorts) -> None:
-        order = np.argsort(cohorts, kind="stable")
-        sizes = np.bincount(cohorts, minlength=self._cohort_reports.size)
-        self._cohort_reports += sizes
-        ends = np.cumsum(sizes)
-        for cohort in np.flatnonzero(sizes):
-            chosen = rows[order[ends[cohort] - sizes[cohort] : ends[cohort]]]
-            self._cohort_bits[cohort] += unpack(chosen, self._plan.bits).sum(axis=0, dtype=np.int64)
-
     def result(self) -> Tally:
         """Return the tally of everything added so far."""
+        windows = self._windows.copy()
+        windows[self._window] = self.table.reports - windows.total()
         return Tally(
             self._plan.id,
-            self._reports,
-            self._counter.counts()[: self._plan.bits],
-            self._by_set_bits.copy(),
-            None if self._vectors is None else dict(sorted(self._vectors.items())),
-            {bits: table.copy() for bits, table in self._joint.items()},
+            self.table.reports,
+            self.table.by_bit,
+            self.table.by_set_bits.copy(),
+            self._vector_counts(),
+            {bits: counts.copy() for bits, counts in self.table.joint.items()},
             self._simulated,
             self._cohort_counts(),
-            add_crowds(Crowd(n, self._crowd, window) for window, n in self._windows.items() if n),
+            add_crowds(Crowd(n, self._crowd, window) for window, n in windows.items() if n),
         )
 
     def _cohort_counts(self) -> tuple[CohortCounts, ...] | None:
         if self._plan.cohorts is None:
             return None
-        pairs = zip(self._cohort_reports.tolist(), self._cohort_bits, strict=True)
-        return tuple(CohortCounts(reports, by_bit.copy()) for reports, by_bit in pairs)
+        return tuple(CohortCounts(int(row[0]), row[1:].copy()) for row in self.table.cohorts)
+
+    def _vector_counts(self) -> dict[str, int] | None:
+        if self._long_vectors is not None:
+            return dict(sorted(self._long_vectors.items()))
+        return self.table.vectors() if self.table.by_vector.size else None
 
     def _count_vectors(self, rows: Rows, counted: dict[str, int]) -> None:
         whole = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").reshape(-1)

@@ -36,10 +36,7 @@ GROUPS = {
     },
     "The collector": {
         "serve": "Collect reports as a service: whole crowds or nothing.",
-        "doctor": "Check a collector's deployment.",
-        "backup": "Copy a collector's sealed crowds and keys to one file.",
-        "restore": "Make a collector's data of a backup.",
-        "rotate": "Change a collector's signing key; devices follow.",
+        "collector": "Run a collector: serve, check, back up, restore, tokens.",
     },
     "From reports to answers": {
         "tally": "Count reports, and add tallies.",

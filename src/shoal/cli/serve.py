@@ -11,7 +11,7 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.cli._common import IN_FILE, json_option
-from shoal.collector.lifecycle import Declaration
+from shoal.collector.plan_states import Declaration
 from shoal.collector.settings import Settings
 from shoal.errors import InputError
 
@@ -27,13 +27,13 @@ def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @click.argument("plans", nargs=-1, type=IN_FILE, metavar="[PLAN.json]...")
 @click.option(
-    "--data", type=click.Path(path_type=Path, file_okay=False), required=True, help="Its folder."
+    "--data", type=click.Path(path_type=Path, file_okay=False), required=True, help="Data folder."
 )
-@click.option("--config", type=IN_FILE, help="Settings as TOML; by default DATA/shoal.toml.")
+@click.option("--config", type=IN_FILE, help="Settings as TOML.  [default: DATA/shoal.toml]")
 @click.option(
     "--honest",
     type=click.Choice(["all"]),
-    help="Publish plans that were made without --honest: nobody sends false reports.",
+    help="For plans without an honest fraction: state that nobody sends fake reports.",
 )
 @click.option(
     "--never-published",
@@ -51,10 +51,11 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Receive reports for published plans, hide them in crowds, and show whole crowds.
+    """Collect reports as a service: whole crowds or nothing.
 
-    Plans named here are published at the start. The options below --honest are settings too: in
-    DATA/shoal.toml, or in the environment as SHOAL_ and their name.
+    The plans named here are published at the start. The options after --never-published are
+    settings: they can also be set in DATA/shoal.toml, or in the environment (SHOAL_PUBLIC for
+    --public).
     """
     try:
         from shoal.collector import serve
@@ -64,7 +65,7 @@ def command(
         ) from None
     file = config or (data / "shoal.toml" if (data / "shoal.toml").exists() else None)
     settings = Settings.read(os.environ, file, **options)
-    agreed = [Plan.read(path) for path in plans]
+    documents = [Plan.read(path) for path in plans]
 
     def ready(urls: dict[str, str]) -> None:
         import json
@@ -72,9 +73,9 @@ def command(
         if as_json:
             click.echo(json.dumps(urls))
         else:
-            click.echo(f"reports are taken at {urls['public']}")
-            click.echo(f"the console is at    {urls['console']}")
-            click.echo(f"the admin token is in {data / 'admin-token'}")
+            click.echo(f"Reports:     {urls['public']}")
+            click.echo(f"Console:     {urls['console']}")
+            click.echo(f"Admin token: {data / 'admin-token'}")
 
-    declared = Declaration(all_honest=honest == "all", never_published=never_published)
-    serve(data, settings, plans=agreed, declared=declared, ready=ready)
+    declaration = Declaration(all_honest=honest == "all", never_published=never_published)
+    serve(data, settings, plans=documents, declaration=declaration, ready=ready)

@@ -1,27 +1,25 @@
-"""The collector: receives reports, hides them in crowds, and shows a crowd or nothing.
+"""The collector: receives reports, hides them in crowds, and shows a whole crowd or nothing.
 
-The way of a report: `ingest` reads it, `committing` gathers what arrives together, `store` folds it
-into the open crowd in one durable transaction. A crowd that is complete is sealed in a later one,
-off the way of any answer. There is no way to read a crowd that is open.
+The way of a report: `intake.ingest` reads it, `intake.group_commit` collects what arrives at the
+same time, `intake.store` counts it into the open crowd in one durable transaction. A complete crowd
+is sealed in a later transaction, so that no answer waits for it. An open crowd cannot be read.
 
 =============  ============================================================================
 `Collector`    the whole service as one object, with two ASGI apps: `public` and `console`
-`Settings`     what can be set, in one table
-`serve`        both apps on their addresses until a signal comes
+`Settings`     all settings, in one table
+`serve`        runs both apps on their addresses until a signal stops it
 =============  ============================================================================
 
-Inside, by what they do:
-
-* reports: `listening` (connections), `ingest` with `senders` (what each may bring) and `relayed`,
-  `committing`, `store` with `open_plan`, `crowd`, `seen` and `vault` (the keys of open crowds)
-* data over time: `database`, `clock`, `continuity` (files that belong together), `upgrading`,
-  `backup`
-* plans: `life` (what may become of one), `certifying`, `signing`
-* people: `console` (the table of operations), `handlers`, `reading`, `writing`, `pages`, `tokens`
-* documents: `operations` (OpenAPI), `problems` (RFC 9457), `answers`, `public`
-* the rest: `service`, `serving`, `logs`, `metrics`; `doctor` checks a
-  deployment, with `premises` (the folder), `reaching` (what answers), `proxies` and
-  `proxy_languages` (what a reverse proxy would give away) and `findings`
+* `intake`: `connections`, `ingest`, `limits` (how much one sender may send), `relay_batches`,
+  `group_commit`, `store`; of each plan `open_plan`, `open_crowd` and `duplicates`; on the disk
+  `database`, `records`, `encryption` (the keys of open crowds) and `upgrades`
+* `console`: `app` (the table of operations), `routes`, `handlers`, `parameters`, `requests`,
+  `responses`, `errors`, `pages`, `openapi`, `metrics`, `tokens` and `token_admin`
+* `public`: the listener for devices; `http`: what both listeners read of a request; `problems`:
+  error documents (RFC 9457)
+* plans: `plan_states`, `publication` (whether a plan is accepted, and its certificate), `signing`
+* data over time: `clock`, `consistency` (files that belong together), `backup`, `addresses`
+* `service`, `server`, `logs`; `doctor` checks a deployment
 """
 
 from __future__ import annotations
@@ -30,13 +28,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shoal.collector.server import serve
     from shoal.collector.service import Collector
-    from shoal.collector.serving import serve
     from shoal.collector.settings import Settings
 
 __all__ = ["Collector", "Settings", "serve"]
 
-_HOME = {"Collector": "service", "Settings": "settings", "serve": "serving"}
+_HOME = {"Collector": "service", "Settings": "settings", "serve": "server"}
 
 
 def __getattr__(name: str) -> object:

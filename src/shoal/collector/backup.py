@@ -6,7 +6,7 @@ backup was made, so reports that it counted then could be counted again, in a se
 releases that overlap can be told apart, and each hides less than it promises. So a restore gives
 open crowds up, closes plans that have no window, and takes reports of the others only from the
 first window that nobody can have sent a report for. The same holds for plans that may have been
-published since: see `continuity`.
+published since: see `consistency`.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from shoal.collector.clock import read_moment
+from shoal.collector.consistency import Restoration, begin_anew
 from shoal.collector.console.tokens import TOKEN_FILE, Token, add_token, new_secret
-from shoal.collector.continuity import Restored, begin_anew
 from shoal.collector.intake.database import (
     NAME,
     VERSION,
     StorageError,
-    locked,
+    data_lock,
     open_database,
-    told,
+    storage_errors,
     transaction,
 )
-from shoal.collector.intake.vault import CROWD_KEY_FILE
+from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.signing import KEY_FILE, private_file
 from shoal.errors import InputError
 from shoal.support.disk import Disk
 
-__all__ = ["Restored", "back_up", "restore"]
+__all__ = ["Restoration", "back_up", "restore"]
 
 
 def back_up(folder: Path, target: Path, *, clock: Callable[[], float] = time.time) -> Path:
@@ -52,12 +52,12 @@ def back_up(folder: Path, target: Path, *, clock: Callable[[], float] = time.tim
         Seconds since 1970.
     """
     if not (folder / NAME).exists():
-        raise InputError(f"there is no collector's data at {folder / NAME}.")
+        raise InputError(f"there is no collector data at {folder / NAME}.")
     now = int(clock())
     if target.is_dir():
         target = target / time.strftime("shoal-%Y%m%dT%H%M%SZ.backup", time.gmtime(now))
     if target.exists():
-        raise InputError(f"{target} is there already; name another file.")
+        raise InputError(f"{target} exists already; name another file.")
     with _part_of(target) as part:
         key = (folder / KEY_FILE).read_text()
         source = sqlite3.connect(
@@ -83,11 +83,12 @@ def _copy(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
     for row in source.execute("SELECT id, state, document, certificate, oldest_window FROM plans"):
         copy.execute("INSERT INTO plans VALUES (?, ?, ?, ?, ?)", row)
     columns = "plan, number, window, state, opened_day, reports, tenths, release"
-    for row in source.execute(f"SELECT {columns} FROM epochs"):  # noqa: S608  names
+    table = "crowds" if _version(source) > 1 else "epochs"
+    for row in source.execute(f"SELECT {columns} FROM {table}"):  # noqa: S608  names
         plan, number, window, state, opened = row[:5]
         if state == "open":
             row = (plan, number, window, "given up", opened, 0, 0, None)
-        copy.execute("INSERT INTO epochs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        copy.execute("INSERT INTO crowds VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
     for row in source.execute("SELECT name, value FROM facts WHERE name = 'restored'"):
         copy.execute("INSERT INTO facts VALUES (?, ?)", row)
     columns = "id, role, digest, label" + ", expires, plans" * (_version(source) > 1)
@@ -96,18 +97,18 @@ def _copy(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
         copy.execute(f"INSERT INTO tokens ({columns}) VALUES ({places})", row)  # noqa: S608
 
 
-def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.time) -> Restored:
-    """Make a collector's data of a backup, in a folder that holds none.
+def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.time) -> Restoration:
+    """Restore a collector from a backup, into a folder that holds no collector.
 
     The collector that was backed up must not run again. A new admin token is written to the folder;
-    the tokens of the backup hold too, those included that were taken away since.
+    the tokens of the backup are valid too, even those that were revoked since.
     """
     if not source.is_file():
         raise InputError(f"there is no backup at {source}.")
     now = int(clock())
-    with told():
+    with storage_errors():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with locked(folder):
+    with data_lock(folder):
         _check_empty(folder)
         with _part_of(folder / NAME) as part:
             with part.open("wb") as file, source.open("rb") as held:
@@ -117,7 +118,7 @@ def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.tim
                 _check_version(database, readable, f"{source} is not a backup of this Shoal.")
                 made, key = database.execute("SELECT made, signing_key FROM backup").fetchone()
                 if now < made:
-                    raise InputError("the backup was made later than now; set the clock right.")
+                    raise InputError("the backup was made later than now; correct the clock.")
                 secret = new_secret("admin")
                 database.execute("PRAGMA secure_delete = ON")
                 with transaction(database):
@@ -141,7 +142,7 @@ def _version(database: sqlite3.Connection) -> int:
 
 
 def _check_version(database: sqlite3.Connection, readable: range, otherwise: str) -> None:
-    with told():
+    with storage_errors():
         try:
             version = _version(database)
         except sqlite3.DatabaseError as error:
@@ -173,7 +174,7 @@ def _remove_secrets(folder: Path) -> None:
 def _part_of(path: Path) -> Iterator[Path]:
     """Yield a private file to write to; it gets its name when all is well and goes otherwise."""
     disk, part = Disk(), path.with_name(f"{path.name}.part")
-    with told():
+    with storage_errors():
         _remove(part)  # of a process that was killed
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         try:

@@ -65,74 +65,82 @@ class Problem:
         await send({"type": "http.response.body", "body": self.body})
 
 
-MALFORMED = Problem(400, "malformed-reports", "This is not a batch of reports of this plan.")
+MALFORMED = Problem(400, "malformed-reports", "The body is not a batch of reports for this plan.")
 WINDOW_NOT_OPEN = Problem(
-    425, "window-not-open", "A report is of a window that has not begun here; try again later.",
+    425,
+    "window-not-open",
+    "A report belongs to a window that has not started yet; try again later.",
     retry_after=600,
-)  # fmt: skip
-BAD_REQUEST = Problem(400, "bad-request", "The request cannot be read.")
-BAD_PARAMETER = Problem(400, "bad-parameter", "A parameter of the request has no such value.")
+)
+BAD_REQUEST = Problem(400, "bad-request", "The request cannot be parsed.")
+BAD_PARAMETER = Problem(400, "bad-parameter", "Invalid parameter value.")
 NO_TOKEN = Problem(401, "token-needed", "This needs a token.")
 WRONG_ROLE = Problem(403, "not-allowed", "The token does not allow this.")
-UNKNOWN_PLAN = Problem(404, "unknown-plan", "There is no such plan here.")
-UNKNOWN_EPOCH = Problem(404, "unknown-epoch", "The plan has no such epoch.")
+UNKNOWN_PLAN = Problem(404, "unknown-plan", "There is no such plan.")
+UNKNOWN_CROWD = Problem(404, "unknown-crowd", "The plan has no such crowd.")
 UNKNOWN_TOKEN = Problem(404, "unknown-token", "There is no such token.")
-NOT_FOUND = Problem(404, "not-found", "There is nothing at this address.")
-WRONG_METHOD = Problem(405, "method-not-allowed", "This address does not take this method.")
-ONLY_POST = Problem(
-    405, "method-not-allowed", "Reports are sent here, and nothing is read.", allow="POST"
-)
-EPOCH_OPEN = Problem(409, "epoch-open", "The crowd is not complete; until it is, nothing is shown.")
+NOT_FOUND = Problem(404, "not-found", "Nothing is at this address.")
+WRONG_METHOD = Problem(405, "method-not-allowed", "This address does not support this method.")
+ONLY_POST = Problem(405, "method-not-allowed", "Only POST is supported here.", allow="POST")
+CROWD_OPEN = Problem(409, "crowd-open", "The crowd is not complete yet, so nothing is shown.")
 WRONG_STATE = Problem(409, "wrong-state", "The plan's state does not allow this.")
 MAYBE_PUBLISHED = Problem(
     409,
     "maybe-published",
-    "The data were restored, so this plan may have been published before; give the survey another"
-    " name, or state that it never was.",
+    "The data were restored from a backup, so this plan may have been published before. Rename the"
+    " survey, or publish it with never_published=yes.",
 )
 CLOCK_HELD = Problem(
-    503, "clock-held", "The clock has jumped and is not believed; see /v1/clock.", retry_after=60
+    503, "clock-held", "The clock jumped and is not trusted; see /v1/clock.", retry_after=60
 )
-LAST_ADMIN = Problem(409, "last-admin", "The last admin token cannot be taken away.")
-PLAN_CLOSED = Problem(410, "plan-closed", "The plan takes no more reports.")
-WINDOW_EXPIRED = Problem(410, "window-expired", "A report is of a window that has passed.")
-EPOCH_GONE = Problem(410, "epoch-gone", "The epoch was given up or destroyed.")
-TOO_SLOW = Problem(408, "too-slow", "The request did not come, or its answer was not read.")
-TOO_LARGE = Problem(413, "too-large", "The request is larger than this collector takes.")
+LAST_ADMIN = Problem(409, "last-admin", "The last admin token cannot be revoked.")
+PLAN_CLOSED = Problem(410, "plan-closed", "The plan accepts no more reports.")
+WINDOW_EXPIRED = Problem(410, "window-expired", "A report belongs to a window that is over.")
+CROWD_GONE = Problem(410, "crowd-gone", "The crowd was given up or destroyed.")
+TOO_SLOW = Problem(408, "too-slow", "The request was too slow, or its answer was not read.")
+TOO_LARGE = Problem(413, "too-large", "The request is too large.")
 TOO_MANY_AT_ONCE = Problem(
-    413, "too-many-reports", "A request without a relay's token may not bring so many reports."
+    413, "too-many-reports", "The request has too many reports; only relays may send large batches."
 )
-WRONG_TYPE = Problem(415, "unsupported-media-type", "The body's type or encoding is not taken.")
-MALFORMED_PLAN = Problem(422, "malformed-plan", "This is not a plan; check it with shoal audit.")
+WRONG_TYPE = Problem(
+    415, "unsupported-media-type", "The media type or encoding of the body is not supported."
+)
+MALFORMED_PLAN = Problem(
+    422, "malformed-plan", "The document is not a valid plan; check it with shoal audit."
+)
 PROMISE_BROKEN = Problem(
     422, "plan-unsafe", "The plan does not keep its promise; see shoal audit and shoal plan."
 )
 PROMISE_UNPROVEN = Problem(
-    422, "plan-unsafe", "The plan's promise is no guarantee; this collector wants a proven one."
+    422,
+    "plan-unsafe",
+    "The plan's promise is not proven, and this collector accepts proven promises only.",
 )
 CROWD_TOO_SMALL = Problem(
-    422, "plan-unsafe", "The plan has no crowd, or a smaller one than this collector takes."
+    422, "plan-unsafe", "The plan has no crowd size, or one below this collector's minimum."
 )
 PROTECTS_LESS = Problem(
-    422, "plan-unsafe", "It protects less than a plan of this survey that is open: shoal plan diff."
+    422,
+    "plan-unsafe",
+    "It protects less than an open plan of the same survey; see shoal plan diff.",
 )
 HONEST_UNSAID = Problem(
     422,
     "honest-fraction-unsaid",
-    "The plan does not say which part of a crowd is honest: shoal plan --honest PART, or publish it"
-    " with honest=all.",
+    "The plan states no honest fraction: set one with shoal plan --honest PART, or publish it with"
+    " honest=all.",
 )
-HEAD_TOO_LARGE = Problem(
-    431, "head-too-large", "The address and the headers are longer than this collector takes."
+HEAD_TOO_LARGE = Problem(431, "head-too-large", "The URL and the headers are too long.")
+TOO_MANY = Problem(
+    429, "too-many-requests", "Too many reports from this sender; try again later.", 10
 )
-TOO_MANY = Problem(429, "too-many-requests", "Too many reports come from here; try later.", 10)
-INTERNAL = Problem(503, "internal", "The collector failed; nothing was taken.", 30)
+INTERNAL = Problem(503, "internal", "The collector failed; nothing was counted.", 30)
 BUSY = Problem(503, "busy", "Too many reports are waiting; try again soon.", 2)
 CROWDED = Problem(503, "busy", "Too many connections are open; try again soon.", 2)
 PAUSED = Problem(503, "paused", "The plan is paused; try again later.", 3600)
 UNAVAILABLE = Problem(503, "storage-unavailable", "The data cannot be written now.", 30)
 STOPPING = Problem(503, "stopping", "The collector is stopping; try again soon.", 10)
-STORAGE_FULL = Problem(507, "storage-full", "There is no space left.", 300)
+STORAGE_FULL = Problem(507, "storage-full", "No disk space is left.", 300)
 
 PROBLEMS = tuple(value for value in globals().values() if isinstance(value, Problem))
 """Every problem there is."""

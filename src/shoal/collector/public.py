@@ -7,21 +7,22 @@ from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from shoal.collector import problems
-from shoal.collector.console.errors import make_app, problem_response
-from shoal.collector.console.openapi import Operation, Parameter, openapi
-from shoal.collector.intake.ingest import BINARY, Ingest, Receive, Scope
-from shoal.collector.intake.store import KeptPlan
-from shoal.collector.problems import Send
+from shoal.collector.console.errors import Refusal
+from shoal.collector.console.openapi import Operation, openapi
+from shoal.collector.console.parameters import Parameter
+from shoal.collector.console.responses import json_answer, signed_answer
+from shoal.collector.console.routes import make_app
+from shoal.collector.http import Receive, Scope
+from shoal.collector.intake.ingest import BINARY, Ingest
+from shoal.collector.intake.records import PlanRecord
+from shoal.collector.problems import Problem, Send
 from shoal.collector.signing import Signer
 
 __all__ = ["make_public"]
 
-_PLAN = Parameter(
-    "plan_id", "path", {"type": "string", "pattern": "^[0-9a-f]{64}$"}, "The plan's id."
-)
+_PLAN = Parameter("plan_id", "path", "The plan's id.", pattern="^[0-9a-f]{64}$")
 _REPORTS = {
     "type": "object",
     "required": ["plan", "reports"],
@@ -36,45 +37,38 @@ _REPORTS = {
     },
 }
 _AN_HOUR = "public, max-age=3600"
-"""A signed document may be kept for so long; then its signature may be another key's."""
+"""How long a signed document may be cached; after that the signing key may have changed."""
 
 
 def make_public(
-    find: Callable[[str], KeptPlan | None],
+    find: Callable[[str], PlanRecord | None],
     ingest: Ingest,
     signer: Signer,
+    refused: Callable[[Problem], None],
 ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """Return the ASGI app of the public listener."""
 
+    def published(request: Request) -> PlanRecord:
+        record = find(request.path_params["plan_id"])
+        if record is None:
+            raise Refusal(problems.UNKNOWN_PLAN)
+        return record
+
     async def plan(request: Request) -> Response:
-        kept = find(request.path_params["plan_id"])
-        if kept is None:
-            return problem_response(problems.UNKNOWN_PLAN)
-        document = {"id": kept.plan.id} | kept.plan.to_json()
-        return _signed(json.dumps(document, ensure_ascii=False).encode())
+        document = published(request).document
+        return signed_answer(json.dumps(document, ensure_ascii=False).encode(), signer, _AN_HOUR)
 
     async def certificate(request: Request) -> Response:
-        kept = find(request.path_params["plan_id"])
-        if kept is None or kept.certificate is None:
-            return problem_response(problems.UNKNOWN_PLAN)
-        return _signed(kept.certificate)
+        content = published(request).certificate
+        assert content is not None
+        return signed_answer(content, signer, _AN_HOUR)
 
     async def keys(request: Request) -> Response:
         links = [link._asdict() for link in signer.links]
-        document = {"ed25519": signer.public_keys, "links": links}
-        return Response(json.dumps(document), media_type="application/json")
-
-    def _signed(content: bytes) -> Response:
-        headers = {
-            "Cache-Control": _AN_HOUR,
-            "Shoal-Signature": signer.sign(content),
-            "Shoal-Key": signer.public_key,
-        }
-        return Response(content, headers=headers, media_type="application/json")
+        return json_answer({"ed25519": signer.public_keys, "links": links})
 
     async def document(request: Request) -> Response:
-        content = openapi(operations, "Shoal collector", "Signed plans out, reports in.")
-        return Response(json.dumps(content), media_type="application/json")
+        return json_answer(openapi(operations, "Shoal collector", "Signed plans out, reports in."))
 
     operations = (
         Operation(
@@ -86,26 +80,22 @@ def make_public(
         ),
         Operation(
             "POST", "/v1/plans/{plan_id}/reports", "app" if ingest.needs_token else None,
-            "Take reports, each once; the answer is the same for those that have come before. A"
-            " relay is told as JSON which of its reports were late.",
+            "Send reports. Each is counted once; a repeated report gets the same answer. The answer"
+            " to a relay lists its refused reports as JSON.",
             None, (_PLAN,), status=202, media=(), body=_REPORTS, binary=BINARY,
             problems=(problems.PLAN_CLOSED, problems.TOO_MANY),
         ),
-        Operation("GET", "/v1/keys", None, "The signing key, and those before it.", keys),
+        Operation("GET", "/v1/keys", None, "The signing key, and the earlier ones.", keys),
         Operation("GET", "/openapi.json", None, "This document.", document),
     )  # fmt: skip
     others = make_app(
-        [
-            Route(operation.path, operation.handler)
-            for operation in operations
-            if operation.handler is not None
-        ]
+        [operation for operation in operations if operation.handler is not None],
+        lambda operation: operation.handler,
+        refused,
     )
 
     async def public(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and ingest.takes(scope):
-            await ingest(scope, receive, send)
-        else:
+        if scope["type"] != "http" or not await ingest.answers(scope, receive, send):
             await others(scope, receive, send)
 
     return public

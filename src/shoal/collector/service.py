@@ -15,27 +15,28 @@ from typing import ParamSpec, TypeVar
 
 from shoal.agreement.plan import Plan
 from shoal.analysis.report_rows import Batch
-from shoal.collector import admission as certifying
-from shoal.collector import problems
+from shoal.collector import problems, publication
 from shoal.collector.clock import GuardedClock
+from shoal.collector.consistency import check_signer, check_whole
 from shoal.collector.console.app import make_console
 from shoal.collector.console.metrics import Metrics
 from shoal.collector.console.tokens import TOKEN_FILE, Token, Tokens, new_secret
-from shoal.collector.continuity import check_signer, check_whole
+from shoal.collector.http import Receive, Scope
 from shoal.collector.intake.database import (
     LONGEST_LOG,
     NAME,
     StorageError,
-    locked,
+    data_lock,
     log_size,
     transaction,
 )
 from shoal.collector.intake.group_commit import Committer
-from shoal.collector.intake.ingest import Ingest, Receive, Scope
-from shoal.collector.intake.open_plan import Ended
-from shoal.collector.intake.store import KeptPlan, Store
-from shoal.collector.lifecycle import STATES, Declaration, State
+from shoal.collector.intake.ingest import Ingest
+from shoal.collector.intake.open_plan import IncompleteCrowd
+from shoal.collector.intake.records import PlanRecord
+from shoal.collector.intake.store import Store
 from shoal.collector.logs import LOG
+from shoal.collector.plan_states import STATES, Declaration, State
 from shoal.collector.problems import Problem, Send
 from shoal.collector.public import make_public
 from shoal.collector.settings import Settings
@@ -59,7 +60,7 @@ class Collector:
     Parameters
     ----------
     folder
-        Where its data are, or shall be; one collector at a time.
+        The data folder, made if need be; one collector at a time uses it.
     settings
         How it runs.
     clock
@@ -77,7 +78,7 @@ class Collector:
         self._clock = GuardedClock() if clock is None else clock
         self._clock_was_held = False
         self.metrics = Metrics()
-        self._plans: dict[str, KeptPlan] = {}
+        self._plans: dict[str, PlanRecord] = {}
         self._spare = True
         self._moving = asyncio.Lock()
         self._sweep_now = asyncio.Event()
@@ -100,7 +101,7 @@ class Collector:
             self.refused,
             self._door_thread,
         )
-        self.public = make_public(self._published, ingest, self.signer)
+        self.public = make_public(self._published, ingest, self.signer, self.refused)
         self.console = make_console(self)
         self._tasks = [
             asyncio.create_task(self._committer.run()),
@@ -113,9 +114,9 @@ class Collector:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(f"cannot make {self.folder}: {error.strerror}.") from error
-        self._held.enter_context(locked(self.folder))
+        self._held.enter_context(data_lock(self.folder))
         check_whole(self.folder)
-        self._held.enter_context(locked(self.folder, NAME))
+        self._held.enter_context(data_lock(self.folder, NAME))
         self.store = Store(
             self.folder,
             deadline_days=self.settings.deadline_days,
@@ -128,15 +129,15 @@ class Collector:
             self.signer = check_signer(self.store.database, self.folder)
         if self.store.begun_anew is not None:
             LOG.warning(
-                "crowd-key was missing: open crowds were given up, plans without a window closed",
+                "crowd-key is missing: open crowds are given up, plans without a window are closed",
                 extra={"facts": {"closed": self.store.begun_anew.closed}},
             )
         self.tokens = Tokens(self.store.database, self._clock)
         self._make_admin()
-        self._plans = {kept.plan.id: kept for kept in self.store.plans()}
+        self._plans = {record.plan.id: record for record in self.store.plans()}
         self._check_space()
-        # SQLite is spoken to by one thread; what takes long to compute has another, and large
-        # uploads a third, since they come from anybody.
+        # One thread for SQLite, one for long computations, and one for large uploads, since anybody
+        # can send those.
         self._store_thread = ThreadPoolExecutor(1, "store")
         self._other_thread = ThreadPoolExecutor(1, "compute")
         self._door_thread = ThreadPoolExecutor(1, "door")
@@ -160,19 +161,19 @@ class Collector:
         self._held.close()
 
     async def in_store(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Do something with the store, after what is being done with it now."""
+        """Run work on the store's thread, after what is running there now."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._store_thread, lambda: work(*args, **kwargs))
 
     async def compute(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Compute something that takes long while reports go on coming in."""
+        """Run a long computation on a thread of its own, so that reports do not wait."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._other_thread, lambda: work(*args, **kwargs))
 
     # Plans
 
     async def add_plan(self, plan: Plan) -> Problem | None:
-        """Keep a plan as a draft, or tell why not; a plan that is known stays as it is."""
+        """Add a plan as a draft, or return why not; a known plan stays as it is."""
         if plan.id in self._plans:
             return None
         problem = await self._objection(plan)
@@ -182,85 +183,87 @@ class Collector:
         return problem
 
     async def _objection(self, plan: Plan) -> Problem | None:
-        taken = [kept.plan for kept in self.plans() if kept.state in ("published", "paused")]
-        return await self.compute(certifying.objection, plan, self.settings, taken)
+        accepting = [
+            record.plan for record in self.plans() if record.state in ("published", "paused")
+        ]
+        return await self.compute(publication.objection, plan, self.settings, accepting)
 
     async def move_plan(
         self,
         plan_id: str,
         wanted: State,
-        declared: Declaration | None = None,
+        declaration: Declaration | None = None,
         *,
         by: str = "the command line",
     ) -> Problem | None:
-        """Bring a plan into another state, or tell why not; `by` is who asks for it."""
+        """Change the state of a plan, or return why not; `by` is the label of whoever asks."""
         async with self._moving:
-            problem = await self._move_plan(plan_id, wanted, declared or Declaration())
+            problem = await self._move_plan(plan_id, wanted, declaration or Declaration())
         if problem is None:
             LOG.info("plan %s", wanted, extra={"facts": {"plan": plan_id, "by": by}})
         return problem
 
     async def _move_plan(
-        self, plan_id: str, wanted: State, declared: Declaration
+        self, plan_id: str, wanted: State, declaration: Declaration
     ) -> Problem | None:
-        kept = self._plans.get(plan_id)
-        if kept is None:
+        record = self._plans.get(plan_id)
+        if record is None:
             return problems.UNKNOWN_PLAN
         certificate = None
-        if kept.state == "draft" and wanted == "published":
-            if kept.plan.honest_fraction is None and not declared.all_honest:
+        if record.state == "draft" and wanted == "published":
+            if record.plan.honest_fraction is None and not declaration.all_honest:
                 return problems.HONEST_UNSAID
-            # Others may have been published since it was taken as a draft.
-            problem = await self._objection(kept.plan)
+            # Others may have been published since it was added as a draft.
+            problem = await self._objection(record.plan)
             if problem is not None:
                 return problem
-            certificate = await self.compute(certifying.certificate, kept.plan, self.settings)
+            certificate = await self.compute(publication.certificate, record.plan, self.settings)
         try:
             moved = await self.in_store(
                 self.store.move,
                 plan_id,
                 wanted,
                 certificate,
-                never_published=declared.never_published,
+                never_published=declaration.never_published,
             )
         except PrivacyRefusal:
             return problems.MAYBE_PUBLISHED
         finally:
-            await self._reload(plan_id)  # it may have moved though something failed after that
+            await self._reload(plan_id)  # its state may have changed before the failure
         return None if moved else problems.WRONG_STATE
 
     async def _reload(self, plan_id: str) -> None:
-        kept = await self.in_store(self.store.plan, plan_id)
-        assert kept is not None
-        self._plans[plan_id] = kept
+        record = await self.in_store(self.store.plan, plan_id)
+        assert record is not None
+        self._plans[plan_id] = record
 
-    def plan(self, plan_id: str) -> KeptPlan | None:
+    def plan(self, plan_id: str) -> PlanRecord | None:
         """Return a plan by its id."""
         return self._plans.get(plan_id)
 
-    def plans(self) -> list[KeptPlan]:
+    def plans(self) -> list[PlanRecord]:
         """Return all plans, in the order of their ids."""
         return [self._plans[plan_id] for plan_id in sorted(self._plans)]
 
-    def _published(self, plan_id: str) -> KeptPlan | None:
-        kept = self._plans.get(plan_id)
-        return None if kept is None or kept.certificate is None else kept
+    def _published(self, plan_id: str) -> PlanRecord | None:
+        record = self._plans.get(plan_id)
+        return None if record is None or record.certificate is None else record
 
     # Reports
 
     def _plan_for_reports(self, plan_id: str) -> Plan | Problem:
-        kept = self._published(plan_id)
-        if kept is None:  # a draft too: what is wrong with a report would tell that there is one
+        record = self._published(plan_id)
+        if record is None:  # a draft too: other answers would reveal that it exists
             return problems.UNKNOWN_PLAN
         if not self._spare:
             return problems.STORAGE_FULL
-        return kept.plan  # its state is looked at in the transaction
+        return record.plan  # its state is checked in the transaction
 
     async def _accept(self, uploads: Sequence[Batch]) -> list[Problem | None]:
         try:
             answers, is_behind = await self.in_store(self._accept_in_store, uploads)
         except Exception as error:
-            LOG.error("reports were not taken", exc_info=error)
+            LOG.error("reports were not accepted", exc_info=error)
             raise
         if is_behind:
             self._sweep_now.set()
@@ -278,12 +281,12 @@ class Collector:
 
     def _sealed(self, plan_id: str, number: int) -> None:
         self.metrics.sealed(self._plans[plan_id].plan.reports_needed)
-        LOG.info("crowd sealed", extra={"facts": {"plan": plan_id, "epoch": number}})
+        LOG.info("crowd sealed", extra={"facts": {"plan": plan_id, "crowd": number}})
 
-    def _given_up(self, plan_id: str, ended: Ended) -> None:
+    def _given_up(self, plan_id: str, ended: IncompleteCrowd) -> None:
         needed = self._plans[plan_id].plan.reports_needed
         self.metrics.given_up(needed * ended.tenths // 10)
-        about = {"plan": plan_id, "epoch": ended.number, "tenths": ended.tenths}
+        about = {"plan": plan_id, "crowd": ended.number, "tenths": ended.tenths}
         LOG.warning("crowd given up", extra={"facts": about})
 
     # Housekeeping
@@ -293,7 +296,7 @@ class Collector:
             try:
                 self._check_space()
                 self._check_clock()
-                self._tell_failures()
+                self._log_failures()
                 await self.in_store(self._sweep_store)
             except Exception as error:
                 LOG.error("housekeeping failed", exc_info=error)
@@ -308,8 +311,8 @@ class Collector:
         self.metrics.committed(time.monotonic() - began)
         self.metrics.turn()
 
-    def _tell_failures(self) -> None:
-        """Say how often a sign-in failed; once for all, since anybody can make it many times."""
+    def _log_failures(self) -> None:
+        """Log how often a sign-in failed, in one line: anybody can cause many."""
         failures, self.tokens.failures = self.tokens.failures, 0
         if failures:
             LOG.warning("sign-ins failed", extra={"facts": {"times": failures}})
@@ -318,22 +321,20 @@ class Collector:
 
     @property
     def clock_is_held(self) -> bool:
-        """Whether the clock has jumped and is not believed."""
+        """Whether the clock jumped and is not trusted."""
         return isinstance(self._clock, GuardedClock) and self._clock.is_held
 
     def _check_clock(self) -> None:
         is_held = self.clock_is_held
         if is_held and not self._clock_was_held:
             self.metrics.clock_stepped()
-            LOG.error(
-                "the clock has jumped and is not believed", extra={"facts": self.clock_line()}
-            )
+            LOG.error("the clock jumped and is not trusted", extra={"facts": self.clock_line()})
         elif self._clock_was_held and not is_held:
-            LOG.warning("the clock is believed again", extra={"facts": self.clock_line()})
+            LOG.warning("the clock is trusted again", extra={"facts": self.clock_line()})
         self._clock_was_held = is_held
 
     def clock_line(self) -> dict[str, object]:
-        """Return the time that is believed and the one that the clock shows, to the minute."""
+        """Return the trusted time and the time that the clock shows, to the minute."""
         shown = self._clock.wall() if isinstance(self._clock, GuardedClock) else self._clock()
         times = {"believed": self._clock(), "shown": shown}
         lines = {
@@ -343,7 +344,7 @@ class Collector:
         return {"held": self.clock_is_held, **lines}
 
     def accept_clock(self, *, by: str) -> None:
-        """Believe the clock as it is."""
+        """Trust the clock as it is."""
         if isinstance(self._clock, GuardedClock):
             self._clock.accept()
         LOG.warning("the clock was accepted", extra={"facts": self.clock_line() | {"by": by}})
@@ -356,11 +357,11 @@ class Collector:
         free = shutil.disk_usage(self.folder).free
         log = log_size(self.folder)
         if log > LONGEST_LOG:
-            LOG.error("the write-ahead log cannot be emptied: another process reads the data")
+            LOG.error("the write-ahead log cannot be emptied: another process is reading the data")
         self._spare = free >= self.settings.spare_megabytes << 20 and log <= LONGEST_LOG
 
     async def obstacle(self) -> Problem | None:
-        """Return why reports cannot be taken now, after writing something for real."""
+        """Return why reports cannot be accepted now; it writes to the disk to find out."""
         try:
             await self.in_store(self.store.check)
         except StorageError:
@@ -372,12 +373,12 @@ class Collector:
         return problems.CLOCK_HELD if self.clock_is_held else None
 
     async def ready(self) -> bool:
-        """Whether reports can be taken now."""
+        """Whether reports can be accepted now."""
         return await self.obstacle() is None
 
     def metrics_text(self) -> bytes:
         """Return the metrics of this moment."""
-        states = Counter(kept.state for kept in self.plans())
+        states = Counter(record.state for record in self.plans())
         database = self.folder / NAME
         return self.metrics.text(
             plans={state: states[state] for state in STATES},

@@ -43,40 +43,40 @@ class Settings:
     'token'
     """
 
-    public: str = _setting("127.0.0.1:8400", "Where devices send reports: host:port.")
-    console: str = _setting("127.0.0.1:8401", "Where people look at crowds: host:port.")
+    public: str = _setting("127.0.0.1:8400", "Address for reports: host:port.")
+    console: str = _setting("127.0.0.1:8401", "Address of the console: host:port.")
     ingest: str = _setting(
         "open",
-        "Who may send reports: open, or token (an app's or a relay's).",
+        "Who may send reports: open (anybody), or token (apps and relays).",
         among=("open", "token"),
     )
     allow_unproven: bool = _setting(
-        False, "Take plans whose promise is no guarantee (sufficient, three-sigma)."
+        False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
     )
-    smallest_crowd: int = _setting(100, "The smallest crowd that a plan may have.", lowest=1)
-    deadline_days: int = _setting(90, "Days after which an incomplete crowd is given up; 0: never.")
+    smallest_crowd: int = _setting(100, "Smallest crowd size of a plan.", lowest=1)
+    deadline_days: int = _setting(
+        90, "Days after which an incomplete crowd is given up; 0 for never."
+    )
     reports_per_request: int = _setting(
-        100, "Reports in a request, without a relay's token.", lowest=1
+        100, "Most reports in one request, without a relay's token.", lowest=1
     )
     largest_share: int = _setting(
         1,
-        "Per cent of a crowd from one request or connection, without a relay's token.",
+        "Most per cent of a crowd from one connection, without a relay's token.",
         lowest=1,
         highest=100,
     )
     reports_per_second: int = _setting(
-        0, "Reports a second from one token, or one connection without; 0: as many as come."
+        0, "Most reports per second from one token, or one connection without; 0 for no limit."
     )
-    largest_body: int = _setting(32 << 20, "The largest request of a relay, in bytes.", lowest=1024)
-    most_waiting: int = _setting(200_000, "Reports that may wait for the disk.", lowest=1)
+    largest_body: int = _setting(32 << 20, "Largest request of a relay, in bytes.", lowest=1024)
+    most_waiting: int = _setting(200_000, "Most reports that wait for the disk.", lowest=1)
     most_connections: int = _setting(
-        2000, "Connections to each listener; one more ends the one that waits longest.", lowest=1
+        2000, "Most connections per listener; the slowest is closed for a new one.", lowest=1
     )
-    patience: int = _setting(20, "Seconds within which a request must have come.", lowest=1)
-    spare_megabytes: int = _setting(64, "Disk space below which no reports are taken.")
-    log_level: str = _setting(
-        "info", "What is logged.", among=("debug", "info", "warning", "error")
-    )
+    patience: int = _setting(20, "Request timeout in seconds.", lowest=1)
+    spare_megabytes: int = _setting(64, "Disk space in MB below which no reports are accepted.")
+    log_level: str = _setting("info", "Log level.", among=("debug", "info", "warning", "error"))
 
     @classmethod
     def read(

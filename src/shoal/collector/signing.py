@@ -12,7 +12,7 @@ from typing import NamedTuple
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shoal.agreement.random_bits import SystemBits
-from shoal.collector.intake.database import StorageError, locked
+from shoal.collector.intake.database import StorageError, data_lock
 from shoal.errors import InputError
 from shoal.support.disk import Disk
 from shoal.support.keys import key_text, link_content
@@ -80,7 +80,7 @@ def change_key(folder: Path) -> tuple[str, str]:
     """Change the key of a collector that does not run; return the old public key and the new."""
     if not (folder / KEY_FILE).exists():
         raise InputError(f"there is no collector's {KEY_FILE} in {folder}.")
-    with locked(folder):
+    with data_lock(folder):
         signer = Signer(folder)
         old = signer.public_key
         signer.change_key()
@@ -93,7 +93,7 @@ def private_file(path: Path, text: str) -> None:
     An existing file is an error. The folder is one process's, so nobody comes in between.
     """
     if path.exists():
-        raise StorageError(f"{path} is there already; it is not written over.")
+        raise StorageError(f"{path} exists already and is not overwritten.")
     disk, part = Disk(), f"{path.name}.part"
     try:
         disk.unlink(path.with_name(part))  # of a process that was killed while it wrote

@@ -79,12 +79,12 @@ def demonstrate(
         *most, last = people
         _send_all(plan.id, most, urls["public"], devices, progress)
         token = (data / "admin-token").read_text("utf-8").strip()
-        epoch = f"/v1/plans/{plan.id}/epochs/1"
-        early, _ = _get(urls["console"], f"{epoch}/estimates", token)
+        crowd = f"/v1/plans/{plan.id}/crowds/1"
+        early, _ = _get(urls["console"], f"{crowd}/estimates", token)
         _send_one(plan.id, last, urls["public"], devices / "last", Event())
         progress(1)
-        status, content = _get(urls["console"], f"{epoch}/estimates", token)
-        page_status, page = _get(urls["console"], f"{epoch}/report.html", token)
+        status, content = _get(urls["console"], f"{crowd}/estimates", token)
+        page_status, page = _get(urls["console"], f"{crowd}/report.html", token)
         if (status, page_status) != (200, 200):
             raise ShoalError(f"the console answered {status} and {page_status}, not with a crowd.")
     estimates = json.loads(content)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from datetime import date
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, get_args
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -19,32 +18,58 @@ from shoal.analysis.screening import Screening, screen
 from shoal.analysis.tallying import Tally
 from shoal.collector import problems
 from shoal.collector.console import pages
-from shoal.collector.console import requests as reading
 from shoal.collector.console.errors import Refusal
 from shoal.collector.console.metrics import Metrics
+from shoal.collector.console.parameters import Choice, Integer, Parameter, Probability
+from shoal.collector.console.requests import read_document, token_of
 from shoal.collector.console.responses import (
     FORMS,
-    epoch_line,
+    crowd_line,
     json_answer,
     plan_line,
     report_page,
-    token_line,
+    signed_answer,
 )
 from shoal.collector.console.tokens import Token
-from shoal.collector.intake.store import KeptPlan
-from shoal.collector.lifecycle import Declaration, State
+from shoal.collector.intake.records import PlanRecord
 from shoal.collector.logs import LOG
+from shoal.collector.plan_states import Declaration, State
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
     from shoal.collector.service import Collector
 
-__all__ = ["HONEST", "Handlers"]
+__all__ = ["Handlers"]
 
 T = TypeVar("T")
 
-HONEST = ("plan", "all")
-"""Which part of a crowd is honest: what the plan says, or all of it."""
+PLAN = Parameter("plan_id", "path", "The plan's id.")
+NUMBER = Integer("number", "path", "The crowd's number.", 1, 2**53, problem=problems.UNKNOWN_CROWD)
+TOKEN = Parameter("token_id", "path", "The token's id.")
+FORMAT = Choice("format", "The format of the answer.", tuple(FORMS))
+INTERVAL = Choice("interval", "The kind of interval.", get_args(IntervalKind))
+LEVEL = Probability("level", "The confidence level.", 0.95)
+HONEST = Choice(
+    "honest",
+    "The honest part of a crowd: what the plan says, or everybody.",
+    ("plan", "all"),
+)
+NEVER_PUBLISHED = Choice(
+    "never_published",
+    "After a restore: states that the plan was not published before.",
+    ("no", "yes"),
+)
+PAGE = Integer("page", "query", "The number of the page, from 0.", 0, 10**9 - 1, 0)
+ONE_PLAN = Parameter("plan", "query", "Show only the crowds of this plan.")
+
+
+class _SealedCrowd(NamedTuple):
+    """A sealed crowd, with its release as it is stored."""
+
+    plan: Plan
+    number: int
+    tally: Tally
+    release: bytes
 
 
 class Handlers:
@@ -59,156 +84,154 @@ class Handlers:
 
     async def plans(self, request: Request) -> Response:
         """List all plans."""
-        return json_answer({"plans": [plan_line(kept) for kept in self._plans(request)]})
+        return json_answer({"plans": [plan_line(record) for record in self._plans(request)]})
 
-    def _plans(self, request: Request) -> list[KeptPlan]:
+    def _plans(self, request: Request) -> list[PlanRecord]:
         """Return the plans that a request's token is for."""
-        token = reading.who(request)
-        return [kept for kept in self._collector.plans() if token.covers(kept.plan.id)]
+        token = token_of(request)
+        return [record for record in self._collector.plans() if token.covers(record.plan.id)]
 
     async def plan(self, request: Request) -> Response:
         """Show one plan."""
-        kept = self._kept(request)
-        return json_answer(plan_line(kept) | {"plan": {"id": kept.plan.id} | kept.plan.to_json()})
+        record = self._plan(request)
+        return json_answer(plan_line(record) | {"plan": record.document})
 
     async def add_plan(self, request: Request) -> Response:
-        """Keep a plan as a draft."""
+        """Add a plan as a draft."""
         try:
-            document = await reading.document(request)
+            document = await read_document(request)
             plan = await self._collector.compute(Plan.from_json, document)
         except (InputError, RecursionError) as error:
             raise Refusal(problems.MALFORMED_PLAN) from error
         problem = await self._collector.add_plan(plan)
         if problem is not None:
             raise Refusal(problem)
-        kept = self._collector.plan(plan.id)
-        assert kept is not None
-        return json_answer(plan_line(kept), 201)
+        record = self._collector.plan(plan.id)
+        assert record is not None
+        return json_answer(plan_line(record), 201)
 
     async def publish(self, request: Request) -> Response:
-        """Publish a draft, or go on after a pause."""
-        declared = Declaration(
-            all_honest=reading.among(request, "honest", HONEST) == "all",
-            never_published=reading.among(request, "never_published", ("no", "yes")) == "yes",
+        """Publish a draft, or resume after a pause."""
+        declaration = Declaration(
+            all_honest=HONEST.read(request) == "all",
+            never_published=NEVER_PUBLISHED.read(request) == "yes",
         )
-        return await self._moved(request, "published", declared)
+        return await self._move(request, "published", declaration)
 
     async def pause(self, request: Request) -> Response:
-        """Take no reports for a while."""
-        return await self._moved(request, "paused")
+        """Pause: accept no reports for a while."""
+        return await self._move(request, "paused")
 
     async def close(self, request: Request) -> Response:
-        """Take no more reports."""
-        return await self._moved(request, "closed")
+        """Close a plan."""
+        return await self._move(request, "closed")
 
     async def destroy(self, request: Request) -> Response:
-        """Destroy what was collected."""
-        return await self._moved(request, "destroyed")
+        """Destroy all collected data."""
+        return await self._move(request, "destroyed")
 
-    async def _moved(
-        self, request: Request, wanted: State, declared: Declaration | None = None
+    async def _move(
+        self, request: Request, wanted: State, declaration: Declaration | None = None
     ) -> Response:
         plan_id = request.path_params["plan_id"]
-        by = reading.who(request).label
-        problem = await self._collector.move_plan(plan_id, wanted, declared, by=by)
+        by = token_of(request).label
+        problem = await self._collector.move_plan(plan_id, wanted, declaration, by=by)
         if problem is not None:
             raise Refusal(problem)
-        return json_answer(plan_line(self._kept(request)))
+        return json_answer(plan_line(self._plan(request)))
 
     async def certificate(self, request: Request) -> Response:
         """Show the certificate a plan was published with."""
-        kept = self._kept(request)
-        if kept.certificate is None:
+        record = self._plan(request)
+        if record.certificate is None:
             raise Refusal(problems.WRONG_STATE)
-        signature = self._collector.signer.sign(kept.certificate)
-        headers = {"Shoal-Signature": signature, "Shoal-Key": self._collector.signer.public_key}
-        return Response(kept.certificate, headers=headers, media_type="application/json")
+        return signed_answer(record.certificate, self._collector.signer)
 
     # Crowds
 
     async def progress(self, request: Request) -> Response:
-        """Tell how full the open crowd is."""
-        kept = self._kept(request)
-        tenths = await self._collector.in_store(self._collector.store.progress, kept.plan.id)
-        return json_answer({"state": kept.state, "tenths": tenths})
+        """Show how full the open crowd is."""
+        record = self._plan(request)
+        tenths = await self._collector.in_store(self._collector.store.progress, record.plan.id)
+        return json_answer({"state": record.state, "tenths": tenths})
 
-    async def epochs(self, request: Request) -> Response:
+    async def crowds(self, request: Request) -> Response:
         """List the crowds of a plan."""
-        kept = self._kept(request)
-        epochs = await self._collector.in_store(self._collector.store.epochs, kept.plan.id)
-        return json_answer({"epochs": [epoch_line(epoch) for epoch in epochs]})
+        record = self._plan(request)
+        crowds = await self._collector.in_store(self._collector.store.crowds, record.plan.id)
+        return json_answer({"crowds": [crowd_line(crowd) for crowd in crowds]})
 
-    async def epoch(self, request: Request) -> Response:
+    async def crowd(self, request: Request) -> Response:
         """Show a sealed crowd."""
-        plan, tally, release = await self._sealed(request)
-        screening = await self._screening(plan, tally, request.path_params["number"])
-        digest = hashlib.sha256(release).hexdigest()
+        crowd = await self._sealed_crowd(self._plan(request).plan, NUMBER.read(request))
+        screening = await self._screening(crowd.plan, crowd.tally, crowd.number)
         return json_answer(
             {
-                "plan": plan.id,
-                "number": request.path_params["number"],
+                "plan": crowd.plan.id,
+                "number": crowd.number,
                 "state": "sealed",
-                "reports": tally.reports,
-                "sha256": digest,
-                "signature": self._collector.signer.sign(release),
+                "reports": crowd.tally.reports,
+                "sha256": hashlib.sha256(crowd.release).hexdigest(),
+                "signature": self._collector.signer.sign(crowd.release),
                 "screening": screening.to_json(),
-                "tally": tally.to_json(),
+                "tally": crowd.tally.to_json(),
             }
         )
 
     async def estimates(self, request: Request) -> Response:
         """Show what a sealed crowd answered."""
-        level = reading.level(request)
-        interval = reading.among(request, "interval", get_args(IntervalKind))
-        form = reading.among(request, "format", tuple(FORMS))
-        plan, tally, _ = await self._sealed(request)
+        level, interval = LEVEL.read(request), INTERVAL.read(request)
+        form = FORMS[FORMAT.read(request)]
+        crowd = await self._sealed_crowd(self._plan(request).plan, NUMBER.read(request))
 
-        def made() -> Response:
-            document = estimate(plan, tally).to_json(level, interval)  # type: ignore[arg-type]
-            return FORMS[form](document)
+        def answer() -> Response:
+            estimates = estimate(crowd.plan, crowd.tally)
+            return form(estimates.to_json(level, interval))  # type: ignore[arg-type]
 
-        return await self._collector.compute(made)
+        return await self._collector.compute(answer)
 
     async def report(self, request: Request) -> Response:
         """Show a sealed crowd as a page."""
-        _, _, release = await self._sealed(request)
-        kept = self._kept(request)
-        page = await self._collector.compute(self._report_page, kept.plan, release)
-        return HTMLResponse(page)
+        return await self._report_of(self._plan(request).plan, NUMBER.read(request))
 
     async def latest_report(self, request: Request) -> Response:
         """Show the last sealed crowd as a page."""
-        kept = self._kept(request)
-        epochs = await self._collector.in_store(self._collector.store.epochs, kept.plan.id)
-        sealed = [epoch.number for epoch in epochs if epoch.state == "sealed"]
+        plan = self._plan(request).plan
+        crowds = await self._collector.in_store(self._collector.store.crowds, plan.id)
+        sealed = [crowd.number for crowd in crowds if crowd.state == "sealed"]
         if not sealed:
-            raise Refusal(problems.EPOCH_OPEN)
-        request.path_params["number"] = sealed[-1]
-        return await self.report(request)
+            raise Refusal(problems.CROWD_OPEN)
+        return await self._report_of(plan, sealed[-1])
 
-    def _kept(self, request: Request) -> KeptPlan:
-        kept = self._collector.plan(request.path_params["plan_id"])
-        if kept is None:
+    async def _report_of(self, plan: Plan, number: int) -> Response:
+        crowd = await self._sealed_crowd(plan, number)
+        return HTMLResponse(
+            await self._collector.compute(self._report_page, crowd.plan, crowd.release)
+        )
+
+    def _plan(self, request: Request) -> PlanRecord:
+        record = self._collector.plan(request.path_params["plan_id"])
+        if record is None:
             raise Refusal(problems.UNKNOWN_PLAN)
-        return kept
+        return record
 
-    async def _sealed(self, request: Request) -> tuple[Plan, Tally, bytes]:
-        """Return the plan, tally and release of the epoch that is asked for, if it is sealed."""
-        kept, number = self._kept(request), request.path_params["number"]
+    async def _sealed_crowd(self, plan: Plan, number: int) -> _SealedCrowd:
+        """Return a crowd, if it is sealed."""
         store = self._collector.store
-        epochs = await self._collector.in_store(store.epochs, kept.plan.id)
-        found = {epoch.number: epoch.state for epoch in epochs}.get(number)
-        if found is None:
-            raise Refusal(problems.UNKNOWN_EPOCH)
-        if found == "open":
-            raise Refusal(problems.EPOCH_OPEN)
-        release = await self._collector.in_store(store.release, kept.plan.id, number)
+        crowds = await self._collector.in_store(store.crowds, plan.id)
+        state = {crowd.number: crowd.state for crowd in crowds}.get(number)
+        if state is None:
+            raise Refusal(problems.UNKNOWN_CROWD)
+        if state == "open":
+            raise Refusal(problems.CROWD_OPEN)
+        release = await self._collector.in_store(store.release, plan.id, number)
         if release is None:
-            raise Refusal(problems.EPOCH_GONE)
-        return kept.plan, Tally.from_release(json.loads(release), kept.plan), release
+            raise Refusal(problems.CROWD_GONE)
+        tally = Tally.from_release(json.loads(release), plan)
+        return _SealedCrowd(plan, number, tally, release)
 
     async def _screening(self, plan: Plan, tally: Tally, number: int) -> Screening:
-        """Return what traces of fakes a sealed crowd shows; it is looked for once."""
+        """Return the screening of a sealed crowd, which is computed once."""
         place = (plan.id, number)
         if place not in self._screenings:
             self._screenings[place] = await self._collector.compute(screen, plan, tally)
@@ -218,111 +241,96 @@ class Handlers:
 
     async def tokens(self, request: Request) -> Response:
         """List all tokens."""
-        return json_answer({"tokens": [token_line(token) for token in self._collector.tokens]})
+        return json_answer({"tokens": [token.to_json() for token in self._collector.tokens]})
 
     async def add_token(self, request: Request) -> Response:
         """Make a token."""
-        document = await reading.document(request)
-        token = _token_of(document)
+        try:
+            token = Token.from_request(await read_document(request))
+        except InputError as error:
+            raise Refusal(problems.BAD_PARAMETER) from error
         secret = await self._collector.in_store(self._collector.tokens.add, token)
         self._tell("token made", request, token)
-        return json_answer(token_line(token) | {"token": secret}, 201)
+        return json_answer(token.to_json() | {"token": secret}, 201)
 
     async def remove_token(self, request: Request) -> Response:
-        """Take a token away."""
+        """Revoke a token."""
         wanted, tokens = request.path_params["token_id"], self._collector.tokens
         gone = next((token for token in tokens if token.id == wanted), None)
         problem = await self._collector.in_store(tokens.remove, wanted)
         if problem is not None:
             raise Refusal(problem)
         assert gone is not None
-        self._tell("token removed", request, gone)
+        self._tell("token revoked", request, gone)
         return Response(status_code=204)
 
     def _tell(self, event: str, request: Request, token: Token) -> None:
         about = {"token": token.id, "role": token.role, "label": token.label}
-        LOG.info(event, extra={"facts": about | {"by": reading.who(request).label}})
+        LOG.info(event, extra={"facts": about | {"by": token_of(request).label}})
 
     # The service itself
 
     async def home(self, request: Request) -> Response:
         """Show the page for people; what is in a sealed crowd, to those who may look at it."""
-        looks = reading.who(request).may("analyst")
-        page, plan_id = reading.page(request), request.query_params.get("plan")
+        looks = token_of(request).may("analyst")
+        page, plan_id = PAGE.read(request), ONE_PLAN.text(request)
         if plan_id is None:
             plans, has_more = _page(self._plans(request), page, pages.PLANS)
             sections = [
-                (await self._section(kept, looks, 0, pages.CROWDS_OF_EACH)) for kept in plans
+                (await self._section(record, looks, 0, pages.CROWDS_OF_EACH)) for record in plans
             ]
             where = "/?"
         else:
-            kept = self._collector.plan(plan_id)
-            if kept is None or not reading.who(request).covers(plan_id):
+            record = self._collector.plan(plan_id)
+            if record is None or not token_of(request).covers(plan_id):
                 raise Refusal(problems.UNKNOWN_PLAN)
-            section = await self._section(kept, looks, page, pages.CROWDS_OF_ONE)
+            section = await self._section(record, looks, page, pages.CROWDS_OF_ONE)
             sections, has_more = [section._replace(more=False)], section.more
             where = f"/?plan={plan_id}&"
         newer = f"{where}page={page - 1}" if page else None
         older = f"{where}page={page + 1}" if has_more else None
         return HTMLResponse(pages.home(sections, newer=newer, older=older))
 
-    async def _section(self, kept: KeptPlan, looks: bool, page: int, length: int) -> pages.Section:
+    async def _section(
+        self, record: PlanRecord, looks: bool, page: int, length: int
+    ) -> pages.Section:
         """Return a page of a plan's crowds, those that are sealed with their screening."""
-        plan_id, store, crowds = kept.plan.id, self._collector.store, []
-        epochs = await self._collector.in_store(store.epochs, plan_id)
-        shown, more = _page(epochs[::-1], page, length)
-        for epoch in shown:
-            screening = self._screenings.get((plan_id, epoch.number))
-            if looks and screening is None and epoch.state == "sealed":
-                sealed = await self._collector.in_store(store.tally, plan_id, epoch.number)
+        plan_id, store, lines = record.plan.id, self._collector.store, []
+        crowds = await self._collector.in_store(store.crowds, plan_id)
+        shown, more = _page(crowds[::-1], page, length)
+        for crowd in shown:
+            screening = self._screenings.get((plan_id, crowd.number))
+            if looks and screening is None and crowd.state == "sealed":
+                sealed = await self._collector.in_store(store.tally, plan_id, crowd.number)
                 if sealed is not None:  # it may have been destroyed meanwhile
-                    screening = await self._screening(*sealed, epoch.number)
-            visible = looks and epoch.state == "sealed"
-            crowds.append(pages.Crowd(epoch, screening if visible else None))
-        return pages.Section(kept, crowds, more)
+                    screening = await self._screening(*sealed, crowd.number)
+            visible = looks and crowd.state == "sealed"
+            lines.append(pages.CrowdLine(crowd, screening if visible else None))
+        return pages.Section(record, lines, more)
 
     async def healthz(self, request: Request) -> Response:
-        """Tell that the process answers."""
+        """Show that the process answers."""
         return json_answer({"status": "alive"})
 
     async def readyz(self, request: Request) -> Response:
-        """Tell whether reports can be taken."""
+        """Show whether reports can be accepted."""
         problem = await self._collector.obstacle()
         if problem is not None:
             raise Refusal(problem)
         return json_answer({"status": "ready"})
 
     async def clock(self, request: Request) -> Response:
-        """Tell whether the clock is believed."""
+        """Show whether the clock is trusted."""
         return json_answer(self._collector.clock_line())
 
     async def accept_clock(self, request: Request) -> Response:
-        """Believe the clock."""
-        self._collector.accept_clock(by=reading.who(request).label)
+        """Trust the clock."""
+        self._collector.accept_clock(by=token_of(request).label)
         return json_answer(self._collector.clock_line())
 
     async def metrics(self, request: Request) -> Response:
         """Show the metrics."""
         return Response(self._collector.metrics_text(), media_type=Metrics.media_type)
-
-
-def _token_of(document: object) -> Token:
-    """Read the token that is asked for."""
-    if not isinstance(document, Mapping) or not {"role", "label"} <= set(document):
-        raise Refusal(problems.BAD_PARAMETER)
-    wanted = dict(document)
-    role, label, day = wanted.pop("role"), wanted.pop("label"), wanted.pop("expires", None)
-    plans = wanted.pop("plans", None)
-    well_typed = isinstance(label, str) and isinstance(day, str | None)
-    if plans is not None:
-        well_typed &= isinstance(plans, list) and all(isinstance(one, str) for one in plans)
-    if wanted or not well_typed:
-        raise Refusal(problems.BAD_PARAMETER)
-    try:
-        expires = None if day is None else date.fromisoformat(day)
-        return Token.new(role, label, expires=expires, plans=plans)
-    except (InputError, ValueError) as error:
-        raise Refusal(problems.BAD_PARAMETER) from error
 
 
 def _page(rows: Sequence[T], page: int, length: int) -> tuple[Sequence[T], bool]:

@@ -3,7 +3,7 @@
 A counter of reports, read every second, would tell when each came; so reports are counted when
 their crowd is sealed or given up, of the latter only the tenths. For the same reason the time of
 commits is the longest of a while, the queue is told in tenths and the size of the data in
-megabytes. Refusals are counted as they happen, since nothing was taken.
+megabytes. Refusals are counted as they happen, since refused reports are not counted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Metrics:
             "shoal_reports_given_up", "Reports in crowds given up, down to a tenth of each crowd."
         )
         self._steps = self._counter("shoal_clock_steps", "How often the clock jumped.")
-        self._held = self._gauge("shoal_clock_held", "Whether the clock is not believed.")
+        self._held = self._gauge("shoal_clock_held", "Whether the clock is distrusted.")
         self._queue = self._gauge("shoal_queue_tenths", "Tenths of the reports that may wait.")
         self._commit = self._gauge(
             "shoal_commit_seconds",

@@ -8,30 +8,11 @@ from typing import Any
 
 from shoal import __version__
 from shoal.collector import problems
+from shoal.collector.console.parameters import Parameter
 from shoal.collector.console.tokens import Role
 from shoal.collector.problems import Problem
 
-__all__ = ["Operation", "Parameter", "openapi"]
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A part of the path or the query."""
-
-    name: str
-    where: str
-    schema: dict[str, Any]
-    description: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the parameter as OpenAPI describes it."""
-        return {
-            "name": self.name,
-            "in": self.where,
-            "required": self.where == "path",
-            "description": self.description,
-            "schema": self.schema,
-        }
+__all__ = ["Operation", "openapi"]
 
 
 @dataclass(frozen=True)

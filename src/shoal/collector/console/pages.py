@@ -12,10 +12,10 @@ from typing import NamedTuple
 from shoal.agreement.promise import read_certificate
 from shoal.analysis.publishing.markup import Markup, element
 from shoal.analysis.screening import Screening
-from shoal.collector.intake.store import Epoch, KeptPlan
+from shoal.collector.intake.records import CrowdRecord, PlanRecord
 from shoal.support.rounding import round_down
 
-__all__ = ["CROWDS_OF_EACH", "CROWDS_OF_ONE", "PLANS", "Crowd", "Section", "home"]
+__all__ = ["CROWDS_OF_EACH", "CROWDS_OF_ONE", "PLANS", "CrowdLine", "Section", "home"]
 
 PLANS, CROWDS_OF_EACH = 20, 5
 """Plans on a page, and how many of the last crowds of each."""
@@ -27,18 +27,18 @@ _STYLE = "th, td { overflow-wrap: break-word; }\na { color: var(--accent); }\n"
 """Words in tables stay whole, so that a long column does not squeeze the others."""
 
 
-class Crowd(NamedTuple):
+class CrowdLine(NamedTuple):
     """A crowd and, if it is sealed and may be looked at, the traces of fake reports in it."""
 
-    epoch: Epoch
+    crowd: CrowdRecord
     screening: Screening | None
 
 
 class Section(NamedTuple):
     """A plan, and some of its crowds, the last one first."""
 
-    kept: KeptPlan
-    crowds: Sequence[Crowd]
+    kept: PlanRecord
+    crowds: Sequence[CrowdLine]
     more: bool
     """Whether it has crowds that are not shown here."""
 
@@ -55,13 +55,19 @@ def home(sections: Sequence[Section], *, newer: str | None, older: str | None) -
     )
     parts = [_plan(section) for section in sections]
     if not parts:
-        parts = [element("p", "There is no plan here yet. Send one to /v1/plans.")]
+        parts = [
+            element(
+                "p",
+                "There is no plan yet. Publish one with shoal serve PLAN.json, or send it to"
+                " /v1/plans.",
+            )
+        ]
     turns = [("back", newer), ("more", older)]
     links = [element("a", name, " ", href=where) for name, where in turns if where is not None]
     main = element(
         "main",
         element("h1", "Shoal"),
-        element("p", "Each crowd is shown when it is complete, and not before."),
+        element("p", "A crowd is shown when it is complete, and not before."),
         *parts,
         *([element("p", *links)] if links else []),
     )
@@ -72,9 +78,9 @@ def _plan(section: Section) -> Markup:
     kept, crowds, more = section
     plan = kept.plan
     rows = []
-    for epoch, screening in crowds:
-        links = () if screening is None else _links(plan.id, epoch)
-        cells = (str(epoch.number), _state(epoch), _traces(screening))
+    for crowd, screening in crowds:
+        links = () if screening is None else _links(plan.id, crowd)
+        cells = (str(crowd.number), _state(crowd), _traces(screening))
         rows.append(element("tr", *(element("td", cell) for cell in cells), element("td", *links)))
     names = ("crowd", "state", "traces of fake reports", "look at")
     heading = element("tr", *(element("th", name) for name in names))
@@ -86,26 +92,26 @@ def _plan(section: Section) -> Markup:
         *([element("table", element("thead", heading), element("tbody", *rows))] if rows else []),
         *([element("p", element("a", "all crowds", href=f"/?plan={plan.id}"))] if more else []),
         *(
-            _findings(epoch, screening)
-            for epoch, screening in crowds
+            _findings(crowd, screening)
+            for crowd, screening in crowds
             if screening is not None and screening.suspicious
         ),
     )
 
 
-def _promise(kept: KeptPlan) -> str:
+def _promise(kept: PlanRecord) -> str:
     """Return what was computed for a plan's certificate; a draft only asks for something."""
     if kept.certificate is None:
         return kept.plan.promise.in_words
     return read_certificate(kept.plan, kept.certificate).in_words
 
 
-def _state(epoch: Epoch) -> str:
-    if epoch.state == "sealed":
-        return f"sealed, {epoch.reports:,} reports"
-    if epoch.state == "open":
-        return f"open, {epoch.tenths} tenths full"
-    return f"{epoch.state}, it was {epoch.tenths} tenths full"
+def _state(crowd: CrowdRecord) -> str:
+    if crowd.state == "sealed":
+        return f"sealed, {crowd.reports:,} reports"
+    if crowd.state == "open":
+        return f"open, {crowd.tenths} tenths full"
+    return f"{crowd.state}, it was {crowd.tenths} tenths full"
 
 
 def _traces(screening: Screening | None) -> str:
@@ -116,15 +122,15 @@ def _traces(screening: Screening | None) -> str:
     return f"in at least {round_down(100 * screening.smallest_share_of_fakes, 2):g} % of them"
 
 
-def _findings(epoch: Epoch, screening: Screening) -> Markup:
+def _findings(crowd: CrowdRecord, screening: Screening) -> Markup:
     return element(
         "div",
-        element("h3", f"Traces of fake reports in crowd {epoch.number}"),
+        element("h3", f"Traces of fake reports in crowd {crowd.number}"),
         element("ul", *(element("li", finding) for finding in screening.findings)),
     )
 
 
-def _links(plan_id: str, epoch: Epoch) -> list[Markup]:
-    base = f"/v1/plans/{plan_id}/epochs/{epoch.number}"
+def _links(plan_id: str, crowd: CrowdRecord) -> list[Markup]:
+    base = f"/v1/plans/{plan_id}/crowds/{crowd.number}"
     pairs = (("report", "/report.html"), ("estimates", "/estimates"), ("tally", ""))
     return [element("span", element("a", name, href=base + end), " ") for name, end in pairs]

@@ -13,10 +13,17 @@ from shoal.agreement.plan import Plan
 from shoal.analysis.publishing import publish
 from shoal.analysis.publishing.tables import arrow_table, csv_text
 from shoal.analysis.tallying import Tally
-from shoal.collector.console.tokens import Token
-from shoal.collector.intake.store import Epoch, KeptPlan
+from shoal.collector.intake.records import CrowdRecord, PlanRecord
+from shoal.collector.signing import Signer
 
-__all__ = ["FORMS", "epoch_line", "json_answer", "plan_line", "report_page", "token_line"]
+__all__ = [
+    "FORMS",
+    "crowd_line",
+    "json_answer",
+    "plan_line",
+    "report_page",
+    "signed_answer",
+]
 
 PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.file"
 
@@ -27,7 +34,17 @@ def json_answer(document: object, status: int = 200) -> Response:
     return Response(text.encode(), status, media_type="application/json")
 
 
-def plan_line(kept: KeptPlan) -> dict[str, Any]:
+def signed_answer(content: bytes, signer: Signer, cache: str = "no-store") -> Response:
+    """Return a JSON document as it is, with its signature."""
+    headers = {
+        "Cache-Control": cache,
+        "Shoal-Signature": signer.sign(content),
+        "Shoal-Key": signer.public_key,
+    }
+    return Response(content, headers=headers, media_type="application/json")
+
+
+def plan_line(kept: PlanRecord) -> dict[str, Any]:
     """Return what the list of plans says of one."""
     return {
         "id": kept.plan.id,
@@ -38,26 +55,15 @@ def plan_line(kept: KeptPlan) -> dict[str, Any]:
     }
 
 
-def epoch_line(epoch: Epoch) -> dict[str, Any]:
-    """Return what the list of epochs says of one."""
+def crowd_line(crowd: CrowdRecord) -> dict[str, Any]:
+    """Return what the list of crowds says of one."""
     line = {
-        "number": epoch.number,
-        "window": epoch.window,
-        "state": epoch.state,
-        "tenths": epoch.tenths,
+        "number": crowd.number,
+        "window": crowd.window,
+        "state": crowd.state,
+        "tenths": crowd.tenths,
     }
-    return line if epoch.reports is None else line | {"reports": epoch.reports}
-
-
-def token_line(token: Token) -> dict[str, Any]:
-    """Return what the list of tokens says of one."""
-    return {
-        "id": token.id,
-        "role": token.role,
-        "label": token.label,
-        "expires": None if token.expires is None else token.expires.isoformat(),
-        "plans": None if token.plans is None else list(token.plans),
-    }
+    return line if crowd.reports is None else line | {"reports": crowd.reports}
 
 
 def report_page(plan: Plan, release: bytes) -> str:

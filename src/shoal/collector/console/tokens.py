@@ -14,15 +14,15 @@ import json
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from shoal.agreement.random_bits import SystemBits
 from shoal.collector import problems
 from shoal.collector.clock import GuardedClock
-from shoal.collector.intake.database import told, transaction
+from shoal.collector.intake.database import storage_errors, transaction
 from shoal.collector.problems import Problem
 from shoal.errors import InputError
 
@@ -71,9 +71,40 @@ class Token:
             raise InputError("a label has 1 to 80 letters, digits, spaces, dots or dashes.")
         if plans is not None:
             if not 1 <= len(plans) <= MOST_PLANS or not all(map(_PLAN_ID.fullmatch, plans)):
-                raise InputError(f"a token is limited to 1 to {MOST_PLANS} plans, by their ids.")
+                raise InputError(
+                    f"a token can be limited to 1 to {MOST_PLANS} plans, by their ids."
+                )
             plans = tuple(sorted(set(plans)))
         return cls(SystemBits().draw(8).hex(), role, label, expires, plans)
+
+    @classmethod
+    def from_request(cls, document: object) -> Token:
+        """Return the new token that a JSON document asks for."""
+        if not isinstance(document, Mapping) or not {"role", "label"} <= set(document):
+            raise InputError("a token needs a role and a label.")
+        wanted = dict(document)
+        role, label, day = wanted.pop("role"), wanted.pop("label"), wanted.pop("expires", None)
+        plans = wanted.pop("plans", None)
+        well_typed = isinstance(label, str) and isinstance(day, str | None)
+        if plans is not None:
+            well_typed &= isinstance(plans, list) and all(isinstance(one, str) for one in plans)
+        if wanted or not well_typed:
+            raise InputError("a token has a role, a label, a last day and a list of plans.")
+        try:
+            expires = None if day is None else date.fromisoformat(day)
+        except ValueError:
+            raise InputError("the last day of a token is YYYY-MM-DD.") from None
+        return cls.new(role, label, expires=expires, plans=plans)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the token as it is listed."""
+        return {
+            "id": self.id,
+            "role": self.role,
+            "label": self.label,
+            "expires": None if self.expires is None else self.expires.isoformat(),
+            "plans": None if self.plans is None else list(self.plans),
+        }
 
     def may(self, role: Role) -> bool:
         """Whether the token's role includes another."""
@@ -103,7 +134,7 @@ class Tokens:
         self._database, self._clock = database, clock
         self.failures = 0
         """How often a secret was shown that is nobody's, or of a token that has ended."""
-        with told():
+        with storage_errors():
             rows = database.execute(
                 "SELECT id, role, label, expires, plans, digest FROM tokens ORDER BY id"
             )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
+from shoal.collector.addresses import own_url, read_addresses
 from shoal.collector.doctor.data_folder import check_folder, public_key
 from shoal.collector.doctor.findings import Finding, Verdict, worst
 from shoal.collector.doctor.probes import check_console, check_public
@@ -69,8 +70,10 @@ def examine(
     findings += _limits(settings, bool(proxies))
     for path in proxies:
         findings += check_proxy(path)
-    findings += check_public(url or _own_url(settings.public), public_key(folder), clock)
-    findings += check_console(console_url or _own_url(settings.console))
+    running = {"public": own_url(settings.public), "console": own_url(settings.console)}
+    running |= read_addresses(folder)
+    findings += check_public(url or running["public"], public_key(folder), clock)
+    findings += check_console(console_url or running["console"])
     return findings
 
 
@@ -84,11 +87,15 @@ def _settings(
         settings = Settings.read(environment, file)
     except InputError as error:
         sentence = f"The settings cannot be read: {first_line(error)}."
-        return Settings(), [Finding("settings", "fail", sentence, "Mend them; see shoal serve -h.")]
+        return Settings(), [
+            Finding("settings", "fail", sentence, "Fix the settings; see shoal serve -h.")
+        ]
     if settings.allow_unproven:
-        sentence = "Plans are taken whose promise is no guarantee (allow_unproven)."
-        return settings, [Finding("settings", "warn", sentence, "Leave that to trials.")]
-    return settings, [Finding("settings", "ok", "They can be read.")]
+        sentence = "Plans whose promise is not proven are accepted (allow_unproven)."
+        return settings, [
+            Finding("settings", "warn", sentence, "Use allow_unproven for trials only.")
+        ]
+    return settings, [Finding("settings", "ok", "The settings can be read.")]
 
 
 def _clock(folder: Path, now: float) -> Iterator[Finding]:
@@ -100,7 +107,9 @@ def _clock(folder: Path, now: float) -> Iterator[Finding]:
     else:
         yield Finding("clock", "ok", f"The clock says {_day(now)}, after the last change.")
         return
-    yield Finding("clock", "fail", sentence, "Set the clock and let NTP keep it: windows need it.")
+    yield Finding(
+        "clock", "fail", sentence, "Set the clock and synchronize it with NTP: windows need it."
+    )
 
 
 def _existing(folder: Path) -> list[Path]:
@@ -119,7 +128,7 @@ def _addresses(settings: Settings, url: str | None, with_proxy: bool) -> Iterato
         where = getattr(settings, name)
         host = address(where)[0]
         if is_loopback(host):
-            yield Finding(f"{name} address", "ok", f"{where} is this machine's own.")
+            yield Finding(f"{name} address", "ok", f"{where} is only reachable from this machine.")
         elif behind and not _is_global(host):
             yield Finding(
                 f"{name} address", "warn", f"{where} can be reached from other machines.",
@@ -128,7 +137,7 @@ def _addresses(settings: Settings, url: str | None, with_proxy: bool) -> Iterato
         else:
             yield Finding(
                 f"{name} address", "fail", f"{where} can be reached from outside, without TLS.",
-                f"Set {name} = 127.0.0.1:PORT, and a proxy before it.",
+                f"Set {name} = 127.0.0.1:PORT, and put a proxy in front of it.",
             )  # fmt: skip
 
 
@@ -143,22 +152,11 @@ def _limits(settings: Settings, with_proxy: bool) -> Iterator[Finding]:
         yield Finding("limits", "warn", sentence, f"Set largest_share to {_LARGE_SHARE} or less.")
     elif settings.ingest == "open" and not with_proxy:
         yield Finding(
-            "limits", "warn", f"{sentence} What limits each address was not looked at.",
+            "limits", "warn", f"{sentence} Limits per address were not checked.",
             "Name the proxy's configuration: --proxy FILE.",
         )  # fmt: skip
     else:
         yield Finding("limits", "ok", sentence)
-
-
-def _own_url(where: str) -> str:
-    """Return the URL at which this machine reaches an address that a collector listens at.
-
-    >>> _own_url("0.0.0.0:8400"), _own_url("[::]:8400")
-    ('http://127.0.0.1:8400', 'http://[::1]:8400')
-    """
-    host, port = address(where)
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  asked, not bound
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _is_global(host: str) -> bool:

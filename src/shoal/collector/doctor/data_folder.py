@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shoal.collector.doctor.findings import Finding, Verdict
 from shoal.collector.intake.database import LONGEST_LOG, NAME, VERSION, log_size
-from shoal.collector.intake.vault import CROWD_KEY_FILE
+from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.signing import KEY_FILE, Signer
 from shoal.errors import ShoalError
 
@@ -39,7 +39,7 @@ def check_folder(folder: Path, spare_megabytes: int) -> Iterator[Finding]:
     if not os.access(folder, os.R_OK | os.X_OK):
         yield Finding(
             "owner", "fail", f"{folder} belongs to another user, so it is not looked into.",
-            f"Run it as its owner: sudo -u {_owner(folder)} shoal doctor ...",
+            f"Run it as its owner: sudo -u {_owner(folder)} shoal collector doctor ...",
         )  # fmt: skip
         return
     yield from _files(folder)
@@ -52,9 +52,9 @@ def check_folder(folder: Path, spare_megabytes: int) -> Iterator[Finding]:
 def _private(path: Path, check: str, wanted: int) -> Finding:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
-        sentence = f"Other users of this machine may look at {path} (mode {mode:04o})."
+        sentence = f"Other users of this machine can read {path} (mode {mode:04o})."
         return Finding(check, "fail", sentence, f"chmod {wanted:o} {path}")
-    return Finding(check, "ok", f"Only its owner may look at {path}.")
+    return Finding(check, "ok", f"Only its owner can read {path}.")
 
 
 def _files(folder: Path) -> Iterator[Finding]:
@@ -73,9 +73,9 @@ def _files(folder: Path) -> Iterator[Finding]:
 
 def _disk(folder: Path, spare: int) -> Finding:
     free = shutil.disk_usage(folder).free >> 20
-    sentence = f"{free:,} MB are free; below {spare:,} MB no reports are taken."
+    sentence = f"{free:,} MB are free; below {spare:,} MB no reports are accepted."
     verdict: Verdict = "fail" if free < spare else "warn" if free < max(10 * spare, 1024) else "ok"
-    return Finding("disk", verdict, sentence, "" if verdict == "ok" else "Make room.")
+    return Finding("disk", verdict, sentence, "" if verdict == "ok" else "Free some disk space.")
 
 
 def _file_system(folder: Path) -> Finding:
@@ -85,27 +85,27 @@ def _file_system(folder: Path) -> Finding:
             "file system",
             "warn",
             "This system does not tell on which kind of file system the data are.",
-            "See that it is a local one: locks and syncs do not hold over a network.",
+            "Make sure it is a local one: locks and syncs may fail over a network.",
         )
     if kind in _NETWORK:
         return Finding(
             "file system",
             "fail",
-            f"The data are on a network file system ({kind}), where locks and syncs may not hold.",
+            f"The data are on a network file system ({kind}), where locks and syncs may fail.",
             "Move them to a local disk.",
         )
     if kind in _FLEETING:
         return Finding(
             "file system",
             "fail",
-            f"The data are in memory ({kind}) and gone when the machine stops.",
+            f"The data are in memory ({kind}) and are lost when the machine stops.",
             "Move them to a disk.",
         )
     if kind == "overlay":
         return Finding(
             "file system",
             "warn",
-            "The data are in a container's own layer and go with the container.",
+            "The data are in a container's own layer and are deleted with it.",
             "Mount a volume there.",
         )
     return Finding("file system", "ok", f"The data are on a local file system ({kind}).")
@@ -141,13 +141,13 @@ def _key(folder: Path) -> Finding:
         return Finding(
             "signing key",
             "fail",
-            f"There is no {KEY_FILE} in {folder}; devices would not know a new one.",
+            f"There is no {KEY_FILE} in {folder}; devices would not trust a new one.",
             "Start the collector once, or restore a backup.",
         )
     if public_key(folder) is None:
         sentence = f"{folder / KEY_FILE} holds no key."
         return Finding("signing key", "fail", sentence, "Restore a backup.")
-    return Finding("signing key", "ok", "It can be read.")
+    return Finding("signing key", "ok", "The key can be read.")
 
 
 def _database(folder: Path) -> Iterator[Finding]:
@@ -155,16 +155,18 @@ def _database(folder: Path) -> Iterator[Finding]:
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         yield Finding("SQLite", "warn", f"SQLite {version} is from before 2021.", "Update it.")
     else:
-        yield Finding("SQLite", "ok", f"SQLite is of version {version}.")
+        yield Finding("SQLite", "ok", f"SQLite has version {version}.")
     path = folder / NAME
     if not path.exists():
-        yield Finding("data", "fail", f"There is no {NAME} in {folder}.", "Start it once.")
+        yield Finding(
+            "data", "fail", f"There is no {NAME} in {folder}.", "Start the collector once."
+        )
         return
     if hasattr(os, "geteuid") and path.stat().st_uid != os.geteuid():
         # SQLite may make a file beside the database, which its owner could then not open.
         yield Finding(
             "data", "fail", "The data belong to another user, so they are not opened.",
-            f"Run it as their owner: sudo -u {_owner(path)} shoal doctor ...",
+            f"Run it as their owner: sudo -u {_owner(path)} shoal collector doctor ...",
         )  # fmt: skip
         return
     try:
@@ -173,21 +175,21 @@ def _database(folder: Path) -> Iterator[Finding]:
             journal = database.execute("PRAGMA journal_mode").fetchone()[0]
             damage = database.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.Error as error:
-        yield Finding("data", "fail", f"They cannot be read: {error}.", "Restore a backup.")
+        yield Finding("data", "fail", f"The data cannot be read: {error}.", "Restore a backup.")
         return
     if not 0 < found <= VERSION:
-        sentence = f"The data are of version {found}, this Shoal reads versions up to {VERSION}."
+        sentence = f"The data have version {found}; this Shoal reads versions up to {VERSION}."
         yield Finding("data", "fail", sentence, "Use the Shoal that wrote them, or a newer one.")
     elif found < VERSION:
-        sentence = f"The data are of version {found}, from an earlier Shoal."
+        sentence = f"The data have version {found}, of an earlier Shoal."
         yield Finding("data", "warn", sentence, "Make a backup, then start the collector.")
     elif damage != "ok":
-        yield Finding("data", "fail", f"They are damaged: {damage}.", "Restore a backup.")
+        yield Finding("data", "fail", f"The data are damaged: {damage}.", "Restore a backup.")
     elif journal != "wal":
         sentence = f"The database keeps a journal of kind {journal}, not a write-ahead log."
         yield Finding("data", "warn", sentence, "Start the collector; it changes that.")
     else:
-        yield Finding("data", "ok", f"They are whole, of version {found}, with a write-ahead log.")
+        yield Finding("data", "ok", f"The data are intact and have version {found}.")
     yield from _log(folder)
 
 
@@ -197,8 +199,8 @@ def _log(folder: Path) -> Iterator[Finding]:
         yield Finding(
             "log",
             "fail" if size > LONGEST_LOG else "warn",
-            f"The write-ahead log has {size >> 20:,} MB, since some process goes on reading the"
-            f" data; beyond {LONGEST_LOG >> 20:,} MB no reports are taken.",
+            f"The write-ahead log has {size >> 20:,} MB, because another process keeps reading the"
+            f" data; beyond {LONGEST_LOG >> 20:,} MB no reports are accepted.",
             f"End that process: fuser {folder / NAME}",
         )
 

@@ -40,8 +40,8 @@ def check_public(url: str, key: str | None, clock: Callable[[], float]) -> Itera
     split = _split(url)
     if split.scheme == "http" and not is_loopback(split.hostname or ""):
         yield Finding(
-            "TLS", "fail", f"Reports to {url} travel in the open.",
-            "Put a proxy with TLS before the collector.",
+            "TLS", "fail", f"Reports to {url} are sent without encryption.",
+            "Put a proxy with TLS in front of the collector.",
         )  # fmt: skip
     try:
         answer = _ask(url, "/v1/keys")
@@ -54,7 +54,7 @@ def check_public(url: str, key: str | None, clock: Callable[[], float]) -> Itera
         yield _tls(answer, clock())
     elif is_loopback(split.hostname or ""):
         yield Finding(
-            "TLS", "warn", f"{url} is this machine's own address, so TLS was not looked at.",
+            "TLS", "warn", f"{url} is this machine's own address, so TLS was not checked.",
             "Name the address that devices use: --url https://...",
         )  # fmt: skip
     yield from _headers(answer)
@@ -62,7 +62,7 @@ def check_public(url: str, key: str | None, clock: Callable[[], float]) -> Itera
     if console.status == 200:
         yield Finding(
             "console", "fail", f"The console answers at the public address {url}.",
-            "Let the proxy pass on the public listener only.",
+            "Let the proxy forward the public listener only.",
         )  # fmt: skip
 
 
@@ -75,26 +75,26 @@ def check_console(url: str) -> Iterator[Finding]:
         yield _silent("console listener", url, error)
         return
     if ready.status == 200:
-        yield Finding("console listener", "ok", f"{url} answers, and reports can be taken.")
+        yield Finding("console listener", "ok", f"{url} answers, and reports are accepted.")
     else:
         why = _document(ready).get("title", "")
-        way_out = "Look at its log, the disk's space and the folder's permissions."
+        way_out = "Check its log, the disk space and the folder's permissions."
         if _document(ready).get("type") == f"urn:shoal:problem:{CLOCK_HELD.name}":
-            way_out = "Set the clock right, or believe it: POST /v1/clock/accept."
+            way_out = "Correct the clock, or trust it: POST /v1/clock/accept."
         yield Finding(
-            "console listener", "fail", f"{url} says that no reports can be taken. {why}".strip(),
+            "console listener", "fail", f"{url} says that no reports are accepted. {why}".strip(),
             way_out,
         )  # fmt: skip
     if split.scheme == "http" and not is_loopback(split.hostname or ""):
         yield Finding(
-            "console TLS", "fail", f"Tokens to {url} travel in the open.",
+            "console TLS", "fail", f"Tokens to {url} are sent without encryption.",
             "Use a tunnel (ssh -L), or a proxy with TLS.",
         )  # fmt: skip
     running = _version(about)
     if running is None:
         yield Finding(
-            "version", "warn", f"What answers at {url} does not tell its version.",
-            "See that the address is the console's.",
+            "version", "warn", f"What answers at {url} does not report its version.",
+            "Check that the address is the console's.",
         )  # fmt: skip
     elif running != __version__:
         yield Finding(
@@ -157,12 +157,12 @@ def _keys(url: str, key: str | None, answer: _Answer) -> Finding:
     if answer.status != 200 or not isinstance(keys, list):
         return Finding(
             "public listener", "fail", f"What answers at {url} is not a collector.",
-            "Let the proxy pass on /v1/ to the public listener.",
+            "Let the proxy forward /v1/ to the public listener.",
         )  # fmt: skip
     if key is not None and key not in keys:
         return Finding(
-            "public listener", "fail", f"Another collector than this one answers at {url}.",
-            "Name the folder or the address that belong together.",
+            "public listener", "fail", f"A different collector answers at {url}.",
+            "Give the folder and the address of the same collector.",
         )  # fmt: skip
     return Finding("public listener", "ok", f"The collector answers at {url}.")
 
@@ -171,16 +171,16 @@ def _tls(answer: _Answer, now: float) -> Finding:
     assert answer.certificate_ends is not None
     days = int((answer.certificate_ends - now) // 86_400)
     if days < _CERTIFICATE_DAYS:
-        sentence = f"The certificate ends in {days} days."
-        return Finding("TLS", "warn", sentence, "Renew it, and see why that did not happen.")
-    return Finding("TLS", "ok", f"The certificate is trusted and good for {days} days.")
+        sentence = f"The certificate expires in {days} days."
+        return Finding("TLS", "warn", sentence, "Renew it, and check why it was not renewed.")
+    return Finding("TLS", "ok", f"The certificate is trusted and valid for {days} days.")
 
 
 def _headers(answer: _Answer) -> Iterator[Finding]:
     if "set-cookie" in answer.headers:
         yield Finding(
-            "cookies", "fail", "The answers set a cookie, by which devices are told apart.",
-            "Find what sets it between the devices and the collector, and stop it.",
+            "cookies", "fail", "The answers set a cookie, which identifies devices.",
+            "Find what sets it between the devices and the collector, and remove it.",
         )  # fmt: skip
     else:
         yield Finding("cookies", "ok", "The answers set no cookies.")
@@ -188,10 +188,10 @@ def _headers(answer: _Answer) -> Iterator[Finding]:
     if talkative:
         yield Finding(
             "headers", "warn", f"The answers carry {', '.join(talkative)}.",
-            "Devices do not need them: hide them in the proxy.",
+            "Devices do not need them: remove them in the proxy.",
         )  # fmt: skip
     else:
-        yield Finding("headers", "ok", "The answers do not tell which programs made them.")
+        yield Finding("headers", "ok", "The answers do not name the software in use.")
 
 
 def _date(answer: _Answer, now: float) -> Iterator[Finding]:
@@ -203,8 +203,8 @@ def _date(answer: _Answer, now: float) -> Iterator[Finding]:
     apart = abs(there - now)
     if apart > _CLOCK_SLACK:
         yield Finding(
-            "clocks", "fail", f"The clock here and the proxy's are {apart:,.0f} s apart.",
-            "Let NTP keep both: windows need the time.",
+            "clocks", "fail", f"The clock here and the proxy's differ by {apart:,.0f} s.",
+            "Synchronize both with NTP: windows need the time.",
         )  # fmt: skip
     else:
         yield Finding("clocks", "ok", "The clock here and the proxy's agree.")

@@ -48,9 +48,9 @@ def check_proxy(path: Path) -> list[Finding]:
             raise InputError("it has no proxy_pass of nginx and no reverse_proxy of Caddy")
     except (OSError, UnicodeDecodeError, InputError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
-        return [Finding(name, "fail", f"It cannot be judged: {reason}.", "Name the right file.")]
+        return [Finding(name, "fail", f"It cannot be checked: {reason}.", "Name the right file.")]
     if not found:
-        sentence = "It keeps no access log, passes no addresses on, stores none, and limits each."
+        sentence = "It logs, forwards and stores no addresses, and limits each address."
         return [Finding(name, "ok", sentence)]
     return [
         Finding(f"{name}: {one.check}", one.verdict, one.sentence, one.way_out) for one in found
@@ -140,8 +140,9 @@ def _nginx_bodies(place: _Place) -> Iterator[Finding]:
             )  # fmt: skip
     else:
         yield Finding(
-            "slow bodies", "warn", f"Bodies at line {place.line} wait at the collector, not here.",
-            "Take proxy_request_buffering out; client_body_buffer_size 1m;",
+            "slow bodies", "warn",
+            f"Bodies at line {place.line} wait at the collector, not in the proxy.",
+            "Remove proxy_request_buffering; client_body_buffer_size 1m;",
         )  # fmt: skip
 
 
@@ -162,16 +163,16 @@ def _nginx_directive(one: Directive) -> Iterator[Finding]:
         header, value = (one.words[0].lower() if one.words else ""), " ".join(one.words[1:])
         if _NGINX_SENDER.search(words) or (header in _SENDERS and value):
             yield Finding(
-                "addresses", "fail", f"Line {line} passes on who sends a report: {name} {header}.",
-                'Take it out, or set the header to "".',
+                "addresses", "fail", f"Line {line} forwards who sends a report: {name} {header}.",
+                'Remove it, or set the header to "".',
             )  # fmt: skip
     elif name in ("real_ip_header", "set_real_ip_from", "proxy_protocol"):
         yield Finding(
             "addresses", "fail", f"Line {line} brings in the address of the sender ({name}).",
-            "Take it out.",
+            "Remove it.",
         )  # fmt: skip
     elif name == "proxy_cache_methods" and "POST" in one.words:
-        yield Finding("cache", "fail", f"Line {line} caches reports.", "Take POST out.")
+        yield Finding("cache", "fail", f"Line {line} caches reports.", "Remove POST.")
     elif name == "proxy_store" and words != "off":
         yield Finding("cache", "fail", f"Line {line} stores answers in files.", "proxy_store off;")
     elif name == "mirror" and words != "off":
@@ -179,7 +180,7 @@ def _nginx_directive(one: Directive) -> Iterator[Finding]:
     elif (name == "userid" and words in ("on", "v1")) or (
         name == "add_header" and words.lower().startswith("set-cookie")
     ):
-        yield Finding("cookies", "fail", f"Line {line} sets a cookie.", "Take it out.")
+        yield Finding("cookies", "fail", f"Line {line} sets a cookie.", "Remove it.")
     elif name == "include" and not words.endswith("mime.types"):
         yield Finding(
             "include", "warn", f"Line {line} includes {words}, which is not read.",
@@ -216,7 +217,7 @@ def _check_caddy(directives: list[Directive]) -> Iterator[Finding]:
         if not any(one.name == "rate_limit" for one in inside):
             yield Finding(
                 "limits", "warn",
-                f"In {site.name} nothing limits what one address sends: Caddy cannot by itself.",
+                f"In {site.name} nothing limits one address: Caddy cannot without a plugin.",
                 "Build it with github.com/mholt/caddy-ratelimit, or use nginx.",
             )  # fmt: skip
         for one in inside:
@@ -228,7 +229,7 @@ def _caddy_directive(one: Directive) -> Iterator[Finding]:
     if one.name in ("log", "log_append"):
         yield Finding(
             "access log", "fail", f"Line {one.line} logs requests with their addresses.",
-            "Take it out.",
+            "Remove it.",
         )  # fmt: skip
     elif one.name == "reverse_proxy":
         taken_out = {inner.words[0].lower() for inner in one.block
@@ -236,13 +237,13 @@ def _caddy_directive(one: Directive) -> Iterator[Finding]:
         if not {inner.name for inner in one.block} & {"request_buffers", "buffer_requests"}:
             yield Finding(
                 "slow bodies", "warn",
-                f"Bodies at line {one.line} wait at the collector, not here.",
+                f"Bodies at line {one.line} wait at the collector, not in the proxy.",
                 "request_buffers 1MiB",
             )  # fmt: skip
         if not taken_out & {"-x-forwarded-for", "-x-forwarded-*", "-*"}:
             yield Finding(
                 "addresses", "fail",
-                f"Line {one.line} passes on the sender's address, as Caddy does by itself.",
+                f"Line {one.line} forwards the sender's address, which is Caddy's default.",
                 "header_up -X-Forwarded-For",
             )  # fmt: skip
     elif one.name in ("header_up", "request_header"):
@@ -250,17 +251,17 @@ def _caddy_directive(one: Directive) -> Iterator[Finding]:
         named = header.lstrip("+?>") in _SENDERS and len(one.words) > 1
         if not header.startswith("-") and (named or _CADDY_SENDER.search(words)):
             yield Finding(
-                "addresses", "fail", f"Line {one.line} passes on who sends a report.",
-                "Take it out.",
+                "addresses", "fail", f"Line {one.line} forwards who sends a report.",
+                "Remove it.",
             )  # fmt: skip
     elif (
         one.name == "header"
         and "set-cookie" in words.lower()
         and "-set-cookie" not in (words.lower())
     ):
-        yield Finding("cookies", "fail", f"Line {one.line} sets a cookie.", "Take it out.")
+        yield Finding("cookies", "fail", f"Line {one.line} sets a cookie.", "Remove it.")
     elif one.name == "cache":
-        yield Finding("cache", "warn", f"Line {one.line} caches.", "See that it is GET only.")
+        yield Finding("cache", "warn", f"Line {one.line} caches.", "Check that it caches GET only.")
     elif one.name == "import":
         yield Finding(
             "include", "warn", f"Line {one.line} imports {words}, which is not read.",

@@ -4,7 +4,7 @@ There is room for so many connections. When it is full and one more comes, the o
 waiting longest goes: a request that comes at once always finds room, however many come slowly.
 
 uvicorn has no public hook for any of this, so its protocol is derived from. What of it is used here
-is listed in `tests/collector/test_listening.py`, which says what changed when a version is new.
+is listed in `tests/collector/test_connections.py`, which says what changed when a version is new.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shoal.collector import problems
-from shoal.collector.intake.senders import Sender
+from shoal.collector.intake.limits import Sender
 from shoal.collector.problems import Problem
 
 __all__ = ["Connection", "Door", "close_slow_ones"]

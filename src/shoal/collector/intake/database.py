@@ -2,7 +2,7 @@
 
 Every commit is on the disk when it returns (write-ahead log, synchronous FULL), and what is deleted
 is overwritten (secure_delete). Nothing in the file tells when or from where a report came, and what
-it says of open crowds is encrypted (see `vault`).
+it says of open crowds is encrypted (see `encryption`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from pathlib import Path
 
 from shoal.errors import InputError, ShoalError
 
-__all__ = ["NAME", "StorageError", "StorageFull", "locked", "open_database", "transaction"]
+__all__ = [
+    "NAME",
+    "DataInUse",
+    "StorageError",
+    "StorageFull",
+    "data_lock",
+    "open_database",
+    "transaction",
+]
 
 NAME = "shoal.db"
 VERSION = 2
@@ -25,7 +33,7 @@ PATIENCE = 10
 
 _USUAL_LOG = 16 << 20
 LONGEST_LOG = 1 << 30
-"""Bytes of the write-ahead log beyond which no reports are taken. Every sweep empties it, unless
+"""Bytes of the write-ahead log beyond which no reports are accepted. Every sweep empties it, unless
 another process goes on reading an old state of the data."""
 
 _SCHEMA = """
@@ -45,7 +53,7 @@ CREATE TABLE plans (
 
 -- A release is the tally of a sealed crowd, written once. The counts of an open crowd, and how many
 -- reports it has, are in the table of that name, encrypted.
-CREATE TABLE epochs (
+CREATE TABLE crowds (
     plan TEXT NOT NULL,
     number INTEGER NOT NULL,
     window INTEGER NOT NULL,
@@ -56,20 +64,20 @@ CREATE TABLE epochs (
     release BLOB,
     PRIMARY KEY (plan, number)
 );
--- A sealed epoch does not change, until its plan is closed and all that was collected destroyed.
-CREATE TRIGGER what_is_sealed_stays BEFORE UPDATE ON epochs
+-- A sealed crowd does not change, until its plan is closed and all that was collected destroyed.
+CREATE TRIGGER what_is_sealed_stays BEFORE UPDATE ON crowds
 WHEN old.state <> 'open' AND NOT (
     new.state = 'destroyed' AND new.release IS NULL
     AND new.plan = old.plan AND new.number = old.number
     AND (SELECT state FROM plans WHERE id = old.plan) = 'closed'
 )
-BEGIN SELECT RAISE(ABORT, 'a sealed epoch does not change'); END;
-CREATE TRIGGER what_is_sealed_is_not_removed BEFORE DELETE ON epochs
+BEGIN SELECT RAISE(ABORT, 'a sealed crowd does not change'); END;
+CREATE TRIGGER what_is_sealed_is_not_removed BEFORE DELETE ON crowds
 WHEN old.state <> 'open'
-BEGIN SELECT RAISE(ABORT, 'a sealed epoch does not go'); END;
-CREATE TRIGGER what_is_sealed_is_not_replaced BEFORE INSERT ON epochs
-WHEN EXISTS (SELECT 1 FROM epochs WHERE plan = new.plan AND number = new.number)
-BEGIN SELECT RAISE(ABORT, 'a sealed epoch is not replaced'); END;
+BEGIN SELECT RAISE(ABORT, 'a sealed crowd does not go'); END;
+CREATE TRIGGER what_is_sealed_is_not_replaced BEFORE INSERT ON crowds
+WHEN EXISTS (SELECT 1 FROM crowds WHERE plan = new.plan AND number = new.number)
+BEGIN SELECT RAISE(ABORT, 'a sealed crowd is not replaced'); END;
 
 CREATE TABLE counts (
     plan TEXT NOT NULL,
@@ -120,11 +128,15 @@ class StorageFull(StorageError):  # noqa: N818  an error of storage, as the name
     """There is no space left for what was asked; nothing of it has happened."""
 
 
+class DataInUse(InputError):  # noqa: N818  it names the state
+    """Another process holds the data."""
+
+
 def open_database(path: Path, *, create: bool = True) -> sqlite3.Connection:
     """Open the file, make its tables if it is new, and check that it is whole."""
-    with told():
+    with storage_errors():
         if not create and not path.exists():
-            raise InputError(f"there is no collector's data at {path}.")
+            raise InputError(f"there is no collector data at {path}.")
         # Before SQLite opens it: the write-ahead log is made with the mode of the database. One
         # that exists is not opened here, since closing it would let go of SQLite's locks.
         with suppress(FileExistsError):
@@ -166,10 +178,10 @@ def _make_tables(connection: sqlite3.Connection) -> None:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
         elif version < 0:
-            raise InputError("this is a backup; make data of it with shoal restore.")
+            raise InputError("this is a backup; restore it with shoal collector restore.")
         elif version > VERSION:
             raise InputError(
-                f"the data are of version {version}, this Shoal reads versions up to {VERSION};"
+                f"the data have version {version}; this Shoal reads versions up to {VERSION};"
                 " use the Shoal that wrote them, or a newer one."
             )
 
@@ -187,7 +199,7 @@ def statements(script: str) -> Iterator[str]:
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """Do everything inside, durably, or nothing of it."""
-    with told():
+    with storage_errors():
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -199,7 +211,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def storage_errors() -> Iterator[None]:
     """Turn SQLite's errors into two: no space, or not now."""
     try:
         yield
@@ -210,7 +222,7 @@ def told() -> Iterator[None]:
 
 
 @contextmanager
-def locked(folder: Path, name: str = "lock") -> Iterator[None]:
+def data_lock(folder: Path, name: str = "lock") -> Iterator[None]:
     """Hold the data for one process; the lock goes with the process, however it ends.
 
     The lock file can be deleted by mistake, the database cannot. So a collector holds both; SQLite
@@ -224,7 +236,7 @@ def locked(folder: Path, name: str = "lock") -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(handle)
-        raise InputError(f"another collector is using {folder}.") from None
+        raise DataInUse(f"another collector is using {folder}.") from None
     try:
         yield
     finally:

@@ -19,7 +19,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.collector.intake.vault import Vault, seal, unseal
+from shoal.collector.intake.encryption import CrowdKeys, decrypt, encrypt
 
 __all__ = ["SeenReports"]
 
@@ -31,7 +31,6 @@ _FIRST_ROWS = 16
 _MOST_HASHED = 1 << 16
 _RECENT = 1 << 10
 _LONGEST_RUN = 1 << 20
-_FEW = 8
 
 Digests = NDArray[np.uint64]
 
@@ -40,13 +39,13 @@ class SeenReports:
     """The reports of one window of one plan that have come."""
 
     def __init__(
-        self, database: sqlite3.Connection, vault: Vault, plan_id: str, window: int
+        self, database: sqlite3.Connection, keys: CrowdKeys, plan_id: str, window: int
     ) -> None:
         self._database, self._where = database, (plan_id, window)
-        key = vault.key(plan_id, "window", window)
-        self._key = vault.draw(plan_id, "window", window) if key is None else key
+        key = keys.key(plan_id, "window", window)
+        self._key = keys.draw(plan_id, "window", window) if key is None else key
         # Encryption and hashing use one key in two ways that have nothing in common.
-        self._sealing = blake2b(b"rows", key=self._key, digest_size=32).digest()
+        self._row_key = blake2b(b"rows", key=self._key, digest_size=32).digest()
         self._rows: list[int] = []
         self._place = 0  # the first row that is not full
         self._open = np.empty(0, np.uint64)  # what is in it
@@ -62,8 +61,8 @@ class SeenReports:
         )
         while rows := found.fetchmany(_LONGEST_RUN // _ROW):
             digests = []
-            for identity, sealed in rows:
-                content = unseal(self._sealing, sealed, self._about(len(self._rows)))
+            for identity, encrypted in rows:
+                content = decrypt(self._row_key, encrypted, self._about(len(self._rows)))
                 row = np.frombuffer(content, "<u8")
                 digests.append(row[row != 0])
                 self._rows.append(identity)
@@ -125,25 +124,29 @@ class SeenReports:
         table = np.sort(content.reshape(rows, _ROW), axis=1)  # the order of commits is gone
         self._database.executemany(
             "UPDATE seen SET digests = ? WHERE id = ?",
-            [
-                (self._sealed(row, place), self._rows[place])
-                for place, row in enumerate(table, self._place)
-            ],
+            zip(
+                self._encrypted(table, self._place),
+                self._rows[self._place : self._place + rows],
+                strict=True,
+            ),
         )
         self._place += used // _ROW
         last = table[used // _ROW] if used < rows * _ROW else np.empty(0, np.uint64)
         self._open = last[last != 0].copy()
 
-    def _sealed(self, row: Digests, place: int) -> bytes:
-        return seal(self._sealing, row.tobytes(), self._about(place))
+    def _encrypted(self, table: Digests, first: int) -> list[bytes]:
+        """Return rows as they are written, the first of them for a place."""
+        rows = enumerate(table, first)
+        return encrypt(self._row_key, *((row.tobytes(), self._about(at)) for at, row in rows))
 
     def _grow(self, needed: int) -> None:
         """Add empty rows, a quarter of those that there are and as many as are needed."""
-        empty = np.zeros(_ROW, "<u8")
-        for place in range(len(self._rows), max(needed, len(self._rows) * 5 // 4)):
+        first = len(self._rows)
+        empty = np.zeros((max(needed, first * 5 // 4) - first, _ROW), "<u8")
+        for place, row in enumerate(self._encrypted(empty, first), first):
             added = self._database.execute(
                 "INSERT INTO seen (plan, window, place, digests) VALUES (?, ?, ?, ?)",
-                (*self._where, place, self._sealed(empty, place)),
+                (*self._where, place, row),
             )
             assert added.lastrowid is not None
             self._rows.append(added.lastrowid)
@@ -156,7 +159,7 @@ class SeenReports:
 
 
 class _DigestSet:
-    """A set of digests: the last ones as they came, the others as sorted runs."""
+    """A set of digests in sorted runs; the run of recent ones has a fixed length, with zeros."""
 
     def __init__(self) -> None:
         self._recent = np.zeros(_RECENT, np.uint64)
@@ -165,14 +168,11 @@ class _DigestSet:
 
     def contain(self, digests: Digests) -> NDArray[np.bool_]:
         """Tell which digests are in the set; if they are sorted, it takes less time."""
-        if len(digests) <= _FEW:
-            found = (self._recent[:, None] == digests).any(axis=0)
-        else:
-            found = np.isin(digests, self._recent)
-        for run in self._runs:
+        found = np.zeros(len(digests), bool)
+        for run in (self._recent, *self._runs):
             place = np.minimum(np.searchsorted(run, digests), len(run) - 1)
             found |= run[place] == digests
-        return np.asarray(found)
+        return found
 
     def add(self, digests: Digests) -> None:
         """Add digests that are not in the set."""
@@ -182,13 +182,14 @@ class _DigestSet:
             for start in range(0, len(digests), _LONGEST_RUN):
                 self._add_run(np.sort(digests[start : start + _LONGEST_RUN]))
             return
-        self._recent[self._count : self._count + len(digests)] = digests
+        self._recent[: len(digests)] = digests  # in the place of zeros, which come first
+        self._recent.sort()
         self._count += len(digests)
 
     def gather(self) -> None:
         """Make a run of the recent ones."""
         if self._count:
-            self._add_run(np.sort(self._recent[: self._count]))
+            self._add_run(self._recent[-self._count :].copy())
         self._recent[:], self._count = 0, 0
 
     def _add_run(self, run: Digests) -> None:

@@ -1,13 +1,13 @@
 """Group commit: what arrives while one transaction is being written goes into the next.
 
-Writing to the disk is what takes time, and it takes the same for one report as for a thousand. So
-uploads wait while a commit is under way and then go together; the answer comes after the disk has
-them. If too many wait, new ones are refused at once. Small uploads do not stand behind large ones:
-whoever sends one report gets through however many others come with full batches.
+A write to the disk takes as long for one report as for a thousand. So uploads wait while a commit
+is under way and then go together; they are answered when they are on the disk. If too many wait,
+new ones are refused at once. Small uploads do not queue behind large ones: a single report gets
+through however many full batches others send.
 
-Every commit has the same work, but for what cannot be helped: reports that fall into two crowds.
-Whoever sends one after the other and measures could count the reports of others by that. So a
-commit that nobody else waits for is answered at a tick, whatever it had to do.
+Every commit does the same work, except when reports fall into two crowds, which cannot be avoided.
+Whoever measures answer times could count the reports of others by that. So a commit that nobody
+else waits for is answered at a tick, whatever it had to do.
 """
 
 from __future__ import annotations
@@ -68,11 +68,12 @@ class Committer:
         """Return when the upload is on the disk, or with the problem why it is not."""
         if self._stopping:
             return problems.STOPPING
-        if self._waiting + len(upload) > self._most_waiting and self._is_full_for(len(upload)):
+        count = len(upload)
+        if self._waiting + count > self._most_waiting and self._is_full_for(count):
             return problems.BUSY
         answer: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
         self._uploads.append((upload, answer))
-        self._waiting += len(upload)
+        self._waiting += count
         self._wake.set()
         return await answer
 
@@ -98,7 +99,10 @@ class Committer:
         """Return what goes into the next commit, in turns the smallest and the oldest uploads."""
         queue = self._uploads
         self._smallest_first = not self._smallest_first
-        if self._smallest_first and self._waiting > MOST_PER_COMMIT:
+        if self._waiting <= MOST_PER_COMMIT:
+            self._uploads, self._waiting = [], 0
+            return queue
+        if self._smallest_first:
             queue = sorted(queue, key=lambda waiting: len(waiting[0]))
         group, size = [queue[0]], len(queue[0][0])
         for one in queue[1:]:

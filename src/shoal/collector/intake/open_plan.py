@@ -1,4 +1,4 @@
-"""A plan that takes reports: its open crowds, one for each window that is taken.
+"""A plan that accepts reports: its open crowds, one for each window that is open.
 
 People may be asked once in every window, and the promise counts the reports of one person in one
 release. So a crowd never mixes windows: it fills within its own or is given up.
@@ -26,18 +26,25 @@ from shoal.analysis.report_rows import Batch
 from shoal.collector import problems
 from shoal.collector.intake.database import NAME, StorageError
 from shoal.collector.intake.duplicates import SeenReports
+from shoal.collector.intake.encryption import CrowdKeys, decrypt, encrypt
 from shoal.collector.intake.open_crowd import OpenCrowd
-from shoal.collector.intake.vault import Vault, seal, unseal
-from shoal.collector.lifecycle import State
+from shoal.collector.plan_states import State
 from shoal.collector.problems import Problem
 
-__all__ = ["Ended", "OpenPlan", "Time"]
+__all__ = ["IncompleteCrowd", "OpenPlan", "Time"]
 
 _DAY = 86_400
+_OF_STATES: dict[State, Problem] = {
+    "draft": problems.UNKNOWN_PLAN,
+    "paused": problems.PAUSED,
+    "closed": problems.PLAN_CLOSED,
+    "destroyed": problems.PLAN_CLOSED,
+}
+"""Why a plan in a state accepts no reports."""
 
 
 class Time(NamedTuple):
-    """The windows of a plan that are taken at a moment, first and last, and the day."""
+    """The first and the last open window of a plan at a moment, and the day."""
 
     first_window: int
     last_window: int
@@ -45,7 +52,7 @@ class Time(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan, seconds: float) -> Time:
-        """Return what a clock says to a plan; a device's clock may be a little ahead of ours."""
+        """Return the open windows at a time; a device's clock may be a little ahead of ours."""
         day = int(seconds // _DAY)
         if plan.window is None:
             return cls(0, 0, day)
@@ -53,8 +60,8 @@ class Time(NamedTuple):
         return cls(max(now - 1, 0), now + 1, day)
 
 
-class Ended(NamedTuple):
-    """What is known of a crowd that was given up: its number and how many tenths it had."""
+class IncompleteCrowd(NamedTuple):
+    """A crowd that was given up: its number, and how many tenths of it had come."""
 
     number: int
     tenths: int
@@ -69,7 +76,7 @@ class _Crowd:
 
 
 class OpenPlan:
-    """What is in memory of a plan, read from the database and written to it.
+    """A plan in memory, read from the database and written to it.
 
     Everything here happens inside a transaction of the store.
     """
@@ -77,18 +84,18 @@ class OpenPlan:
     def __init__(
         self,
         database: sqlite3.Connection,
-        vault: Vault,
+        keys: CrowdKeys,
         plan: Plan,
         state: State,
         oldest_window: int,
     ) -> None:
-        self._database, self._vault, self.plan, self.state = database, vault, plan, state
+        self._database, self._keys, self.plan, self.state = database, keys, plan, state
         self.oldest_window = oldest_window
         self._seen: dict[int, SeenReports] = {}
         self._crowds: dict[int, _Crowd] = {}
         self._whole: list[tuple[int, int]] = []
         rows = database.execute(
-            "SELECT number, window FROM epochs WHERE plan = ? AND state = 'open' ORDER BY number",
+            "SELECT number, window FROM crowds WHERE plan = ? AND state = 'open' ORDER BY number",
             (plan.id,),
         )
         opened: dict[int, int] = {}
@@ -99,28 +106,28 @@ class OpenPlan:
         for window, number in opened.items():
             self._crowds[window] = self._read(number, window)
         (self._last,) = database.execute(
-            "SELECT coalesce(max(number), 0) FROM epochs WHERE plan = ?", (plan.id,)
+            "SELECT coalesce(max(number), 0) FROM crowds WHERE plan = ?", (plan.id,)
         ).fetchone()
 
     @classmethod
-    def read(cls, database: sqlite3.Connection, vault: Vault, plan_id: str) -> OpenPlan | None:
+    def read(cls, database: sqlite3.Connection, keys: CrowdKeys, plan_id: str) -> OpenPlan | None:
         """Return a plan by its id."""
         row = database.execute(
             "SELECT document, state, oldest_window FROM plans WHERE id = ?", (plan_id,)
         ).fetchone()
         if row is None:
             return None
-        return cls(database, vault, Plan.from_json(json.loads(row[0])), *row[1:])
+        return cls(database, keys, Plan.from_json(json.loads(row[0])), *row[1:])
 
     def _read(self, number: int, window: int) -> _Crowd:
-        key = self._vault.key(self.plan.id, "crowd", number)
+        key = self._keys.key(self.plan.id, "crowd", number)
         if key is None:
             raise StorageError(f"{NAME} and its log are not of one time. Restore a backup.")
         rows = self._database.execute(
             "SELECT part, numbers FROM counts WHERE plan = ? AND number = ?",
             (self.plan.id, number),
         )
-        blocks = {part: unseal(key, sealed, self._about(number, part)) for part, sealed in rows}
+        blocks = {part: decrypt(key, sealed, self._about(number, part)) for part, sealed in rows}
         return _Crowd(number, window, key, OpenCrowd(self.plan, blocks))
 
     def _about(self, number: int, block: int) -> str:
@@ -140,20 +147,22 @@ class OpenPlan:
 
     # Reports
 
-    def objection(self, upload: Batch, time: Time) -> Problem | None:
-        """Return why an upload is not taken, or None."""
-        if self.state == "draft":
-            return problems.UNKNOWN_PLAN
-        if self.state == "paused":
-            return problems.PAUSED
-        if self.state != "published":
-            return problems.PLAN_CLOSED
-        windows = upload.windows.tolist()
-        if self.plan.window is None and max(windows):
-            return problems.MALFORMED  # no time will come at which it is right
-        if min(windows) < max(time.first_window, self.oldest_window):
+    def objections(self, uploads: Sequence[Batch], time: Time) -> list[Problem | None]:
+        """Return for each upload why it is refused, or None."""
+        problem = _OF_STATES.get(self.state)
+        if problem is None:
+            windows = np.concatenate([upload.windows for upload in uploads])
+            problem = self._window_problem(int(windows.min()), int(windows.max()), time)
+            if problem is not None and len(uploads) > 1:  # of some of them, perhaps not of all
+                return [self.objections([upload], time)[0] for upload in uploads]
+        return [problem] * len(uploads)
+
+    def _window_problem(self, first: int, last: int, time: Time) -> Problem | None:
+        if self.plan.window is None and last:
+            return problems.MALFORMED  # such a report is never right
+        if first < max(time.first_window, self.oldest_window):
             return problems.WINDOW_EXPIRED
-        return problems.WINDOW_NOT_OPEN if max(windows) > time.last_window else None
+        return problems.WINDOW_NOT_OPEN if last > time.last_window else None
 
     def count(self, uploads: Sequence[Batch], time: Time) -> None:
         """Count reports that have not come before."""
@@ -174,7 +183,7 @@ class OpenPlan:
 
     def _seen_in(self, window: int) -> SeenReports:
         if window not in self._seen:
-            seen = SeenReports(self._database, self._vault, self.plan.id, window)
+            seen = SeenReports(self._database, self._keys, self.plan.id, window)
             if seen.count < self._crowds[window].counts.window_reports:
                 raise StorageError(f"{NAME} and its log are not of one time. Restore a backup.")
             self._seen[window] = seen
@@ -185,20 +194,20 @@ class OpenPlan:
     ) -> None:
         """Add reports to the crowd of their window, and to the next ones when it is whole."""
         counted = np.cumsum(weights)
-        start = taken = 0
+        start = placed = 0
         opened = False
         while True:
             crowd = self._crowds[window]
             room = self.plan.reports_needed - crowd.counts.reports
             # The last crowd takes those that do not count too, wherever they are.
-            fits = int(counted[-1]) - taken <= room
-            end = len(rows) if fits else int(np.searchsorted(counted, taken + room)) + 1
+            fits = int(counted[-1]) - placed <= room
+            end = len(rows) if fits else int(np.searchsorted(counted, placed + room)) + 1
             if room or fits:
                 here = slice(start, end)
                 chosen = None if cohorts is None else cohorts[here]
                 crowd.counts.add(rows[here], chosen, weights[here])
                 self._write(crowd)
-                start, taken = end, taken + room
+                start, placed = end, placed + room
             if fits:
                 break
             self._whole.append((crowd.number, window))
@@ -210,15 +219,16 @@ class OpenPlan:
     def _write(self, crowd: _Crowd) -> None:
         # Pages of the database from before and from after this are told apart by it.
         crowd.counts.window_reports = self._seen_in(crowd.window).count
+        blocks = list(crowd.counts.changes())
+        contents = encrypt(
+            crowd.key, *((numbers, self._about(crowd.number, block)) for block, numbers in blocks)
+        )
         self._database.executemany(
             "INSERT INTO counts VALUES (?, ?, ?, ?)"
             " ON CONFLICT (plan, number, part) DO UPDATE SET numbers = excluded.numbers",
             [
-                (
-                    *(self.plan.id, crowd.number, block),
-                    seal(crowd.key, numbers, self._about(crowd.number, block)),
-                )
-                for block, numbers in crowd.counts.changes()
+                (self.plan.id, crowd.number, block, content)
+                for (block, _), content in zip(blocks, contents, strict=True)
             ],
         )
 
@@ -257,7 +267,7 @@ class OpenPlan:
     # Crowds
 
     def open_crowds(self, time: Time) -> None:
-        """Open a crowd for each window that is taken now, whether or not anybody has reported."""
+        """Open a crowd for each window that is open now, whether or not anybody has reported."""
         for window in range(max(time.first_window, self.oldest_window), time.last_window + 1):
             if window not in self._crowds:
                 self._open_crowd(window, time.day)
@@ -268,32 +278,32 @@ class OpenPlan:
         # The deadline of the next window's crowd must not run before people are asked in it.
         begins = window * (self.plan.window or 0) // _DAY
         self._database.execute(
-            "INSERT INTO epochs VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL)",
+            "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL)",
             (self.plan.id, self._last, window, max(day, begins)),
         )
-        key = self._vault.draw(self.plan.id, "crowd", self._last)
+        key = self._keys.draw(self.plan.id, "crowd", self._last)
         self._crowds[window] = _Crowd(self._last, window, key, OpenCrowd(self.plan))
 
     def _pretend_to_open(self, window: int, day: int) -> None:
-        """Do the work of opening a crowd, since an answer that took longer would tell of one."""
+        """Do the work of opening a crowd: an answer that took longer would reveal one."""
         self._database.execute(
-            "INSERT INTO epochs VALUES (?, 0, ?, 'open', ?, 0, NULL, NULL)",
+            "INSERT INTO crowds VALUES (?, 0, ?, 'open', ?, 0, NULL, NULL)",
             (self.plan.id, window, day),
         )
-        self._vault.draw(self.plan.id, "crowd", 0)
-        self._database.execute("DELETE FROM epochs WHERE plan = ? AND number = 0", (self.plan.id,))
-        self._vault.forget(self.plan.id, "crowd", 0)
+        self._keys.draw(self.plan.id, "crowd", 0)
+        self._database.execute("DELETE FROM crowds WHERE plan = ? AND number = 0", (self.plan.id,))
+        self._keys.forget(self.plan.id, "crowd", 0)
 
     def give_up(
         self, *, before_window: int | None = None, before_day: int | None = None
-    ) -> list[Ended]:
-        """Destroy open crowds, all or the old ones; what stays is how many tenths there were.
+    ) -> list[IncompleteCrowd]:
+        """Destroy open crowds, all or the old ones; only how many tenths they had is stored.
 
         Those that are whole were sealed before.
         """
         opened = dict(
             self._database.execute(
-                "SELECT window, opened_day FROM epochs WHERE plan = ? AND state = 'open'",
+                "SELECT window, opened_day FROM crowds WHERE plan = ? AND state = 'open'",
                 (self.plan.id,),
             )
         )
@@ -306,19 +316,19 @@ class OpenPlan:
         crowds = [self._crowds.pop(window) for window in old]
         for crowd in crowds:
             self._end(crowd, "given up", 0, self._tenths(crowd), None)
-        return [Ended(crowd.number, self._tenths(crowd)) for crowd in crowds]
+        return [IncompleteCrowd(crowd.number, self._tenths(crowd)) for crowd in crowds]
 
     def _end(
         self, crowd: _Crowd, state: str, reports: int, tenths: int, release: bytes | None
     ) -> None:
         where = (self.plan.id, crowd.number)
         self._database.execute(
-            "UPDATE epochs SET state = ?, reports = ?, tenths = ?, release = ?"
+            "UPDATE crowds SET state = ?, reports = ?, tenths = ?, release = ?"
             " WHERE plan = ? AND number = ?",
             (state, reports, tenths, release, *where),
         )
         self._database.execute("DELETE FROM counts WHERE plan = ? AND number = ?", where)
-        self._vault.forget(self.plan.id, "crowd", crowd.number)
+        self._keys.forget(self.plan.id, "crowd", crowd.number)
 
     # Windows
 
@@ -333,16 +343,16 @@ class OpenPlan:
         self._seen = {window: one for window, one in self._seen.items() if window >= limit}
 
     def make_room(self) -> None:
-        """Do between commits what would make a later one longer than others."""
+        """Do between commits what would make a later commit longer than others."""
         for seen in self._seen.values():
             seen.make_room()
 
-    def expire_windows(self, time: Time) -> list[Ended]:
-        """Close windows that have passed, for good, with the crowds that did not fill in them."""
+    def expire_windows(self, time: Time) -> list[IncompleteCrowd]:
+        """Close windows that are over, for ever, with the crowds that did not fill in time."""
         return self.close_windows(before=time.first_window)
 
-    def close_windows(self, before: int) -> list[Ended]:
-        """Take no more reports of windows before one, for good."""
+    def close_windows(self, before: int) -> list[IncompleteCrowd]:
+        """Accept no more reports of windows before one, for ever."""
         if before <= self.oldest_window:
             return []
         self.oldest_window = before

@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -20,49 +20,32 @@ from shoal.analysis.report_rows import Batch
 from shoal.analysis.tallying import Tally
 from shoal.collector import problems
 from shoal.collector.clock import GuardedClock, read_moment, write_moment
-from shoal.collector.continuity import (
-    Restored,
+from shoal.collector.consistency import (
+    Restoration,
     begin_anew,
     first_window,
     forget_crowds,
     restored_at,
 )
 from shoal.collector.intake import upgrades as upgrading
-from shoal.collector.intake.database import NAME, PATIENCE, open_database, told, transaction
-from shoal.collector.intake.open_plan import Ended, OpenPlan, Time
-from shoal.collector.intake.vault import Generation, Vault, generation_without_log
-from shoal.collector.lifecycle import State, may_become
+from shoal.collector.intake.database import (
+    NAME,
+    PATIENCE,
+    open_database,
+    storage_errors,
+    transaction,
+)
+from shoal.collector.intake.encryption import CrowdKeys, Generation, generation_without_log
+from shoal.collector.intake.open_plan import IncompleteCrowd, OpenPlan, Time
+from shoal.collector.intake.records import CrowdRecord, PlanRecord, Records
+from shoal.collector.plan_states import State, may_become
 from shoal.collector.problems import Problem
 from shoal.errors import InputError, PrivacyRefusal
 
-__all__ = ["Epoch", "KeptPlan", "Store"]
+__all__ = ["Store"]
 
 
 _MOST_WHOLE = 64
-
-
-@dataclass(frozen=True)
-class KeptPlan:
-    """A plan as the collector keeps it: its state, and from its publication on its certificate."""
-
-    plan: Plan
-    state: State
-    certificate: bytes | None
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """One crowd of a plan.
-
-    `window` is the one whose reports it takes, 0 where the plan has none. `reports` is known of a
-    sealed crowd only; of one that was given up, `tenths` says how full it was.
-    """
-
-    number: int
-    window: int
-    state: str
-    reports: int | None
-    tenths: int
 
 
 class Store:
@@ -71,14 +54,14 @@ class Store:
     Parameters
     ----------
     folder
-        Where the database is, or shall be.
+        The folder of the database.
     deadline_days
         After how many days a crowd that is not complete is given up; 0 for never. They count from
         its opening, and not before its window begins.
     clock
         Seconds since 1970, to tell windows and days.
     sealed
-        Called with a plan's id and the number of the epoch when a crowd was sealed.
+        Called with a plan's id and the number of the crowd when a crowd was sealed.
     given_up
         Called with a plan's id and what is known of a crowd that was given up.
     """
@@ -90,17 +73,18 @@ class Store:
         deadline_days: int = 0,
         clock: Callable[[], float] = time.time,
         sealed: Callable[[str, int], None] = lambda plan_id, number: None,
-        given_up: Callable[[str, Ended], None] = lambda plan_id, ended: None,
+        given_up: Callable[[str, IncompleteCrowd], None] = lambda plan_id, ended: None,
     ) -> None:
         self.folder = folder
-        with told():
+        with storage_errors():
             without_log = generation_without_log(folder / NAME)
         self._database = open_database(folder / NAME)
+        self._records = Records(self._database)
         self._deadline_days, self._clock = deadline_days, clock
         self._sealed, self._given_up = sealed, given_up
         self._open: dict[str, OpenPlan] = {}
         self._touched: set[str] = set()
-        self.begun_anew: Restored | None = None
+        self.begun_anew: Restoration | None = None
         try:
             self._start(without_log)
         except BaseException:
@@ -109,28 +93,28 @@ class Store:
 
     def _start(self, without_log: Generation) -> None:
         """Bring the data up to this version and its keys in order."""
-        with told():
-            self._vault = Vault(self.folder, self._database)
-            self._vault.check(without_log)
+        with storage_errors():
+            self._keys = CrowdKeys(self.folder, self._database)
+            self._keys.check(without_log)
             last = read_moment(self._database)
             if isinstance(self._clock, GuardedClock) and last is not None:
                 self._clock.resume(last)
             is_old = upgrading.is_needed(self._database)
-            is_new = is_old or self._vault.is_new or self._vault.is_lost
+            is_new = is_old or self._keys.is_new or self._keys.is_lost
         if is_new:
             with self._transaction():
                 if is_old:
-                    upgrading.upgrade(self._database, self._vault)
+                    upgrading.upgrade(self._database, self._keys)
                 else:
-                    if self._vault.is_lost:
+                    if self._keys.is_lost:
                         forget_crowds(self._database)
                         self.begun_anew = begin_anew(self._database, int(self._clock()))
-                    self._vault.rotate()
+                    self._keys.rotate()
         self._settle(self._scrub() if is_new else False)
 
     @property
     def database(self) -> sqlite3.Connection:
-        """The connection, for what else is kept in the same file."""
+        """The connection, for what else is plan in the same file."""
         return self._database
 
     def close(self) -> None:
@@ -158,42 +142,43 @@ class Store:
         """Do something after which an older copy of the data is of no use."""
         with self._transaction():
             yield
-            self._vault.rotate()
+            self._keys.rotate()
         self._settle(self._scrub() if scrub else False)
 
     def _settle(self, log_is_empty: bool) -> None:
-        with told():
-            self._vault.settle(log_is_empty=log_is_empty)
+        with storage_errors():
+            self._keys.settle(log_is_empty=log_is_empty)
 
     # Reports
 
     def accept(self, uploads: Sequence[Batch]) -> list[Problem | None]:
         """Count the reports of several uploads; when this returns they are on the disk.
 
-        Each upload is taken as a whole or refused as a whole, with a problem. A report that has
-        come before is taken and not counted, at the same cost.
+        Each upload is accepted or refused as a whole, with a problem. A repeated report is accepted
+        and not counted again, at the same cost.
         """
         answers: list[Problem | None] = [None] * len(uploads)
         order = sorted(range(len(uploads)), key=lambda place: uploads[place].plan_id)
         with self._transaction():
             for plan_id, places in groupby(order, lambda place: uploads[place].plan_id):
-                here, kept = list(places), self._opened(plan_id)
-                if kept is None:
+                here, plan = list(places), self._opened(plan_id)
+                if plan is None:
                     for place in here:
                         answers[place] = problems.UNKNOWN_PLAN
                     continue
-                time = self._time(kept.plan)
-                for place in here:
-                    answers[place] = kept.objection(uploads[place], time)
-                taken = [uploads[place] for place in here if answers[place] is None]
-                if taken:
-                    kept.count(taken, time)
+                time = self._time(plan.plan)
+                objections = plan.objections([uploads[place] for place in here], time)
+                for place, problem in zip(here, objections, strict=True):
+                    answers[place] = problem
+                counted = [uploads[place] for place in here if answers[place] is None]
+                if counted:
+                    plan.count(counted, time)
         return answers
 
     @property
     def is_behind(self) -> bool:
         """Whether many crowds wait to be sealed, so that the next sweep should come soon."""
-        return any(kept.whole_crowds > _MOST_WHOLE for kept in self._open.values())
+        return any(plan.whole_crowds > _MOST_WHOLE for plan in self._open.values())
 
     def _time(self, plan: Plan) -> Time:
         return Time.of(plan, self._clock())
@@ -202,16 +187,16 @@ class Store:
         """Return what is in memory of a plan, read from the database if need be."""
         self._touched.add(plan_id)
         if plan_id not in self._open:
-            kept = OpenPlan.read(self._database, self._vault, plan_id)
-            if kept is None:
+            plan = OpenPlan.read(self._database, self._keys, plan_id)
+            if plan is None:
                 return None
-            self._open[plan_id] = kept
+            self._open[plan_id] = plan
         return self._open[plan_id]
 
     # Plans
 
     def add_plan(self, plan: Plan) -> bool:
-        """Keep a plan as a draft; tell whether it is new."""
+        """Add a plan as a draft; return whether it is new."""
         document = json.dumps({"id": plan.id} | plan.to_json(), separators=(",", ":"))
         with self._transaction():
             added = self._database.execute(
@@ -220,19 +205,13 @@ class Store:
             )
             return added.rowcount == 1
 
-    def plan(self, plan_id: str) -> KeptPlan | None:
+    def plan(self, plan_id: str) -> PlanRecord | None:
         """Return a plan by its id."""
-        with told():
-            row = self._database.execute(
-                "SELECT document, state, certificate FROM plans WHERE id = ?", (plan_id,)
-            ).fetchone()
-        return None if row is None else KeptPlan(Plan.from_json(json.loads(row[0])), *row[1:])
+        return self._records.plan(plan_id)
 
-    def plans(self) -> list[KeptPlan]:
+    def plans(self) -> list[PlanRecord]:
         """Return all plans, in the order of their ids."""
-        with told():
-            ids = self._database.execute("SELECT id FROM plans ORDER BY id").fetchall()
-        return [kept for (plan_id,) in ids if (kept := self.plan(plan_id)) is not None]
+        return self._records.plans()
 
     def move(
         self,
@@ -242,19 +221,24 @@ class Store:
         *,
         never_published: bool = False,
     ) -> bool:
-        """Bring a plan into another state; tell whether that is allowed.
+        """Change the state of a plan; return whether that is allowed.
 
         The first publication needs the plan's certificate and opens the first crowds. Closing
         destroys the open crowds, and destroying all that was collected. After a restore, a plan
         without a window is published only if somebody states that it never was before.
         """
-        with told():
-            kept = self._opened(plan_id)
-        if kept is None:
+        with storage_errors():
+            plan = self._opened(plan_id)
+        if plan is None:
             raise InputError("there is no such plan.")
-        if not may_become(kept.state, wanted):
+        if not may_become(plan.state, wanted):
             return False
-        before, time, sealed, ended = kept.state, self._time(kept.plan), list[int](), list[Ended]()
+        before, time, sealed, ended = (
+            plan.state,
+            self._time(plan.plan),
+            list[int](),
+            list[IncompleteCrowd](),
+        )
         with self._changing_key(scrub=wanted in ("closed", "destroyed")):
             self._touched.add(plan_id)
             if before == "draft" and wanted == "published":
@@ -263,15 +247,15 @@ class Store:
                 self._database.execute(
                     "UPDATE plans SET certificate = ? WHERE id = ?", (certificate, plan_id)
                 )
-                self._check_first_time(kept, never_published)
-                kept.open_crowds(time)
+                self._check_first_time(plan, never_published)
+                plan.open_crowds(time)
             if wanted == "closed":
-                sealed = kept.seal_crowds(time)
-                ended = kept.give_up()
-                kept.forget_windows()
+                sealed = plan.seal_crowds(time)
+                ended = plan.give_up()
+                plan.forget_windows()
             if wanted == "destroyed":
                 self._database.execute(
-                    "UPDATE epochs SET state = 'destroyed', release = NULL WHERE plan = ?",
+                    "UPDATE crowds SET state = 'destroyed', release = NULL WHERE plan = ?",
                     (plan_id,),
                 )
             self._database.execute("UPDATE plans SET state = ? WHERE id = ?", (wanted, plan_id))
@@ -279,14 +263,14 @@ class Store:
         self._tell({plan_id: sealed}, {plan_id: ended})
         return True
 
-    def _check_first_time(self, kept: OpenPlan, never_published: bool) -> None:
+    def _check_first_time(self, plan: OpenPlan, never_published: bool) -> None:
         """Refuse to open a plan whose reports may have been counted before a restore."""
         restored = restored_at(self._database)
         if restored is None or never_published:
             return
-        if kept.plan.window is None:
+        if plan.plan.window is None:
             raise PrivacyRefusal(problems.MAYBE_PUBLISHED.title)
-        kept.close_windows(before=first_window(kept.plan, restored))
+        plan.close_windows(before=first_window(plan.plan, restored))
 
     def _scrub(self) -> bool:
         """Take what was deleted or overwritten out of the write-ahead log too.
@@ -294,7 +278,7 @@ class Store:
         While somebody else reads, a backup for one, that cannot be done; reports do not wait for
         it, and the next sweep tries again. Tells whether it was done.
         """
-        with told():
+        with storage_errors():
             self._database.execute("PRAGMA busy_timeout = 0")
             try:
                 (busy, *_), *_ = self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -306,19 +290,21 @@ class Store:
 
     def _seal(self, plan_id: str) -> OpenPlan | None:
         """Seal the crowds of a plan that are whole, and return what is in memory of it."""
-        with told():
-            kept = self._opened(plan_id)
-            self._vault.settle()
-        if kept is not None and kept.whole_crowds:
+        with storage_errors():
+            plan = self._opened(plan_id)
+            self._keys.settle()
+        if plan is not None and plan.whole_crowds:
             with self._changing_key():
-                kept = self._opened(plan_id)
-                assert kept is not None
-                sealed = kept.seal_crowds(self._time(kept.plan))
+                plan = self._opened(plan_id)
+                assert plan is not None
+                sealed = plan.seal_crowds(self._time(plan.plan))
             self._tell({plan_id: sealed})
-        return kept
+        return plan
 
     def _tell(
-        self, sealed: Mapping[str, list[int]], given_up: Mapping[str, list[Ended]] | None = None
+        self,
+        sealed: Mapping[str, list[int]],
+        given_up: Mapping[str, list[IncompleteCrowd]] | None = None,
     ) -> None:
         for plan_id, numbers in sealed.items():
             for number in numbers:
@@ -329,45 +315,33 @@ class Store:
 
     def progress(self, plan_id: str) -> int:
         """Return how many tenths of the crowd of this window have come; 0 if none is open."""
-        kept = self._seal(plan_id)
-        return 0 if kept is None else kept.tenths(self._window(kept.plan))
+        plan = self._seal(plan_id)
+        return 0 if plan is None else plan.tenths(self._window(plan.plan))
 
     def _window(self, plan: Plan) -> int:
         return 0 if plan.window is None else int(self._clock() // plan.window)
 
-    def epochs(self, plan_id: str) -> list[Epoch]:
+    def crowds(self, plan_id: str) -> list[CrowdRecord]:
         """Return a plan's crowds; of those that are open no more than their tenths."""
-        kept = self._seal(plan_id)
-        with told():
-            rows = self._database.execute(
-                "SELECT number, window, state, reports, tenths FROM epochs"
-                " WHERE plan = ? ORDER BY number",
-                (plan_id,),
-            ).fetchall()
-        epochs = []
-        for number, window, state, reports, tenths in rows:
-            if state == "open" and kept is not None:
-                tenths = kept.tenths(window)
-            shown = reports if state == "sealed" else None
-            epochs.append(Epoch(number, window, state, shown, tenths or 0))
-        return epochs
+        plan = self._seal(plan_id)
+        return [
+            replace(crowd, tenths=plan.tenths(crowd.window))
+            if crowd.state == "open" and plan is not None
+            else crowd
+            for crowd in self._records.crowds(plan_id)
+        ]
 
     def release(self, plan_id: str, number: int) -> bytes | None:
         """Return the tally of a sealed crowd, the same bytes every time; None if there is none."""
         self._seal(plan_id)
-        with told():
-            row = self._database.execute(
-                "SELECT release FROM epochs WHERE plan = ? AND number = ? AND state = 'sealed'",
-                (plan_id, number),
-            ).fetchone()
-        return None if row is None else bytes(row[0])
+        return self._records.release(plan_id, number)
 
     def tally(self, plan_id: str, number: int) -> tuple[Plan, Tally] | None:
         """Return a sealed crowd's plan and tally."""
-        kept, release = self.plan(plan_id), self.release(plan_id, number)
-        if kept is None or release is None:
+        plan, release = self.plan(plan_id), self.release(plan_id, number)
+        if plan is None or release is None:
             return None
-        return kept.plan, Tally.from_release(json.loads(release), kept.plan)
+        return plan.plan, Tally.from_release(json.loads(release), plan.plan)
 
     # Time
 
@@ -380,23 +354,22 @@ class Store:
 
         Windows only go forward: once forgotten, a window stays closed though the clock went back.
         The key of the data is changed and the log emptied each time, whether or not there is
-        anything to do: who measures answers would see it otherwise.
+        anything to do: whoever measures answers would see it otherwise.
         """
         sealed, ended = {}, {}
         with self._changing_key(scrub=True):
             if isinstance(self._clock, GuardedClock):
                 write_moment(self._database, self._clock.moment)
-            published = "SELECT id FROM plans WHERE state IN ('published', 'paused')"
-            for (plan_id,) in self._database.execute(published).fetchall():
-                kept = self._opened(plan_id)
-                assert kept is not None
-                time = self._time(kept.plan)
-                sealed[plan_id] = kept.seal_crowds(time)
+            for plan_id in self._records.plans_with_crowds():
+                plan = self._opened(plan_id)
+                assert plan is not None
+                time = self._time(plan.plan)
+                sealed[plan_id] = plan.seal_crowds(time)
                 if self._may_destroy:
-                    ended[plan_id] = kept.expire_windows(time)
+                    ended[plan_id] = plan.expire_windows(time)
                     if self._deadline_days:
                         oldest = time.day - self._deadline_days + 1
-                        ended[plan_id] += kept.give_up(before_day=oldest)
-                kept.open_crowds(time)
-                kept.make_room()
+                        ended[plan_id] += plan.give_up(before_day=oldest)
+                plan.open_crowds(time)
+                plan.make_room()
         self._tell(sealed, ended)

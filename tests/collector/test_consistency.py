@@ -27,10 +27,10 @@ from shoal.analysis.report_rows import Batch
 from shoal.cli import run
 from shoal.collector import Collector, Settings, problems
 from shoal.collector.backup import back_up, restore
-from shoal.collector.intake.database import NAME, StorageError, locked
+from shoal.collector.intake.database import NAME, StorageError, data_lock
+from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.intake.store import Store
-from shoal.collector.intake.vault import CROWD_KEY_FILE
-from shoal.collector.lifecycle import Declaration
+from shoal.collector.plan_states import Declaration
 from shoal.collector.signing import KEY_FILE, Signer, change_key
 from shoal.device.bulk.vectors import pack
 from shoal.errors import InputError, PrivacyRefusal
@@ -74,8 +74,8 @@ def people_in(release: bytes) -> set[int]:
 def releases(store: Store) -> set[bytes]:
     found = set()
     for kept in store.plans():
-        for epoch in store.epochs(kept.plan.id):
-            found.add(store.release(kept.plan.id, epoch.number))
+        for crowd in store.crowds(kept.plan.id):
+            found.add(store.release(kept.plan.id, crowd.number))
     return {release for release in found if release is not None}
 
 
@@ -254,7 +254,7 @@ def test_a_lost_crowd_key_gives_open_crowds_up(history: Path, tmp_path: Path):
         kept = store.plan(PLAN.id)
         assert kept is not None
         assert kept.state == "closed"
-        assert [epoch.state for epoch in store.epochs(PLAN.id)] == ["sealed", "given up"]
+        assert [crowd.state for crowd in store.crowds(PLAN.id)] == ["sealed", "given up"]
         assert releases(store) == {(history / "release").read_bytes()}
     with started(folder) as store:
         assert store.begun_anew is None
@@ -295,9 +295,9 @@ def test_a_changed_signing_key_and_the_data(history: Path, tmp_path: Path, capsy
     folder = copied(history / "now", tmp_path / "new")
     old = (folder / KEY_FILE).read_text()
     public = Signer(folder).public_key
-    assert run(["rotate", str(folder)]) == 0
+    assert run(["collector", "rotate", str(folder)]) == 0
     changed = Signer(folder)
-    assert capsys.readouterr().out == f"plans are signed with {changed.public_key} from now on\n"
+    assert capsys.readouterr().out == f"Plans are signed with {changed.public_key} from now on.\n"
     assert changed.public_keys == [changed.public_key, public]
     assert old.strip() not in (folder / KEY_FILE).read_text()
     share_none(history, serve_again(folder))
@@ -307,6 +307,6 @@ def test_a_changed_signing_key_and_the_data(history: Path, tmp_path: Path, capsy
     (folder / KEY_FILE).write_text(old)
     with pytest.raises(InputError, match="signing-key is older than"), started(folder):
         pass
-    assert run(["rotate", str(tmp_path / "nowhere")]) == 2
-    with locked(folder), pytest.raises(InputError, match="another collector"):
+    assert run(["collector", "rotate", str(tmp_path / "nowhere")]) == 2
+    with data_lock(folder), pytest.raises(InputError, match="another collector"):
         change_key(folder)

@@ -1,4 +1,4 @@
-"""`shoal doctor`."""
+"""`shoal collector doctor`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from shoal.cli._common import IN_FILE, json_option, print_json, printer
 
 @click.command()
 @click.argument("data", type=IN_FILE, metavar="DATA")
-@click.option("--url", metavar="URL", help="Where devices reach it, through the proxy.")
-@click.option("--console-url", metavar="URL", help="Where people reach the console.")
+@click.option("--url", metavar="URL", help="Address for devices, through the proxy.")
+@click.option("--console-url", metavar="URL", help="Address of the console.")
 @click.option(
     "--proxy", "proxies", multiple=True, type=IN_FILE, metavar="FILE",
-    help="A configuration of nginx or Caddy; repeatable.",
+    help="Configuration of nginx or Caddy; repeatable.",
 )  # fmt: skip
-@click.option("--config", type=IN_FILE, help="Settings as TOML; by default DATA/shoal.toml.")
+@click.option("--config", type=IN_FILE, help="Settings as TOML.  [default: DATA/shoal.toml]")
 @json_option
 def command(
     data: Path,
@@ -27,9 +27,10 @@ def command(
     config: Path | None,
     as_json: bool,
 ) -> int:
-    """Check a collector's deployment: folder, disk, clock, listeners, and the proxy before it.
+    """Check a collector's deployment.
 
-    Run it as the user that runs the collector. It ends with 1 if something fails; a warning is
+    It checks the data folder, the disk, the clock, the listeners and the proxy in front of them.
+    Run it as the user that runs the collector. The exit code is 1 if a check fails; a warning is
     something to look at. Nothing is changed.
     """
     from shoal.collector.doctor import examine, worst

@@ -1,4 +1,4 @@
-"""What may become of a plan: forward only, but for a pause.
+"""The states of a plan: forward only, except for a pause.
 
 ::
 
@@ -9,8 +9,8 @@
                   │
     draft ──▶ destroyed
 
-Published, the plan and its certificate never change. Closing destroys the crowds that are open, and
-destroying removes what was collected.
+A published plan and its certificate never change. Closing destroys the open crowds. Destroying
+removes all collected data.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STATES: dict[State, tuple[State, ...]] = {
 
 @dataclass(frozen=True)
 class Declaration:
-    """What whoever publishes a plan states about it, because nothing here can know it.
+    """What whoever publishes a plan states about it, because the collector cannot know it.
 
     `all_honest`: nobody sends false reports; needed where the plan does not say which part of a
     crowd is honest. `never_published`: the plan was not published before; needed after a restore,

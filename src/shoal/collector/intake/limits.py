@@ -1,13 +1,12 @@
-"""What one sender may bring: a part of a crowd for each connection, a rate for whoever spends it.
+"""How much one sender may send: a share of a crowd per connection, and a rate.
 
-A sender is a connection, or an application or relay with its token. Nothing of it is kept when it
-has gone, and nobody pays for somebody else: who sends too much is refused alone.
+A sender is a connection, or an application or relay with its token. Nothing is remembered of a
+connection that has closed. Whoever sends too much is refused, and nobody else.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,14 +18,14 @@ __all__ = ["Allowance", "Limits", "Sender", "limits_document"]
 
 
 class Limits(NamedTuple):
-    """How many reports of a plan may come without a relay's token."""
+    """How many reports of a plan may be sent without a relay's token."""
 
     of_request: int
     of_connection: int
 
     @classmethod
     def of(cls, plan: Plan, settings: Settings) -> Limits:
-        """Return the limits that the settings mean for a plan.
+        """Return the limits that the settings set for a plan.
 
         >>> from shoal import Flags, FlipProbability, Promise, Survey
         >>> survey = Survey("s", (Flags("f", ("a",)),))
@@ -43,7 +42,7 @@ class Limits(NamedTuple):
 
 
 def limits_document(plan: Plan, settings: Settings) -> dict[str, object]:
-    """Return what the collector enforces against whoever would fill a plan's crowd alone."""
+    """Return the limits that keep one sender from filling a plan's crowd alone."""
     limits = Limits.of(plan, settings)
     return {
         "token_needed": settings.ingest == "token",
@@ -55,20 +54,22 @@ def limits_document(plan: Plan, settings: Settings) -> dict[str, object]:
 
 
 class Allowance:
-    """So many reports a second, and a second's worth at once; 0 for as many as come."""
+    """So many reports a second, with bursts of up to one second's worth; 0 means no limit."""
+
+    __slots__ = ("_at", "_clock", "_left", "_rate")
 
     def __init__(self, per_second: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._clock = per_second, clock
         self._left, self._at = float(per_second), clock()
 
     def take(self, count: int) -> bool:
-        """Whether so many reports may come now; if so, they are charged."""
+        """Return whether so many reports may be sent now; if so, charge them."""
         if not self._rate:
             return True
         now = self._clock()
         self._left = min(self._left + (now - self._at) * self._rate, float(self._rate))
         self._at = now
-        # A batch larger than a second's worth goes when nothing is owed, and is paid off after.
+        # A batch above one second's worth is accepted when nothing is owed, and paid off later.
         if self._left < min(count, self._rate):
             return False
         self._left -= count
@@ -76,10 +77,12 @@ class Allowance:
 
 
 class Sender:
-    """One connection: what it has brought to the crowds of each plan, and how fast."""
+    """One connection: how many reports of each plan it has sent, and how fast."""
+
+    __slots__ = ("_allowance", "_reports")
 
     def __init__(self) -> None:
-        self._brought: Counter[str] = Counter()
+        self._reports: dict[str, int] = {}
         self._allowance: Allowance | None = None
 
     def allowance(self, per_second: int) -> Allowance:
@@ -88,14 +91,15 @@ class Sender:
             self._allowance = Allowance(per_second)
         return self._allowance
 
-    def room(self, plan: Plan, limits: Limits) -> int:
-        """Return how many reports of a plan the connection may still bring, at least one.
+    def room(self, plan_id: str, limits: Limits) -> int:
+        """Return how many reports of a plan the connection may still send, at least one.
 
-        With the last of them it ends, in order. So a proxy that passes the requests of many people
-        on one connection opens another, and a device that sends one report is never refused.
+        The answer to the last of them closes the connection in an orderly way. So a proxy that
+        passes the requests of many people over one connection opens another, and a device that
+        sends one report is never refused.
         """
-        return limits.of_connection - self._brought[plan.id]
+        return limits.of_connection - self._reports.get(plan_id, 0)
 
-    def brings(self, plan: Plan, count: int) -> None:
-        """Count reports that were let in."""
-        self._brought[plan.id] += count
+    def charge(self, plan_id: str, count: int) -> None:
+        """Count reports that were accepted for commit."""
+        self._reports[plan_id] = self._reports.get(plan_id, 0) + count

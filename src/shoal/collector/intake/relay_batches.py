@@ -1,7 +1,7 @@
-"""A relay's batch: the reports of many people, of which one that is late refuses no other.
+"""A relay's batch: reports of many people. A late report does not make the others fail.
 
-Whether a report is refused depends on its window and the clock alone, never on what has come
-before, so that the answer does not tell a repeated report from a new one.
+Whether a report is refused depends only on its window and the clock, never on earlier reports. So
+the answer does not tell a repeated report from a new one.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from shoal.analysis.report_rows import Batch
 from shoal.collector import problems
 from shoal.collector.problems import Problem
 
-__all__ = ["Part", "parts_of", "refused"]
+__all__ = ["Part", "refusal_document", "split_by_window"]
 
 MOST_WINDOWS = 1000
-"""Windows that the reports of one batch may be of; no more than three are ever open."""
+"""How many windows the reports of one batch may have; at most three are ever open."""
 
 _OF_A_REPORT = (problems.WINDOW_EXPIRED, problems.WINDOW_NOT_OPEN)
-"""Problems that one report of a batch can have while the others are well."""
+"""Problems that concern single reports of a batch."""
 
 
 class Part(NamedTuple):
@@ -33,8 +33,8 @@ class Part(NamedTuple):
     reports: Batch
 
 
-def parts_of(batch: Batch) -> list[Part] | Problem:
-    """Return the reports of each window by themselves."""
+def split_by_window(batch: Batch) -> list[Part] | Problem:
+    """Split a batch into one part for each window."""
     order = np.argsort(batch.windows, kind="stable")
     windows, starts = np.unique(batch.windows[order], return_index=True)
     if len(windows) > MOST_WINDOWS:
@@ -42,11 +42,11 @@ def parts_of(batch: Batch) -> list[Part] | Problem:
     return [Part(at, _chosen(batch, at)) for at in np.split(order, starts[1:])]
 
 
-def refused(parts: Sequence[Part], answers: Sequence[Problem | None]) -> bytes | Problem:
-    """Return the document that says which reports were refused.
+def refusal_document(parts: Sequence[Part], answers: Sequence[Problem | None]) -> bytes | Problem:
+    """Return the JSON document that says which reports were refused.
 
-    A problem that is not about single reports is returned instead. Some of them may then have been
-    taken; the relay sends the whole batch again, and they are not counted twice.
+    A problem that does not concern single reports is returned instead. Some reports may have been
+    counted by then. The relay sends the whole batch again, and they are not counted twice.
     """
     places: dict[str, list[int]] = {problem.name: [] for problem in _OF_A_REPORT}
     for part, answer in zip(parts, answers, strict=True):

@@ -15,11 +15,10 @@ import pytest
 
 from shoal import Batch, Plan, parse_batch
 from shoal.collector import problems
-from shoal.collector.intake import group_commit as committing
-from shoal.collector.intake import ingest
+from shoal.collector.intake import group_commit, ingest
 from shoal.collector.intake.group_commit import Committer
-from shoal.collector.intake.relayed import parts_of, refused
-from shoal.collector.intake.senders import Allowance, Limits, Sender
+from shoal.collector.intake.limits import Allowance, Limits, Sender
+from shoal.collector.intake.relay_batches import refusal_document, split_by_window
 from shoal.collector.problems import Problem
 from shoal.collector.settings import Settings
 from shoal.errors import InputError, PrivacyRefusal
@@ -147,8 +146,8 @@ class TestConnections:
     def test_each_plan_is_counted_by_itself(self):
         sender, settings = Sender(), Settings()
         limits = Limits.of(SMALL, settings)
-        sender.brings(SMALL, 4)
-        assert (sender.room(SMALL, limits), sender.room(LARGE, limits)) == (6, 10)
+        sender.charge(SMALL.id, 4)
+        assert (sender.room(SMALL.id, limits), sender.room(LARGE.id, limits)) == (6, 10)
 
 
 class TestRates:
@@ -213,11 +212,11 @@ class TestRelays:
             assert fine.json() == {"refused": {"window-expired": [], "window-not-open": []}}
             window = int(NOW // 3600)
             states = {
-                epoch.window: epoch.tenths
-                for epoch in await world.collector.in_store(
-                    world.collector.store.epochs, TEXT_PLAN.id
+                crowd.window: crowd.tenths
+                for crowd in await world.collector.in_store(
+                    world.collector.store.crowds, TEXT_PLAN.id
                 )
-                if epoch.state == "open"
+                if crowd.state == "open"
             }
             assert states == {window - 1: 0, window: 9, window + 1: 0}  # 3 + 95 of 100, 1 and 1
             alone = await world.upload(self.mixed())
@@ -237,22 +236,22 @@ class TestRelays:
 
     def test_the_parts_are_the_batch(self):
         batch = self.mixed()
-        parts = parts_of(batch)
+        parts = split_by_window(batch)
         assert not isinstance(parts, Problem)
         assert sorted(np.concatenate([part.places for part in parts])) == list(range(9))
         for places, part in parts:
             assert len(set(part.windows.tolist())) == 1
             for name in ("ids", "windows", "cohorts", "rows"):
                 assert (getattr(part, name) == getattr(batch, name)[places]).all()
-        assert isinstance(refused(parts, [problems.BUSY] * len(parts)), Problem)
-        none = refused(parts, [None] * len(parts))
+        assert isinstance(refusal_document(parts, [problems.BUSY] * len(parts)), Problem)
+        none = refusal_document(parts, [None] * len(parts))
         assert isinstance(none, bytes)
         assert json.loads(none) == {"refused": {"window-expired": [], "window-not-open": []}}
 
     def test_no_end_of_windows(self):
         batch = reports(TEXT_PLAN, 1001)
         everywhere = replace(batch, windows=np.arange(1001, dtype=np.uint32))
-        assert parts_of(everywhere) is problems.MALFORMED
+        assert split_by_window(everywhere) is problems.MALFORMED
 
 
 class TestCommitting:
@@ -280,7 +279,7 @@ class TestCommitting:
         return commits
 
     def test_small_uploads_do_not_stand_behind_large_ones(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(committing, "MOST_PER_COMMIT", 100)
+        monkeypatch.setattr(group_commit, "MOST_PER_COMMIT", 100)
         assert self.waited([60, 60, 60, 1, 2]) == [[1, 2, 60], [60], [60]]
         assert self.waited([1, 2]) == [[1, 2]]
         assert self.waited([5000, 90, 90, 1])[:2] == [[1, 90], [5000]]  # in turns with the oldest
@@ -307,7 +306,10 @@ class TestPublishing:
             assert (await world.ask("console", "POST", path + "?honest=some", admin)).is_error
             for where in (path + "?honest=all", f"/v1/plans/{told.id}/publish"):
                 assert (await world.ask("console", "POST", where, admin)).status_code == 200
-            for plan, fraction, by in ((FLAGS_PLAN, "1", "publisher"), (told, "0.5", "plan")):
+            for plan, fraction, by in (
+                (FLAGS_PLAN, "1", "publisher"),
+                (told, "0.5", "plan"),
+            ):
                 where = f"/v1/plans/{plan.id}/certificate"
                 document = (await world.ask("public", "GET", where)).json()
                 assert document["honest_fraction"] == fraction
@@ -329,7 +331,7 @@ class TestPublishing:
         from shoal.collector import serve
 
         settings = Settings(public="127.0.0.1:0", console="127.0.0.1:0", log_level="error")
-        with pytest.raises(PrivacyRefusal, match="which part of a crowd is honest"):
+        with pytest.raises(PrivacyRefusal, match="states no honest fraction"):
             serve(tmp_path / "data", settings, plans=[FLAGS_PLAN])
 
 

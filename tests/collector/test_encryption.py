@@ -16,8 +16,8 @@ import pytest
 
 from shoal.collector.backup import back_up
 from shoal.collector.intake.database import NAME, StorageError, log_size
+from shoal.collector.intake.encryption import CROWD_KEY_FILE, decrypt, encrypt
 from shoal.collector.intake.store import Store
-from shoal.collector.intake.vault import CROWD_KEY_FILE, seal, unseal
 from shoal.collector.signing import Signer
 from shoal.errors import InputError
 from shoal.support.disk import Disk
@@ -123,7 +123,7 @@ def test_no_count_report_or_id_is_found_without_the_key(name: str, tmp_path: Pat
             "SELECT plan, number, part, length(numbers) FROM counts",
             "SELECT plan, window, place, length(digests) FROM seen",
             "SELECT plan, kind, number, length(wrapped) FROM wrapped_keys",
-            "SELECT number, window, state, reports, tenths FROM epochs",
+            "SELECT number, window, state, reports, tenths FROM crowds",
         )
         lengths.append([store.database.execute(query).fetchall() for query in queries])
         store.close()
@@ -133,16 +133,18 @@ def test_no_count_report_or_id_is_found_without_the_key(name: str, tmp_path: Pat
 def test_the_search_would_find_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Without encryption the same search finds the ids' hashes and the counts."""
     monkeypatch.setattr(
-        "shoal.collector.intake.duplicates.seal", lambda key, content, about: content
+        "shoal.collector.intake.duplicates.encrypt",
+        lambda key, *pieces: [content for content, _ in pieces],
     )
     monkeypatch.setattr(
-        "shoal.collector.intake.open_plan.seal", lambda key, content, about: content
+        "shoal.collector.intake.open_plan.encrypt",
+        lambda key, *pieces: [content for content, _ in pieces],
     )
     monkeypatch.setattr(
-        "shoal.collector.intake.duplicates.unseal", lambda key, content, about: content
+        "shoal.collector.intake.duplicates.decrypt", lambda key, content, about: content
     )
     monkeypatch.setattr(
-        "shoal.collector.intake.open_plan.unseal", lambda key, content, about: content
+        "shoal.collector.intake.open_plan.decrypt", lambda key, content, about: content
     )
     store = published(tmp_path, FLAGS)
     store.accept([upload(FLAGS, 7, 1)])
@@ -170,7 +172,7 @@ def test_a_copy_from_before_the_sealing_cannot_be_read_after_it(tmp_path: Path):
         for (wrapped,) in copy.execute("SELECT wrapped FROM wrapped_keys WHERE kind = 'crowd'"):
             (key, *_) = (live / CROWD_KEY_FILE).read_text().split()
             with pytest.raises(StorageError, match="cannot be decrypted"):
-                unseal(bytes.fromhex(key), wrapped, f"{FLAGS.id} crowd 1")
+                decrypt(bytes.fromhex(key), wrapped, f"{FLAGS.id} crowd 1")
     # The very key that the crowd had is nowhere.
     assert readable.key not in data_bytes(live)
     assert readable.key.hex() not in (live / CROWD_KEY_FILE).read_text()
@@ -200,9 +202,9 @@ def test_rows_that_are_swapped_or_changed_are_refused(tmp_path: Path):
 
 
 def test_sealing_is_bound_to_key_and_place():
-    sealed = seal(bytes(32), b"content", "here")
-    assert unseal(bytes(32), sealed, "here") == b"content"
-    assert seal(bytes(32), b"content", "here") != sealed
+    [sealed] = encrypt(bytes(32), (b"content", "here"))
+    assert decrypt(bytes(32), sealed, "here") == b"content"
+    assert encrypt(bytes(32), (b"content", "here")) != [sealed]
     for key, content, about in (
         (b"1" * 32, sealed, "here"),
         (bytes(32), sealed, "there"),
@@ -210,7 +212,7 @@ def test_sealing_is_bound_to_key_and_place():
         (bytes(32), bytes(16) + sealed[16:], "here"),
     ):
         with pytest.raises(StorageError):
-            unseal(key, content, about)
+            decrypt(key, content, about)
 
 
 @pytest.mark.parametrize("content", ["", "nonsense", "00ff", "é", "="])

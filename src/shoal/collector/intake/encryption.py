@@ -30,11 +30,11 @@ from shoal.collector.intake.database import NAME, StorageError
 from shoal.errors import InputError
 from shoal.support.disk import Disk
 
-__all__ = ["CROWD_KEY_FILE", "Vault", "generation_without_log", "seal", "unseal"]
+__all__ = ["CROWD_KEY_FILE", "CrowdKeys", "decrypt", "encrypt", "generation_without_log"]
 
 CROWD_KEY_FILE = "crowd-key"
 OVERHEAD = 32
-"""Bytes that sealing adds."""
+"""Bytes that encryption adds."""
 
 Kind = Literal["crowd", "window"]
 Generation = bytes | None
@@ -44,15 +44,22 @@ _NONE, _MARK = "-", "="
 _SALT = 16
 
 
-def seal(key: bytes, content: bytes, about: str) -> bytes:
-    """Encrypt content under a key; it opens only with the same words about it."""
-    salt = SystemBits().draw(_SALT)
+def encrypt(key: bytes, *pieces: tuple[bytes, str]) -> list[bytes]:
+    """Encrypt contents under a key; each can be decrypted only with the same words about it."""
+    salts = SystemBits().draw(_SALT * len(pieces))  # one call for all: each has its cost
+    return [
+        _encrypt(key, salts[_SALT * place : _SALT * (place + 1)], *piece)
+        for place, piece in enumerate(pieces)
+    ]
+
+
+def _encrypt(key: bytes, salt: bytes, content: bytes, about: str) -> bytes:
     return salt + _cipher(key, salt).encrypt(bytes(12), content, about.encode())
 
 
-def unseal(key: bytes, sealed: bytes, about: str) -> bytes:
-    """Decrypt what was sealed."""
-    salt, content = sealed[:_SALT], sealed[_SALT:]
+def decrypt(key: bytes, encrypted: bytes, about: str) -> bytes:
+    """Decrypt what `encrypt` returned."""
+    salt, content = encrypted[:_SALT], encrypted[_SALT:]
     try:
         return _cipher(key, salt).decrypt(bytes(12), content, about.encode())
     except InvalidTag:
@@ -64,7 +71,7 @@ def _cipher(key: bytes, salt: bytes) -> AESGCM:
     return AESGCM(blake2b(salt, key=key, digest_size=32, person=b"shoal sealing").digest())
 
 
-class Vault:
+class CrowdKeys:
     """The keys in a database, and the file that opens them.
 
     All but `settle` happens inside a transaction of the store.
@@ -72,7 +79,7 @@ class Vault:
 
     def __init__(self, folder: Path, database: sqlite3.Connection) -> None:
         self._path, self._database = folder / CROWD_KEY_FILE, database
-        self._keys: dict[Generation, bytes] = {}
+        self._by_generation: dict[Generation, bytes] = {}
         self._unlogged: list[Generation] = []
         if self._path.exists():
             self._read()
@@ -87,19 +94,19 @@ class Vault:
             raise StorageError(f"{self._path} cannot be read; {_WAY_OUT}") from error
         if not keys:
             raise StorageError(f"{self._path} holds no key; {_WAY_OUT}")
-        self._keys = {_name(key) if key else None: key for key in keys}
+        self._by_generation = {_name(key) if key else None: key for key in keys}
         self._unlogged = [name or None for name in names]
 
     @property
     def is_lost(self) -> bool:
         """Whether the file is missing though the database has keys that it opens."""
-        return not self._keys and self._generation() is not None
+        return not self._by_generation and self._generation() is not None
 
     def check(self, without_log: Generation) -> None:
         """Refuse a database, or one without its log, that is not of the file's generation."""
-        if not self._keys:
+        if not self._by_generation:
             return
-        if self._generation() not in self._keys or without_log not in self._unlogged:
+        if self._generation() not in self._by_generation or without_log not in self._unlogged:
             raise InputError(
                 f"{NAME} or its log is older than {self._path}, or of other data; {_WAY_OUT}"
             )
@@ -115,16 +122,16 @@ class Vault:
     def rotate(self) -> None:
         """Draw a new key for the file and wrap all others under it."""
         before = None if self.is_lost else self._generation()
-        old, new = self._keys.get(before, b""), SystemBits().draw(32)
+        old, new = self._by_generation.get(before, b""), SystemBits().draw(32)
         self._write({before: old, _name(new): new}, [*(self._unlogged or [before]), _name(new)])
         rows = "SELECT plan, kind, number, wrapped FROM wrapped_keys"
-        wrapped = [
-            (seal(new, unseal(old, key, _about(*place)), _about(*place)), *place)
-            for *place, key in self._database.execute(rows).fetchall()
-        ]
+        wrapped = self._database.execute(rows).fetchall()
+        abouts = [_about(*place) for *place, _ in wrapped]
+        keys = [decrypt(old, row[-1], about) for row, about in zip(wrapped, abouts, strict=True)]
+        pieces = encrypt(new, *zip(keys, abouts, strict=True))
         self._database.executemany(
             "UPDATE wrapped_keys SET wrapped = ? WHERE plan = ? AND kind = ? AND number = ?",
-            wrapped,
+            [(piece, *row[:-1]) for piece, row in zip(pieces, wrapped, strict=True)],
         )
         self._database.execute("INSERT OR REPLACE INTO facts VALUES ('key', ?)", (_name(new),))
 
@@ -132,13 +139,13 @@ class Vault:
         """Leave one key in the file: the one that the database is wrapped under."""
         name, key = self._generation(), self._current()
         names = [name] if log_is_empty else self._unlogged
-        if set(self._keys) != {name} or names != self._unlogged:
+        if set(self._by_generation) != {name} or names != self._unlogged:
             self._write({name: key}, names)
 
     def _current(self) -> bytes:
         """Return the key that the database is wrapped under."""
         try:
-            return self._keys[self._generation()]
+            return self._by_generation[self._generation()]
         except KeyError:
             raise StorageError(f"another process changed {self._path}.") from None
 
@@ -149,14 +156,15 @@ class Vault:
             Disk().store(self._path, "\n".join([*lines, ""]).encode(), f"{self._path.name}.part")
         except OSError as error:
             raise StorageError(f"cannot write {self._path}: {error.strerror}.") from error
-        self._keys, self._unlogged = keys, unlogged
+        self._by_generation, self._unlogged = keys, unlogged
 
     # The keys of crowds and windows
 
     def draw(self, plan_id: str, kind: Kind, number: int, key: bytes | None = None) -> bytes:
         """Keep a new key, drawn by chance unless there is one already."""
-        key = key or SystemBits().draw(32)
-        wrapped = seal(self._current(), key, _about(plan_id, kind, number))
+        random = SystemBits().draw(32 + _SALT)
+        key, salt = key or random[_SALT:], random[:_SALT]
+        wrapped = _encrypt(self._current(), salt, key, _about(plan_id, kind, number))
         self._database.execute(
             "INSERT INTO wrapped_keys VALUES (?, ?, ?, ?)", (plan_id, kind, number, wrapped)
         )
@@ -170,7 +178,7 @@ class Vault:
         ).fetchone()
         if row is None:
             return None
-        return unseal(self._current(), row[0], _about(plan_id, kind, number))
+        return decrypt(self._current(), row[0], _about(plan_id, kind, number))
 
     def forget(self, plan_id: str, kind: Kind, number: int) -> None:
         """Destroy a key, and with it what it sealed, as soon as the file's key has changed."""

@@ -1,4 +1,4 @@
-"""Whether a collector takes a plan, and the certificate it is published with."""
+"""Whether a collector accepts a plan, and the certificate it is published with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from shoal import __version__
 from shoal.agreement.plan import Plan
 from shoal.collector import problems
-from shoal.collector.intake.senders import limits_document
+from shoal.collector.intake.limits import limits_document
 from shoal.collector.problems import Problem
 from shoal.collector.settings import Settings
 from shoal.errors import PrivacyRefusal
@@ -21,21 +21,21 @@ __all__ = ["certificate", "objection"]
 
 
 def objection(plan: Plan, settings: Settings, others: Iterable[Plan]) -> Problem | None:
-    """Return why a plan is not taken beside others that are, or None.
+    """Return why a plan is refused beside others that accept reports, or None.
 
-    This computes its promise anew. A plan of the same survey that protects less is not taken while
-    the other one is, since the same people would answer both.
+    This computes its promise again. A plan that protects less than another one of the same survey
+    is refused while the other is open, since the same people would answer both.
     """
     if plan.crowd_size is None or plan.crowd_size < settings.smallest_crowd:
         return problems.CROWD_TOO_SMALL
     if plan.promise.kind not in ("proven", "local") and not settings.allow_unproven:
         return problems.PROMISE_UNPROVEN
     try:
-        audit(plan)  # which refuses what nothing is proven about, whatever the plan promises
-        kept = not plan.q.is_blind and compute_promise(plan).holds
+        audit(plan)  # it refuses a plan about which nothing is proven, whatever the plan promises
+        holds = not plan.q.is_blind and compute_promise(plan).holds
     except PrivacyRefusal:
-        kept = False
-    if not kept:
+        holds = False
+    if not holds:
         return problems.PROMISE_BROKEN
     if any(
         other.survey.name == plan.survey.name and plan_diff(other, plan).kind == "forbidden"
@@ -46,10 +46,10 @@ def objection(plan: Plan, settings: Settings, others: Iterable[Plan]) -> Problem
 
 
 def certificate(plan: Plan, settings: Settings) -> bytes:
-    """Return the certificate that a plan is published with, as JSON; a broken plan has none.
+    """Return the certificate of a plan as JSON; a plan that breaks its promise has none.
 
-    What is promised holds for the honest fraction, so it also says what keeps others out: the
-    limits of this collector on the day of publication.
+    The promise holds for the honest fraction. So the certificate also states the limits for
+    senders that this collector enforces on the day of publication.
     """
     check_promise(plan)
     document = {

@@ -13,9 +13,10 @@ from typing import Any
 import uvicorn
 
 from shoal.agreement.plan import Plan
+from shoal.collector.addresses import own_url, remove_addresses, write_addresses
 from shoal.collector.intake.connections import Connection, Door, close_slow_ones
-from shoal.collector.lifecycle import Declaration
 from shoal.collector.logs import LOG, log_to
+from shoal.collector.plan_states import Declaration
 from shoal.collector.problems import Problem
 from shoal.collector.service import App, Collector
 from shoal.collector.settings import Settings, address
@@ -29,7 +30,7 @@ def serve(
     settings: Settings | None = None,
     *,
     plans: Sequence[Plan] = (),
-    declared: Declaration | None = None,
+    declaration: Declaration | None = None,
     ready: Callable[[dict[str, str]], None] = lambda urls: None,
 ) -> None:
     """Run a collector until it is told to stop.
@@ -40,7 +41,7 @@ def serve(
         Where its data are, and how it runs.
     plans
         Plans to publish at the start, if they are not yet.
-    declared
+    declaration
         What is stated about these plans when they are published.
     ready
         Called with the two addresses, as URLs by the names `public` and `console`.
@@ -48,13 +49,13 @@ def serve(
     settings = settings or Settings()
     log_to(settings.log_level)
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(_serve(Collector(folder, settings), plans, declared, ready))
+        runner.run(_serve(Collector(folder, settings), plans, declaration, ready))
 
 
 async def _serve(
     collector: Collector,
     plans: Sequence[Plan],
-    declared: Declaration | None,
+    declaration: Declaration | None,
     ready: Callable[[dict[str, str]], None],
 ) -> None:
     settings = collector.settings
@@ -65,7 +66,7 @@ async def _serve(
         }
         await held.enter_async_context(collector)
         for plan in plans:
-            await _publish(collector, plan, declared)
+            await _publish(collector, plan, declaration)
         servers = {
             name: _Server(_config(app, settings, collector.refused))
             for name, app in (("public", collector.public), ("console", collector.console))
@@ -84,7 +85,12 @@ async def _serve(
                     task.result()
         watching = asyncio.create_task(_watch(servers, settings.patience))
         LOG.info("ready")
-        ready({name: _url(bound) for name, bound in sockets.items()})
+        urls = {name: _url(bound) for name, bound in sockets.items()}
+        held.callback(remove_addresses, collector.folder)
+        write_addresses(
+            collector.folder, {name: own_url(_address(bound)) for name, bound in sockets.items()}
+        )
+        ready(urls)
         await asyncio.gather(*running)
         watching.cancel()
     LOG.info("stopped")
@@ -127,11 +133,11 @@ async def _watch(servers: dict[str, _Server], patience: int) -> None:
             close_slow_ones(server.server_state.connections, patience)
 
 
-async def _publish(collector: Collector, plan: Plan, declared: Declaration | None) -> None:
+async def _publish(collector: Collector, plan: Plan, declaration: Declaration | None) -> None:
     problem = await collector.add_plan(plan)
     kept = collector.plan(plan.id)
     if problem is None and kept is not None and kept.state == "draft":
-        problem = await collector.move_plan(plan.id, "published", declared)
+        problem = await collector.move_plan(plan.id, "published", declaration)
     if problem is not None:
         raise PrivacyRefusal(f"plan {plan.id[:12]} is not published: {problem.title}")
 
@@ -146,8 +152,12 @@ def _bind(name: str, where: str) -> socket.socket:
 
 
 def _url(bound: socket.socket) -> str:
+    return f"http://{_address(bound)}"
+
+
+def _address(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -1,9 +1,9 @@
-"""Whether a folder's files belong together, and what is done where it cannot be known.
+"""Whether the files of a folder belong together, and what to do if that cannot be known.
 
-A report that was counted must not be counted again, or two releases share it and can be told apart.
-The database remembers which reports have come. So data that have lost their memory, restored from
-a backup or without their `crowd-key`, take only reports that nobody can have sent before: of
-windows that have not begun. What else was published meanwhile is not known to them either.
+A report must not be counted twice: two releases that share it reveal it by their difference. The
+database remembers which reports were counted. Data that lost this memory, because they were
+restored from a backup or lost their `crowd-key`, accept only reports that nobody can have sent
+before: those of windows that have not started. Nor do they know what was published meanwhile.
 """
 
 from __future__ import annotations
@@ -15,15 +15,22 @@ from pathlib import Path
 
 from shoal.agreement.plan import Plan
 from shoal.collector.intake.database import NAME
-from shoal.collector.intake.vault import CROWD_KEY_FILE
+from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.signing import KEY_FILE, Signer
 from shoal.errors import InputError
 
-__all__ = ["Restored", "begin_anew", "check_signer", "check_whole", "first_window", "restored_at"]
+__all__ = [
+    "Restoration",
+    "begin_anew",
+    "check_signer",
+    "check_whole",
+    "first_window",
+    "restored_at",
+]
 
 
 @dataclass(frozen=True)
-class Restored:
+class Restoration:
     """What became of the plans that took reports.
 
     `closed` are the ids of those that take none any more; `waiting` maps the others to the second,
@@ -65,9 +72,9 @@ def check_signer(database: sqlite3.Connection, folder: Path) -> Signer:
     return signer
 
 
-def begin_anew(database: sqlite3.Connection, now: int) -> Restored:
+def begin_anew(database: sqlite3.Connection, now: int) -> Restoration:
     """Close what could count a report twice, in a transaction."""
-    restored = Restored()
+    restored = Restoration()
     database.execute("INSERT OR REPLACE INTO facts VALUES ('restored', ?)", (now,))
     taking = "SELECT id, document, oldest_window FROM plans WHERE state IN ('published', 'paused')"
     for plan_id, document, oldest in database.execute(taking).fetchall():
@@ -85,7 +92,7 @@ def begin_anew(database: sqlite3.Connection, now: int) -> Restored:
 def forget_crowds(database: sqlite3.Connection) -> None:
     """Give up all open crowds, none of which can be read any more."""
     database.execute(
-        "UPDATE epochs SET state = 'given up', reports = 0, tenths = 0 WHERE state = 'open'"
+        "UPDATE crowds SET state = 'given up', reports = 0, tenths = 0 WHERE state = 'open'"
     )
     for table in ("counts", "seen", "wrapped_keys"):
         database.execute(f"DELETE FROM {table}")  # noqa: S608  three names

@@ -152,7 +152,7 @@ class TestTokens:
             )
             assert gone.status_code == 204
             told = [(one["event"], one["label"], one["by"]) for one in events(world) if "by" in one]
-            assert told == [("token made", "b", "first"), ("token removed", "b", "first")]
+            assert told == [("token made", "b", "first"), ("token revoked", "b", "first")]
             assert document["token"] not in world.log.getvalue()
 
         in_world(story, tmp_path / "data")
@@ -181,8 +181,8 @@ class TestLogs:
             for _ in range(50):
                 answer = await world.ask("console", "GET", "/v1/plans", headers("guess"))
                 assert answer.status_code == 401
-            world.collector._tell_failures()
-            world.collector._tell_failures()
+            world.collector._log_failures()
+            world.collector._log_failures()
             told = [one for one in events(world) if one["event"] == "sign-ins failed"]
             # The collector may have swept once meanwhile.
             assert sum(one["times"] for one in told) == 50

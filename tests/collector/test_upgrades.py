@@ -12,11 +12,11 @@ import pytest
 
 from shoal.agreement.plan import Plan
 from shoal.collector.backup import back_up, restore
+from shoal.collector.consistency import check_signer
 from shoal.collector.console.tokens import Tokens
-from shoal.collector.continuity import check_signer
 from shoal.collector.intake.database import NAME, VERSION
+from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.intake.store import Store
-from shoal.collector.intake.vault import CROWD_KEY_FILE
 from shoal.collector.signing import KEY_FILE
 from shoal.errors import InputError
 from tests.collector.store_help import (

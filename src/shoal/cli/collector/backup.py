@@ -1,0 +1,29 @@
+"""`shoal collector backup`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from shoal.cli._common import IN_FILE, json_option, print_json
+
+
+@click.command()
+@click.argument("data", type=IN_FILE, metavar="DATA")
+@click.argument("target", type=IN_FILE, metavar="FILE_OR_FOLDER")
+@json_option
+def command(data: Path, target: Path, as_json: bool) -> None:
+    """Back up sealed crowds, plans, tokens and the signing key.
+
+    The backup is one new file. The collector may keep running. A backup does not contain anything
+    about open crowds. Keep it as secret as the collector itself: whoever has it can sign in the
+    collector's name.
+    """
+    from shoal.collector.backup import back_up
+
+    backup = back_up(data, target)
+    if as_json:
+        print_json({"backup": str(backup)})
+    else:
+        click.echo(f"Backup written to {backup}")

@@ -1,0 +1,36 @@
+"""`shoal collector restore`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from shoal.cli._common import IN_FILE, json_option, print_json
+
+
+@click.command()
+@click.argument("source", type=IN_FILE, metavar="BACKUP")
+@click.argument("data", type=IN_FILE, metavar="DATA")
+@json_option
+def command(source: Path, data: Path, as_json: bool) -> None:
+    """Restore a collector from a backup.
+
+    DATA is a new folder. Never start the backed-up collector again. A report must not be counted in
+    two crowds, so a restore gives up crowds that were open, closes plans without a window, and lets
+    the other plans accept reports from the window after the next.
+    """
+    from shoal.collector.backup import restore
+
+    restoration = restore(source, data)
+    if as_json:
+        document = {"closed": restoration.closed, "waiting": restoration.waiting}
+        print_json({"data": str(data)} | document)
+        return
+    click.echo(f"Restored into {data}; a new admin token is in {data / 'admin-token'}")
+    for plan_id in restoration.closed:
+        click.echo(f"Plan {plan_id[:12]} has no window and is closed.")
+    for plan_id, begins in restoration.waiting.items():
+        when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(begins))
+        click.echo(f"Plan {plan_id[:12]} accepts reports from {when} on.")

@@ -25,8 +25,8 @@ On the device, the only place where an Original exists
     flips, and a `Ledger` counts what the device has revealed.
 
 At the collector
-    `shoal.collector` takes reports over HTTP and releases complete crowds. `parse_batch` reads a
-    batch.
+    `shoal.collector` takes reports over HTTP and releases complete crowds. `parse_batch` reads what
+    came into a `Batch`.
 
 From reports to results
     `tally` counts reports into a `Tally`, and `Tallying` does so in pieces. Tallies add, and each
@@ -34,8 +34,9 @@ From reports to results
     `Estimate`, with an `Interval`. `difference`, `total`, `ratio` and `share_difference` combine
     estimates. `sample_size` says how many reports a precision needs.
 
-    `decode` finds which candidates a crowd answered with text: `Decoded`, one `DecodedText` for
-    each candidate. `discover` finds frequent words without candidates, as a `Discovery`.
+    `decode` finds which candidates a crowd answered with text: `DecodedTexts`, one
+    `DecodedText` for each candidate. `discover` finds frequent words without candidates, as a
+    `Discovery`, if the text question has `Pairs`.
     `associate` tests whether two answers go together, as an `Association`. `screen` looks for
     signs of fake reports in a complete crowd, as a `Screening`. `publish` makes a `Publication`:
     a page, tables or files for others.
@@ -140,7 +141,7 @@ _MODULES = {
     "analysis.report_rows": ["Batch", "parse_batch"],
     "analysis.screening": ["Screening", "screen"],
     "analysis.tallying": ["Tally", "Tallying", "tally"],
-    "analysis.text.decode": ["DecodedTexts", "DecodedText", "decode"],
+    "analysis.text.decode": ["DecodedText", "DecodedTexts", "decode"],
     "analysis.text.discovery": ["Discovery", "discover"],
     "device.bulk.vectors": ["Original"],
     "device.encoding": ["encode"],

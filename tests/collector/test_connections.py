@@ -157,3 +157,22 @@ def test_a_body_that_was_refused_is_not_read_to_its_end(header: str, small: Serv
         with suppress(ConnectionResetError):  # some systems take the answer back
             assert connection.recv(64).startswith(b"HTTP/1.1 413 ")
     assert_still_serving(small)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (b"415", ["Content-Encoding: gzip", "Content-Length: 100"]),
+        (b"413", ["Content-Length: 9999999"]),
+    ],
+)
+def test_a_refusal_before_the_body_says_that_the_connection_ends(
+    status: bytes, headers: list[str], small: Server
+) -> None:
+    """Else a client that sends the rest might use the connection again while it closes."""
+    with small.connect() as connection:
+        connection.sendall(request(b"", *headers, length=False))
+        head = connection.recv(1 << 16).partition(b"\r\n\r\n")[0].lower()
+    assert status in head.partition(b"\r\n")[0]
+    assert b"\r\nconnection: close" in head
+    assert_still_serving(small)

@@ -40,6 +40,10 @@ _PATH = re.compile(r"/v1/plans/([0-9a-f]{64})/reports")
 BINARY = ("application/vnd.shoal.reports", "application/octet-stream")
 """Media types of a batch in the binary form."""
 _MEDIA = {*(media.encode() for media in BINARY), JSON}
+_WITHOUT_BODY = ("GET", "HEAD")
+_UNREAD = (problems.TOO_LARGE, problems.TOO_MANY_AT_ONCE, problems.BUSY)
+"""Refusals that do not wait for the rest of a body. The connection ends with them, and they say so:
+else a client could send its next request into a connection that is about to close."""
 
 LARGEST_JSON = 64 << 10
 """Bytes of a request in JSON, whoever sends it: that form is for a few reports."""
@@ -111,7 +115,7 @@ class Ingest:
             return False
         request = self._check_head(matched[1], scope)
         if isinstance(request, Problem):
-            await self._refuse(request, send)
+            await self._refuse(request, send, last=scope["method"] not in _WITHOUT_BODY)
         elif request.is_relay:
             await self._answer_relay(request, receive, send)
         else:
@@ -152,7 +156,7 @@ class Ingest:
             request, receive, self._device_budget, largest, problems.TOO_MANY_AT_ONCE
         )
         if isinstance(upload, Problem):
-            await self._refuse(upload, send)
+            await self._refuse(upload, send, last=upload in _UNREAD)
             return
         count = len(upload)
         if count > limits.of_request:
@@ -179,7 +183,7 @@ class Ingest:
         )
         document = upload if isinstance(upload, Problem) else await self._relay(request, upload)
         if isinstance(document, Problem):
-            await self._refuse(document, send)
+            await self._refuse(document, send, last=document in _UNREAD)
             return
         headers = [(b"content-length", b"%d" % len(document)), _NO_STORE, (b"content-type", JSON)]
         await send({"type": "http.response.start", "status": 202, "headers": headers})

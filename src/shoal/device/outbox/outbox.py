@@ -102,8 +102,8 @@ class Outbox:
         """Return a plan by its id, from the collector the first time, checked every time."""
         check_plan_id(plan_id)
         if (kept := self._folder.kept_plan(plan_id)) is not None:
-            return self._gate.checked(kept)
-        plan = self._gate.checked(read_plan(self._transport.fetch_plan(plan_id), plan_id))
+            return self._gate.check(kept)
+        plan = self._gate.check(read_plan(self._transport.fetch_plan(plan_id), plan_id))
         with self._folder.changing():
             self._folder.keep_plan(plan)
         return plan
@@ -125,7 +125,7 @@ class Outbox:
             gets the ticket of the first one. Without a key a plan has one answer, or, where a
             memory or a ledger sees to repeated answers, one in each window.
         """
-        self._gate.checked(plan)
+        self._gate.check(plan)
         if not isinstance(answers, Mapping):
             raise AnswerError("the outbox takes one person's answer: a mapping from questions.")
         now = self._clock()
@@ -148,7 +148,7 @@ class Outbox:
                     f" this device has made {len(made)}; nothing was made{way}."
                 )
             # A ledger may have no limit, or a higher one; this one is the device's all the same.
-            self._gate.checked(plan, len(names) + 1)
+            self._gate.check(plan, len(names) + 1)
             batch = self._maker.make(plan, answers, window, digest)
             record = self._attempts.first_record(plan, window, batch, now)
             ticket = self._folder.wait(f"{plan.id}.{window}.{digest}", record)

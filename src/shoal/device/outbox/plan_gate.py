@@ -35,7 +35,7 @@ class PlanGate:
         self._recompute = computes if recompute is None else recompute
         self._confirmed: set[str] = set()
 
-    def checked(self, plan: Plan, reports: int = 1) -> Plan:
+    def check(self, plan: Plan, reports: int = 1) -> Plan:
         """Return the plan if this device may make so many reports of it, in all, or refuse."""
         check_plan(plan, limit=self._limit, reports=reports, shortest_window=self._shortest_window)
         if plan.memory is not None and not self._has_memory:

@@ -16,6 +16,7 @@ import rfc8785
 LOCAL: dict[str, Any] = {
     "cohorts": None,
     "crowd_size": None,
+    "fragments": "report",
     "honest_fraction": None,
     "joint": [],
     "max_reports_per_person": 1,
@@ -26,13 +27,15 @@ LOCAL: dict[str, Any] = {
         "name": "browser",
         "questions": [{"kind": "flags", "name": "features", "options": ["sync", "vpn"]}],
     },
-    "version": 1,
+    "version": 2,
+    "view": "reports",
     "window": None,
 }
 
 PROVEN: dict[str, Any] = {
     "cohorts": None,
     "crowd_size": 1000,
+    "fragments": "report",
     "honest_fraction": "0.9",
     "joint": [[["Gerät", 'Käse "alt"'], ["age", "18 to below 65.5"]]],
     "max_reports_per_person": 3,
@@ -57,13 +60,15 @@ PROVEN: dict[str, Any] = {
             {"edges": ["18", "65.5"], "kind": "number", "missing": None, "name": "age"},
         ],
     },
-    "version": 1,
+    "version": 2,
+    "view": "reports",
     "window": 86400,
 }
 
 MEMORY: dict[str, Any] = {
     "cohorts": 64,
     "crowd_size": 100000,
+    "fragments": "report",
     "honest_fraction": None,
     "joint": [],
     "max_reports_per_person": 1,
@@ -74,7 +79,8 @@ MEMORY: dict[str, Any] = {
         "name": "one bit",
         "questions": [{"kind": "flags", "name": "answer", "options": ["yes"]}],
     },
-    "version": 1,
+    "version": 2,
+    "view": "reports",
     "window": 3600,
 }
 
@@ -82,6 +88,7 @@ MEMORY: dict[str, Any] = {
 WORDS: dict[str, Any] = {
     "cohorts": 60,
     "crowd_size": None,
+    "fragments": "report",
     "honest_fraction": None,
     "joint": [],
     "max_reports_per_person": 1,
@@ -101,7 +108,8 @@ WORDS: dict[str, Any] = {
             }
         ],
     },
-    "version": 1,
+    "version": 2,
+    "view": "reports",
     "window": None,
 }
 

@@ -15,7 +15,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from shoal.agreement.flip_probability import FlipProbability
 from shoal.agreement.local_privacy import EXACT, local_epsilon
@@ -26,14 +26,28 @@ from shoal.support.documents import exact_fields
 from shoal.support.files import canonical_json, read_json, write_json
 from shoal.support.rounding import float_up
 
-__all__ = ["Memory", "Plan", "Promise", "PromiseKind"]
+__all__ = ["Fragments", "Memory", "Plan", "Promise", "PromiseKind", "View"]
 
-VERSION = 1
+VERSION = 2
 LARGEST_CROWD = 10**12
 SHORTEST_WINDOW = 3600
 """Devices take no shorter window: a report carries its number, which tells the time as exactly."""
 
 PromiseKind = Literal["proven", "sufficient", "three-sigma", "local"]
+
+View = Literal["reports", "counts"]
+"""What the observer sees against whom a promise of a crowd holds: all anonymized reports, each
+whole, or only how many of them set each bit."""
+
+_FRAGMENTS = {"reports": "report", "counts": "bit"}
+"""How a report is cut in each view. A release holds the histogram of each fragment, no more."""
+
+
+class Fragments(NamedTuple):
+    """Into how many fragments a report is cut, and in how many of them two answers can differ."""
+
+    count: int
+    differing: int
 
 
 @dataclass(frozen=True)
@@ -128,6 +142,9 @@ class Plan:
         Groups of bits, each a tuple of (question, label), whose joint counts are kept.
     honest_fraction
         The part of every crowd that is assumed to be honest, as a decimal, or None for all.
+    view
+        What a release shows: whole anonymized `reports`, or only the `counts` of single bits, which
+        needs far less noise. A `counts` plan has a proven promise, and no joint counts.
 
     Examples
     --------
@@ -148,6 +165,7 @@ class Plan:
     memory: Memory | None = None
     joint: tuple[tuple[tuple[str, str], ...], ...] = ()
     honest_fraction: str | None = None
+    view: View = "reports"
 
     def __post_init__(self) -> None:
         whole: list[tuple[str, int | None, int]] = [
@@ -180,15 +198,35 @@ class Plan:
         if self.honest_fraction not in (None, "1"):
             share = self.honest_fraction
             check_decimal_text("honest_fraction", share, above=0, below=1, error=PlanError)
+        self._check_view()
         for group in self.joint:
             positions = {self.survey.bit(question, label) for question, label in group}
             if not 2 <= len(positions) == len(group) <= 16:
                 raise PlanError("a joint group holds 2 to 16 different bits.")
 
+    def _check_view(self) -> None:
+        if self.view not in get_args(View):
+            views = ", ".join(get_args(View))
+            raise PlanError(f"view must be one of {views}, got {self.view!r}.")
+        if self.view == "counts" and self.promise.kind != "proven":
+            raise PlanError(f"a plan with view counts is proven, got {self.promise.kind!r}.")
+        if self.view == "counts" and self.joint:
+            raise PlanError(
+                "a plan with view counts has no joint counts, which would show more than the"
+                " counts of single bits; cross the questions in the survey instead."
+            )
+
     @property
     def bits(self) -> int:
         """How many bits a report has."""
         return self.survey.bits
+
+    @property
+    def fragments(self) -> Fragments:
+        """Into how many fragments a report is cut, and in how many two answers can differ."""
+        if self.view == "reports":
+            return Fragments(1, 1)
+        return Fragments(self.bits, self.survey.differing_bits)
 
     @cached_property
     def id(self) -> str:
@@ -211,6 +249,7 @@ class Plan:
         return {
             "cohorts": self.cohorts,
             "crowd_size": self.crowd_size,
+            "fragments": _FRAGMENTS[self.view],
             "honest_fraction": self.honest_fraction,
             "joint": [[list(bit) for bit in group] for group in self.joint],
             "max_reports_per_person": self.max_reports_per_person,
@@ -219,6 +258,7 @@ class Plan:
             "q": self.q.to_json(),
             "survey": self.survey.to_json(),
             "version": VERSION,
+            "view": self.view,
             "window": self.window,
         }
 
@@ -243,6 +283,7 @@ class Plan:
                 memory=_memory(fields["memory"]),
                 joint=_joint(fields["joint"]),
                 honest_fraction=fields["honest_fraction"],
+                view=fields["view"],
             )
         except SurveyError as error:
             raise PlanError(f"the plan's survey is not valid: {error}") from error
@@ -250,6 +291,9 @@ class Plan:
             raise
         except InputError as error:
             raise PlanError(str(error)) from error
+        if fields["fragments"] != _FRAGMENTS[plan.view]:
+            wanted = _FRAGMENTS[plan.view]
+            raise PlanError(f"fragments of a plan with view {plan.view} are {wanted!r}.")
         if "id" in fields and fields["id"] != plan.id:
             raise PlanError(
                 f"the plan says its id is {str(fields['id'])[:64]!r} but its content has"
@@ -273,6 +317,7 @@ class Plan:
 _FIELDS = {
     "cohorts",
     "crowd_size",
+    "fragments",
     "honest_fraction",
     "joint",
     "max_reports_per_person",
@@ -281,6 +326,7 @@ _FIELDS = {
     "q",
     "survey",
     "version",
+    "view",
     "window",
 }
 

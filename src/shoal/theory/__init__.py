@@ -7,7 +7,7 @@ Nothing is imported on your behalf; take the module you need.
 * the engine, certified from both sides: `stop_loss`, on `law` and `bracket`;
 * what a crowd of equals reveals: `homogeneous` (delta, eta, the attack), `sufficient`,
   `three_sigma`;
-* what holds for every crowd: `blanket`, `proven`;
+* what holds for every crowd: `blanket`, `proven`; where only counts are released: `counts`;
 * the questions turned round: `solve`;
 * the referee and the competition: `enumeration`, `published`.
 

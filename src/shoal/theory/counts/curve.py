@@ -129,15 +129,13 @@ def merged_atoms(ones: int, zeros: int, q: float) -> Atoms:
     keep = 1.0 - below < above[0]
     below_p, below_q = below_p[:, keep], below_q[:, keep]
     middle_p, middle_q = (
-        np.array([1.0 - a[1, :1] - b[1, :1], 1.0 - a[0, :1] - b[0, :1]])
+        np.array([1.0 - a[1, :1] - b[1, :1] - 4 * UNIT, 1.0 - a[0, :1] - b[0, :1] + 4 * UNIT])
         for a, b in ((above_p, below_p), (above_q, below_q))
     )
     p = np.concatenate((_between(below_p)[:, ::-1], middle_p, _between(above_p)), axis=1)
     q_ = np.concatenate((_between(below_q)[:, ::-1], middle_q, _between(above_q)), axis=1)
-    least = p[0] - 4 * UNIT
-    most = q_[1] + 4 * UNIT
-    good = least > 0.0
-    least, most = least[good], most[good]
+    good = p[0] > 0.0
+    least, most = p[0, good], q_[1, good]
     return Atoms(least * (1.0 - 8 * UNIT), np.log(least / most) - 16 * UNIT)
 
 

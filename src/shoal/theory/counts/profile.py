@@ -110,10 +110,34 @@ def bit_profile(N: int, q: float, tolerance: float = 2.5e-4, fineness: int = 50)
             high = np.maximum(settled, best)
             if whole:
                 high[-1] = 0.0
-            return Profile(float(nodes[1]), high, best, ones)
+            return Profile(float(nodes[1]), _convex(excess, high), best, ones)
         first, last = first[~done], last[~done]
         tried = ((first + last) // 2)[np.argsort(-ratio[~done])[:_TRIED]]
         first, last = _cut(first, last, 4)
+
+
+def _convex(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Return the largest convex function below the points, at each x, rounded up.
+
+    The truth is convex and below the points, so it is below this too. It removes what round-off
+    adds where there is very much noise.
+    """
+    slopes = np.diff(y) / np.diff(x)
+    if (np.diff(slopes) >= 0.0).all():
+        return y
+    corner: list[int] = []
+    for i in range(x.size):
+        while len(corner) > 1:
+            a, b = corner[-2], corner[-1]
+            if (y[b] - y[a]) * (x[i] - x[b]) < (y[i] - y[b]) * (x[b] - x[a]):
+                break
+            corner.pop()
+        corner.append(i)
+    corners = np.array(corner)
+    after = np.clip(np.searchsorted(corners, np.arange(x.size)), 1, corners.size - 1)
+    left, right = corners[after - 1], corners[after]
+    joined = (y[left] * (x[right] - x) + y[right] * (x - x[left])) / (x[right] - x[left])
+    return np.asarray(np.minimum(joined * (1.0 + 16 * UNIT), y))
 
 
 def _cut(first: CountArray, last: CountArray, parts: int) -> tuple[CountArray, CountArray]:
@@ -132,7 +156,7 @@ def _nodes(others: int, q: float, fineness: int) -> tuple[FloatArray, bool]:
     end = largest = log_theta(q) * (1.0 + 1e-14)
     sigma = math.sqrt(others * q * (1.0 - q))
     if sigma >= 30.0:
-        end = min(end, 20.0 / sigma)
+        end = min(end, 20.0 * loss_scale(others + 1, q))
     trial = np.linspace(0.0, end, 256)
     few = np.array([0, others // 2, others])
     size = upper_curves(few, others - few, q, np.expm1(trial)).max(axis=0)

@@ -99,6 +99,13 @@ def test_losses_dominate_the_profile_on_both_sides_of_one(N, q):
         assert below - 1e-12 <= mirrored <= below + 1e-7
 
 
+def test_no_kink_at_one():
+    """Stretches of different length on both sides of the middle must not add mass at lam = 1."""
+    losses = dominating_losses(bit_profile(525_795, 1.3945761348397322e-05, 1e-3))
+    assert losses.mass.sum() < 1.0 + 1e-9
+    assert composed_delta(losses, 9, 6.13).high < 0.0060
+
+
 def test_a_dent_of_round_off_only_lifts_the_curve():
     h = 0.1
     high = np.array([0.5, 0.3, 0.25, 0.1, 0.0])

@@ -39,7 +39,13 @@ NEGLIGIBLE = 1e-40
 """Beyond the loss where the profile is below this, losses are taken to be infinite."""
 
 _MOST_LAWS = 1500
-"""Where all crowds are alike everywhere, the tolerance is too dear: it quadruples once or twice."""
+"""Where all crowds are alike everywhere, the tolerance is too dear: then it doubles."""
+
+_FEW = 32
+"""So few stretches may go on."""
+
+_MOST_NODES = 4000
+"""Little noise and a tiny q make a long tail; its chords may be longer."""
 
 _TRIED = 8
 """Crowds tried in each round, in the middle of the worst stretches."""
@@ -83,7 +89,6 @@ def bit_profile(N: int, q: float, tolerance: float = 2.5e-4, fineness: int = 50)
     nodes, whole = _nodes(others, q, fineness)
     # rounded down: the values are then valid at the exact nodes, for they fall
     excess = np.expm1(nodes) * (1.0 - UNIT * (8.0 + 4.0 * nodes))
-    factor = 1.0 + tolerance * (1.0 + 8.0 * np.exp(-((2.0 * nodes / loss_scale(N, q)) ** 2)))
     # dropping a share of the people takes half that share from the noise
     leaves = 1.0 / (1.9 * tolerance)
     rounds = max(0, round(math.log(leaves / 12.0, 4)))
@@ -99,11 +104,16 @@ def bit_profile(N: int, q: float, tolerance: float = 2.5e-4, fineness: int = 50)
         largest = values[top, np.arange(nodes.size)]
         ones = np.where(largest > best, np.concatenate((first[single], tried))[top], ones)
         best = np.maximum(best, largest)
-        shrunk = np.interp(nodes / (1.0 + tolerance), nodes, best)
-        ratio = (bounds / (factor * shrunk + NEGLIGIBLE)).max(axis=1)
-        done = single | (ratio <= 1.0)
         laws += first.size
-        done |= laws + 4 * np.count_nonzero(~done) > _MOST_LAWS
+        while True:
+            enough = _near_enough(nodes / loss_scale(N, q), best, tolerance)
+            ratio = (bounds / enough).max(axis=1)
+            done = single | (ratio <= 1.0)
+            open_ = np.count_nonzero(~done)
+            if open_ <= _FEW or laws + 4 * open_ <= _MOST_LAWS:
+                break
+            tolerance *= 2.0
+        done |= laws > 4 * _MOST_LAWS
         settled = np.maximum(settled, bounds[done].max(axis=0, initial=0.0))
         if done.all():
             # a value at a single crowd can exceed a bound by round-off only
@@ -116,12 +126,23 @@ def bit_profile(N: int, q: float, tolerance: float = 2.5e-4, fineness: int = 50)
         first, last = _cut(first, last, 4)
 
 
+def _near_enough(scaled: FloatArray, best: FloatArray, tolerance: float) -> FloatArray:
+    """Return the bound at each loss, in standard deviations, that settles a stretch."""
+    shrunk = np.interp(scaled / (1.0 + tolerance), scaled, best)
+    factor = 1.0 + tolerance * (1.0 + 8.0 * np.exp(-((2.0 * scaled) ** 2)))
+    return factor * shrunk + NEGLIGIBLE
+
+
 def _convex(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return the largest convex function below the points, at each x, rounded up.
+    """Return the largest convex function below the points and their mirrored half, rounded up.
 
     The truth is convex and below the points, so it is below this too. It removes what round-off
-    adds where there is very much noise.
+    adds where there is very much noise, and what stretches of different length add at lam = 1. By
+    symmetry the chord across lam = 1 goes from ``1/(1 + x)`` to ``1 + x`` for some x, where it is
+    ``(x + 2 y) / (x + 2)``.
     """
+    y = y.copy()
+    y[0] = min(y[0], float(np.min((x + 2.0 * y) / (x + 2.0))) * (1.0 + 8 * UNIT))
     slopes = np.diff(y) / np.diff(x)
     if (np.diff(slopes) >= 0.0).all():
         return y
@@ -162,5 +183,5 @@ def _nodes(others: int, q: float, fineness: int) -> tuple[FloatArray, bool]:
     size = upper_curves(few, others - few, q, np.expm1(trial)).max(axis=0)
     small = np.flatnonzero(size <= NEGLIGIBLE)
     end = float(trial[small[0]]) if small.size else end
-    count = max(math.ceil(end / step), 2)
+    count = min(max(math.ceil(end / step), 2), _MOST_NODES)
     return end / count * np.arange(count + 1, dtype=np.float64), end == largest

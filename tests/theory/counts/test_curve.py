@@ -6,7 +6,7 @@ import pytest
 
 from shoal.theory.counts.composition import composed_delta, spread_losses
 from shoal.theory.counts.curve import largest_excess, merged_atoms, upper_curves
-from shoal.theory.one_bit.worst import one_bit_delta
+from tests.theory.single_changes import one_bit_delta
 
 from .oracle import count_law, hockey_stick
 

@@ -250,6 +250,8 @@ class Plan:
             raise
         except InputError as error:
             raise PlanError(str(error)) from error
+        if fields["cohorts"] != plan.cohorts:
+            raise PlanError(f"the survey has {plan.cohorts} cohorts, not {fields['cohorts']}.")
         if "id" in fields and fields["id"] != plan.id:
             raise PlanError(
                 f"the plan says its id is {str(fields['id'])[:64]!r} but its content has"

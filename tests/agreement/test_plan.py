@@ -156,6 +156,13 @@ class TestFields:
         with pytest.raises(PlanError, match="has an unknown field 'owner'"):
             Plan.from_json(DOCUMENT | {"owner": "me"})
 
+    def test_the_cohorts_of_its_survey(self):
+        """A document is what its plan would write: nothing is filled in."""
+        stored = next(one["plan"] for one in STORED if one["plan"]["cohorts"] is not None)
+        assert Plan.from_json(stored).cohorts == stored["cohorts"]
+        with pytest.raises(PlanError, match="cohorts, not None"):
+            Plan.from_json(stored | {"cohorts": None})
+
     @pytest.mark.parametrize("version", [0, 1, 3, "2", None, True, 2.0])
     def test_another_version(self, version: object):
         with pytest.raises(PlanError, match="version"):

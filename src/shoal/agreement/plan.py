@@ -294,6 +294,8 @@ class Plan:
         if fields["fragments"] != _FRAGMENTS[plan.view]:
             wanted = _FRAGMENTS[plan.view]
             raise PlanError(f"fragments of a plan with view {plan.view} are {wanted!r}.")
+        if fields["cohorts"] != plan.cohorts:
+            raise PlanError(f"the survey has {plan.cohorts} cohorts, not {fields['cohorts']}.")
         if "id" in fields and fields["id"] != plan.id:
             raise PlanError(
                 f"the plan says its id is {str(fields['id'])[:64]!r} but its content has"

@@ -7,7 +7,7 @@ Nothing is imported on your behalf; take the module you need.
 * the engine, certified from both sides: `stop_loss`;
 * what a crowd of equals reveals: `homogeneous` (delta, eta, the attack), `sufficient`,
   `three_sigma`;
-* what holds for every crowd: `blanket`, `proven`;
+* what holds for every crowd: `blanket`, `proven`; where only counts are released: `counts`;
 * the smallest value that keeps a promise, whatever the value is: `calibration`; and with it the
   questions turned round, which q, which epsilon, how large a crowd: `solve`;
 * the referee and the competition: `search.enumeration`, `published`.

@@ -1,0 +1,187 @@
+r"""The profile of one bit: the largest hockey stick over every crowd, for all lam at once.
+
+Write d(k, l) for the hockey stick ``H_lam`` of a record that goes from 0 to 1 among k ones and l
+zeros; going from 1 to 0 among them is d(l, k), by exchanging 0 and 1. So
+
+    delta*(lam) = max over k of d(k, o - k),  o = N - 1,       lam >= 1
+
+is the largest of *both* orders of every pair of neighbours, and ``H_lam(P||Q) = 1 - lam + lam
+H_{1/lam}(Q||P)`` gives its mirrored half, ``delta*(lam) = 1 - lam + lam delta*(1/lam)``.
+
+*Theorem (branch and bound).* d falls in k and in l: one more person adds independent noise, which
+is post-processing. So for k in [k1, k2] it is at most d(k1, o - k2). Stretches of k whose bound is
+near enough to the best value found are settled, the others are halved; the largest bound is valid
+at any moment. Each bound is convex in lam, and so is the largest of them.
+
+Near enough means: at the loss eps the bound is at most ``1 + tolerance`` times the best value at
+``eps / (1 + tolerance)``. A profile that is off by so much belongs to noise that is smaller by the
+factor ``1 + tolerance``. At losses well below a standard deviation all crowds are nearly alike and
+little depends on them: there nine times the tolerance saves two thirds of the work.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.theory.coin import log_theta
+from shoal.theory.counts.curve import upper_curves
+from shoal.theory.counts.law import CountArray
+from shoal.theory.stop_loss.law import FloatArray
+from shoal.theory.stop_loss.reduction import UNIT
+
+__all__ = ["Profile", "bit_profile"]
+
+NEGLIGIBLE = 1e-40
+"""Beyond the loss where the profile is below this, losses are taken to be infinite."""
+
+_MOST_LAWS = 1500
+"""Where all crowds are alike everywhere, the tolerance is too dear: then it doubles."""
+
+_FEW = 32
+"""So few stretches may go on."""
+
+_MOST_NODES = 4000
+"""Little noise and a tiny q make a long tail; its chords may be longer."""
+
+_TRIED = 8
+"""Crowds tried in each round, in the middle of the worst stretches."""
+
+_LARGEST_NOISE = 1e11
+"""People beyond this variance are left out: round-off would eat what they add."""
+
+
+class Profile(NamedTuple):
+    """Upper bounds `high` of delta* at the losses 0, step, 2 step, ..., and the crowds behind it.
+
+    `best` is the largest value found at a single crowd, `ones` how many of its others hold a 1.
+    """
+
+    step: float
+    high: FloatArray
+    best: FloatArray
+    ones: FloatArray
+
+
+def loss_scale(N: int, q: float) -> float:
+    """Roughly the standard deviation of the loss of one bit."""
+    sigma = math.sqrt((N - 1) * q * (1.0 - q) + 0.25)
+    return min((1.0 - 2.0 * q) / sigma, log_theta(q))
+
+
+@functools.lru_cache(maxsize=64)
+def bit_profile(N: int, q: float, tolerance: float = 2.5e-4, fineness: int = 50) -> Profile:
+    """Bound delta* of one bit among N people, q < 1/2, to within a relative `tolerance` of noise.
+
+    Examples
+    --------
+    >>> profile = bit_profile(3, 0.25)
+    >>> at = int(np.ceil(np.log(1.1) / profile.step))
+    >>> bool(profile.high[at] <= 89 / 320 <= profile.high[at - 1]), int(profile.ones[at])
+    (True, 1)
+    """
+    others = N - 1
+    if others * q * (1.0 - q) > _LARGEST_NOISE:
+        others = math.ceil(_LARGEST_NOISE / (q * (1.0 - q)))
+    nodes, whole = _nodes(others, q, fineness)
+    # rounded down: the values are then valid at the exact nodes, for they fall
+    excess = np.expm1(nodes) * (1.0 - UNIT * (8.0 + 4.0 * nodes))
+    # dropping a share of the people takes half that share from the noise
+    leaves = 1.0 / (1.9 * tolerance)
+    rounds = max(0, round(math.log(leaves / 12.0, 4)))
+    first, last = _cut(np.array([0]), np.array([others]), math.ceil(leaves / 4**rounds))
+    settled, best, ones = np.zeros((3, nodes.size))
+    tried = np.array([0, others // 2, others])
+    laws = 0
+    while True:
+        bounds = upper_curves(first, others - last, q, excess)
+        single = first == last
+        values = np.concatenate((bounds[single], upper_curves(tried, others - tried, q, excess)))
+        top = np.argmax(values, axis=0)
+        largest = values[top, np.arange(nodes.size)]
+        ones = np.where(largest > best, np.concatenate((first[single], tried))[top], ones)
+        best = np.maximum(best, largest)
+        laws += first.size
+        while True:
+            enough = _near_enough(nodes / loss_scale(N, q), best, tolerance)
+            ratio = (bounds / enough).max(axis=1)
+            done = single | (ratio <= 1.0)
+            open_ = np.count_nonzero(~done)
+            if open_ <= _FEW or laws + 4 * open_ <= _MOST_LAWS:
+                break
+            tolerance *= 2.0
+        done |= laws > 4 * _MOST_LAWS
+        settled = np.maximum(settled, bounds[done].max(axis=0, initial=0.0))
+        if done.all():
+            # a value at a single crowd can exceed a bound by round-off only
+            high = np.maximum(settled, best)
+            if whole:
+                high[-1] = 0.0
+            return Profile(float(nodes[1]), _convex(excess, high), best, ones)
+        first, last = first[~done], last[~done]
+        tried = ((first + last) // 2)[np.argsort(-ratio[~done])[:_TRIED]]
+        first, last = _cut(first, last, 4)
+
+
+def _near_enough(scaled: FloatArray, best: FloatArray, tolerance: float) -> FloatArray:
+    """Return the bound at each loss, in standard deviations, that settles a stretch."""
+    shrunk = np.interp(scaled / (1.0 + tolerance), scaled, best)
+    factor = 1.0 + tolerance * (1.0 + 8.0 * np.exp(-((2.0 * scaled) ** 2)))
+    return factor * shrunk + NEGLIGIBLE
+
+
+def _convex(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Return the largest convex function below the points and their mirrored half, rounded up.
+
+    The truth is convex and below the points, so it is below this too. It removes what round-off
+    adds where there is very much noise, and what stretches of different length add at lam = 1. By
+    symmetry the chord across lam = 1 goes from ``1/(1 + x)`` to ``1 + x`` for some x, where it is
+    ``(x + 2 y) / (x + 2)``.
+    """
+    y = y.copy()
+    y[0] = min(y[0], float(np.min((x + 2.0 * y) / (x + 2.0))) * (1.0 + 8 * UNIT))
+    slopes = np.diff(y) / np.diff(x)
+    if (np.diff(slopes) >= 0.0).all():
+        return y
+    corner: list[int] = []
+    for i in range(x.size):
+        while len(corner) > 1:
+            a, b = corner[-2], corner[-1]
+            if (y[b] - y[a]) * (x[i] - x[b]) < (y[i] - y[b]) * (x[b] - x[a]):
+                break
+            corner.pop()
+        corner.append(i)
+    corners = np.array(corner)
+    after = np.clip(np.searchsorted(corners, np.arange(x.size)), 1, corners.size - 1)
+    left, right = corners[after - 1], corners[after]
+    joined = (y[left] * (x[right] - x) + y[right] * (x - x[left])) / (x[right] - x[left])
+    return np.asarray(np.minimum(joined * (1.0 + 16 * UNIT), y))
+
+
+def _cut(first: CountArray, last: CountArray, parts: int) -> tuple[CountArray, CountArray]:
+    """Cut each stretch into so many parts, or into single numbers."""
+    size = last - first + 1
+    share = np.arange(parts + 1)
+    # size * share // parts, which must not overflow
+    edges = first[:, None] + size[:, None] // parts * share + size[:, None] % parts * share // parts
+    left, right = edges[:, :-1].ravel(), edges[:, 1:].ravel() - 1
+    return left[left <= right], right[left <= right]
+
+
+def _nodes(others: int, q: float, fineness: int) -> tuple[FloatArray, bool]:
+    """Losses from 0 up to where the profile is negligible, or ends: no loss is above ln(p/q)."""
+    step = loss_scale(others + 1, q) / fineness
+    end = largest = log_theta(q) * (1.0 + 1e-14)
+    sigma = math.sqrt(others * q * (1.0 - q))
+    if sigma >= 30.0:
+        end = min(end, 20.0 * loss_scale(others + 1, q))
+    trial = np.linspace(0.0, end, 256)
+    few = np.array([0, others // 2, others])
+    size = upper_curves(few, others - few, q, np.expm1(trial)).max(axis=0)
+    small = np.flatnonzero(size <= NEGLIGIBLE)
+    end = float(trial[small[0]]) if small.size else end
+    count = min(max(math.ceil(end / step), 2), _MOST_NODES)
+    return end / count * np.arange(count + 1, dtype=np.float64), end == largest

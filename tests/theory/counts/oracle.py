@@ -1,0 +1,93 @@
+"""The truth about small crowds, by routes that share nothing with the code.
+
+`collections_worst` starts from people and their coins. `product_worst` uses that counts of bits are
+independent and that a crowd matters only through the number of ones of each bit; the first is the
+check on the second.
+"""
+
+import functools
+import itertools
+from fractions import Fraction
+
+import numpy as np
+
+
+@functools.cache
+def count_law(ones: int, zeros: int, q: Fraction) -> tuple[Fraction, ...]:
+    law = [Fraction(1)]
+    for chance in [1 - q] * ones + [q] * zeros:
+        law = [
+            (law[s] if s < len(law) else 0) * (1 - chance) + (law[s - 1] if s else 0) * chance
+            for s in range(len(law) + 1)
+        ]
+    return tuple(law)
+
+
+def hockey_stick(first, second, lam: Fraction) -> Fraction:
+    return sum(
+        (max(a - lam * b, Fraction(0)) for a, b in zip(first, second, strict=True)), Fraction(0)
+    )
+
+
+def pairs(N: int, q: Fraction):
+    """Both orders of every pair of one bit."""
+    for m in range(N):
+        one, zero = count_law(m + 1, N - 1 - m, q), count_law(m, N - m, q)
+        yield one, zero
+        yield zero, one
+
+
+def bit_worst(N: int, q: Fraction, lam: Fraction) -> Fraction:
+    return max(hockey_stick(a, b, lam) for a, b in pairs(N, q))
+
+
+def collections_worst(d: int, N: int, q: Fraction, lam: Fraction) -> Fraction:
+    """Every collection of N - 1 others, every pair of answers, every outcome of every coin."""
+    answers = list(itertools.product((0, 1), repeat=d))
+
+    def release(people):
+        law: dict[tuple[int, ...], Fraction] = {(0,) * d: Fraction(1)}
+        for person in people:
+            after: dict[tuple[int, ...], Fraction] = {}
+            for counts, chance in law.items():
+                for flips in answers:
+                    weight = chance
+                    for flip in flips:
+                        weight *= q if flip else 1 - q
+                    shown = tuple(
+                        c + (b ^ f) for c, b, f in zip(counts, person, flips, strict=True)
+                    )
+                    after[shown] = after.get(shown, Fraction(0)) + weight
+            law = after
+        return law
+
+    worst = Fraction(0)
+    for others in itertools.combinations_with_replacement(answers, N - 1):
+        laws = [release((*others, answer)) for answer in answers]
+        for one, two in itertools.permutations(laws, 2):
+            worst = max(
+                worst, sum((max(one[k] - lam * two[k], Fraction(0)) for k in one), Fraction(0))
+            )
+    return worst
+
+
+def product_worst(d: int, N: int, q: Fraction, lam: float) -> float:
+    """All crowds of d bits, in floats: products of positive numbers, so good to 1e-12.
+
+    Going down among m ones is going up among m zeros with the count read backwards, so that only
+    upward pairs are needed, each with any number of ones.
+    """
+    laws = [
+        tuple(
+            np.array([float(x) for x in law])
+            for law in (count_law(m + 1, N - 1 - m, q), count_law(m, N - m, q))
+        )
+        for m in range(N)
+    ]
+    worst = 0.0
+    for crowd in itertools.combinations_with_replacement(laws, d):
+        one, two = np.ones(1), np.ones(1)
+        for up, down in crowd:
+            one, two = np.outer(one, up).ravel(), np.outer(two, down).ravel()
+        worst = max(worst, float(np.maximum(one - lam * two, 0.0).sum()))
+    return worst

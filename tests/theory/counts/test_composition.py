@@ -1,0 +1,175 @@
+import itertools
+import math
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from shoal.theory.counts import composition
+from shoal.theory.counts.composition import (
+    Losses,
+    composed_delta,
+    dominating_losses,
+    spread_losses,
+)
+from shoal.theory.counts.curve import Atoms
+from shoal.theory.counts.profile import Profile, bit_profile
+
+
+def truth(losses, d, epsilon):
+    """All d-tuples of losses, sums of many floats left to fsum."""
+    atoms = list(zip((losses.node * losses.step).tolist(), losses.mass.tolist(), strict=True))
+    terms = []
+    for some in itertools.product(atoms, repeat=d):
+        rest = math.fsum(x for x, _ in some) - epsilon
+        if rest > 0.0:
+            terms.append(math.prod(w for _, w in some) * -math.expm1(-rest))
+    total = math.fsum(losses.mass.tolist()) + losses.infinite
+    return math.fsum(terms) - total**d * math.expm1(d * math.log1p(-losses.infinite / total))
+
+
+def random_losses(rng, nodes=9):
+    node = np.array(sorted(rng.sample(range(-40, 41), nodes)))
+    mass = np.array([rng.random() ** 4 for _ in range(nodes)])
+    return Losses(rng.choice([0.01, 0.2, 3.0]), node, mass / mass.sum(), rng.choice([0.0, 1e-9]))
+
+
+def test_sums_of_random_losses():
+    """Whatever is asked: losses on both sides, heavy ends, epsilon at a node or beyond the last."""
+    rng = random.Random(5)
+    for case in range(120):
+        losses, d = random_losses(rng), rng.randint(1, 4)
+        top = d * losses.step * float(losses.node[-1])
+        epsilon = max(0.0, rng.choice([0.0, 0.3 * top, 0.9 * top, top, 1.1 * top, losses.step]))
+        exact, bracket = truth(losses, d, epsilon), composed_delta(losses, d, epsilon)
+        assert bracket.low <= exact * (1 + 1e-12), case
+        assert exact <= bracket.high * (1 + 1e-12) + 1e-300, case
+        room = d * losses.infinite * 1.01
+        assert bracket.high - room <= exact * (1 + 1e-6) + 1e-13, case
+        if losses.infinite == 0.0 and exact > 1e-30:
+            assert bracket.low >= exact * (1 - 1e-6), case
+
+
+def test_tiny_deltas_keep_their_digits():
+    """Biased coins: delta is a binomial tail, here between 1e-4 and 1e-60."""
+    losses = Losses(0.5, np.array([-1, 1]), np.array([0.75, 0.25]), 0.0)
+    for d, heads in ((20, 15), (100, 60), (100, 95), (400, 250)):
+        epsilon = 0.5 * (2 * heads - d) - 0.25
+        exact = math.fsum(
+            float(Fraction(math.comb(d, k) * 3 ** (d - k), 4**d))
+            * -math.expm1(epsilon - 0.5 * (2 * k - d))
+            for k in range(heads, d + 1)
+        )
+        bracket = composed_delta(losses, d, epsilon)
+        assert bracket.low <= exact * (1 + 1e-12)
+        assert exact * (1 - 1e-12) <= bracket.high <= exact * (1 + 1e-8)
+        assert bracket.is_within(1e-7)
+
+
+def test_two_thousand_normal_losses():
+    """Losses of a normal mechanism, whose sum is known in closed form."""
+    mu, h, d = 0.01, 0.0005, 2000
+    node = np.arange(-200, 221)
+    mass = np.exp(-((node * h - mu**2 / 2) ** 2) / (2 * mu**2))
+    bracket = composed_delta(Losses(h, node, mass / mass.sum(), 0.0), d, 1.5)
+    total = mu * math.sqrt(d)
+
+    def below(x):
+        return 0.5 * math.erfc(-x / math.sqrt(2))
+
+    normal = below(total / 2 - 1.5 / total) - math.exp(1.5) * below(-total / 2 - 1.5 / total)
+    assert bracket.high == pytest.approx(normal, rel=1e-5)
+    assert bracket.is_within(1e-8)
+
+
+@pytest.mark.parametrize(("N", "q"), [(1, 0.25), (3, 0.25), (12, 0.01), (500, 0.03), (10**6, 0.01)])
+def test_losses_dominate_the_profile_on_both_sides_of_one(N, q):
+    profile = bit_profile(N, q, 1e-2)
+    losses = dominating_losses(profile)
+    assert 1.0 <= losses.mass.sum() + losses.infinite + 1e-15 < 1.0 + 1e-7
+    x = losses.node * losses.step
+    for i in np.linspace(0, profile.high.size - 1, 12).astype(int):
+        lam = math.exp(i * profile.step)
+        value = profile.high[i]
+        above = losses.infinite + losses.mass @ np.maximum(-np.expm1(i * profile.step - x), 0.0)
+        mirrored = losses.infinite + losses.mass @ np.maximum(-np.expm1(-i * profile.step - x), 0.0)
+        assert value * (1 - 1e-12) <= above <= value * (1 + 1e-6) + 1e-9
+        below = 1 - 1 / lam + value / lam
+        assert below - 1e-12 <= mirrored <= below + 1e-7
+
+
+def test_no_kink_at_one():
+    """Stretches of different length on both sides of the middle must not add mass at lam = 1."""
+    losses = dominating_losses(bit_profile(525_795, 1.3945761348397322e-05, 1e-3))
+    assert losses.mass.sum() < 1.0 + 1e-9
+    assert composed_delta(losses, 9, 6.13).high < 0.0060
+
+
+def test_a_dent_of_round_off_only_lifts_the_curve():
+    h = 0.1
+    high = np.array([0.5, 0.3, 0.25, 0.1, 0.0])
+    assert (np.diff(np.diff(high) / np.diff(np.exp(h * np.arange(5)))) < 0).any()
+    losses = dominating_losses(Profile(h, high, high, high))
+    x = losses.node * h
+    for i, value in enumerate(high):
+        assert losses.mass @ np.maximum(-np.expm1(i * h - x), 0.0) >= value - 1e-15
+
+
+def test_spreading_keeps_mass_and_mean():
+    atoms = Atoms(np.array([0.2, 0.5, 0.3]), np.array([-0.313, 0.02, 0.0717]))
+    losses = spread_losses(atoms, 0.01)
+    assert losses.mass.sum() == pytest.approx(1.0, rel=1e-13)
+    assert losses.mass.sum() <= 1.0
+    mean = float(losses.mass @ losses.node) * 0.01
+    assert mean == pytest.approx(float(atoms.mass @ atoms.loss), rel=1e-9)
+
+
+class TestErrorTerms:
+    """Each is made large where it arises, and must arrive in the bracket."""
+
+    losses = Losses(0.1, np.array([-1, 0, 1]), np.array([0.3, 0.4, 0.3]), 0.0)
+
+    def test_round_off_of_the_transform(self, monkeypatch):
+        exact = truth(self.losses, 4, 0.05)
+        honest = composition._power
+
+        for shift in (-1e-3, 1e-3):
+
+            def spoiled(*arguments, shift=shift):
+                values, error = honest(*arguments)
+                return values + shift, error + 1e-3
+
+            monkeypatch.setattr(composition, "_power", spoiled)
+            bracket = composed_delta(self.losses, 4, 0.05)
+            assert bracket.low <= exact <= bracket.high
+
+    def test_the_stated_round_off_is_large_enough(self):
+        """Against an exact power, for lengths that are and are not powers of two."""
+        rng = random.Random(3)
+        node = np.arange(64)
+        mass = np.array([rng.random() for _ in node])
+        mass /= mass.sum()
+        exact = [Fraction(0)] * 256
+        parts = [Fraction(x) for x in mass.tolist()]
+        for i, j in itertools.product(range(64), repeat=2):
+            exact[i + j] += parts[i] * parts[j]
+        for length in (128, 135, 154, 256):
+            values, error = composition._power(node, mass, 2, length)
+            wrapped = [sum(exact[j] for j in range(i, 256, length)) for i in range(length)]
+            worst = max(abs(Fraction(v) - x) for v, x in zip(values.tolist(), wrapped, strict=True))
+            assert worst <= error < 1e-13
+
+    def test_windows_leak(self, monkeypatch):
+        """A window that is far too small: what leaks is counted, at both ends."""
+        fair = Losses(0.1, np.array([-1, 1]), np.array([0.45, 0.55]), 0.0)
+        exact = composed_delta(fair, 200, 1.0)
+        monkeypatch.setattr(composition, "_LEAK", 1.0)
+        bracket = composed_delta(fair, 200, 1.0)
+        assert bracket.low <= exact.low < exact.high <= bracket.high
+        assert bracket.relative_width > 0.05
+
+    def test_an_infinite_loss_is_counted_once_for_each_bit(self):
+        bracket = composed_delta(self.losses._replace(infinite=1e-3), 5, 10.0)
+        assert bracket.high == pytest.approx(5e-3, rel=1e-2)
+        assert bracket.high >= 1 - (1 - 1e-3) ** 5

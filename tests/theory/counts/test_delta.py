@@ -1,0 +1,249 @@
+"""Proven and attack against exhaustive enumeration, and mutants that the enumeration catches."""
+
+import itertools
+import math
+import os
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from shoal.theory.cohorts import smallest_cohort
+from shoal.theory.coin import log_theta
+from shoal.theory.counts import composition, delta, profile
+from shoal.theory.counts.composition import dominating_losses
+from shoal.theory.counts.curve import upper_curves
+from shoal.theory.counts.delta import FINE, cohort_crowd, counts_delta, proven_counts
+from shoal.theory.counts.profile import bit_profile
+
+from .oracle import bit_worst, collections_worst, product_worst
+
+CELLS = int(os.environ.get("SHOAL_COUNTS_CELLS", "40"))
+
+
+@pytest.mark.parametrize(("d", "N"), [(1, 4), (2, 1), (2, 2), (2, 3), (3, 2)])
+def test_the_oracle_against_people_and_coins(d, N):
+    """Counts of bits are independent, and only the numbers of ones matter."""
+    q, lam = Fraction(3, 16), Fraction(5, 4)
+    exact = collections_worst(d, N, q, lam)
+    assert product_worst(d, N, q, float(lam)) == pytest.approx(float(exact), rel=1e-12)
+    bracket = counts_delta(d, N, float(q), math.log(1.25))
+    assert bracket.low <= float(exact) * (1 + 1e-12)
+    assert float(exact) <= bracket.high * (1 + 1e-12)
+
+
+def small_cells(count, seed=1):
+    rng = random.Random(seed)
+    for _ in range(count):
+        d = rng.randint(1, 4)
+        N = rng.randint(1, (12, 12, 6, 4)[d - 1])
+        q = Fraction(rng.randint(1, 511), 1024)
+        local = d * log_theta(float(q))
+        yield (
+            d,
+            N,
+            q,
+            rng.choice([0.0, 0.1, math.log(2), 1.0, 0.3 * local, 0.5 * local, 0.98 * local]),
+        )
+
+
+def failures(cells, proven):
+    """Cells where what is said to be proven is below the truth."""
+    for d, N, q, epsilon in cells:
+        truth = product_worst(d, N, q, math.exp(epsilon))
+        if proven(d, N, float(q), epsilon) * (1 + 1e-11) + 1e-15 < truth:
+            yield d, N, q, epsilon
+
+
+def test_brackets_contain_the_enumeration():
+    for d, N, q, epsilon in small_cells(CELLS):
+        truth = product_worst(d, N, q, math.exp(epsilon))
+        bracket = counts_delta(d, N, float(q), epsilon)
+        assert 0.0 <= bracket.low <= truth * (1 + 1e-11) + 1e-15
+        assert truth * (1 - 1e-11) - 1e-15 <= bracket.high <= 1.0
+        # the bound is loose where N is tiny, since no crowd is the worst at every loss
+        assert bracket.high <= 2.0 * truth + 1e-9
+        if d == 1 and q < Fraction(1, 2):
+            # a chord is below its left end, and that within the tolerance
+            left = max(epsilon - bit_profile(N, float(q), FINE).step, 0.0)
+            near = bit_worst(N, q, Fraction(math.exp(left / (1 + FINE))))
+            assert bracket.high <= (1 + 9 * FINE) * float(near) + 1e-15
+
+
+def test_large_crowds_at_random():
+    """No truth here, but an order: 0 <= attack <= proven <= 1, falling in epsilon."""
+    rng = random.Random(4)
+    for _ in range(max(3, CELLS // 20)):
+        d, N = round(10 ** rng.uniform(0, 3.3)), round(10 ** rng.uniform(0, 12))
+        q = min(10 ** rng.uniform(-12, 0) / 2, 0.5)
+        scale = min(math.sqrt(d / (N * q)), d * log_theta(q)) if q < 0.5 else 1.0
+        last = 1.0
+        for share in (0.0, 0.5, 3.0, 8.0):
+            bracket = counts_delta(d, N, q, share * scale)
+            assert 0.0 <= bracket.low <= bracket.high <= last
+            last = bracket.high
+
+
+def test_four_bits_of_twelve_people():
+    """The largest case: 1,365 crowds of 28,561 outcomes."""
+    truth = product_worst(4, 12, Fraction(1, 5), math.e)
+    bracket = counts_delta(4, 12, 0.2, 1.0)
+    assert bracket.low <= truth <= bracket.high <= 1.2 * truth
+    assert bracket.low >= 0.98 * truth
+
+
+@pytest.mark.parametrize("q", [2.0**-30, 0.01, 0.25, 0.5 - 2.0**-20, 0.5])
+@pytest.mark.parametrize("N", [1, 2, 40])
+def test_coincidences(N, q):
+    """Epsilon at 0, at half the local one, where it ends, and beyond."""
+    local = 3 * log_theta(q)
+    last = 1.0
+    for share in (0.0, 0.5, 1 / 3, 1.0, 1.0 + 1e-12, 2.0):
+        bracket = counts_delta(3, N, q, share * local)
+        assert 0.0 <= bracket.low <= bracket.high <= 1.0
+        if share in (0.0, 0.5, 1.0):
+            assert bracket.high <= last
+            last = bracket.high
+    assert counts_delta(3, N, q, local * (1 + 1e-12)) == (0.0, 0.0)
+
+
+def test_nothing_differs_or_nothing_is_seen():
+    assert counts_delta(0, 10, 0.1, 0.0) == (0.0, 0.0)
+    assert counts_delta(7, 10, 0.5, 0.0) == (0.0, 0.0)
+
+
+def test_refusals():
+    for wrong in ((-1, 10, 0.1, 1.0), (1, 0, 0.1, 1.0), (1, 10, 0.6, 1.0), (1, 10, 0.1, math.nan)):
+        with pytest.raises(ValueError, match="got"):
+            counts_delta(*wrong)
+
+
+def test_no_crowd_is_randomized_response():
+    """One person, d bits: a binomial number of bits tells the truth."""
+    for d, q, epsilon in ((1, 0.3, 0.2), (5, 0.4, 0.7), (60, 0.45, 3.0)):
+        theta = log_theta(q)
+        truth = math.fsum(
+            math.comb(d, k)
+            * (1 - q) ** k
+            * q ** (d - k)
+            * max(0.0, -math.expm1(epsilon - (2 * k - d) * theta))
+            for k in range(d + 1)
+        )
+        bracket = counts_delta(d, 1, q, epsilon)
+        assert bracket.low <= truth * (1 + 1e-12)
+        assert truth * (1 - 1e-12) <= bracket.high <= truth * (1 + 1e-6)
+
+
+def test_delta_falls_in_everything():
+    """In epsilon, in q, in the crowd; and rises with the number of bits."""
+
+    def rough(d, N, q, epsilon):
+        return proven_counts(d, N, q, epsilon, 1e-2)
+
+    rows = [
+        [rough(5, 3000, 0.01, e) for e in (0.0, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)],
+        [rough(5, 3000, q, 1.0) for q in (1e-4, 1e-3, 1e-2, 0.1, 0.4)],
+        [rough(5, n, 0.01, 1.0) for n in (1, 30, 1000, 30_000, 10**6)],
+        [rough(d, 3000, 0.01, 1.0) for d in (100, 20, 5, 2, 1, 0)],
+    ]
+    for row in rows:
+        assert row[0] <= 1.0
+        assert row[-1] >= 0.0
+        assert all(a >= b for a, b in itertools.pairwise(row))
+
+
+def test_attack_and_proven_nearly_meet():
+    for d, N, q, epsilon, gap in (
+        (5, 10_000, 0.00996, 1.0, 1.03),
+        (2, 10_000, 0.00869, math.log(2), 1.01),
+        (200, 10**6, 0.00130, 1.0, 1.065),
+        (2000, 10**8, 6e-5, 1.0, 1.03),
+    ):
+        bracket = counts_delta(d, N, q, epsilon)
+        assert bracket.high <= gap * bracket.low
+
+
+class TestMutants:
+    """Ways to be wrong that the enumeration must notice."""
+
+    cells = tuple(small_cells(30, seed=2))
+
+    def honest(self, monkeypatch):
+        monkeypatch.undo()
+        return list(failures(self.cells, proven_counts)) == []
+
+    def test_honest(self, monkeypatch):
+        assert self.honest(monkeypatch)
+
+    def mutate_profile(self, monkeypatch, crowds):
+        def mutant(N, q, tolerance):
+            plain = bit_profile(N, q, tolerance)
+            ones = crowds(N)
+            excess = np.expm1(plain.step * np.arange(plain.high.size))
+            high = upper_curves(ones, N - 1 - ones, q, excess).max(axis=0)
+            return plain._replace(high=high)
+
+        monkeypatch.setattr(delta, "bit_profile", mutant)
+
+    def test_only_the_ends(self, monkeypatch):
+        self.mutate_profile(monkeypatch, lambda N: np.array([0, N - 1]))
+        assert list(failures([*self.cells, (1, 3, Fraction(1, 4), math.log(1.1))], proven_counts))
+        assert proven_counts(1, 3, 0.25, math.log(1.1)) < 89 / 320
+
+    def test_only_one_order_of_the_pair(self, monkeypatch):
+        """From 0 to 1 among at most half ones: the other order of the rest is forgotten."""
+        self.mutate_profile(monkeypatch, lambda N: np.arange((N + 1) // 2))
+        assert list(failures(self.cells, proven_counts))
+
+    def test_without_the_mirrored_half(self, monkeypatch):
+        def mutant(plain):
+            losses = dominating_losses(plain)
+            return losses._replace(mass=np.where(losses.node < 0, 0.0, losses.mass))
+
+        monkeypatch.setattr(delta, "dominating_losses", mutant)
+        assert list(failures(self.cells, proven_counts))
+
+    def test_one_bit_too_few(self):
+        def mutant(d, N, q, epsilon):
+            return proven_counts(d - 1, N, q, epsilon)
+
+        assert list(failures(self.cells, mutant))
+
+    def test_truncated_losses_dropped(self, monkeypatch):
+        """Losses are cut where the profile is below 1e-40: cut them where it shows."""
+        monkeypatch.setattr(profile, "NEGLIGIBLE", 1e-2)
+        monkeypatch.setattr(
+            delta, "bit_profile", lambda N, q, _: bit_profile.__wrapped__(N, q, 1e-6)
+        )
+        cells = [(d, 9, Fraction(1, 8), epsilon) for d in (1, 2) for epsilon in (0.5, 1.5, 1.9)]
+        assert not list(failures(cells, proven_counts))
+
+        def mutant(plain):
+            return dominating_losses(plain)._replace(infinite=0.0)
+
+        monkeypatch.setattr(delta, "dominating_losses", mutant)
+        assert list(failures(cells, proven_counts))
+
+    def test_round_off_of_the_transform_dropped(self, monkeypatch):
+        """A transform that is wrong by 1e-3 and says so is honest; otherwise it is caught."""
+        power = composition._power
+
+        def worse(*arguments):
+            values, error = power(*arguments)
+            return values - 1e-3, error + 1e-3
+
+        monkeypatch.setattr(composition, "_power", worse)
+        assert not list(failures(self.cells, proven_counts))
+        monkeypatch.setattr(composition, "_power", lambda *arguments: (worse(*arguments)[0], 0.0))
+        assert list(failures(self.cells, proven_counts))
+
+
+def test_cohorts_pay_for_the_smallest_one():
+    for N, cohorts, promise in ((10_000, 8, 1e-6), (500, 3, 1e-3)):
+        crowd, rest = cohort_crowd(N, cohorts, promise)
+        _, price = smallest_cohort(N, cohorts, 0.05 * promise)
+        assert 0.0 < price <= 0.05 * promise * (1 + 1e-9)
+        assert rest + price <= promise
+        assert crowd < N / cohorts
+    assert cohort_crowd(10, 1, 0.1) == (10, 0.1)

@@ -34,6 +34,9 @@ _Curve = Callable[[float, float], Bracket]
 """Bracket of the quantity at a point, of a given relative width."""
 
 _FINE = 1e-4
+_WIDE = 100
+_FINE_IF_WIDE = 1e-3
+"""From so many differing bits on, delta is known to 1e-3: that is 1e-5 of q or less."""
 
 _SMALLEST_Q = 1e-12
 _LARGEST_CROWD = 10**12
@@ -156,6 +159,8 @@ def proven_q(
     def at(q: float, rtol: float) -> Bracket:
         return proven_delta(blocks, N, q, epsilon, rtol).delta
 
+    if differing_bits(blocks) > _WIDE:
+        return _solve_q(blocks, epsilon, delta, at, 10.0 * xtol, _FINE_IF_WIDE)
     return _solve_q(blocks, epsilon, delta, at, xtol)
 
 

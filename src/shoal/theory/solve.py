@@ -68,6 +68,9 @@ def _judge(curve: _Curve, x: float, target: float, rtol: float, finest: float) -
         gap = math.log(max(0.5 * (bracket.low + bracket.high), 1e-300) / target)
         if bracket.high <= target:
             return _Point(x, min(gap, -1e-12), True)
+        if bracket.low <= target and finest == _FINE_IF_WIDE and not bracket.is_within(2.0 * rtol):
+            # as narrow as it gets: the high end decides, so it is what the next point must lower
+            return _Point(x, math.log(bracket.high / target), False)
         if bracket.low > target or rtol <= finest:
             return _Point(x, max(gap, 1e-12), False)
         rtol = max(finest, rtol / 50.0)

@@ -104,7 +104,7 @@ class TestMerging:
         nodes = merging._nodes(problem, 2)
         place = np.clip(np.searchsorted(nodes, problem.x, side="right") - 1, 0, nodes.size - 2)
         below = merging.merge(problem, 2).below
-        exact = {}
+        exact: dict[int, Fraction] = {}
         for where, weight in zip(place, problem.log_weight, strict=True):
             exact[where] = exact.get(where, Fraction(0)) + Fraction(math.exp(weight))
         doubt = 16 * UNIT * (1 + np.abs(below.log_weight) + below.blur)

@@ -87,7 +87,7 @@ def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
     >>> rows = np.repeat(np.array([[0], [1], [15]], np.uint8), [500, 200, 300], axis=0)
     >>> found = screen(agreed, tally(agreed, Synthetic(rows, bits=4)))
     >>> found.suspicious, round(found.smallest_share_of_fakes, 3)
-    (True, 0.93)
+    (True, 0.932)
     >>> found.findings[-1]
     '500 reports are the vector 00; an honest crowd is expected to send it at most 316.4 times.'
     """

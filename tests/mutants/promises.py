@@ -1,0 +1,283 @@
+"""What a plan promises: rounding, local epsilons, certificates, composition, sums of crowds."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+CERTIFICATE = "planning/certificate.py"
+COMPOSITION = "planning/composition.py"
+CURATOR = "curator/curator.py"
+
+MUTANTS = (
+    Mutant(
+        "q is rounded down",
+        "agreement/flip_probability.py",
+        "math.ceil(wanted * 2**digits)",
+        "math.floor(wanted * 2**digits)",
+        "agreement/test_flip_probability.py::TestRoundingUp::test_tiny_q_is_rounded_up_as_finely_as_digits_allow",
+    ),
+    Mutant(
+        "a local epsilon of one bit less",
+        "agreement/local_privacy.py",
+        "_up(differing_bits * ((1",
+        "_up((differing_bits - 1) * ((1",
+        "agreement/test_local_privacy.py",
+    ),
+    Mutant(
+        "a local epsilon is rounded down",
+        "agreement/local_privacy.py",
+        "quantize(last, rounding=ROUND_CEILING)",
+        'quantize(last, rounding="ROUND_FLOOR")',
+        "agreement/test_local_privacy.py",
+    ),
+    Mutant(
+        "a printed promise is rounded down",
+        "support/rounding.py",
+        "return _rounded(value, digits, ROUND_CEILING)",
+        "return _rounded(value, digits, ROUND_HALF_EVEN)",
+        "planning/test_plan.py::TestGivenQ planning/test_plan.py::TestProven",
+    ),
+    Mutant(
+        "a local promise is not held against q",
+        "agreement/plan.py",
+        "if local and exact > Decimal(self.promise.epsilon):",
+        "if False:",
+        "planning/test_certificate.py::test_a_false_local_promise_is_no_plan",
+    ),
+    Mutant(
+        "the honest part of a crowd is all of it",
+        "agreement/plan.py",
+        'honest = Fraction(self.honest_fraction or "1")',
+        "honest = Fraction(1)",
+        "planning/test_certificate.py::test_an_honest_fraction_needs_more_reports",
+    ),
+    Mutant(
+        "a publication repeats what the plan says of itself",
+        "planning/promise.py",
+        "if computed.refusal is not None:",
+        "if False:",
+        "planning/test_promise.py::TestVerbs",
+    ),
+    Mutant(
+        "estimates without a look at the promise",
+        "analysis/estimating.py",
+        "    check_promise(plan)\n",
+        "",
+        "planning/test_promise.py::TestVerbs",
+    ),
+    Mutant(
+        "a collector publishes a plan that breaks its promise",
+        "collector/publication.py",
+        "compute_promise(plan).holds",
+        "True",
+        "collector/test_publication.py::test_objections",
+    ),
+    Mutant(
+        "colluders hide people",
+        CERTIFICATE,
+        "left = self.crowd_size - count * self.reports_per_person",
+        "left = self.crowd_size",
+        "planning/test_certificate.py::test_colluders_make_the_crowd_smaller",
+    ),
+    Mutant(
+        "a colluder tells of one report only",
+        CERTIFICATE,
+        "left = self.crowd_size - count * self.reports_per_person",
+        "left = self.crowd_size - count",
+        "planning/test_certificate.py::test_a_colluder_tells_all_that_they_sent",
+    ),
+    Mutant(
+        "group privacy without its factor",
+        CERTIFICATE,
+        "single.delta.times(factor)",
+        "single.delta",
+        "planning/test_certificate.py::test_several_reports_per_person_are_counted"
+        " planning/test_promise.py::TestComputing::test_group_privacy_by_hand",
+    ),
+    Mutant(
+        "group privacy at the whole epsilon",
+        CERTIFICATE,
+        "        part = checked / size\n",
+        "        part = checked\n",
+        "planning/test_promise.py::TestComputing::test_group_privacy_by_hand",
+    ),
+    Mutant(
+        "the parts of an epsilon are more than it",
+        CERTIFICATE,
+        "if Fraction(part) * size > Fraction(checked):",
+        "if False:",
+        "planning/test_certificate.py::test_the_parts_of_an_epsilon_are_not_more_than_it",
+    ),
+    Mutant(
+        "a factor of group privacy that is rounded down",
+        COMPOSITION,
+        " * (1 + 1e-15 * (1 + epsilon))",
+        "",
+        "planning/test_composition.py::test_the_factor_of_group_privacy_is_rounded_up",
+    ),
+    Mutant(
+        "a crowd hides several reports of one permanent vector",
+        CERTIFICATE,
+        "    if plan.max_reports_per_person > 1:",
+        "    if False:",
+        "planning/test_certificate.py::test_memory_and_cohorts_are_not_certified",
+    ),
+    Mutant(
+        "releases are composed from lower bounds",
+        COMPOSITION,
+        "rtol=1e-3).high for s in steps",
+        "rtol=1e-3).low for s in steps",
+        "planning/test_composition.py::test_gaussian_composes_to_a_gaussian",
+    ),
+    Mutant(
+        "releases are composed in one direction",
+        COMPOSITION,
+        "np.exp(-positive * interval) * high[1:]",
+        "0.0 * high[1:]",
+        "planning/test_composition.py::test_profile_dominates_both_directions",
+    ),
+    Mutant(
+        "adding up releases without a part of delta for each",
+        COMPOSITION,
+        "self.releases * self.certificate.epsilon(delta=delta / self.releases)",
+        "self.releases * self.certificate.epsilon(delta=delta)",
+        "planning/test_composition.py::test_each_release_has_its_part_of_delta",
+    ),
+    # Sums of crowds
+    Mutant(
+        "a sum of crowds is one crowd",
+        "analysis/tallying.py",
+        'return len(self.crowds) > 1 and self.people != "different"',
+        "return False",
+        "analysis/test_crowds.py::TestPromise::test_the_words",
+    ),
+    Mutant(
+        "a sum of crowds with the same permanent flips",
+        "analysis/estimating.py",
+        "if repeat and plan.memory is not None:",
+        "if False:",
+        "analysis/test_crowds.py::TestEstimates::test_permanent_flips_do_not_cover",
+    ),
+    Mutant(
+        "a sum of crowds that are not whole",
+        "analysis/estimating.py",
+        "if repeat and smallest.reports < plan.reports_needed:",
+        "if False:",
+        "analysis/test_crowds.py::TestPromise::test_crowds_that_are_not_whole",
+    ),
+    Mutant(
+        "what was declared of one crowd holds for a sum",
+        "analysis/tallying.py",
+        "declared[0] if len(declared) == 1 else None",
+        "declared[0] if declared else None",
+        "analysis/test_crowds.py::TestAdding",
+    ),
+    Mutant(
+        "unnamed crowds are one crowd",
+        "analysis/crowds.py",
+        "        if crowd.unnamed:\n",
+        "        if False:\n",
+        "analysis/test_crowds.py::TestAdding",
+    ),
+    Mutant(
+        "a sealed crowd is added twice",
+        "analysis/crowds.py",
+        "elif before.sealed or crowd.sealed:",
+        "elif False:",
+        "analysis/test_crowds.py::TestAdding",
+    ),
+    Mutant(
+        "the local epsilon of a sum counts one report of each crowd",
+        "analysis/publishing/sums.py",
+        "crowds * plan.max_reports_per_person * one",
+        "crowds * one",
+        "analysis/test_crowds.py::TestPromise::test_local_epsilons_add",
+    ),
+    # The curator
+    Mutant(
+        "half the noise",
+        "curator/noise.py",
+        "scale = float_at_least(sensitivity / wanted)",
+        "scale = float_at_least(sensitivity / wanted / 2)",
+        "curator/test_curator.py::TestMechanism",
+    ),
+    Mutant(
+        "nobody asks what the mechanism promises",
+        "curator/noise.py",
+        "if sensitivity / Fraction(scale) > wanted or not claimed <= float_at_least(wanted):",
+        "if False:",
+        "curator/test_curator.py::TestRefusals::test_a_mechanism_that_promises_less",
+    ),
+    Mutant(
+        "replacing a row changes one cell of a histogram",
+        "curator/sensitivity.py",
+        'Fraction(2 if neighbours == "replace" else 1)',
+        "Fraction(1)",
+        "curator/test_curator.py::TestSensitivity",
+    ),
+    Mutant(
+        "a sum's sensitivity is its largest value",
+        "curator/sensitivity.py",
+        'return high - low if neighbours == "replace" else max(abs(low), abs(high))',
+        "return max(abs(low), abs(high))",
+        "curator/test_curator.py::TestSensitivity",
+    ),
+    Mutant(
+        "the noise is drawn before the budget is spent",
+        CURATOR,
+        "        what = _brief(what)\n",
+        "        what = _brief(what)\n        noise(exact)\n",
+        "curator/test_curator.py::TestBudget",
+    ),
+    Mutant(
+        "a budget is overspent by rounding",
+        "curator/budget.py",
+        "if _exact(entry.epsilon) > left:",
+        "if float(entry.epsilon) > float(left) * (1 + 1e-9):",
+        "curator/test_curator.py::TestBudget",
+    ),
+    Mutant(
+        "epsilons of two kinds of neighbours add up",
+        "curator/budget.py",
+        "if before and before[0].neighbours != neighbours:",
+        "if False:",
+        "curator/test_curator.py::TestBudget",
+    ),
+    Mutant(
+        "a sum of floats is rounded as it is added up",
+        CURATOR,
+        "on_lattice(exact_sum(numbers) - floor, step)",
+        "Fraction(float(numbers.sum())) - floor",
+        "curator/test_curator.py::TestSensitivity::test_nor_does_a_sum_that_floats_would_round_up",
+    ),
+    # Who may import whom
+    Mutant(
+        "a collector that can encode answers",
+        "collector/service.py",
+        '        """Whether reports can be accepted now."""\n',
+        '        """Whether reports can be accepted now."""\n'
+        "        from shoal.device.encoding import encode  # noqa: F401\n\n",
+        "test_layers.py::TestFolders",
+    ),
+    Mutant(
+        "a device that loads SciPy",
+        "device/encoding.py",
+        "    asked = survey.survey if",
+        "    import scipy  # noqa: F401\n\n    asked = survey.survey if",
+        "test_layers.py::TestFolders",
+    ),
+    Mutant(
+        "a folder that nobody is responsible for",
+        "helpers/__init__.py",
+        "",
+        "from shoal.device.encoding import encode\n",
+        "test_layers.py::TestFolders",
+    ),
+    Mutant(
+        "another random generator",
+        "device/outbox/attempts.py",
+        'return (int.from_bytes(SystemBits().draw(8), "little") >> 11) * 2.0**-53',
+        "import random\n\n    return random.random()",
+        "test_layers.py::TestRandomBits",
+    ),
+)

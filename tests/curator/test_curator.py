@@ -497,6 +497,13 @@ class TestBudget:
         one.count("x=1", epsilon="0.2")
         assert budget.left == "0"
 
+    def test_not_even_by_the_last_digit(self):
+        budget = Budget("1")
+        budget.spend("0.3", neighbours="replace")
+        with pytest.raises(PrivacyRefusal, match=r"only 0\.7 is left"):
+            budget.spend("0.7000000000000000000000001", neighbours="replace")
+        budget.spend("0.7", neighbours="replace")
+
     def test_bad_input_spends_nothing(self):
         budget = Budget(1)
         with pytest.raises(InputError):

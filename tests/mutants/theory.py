@@ -115,7 +115,7 @@ MUTANTS = (
         "theory/stop_loss/bracket.py",
         "if not low <= high:",
         "if low > high:",
-        "theory/test_bracket.py",
+        "theory/test_bracket.py::test_what_is_no_bracket_cannot_be_made",
     ),
     Mutant(
         "weights that are left out are forgotten",
@@ -276,6 +276,6 @@ MUTANTS = (
         "theory/calibration.py",
         "if bracket.high <= target:",
         "if bracket.low <= target:",
-        "theory/test_calibration.py::TestEdge",
+        "theory/test_calibration.py::TestEdge::test_the_passing_end_was_asked_and_is_near",
     ),
 )

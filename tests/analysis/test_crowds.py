@@ -383,6 +383,9 @@ class TestPromise:
         assert document["promise"]["sum"]["epsilon"] >= 2 * made.local_epsilon
         assert document["promise"]["short"].startswith("local: epsilon 10.99, for a person")
         assert "hides better" not in json.dumps(document)
+        often = replace(made, max_reports_per_person=3)
+        document = publish(often, some(often, 20, "a") + some(often, 30, "b")).to_json()
+        assert document["promise"]["sum"]["epsilon"] >= 2 * 3 * made.local_epsilon
 
     def test_a_promise_that_is_no_guarantee(self):
         made = plan(agreed().survey, crowd_size=100, epsilon="1", eta="0.01", promise="sufficient")

@@ -147,7 +147,10 @@ class Certificate:
     def proven(self, epsilon: float, rtol: float = 1e-4) -> Proven:
         """Return the proven delta at an epsilon and the method that proves it."""
         size, checked = self.reports_per_person, _checked_epsilon(epsilon)
-        single = proven_delta(self._domain, self.crowd_size, self._q, checked / size, rtol)
+        part = checked / size
+        if Fraction(part) * size > Fraction(checked):  # as much in all, and never more
+            part = math.nextafter(part, 0.0)
+        single = proven_delta(self._domain, self.crowd_size, self._q, part, rtol)
         if size == 1 or single.delta.high == 0.0:
             return single
         factor = group_factor(checked, size)

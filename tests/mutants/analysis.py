@@ -181,10 +181,10 @@ MUTANTS = (
         "::test_level_of_two_options_in_a_small_crowd",
     ),
     Mutant(
-        "a test of independence forgets the flips",
+        "a test of independence with half the noise of the flips",
         "analysis/association/__init__.py",
         "covariance = v * np.eye(size) + np.diag(shares)",
-        "covariance = np.diag(shares)",
+        "covariance = v / 2 * np.eye(size) + np.diag(shares)",
         "analysis/test_association.py::TestIndependence::test_size",
     ),
 )

@@ -200,6 +200,15 @@ class TestNumbers:
         assert Figures.of(row, 10**6).share == "12.346\u202f%"
         assert Figures.of(row | {"sigma": 100.0}, 1000).share == "12.3\u202f%"
 
+    def test_the_largest_eta_found_is_not_called_a_bound(self, real: Publication):
+        certificate = real.to_json()["certificate"]
+        worst = certificate["homogeneous"]["worst"]
+        for exhaustive, sign in ((True, "≤"), (False, "≈")):
+            certificate["homogeneous"]["worst"] = worst | {"exhaustive": exhaustive}
+            (fact,) = [one for one in facts(PLAN, certificate, 3000) if one.name == "Sufficient"]
+            assert fact.value.split()[:2] == ["eta", sign]
+            assert ("others may be worse" in fact.meaning) is not exhaustive
+
     def test_privacy_numbers_are_rounded_up(self, real: Publication):
         found = {fact.name: fact.value for fact in facts(PLAN, real.to_json()["certificate"], 3000)}
         certificate = audit(PLAN)

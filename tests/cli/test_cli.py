@@ -89,6 +89,13 @@ def tally_file(shoal: Command) -> Path:
     return Path("tally.json")
 
 
+class TestPlanResult:
+    @pytest.mark.parametrize(("crowd", "is_noise"), [(10, True), (10_000, False)])
+    def test_a_sigma_above_the_crowd_is_said(self, shoal: Command, crowd: int, is_noise: bool):
+        text = shoal("plan", "--flags", 5, "--crowd", crowd, "--epsilon", 0.5, "--delta", 1e-6)
+        assert ("counts will be mostly noise" in text) == is_noise
+
+
 class TestPlanDiff:
     def test_kinds_and_exit_codes(self, shoal: Command):
         shoal("plan", "survey.toml", "--q", "0.25", "-o", "same.json")
@@ -564,7 +571,7 @@ class TestEveryCommand:
         first = (at / "shoal-demo.html").read_text("utf-8")
         said = shoal("demo", "--users", "100")
         assert "shoal serve" in said
-        assert "over the one that was there" in " ".join(said.split())
+        assert "(replaced)" in " ".join(said.split())
         assert (at / "shoal-demo.html").read_text("utf-8") != first
         said = shoal("demo", "--users", "100", "--report", "none/x.html", code=2)
         assert "name another file with --report" in said

@@ -40,6 +40,7 @@ from shoal.planning.over_time import (
     plan_with_memory,
     statements,
 )
+from shoal.support.rounding import text_up
 
 Vector = tuple[int, ...]
 Answers = tuple[Vector | None, Vector | None]
@@ -321,6 +322,13 @@ class TestStatementsSayNoMore:
         made = Plan(small_plan(1, 2, QUARTER, EIGHTH).survey, memory.q, Promise("local", "9"),
                     memory=memory)  # fmt: skip
         assert {one.kind for one in statements(made, 5)} == {"local"}
+
+    def test_the_sentence_is_rounded_up_like_the_table(self):
+        made = small_plan(1, 2, QUARTER, EIGHTH)
+        one = named(statements(made, 10**6))["one answer, every release"]
+        limit = local_epsilon(made.survey.differing_bits, QUARTER)
+        assert one.epsilon <= float(limit) < float(text_up(float(limit)))
+        assert f"at most {text_up(float(limit))}." in one.words
 
     def test_without_memory_releases_compose(self):
         survey = Survey("s", (Flags("f", ("a", "b")),))

@@ -194,10 +194,14 @@ def facts(
         at += "" if whole is None else ", for one crowd by itself"
         proven, attack = certificate["proven"], certificate["attack"]
         worst = certificate["homogeneous"]["worst"]
-        where = (
-            "in the worst homogeneous crowd"
+        sign, where = (
+            ("\N{LESS-THAN OR EQUAL TO}", "in the worst homogeneous crowd")
             if worst["exhaustive"]
-            else f"the largest found of {worst['kinds']} kinds of homogeneous crowds"
+            else (
+                "\N{ALMOST EQUAL TO}",
+                f"the largest found of {worst['kinds']} kinds of homogeneous crowds; others may be"
+                " worse",
+            )
         )
         rows += [
             Fact(
@@ -212,7 +216,7 @@ def facts(
             ),
             Fact(
                 "Sufficient",
-                f"eta \N{LESS-THAN OR EQUAL TO} {text_up(worst['eta'][1], 3)}",
+                f"eta {sign} {text_up(worst['eta'][1], 3)}",
                 f"{at}, {where}; not a guarantee.",
             ),
         ]

@@ -118,7 +118,7 @@ class Folder:
         self._disk.sync_folder(self.path)
         return self.ticket(name)
 
-    def wait(self, name: str, record: Record) -> Ticket:
+    def store_waiting(self, name: str, record: Record) -> Ticket:
         """Store a record that is to be sent."""
         self._store(self._file(name, "waiting"), record.to_bytes())
         return record.ticket(name, "waiting")
@@ -138,7 +138,7 @@ class Folder:
         record = Record.from_bytes(self._file(name, "failed").read_bytes())
         if not record.batch:
             raise InputError("the stored report was damaged, and no other may be made.")
-        ticket = self.wait(name, replace(record, attempts=0, reason=None, due=due))
+        ticket = self.store_waiting(name, replace(record, attempts=0, reason=None, due=due))
         self._disk.remove(self._file(name, "failed"))
         return ticket
 

@@ -151,7 +151,7 @@ class Outbox:
             self._gate.check(plan, len(names) + 1)
             batch = self._maker.make(plan, answers, window, digest)
             record = self._attempts.first_record(plan, window, batch, now)
-            ticket = self._folder.wait(f"{plan.id}.{window}.{digest}", record)
+            ticket = self._folder.store_waiting(f"{plan.id}.{window}.{digest}", record)
             self._maker.settle(plan, digest)
             return ticket
 

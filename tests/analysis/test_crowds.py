@@ -395,7 +395,7 @@ class TestPromise:
         made = agreed()
         halves = some(made, 600) + some(made, 400)
         said = (
-            "the plan hides each report in a crowd of 1000; the people of these 2 crowds may be the"
+            "the plan needs a crowd of 1,000 reports; the people of these 2 crowds may be the"
             " same, and an unnamed crowd has 400. If they are parts of one crowd, name it with"
             " Tally.named or shoal tally --crowd-name; if no person is in two of them, declare that"
             " with Tally.of_different_people or shoal tally --people different."

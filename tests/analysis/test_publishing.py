@@ -429,7 +429,7 @@ class TestCharts:
         assert tags.count("polygon") == 2  # 0 and 50 of 50 ones are far beyond
         assert tags.count("circle") == 1
         assert tags.count("polyline") >= 4  # bars that go on
-        assert "below 0 or above everyone" in made.to_html()
+        assert "below 0 or above 100 %" in made.to_html()
         assert numbers["questions"]["f"]["a"]["count"] == pytest.approx(-225, abs=0.1)
         assert "−225" in page.said("text")
 
@@ -437,8 +437,8 @@ class TestCharts:
         odd = plan(Survey("s", (Flags("f", ("a",)),)), q="0.3")
         made = publish(odd, Tally(odd.id, 50, np.array([2]), np.array([48, 2])))
         page = Reader(made.to_html())
-        assert "does not fit the plan" in page.said("span")
-        assert "does not fit the plan" in made.to_markdown()
+        assert "no true count fits these reports" in page.said("span")
+        assert "no true count fits these reports" in made.to_markdown()
         assert next(csv.DictReader(io.StringIO(made.to_csv())))["compatible"] == "false"
 
     @bounded(200)

@@ -461,7 +461,7 @@ class TestEstimate:
         shoal("tally", "plan.json", "r.parquet", "-o", "t.json")
         document = shoal.json("estimate", "plan.json", "t.json")
         assert document["questions"]["features"]["sync"]["incompatible"] is True
-        assert "does not fit the plan" in shoal("estimate", "plan.json", "t.json")
+        assert "no true count fits these reports" in shoal("estimate", "plan.json", "t.json")
 
     def test_names_that_look_like_markup(self, shoal: Command, at: Path):
         """Labels are text, whatever rich would make of them."""

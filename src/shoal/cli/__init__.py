@@ -25,7 +25,7 @@ GROUPS = {
     "Agree on a plan": {
         "plan": "Choose how often each device flips a bit.",
         "audit": "Certify what a plan guarantees, or test a randomizer.",
-        "compare": "Show what each kind of trust costs for one question.",
+        "compare": "Show what each kind of trust costs for a survey.",
         "migrate": "Turn RAPPOR parameters into a plan, and say what it promises.",
     },
     "On the device": {

@@ -71,7 +71,7 @@ def command(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Show what each kind of trust costs for one question.
+    """Show what each kind of trust costs for a survey.
 
     The same survey at the same epsilon: with local noise, in an anonymous crowd, and with a
     trusted curator. For `--promise sufficient`, delta is used as eta.

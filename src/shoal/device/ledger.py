@@ -59,7 +59,7 @@ class Ledger:
     >>> ledger.charge(plan)
     Traceback (most recent call last):
     ...
-    shoal.errors.PrivacyRefusal: ... would make it 6.591675, past the limit of 5; nothing was sent.
+    shoal.errors.PrivacyRefusal: ... raise it to 6.591675, above the limit 5; nothing was sent.
     >>> ledger.read().epsilon
     Decimal('4.394450')
     """
@@ -119,8 +119,8 @@ class Ledger:
             changed = replace(account, plans=(*others, after), pending=pending)
             if account.limit is not None and changed.epsilon > Decimal(account.limit):
                 raise PrivacyRefusal(
-                    f"this device has given away an epsilon of {account.epsilon}; one more report"
-                    f" of plan {plan.id[:12]} would make it {changed.epsilon}, past the limit of"
+                    f"this device has revealed epsilon {account.epsilon}; one more report of plan"
+                    f" {plan.id[:12]} would raise it to {changed.epsilon}, above the limit"
                     f" {account.limit}; nothing was sent."
                 )
             self._write(changed)

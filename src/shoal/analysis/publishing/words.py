@@ -259,7 +259,8 @@ def facts(
         Fact(
             "Fake reports",
             f"{text_up(coin.shift_of_a_fake(q), 3)} people each",
-            "The most by which one fake report shifts a count; it cannot be told from a real one.",
+            "The most by which one fake report shifts a count; a single fake report cannot be"
+            " recognized.",
         ),
     ]
 
@@ -291,7 +292,7 @@ def assumptions(plan: Plan, certificate: Certificate | None, tally: Tally) -> li
     """List what the promise rests on."""
     if certificate is None:
         sentences = [
-            "Neighbours replace one person's answer by any other answer of the survey's domain.",
+            "The promise compares any two answers that one person could give.",
             "Each person sends one report, with fresh flips; the epsilons of more reports add up.",
             "The device does what the plan says; nobody else needs to be trusted.",
         ]

@@ -144,8 +144,9 @@ class Outbox:
             if len(made) >= most:
                 way = "" if repeats or plan.window is None else _AGAIN
                 raise PrivacyRefusal(
-                    f"the plan takes {most} report{'s' * (most > 1)} of one person, and"
-                    f" this device has made {len(made)}; nothing was made{way}."
+                    f"the plan allows {most} report{'s' * (most > 1)} per person, and this device"
+                    f" has already made {'it' if most == 1 else len(made)}; no report was"
+                    f" made{way}."
                 )
             # A ledger may have no limit, or a higher one; this one is the device's all the same.
             self._gate.check(plan, len(names) + 1)

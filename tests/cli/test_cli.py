@@ -149,7 +149,7 @@ class TestScreen:
         shoal("tally", "crowd.json", "r.parquet", "-o", "few.json", code=2)
         plan = Plan.read("crowd.json")
         tally(plan, Synthetic(np.zeros((5, 2), np.uint8), 9)).write("few.json")
-        assert "crowd of 1000" in shoal("screen", "crowd.json", "few.json", code=3)
+        assert "crowd of 1,000" in shoal("screen", "crowd.json", "few.json", code=3)
         shoal("screen", "plan.json", tally_file, "--alarm", "2", code=2)
         shoal("screen", "plan.json", "none.json", code=2)
 

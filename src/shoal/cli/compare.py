@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _TRUST = {
     "local": "nobody",
-    "proven": "that reports are anonymized",
+    "proven": "that reports are anonymized, the others honest",
     "sufficient": "the same; not a guarantee",
     "three-sigma": "the same; a rule of thumb",
     "curator": "somebody who sees all answers",

@@ -374,7 +374,7 @@ class TestPromise:
             assert "Whoever published this declares that no person is in two" in written
             assert "Counts of answers" not in written
         assert document["estimates"]["people"] == "different"
-        with pytest.raises(PrivacyRefusal, match="crowd of 1,000, the tally has 700"):
+        with pytest.raises(PrivacyRefusal, match="crowd of 1,000 reports, but the tally has 700"):
             estimate(made, (some(made, 400, "a") + some(made, 300, "b")).of_different_people())
 
     def test_local_epsilons_add(self):

@@ -425,7 +425,7 @@ class TestEstimate:
         shoal("tally", "crowd.json", "r.parquet", "-o", "t.json")
         for form in ([], ["--json"]):
             said = shoal("estimate", "crowd.json", "t.json", *form, code=3)
-            assert "crowd of 301, the tally has 300" in said
+            assert "crowd of 301 reports, but the tally has 300" in said
         shoal("randomize", "crowd.json", "answers.csv", "-o", "s.parquet")
         shoal("tally", "crowd.json", "r.parquet", "s.parquet", "-o", "t.json")
         assert shoal.json("estimate", "crowd.json", "t.json")["crowd_size"] == 301

@@ -374,7 +374,7 @@ class TestPromise:
             assert "Whoever published this declares that no person is in two" in written
             assert "Counts of answers" not in written
         assert document["estimates"]["people"] == "different"
-        with pytest.raises(PrivacyRefusal, match="crowd of 1000, the tally has 700"):
+        with pytest.raises(PrivacyRefusal, match="crowd of 1,000 reports, but the tally has 700"):
             estimate(made, (some(made, 400, "a") + some(made, 300, "b")).of_different_people())
 
     def test_local_epsilons_add(self):
@@ -398,7 +398,7 @@ class TestPromise:
         made = agreed()
         halves = some(made, 600) + some(made, 400)
         said = (
-            "the plan hides each report in a crowd of 1000; the people of these 2 crowds may be the"
+            "the plan needs a crowd of 1,000 reports; the people of these 2 crowds may be the"
             " same, and an unnamed crowd has 400. If they are parts of one crowd, name it with"
             " Tally.named or shoal tally --crowd-name; if no person is in two of them, declare that"
             " with Tally.of_different_people or shoal tally --people different."

@@ -324,7 +324,7 @@ class TestInterface:
     def test_refusals(self):
         plan = agreed(Flags("f", options(2)), crowd_size=10)
         few = tally(plan, Synthetic(np.zeros((9, 1), np.uint8), bits=2))
-        with pytest.raises(PrivacyRefusal, match="crowd of 10, the tally has 9"):
+        with pytest.raises(PrivacyRefusal, match="crowd of 10 reports, but the tally has 9"):
             screen(plan, few)
         screen(plan, replace(few, simulated=True))
         more = few + tally(plan, Synthetic(np.zeros((1, 1), np.uint8), bits=2))

@@ -431,7 +431,7 @@ class TestAccuracy:
         assert many.kind == "LEC Theorem 12"
         assert many.alpha == pytest.approx(math.log(200) * 2)
         whole = curator([1]).count("x=1", epsilon="0.5").accuracy(0.05)
-        assert "own exact tail" in whole.kind
+        assert "exact" in whole.kind
         assert whole.alpha == law.discrete_radius(0.05, 2.0) == 6
         fraction = curator([1] * 1000).fraction("x=1", epsilon="0.5")
         assert fraction.accuracy(0.05).alpha == pytest.approx(0.006)

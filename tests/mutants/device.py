@@ -213,7 +213,7 @@ MUTANTS = (
     Mutant(
         "a permanent vector is drawn again",
         MEMORY,
-        "if name not in kept.answers:",
+        "if name not in plan_memory.answers:",
         "if True:",
         "device/test_memory.py::TestRemember::test_the_same_answer_has_the_same_vector_tomorrow",
     ),
@@ -309,8 +309,8 @@ MUTANTS = (
     Mutant(
         "one report more than the plan takes",
         OUTBOX,
-        "if len(made) >= most:",
-        "if len(made) > most:",
+        "if len(earlier) >= most:",
+        "if len(earlier) > most:",
         "device/test_outbox.py::TestAnswering"
         "::test_another_key_is_refused_where_one_report_is_agreed",
     ),
@@ -367,7 +367,7 @@ MUTANTS = (
     Mutant(
         "another plan than the one that was asked for",
         "device/outbox/plan_checks.py",
-        "if found != plan_id:",
+        "if actual_id != plan_id:",
         "if False:",
         "device/test_plan_checks.py::TestChecking::test_the_plan_that_was_asked_for",
     ),

@@ -59,7 +59,7 @@ def merge(problem: Reduced, n: int) -> Pair:
     True
     """
     nodes = _nodes(problem, n)
-    # atom i lies in [nodes[place], nodes[place + 1]]
+    # atom i is in [nodes[place], nodes[place + 1]]
     place = np.clip(np.searchsorted(nodes, problem.x, side="right") - 1, 0, nodes.size - 2)
     return Pair(_means(problem, nodes, place), _moved(problem, nodes, place))
 

@@ -26,6 +26,7 @@ SECTIONS = {
     "tallying-1000": tallying.long,
     "files": files.measure,
     "certifying": certifying.measure,
+    "certifying-wide": certifying.wide,
     "decoding": decoding.measure,
     "collecting": collecting.measure,
     "attacks": attacks.measure,

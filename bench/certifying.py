@@ -3,17 +3,58 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from bench.measuring import Candidate, Options, Table, best_times
 from shoal import Choice, Flags, Survey, audit, plan
+from shoal.support.rounding import text_up
 
 _TEXT = (
     "One audit computes the proven delta, the attack, and delta and eta of three homogeneous"
     " crowds, all as certified brackets. A plan is solved for q, rounded up and certified again."
     " The last row is one NumPy FFT of 2^20 complex numbers in the same run."
 )
+
+
+_WIDE_TEXT = (
+    "Seconds of one core (CPU time, one run) for surveys of up to 2,000 bits, epsilon 1 and delta"
+    " 1e-6. An audit is as above, at the plan's q and at q = .25."
+)
+
+
+def wide(options: Options) -> Table:
+    """Measure plans and audits of wide surveys."""
+    kinds = [(Flags, 64), (Flags, 200), (Flags, 1000), (Flags, 2000), (Choice, 2000)]
+    rows: list[Sequence[Any]] = []
+    for kind, bits in kinds:
+        survey = Survey("s", (kind("answer", tuple(map(str, range(bits)))),))
+        for exponent in [6] if options.quick else [4, 6, 8]:
+            crowd = 10**exponent
+            start = time.process_time()
+            agreed = plan(survey, crowd_size=crowd, epsilon="1", delta="1e-6")
+            planned = time.process_time()
+            audit(agreed).to_json(epsilon=1)
+            audited = time.process_time()
+            audit(survey, q="0.25", crowd_size=crowd).to_json(epsilon=1)
+            end = time.process_time()
+            name = f"{bits:,} flags" if kind is Flags else f"one of {bits:,}"
+            rows.append(
+                (
+                    f"{name}, N = 1e{exponent}",
+                    text_up(float(agreed.q), 5),
+                    planned - start,
+                    audited - planned,
+                    end - audited,
+                )
+            )
+            print(f"\r  {rows[-1][0]}", end="", flush=True)
+    print()
+    columns = ("survey", "q", "plan, s", "audit, s", "audit at .25, s")
+    return Table("Certifying wide surveys", columns, rows, _WIDE_TEXT, best=False)
 
 
 def measure(options: Options) -> Table:

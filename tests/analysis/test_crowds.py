@@ -374,7 +374,7 @@ class TestPromise:
             assert "Whoever published this declares that no person is in two" in written
             assert "Counts of answers" not in written
         assert document["estimates"]["people"] == "different"
-        with pytest.raises(PrivacyRefusal, match="crowd of 1000, the tally has 700"):
+        with pytest.raises(PrivacyRefusal, match="crowd of 1,000 reports, but the tally has 700"):
             estimate(made, (some(made, 400, "a") + some(made, 300, "b")).of_different_people())
 
     def test_local_epsilons_add(self):
@@ -383,6 +383,9 @@ class TestPromise:
         assert document["promise"]["sum"]["epsilon"] >= 2 * made.local_epsilon
         assert document["promise"]["short"].startswith("local: epsilon 10.99, for a person")
         assert "hides better" not in json.dumps(document)
+        often = replace(made, max_reports_per_person=3)
+        document = publish(often, some(often, 20, "a") + some(often, 30, "b")).to_json()
+        assert document["promise"]["sum"]["epsilon"] >= 2 * 3 * made.local_epsilon
 
     def test_a_promise_that_is_no_guarantee(self):
         made = plan(agreed().survey, crowd_size=100, epsilon="1", eta="0.01", promise="sufficient")
@@ -395,7 +398,7 @@ class TestPromise:
         made = agreed()
         halves = some(made, 600) + some(made, 400)
         said = (
-            "the plan hides each report in a crowd of 1000; the people of these 2 crowds may be the"
+            "the plan needs a crowd of 1,000 reports; the people of these 2 crowds may be the"
             " same, and an unnamed crowd has 400. If they are parts of one crowd, name it with"
             " Tally.named or shoal tally --crowd-name; if no person is in two of them, declare that"
             " with Tally.of_different_people or shoal tally --people different."

@@ -141,9 +141,9 @@ class TestPairs:
     @pytest.mark.parametrize(
         ("wrong", "message"),
         [
-            (None, "must be a table"),
-            ("abc", "must be a table"),
-            ({}, "must give 'length'"),
+            (None, "must be an object with"),
+            ("abc", "must be an object with"),
+            ({}, "has no field 'length'"),
             ({"length": 4, "letters": "ab"}, "'letters'"),
             ({"length": "4"}, "length of pairs"),
             ({"length": 4, "alphabet": ["a", "b"]}, "an alphabet is a text"),
@@ -162,7 +162,7 @@ class TestPairs:
         assert discover(plan, counted).question.name == "names"
         with pytest.raises(SurveyError, match="question 'word' has no text with pairs"):
             discover(plan, counted, question="word")
-        with pytest.raises(SurveyError, match="asks no 'wrd'"):
+        with pytest.raises(SurveyError, match="has no question 'wrd'"):
             discover(plan, counted, question="wrd")
         plain = shoal.plan(Survey("s", survey.questions[:1]), q="0.1")
         with pytest.raises(SurveyError, match="survey 's' has no text with pairs"):

@@ -183,7 +183,7 @@ class TestRefusals:
 
     def test_a_crowd_that_is_not_whole(self):
         crowd = plan(SURVEY, q="0.25", crowd_size=11)
-        with pytest.raises(PrivacyRefusal, match="crowd of 11, the tally has 10"):
+        with pytest.raises(PrivacyRefusal, match="crowd of 11 reports, but the tally has 10"):
             estimate(crowd, counted([1] * 5, 10, crowd))
         estimate(crowd, counted([1] * 5, 11, crowd))
         assert estimate(crowd, counted([1] * 5, 10, crowd, simulated=True)).tally.simulated

@@ -16,7 +16,7 @@ from scipy.stats import binom
 from shoal import InputError
 from shoal.analysis.intervals import Interval, IntervalKind, interval
 from shoal.analysis.limits import PopulationLaw, staircase
-from shoal.theory.one_bit.law import binomial_window, pmf, tails
+from shoal.theory.one_bit.law import Tails, binomial_window, pmf, tails
 
 QS = [0.01, 0.1, 0.25, 0.351, 0.45]
 
@@ -66,6 +66,10 @@ def coverage(n: int, q: float, level: float, **how: Any) -> np.ndarray[Any, Any]
 
 
 class TestTheLaw:
+    def test_a_bound_holds_its_error_and_what_was_left_out(self):
+        bounds = Tails(at_most=0.25, at_least=0.5, relative_error=0.5, omitted=0.125)
+        assert (bounds.at_most_bound, bounds.at_least_bound) == (0.5, 0.875)
+
     @pytest.mark.parametrize("q", QS)
     @pytest.mark.parametrize("n", [1, 2, 13, 50])
     def test_pmf_against_exact_fractions(self, n: int, q: float):

@@ -200,6 +200,15 @@ class TestNumbers:
         assert Figures.of(row, 10**6).share == "12.346\u202f%"
         assert Figures.of(row | {"sigma": 100.0}, 1000).share == "12.3\u202f%"
 
+    def test_the_largest_eta_found_is_not_called_a_bound(self, real: Publication):
+        certificate = real.to_json()["certificate"]
+        worst = certificate["homogeneous"]["worst"]
+        for exhaustive, sign in ((True, "≤"), (False, "≈")):
+            certificate["homogeneous"]["worst"] = worst | {"exhaustive": exhaustive}
+            (fact,) = [one for one in facts(PLAN, certificate, 3000) if one.name == "Sufficient"]
+            assert fact.value.split()[:2] == ["eta", sign]
+            assert ("others may be worse" in fact.meaning) is not exhaustive
+
     def test_privacy_numbers_are_rounded_up(self, real: Publication):
         found = {fact.name: fact.value for fact in facts(PLAN, real.to_json()["certificate"], 3000)}
         certificate = audit(PLAN)
@@ -420,7 +429,7 @@ class TestCharts:
         assert tags.count("polygon") == 2  # 0 and 50 of 50 ones are far beyond
         assert tags.count("circle") == 1
         assert tags.count("polyline") >= 4  # bars that go on
-        assert "below 0 or above everyone" in made.to_html()
+        assert "below 0 or above 100 %" in made.to_html()
         assert numbers["questions"]["f"]["a"]["count"] == pytest.approx(-225, abs=0.1)
         assert "−225" in page.said("text")
 
@@ -428,8 +437,8 @@ class TestCharts:
         odd = plan(Survey("s", (Flags("f", ("a",)),)), q="0.3")
         made = publish(odd, Tally(odd.id, 50, np.array([2]), np.array([48, 2])))
         page = Reader(made.to_html())
-        assert "does not fit the plan" in page.said("span")
-        assert "does not fit the plan" in made.to_markdown()
+        assert "no true count fits these reports" in page.said("span")
+        assert "no true count fits these reports" in made.to_markdown()
         assert next(csv.DictReader(io.StringIO(made.to_csv())))["compatible"] == "false"
 
     @bounded(200)

@@ -36,8 +36,8 @@ from shoal import (
 )
 from shoal.agreement.vectors import Rows
 from shoal.analysis.report_rows import unpack
-from shoal.analysis.screening import CLEAN, NOT_TESTED
-from shoal.analysis.screening_tests import families
+from shoal.analysis.screening import CLEAN, NOT_TESTED, _fewest_fakes
+from shoal.analysis.screening_tests import Trace, families
 from shoal.device.bulk.vectors import pack
 from shoal.errors import TallyError
 from shoal.evidence.populations import populate
@@ -314,10 +314,17 @@ class TestFakes:
 
 
 class TestInterface:
+    def test_families_share_the_alarm_for_the_share_of_fakes_too(self):
+        class Seen:
+            def traces(self, fakes: int) -> Iterator[Trace]:
+                yield Trace(1e-3 / 8 if fakes < 5 else 1e-3 / 2 if fakes < 10 else 1.0, str)
+
+        assert [_fewest_fakes([Seen()] * families, 100, 1e-3) for families in (1, 4)] == [10, 5]
+
     def test_refusals(self):
         plan = agreed(Flags("f", options(2)), crowd_size=10)
         few = tally(plan, Synthetic(np.zeros((9, 1), np.uint8), bits=2))
-        with pytest.raises(PrivacyRefusal, match="crowd of 10, the tally has 9"):
+        with pytest.raises(PrivacyRefusal, match="crowd of 10 reports, but the tally has 9"):
             screen(plan, few)
         screen(plan, replace(few, simulated=True))
         more = few + tally(plan, Synthetic(np.zeros((1, 1), np.uint8), bits=2))

@@ -89,6 +89,13 @@ def tally_file(shoal: Command) -> Path:
     return Path("tally.json")
 
 
+class TestPlanResult:
+    @pytest.mark.parametrize(("crowd", "is_noise"), [(10, True), (10_000, False)])
+    def test_a_sigma_above_the_crowd_is_said(self, shoal: Command, crowd: int, is_noise: bool):
+        text = shoal("plan", "--flags", 5, "--crowd", crowd, "--epsilon", 0.5, "--delta", 1e-6)
+        assert ("counts will be mostly noise" in text) == is_noise
+
+
 class TestPlanDiff:
     def test_kinds_and_exit_codes(self, shoal: Command):
         shoal("plan", "survey.toml", "--q", "0.25", "-o", "same.json")
@@ -142,7 +149,7 @@ class TestScreen:
         shoal("tally", "crowd.json", "r.parquet", "-o", "few.json", code=2)
         plan = Plan.read("crowd.json")
         tally(plan, Synthetic(np.zeros((5, 2), np.uint8), 9)).write("few.json")
-        assert "crowd of 1000" in shoal("screen", "crowd.json", "few.json", code=3)
+        assert "crowd of 1,000" in shoal("screen", "crowd.json", "few.json", code=3)
         shoal("screen", "plan.json", tally_file, "--alarm", "2", code=2)
         shoal("screen", "plan.json", "none.json", code=2)
 
@@ -418,7 +425,7 @@ class TestEstimate:
         shoal("tally", "crowd.json", "r.parquet", "-o", "t.json")
         for form in ([], ["--json"]):
             said = shoal("estimate", "crowd.json", "t.json", *form, code=3)
-            assert "crowd of 301, the tally has 300" in said
+            assert "crowd of 301 reports, but the tally has 300" in said
         shoal("randomize", "crowd.json", "answers.csv", "-o", "s.parquet")
         shoal("tally", "crowd.json", "r.parquet", "s.parquet", "-o", "t.json")
         assert shoal.json("estimate", "crowd.json", "t.json")["crowd_size"] == 301
@@ -454,7 +461,7 @@ class TestEstimate:
         shoal("tally", "plan.json", "r.parquet", "-o", "t.json")
         document = shoal.json("estimate", "plan.json", "t.json")
         assert document["questions"]["features"]["sync"]["incompatible"] is True
-        assert "does not fit the plan" in shoal("estimate", "plan.json", "t.json")
+        assert "no true count fits these reports" in shoal("estimate", "plan.json", "t.json")
 
     def test_names_that_look_like_markup(self, shoal: Command, at: Path):
         """Labels are text, whatever rich would make of them."""
@@ -564,7 +571,7 @@ class TestEveryCommand:
         first = (at / "shoal-demo.html").read_text("utf-8")
         said = shoal("demo", "--users", "100")
         assert "shoal serve" in said
-        assert "over the one that was there" in " ".join(said.split())
+        assert "(replaced)" in " ".join(said.split())
         assert (at / "shoal-demo.html").read_text("utf-8") != first
         said = shoal("demo", "--users", "100", "--report", "none/x.html", code=2)
         assert "name another file with --report" in said

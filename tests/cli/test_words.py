@@ -32,6 +32,12 @@ for _word in WORDS:
         for _name, _subcommand in getattr(_command, "commands", {}).items():
             COMMANDS[f"{_word} {_name}"] = _subcommand
 
+OPERATOR_COMMANDS = [
+    "serve",
+    *(f"collector {name}" for name in ("serve", "doctor", "backup", "restore", "rotate")),
+    *(f"collector token {name}" for name in ("make", "list", "revoke")),
+]
+
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,6 +77,29 @@ class TestHelp:
         words = shlex.split(command.example.replace("\\\n", " "))
         assert words[: 1 + len(name.split())] == ["shoal", *name.split()]
         command.make_context(name, words[1 + len(name.split()) :])  # it would refuse a bad call
+
+    @pytest.mark.parametrize("name", OPERATOR_COMMANDS)
+    def test_commands_of_an_operator_have_an_example_too(self, capsys, name: str):
+        command: click.Command = shoal
+        for word in name.split():
+            assert isinstance(command, click.Group)
+            subcommand = command.get_command(click.Context(command), word)
+            assert subcommand is not None
+            command = subcommand
+        assert isinstance(command, Command)
+        words = shlex.split(command.example)
+        start = name.split() if name != "collector serve" else ["serve"]
+        assert words[: 1 + len(start)] == ["shoal", *start]
+        command.make_context(name, words[1 + len(start) :])  # it would refuse a bad call
+        text = output(capsys, *name.split(), "--help")
+        assert text.index("\nExample:\n") < text.index("\nOptions:\n")
+        assert max(map(len, text.splitlines())) <= 79
+
+    @pytest.mark.parametrize("words", ["", "collector", "collector token"])
+    def test_no_arguments_show_the_help(self, capsys, words: str):
+        help_text = output(capsys, *words.split(), "--help")
+        assert run(words.split()) == 2
+        assert capsys.readouterr() == ("", help_text)
 
     @pytest.mark.parametrize("name", COMMANDS)
     def test_every_option_is_described(self, name: str):

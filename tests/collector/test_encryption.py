@@ -179,6 +179,23 @@ def test_a_copy_from_before_the_sealing_cannot_be_read_after_it(tmp_path: Path):
     store.close()
 
 
+def test_the_key_of_a_crowd_goes_with_it(tmp_path: Path):
+    """A copy of an earlier database could be read with a key that stays in today's."""
+    store = published(tmp_path, FLAGS)
+
+    def keys() -> list[int]:
+        rows = store.database.execute("SELECT number FROM wrapped_keys WHERE kind = 'crowd'")
+        return sorted(number for (number,) in rows)
+
+    store.accept([upload(FLAGS, 120, 1)])
+    assert keys() == [1, 2, 3]
+    store.sweep()  # seals two of them
+    assert keys() == [3]
+    store.move(FLAGS.id, "closed")  # gives the last one up
+    assert keys() == []
+    store.close()
+
+
 def test_rows_that_are_swapped_or_changed_are_refused(tmp_path: Path):
     other = make_plan(crowd=60)
     with closing(published(tmp_path, FLAGS, other)) as store:

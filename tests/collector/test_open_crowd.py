@@ -386,7 +386,7 @@ def repeated_ones_told(patch: pytest.MonkeyPatch) -> None:
         seen[0] = 0 if kept is None else reports_of(kept) - before
         return answers
 
-    answers = Ingest.answers
+    handle = Ingest.handle
 
     async def answering(self: Ingest, scope: Any, receive: Any, send: Any) -> bool:
         async def sending(message: Any) -> None:
@@ -395,10 +395,10 @@ def repeated_ones_told(patch: pytest.MonkeyPatch) -> None:
                 message = message | {"headers": headers}
             await send(message)
 
-        return await answers(self, scope, receive, sending)
+        return await handle(self, scope, receive, sending)
 
     patch.setattr(Store, "accept", telling)
-    patch.setattr(Ingest, "answers", answering)
+    patch.setattr(Ingest, "handle", answering)
 
 
 def last_upload_kept_in_a_file(patch: pytest.MonkeyPatch) -> None:

@@ -170,6 +170,20 @@ class TestSealing:
         store.accept([rest])
         assert summed(released(store, FLAGS)) == tally_of(FLAGS, *parts, rest)
 
+    def test_every_commit_does_the_work_of_opening_a_crowd(self, tmp_path: Path):
+        """An answer that takes longer would tell its sender that a crowd was complete."""
+        plan = make_plan(crowd=3)
+        store = published(tmp_path, plan)
+        store.accept([upload(plan, 1, 0)])
+        for seed in range(1, 8):
+            done: set[str] = set()  # a statement with a trigger is told twice
+            store.database.set_trace_callback(done.add)
+            store.accept([upload(plan, 1, seed)])
+            store.database.set_trace_callback(None)
+            for table in ("crowds", "wrapped_keys"):
+                assert sum(one.startswith(f"INSERT INTO {table} ") for one in done) == 1
+        assert store.database.execute("SELECT count(*) FROM crowds").fetchone() == (3,)
+
     def test_a_whole_crowd_is_sealed_before_its_plan_is_closed(self, tmp_path: Path):
         store = published(tmp_path, FLAGS)
         whole = upload(FLAGS, 50, 1)

@@ -119,6 +119,20 @@ class TestSensitivity:
     def test_what_opendp_gets_moves_no_further_than_it_is_told(self, values, last, relation):
         """Rounding included: the sum as a float, on two neighbouring tables."""
         other = [*values[:-1], last] if relation == "replace" else values[:-1]
+        told, moved = self._moved(values, other, (-3.7, 11.3), relation)
+        assert moved <= told
+        exact = sum_sensitivity(relation, Fraction(-3.7), Fraction(11.3))
+        assert exact <= told <= exact * (1 + Fraction(1, 2**20))
+
+    def test_nor_does_a_sum_that_floats_would_round_up(self):
+        """1 - 2^-53 and 1 are 2 as floats: one row more, and more than 1 more."""
+        short = 1 - 2.0**-53
+        assert Fraction(short + 1.0) - Fraction(short + 0.0) > 1
+        told, moved = self._moved([short, 0.0], [short, 1.0], (0, 1), "replace")
+        assert moved <= told == 1
+
+    def _moved(self, values, other, bounds, relation) -> tuple[Fraction, Fraction]:
+        """Return the sensitivity that OpenDP is told, and how far its input moves."""
         asked: list[Any] = []
 
         def fake(sensitivity, epsilon, given, *, whole):
@@ -128,12 +142,10 @@ class TestSensitivity:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "mechanism", fake)
             for table in (values, other):
-                curator(table, neighbours=relation).sum("x", bounds=(-3.7, 11.3), epsilon=1)
+                curator(table, neighbours=relation).sum("x", bounds=bounds, epsilon=1)
         (told, (x,)), (same, (y,)) = asked
         assert told == same
-        assert abs(Fraction(x) - Fraction(y)) <= told
-        exact = sum_sensitivity(relation, Fraction(-3.7), Fraction(11.3))
-        assert exact <= told <= exact * (1 + Fraction(1, 2**20))
+        return told, abs(Fraction(x) - Fraction(y))
 
 
 class TestSums:
@@ -419,7 +431,7 @@ class TestAccuracy:
         assert many.kind == "LEC Theorem 12"
         assert many.alpha == pytest.approx(math.log(200) * 2)
         whole = curator([1]).count("x=1", epsilon="0.5").accuracy(0.05)
-        assert "own exact tail" in whole.kind
+        assert "exact" in whole.kind
         assert whole.alpha == law.discrete_radius(0.05, 2.0) == 6
         fraction = curator([1] * 1000).fraction("x=1", epsilon="0.5")
         assert fraction.accuracy(0.05).alpha == pytest.approx(0.006)
@@ -484,6 +496,13 @@ class TestBudget:
         assert (tmp_path / "b.json").read_bytes() == before
         one.count("x=1", epsilon="0.2")
         assert budget.left == "0"
+
+    def test_not_even_by_the_last_digit(self):
+        budget = Budget("1")
+        budget.spend("0.3", neighbours="replace")
+        with pytest.raises(PrivacyRefusal, match=r"only 0\.7 is left"):
+            budget.spend("0.7000000000000000000000001", neighbours="replace")
+        budget.spend("0.7", neighbours="replace")
 
     def test_bad_input_spends_nothing(self):
         budget = Budget(1)

@@ -17,7 +17,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import Choice, Choices, Flags, InputError, Number, ShoalError, Survey, encode, plan
+from shoal import (
+    Choice,
+    Choices,
+    Flags,
+    InputError,
+    Number,
+    ShoalError,
+    Survey,
+    Text,
+    encode,
+    plan,
+)
 from shoal.device.bulk.answer_files import read_answers
 from shoal.errors import AnswerError
 from tests.strategies import answers, bounded, surveys
@@ -124,6 +135,15 @@ class TestOneAnswer:
         assert len(original) == 2
         assert original.rows[0].tobytes() == encode(SURVEY, GOOD).row
         assert len(encode(SURVEY, [])) == 0
+
+    def test_every_report_draws_a_cohort_of_its_own(self):
+        """A cohort that several have in common would link them. False alarm: below 1e-99."""
+        survey = Survey("words", (Text("word", bits=64, hashes=2, cohorts=64),))
+        words = [{"word": "tea"}] * 200
+        assert len({encode(survey, word).cohort for word in words}) > 10
+        for many in (encode(survey, words), encode(survey, pa.Table.from_pylist(words))):
+            assert many.cohorts is not None
+            assert len(set(many.cohorts.tolist())) > 10
 
 
 BAD: list[tuple[str, Any, str]] = [

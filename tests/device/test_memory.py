@@ -36,6 +36,7 @@ from shoal import (
     plan_with_memory,
     randomize,
 )
+from shoal.agreement.random_bits import SystemBits
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.tallying import Tallying
 from shoal.device.bulk.vectors import pack
@@ -222,6 +223,16 @@ class TestSecrecy:
             device = DeviceMemory(tmp_path / str(i), key)
             names |= {device.digest(plan, answer(1)) for plan in (plan_of(), plan_of(q2="0.125"))}
         assert len(names) == 6
+
+    def test_a_name_cannot_be_computed_without_the_key(self, tmp_path: Path, monkeypatch):
+        """With the salt alone somebody could try all answers until a name fits."""
+        monkeypatch.setattr(SystemBits, "draw", lambda self, count: bytes(count))
+        devices = [DeviceMemory(tmp_path / key.hex(), key) for key in (KEY, OTHER_KEY)]
+        assert len({device.digest(PLAN, answer(1)) for device in devices}) == 2
+
+    def test_no_nonce_is_used_twice(self):
+        """Two contents under one nonce tell their difference."""
+        assert len({seal(KEY, b"the same")[9:21] for _ in range(100)}) == 100
 
     def test_the_length_tells_little(self, path: Path):
         device = DeviceMemory(path, KEY)

@@ -48,7 +48,7 @@ class TestAnswering:
     def test_another_key_is_refused_where_one_report_is_agreed(self, tmp_path):
         outbox = box(tmp_path, Collector())
         outbox.answer(PLAN, ANSWER, answer_key="a")
-        with pytest.raises(PrivacyRefusal, match=r"takes 1 report.*; nothing was made\.$"):
+        with pytest.raises(PrivacyRefusal, match=r"allows 1 report.*; no report was made\.$"):
             outbox.answer(PLAN, ANSWER, answer_key="b")
         with pytest.raises(PrivacyRefusal):
             outbox.answer(PLAN, ANSWER)

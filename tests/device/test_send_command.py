@@ -75,7 +75,7 @@ class TestCommand:
         assert account.epsilon == repeated_epsilon(64, layers, 1)
         # Another outbox of the same person: the limit is the person's.
         words[-1] = "other"
-        assert "past the limit of 33" in self.send(capsys, *words, *kept, code=3)
+        assert "above the limit 33" in self.send(capsys, *words, *kept, code=3)
         assert len(server.requests) == 1
         assert not list(tmp_path.glob("other/*.waiting"))
 
@@ -111,7 +111,7 @@ class TestCommand:
         replace(kept, q=FlipProbability(3, 3)).write("plan.json")
         assert "does not confirm" in self.send(capsys, *words, "--recompute", code=3)
         assert "does not confirm" in self.send(capsys, *words, code=3)
-        assert "nothing tells this device" in self.send(capsys, *words, "--no-recompute", code=3)
+        assert "this device cannot confirm" in self.send(capsys, *words, "--no-recompute", code=3)
         assert server.requests == []
 
     def test_a_refusal_is_told(self, server, capsys):

@@ -12,7 +12,9 @@ from shoal.cli import run
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import audit, domain_of
 from shoal.theory.domains import Block
+from shoal.theory.proven import Proven
 from shoal.theory.search.enumeration import worst_delta
+from shoal.theory.stop_loss.bracket import Bracket
 
 
 def flags(count):
@@ -105,6 +107,8 @@ def test_memory_and_cohorts_are_not_certified():
         made = shoal.Plan(survey, memory.q, promise, 10**5, cohorts=cohorts, memory=memory)
         with pytest.raises(PrivacyRefusal, match="splits the crowd"):
             audit(made)
+    with pytest.raises(PrivacyRefusal, match="share permanent flips"):
+        audit(shoal.Plan(flags(2), memory.q, promise, 10**5, 2, memory=memory))
 
 
 def test_sufficient_is_between_delta_and_one():
@@ -226,6 +230,25 @@ def test_several_reports_per_person_are_counted():
     assert audit(several).delta(epsilon=1.5).high == pytest.approx(expected, rel=1e-9)
     epsilon = audit(several).epsilon(delta=1e-6)
     assert audit(several).delta(epsilon=epsilon).high <= 1e-6
+
+
+@pytest.mark.parametrize("reports", [3, 7])
+def test_the_parts_of_an_epsilon_are_not_more_than_it(reports, monkeypatch):
+    """The delta of each report is taken at a part of epsilon that is rounded down."""
+    asked: list[float] = []
+
+    def proven(domain, crowd, q, epsilon, rtol) -> Proven:
+        asked.append(epsilon)
+        return Proven(Bracket(0.0, 0.0), "local")
+
+    monkeypatch.setattr("shoal.planning.certificate.proven_delta", proven)
+    certificate = audit(flags(2), q="0.2", crowd_size=1000)
+    epsilons = [k / 10 for k in range(1, 40)]
+    for epsilon in epsilons:
+        certificate.group_delta(epsilon=epsilon, reports=reports)
+    for epsilon, part in zip(epsilons, asked, strict=True):
+        assert epsilon / reports * (1 - 1e-15) <= part
+        assert Fraction(part) * reports <= Fraction(epsilon)
 
 
 def test_an_honest_fraction_needs_more_reports():

@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -20,14 +21,17 @@ FLAGS = shoal.Survey("s", (shoal.Flags("f", ("1", "2", "3", "4", "5")),))
 
 @dataclass(frozen=True)
 class Gaussian:
-    """A mechanism whose profile is known in closed form, dressed up as a certificate."""
+    """A mechanism whose profile is known in closed form, dressed up as a certificate.
+
+    Only the high end of its brackets is the truth: that is the one to compose.
+    """
 
     sigma: float
 
     def delta(self, *, epsilon, rtol=0.0):
         phi, s = NormalDist().cdf, self.sigma
         value = phi(0.5 / s - epsilon * s) - math.exp(epsilon) * phi(-0.5 / s - epsilon * s)
-        return Bracket(max(value, 0.0), max(value, 0.0))
+        return Bracket(max(value, 0.0) / 2, max(value, 0.0))
 
     def epsilon(self, *, delta):
         low, high = 0.0, 50.0
@@ -42,6 +46,14 @@ def test_gaussian_composes_to_a_gaussian():
     together = Composition(Gaussian(5.0), 30)  # type: ignore[arg-type]
     exact = Gaussian(5.0 / math.sqrt(30)).epsilon(delta=1e-5)
     assert exact <= together.epsilon(delta=1e-5) <= 1.005 * exact
+
+
+def test_each_release_has_its_part_of_delta():
+    """At delta 0.3 one release needs no epsilon at all, and thirty of them do."""
+    alone, together = Gaussian(5.0), Composition(Gaussian(5.0), 30)  # type: ignore[arg-type]
+    assert alone.delta(epsilon=0.0).high < 0.3
+    exact = Gaussian(5.0 / math.sqrt(30)).epsilon(delta=0.3)
+    assert 0.1 < exact <= min(together.epsilon(delta=0.3), together.basic_epsilon(delta=0.3))
 
 
 def test_thirty_releases_at_less_than_half_of_addition():
@@ -107,6 +119,14 @@ def test_group_privacy_against_its_formula():
     assert certificate.group_delta(epsilon=1.5, reports=3) == pytest.approx(expected, rel=1e-5)
     assert certificate.group_delta(epsilon=1.5, reports=3) >= expected
     assert certificate.group_delta(epsilon=1.5, reports=1) >= certificate.delta(epsilon=1.5).high
+
+
+def test_the_factor_of_group_privacy_is_rounded_up():
+    with mpmath.workdps(50):
+        for size in (2, 3, 7):
+            for epsilon in np.geomspace(1e-9, 600.0, 300).tolist():
+                exact = mpmath.expm1(epsilon) / mpmath.expm1(mpmath.mpf(epsilon) / size)
+                assert exact <= group_factor(epsilon, size) <= exact * (1 + 1e-12)
 
 
 def test_command_line(tmp_path, capsys):

@@ -40,6 +40,7 @@ from shoal.planning.over_time import (
     plan_with_memory,
     statements,
 )
+from shoal.support.rounding import text_up
 
 Vector = tuple[int, ...]
 Answers = tuple[Vector | None, Vector | None]
@@ -322,6 +323,13 @@ class TestStatementsSayNoMore:
                     memory=memory)  # fmt: skip
         assert {one.kind for one in statements(made, 5)} == {"local"}
 
+    def test_the_sentence_is_rounded_up_like_the_table(self):
+        made = small_plan(1, 2, QUARTER, EIGHTH)
+        one = named(statements(made, 10**6))["one answer, every release"]
+        limit = local_epsilon(made.survey.differing_bits, QUARTER)
+        assert one.epsilon <= float(limit) < float(text_up(float(limit)))
+        assert f"at most {text_up(float(limit))}." in one.words
+
     def test_without_memory_releases_compose(self):
         survey = Survey("s", (Flags("f", ("a", "b")),))
         made = plan(survey, crowd_size=2000, epsilon="0.5", delta="1e-6")
@@ -343,7 +351,9 @@ class TestCertificates:
         assert any("the statements say" in one for one in certificate.assumptions)
         assert not any("releases compose" in one for one in certificate.assumptions)
         fresh = audit(replace(made, memory=None))
-        assert any("fresh flips; more releases compose" in one for one in fresh.assumptions)
+        assert any(
+            "fresh flips; each further release reveals more" in one for one in fresh.assumptions
+        )
         assert certificate.delta(epsilon=0.5) == fresh.delta(epsilon=0.5)
 
     def test_do_not_compose_with_memory(self):

@@ -255,6 +255,18 @@ class TestReduction:
         total = float(weights @ np.maximum(atoms, 0.0))
         return reduced.linear_error + float(weights @ moved) / total
 
+    @pytest.mark.parametrize("sign", [-1, 1])
+    def test_weights_may_all_be_off_the_same_way(self, sign, monkeypatch):
+        """Nothing cancels and the atoms are exact; the error of the linear part is all there is."""
+        unit = 2.0**-30
+        monkeypatch.setattr(reduction, "UNIT", unit)
+        law = Law.of([0.0, 1.0, 2.0], [0.9989, 1e-3, 1e-4])
+        weight = law.log_weight
+        moved = law._replace(log_weight=weight + sign * 8 * unit * (1 + np.abs(weight)))
+        reduced, other = reduce_law(law, 1), reduce_law(moved, 1)
+        ratio = math.exp(other.log_linear - reduced.log_linear)
+        assert 0.0 < abs(ratio - 1.0) <= reduced.linear_error
+
     @pytest.mark.parametrize("atoms", [[1.0, 2.0], [-1.0, 1000.0]])
     def test_the_error_of_the_linear_part_arrives(self, atoms, monkeypatch):
         law = Law.of(atoms, [0.5, 0.5])

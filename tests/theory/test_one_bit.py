@@ -137,6 +137,15 @@ def test_halving_agrees_with_trying_all():
     assert halved.value.is_within(2e-3)
 
 
+@pytest.mark.parametrize(("q", "epsilon"), [(0.02, 0.3), (0.1, 0.5), (0.3, 0.01)])
+def test_little_work_makes_a_wide_bracket_and_no_wrong_one(q, epsilon):
+    """Where the search ends early, crowds that it did not try are covered all the same."""
+    all_of_them = worst_one_bit_delta(1000, q, epsilon).value
+    ended_early = worst_one_bit_delta(1000, q, epsilon, work=1).value
+    assert ended_early.low <= all_of_them.high
+    assert all_of_them.low <= ended_early.high
+
+
 def test_worst_over_all_collections_of_one_bit():
     q, lam = 0.1, 1.5
     truth, _ = worst_delta((flags(1),), 6, q, lam)

@@ -2,9 +2,14 @@
 
 In the order of the data's way:
 
+Reading reports
+    `report_rows`       batches of reports as arrays
+    `report_files`      reports in files larger than memory, read chunk by chunk
+
 Counting reports
     `bit_counter`       set bits by position, over packed rows
     `joint_counts`      combinations of chosen bits
+    `count_table`       all counts of a tally in one array, in a fixed order
     `tallying`          Synthetic vectors to a `Tally`; tallies add
     `crowds`            which crowds a tally holds, and whether one person may be in several
     `tally_json`        a tally read back from its file, every count checked

@@ -220,14 +220,14 @@ def _check_sizes(plan: Plan, tally: Tally) -> None:
     smallest = min(crowds, key=lambda crowd: crowd.reports)
     if repeat and smallest.reports < plan.reports_needed:
         raise PrivacyRefusal(
-            f"the plan hides each report in a crowd of {plan.reports_needed}; the people of these"
-            f" {len(crowds):,} crowds may be the same, and {smallest} has {smallest.reports}."
+            f"the plan needs a crowd of {plan.reports_needed:,} reports; the people of these"
+            f" {len(crowds):,} crowds may be the same, and {smallest} has {smallest.reports:,}."
             f" {way_out(crowds)}"
         )
     if tally.reports < plan.reports_needed:
         raise PrivacyRefusal(
-            f"the plan hides each report in a crowd of {plan.reports_needed}, the tally has"
-            f" {tally.reports}; wait for the whole crowd."
+            f"the plan needs a crowd of {plan.reports_needed:,} reports, but the tally has"
+            f" {tally.reports:,}; wait for the whole crowd."
         )
 
 

@@ -85,11 +85,11 @@ def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
     >>> from shoal import Flags, Survey, Synthetic, plan, tally
     >>> agreed = plan(Survey("s", (Flags("f", ("a", "b", "c", "d")),)), q="0.25")
     >>> rows = np.repeat(np.array([[0], [1], [15]], np.uint8), [500, 200, 300], axis=0)
-    >>> found = screen(agreed, tally(agreed, Synthetic(rows, bits=4)))
-    >>> found.suspicious, round(found.smallest_share_of_fakes, 3)
-    (True, 0.93)
-    >>> found.findings[-1]
-    '500 reports are the vector 00; an honest crowd is expected to send it at most 316.4 times.'
+    >>> screening = screen(agreed, tally(agreed, Synthetic(rows, bits=4)))
+    >>> screening.suspicious, round(screening.smallest_share_of_fakes, 3)
+    (True, 0.932)
+    >>> screening.findings[-1]
+    '500 reports are the vector 00; an honest crowd is expected to send it at most 316.5 times.'
     """
     if not 0 < check_number("alarm", alarm) < 1:
         raise InputError(f"alarm must be strictly between 0 and 1, got alarm={alarm}.")

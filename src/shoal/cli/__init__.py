@@ -25,7 +25,7 @@ GROUPS = {
     "Agree on a plan": {
         "plan": "Choose how often each device flips a bit.",
         "audit": "Certify what a plan guarantees, or test a randomizer.",
-        "compare": "Show what each kind of trust costs for one question.",
+        "compare": "Show what each kind of trust costs for a survey.",
         "migrate": "Turn RAPPOR parameters into a plan, and say what it promises.",
     },
     "On the device": {
@@ -105,6 +105,9 @@ def run(arguments: list[str]) -> int:
         return exit_code if isinstance(exit_code, int) else 0
     except ShoalError as error:
         return _say(str(error), error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else error.format_message(), err=True)
+        return 2
     except click.UsageError as error:
         hint = f" See {error.ctx.command_path} --help." if error.ctx else ""
         return _say(_sentence(error.format_message()) + hint, 2)

@@ -38,7 +38,7 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
     table.add_row(
         "sufficient",
         f"eta   ~  {text_up(worst['eta'][1], 3)}",
-        f"SDP's number, {_eta_in_words(worst)}; not a guarantee",
+        f"{_eta_in_words(worst)}; not a guarantee",
     )
     table.add_row(
         "local",
@@ -47,15 +47,15 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
     )
     if document["sigma_count"] is not None:
         gain = document["gain_over_local"]
-        better = (
-            f"{text_near(gain, 3)} times better than"
+        local = (
+            f"would be {text_near(gain, 3)} times less precise"
             if gain is not None
-            else "nothing could be estimated with"
+            else "would allow no estimate"
         )
         table.add_row(
             "precision",
             f"sigma {document['sigma_count']:,.0f} people",
-            f"of any count; {better} the same epsilon held locally",
+            f"of any count; a local promise of this epsilon {local}",
         )
         table.add_row(
             "fake reports",
@@ -98,8 +98,11 @@ def show_statements(statements: list[dict[str, Any]]) -> None:
 
 def _eta_in_words(worst: dict[str, Any]) -> str:
     if worst["exhaustive"]:
-        return "on the worst homogeneous crowd"
-    return f"the largest found of {worst['kinds']} kinds of homogeneous crowds"
+        return "if all others answered alike (paper SDP)"
+    return (
+        f"if all others answered alike (paper SDP), the largest found of {worst['kinds']} kinds of"
+        " such crowds"
+    )
 
 
 def _crowd_in_words(crowd: dict[str, int]) -> str:
@@ -107,6 +110,6 @@ def _crowd_in_words(crowd: dict[str, int]) -> str:
         return f"{crowd['ones']} of the others have the bit set"
     same, other, third = crowd["a"], crowd["b"], crowd["c"]
     return (
-        f"all others agree, with this person's first answer in {same} bits, with the second in"
-        f" {other}, with neither in {third}"
+        f"all others give one same answer; of its bits, {same} as in this person's first answer"
+        f" only, {other} as in the second only, {third} as in neither"
     )

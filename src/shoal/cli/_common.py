@@ -96,7 +96,7 @@ def fdr_option(default: float) -> Callable[[C], C]:
         type=float,
         default=default,
         show_default=True,
-        help="Expected share of texts that nobody has among those found.",
+        help="Largest expected share of false texts among those found.",
     )
 
 

@@ -37,7 +37,7 @@ def show_estimates(document: dict[str, Any], title: str) -> None:
             truth = [f"{row['truth']:,}"] if known else []
             cells = [f"{row['count']:,.0f}", f"{row['share']:.2%}"]
             bounds = outward(row["low"], row["high"])
-            place: Any = "does not fit the plan"
+            place: Any = "no true count fits these reports"
             if not row.get("incompatible"):
                 place = _Bar(row["low"], row["count"], row["high"], int(document["reports"]))
             table.add_row(escape(label), *truth, *cells, *bounds, place)

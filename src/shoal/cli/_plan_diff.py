@@ -20,8 +20,8 @@ from shoal.planning.plan_diff import PlanDiff, plan_diff
 def diff(old_file: Path, new_file: Path, as_json: bool) -> None:
     """Say what a change of a plan means for the people who answer.
 
-    The plans are the same, or differ in labels only, or are two plans that each need consent, or
-    the new plan protects less under the same name. That is forbidden (exit code 3).
+    The result is one of: same, label, new plan (needs new consent), forbidden (protects less under
+    the same name; exit code 3).
     """
     change = plan_diff(Plan.read(old_file), Plan.read(new_file))
     if as_json:

@@ -92,6 +92,10 @@ def _show(plan: Plan, over_time: list[Statement], output: Path | None) -> None:
         console.print(
             f"precision        sigma of a count: {sigma:,.0f} of {plan.crowd_size:,} people"
         )
+        if sigma > plan.crowd_size:
+            console.print(
+                "[yellow]counts will be mostly noise; use a larger crowd or epsilon[/yellow]"
+            )
     console.print(f"plan id          {plan.id}", soft_wrap=True)
     if output is not None:
         console.print(f"written to       {escape(str(output))}", soft_wrap=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _TRUST = {
     "local": "nobody",
-    "proven": "that reports are anonymized",
+    "proven": "that reports are anonymized, the others honest",
     "sufficient": "the same; not a guarantee",
     "three-sigma": "the same; a rule of thumb",
     "curator": "somebody who sees all answers",
@@ -71,7 +71,7 @@ def command(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Show what each kind of trust costs for one question.
+    """Show what each kind of trust costs for a survey.
 
     The same survey at the same epsilon: with local noise, in an anonymous crowd, and with a
     trusted curator. For `--promise sufficient`, delta is used as eta.

@@ -19,7 +19,7 @@ from shoal.cli._common import (
     show_bullets,
 )
 from shoal.errors import InputError
-from shoal.support.rounding import text_near
+from shoal.support.rounding import text_down, text_near
 
 if TYPE_CHECKING:
     from shoal.curator import Budget, Curator, Release
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     help="Lowest and highest value anybody may have, known before the data.",
 )
 @click.option("--clamp", is_flag=True, help="Move values outside the bounds to the nearer bound.")
-@click.option("--whole", is_flag=True, help="All values are whole numbers: whole-valued noise.")
+@click.option("--whole", is_flag=True, help="All values are whole numbers: whole-number noise.")
 @click.option("--categories", metavar="A;B;C", help="Every category, known before the data.")
 @click.option("--categories-file", type=IN_FILE, help="The categories, one per line.")
 @click.option("--other", is_flag=True, help="Add a cell for values that are not declared.")
@@ -209,15 +209,15 @@ def _show(document: dict[str, Any], what: str) -> None:
     if not document["scale"]:
         console.print("noise        none: under replace the number of rows is public")
         return
-    noise = "whole-valued" if document["noise"] == "integer" else "real-valued"
+    noise = "whole-number" if document["noise"] == "integer" else "real-valued"
     console.print(
         f"noise        {noise} Laplace, scale {_number(document['scale'])}"
         f" = sensitivity {_number(document['sensitivity'])} / epsilon"
         f" {text_near(document['epsilon'], 6)}"
     )
     console.print(
-        f"accuracy     within {_number(accuracy['alpha'])} of the truth, but for a chance of"
-        f" {text_near(accuracy['delta'], 6)} ({accuracy['kind']})"
+        f"accuracy     within {_number(accuracy['alpha'])} of the truth with probability at"
+        f" least {text_down(1 - accuracy['delta'], 6)} ({accuracy['kind']})"
     )
     if document["budget"] is not None:
         budget = document["budget"]

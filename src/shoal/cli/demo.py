@@ -95,17 +95,17 @@ def _show_before(agreed: Plan, seed: int) -> None:
     console.rule("[bold]1. The question")
     console.print(
         f"A browser maker wants to know which features {users:,} people use, and who is on which"
-        " channel. It must not learn anything about any one of them."
+        " channel. It must learn almost nothing about any one of them."
     )
     console.rule("[bold]2. One device")
     _show_one_device(console, agreed, seed)
     console.rule("[bold]3. The promise")
     console.print(
         f"{check_promise(agreed).in_words}. Whatever everybody else answered, the counts of"
-        f" {users:,} reports come out nearly alike whether Ada's answer is hers or any other. To"
+        f" {users:,} reports would be nearly as likely if Ada had given another answer. To"
         f" promise the same for each report by itself, her device would have to flip each bit with"
         f" probability {text_near(float(alone.q))}, and counts would be {gain:.1f} times less"
-        " precise: the larger the crowd, the more of the hiding it does."
+        " precise: the larger the crowd, the fewer flips are needed."
     )
     console.rule("[bold]4. The collector")
     console.print(
@@ -127,8 +127,8 @@ def _show_after(demonstration: Demonstration, report: Path, replaced: bool) -> N
     )
     console.rule("[bold]5. The crowd")
     console.print(
-        f"One report says nothing by itself, but the bits of all {users:,} are flipped at a known"
-        " rate. The reports were counted as they came and are gone; the rate is taken out again:\n"
+        f"One report says little. But each bit of all {users:,} was flipped at a known rate, so the"
+        " counts can be corrected:\n"
     )
     show_estimates(
         demonstration.estimates, "what the browser maker sees, beside the truth it never sees"
@@ -139,9 +139,10 @@ def _show_after(demonstration: Demonstration, report: Path, replaced: bool) -> N
         for row in options.values()
     ]
     console.print(
-        f"\n{sum(inside)} of {len(inside)} intervals hold the truth; 95 % of them should."
+        f"\n{sum(inside)} of {len(inside)} intervals contain the truth; at least 95 % should, on"
+        " average."
     )
-    again = " again, over the one that was there" if replaced else ""
+    again = " (replaced)" if replaced else ""
     console.print(f"The report page is in {escape(str(report))}{again}. The collector has stopped.")
     console.rule("[bold]6. Your turn")
     console.print(

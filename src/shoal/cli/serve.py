@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from shoal.agreement.plan import Plan
+from shoal.cli._commands import Command
 from shoal.cli._common import IN_FILE, json_option
 from shoal.collector.plan_states import Declaration
 from shoal.collector.settings import Settings
@@ -24,7 +25,7 @@ def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command()
+@click.command(cls=Command, example="shoal serve --data collector --honest all plan.json")
 @click.argument("plans", nargs=-1, type=IN_FILE, metavar="[PLAN.json]...")
 @click.option(
     "--data", type=click.Path(path_type=Path, file_okay=False), required=True, help="Data folder."
@@ -53,9 +54,9 @@ def command(
 ) -> None:
     """Collect reports as a service: whole crowds or nothing.
 
-    The plans named here are published at the start. The options after --never-published are
-    settings: they can also be set in DATA/shoal.toml, or in the environment (SHOAL_PUBLIC for
-    --public).
+    The plans named here are published at the start. The options from --public to --log-level
+    are settings: they can also be set in DATA/shoal.toml, or in the environment (SHOAL_PUBLIC
+    for --public).
     """
     try:
         from shoal.collector import serve

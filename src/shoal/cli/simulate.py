@@ -157,7 +157,7 @@ def _show_texts(question: str, decoded: dict[str, Any], most: int = 20) -> None:
     console.print(table)
     console.print(
         f"{len(rows):,} of {len(decoded['candidates']):,} texts found,"
-        f" {len(false):,} of them nobody's"
+        f" {len(false):,} of them false (nobody answered them)"
     )
 
 

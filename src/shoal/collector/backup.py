@@ -71,9 +71,9 @@ def back_up(folder: Path, target: Path, *, clock: Callable[[], float] = time.tim
                 _copy(source, copy)
                 # By the clock that the data believed: the wall clock may have jumped ahead.
                 last = read_moment(source)
-                made = now if last is None else min(now, int(last.seconds))
+                seconds = now if last is None else min(now, int(last.seconds))
                 copy.execute("CREATE TABLE backup (made INTEGER, signing_key TEXT)")
-                copy.execute("INSERT INTO backup VALUES (?, ?)", (made, key))
+                copy.execute("INSERT INTO backup VALUES (?, ?)", (seconds, key))
                 copy.execute(f"PRAGMA user_version = {-VERSION}")
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
     return target

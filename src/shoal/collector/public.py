@@ -95,7 +95,7 @@ def make_public(
     )
 
     async def public(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not await ingest.answers(scope, receive, send):
+        if scope["type"] != "http" or not await ingest.handle(scope, receive, send):
             await others(scope, receive, send)
 
     return public

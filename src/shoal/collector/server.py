@@ -135,8 +135,8 @@ async def _watch(servers: dict[str, _Server], patience: int) -> None:
 
 async def _publish(collector: Collector, plan: Plan, declaration: Declaration | None) -> None:
     problem = await collector.add_plan(plan)
-    kept = collector.plan(plan.id)
-    if problem is None and kept is not None and kept.state == "draft":
+    record = collector.plan(plan.id)
+    if problem is None and record is not None and record.state == "draft":
         problem = await collector.move_plan(plan.id, "published", declaration)
     if problem is not None:
         raise PrivacyRefusal(f"plan {plan.id[:12]} is not published: {problem.title}")

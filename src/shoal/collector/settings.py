@@ -117,7 +117,7 @@ def address(text: str) -> tuple[str, int]:
 
 def _variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of the environment; a misspelt one must not be passed over."""
-    found = {}
+    texts = {}
     for variable, text in environment.items():
         if variable.startswith(_PREFIX) and variable not in _OTHERS:
             name = variable.removeprefix(_PREFIX).lower()
@@ -126,8 +126,8 @@ def _variables(environment: Mapping[str, str]) -> dict[str, str]:
                     f"the variable {shown(variable)} is no setting; there are"
                     f" {', '.join(_PREFIX + one.name.upper() for one in fields(Settings))}."
                 )
-            found[name] = text
-    return found
+            texts[name] = text
+    return texts
 
 
 def _file(path: Path) -> dict[str, object]:

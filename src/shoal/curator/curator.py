@@ -93,7 +93,7 @@ class Curator:
         return self._neighbours
 
     def count(self, where: Predicate | str | None = None, *, epsilon: object) -> Release:
-        """Release how many rows satisfy a predicate, with whole-valued noise.
+        """Release how many rows satisfy a predicate, with whole-number noise.
 
         Without a predicate all rows are counted. Under replace that number is public: it is given
         without noise and spends nothing.
@@ -167,7 +167,7 @@ class Curator:
             The lowest and the highest value that anybody may have, known before the data are seen.
             A value outside is an error, unless `clamp` moves it to the nearer bound.
         whole
-            Declares that all values are whole numbers; then the noise is whole-valued too.
+            Declares that all values are whole numbers; then the noise is whole-number too.
 
         Examples
         --------
@@ -209,7 +209,7 @@ class Curator:
     def histogram(
         self, column: str, *, categories: Sequence[str], epsilon: object, other: bool = False
     ) -> Release:
-        """Release how many rows hold each of the declared categories, with whole-valued noise.
+        """Release how many rows hold each of the declared categories, with whole-number noise.
 
         Parameters
         ----------
@@ -262,7 +262,7 @@ class Curator:
     ) -> Release:
         """Release any vector computed from the data whose l1 sensitivity you know.
 
-        Integers get whole-valued noise, floats real-valued noise (LEC Definitions 10 and 11). The
+        Integers get whole-number noise, floats real-valued noise (LEC Definitions 10 and 11). The
         sensitivity is taken at your word; it must hold for the numbers as they were computed,
         rounding included. `what` is what the budget writes down.
 

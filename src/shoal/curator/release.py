@@ -81,7 +81,7 @@ class Release:
 
     @property
     def whole(self) -> bool:
-        """Whether the noise is whole-valued, in steps of `unit`."""
+        """Whether the noise is whole-number, in steps of `unit`."""
         return self.unit is not None
 
     @property
@@ -96,7 +96,7 @@ class Release:
     def accuracy(self, delta: float = 0.05) -> Accuracy:
         """Return how far off any of the values is, but with probability `delta` (LEC Thm 9, 12).
 
-        For whole-valued noise the bound of LEC may be missed more often than that (up to 1.46
+        For whole-number noise the bound of LEC may be missed more often than that (up to 1.46
         times at scale 1); there the exact tail gives alpha.
         """
         if isinstance(delta, bool) or not isinstance(delta, (int, float)) or not 0 < delta < 1:
@@ -107,7 +107,7 @@ class Release:
         lecture = law.union_radius(delta, self.scale, count)
         if self.unit is not None:
             alpha = self._radius(law.each_miss(delta, count))
-            return Accuracy(alpha, delta, "integer-valued noise: its own exact tail", lecture)
+            return Accuracy(alpha, delta, "exact, whole-number noise", lecture)
         kind = "LEC Theorem 9" if len(self.values) == 1 else "LEC Theorem 12"
         return Accuracy(_up(lecture) + self.rounding, delta, kind, lecture)
 
@@ -150,7 +150,8 @@ class Release:
         ]
         if self.scale:
             sentences.append(
-                f"This release spends epsilon {self.epsilon}; releases about the same people add."
+                f"This release spends epsilon {self.epsilon}; the epsilons of releases about the"
+                " same people add up."
             )
         if self.clamped and self.bounds is not None:
             low, high = self.bounds

@@ -59,7 +59,7 @@ class Ledger:
     >>> ledger.charge(plan)
     Traceback (most recent call last):
     ...
-    shoal.errors.PrivacyRefusal: ... would make it 6.591675, past the limit of 5; nothing was sent.
+    shoal.errors.PrivacyRefusal: ... raise it to 6.591675, above the limit 5; nothing was sent.
     >>> ledger.read().epsilon
     Decimal('4.394450')
     """
@@ -119,8 +119,8 @@ class Ledger:
             changed = replace(account, plans=(*others, after), pending=pending)
             if account.limit is not None and changed.epsilon > Decimal(account.limit):
                 raise PrivacyRefusal(
-                    f"this device has given away an epsilon of {account.epsilon}; one more report"
-                    f" of plan {plan.id[:12]} would make it {changed.epsilon}, past the limit of"
+                    f"this device has revealed epsilon {account.epsilon}; one more report of plan"
+                    f" {plan.id[:12]} would raise it to {changed.epsilon}, above the limit"
                     f" {account.limit}; nothing was sent."
                 )
             self._write(changed)
@@ -306,7 +306,7 @@ def account_from_json(document: object, path: Path) -> Account:
         pending = document["pending"]
         if not isinstance(pending, list) or not all(isinstance(name, str) for name in pending):
             raise TypeError("pending")
-        plans = tuple(_plan_account(name, kept) for name, kept in document["plans"].items())
+        plans = tuple(_plan_account(name, entry) for name, entry in document["plans"].items())
         return Account(plans, limit, tuple(pending))
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise InputError(
@@ -314,22 +314,22 @@ def account_from_json(document: object, path: Path) -> Account:
         ) from problem
 
 
-def _plan_account(plan_id: str, kept: dict[str, Any]) -> PlanAccount:
-    memory = kept["memory"]
+def _plan_account(plan_id: str, entry: dict[str, Any]) -> PlanAccount:
+    memory = entry["memory"]
     if memory is not None:
         memory = Memory(FlipProbability(*memory["q1"]), FlipProbability(*memory["q2"]))
     answers = {
-        name: check_integer("reports", count, lowest=1) for name, count in kept["answers"].items()
+        name: check_integer("reports", count, lowest=1) for name, count in entry["answers"].items()
     }
-    reports = check_integer("reports", kept["reports"], lowest=0)
+    reports = check_integer("reports", entry["reports"], lowest=0)
     if memory is not None and sum(answers.values()) != reports:
         raise ValueError("counts do not add up")
     return PlanAccount(
         plan_id,
-        str(kept["survey"]),
-        check_integer("bits", kept["bits"], lowest=1),
-        check_integer("differing_bits", kept["differing_bits"], lowest=0),
-        FlipProbability(*kept["q"]),
+        str(entry["survey"]),
+        check_integer("bits", entry["bits"], lowest=1),
+        check_integer("differing_bits", entry["differing_bits"], lowest=0),
+        FlipProbability(*entry["q"]),
         memory,
         reports,
         answers,

@@ -1,6 +1,6 @@
 """Proof that the rest does what it says: simulation, studies, audits from outside, the papers.
 
-It may import anything, and nothing imports it. In the order of the data's way:
+It may import anything, and nothing but `cli` imports it. In the order of the data's way:
 
 People who do not exist
     `simulation_bits`   random bits that repeat themselves from a seed

@@ -199,8 +199,8 @@ def study(
     --------
     >>> from shoal import Flags, Survey, plan
     >>> agreed = plan(Survey("browser", (Flags("features", ("sync", "vpn")),)), q=0.25)
-    >>> found = study(agreed, users=1000, repetitions=2000, seed=1)
-    >>> sync = found.points[0]["features", "sync"]
+    >>> result = study(agreed, users=1000, repetitions=2000, seed=1)
+    >>> sync = result.points[0]["features", "sync"]
     >>> sync.truth, round(sync.sigma_ratio, 2), sync.coverage["exact"]
     (484, 0.99, Coverage(measured=0.959, expected=0.955...))
     """

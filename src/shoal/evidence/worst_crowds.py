@@ -72,10 +72,10 @@ def search(
     >>> import math
     >>> from shoal import Flags, Survey
     >>> survey = Survey("two flags", (Flags("flags", ("a", "b")),))
-    >>> found = search(survey, crowd_size=10, q="0.1", epsilon=math.log(9))
-    >>> found.conjecture, found.exhaustive, round(found.worst.value.low, 4)
+    >>> result = search(survey, crowd_size=10, q="0.1", epsilon=math.log(9))
+    >>> result.conjecture, result.exhaustive, round(result.worst.value.low, 4)
     ('violated', True, 0.1408)
-    >>> found.worst.others, found.worst.x, found.worst.x_prime
+    >>> result.worst.others, result.worst.x, result.worst.x_prime
     ((((0, 0), 5), ((1, 1), 4)), (1, 1), (0, 0))
     """
     searching = Searching(

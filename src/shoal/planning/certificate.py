@@ -77,8 +77,8 @@ def check_crowd_hides(plan: Plan) -> None:
         return
     if plan.max_reports_per_person > 1:
         raise PrivacyRefusal(
-            "with memory a person's reports share permanent flips, so that no crowd is proven to"
-            f" hide {plan.max_reports_per_person} of them in one release; take 1."
+            "with memory a person's reports share permanent flips, so nothing is proven for"
+            f" {plan.max_reports_per_person} reports in one release; allow only 1."
         )
     if plan.cohorts is not None:
         raise PrivacyRefusal(
@@ -147,7 +147,10 @@ class Certificate:
     def proven(self, epsilon: float, rtol: float = 1e-4) -> Proven:
         """Return the proven delta at an epsilon and the method that proves it."""
         size, checked = self.reports_per_person, _checked_epsilon(epsilon)
-        single = proven_delta(self._domain, self.crowd_size, self._q, checked / size, rtol)
+        part = checked / size
+        if Fraction(part) * size > Fraction(checked):  # as much in all, and never more
+            part = math.nextafter(part, 0.0)
+        single = proven_delta(self._domain, self.crowd_size, self._q, part, rtol)
         if size == 1 or single.delta.high == 0.0:
             return single
         factor = group_factor(checked, size)
@@ -220,7 +223,7 @@ class Certificate:
         reports = self.reports_per_person
         each = "t" if reports == 1 else f"{reports} t"
         return (
-            "Neighbours replace one person's answer by any other answer of the survey's domain.",
+            "The promise compares any two answers that one person could give.",
             f"Exactly {self._released:,} reports are released together; that number is public.",
             "The reports are perfectly anonymized: nobody can tell who sent which.",
             f"{self.colluders:,} people tell what they sent; {self.crowd_size:,} reports hide."
@@ -228,7 +231,7 @@ class Certificate:
             else f"The other people are honest; with t colluders the crowd is smaller by {each}.",
             f"Each person sends at most {reports} report{'s' * (reports > 1)} per release, "
             + (
-                "with fresh flips; more releases compose."
+                "with fresh flips; each further release reveals more."
                 if self.memory is None
                 else "with flips that are partly permanent; more releases do not compose, and the"
                 " statements say what holds for them."

@@ -190,4 +190,5 @@ def group_factor(epsilon: float, size: int) -> float:
         return math.inf
     if epsilon < 1e-12:
         return size * math.exp(epsilon)  # no term is larger; parts of tiny floats are not exact
-    return math.expm1(epsilon) / math.expm1(epsilon / size) * (1 + 1e-15)
+    # The rounding of epsilon / size is multiplied by it.
+    return math.expm1(epsilon) / math.expm1(epsilon / size) * (1 + 1e-15 * (1 + epsilon))

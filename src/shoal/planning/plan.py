@@ -245,7 +245,7 @@ def _checked(draft: Plan) -> Plan:
         promise=kind,
     )
     raise PrivacyRefusal(
-        f"with q = {float(draft.q):.6g} and a crowd of {draft.crowd_size} the {kind} {name} at"
+        f"with q = {float(draft.q):.6g} and a crowd of {draft.crowd_size:,} the {kind} {name} at"
         f" epsilon {epsilon} is {text_up(reached, 3)}, not {wanted};"
         f" q = {float(possible.q):.6g} would be enough."
     )

@@ -10,6 +10,9 @@ Nothing is imported on your behalf; take the module you need.
 * what holds for every crowd: `blanket`, `proven`; where only counts are released: `counts`;
 * the smallest value that keeps a promise, whatever the value is: `calibration`; and with it the
   questions turned round, which q, which epsilon, how large a crowd: `solve`;
+* people who answer in cohorts, and crowds in which some are not honest: `cohorts`,
+  `honest_crowds`;
+* laws and limits used elsewhere: `normal`, `laplace_law` (the curator's noise);
 * the referee and the competition: `search.enumeration`, `published`.
 
 Sources by short name: SDP, Sufficient Differential Privacy (Zhilyaev and Zeber 2017); KR,

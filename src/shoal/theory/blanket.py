@@ -28,6 +28,7 @@ iid sums, and the stop-loss is convex. Hence:
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 import math
@@ -47,7 +48,10 @@ from shoal.theory.stop_loss.stop_loss import stop_loss_of_law
 __all__ = ["blanket_delta", "blanket_laws"]
 
 _MOST_CLASSES = 16
+_FEW_BITS = 200
+_LEAST_GAIN = 0.02
 _MOST_ATOMS = 20_000
+_MOST_POWERS = 250
 
 
 class Ratios(NamedTuple):
@@ -59,20 +63,29 @@ class Ratios(NamedTuple):
 
 
 def _merged(towards: npt.ArrayLike, away: npt.ArrayLike, log_mass: FloatArray) -> Ratios:
-    """Add up the masses of equal pairs of powers."""
-    base = 1 << 31
-    first = np.ravel(towards).astype(np.int64)
-    keys, inverse = np.unique(first * base + np.ravel(away), return_inverse=True)
+    """Add up the masses of equal pairs of powers, in the order of the pairs."""
+    first, row = _ranked(towards)
+    second, column = _ranked(away)
+    place = row * second.size + column
+    size = first.size * second.size
     flat = np.ravel(log_mass)
-    inverse = inverse.ravel()
-    top = np.full(keys.size, -np.inf)
-    np.maximum.at(top, inverse, flat)
-    safe = np.where(np.isfinite(top), top, 0.0)
-    total = np.bincount(inverse, np.exp(flat - safe[inverse]), minlength=keys.size)
-    with np.errstate(divide="ignore"):
-        mass = safe + np.log(total)
-    second = (keys + base // 2) % base - base // 2
-    return Ratios((keys - second) // base, second, mass)
+    top = np.full(size, -np.inf)
+    np.maximum.at(top, place, flat)
+    live = np.flatnonzero(top > -np.inf)
+    total = np.bincount(place, np.exp(flat - np.where(top > -np.inf, top, 0.0)[place]), size)
+    mass = top[live] + np.log(total[live])
+    return Ratios(first[live // second.size], second[live % second.size], mass)
+
+
+def _ranked(
+    powers: npt.ArrayLike,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the different powers in order, and the rank of each."""
+    flat = np.ravel(powers).astype(np.int64)
+    lowest = int(flat.min())
+    present = np.bincount(flat - lowest) > 0
+    rank = np.cumsum(present) - 1
+    return np.flatnonzero(present) + lowest, rank[flat - lowest]
 
 
 def _flags(bits: int, q: float) -> Ratios:
@@ -83,13 +96,37 @@ def _flags(bits: int, q: float) -> Ratios:
 
 
 def _loose(highest: int, q: float) -> Ratios:
-    i, j = np.ogrid[: highest + 1, : highest + 1]
-    mass = binomial_log_weights(highest, q)
+    """Table of blocks in the loose form with so many bits together: bits are independent."""
+    i, mass = _loose_side(highest, q)
     total = mass[:, None] + mass[None, :] - highest * log_theta(q)
     shape = total.shape
-    return Ratios(
-        np.broadcast_to(2 * i, shape).ravel(), np.broadcast_to(2 * j, shape).ravel(), total.ravel()
-    )
+    towards, away = np.broadcast_to(i[:, None], shape), np.broadcast_to(i[None, :], shape)
+    return Ratios(towards.ravel(), away.ravel(), total.ravel())
+
+
+def _loose_side(highest: int, q: float) -> tuple[npt.NDArray[np.int64], FloatArray]:
+    """Powers of one ratio and their log masses, spread to `_MOST_POWERS` of them where more.
+
+    A spread keeps the mean of the ratio, as in `_coarsened`. Powers stay dense where the ratio is
+    likely to be, as it is drawn or weighted with itself, and only the ends stay beyond.
+    """
+    i, mass = np.arange(highest + 1), binomial_log_weights(highest, q)
+    if highest < _MOST_POWERS:
+        return 2 * i, mass
+    reach = 9.0 * math.sqrt(highest * q * (1.0 - q)) + 9.0
+    low, high = max(0, int(q * highest - reach)), min(highest, int((1 - q) * highest + reach))
+    nodes = np.unique(np.append(np.linspace(low, high, _MOST_POWERS - 2).astype(int), [0, highest]))
+    left = np.clip(np.searchsorted(nodes, i, side="right") - 1, 0, nodes.size - 2)
+    unit = 2.0 * log_theta(q)
+    # (e^(i unit) - e^(l unit)) / (e^(r unit) - e^(l unit)), and what it leaves
+    gap = nodes[left + 1] - nodes[left]
+    share = np.expm1((i - nodes[left]) * unit) / np.expm1(gap * unit)
+    rest = np.expm1((nodes[left + 1] - i) * unit) / np.expm1(gap * unit)
+    rest *= np.exp((i - nodes[left]) * unit)
+    with np.errstate(divide="ignore"):
+        parts = np.concatenate([mass + np.log(rest), mass + np.log(share)])
+    table = _merged(np.concatenate([left, left + 1]), np.zeros(2 * i.size, dtype=int), parts)
+    return 2 * nodes[table.towards], table.log_mass
 
 
 def _floor(block: Block, zeros: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -120,13 +157,8 @@ def _exact(block: Block, size: int, size_other: int, q: float) -> Ratios:
     return _merged(towards, away, base + floor * log_theta(q))
 
 
-def _tables(block: Block, q: float, exact: bool) -> list[Ratios]:
+def _tables(block: Block, q: float) -> list[Ratios]:
     """One table per class of pairs that may be the worst; see the module."""
-    if block.lowest == 0 and block.highest == block.bits:
-        return [_flags(block.bits, q)]
-    if not exact:
-        at_most_fits = 2 * block.highest <= block.bits
-        return [_loose(block.highest, q) if at_most_fits else _flags(block.bits, q)]
     sizes = range(block.lowest, block.highest + 1)
     return [_exact(block, s, t, q) for s, t in itertools.product(sizes, repeat=2)]
 
@@ -155,8 +187,7 @@ def _coarsened(table: Ratios, pitch: int, q: float) -> Ratios:
         merged = _merged(
             np.concatenate([low, low + pitch]), np.tile(away, 2), np.concatenate([stay, rise])
         )
-        live = merged.log_mass > -np.inf
-        towards, away, mass = merged.away[live], merged.towards[live], merged.log_mass[live]
+        towards, away, mass = merged.away, merged.towards, merged.log_mass
     return Ratios(towards, away, mass)
 
 
@@ -178,17 +209,55 @@ def _product(left: Ratios, right: Ratios, q: float) -> Ratios:
     return _fitted(product, _MOST_ATOMS, q)
 
 
+def _power(table: Ratios, count: int, q: float) -> Ratios:
+    """Table of `count` equal blocks, by squaring: few products, so few spreads."""
+    if count == 1:
+        return table
+    half = _power(table, count // 2, q)
+    square = _product(half, half, q)
+    return _product(square, table, q) if count % 2 else square
+
+
+def _log_gain(block: Block, q: float) -> float:
+    """Logarithm of the blanket's mass in the exact form over that in the loose form, at most.
+
+    For a choice it is exact: reports of ones only have theta^2 times the mass.
+    """
+    if block.highest > 1:
+        return math.inf
+    return math.log1p(q**block.bits * math.expm1(2.0 * log_theta(q)))
+
+
+def _total_bits(blocks: Iterable[Block]) -> int:
+    return sum(block.bits for block in blocks)
+
+
 def _forms(blocks: Sequence[Block], q: float) -> list[list[Ratios]]:
-    """Tables of each block, in the exact form where the number of classes allows it."""
-    free = sum(block.bits for block in blocks if (block.lowest, block.highest) == (0, block.bits))
+    """Tables of the blocks, in the exact form where the number of classes allows it.
+
+    Equal blocks with one class, blocks in the loose form, and flags are one table each.
+    """
     rest = [block for block in blocks if (block.lowest, block.highest) != (0, block.bits)]
+    free = _total_bits(blocks) - _total_bits(rest)
     forms = []
-    classes = 1
-    for block in sorted(rest, key=lambda block: block.highest - block.lowest):
-        count = (block.highest - block.lowest + 1) ** 2
-        exact = classes * count <= _MOST_CLASSES and _wants_exact(block, q)
-        classes *= count if exact else 1
-        forms.append(_tables(block, q, exact))
+    classes, loose = 1, 0
+    equal: dict[Block, int] = collections.Counter(rest)
+    # among many other questions the exact form of a block often gains little
+    narrow = len(blocks) == 1 or _total_bits(blocks) <= _FEW_BITS
+    most_classes = _MOST_CLASSES if narrow else 1
+    for block in sorted(equal, key=lambda block: block.highest - block.lowest):
+        kinds = (block.highest - block.lowest + 1) ** 2
+        for copies in [equal[block]] if kinds == 1 else [1] * equal[block]:
+            gains = narrow or copies * _log_gain(block, q) > _LEAST_GAIN
+            if classes * kinds <= most_classes and gains and _wants_exact(block, q):
+                classes *= kinds
+                forms.append([_power(table, copies, q) for table in _tables(block, q)])
+            elif 2 * block.highest <= block.bits:
+                loose += copies * block.highest
+            else:
+                free += copies * block.bits
+    if loose:
+        forms.append([_loose(loose, q)])
     if free:
         forms.append([_flags(free, q)])
     return forms

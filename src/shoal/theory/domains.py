@@ -18,8 +18,10 @@ suffice. Nothing of the kind holds for eta, which post-processing may raise.
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
+import operator
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -236,6 +238,9 @@ def maximal(triples: Iterable[Triple]) -> frozenset[Triple]:
 # Up to this reach all triples of a block are tried; beyond it, a coarse net of them.
 _FULL_REACH = 12
 
+# Up to so many equal blocks all sums of their triples are tried; beyond it, a net of them.
+_FEW_COPIES = 32
+
 
 @functools.lru_cache(maxsize=128)
 def _block_candidates(block: Block) -> frozenset[Triple]:
@@ -261,6 +266,18 @@ def _block_candidates(block: Block) -> frozenset[Triple]:
     return maximal(net)
 
 
+def _copied(triples: frozenset[Triple], copies: int) -> frozenset[Triple]:
+    """Add up one triple for each of many equal blocks: a net of sums of up to three of them."""
+    steps = sorted({0, 1, 2, copies // 4, copies // 3, copies // 2})
+    net = set()
+    for first, second, third in itertools.product(sorted(triples), repeat=3):
+        for i, j in itertools.product(steps, repeat=2):
+            shares = (copies - i - j, i, j)
+            parts = zip(first, second, third, strict=True)
+            net.add(Triple(*(sum(map(operator.mul, shares, part)) for part in parts)))
+    return maximal(net)
+
+
 def maximal_classes(domain: Iterable[Block], limit: int = 4000) -> frozenset[Triple]:
     """Feasible triples worth attacking: all maximal ones while that is cheap, else a net of them.
 
@@ -273,8 +290,14 @@ def maximal_classes(domain: Iterable[Block], limit: int = 4000) -> frozenset[Tri
     [Triple(a=0, b=2, c=0), Triple(a=1, b=1, c=1), Triple(a=2, b=0, c=0)]
     """
     total = frozenset({Triple(0, 0, 0)})
-    for block in _gathered(domain):
-        total = maximal(_sums(total, _block_candidates(block)))
+    blocks = collections.Counter(_gathered(domain))
+    many = [block for block, copies in blocks.items() if copies > _FEW_COPIES]
+    few = [block for block in _gathered(domain) if block not in many]
+    for candidates in [
+        *(_copied(_block_candidates(block), blocks[block]) for block in many),
+        *(_block_candidates(block) for block in few),
+    ]:
+        total = maximal(_sums(total, candidates))
         if len(total) > limit:
             # keep the triples that are furthest out; corners first
             ranked = sorted(total, key=lambda t: (-max(t.a, t.b), -t.c, t.a))

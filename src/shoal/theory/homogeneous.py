@@ -26,6 +26,7 @@ import numpy as np
 from shoal.theory.coin import check_q, local_epsilon, log_theta, phi
 from shoal.theory.domains import Block, Triple, differing_bits, maximal_classes
 from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.stop_loss.estimation import log_estimate
 from shoal.theory.stop_loss.law import FloatArray, Law, binomial_log_weights
 from shoal.theory.stop_loss.outcomes import compositions, few_outcomes, outcome_chances
 from shoal.theory.stop_loss.stop_loss import MOST_TERMS, stop_loss_of_law
@@ -46,6 +47,8 @@ _MOST_ATOMS = 20_000
 _SHORTLIST = 5
 _FEW_CROWDS = 32
 _FINALISTS = 4
+_LIKELY = 4
+_FEW_ATOMS = 5000
 
 
 class Attack(NamedTuple):
@@ -164,7 +167,8 @@ def eta(
 
     Few outcomes are enumerated. Otherwise ``eta = delta - lam d+delta``, and the right derivative
     of the convex delta is between the difference quotients to its left and to its right. Where R
-    has an atom at lam no rtol can be reached; the bracket then shows the size of the jump.
+    has an atom at lam no rtol can be reached; the bracket then shows the size of the jump. Where
+    delta itself is hardly known, only ``delta <= eta <= delta(mu) lam / (lam - mu)`` is used.
 
     Examples
     --------
@@ -179,6 +183,10 @@ def eta(
     if few_outcomes(N, atoms) and sum(crowd) * log_theta(q) + epsilon < 300.0:
         return _eta_enumerated(crowd, N, q, epsilon)
     rough = _delta(crowd, N, q, epsilon, 1e-2)
+    if rough.low >= 1.0 - rtol:
+        return Bracket(rough.low, 1.0)  # eta is at least delta
+    if not rough.is_within(0.02):
+        return Bracket(rough.low, max(rough.low, _eta_bound(crowd, N, q, epsilon)))
     beyond = _delta(crowd, N, q, epsilon + 0.02, 1e-2)
     if rough.high < 1e-290 or beyond.low <= 0.0:
         steep = 100.0
@@ -187,12 +195,23 @@ def eta(
     step = 0.4 * rtol / steep
     fine = max(0.2 * rtol * steep * step, 1e-9)
     here = _delta(crowd, N, q, epsilon, fine)
+    if not here.is_within(0.01 + 100.0 * fine):
+        return Bracket(rough.low, max(rough.low, _eta_bound(crowd, N, q, epsilon)))
     right = _delta(crowd, N, q, epsilon + math.log1p(step), fine)
     left = _delta(crowd, N, q, epsilon + math.log1p(-step), fine)
     slack = 1.0 + 1e-15 * (1.0 + epsilon) / step
     low = here.low + max(here.low - right.high, 0.0) / step / slack
     high = here.high + max(left.high - here.low, 0.0) / step * slack
     return Bracket(min(low, high), high).capped(1.0)
+
+
+def _eta_bound(crowd: tuple[int, int, int], N: int, q: float, epsilon: float) -> float:
+    """Bound eta by ``delta(mu) lam / (lam - mu)`` at a few mu < lam (theorem, see `sufficient`)."""
+    bounds = [
+        _delta(crowd, N, q, epsilon - step, 0.02, most_terms=1 << 14).high / -math.expm1(-step)
+        for step in (1.0, 0.3, 0.1)
+    ]
+    return min(1.0, min(bounds) * (1.0 + 1e-14))
 
 
 def _eta_enumerated(crowd: tuple[int, int, int], N: int, q: float, epsilon: float) -> Bracket:
@@ -213,8 +232,9 @@ def _eta_enumerated(crowd: tuple[int, int, int], N: int, q: float, epsilon: floa
 def attack(domain: Iterable[Block], N: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
     """Find the homogeneous crowd of the domain with the largest delta: a lower bound (theorem).
 
-    Crowds are ranked by the second moment of ``w' - lam w``, which decides for large N; the first
-    few are evaluated roughly and the best of them finely.
+    Crowds are ranked by the second moment of ``w' - lam w``, which decides for large N, and those
+    of wide surveys by a quick guess too; the first few are evaluated roughly and the best of them
+    finely.
 
     Examples
     --------
@@ -223,7 +243,7 @@ def attack(domain: Iterable[Block], N: int, q: float, epsilon: float, rtol: floa
     Triple(a=1, b=1, c=1)
     """
     check_crowd(N, q, epsilon)
-    crowds = shortlist(maximal_classes(domain), q, epsilon)
+    crowds = likely_worst(shortlist(maximal_classes(domain), q, epsilon), N, q, epsilon)
     attacks = [Attack(crowd, rough_delta(crowd, N, q, epsilon)) for crowd in crowds]
     if not attacks:
         return Attack(Triple(0, 0, 0), Bracket(0.0, 0.0))
@@ -239,13 +259,49 @@ def rough_delta(crowd: Triple, N: int, q: float, epsilon: float) -> Bracket:
     return _delta(crowd, N, q, epsilon, 0.02, most_terms=1 << 14)
 
 
+def likely_worst(crowds: list[Triple], N: int, q: float, epsilon: float) -> list[Triple]:
+    """Keep the crowds with the largest guesses of delta where evaluating all would take long.
+
+    Of crowds that are nearly the same the first stays. Near 1 guesses tell little, so the crowds
+    with the largest a and the largest b stay too.
+    """
+    if not take_long(crowds):
+        return crowds
+
+    def guess(crowd: Triple) -> float:
+        log_delta = log_estimate(crowd_law(crowd, q, epsilon), N) - math.log(N)
+        # two guesses that differ in the third digit tell nothing: take the smaller law
+        return min(log_delta, 0.0) - 1e-6 * _atoms(crowd)
+
+    picks = [max(crowds, key=lambda t: (t.a, t.c)), max(crowds, key=lambda t: (t.b, t.c))]
+    for crowd in heapq.nlargest(len(crowds), crowds, key=guess):
+        if len(picks) < _LIKELY and all(_distance(crowd, pick) > 0.1 for pick in picks):
+            picks.append(crowd)
+    return sorted(set(picks))
+
+
+def take_long(crowds: Iterable[Triple]) -> bool:
+    """Whether crowds have so many atoms together that not all of them can be evaluated finely."""
+    return sum(_atoms(crowd) for crowd in crowds) > _FEW_ATOMS
+
+
+def _distance(left: Triple, right: Triple) -> float:
+    """Part of the bits that two crowds have in different places."""
+    apart = sum(abs(x - y) for x, y in zip(left, right, strict=True))
+    return apart / max(sum(left), sum(right))
+
+
+def _atoms(crowd: Triple) -> int:
+    return math.prod(part + 1 for part in crowd)
+
+
 def shortlist(crowds: Iterable[Triple], q: float, epsilon: float) -> list[Triple]:
     """Pick the crowds with the largest second moments of ``w' - lam w``, and the corners.
 
     Where there are few crowds all of them are kept: for small N the second moment decides little.
     """
     growth, lam = math.log(phi(q)), math.exp(min(epsilon, 300.0))
-    pool = sorted(t for t in crowds if math.prod(part + 1 for part in t) <= _MOST_ATOMS)
+    pool = sorted(t for t in crowds if _atoms(t) <= _MOST_ATOMS)
     if len(pool) <= _FEW_CROWDS:
         return pool
 

@@ -32,6 +32,9 @@ __all__ = [
 ]
 
 _FINE = 1e-4
+_WIDE = 100
+_FINE_IF_WIDE = 1e-3
+"""From so many differing bits on, delta is known to 1e-3: that is 1e-5 of q or less."""
 
 _SMALLEST_Q = 1e-12
 _LARGEST_CROWD = 10**12
@@ -108,6 +111,8 @@ def proven_q(
     def at(q: float, rtol: float) -> Bracket:
         return proven_delta(blocks, N, q, epsilon, rtol).delta
 
+    if differing_bits(blocks) > _WIDE:
+        return _solve_q(blocks, epsilon, delta, at, 10.0 * xtol, _FINE_IF_WIDE)
     return _solve_q(blocks, epsilon, delta, at, xtol)
 
 

@@ -13,23 +13,34 @@ stick at mu collects at least ``1 - mu / lam`` of the probability. And delta doe
 or c grows (see `domains`), so the bound of a triple holds for every triple below it.
 
 Wider domains have thousands of triples. There the shortlist of the attack on delta is compared, and
-the answer says that it is the largest of those only.
+the answer says that it is the largest of those only. Of the widest, from some 45 flags on, the two
+crowds with the largest deltas are, or the one if the other has less than a tenth of its delta.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from shoal.theory.domains import Block, Triple, few_classes, maximal_classes
-from shoal.theory.homogeneous import check_crowd, eta, rough_delta, shortlist
+from shoal.theory.homogeneous import (
+    check_crowd,
+    eta,
+    likely_worst,
+    rough_delta,
+    shortlist,
+    take_long,
+)
 from shoal.theory.stop_loss.bracket import Bracket
 
 __all__ = ["MOST_KINDS", "Sufficient", "sufficient_eta"]
 
 MOST_KINDS = 300
 """Up to so many triples all of them are compared."""
+
+_FEW = 2
 
 
 class Sufficient(NamedTuple):
@@ -62,13 +73,20 @@ def sufficient_eta(
     blocks = tuple(domain)
     every = few_classes(blocks, MOST_KINDS)
     exhaustive = every is not None
-    crowds = shortlist(maximal_classes(blocks), q, epsilon) if every is None else sorted(every)
+    if every is None:
+        crowds = _few(shortlist(maximal_classes(blocks), q, epsilon), N, q, epsilon)
+    else:
+        crowds = sorted(every)
     # a crowd in which x and x' agree has no ratio but 1
     crowds = [crowd for crowd in crowds if crowd.a + crowd.b > 0]
     if not crowds:
         return Sufficient(Triple(0, 0, 0), Bracket(0.0, 0.0), 1, exhaustive)
-    coarse = _coarse(crowds, N, q, epsilon, max(rtol, 0.05))
+    enough = 1.0 if exhaustive else 1.0 - rtol
+    coarse = _coarse(crowds, N, q, epsilon, max(rtol, 0.05), enough)
     best = max(bracket.low for bracket in coarse.values())
+    if best >= enough:
+        worst = max(coarse, key=lambda crowd: (coarse[crowd].low, crowd))
+        return Sufficient(worst, Bracket(best, 1.0), len(coarse), exhaustive)
     fine = {
         crowd: eta(crowd, N, q, epsilon, rtol) if rtol < 0.05 else bracket
         for crowd, bracket in coarse.items()
@@ -79,18 +97,32 @@ def sufficient_eta(
     return Sufficient(worst, Bracket(low, high), len(crowds), exhaustive)
 
 
+def _few(crowds: list[Triple], N: int, q: float, epsilon: float) -> list[Triple]:
+    """Keep the crowds with the largest deltas where comparing all would take long."""
+    if not take_long(crowds):
+        return crowds
+    roughly = {
+        crowd: rough_delta(crowd, N, q, epsilon) for crowd in likely_worst(crowds, N, q, epsilon)
+    }
+    first, *rest = heapq.nlargest(_FEW, roughly, key=lambda crowd: roughly[crowd])
+    return [first, *(crowd for crowd in rest if roughly[crowd].low > 0.1 * roughly[first].low)]
+
+
 def _coarse(
-    crowds: list[Triple], N: int, q: float, epsilon: float, rtol: float
+    crowds: list[Triple], N: int, q: float, epsilon: float, rtol: float, enough: float
 ) -> dict[Triple, Bracket]:
-    """Bracket eta of every crowd that may have the largest one."""
+    """Bracket eta of every crowd that may have the largest one, or until one has `enough`."""
     brackets: dict[Triple, Bracket] = {}
     hopeless: list[Triple] = []
     best, back = 0.0, 0.0
+    leader: Triple | None = None
     # from the crowds with many bits down, so that those below them need not be looked at
     for crowd in sorted(crowds, key=lambda t: (-sum(t), -max(t.a, t.b), t)):
         if any(all(map(int.__le__, crowd, top)) for top in hopeless):
             continue
         if best > 0.0:
+            if leader is not None:
+                back, leader = _step_back(leader, N, q, epsilon), None
             share = -math.expm1(-back)  # 1 - mu / lam
             bound = rough_delta(crowd, N, q, epsilon - back).times(1.0 / share * (1.0 + 1e-14))
             if bound.high < best:
@@ -99,7 +131,9 @@ def _coarse(
         brackets[crowd] = eta(crowd, N, q, epsilon, rtol)
         if brackets[crowd].low > best:
             best = brackets[crowd].low
-            back = _step_back(crowd, N, q, epsilon)
+            if best >= enough:
+                break
+            leader = crowd
     return brackets
 
 

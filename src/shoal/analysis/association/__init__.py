@@ -84,7 +84,7 @@ class Independence:
 
 @dataclass(frozen=True)
 class Association:
-    """The estimated table of two answers: ``found["beta", "sync"]`` is one cell of it."""
+    """The estimated table of two answers: ``association["beta", "sync"]`` is one cell of it."""
 
     plan: Plan
     tally: Tally
@@ -356,10 +356,10 @@ def associate(
     >>> plan = make_plan(Survey("browser", (Flags("features", ("sync", "vpn")),)), q="0.25")
     >>> rows = np.repeat(np.array([[0], [1], [2], [3]], np.uint8), [400, 230, 220, 150], axis=0)
     >>> counts = tally(plan, Synthetic(rows, bits=2))
-    >>> found = associate(plan, counts, "features=sync", "features=vpn")
-    >>> round(found["sync", "vpn"].count, 6), round(found.odds_ratio().value, 2)
+    >>> association = associate(plan, counts, "features=sync", "features=vpn")
+    >>> round(association["sync", "vpn"].count, 6), round(association.odds_ratio().value, 2)
     (100.0, 2.68)
-    >>> round(found.independence.p_value, 3)
+    >>> round(association.independence.p_value, 3)
     0.225
     """
     estimate(plan, tally, target=target)  # refuses another plan's tally and too small a crowd

@@ -140,7 +140,7 @@ def _option(
     """Draw one option below `y`, and say how high it is."""
     lines = wrapped(label, layout.room)
     if row.get("incompatible"):
-        lines += wrapped("(does not fit the plan)", layout.room)
+        lines += wrapped("(no true count fits these reports)", layout.room)
     if layout.beside:
         height = max(34.0, LINE * len(lines) + 15)
         middle = at = y + height / 2

@@ -151,13 +151,13 @@ def _key(layout: Layout) -> Markup:
     ]
     tick = element("line", x1=20, y1=6, x2=20, y2=14, stroke="currentColor", stroke_width=2)
     marks: list[tuple[list[Markup], str]] = [
-        ([dot], "the estimate; unbiased, so it can fall below 0 or above everyone"),
+        ([dot], "the estimate; unbiased, so it can be below 0 or above 100 %"),
         (bar, "its interval; an arrow means that it continues beyond the picture"),
         ([tick], "the nearest count that fits the question (constrained)"),
     ]
     if layout.scale != (0.0, 1.0):
         shade = element("rect", x=4, y=2, width=32, height=16, fill="currentColor", opacity=0.1)
-        marks.append(([shade], "below 0 or above everyone"))
+        marks.append(([shade], "below 0 or above 100 %"))
     items = [
         element(
             "li",
@@ -199,7 +199,7 @@ def _table(question: Question, estimates: Mapping[str, Any]) -> Markup:
     body = []
     for label, row in estimates["questions"][question.name].items():
         note = (
-            [element("span", "does not fit the plan", class_="misfit")]
+            [element("span", "no true count fits these reports", class_="misfit")]
             if row.get("incompatible")
             else []
         )

@@ -98,7 +98,7 @@ def markdown_text(plan: Plan, document: Mapping[str, Any]) -> str:
             continue
         lines += ["| option | " + " | ".join(NUMBERS) + " |", "|---" + "|---:" * 6 + "|"]
         for label, row in estimates["questions"][question.name].items():
-            note = " (does not fit the plan)" if row.get("incompatible") else ""
+            note = " (no true count fits these reports)" if row.get("incompatible") else ""
             cells = [_plain(label) + note, *Figures.of(row, reports)]
             lines.append("| " + " | ".join(cells) + " |")
         lines.append("")

@@ -194,10 +194,14 @@ def facts(
         at += "" if whole is None else ", for one crowd by itself"
         proven, attack = certificate["proven"], certificate["attack"]
         worst = certificate["homogeneous"]["worst"]
-        where = (
-            "in the worst homogeneous crowd"
+        sign, where = (
+            ("\N{LESS-THAN OR EQUAL TO}", "in the worst homogeneous crowd")
             if worst["exhaustive"]
-            else f"the largest found of {worst['kinds']} kinds of homogeneous crowds"
+            else (
+                "\N{ALMOST EQUAL TO}",
+                f"the largest found of {worst['kinds']} kinds of homogeneous crowds; others may be"
+                " worse",
+            )
         )
         rows += [
             Fact(
@@ -212,7 +216,7 @@ def facts(
             ),
             Fact(
                 "Sufficient",
-                f"eta \N{LESS-THAN OR EQUAL TO} {text_up(worst['eta'][1], 3)}",
+                f"eta {sign} {text_up(worst['eta'][1], 3)}",
                 f"{at}, {where}; not a guarantee.",
             ),
         ]
@@ -255,7 +259,8 @@ def facts(
         Fact(
             "Fake reports",
             f"{text_up(coin.shift_of_a_fake(q), 3)} people each",
-            "The most by which one fake report shifts a count; it cannot be told from a real one.",
+            "The most by which one fake report shifts a count; a single fake report cannot be"
+            " recognized.",
         ),
     ]
 
@@ -287,7 +292,7 @@ def assumptions(plan: Plan, certificate: Certificate | None, tally: Tally) -> li
     """List what the promise rests on."""
     if certificate is None:
         sentences = [
-            "Neighbours replace one person's answer by any other answer of the survey's domain.",
+            "The promise compares any two answers that one person could give.",
             "Each person sends one report, with fresh flips; the epsilons of more reports add up.",
             "The device does what the plan says; nobody else needs to be trusted.",
         ]

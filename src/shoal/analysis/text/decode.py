@@ -62,12 +62,12 @@ def decode(
     --------
     >>> import shoal
     >>> survey = shoal.Survey("words", (shoal.Text("word", bits=64, hashes=1, cohorts=16),))
-    >>> made = shoal.plan(survey, q="0.05")
+    >>> plan = shoal.plan(survey, q="0.05")
     >>> answers = [{"word": "tea"}] * 300 + [{"word": "coffee"}] * 700
     >>> noise = shoal.SimulationBits(1)
     >>> originals = shoal.encode(survey, answers, random_bits=noise)
-    >>> counted = shoal.tally(made, shoal.randomize(originals, made, random_bits=noise))
-    >>> decoded = decode(made, counted, ["coffee", "tea", "cocoa", "water"])
+    >>> counted = shoal.tally(plan, shoal.randomize(originals, plan, random_bits=noise))
+    >>> decoded = decode(plan, counted, ["coffee", "tea", "cocoa", "water"])
     >>> [(text.value, round(text.count)) for text in decoded.discoveries]
     [('coffee', 706), ('tea', 298)]
     """

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from shoal.cli._commands import Command
 from shoal.cli._common import IN_FILE, json_option, print_json
 
 
-@click.command()
+@click.command(cls=Command, example="shoal collector backup collector shoal.backup")
 @click.argument("data", type=IN_FILE, metavar="DATA")
 @click.argument("target", type=IN_FILE, metavar="FILE_OR_FOLDER")
 @json_option

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import click
 
+from shoal.cli._commands import Command
 from shoal.cli._common import IN_FILE, json_option, print_json, printer
 
 
-@click.command()
+@click.command(
+    cls=Command, example="shoal collector doctor collector --url https://reports.example"
+)
 @click.argument("data", type=IN_FILE, metavar="DATA")
 @click.option("--url", metavar="URL", help="Address for devices, through the proxy.")
 @click.option("--console-url", metavar="URL", help="Address of the console.")

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
+from shoal.cli._commands import Command
 from shoal.cli._common import IN_FILE, json_option, print_json
 
 
-@click.command()
+@click.command(cls=Command, example="shoal collector restore shoal.backup restored")
 @click.argument("source", type=IN_FILE, metavar="BACKUP")
 @click.argument("data", type=IN_FILE, metavar="DATA")
 @json_option

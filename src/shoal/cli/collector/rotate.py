@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from shoal.cli._commands import Command
 from shoal.cli._common import IN_FILE, json_option, print_json
 
 
-@click.command()
+@click.command(cls=Command, example="shoal collector rotate collector")
 @click.argument("data", type=IN_FILE, metavar="DATA")
 @json_option
 def command(data: Path, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from shoal.cli._commands import Command
 from shoal.cli._common import IN_FILE, json_option, print_json, printer
 
 ROLES = ("app", "relay", "viewer", "analyst", "admin")
@@ -41,7 +42,10 @@ def _admin_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@command.command()
+@command.command(
+    cls=Command,
+    example='shoal collector token make collector --role viewer --label "weekly report"',
+)
 @_admin_options
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What the token allows.")
 @click.option("--label", required=True, help="Who has it; shown in lists and logs.")
@@ -87,7 +91,7 @@ def make(
         click.echo(f"Token {token.id} ({token.role}, {token.label}); shown once.", err=True)
 
 
-@command.command("list")
+@command.command("list", cls=Command, example="shoal collector token list collector")
 @_admin_options
 def list_(data: Path, console_url: str | None, admin_token: Path | None, as_json: bool) -> None:
     """List all tokens, without their secrets."""
@@ -108,7 +112,7 @@ def list_(data: Path, console_url: str | None, admin_token: Path | None, as_json
     printer().print(table)
 
 
-@command.command()
+@command.command(cls=Command, example="shoal collector token revoke collector 1f0c6a2be93d4e57")
 @_admin_options
 @click.argument("token_id", metavar="TOKEN_ID")
 def revoke(

@@ -38,16 +38,16 @@ class Operation:
 
     def all_problems(self) -> tuple[Problem, ...]:
         """Return every problem that may be answered."""
-        found = list(self.problems)
+        possible = list(self.problems)
         if self.role is not None:
-            found += [problems.NO_TOKEN, problems.WRONG_ROLE]
+            possible += [problems.NO_TOKEN, problems.WRONG_ROLE]
         if any(one.where == "path" for one in self.parameters):
-            found.append(problems.NOT_FOUND)
+            possible.append(problems.NOT_FOUND)
         if any(one.where == "query" for one in self.parameters):
-            found.append(problems.BAD_PARAMETER)
+            possible.append(problems.BAD_PARAMETER)
         if self.body is not None:
-            found += [problems.BAD_REQUEST, problems.WRONG_TYPE, problems.TOO_LARGE]
-        return (*found, problems.UNAVAILABLE, problems.STORAGE_FULL)
+            possible += [problems.BAD_REQUEST, problems.WRONG_TYPE, problems.TOO_LARGE]
+        return (*possible, problems.UNAVAILABLE, problems.STORAGE_FULL)
 
     def to_json(self) -> dict[str, Any]:
         """Return the operation as OpenAPI describes it."""

@@ -37,7 +37,7 @@ class CrowdLine(NamedTuple):
 class Section(NamedTuple):
     """A plan, and some of its crowds, the last one first."""
 
-    kept: PlanRecord
+    record: PlanRecord
     crowds: Sequence[CrowdLine]
     more: bool
     """Whether it has crowds that are not shown here."""
@@ -75,8 +75,8 @@ def home(sections: Sequence[Section], *, newer: str | None, older: str | None) -
 
 
 def _plan(section: Section) -> Markup:
-    kept, crowds, more = section
-    plan = kept.plan
+    record, crowds, more = section
+    plan = record.plan
     rows = []
     for crowd, screening in crowds:
         links = () if screening is None else _links(plan.id, crowd)
@@ -87,7 +87,7 @@ def _plan(section: Section) -> Markup:
     return element(
         "section",
         element("h2", element("bdi", plan.survey.name)),
-        element("p", f"{kept.state}; crowds of {plan.reports_needed:,}; {_promise(kept)}"),
+        element("p", f"{record.state}; crowds of {plan.reports_needed:,}; {_promise(record)}"),
         element("p", element("code", plan.id)),
         *([element("table", element("thead", heading), element("tbody", *rows))] if rows else []),
         *([element("p", element("a", "all crowds", href=f"/?plan={plan.id}"))] if more else []),
@@ -99,11 +99,11 @@ def _plan(section: Section) -> Markup:
     )
 
 
-def _promise(kept: PlanRecord) -> str:
+def _promise(record: PlanRecord) -> str:
     """Return what was computed for a plan's certificate; a draft only asks for something."""
-    if kept.certificate is None:
-        return kept.plan.promise.in_words
-    return read_certificate(kept.plan, kept.certificate).in_words
+    if record.certificate is None:
+        return record.plan.promise.in_words
+    return read_certificate(record.plan, record.certificate).in_words
 
 
 def _state(crowd: CrowdRecord) -> str:

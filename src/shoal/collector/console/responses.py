@@ -44,14 +44,14 @@ def signed_answer(content: bytes, signer: Signer, cache: str = "no-store") -> Re
     return Response(content, headers=headers, media_type="application/json")
 
 
-def plan_line(kept: PlanRecord) -> dict[str, Any]:
+def plan_line(record: PlanRecord) -> dict[str, Any]:
     """Return what the list of plans says of one."""
     return {
-        "id": kept.plan.id,
-        "survey": kept.plan.survey.name,
-        "state": kept.state,
-        "reports_needed": kept.plan.reports_needed,
-        "promise": kept.plan.promise.to_json(),
+        "id": record.plan.id,
+        "survey": record.plan.survey.name,
+        "state": record.state,
+        "reports_needed": record.plan.reports_needed,
+        "promise": record.plan.promise.to_json(),
     }
 
 

@@ -117,15 +117,15 @@ def _kind_of_file_system(folder: Path, table: str = "/proc/self/mountinfo") -> s
         lines = Path(table).read_text("utf-8", "replace").splitlines()
     except OSError:
         return None
-    place, found = folder.resolve(), None
+    place, file_system = folder.resolve(), None
     depth = -1
     for line in lines:
         before, _, after = line.partition(" - ")
         # Spaces and the like are written as octal numbers there.
         mount = Path(before.split()[4].encode().decode("unicode_escape"))
         if (place == mount or mount in place.parents) and len(mount.parts) >= depth:
-            depth, found = len(mount.parts), after.split()[0]
-    return found
+            depth, file_system = len(mount.parts), after.split()[0]
+    return file_system
 
 
 def public_key(folder: Path) -> str | None:
@@ -171,17 +171,17 @@ def _database(folder: Path) -> Iterator[Finding]:
         return
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            found = database.execute("PRAGMA user_version").fetchone()[0]
+            version = database.execute("PRAGMA user_version").fetchone()[0]
             journal = database.execute("PRAGMA journal_mode").fetchone()[0]
             damage = database.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.Error as error:
         yield Finding("data", "fail", f"The data cannot be read: {error}.", "Restore a backup.")
         return
-    if not 0 < found <= VERSION:
-        sentence = f"The data have version {found}; this Shoal reads versions up to {VERSION}."
+    if not 0 < version <= VERSION:
+        sentence = f"The data have version {version}; this Shoal reads versions up to {VERSION}."
         yield Finding("data", "fail", sentence, "Use the Shoal that wrote them, or a newer one.")
-    elif found < VERSION:
-        sentence = f"The data have version {found}, of an earlier Shoal."
+    elif version < VERSION:
+        sentence = f"The data have version {version}, of an earlier Shoal."
         yield Finding("data", "warn", sentence, "Make a backup, then start the collector.")
     elif damage != "ok":
         yield Finding("data", "fail", f"The data are damaged: {damage}.", "Restore a backup.")
@@ -189,7 +189,7 @@ def _database(folder: Path) -> Iterator[Finding]:
         sentence = f"The database keeps a journal of kind {journal}, not a write-ahead log."
         yield Finding("data", "warn", sentence, "Start the collector; it changes that.")
     else:
-        yield Finding("data", "ok", f"The data are intact and have version {found}.")
+        yield Finding("data", "ok", f"The data are intact and have version {version}.")
     yield from _log(folder)
 
 

@@ -41,19 +41,19 @@ def check_proxy(path: Path) -> list[Finding]:
         with path.open("rb") as file:
             text = file.read(_LARGEST).decode("utf-8")
         if re.search(r"^[^#\n]*\bproxy_pass\b", text, re.M):
-            found = list(_check_nginx(read_nginx(text)))
+            findings = list(_check_nginx(read_nginx(text)))
         elif re.search(r"^[^#\n]*\breverse_proxy\b", text, re.M):
-            found = list(_check_caddy(read_caddy(text)))
+            findings = list(_check_caddy(read_caddy(text)))
         else:
             raise InputError("it has no proxy_pass of nginx and no reverse_proxy of Caddy")
     except (OSError, UnicodeDecodeError, InputError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
         return [Finding(name, "fail", f"It cannot be checked: {reason}.", "Name the right file.")]
-    if not found:
+    if not findings:
         sentence = "It logs, forwards and stores no addresses, and limits each address."
         return [Finding(name, "ok", sentence)]
     return [
-        Finding(f"{name}: {one.check}", one.verdict, one.sentence, one.way_out) for one in found
+        Finding(f"{name}: {one.check}", one.verdict, one.sentence, one.way_out) for one in findings
     ]
 
 
@@ -106,11 +106,11 @@ def _check_nginx(directives: list[Directive]) -> Iterator[Finding]:
 
 def _nginx_logs(place: _Place) -> Iterator[Finding]:
     logs = place.holds.get("access_log", [["its default"]])
-    kept = [words[0] for words in logs if words and words[0] != "off"]
-    if kept:
+    targets = [words[0] for words in logs if words and words[0] != "off"]
+    if targets:
         yield Finding(
             "access log", "fail",
-            f"What line {place.line} passes on is logged with its address ({kept[0]}).",
+            f"What line {place.line} passes on is logged with its address ({targets[0]}).",
             "access_log off;",
         )  # fmt: skip
     words = place.holds.get("error_log", [[]])[-1]

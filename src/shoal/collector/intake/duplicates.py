@@ -55,11 +55,11 @@ class SeenReports:
             self._grow(_FIRST_ROWS)
 
     def _read(self) -> None:
-        found = self._database.execute(
+        cursor = self._database.execute(
             "SELECT id, digests FROM seen WHERE plan = ? AND window = ? ORDER BY place",
             self._where,
         )
-        while rows := found.fetchmany(_LONGEST_RUN // _ROW):
+        while rows := cursor.fetchmany(_LONGEST_RUN // _ROW):
             digests = []
             for identity, encrypted in rows:
                 content = decrypt(self._row_key, encrypted, self._about(len(self._rows)))
@@ -100,15 +100,15 @@ class SeenReports:
         self._digests.add(digests)
 
     def _hashed(self, ids: NDArray[np.uint8]) -> Digests:
-        flat, key, found = ids.tobytes(), self._key, []
+        flat, key, parts = ids.tobytes(), self._key, []
         for first in range(0, len(flat), _ID_BYTES * _MOST_HASHED):
             last = min(len(flat), first + _ID_BYTES * _MOST_HASHED)
             content = b"".join(
                 blake2b(flat[start : start + _ID_BYTES], digest_size=16, key=key).digest()
                 for start in range(first, last, _ID_BYTES)
             )
-            found.append(np.frombuffer(content, "<u8")[::2])
-        digests: Digests = np.concatenate(found)
+            parts.append(np.frombuffer(content, "<u8")[::2])
+        digests: Digests = np.concatenate(parts)
         digests[digests == 0] = 1  # 0 stands for nothing
         return digests
 
@@ -168,11 +168,11 @@ class _DigestSet:
 
     def contain(self, digests: Digests) -> NDArray[np.bool_]:
         """Tell which digests are in the set; if they are sorted, it takes less time."""
-        found = np.zeros(len(digests), bool)
+        is_known = np.zeros(len(digests), bool)
         for run in (self._recent, *self._runs):
             place = np.minimum(np.searchsorted(run, digests), len(run) - 1)
-            found |= run[place] == digests
-        return found
+            is_known |= run[place] == digests
+        return is_known
 
     def add(self, digests: Digests) -> None:
         """Add digests that are not in the set."""

@@ -108,7 +108,7 @@ class Ingest:
         self.needs_token = settings.ingest == "token"
         """Whether only applications and relays with a token may send reports."""
 
-    async def answers(self, scope: Scope, receive: Receive, send: Send) -> bool:
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Answer a request if it is for this address; return whether it was."""
         matched = _PATH.fullmatch(scope["path"])
         if matched is None:

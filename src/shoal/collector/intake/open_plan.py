@@ -122,7 +122,7 @@ class OpenPlan:
     def _read(self, number: int, window: int) -> _Crowd:
         key = self._keys.key(self.plan.id, "crowd", number)
         if key is None:
-            raise StorageError(f"{NAME} and its log are not of one time. Restore a backup.")
+            raise StorageError(f"{NAME} and its log do not match. Restore a backup.")
         rows = self._database.execute(
             "SELECT part, numbers FROM counts WHERE plan = ? AND number = ?",
             (self.plan.id, number),
@@ -185,7 +185,7 @@ class OpenPlan:
         if window not in self._seen:
             seen = SeenReports(self._database, self._keys, self.plan.id, window)
             if seen.count < self._crowds[window].counts.window_reports:
-                raise StorageError(f"{NAME} and its log are not of one time. Restore a backup.")
+                raise StorageError(f"{NAME} and its log do not match. Restore a backup.")
             self._seen[window] = seen
         return self._seen[window]
 

@@ -114,7 +114,7 @@ class Store:
 
     @property
     def database(self) -> sqlite3.Connection:
-        """The connection, for what else is plan in the same file."""
+        """The connection, for what else is stored in the same file."""
         return self._database
 
     def close(self) -> None:

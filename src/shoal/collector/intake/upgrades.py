@@ -94,10 +94,10 @@ def _numbers(plan: Plan, reports: int, parts: Mapping[int, bytes]) -> bytes:
         sizes[_JOINT + place] = 1 << len(group)
     for cohort in range(plan.cohorts or 0):
         sizes[_COHORT + cohort] = 1 + plan.bits
-    found = [np.array([0, reports])]
+    arrays = [np.array([0, reports])]
     for part, size in sizes.items():
-        found.append(np.frombuffer(parts[part], "<i8") if part in parts else np.zeros(size, "<i8"))
-    return np.concatenate(found).astype(number_type(plan)).tobytes()
+        arrays.append(np.frombuffer(parts[part], "<i8") if part in parts else np.zeros(size, "<i8"))
+    return np.concatenate(arrays).astype(number_type(plan)).tobytes()
 
 
 def _encrypt_digests(database: sqlite3.Connection, keys: CrowdKeys) -> None:

@@ -132,11 +132,11 @@ class DeviceMemory:
                 # Under the lock, so that what is charged is the vector that is used.
                 name = self._digest(self._plan(plans, plan), plan, original)
                 ledger.charge(plan, name, token=token)
-            kept = self._permanent(plans, plan, plan.memory, original, random_bits)
+            permanent = self._permanent(plans, plan, plan.memory, original, random_bits)
         # The second flips fall on the permanent vector as the first fell on the truth.
-        again = OriginalVector(kept.value, kept.bits)
+        again = OriginalVector(permanent.value, permanent.bits)
         sent = randomize(again, plan.memory.q2, random_bits=random_bits)
-        return replace(sent, simulated=sent.simulated or kept.simulated)
+        return replace(sent, simulated=sent.simulated or permanent.simulated)
 
     def digest(self, plan: Plan, original: OriginalVector) -> str:
         """Return the name under which a ledger counts this answer's permanent vector.
@@ -166,7 +166,7 @@ class DeviceMemory:
 
     def counts(self) -> dict[str, int]:
         """Return how many answers are remembered for each plan id, and nothing else."""
-        return {name: len(kept.answers) for name, kept in (self._read() or {}).items()}
+        return {name: len(memory.answers) for name, memory in (self._read() or {}).items()}
 
     def _check(self, plan: Plan, original: OriginalVector) -> None:
         if not isinstance(original, OriginalVector):
@@ -199,14 +199,16 @@ class DeviceMemory:
         original: OriginalVector,
         random_bits: RandomBits | None,
     ) -> SyntheticVector:
-        kept = self._plan(plans, plan)
-        name = self._digest(kept, plan, original)
-        if name not in kept.answers:
+        plan_memory = self._plan(plans, plan)
+        name = self._digest(plan_memory, plan, original)
+        if name not in plan_memory.answers:
             drawn = randomize(original, memory.q1, random_bits=random_bits)
-            kept.answers[name] = _Permanent(drawn.row, drawn.simulated)
+            plan_memory.answers[name] = _Permanent(drawn.row, drawn.simulated)
             self._write(plans)
-        found = kept.answers[name]
-        return replace(SyntheticVector.from_row(found.row, plan.bits), simulated=found.simulated)
+        permanent = plan_memory.answers[name]
+        return replace(
+            SyntheticVector.from_row(permanent.row, plan.bits), simulated=permanent.simulated
+        )
 
     def _plan(self, plans: dict[str, _PlanMemory], plan: Plan) -> _PlanMemory:
         if plan.id not in plans:
@@ -214,8 +216,8 @@ class DeviceMemory:
             self._write(plans)  # a ledger may be told a name made with this salt
         return plans[plan.id]
 
-    def _digest(self, kept: _PlanMemory, plan: Plan, original: OriginalVector) -> str:
-        message = b"answer\0" + kept.salt + bytes.fromhex(plan.id) + original.row
+    def _digest(self, memory: _PlanMemory, plan: Plan, original: OriginalVector) -> str:
+        message = b"answer\0" + memory.salt + bytes.fromhex(plan.id) + original.row
         return hmac.new(self._answer_key, message, hashlib.sha256).hexdigest()
 
     def _read(self) -> dict[str, _PlanMemory] | None:
@@ -224,25 +226,25 @@ class DeviceMemory:
             return None
         content = unseal(self._file_key, sealed, self.path)
         try:
-            return {name: _parsed(kept) for name, kept in json.loads(content)["plans"].items()}
+            return {name: _parsed(entry) for name, entry in json.loads(content)["plans"].items()}
         except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as problem:
             raise InputError(f"{self.path} holds no memory that this Shoal reads.") from problem
 
     def _write(self, plans: dict[str, _PlanMemory]) -> None:
-        document = {name: _plain(kept) for name, kept in plans.items()}
+        document = {name: _plain(memory) for name, memory in plans.items()}
         self._file.write(seal(self._file_key, canonical_json({"plans": document})))
 
 
-def _plain(kept: _PlanMemory) -> dict[str, object]:
+def _plain(memory: _PlanMemory) -> dict[str, object]:
     answers = {
-        name: [base64.b64encode(found.row).decode(), found.simulated]
-        for name, found in kept.answers.items()
+        name: [base64.b64encode(permanent.row).decode(), permanent.simulated]
+        for name, permanent in memory.answers.items()
     }
-    return {"answers": answers, "salt": kept.salt.hex()}
+    return {"answers": answers, "salt": memory.salt.hex()}
 
 
-def _parsed(kept: dict[str, object]) -> _PlanMemory:
-    answers, salt = kept["answers"], kept["salt"]
+def _parsed(entry: dict[str, object]) -> _PlanMemory:
+    answers, salt = entry["answers"], entry["salt"]
     if not isinstance(answers, dict) or not isinstance(salt, str):
         raise TypeError
     return _PlanMemory(

@@ -42,7 +42,8 @@ def read_key(path: Path, memory: Path) -> bytes:
             if memory.exists():
                 raise InputError(
                     f"there is no key {path}, and without it {memory} does not open; find the key,"
-                    " or remove the memory and give away new permanent vectors."
+                    " or remove the memory; the device then draws new permanent flips, which"
+                    " reveals more."
                 )
             content = SystemBits().draw(32).hex().encode() + b"\n"
             file.write(content)

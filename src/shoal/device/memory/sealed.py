@@ -62,7 +62,7 @@ def unseal(key: bytes, sealed: bytes, where: object) -> bytes:
     except InvalidTag:
         raise InputError(
             f"{where} does not open: the key is not the one it was written with, or the file was"
-            " changed; it was not touched. To start anew, remove it; the device will then give"
-            " away new permanent vectors."
+            " changed; it was not touched. To start anew, remove it; the device then draws new"
+            " permanent flips, which reveals more."
         ) from None
     return padded[4 : 4 + int.from_bytes(padded[:4], "little")]

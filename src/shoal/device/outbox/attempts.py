@@ -76,13 +76,13 @@ class Attempts:
                 return None
             if record.due - now > 2 * LONGEST_WAIT:  # the clock was set back
                 record = replace(record, due=now + self._spread * self._jitter())
-                self._folder.wait(name, record)
+                self._folder.store_waiting(name, record)
             if record.due > now and not (hurry and record.attempts == 0):
                 return None
             # Stored before the attempt, so that whoever crashes in it does not hurry the next one.
             backoff = min(FIRST_BACKOFF * 2.0 ** min(record.attempts, 60), LONGEST_BACKOFF)
             record = record.tried(now + backoff * self._jitter())
-            self._folder.wait(name, record)
+            self._folder.store_waiting(name, record)
         try:
             reply = transport.post_report(record.plan_id, record.batch)
         except (OSError, TransportError) as error:
@@ -105,5 +105,5 @@ class Attempts:
         if reply.retry_after is not None and may_ask_to_wait(reply):
             wait = min(max(reply.retry_after, 0.0), LONGEST_WAIT)
             record = replace(record, due=record.due + wait)
-            self._folder.wait(name, record)
+            self._folder.store_waiting(name, record)
         return record.ticket(name, "waiting", reason)

@@ -101,11 +101,11 @@ class Folder:
 
     def names(self, plan_id: str = "", state: State | None = None) -> list[str]:
         """Return the names of records, of one plan or with a file in one state, in order."""
-        found = (_FILE.fullmatch(path.name) for path in self.path.iterdir())
+        matches = (_FILE.fullmatch(path.name) for path in self.path.iterdir())
         return sorted(
             {
                 match[1]
-                for match in found
+                for match in matches
                 if match and match[1].startswith(plan_id) and state in (None, match[2])
             }
         )
@@ -118,15 +118,15 @@ class Folder:
         self._disk.sync_folder(self.path)
         return self.ticket(name)
 
-    def wait(self, name: str, record: Record) -> Ticket:
+    def store_waiting(self, name: str, record: Record) -> Ticket:
         """Store a record that is to be sent."""
         self._store(self._file(name, "waiting"), record.to_bytes())
         return record.ticket(name, "waiting")
 
     def settle(self, name: str, record: Record, state: State, reason: str | None) -> Ticket:
         """Store the note, then delete the report: in between both exist, and the note counts."""
-        kept = record.batch if state == "failed" else b""
-        note = replace(record, batch=kept, due=0.0, reason=reason)
+        batch = record.batch if state == "failed" else b""
+        note = replace(record, batch=batch, due=0.0, reason=reason)
         self._store(self._file(name, state), note.to_bytes())
         self._disk.remove(self._file(name, "waiting"))
         return note.ticket(name, state)
@@ -138,7 +138,7 @@ class Folder:
         record = Record.from_bytes(self._file(name, "failed").read_bytes())
         if not record.batch:
             raise InputError("the stored report was damaged, and no other may be made.")
-        ticket = self.wait(name, replace(record, attempts=0, reason=None, due=due))
+        ticket = self.store_waiting(name, replace(record, attempts=0, reason=None, due=due))
         self._disk.remove(self._file(name, "failed"))
         return ticket
 

@@ -272,8 +272,8 @@ class _Flush:
         with transport._answer(self._connection, "POST", path, content, deadline) as response:
             wait = transport._retry_after(response.getheader("Retry-After"))
             # What has a body is not read to its end, and the connection goes with it.
-            kept = not response.will_close and response.length == 0
-        if not kept:
+            reusable = not response.will_close and response.length == 0
+        if not reusable:
             self.close()
         return Reply(response.status, wait)
 

@@ -101,8 +101,8 @@ class Outbox:
     def plan(self, plan_id: str) -> Plan:
         """Return a plan by its id, from the collector the first time, checked every time."""
         check_plan_id(plan_id)
-        if (kept := self._folder.kept_plan(plan_id)) is not None:
-            return self._gate.check(kept)
+        if (plan := self._folder.kept_plan(plan_id)) is not None:
+            return self._gate.check(plan)
         plan = self._gate.check(read_plan(self._transport.fetch_plan(plan_id), plan_id))
         with self._folder.changing():
             self._folder.keep_plan(plan)
@@ -139,19 +139,20 @@ class Outbox:
                 ticket = self._folder.confirm(taken)
                 self._maker.settle(plan, digest)
                 return ticket
-            made = [name for name in names if not repeats or name.split(".")[1] == str(window)]
+            earlier = [name for name in names if not repeats or name.split(".")[1] == str(window)]
             most = plan.max_reports_per_person
-            if len(made) >= most:
+            if len(earlier) >= most:
                 way = "" if repeats or plan.window is None else _AGAIN
                 raise PrivacyRefusal(
-                    f"the plan takes {most} report{'s' * (most > 1)} of one person, and"
-                    f" this device has made {len(made)}; nothing was made{way}."
+                    f"the plan allows {most} report{'s' * (most > 1)} per person, and this device"
+                    f" has already made {'it' if most == 1 else len(earlier)}; no report was"
+                    f" made{way}."
                 )
             # A ledger may have no limit, or a higher one; this one is the device's all the same.
             self._gate.check(plan, len(names) + 1)
             batch = self._maker.make(plan, answers, window, digest)
             record = self._attempts.first_record(plan, window, batch, now)
-            ticket = self._folder.wait(f"{plan.id}.{window}.{digest}", record)
+            ticket = self._folder.store_waiting(f"{plan.id}.{window}.{digest}", record)
             self._maker.settle(plan, digest)
             return ticket
 

@@ -38,13 +38,13 @@ def read_plan(content: bytes, plan_id: str) -> Plan:
     try:
         document = strict_json(content)
         plan = Plan.from_json(document)
-        found = plan.id
+        actual_id = plan.id
     except InputError:
         raise
     except (ValueError, RecursionError) as problem:
         raise PlanError(f"what came is not a plan: {first_line(problem)}.") from problem
-    if found != plan_id:
-        raise PlanError(f"asked for plan {plan_id}, got plan {found}.")
+    if actual_id != plan_id:
+        raise PlanError(f"asked for plan {plan_id}, got plan {actual_id}.")
     return plan
 
 

@@ -60,10 +60,8 @@ class PlanGate:
         key = carrier.pinned_key if isinstance(carrier, CertifyingTransport) else None
         if key is None and not self._recompute:
             raise PrivacyRefusal(
-                "nothing tells this device that the plan keeps its promise; compute it"
-                " (--recompute, or recompute=True, with SciPy), set a limit (--limit, or"
-                " limit=), or pin the collector's key, whose certificate says so (--key, or"
-                " public_key=)."
+                "this device cannot confirm the plan's promise; use --recompute (needs SciPy),"
+                " --limit or --key (in Python recompute=, limit=, public_key=)."
             )
         source = "computed" if self._recompute else f"certified by {key}"
         note = f"{source}, shoal {shoal.__version__}"

@@ -34,10 +34,10 @@ def check_public_key(key: bytes | str) -> bytes:
     >>> check_public_key("A" * 43) == bytes(32)
     True
     """
-    found = key if isinstance(key, bytes) else _decoded(key)
-    if found is None or len(found) != _KEY_BYTES:
+    raw = key if isinstance(key, bytes) else _decoded(key)
+    if raw is None or len(raw) != _KEY_BYTES:
         raise InputError("a collector's public key is 32 bytes, or 43 characters of base64url.")
-    return found
+    return raw
 
 
 def check_signature(

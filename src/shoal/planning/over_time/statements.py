@@ -11,7 +11,7 @@ from shoal.agreement.plan import Memory, Plan
 from shoal.agreement.survey import Flags, Survey
 from shoal.planning.composition import composed_epsilon, quick_epsilon
 from shoal.support.checks import check_integer
-from shoal.support.rounding import round_up
+from shoal.support.rounding import round_up, text_up
 
 __all__ = ["HoldsFor", "Statement", "statements"]
 
@@ -124,14 +124,15 @@ def _one_release(plan: Plan, crowd: int, delta: float) -> Statement:
 
 def _one_answer(plan: Plan, memory: Memory, reports: int) -> Statement:
     differ = plan.survey.differing_bits
+    most = text_up(float(local_epsilon(differ, memory.q1)))
     return Statement(
         "local",
         "one answer, every release",
         float(repeated_epsilon(differ, memory, reports)),
         0.0,
         f"All {reports:,} reports about one answer, to whoever sees them and knows their sender;"
-        f" however many there are, at most {local_epsilon(differ, memory.q1)}. Distinct answers add"
-        " up. It covers what was answered, not when that changed.",
+        f" however many there are, at most {most}. Distinct answers add up. It covers"
+        " what was answered, not when that changed.",
     )
 
 

@@ -13,7 +13,7 @@ x = b(t-1)/b(t), since p >= q. So P - lam Q is positive on an upper set {s >= t}
 *From above.* H is convex and falls in lam. So ``H(lam_t) = F_t(lam_t)`` at any places t one likes,
 joined by chords, with H(0) = 1 and H(p/q) = 0, is an upper bound for every lam. Where only
 ``low <= lam_t <= high`` is known, ``H(high) <= H(lam_t) = F_t(lam_t) <= F_t(low)``: the point
-(high, F_t(low)) lies above.
+(high, F_t(low)) is above.
 
 *From below.* The points ``(Q[S >= t], P[S >= t])`` at any places t are on the trade-off curve of
 the pair; joined by chords they are the curve of what is left when the counts between are merged,

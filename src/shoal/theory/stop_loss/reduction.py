@@ -32,7 +32,9 @@ class Reduced(NamedTuple):
     The stop-loss is ``exp(log_linear) + exp(log_scale) * (stop-loss of x)``. ``dx`` bounds the
     absolute error of each x. ``exp(log_lost)`` is the mass dropped by the second cut. The linear
     part is off by at most ``linear_error`` of itself and by ``exp(log_linear_doubt)``, what the
-    atoms in it may have lost when two exponentials cancelled.
+    atoms in it may have lost when two exponentials cancelled. The relative error of a weight is
+    ``16 u (1 + |log_weight| + blur)``: `blur` is what its own logarithm does not tell, of a weight
+    that is the sum of others.
     """
 
     x: FloatArray
@@ -44,6 +46,7 @@ class Reduced(NamedTuple):
     log_linear_doubt: float
     log_mean_plus: float
     linear_error: float
+    blur: FloatArray | float = 0.0
 
 
 def log_difference(law: Law) -> tuple[FloatArray, npt.NDArray[np.int8]]:

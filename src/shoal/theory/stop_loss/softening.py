@@ -48,10 +48,12 @@ def soften(problem: Reduced, n: int, log_budget: float) -> Soft | None:
         levels = levels[np.unique(np.linspace(0, levels.size - 1, 40).astype(int))]
     best: tuple[float, float, float] | None = None
     for level in levels:
-        for ratio in _RATIOS:
-            ceiling = ratio * float(level)
-            if ceiling >= 0.5 or (best is not None and ceiling >= best[1]):
-                break
+        highest = 0.5 if best is None else min(0.5, best[1])
+        ceilings = [ratio * float(level) for ratio in _RATIOS if ratio * float(level) < highest]
+        # The price falls as the ceiling rises: what the highest one cannot afford, none can.
+        if not ceilings or _log_price(problem, n, float(level), ceilings[-1]) >= budget:
+            continue
+        for ceiling in ceilings:
             price = _log_price(problem, n, float(level), ceiling)
             if price < budget:
                 best = (float(level), ceiling, price)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from shoal.theory.stop_loss.bracket import Bracket
 from shoal.theory.stop_loss.law import Law
+from shoal.theory.stop_loss.merging import MANY, merge
 from shoal.theory.stop_loss.outcomes import enumerated, few_outcomes
 from shoal.theory.stop_loss.reduction import UNIT, Reduced, reduce_law
 from shoal.theory.stop_loss.refinement import refine, rescaled, safe_exp
@@ -26,6 +27,10 @@ __all__ = ["stop_loss", "stop_loss_of_law"]
 
 MOST_TERMS = 1 << 18
 """Samples of the integral allowed in the last attempt."""
+
+_LARGE_LAW = 1000
+_TERMS_OF_A_LARGE_LAW = 1 << 16
+"""A law of more atoms takes longer for each sample; brackets are then a few times wider."""
 
 
 def stop_loss(
@@ -88,11 +93,19 @@ def stop_loss_of_law(law: Law, n: int, rtol: float = 1e-4, most_terms: int = MOS
     most = safe_exp(math.log(n) + problem.log_mean_plus)
     most *= 1.0 + problem.linear_error + 64 * UNIT
     known = _known(problem)
+    if problem.x.size > _LARGE_LAW:
+        most_terms = min(most_terms, _TERMS_OF_A_LARGE_LAW)
     if problem.x.size == 0:
         result = known
     elif few_outcomes(n, problem.x.size):
         curved = rescaled(enumerated(problem, n), problem.log_scale)
         result = Bracket(known.low + curved.low, known.high + curved.high)
+    elif problem.x.size > MANY:
+        pair = merge(problem, n)
+        result = Bracket(
+            _refined(pair.below, n, rtol, known, most, most_terms).low,
+            _refined(pair.above, n, rtol, known, most, most_terms).high,
+        )
     else:
         result = _refined(problem, n, rtol, known, most, most_terms)
     high = min(result.high, most)
@@ -114,13 +127,15 @@ def _refined(
     """Try more and more samples, on softer and softer versions of the problem."""
     best = Bracket(0.0, most)
     current, price = problem, 0.0
+    before: Bracket | None = None
     for effort in (*(e for e in (1 << 13, 1 << 16) if e < most_terms), most_terms):
         curved = refine(current, n, rtol, known.low, effort)
         low = max(best.low, known.low + curved.low - price)
         high = min(best.high, known.high + curved.high)
         best = Bracket(min(low, high), high)
-        if best.is_within(rtol) or best.high == 0.0:
+        if best.is_within(rtol) or best.high == 0.0 or curved == before:
             break
+        before = curved
         hope = max(best.low, 1e-4 * best.high)
         soft = soften(problem, n, math.log(0.05 * rtol * hope)) if hope > 1e-300 else None
         if soft is not None:

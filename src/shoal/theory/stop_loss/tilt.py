@@ -62,12 +62,13 @@ def pivoted(problem: Reduced, t: float) -> Pivoted:
 
     With y = x - x_pivot, ``M(z) e^(-z x_pivot) = 1 - lost + sum w (e^(zy) - 1)``: the heaviest
     weight does not appear, nor does its error, which n would multiply. Where the heaviest atom is
-    not heavy at all, the plain sum is the better one. Weights are off by ``16 u (1 + |ln w|)``.
+    not heavy at all, the plain sum is the better one. Weights are off by ``16 u (1 + |ln w|)``,
+    and by the problem's blur.
     """
     x, log_weight = problem.x, problem.log_weight
     pivot = int(np.argmax(log_weight))
     y = x - x[pivot]
-    doubt = 16 * UNIT * (1.0 + np.abs(log_weight) + np.abs(t * y))
+    doubt = 16 * UNIT * (1.0 + np.abs(log_weight) + problem.blur + np.abs(t * y))
     weights, k = tilted(y, log_weight, t)
     plain = float(weights @ doubt) + (x.size + 8) * UNIT
     lost = math.exp(problem.log_lost)

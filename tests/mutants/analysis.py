@@ -1,0 +1,190 @@
+"""From reports to results: counting, intervals, tests."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+COUNTER = "analysis/bit_counter.py"
+INTERVALS = "analysis/intervals.py"
+LIMITS = "analysis/limits.py"
+
+MUTANTS = (
+    # Counting
+    Mutant(
+        "256 rows are summed in a byte",
+        COUNTER,
+        "range(0, len(bits), 255):  # so many fit in a byte, and bytes add up fast\n"
+        "        total += bits[start : start + 255]",
+        "range(0, len(bits), 256):\n        total += bits[start : start + 256]",
+        "analysis/test_bit_counter.py::TestBitCounter::test_unanimous_rows_short_of_a_block",
+    ),
+    Mutant(
+        "a carry is lost",
+        COUNTER,
+        "self._add_planes(level, waiting, plane)",
+        "self._add_planes(level, waiting, np.zeros_like(plane))",
+        "analysis/test_bit_counter.py::TestBitCounter::test_ragged_chunks",
+    ),
+    Mutant(
+        "rows from before are counted again",
+        COUNTER,
+        "        self._rest[self._rest_bytes : used] = 0\n",
+        "",
+        "analysis/test_bit_counter.py::TestBitCounter::test_ragged_chunks",
+    ),
+    Mutant(
+        "bytes of the next row are counted",
+        COUNTER,
+        "if start + 8 > width:",
+        "if start + 8 > width + 1:",
+        "analysis/test_bit_counter.py::test_count_set_bits",
+    ),
+    Mutant(
+        "a repeated report fills a crowd",
+        "analysis/count_table.py",
+        "self._reports += len(rows) if weights is None else weights.sum()",
+        "self._reports += len(rows)",
+        "analysis/test_count_table.py::test_every_count",
+    ),
+    Mutant(
+        "the padding of reports is not looked at",
+        "agreement/vectors.py",
+        "if bool(padding.any()):",
+        "if False:",
+        "analysis/test_tallying.py::TestMixing::test_padding",
+    ),
+    Mutant(
+        "a report that is twice in a file is counted twice",
+        "analysis/report_files.py",
+        "if (name := report_id.tobytes()) not in seen:",
+        "if (name := report_id.tobytes()):",
+        "analysis/test_crowds.py::TestFiles::test_each_window_of_a_batch_is_a_crowd",
+    ),
+    Mutant(
+        "simulated and real reports are counted together",
+        "analysis/tallying.py",
+        "if self.table.reports and len(rows) and simulated != self._simulated:",
+        "if False:",
+        "analysis/test_tallying.py::TestMixing::test_simulated_reports_do_not_open_a_small_crowd",
+    ),
+    # Intervals
+    Mutant(
+        "both ends of an interval at the whole miss",
+        INTERVALS,
+        "law.low(miss / 2), law.high(miss / 2)",
+        "law.low(miss), law.high(miss)",
+        "analysis/test_intervals.py::TestExactCrowd::test_coverage_of_fifty",
+    ),
+    Mutant(
+        "simultaneous intervals are each at the level",
+        INTERVALS,
+        'miss = -math.expm1(math.log(level) / options) if target == "crowd" else miss / options',
+        "pass",
+        "analysis/test_intervals.py::TestSimultaneous::test_the_product_covers",
+    ),
+    Mutant(
+        "the levels of a population's options multiply",
+        INTERVALS,
+        'if target == "crowd" else miss / options',
+        "if options else miss",
+        "analysis/test_intervals.py::TestSimultaneous::test_population_adds_misses",
+    ),
+    Mutant(
+        "an exact limit without the mass that was left out",
+        "theory/one_bit/law.py",
+        "return min(self.at_least * (1 + self.relative_error) + self.omitted, 1.0)",
+        "return min(self.at_least, 1.0)",
+        "analysis/test_intervals.py::TestTheLaw::test_a_bound_holds_its_error_and_what_was_left_out",
+    ),
+    Mutant(
+        "an exact limit stops at the normal one",
+        LIMITS,
+        "return smallest(likely, 0, bits, start=round(guess), step=step)",
+        "return min(max(round(guess), 0), bits) if step else smallest(likely, 0, bits)",
+        "analysis/test_intervals.py::TestExactCrowd::test_coverage_of_fifty",
+    ),
+    Mutant(
+        "a population's sigma is estimated from no ones",
+        INTERVALS,
+        "within = _crowds_within if target",
+        "within = _crowds_within if True or target",
+        "analysis/test_intervals.py::TestNormalAndChebyshev"
+        "::test_ends_of_a_population_are_so_many_of_their_own_sigmas_away",
+    ),
+    Mutant(
+        "two limits as if they were one normal variable",
+        LIMITS,
+        "outside(r) - miss",
+        "outside(r) / 2 - miss",
+        "analysis/test_intervals.py::TestLimits::test_a_staircase_is_left_with_the_miss",
+    ),
+    Mutant(
+        "counts are clipped",
+        "analysis/estimating.py",
+        "        return (self.ones - q * self.reports) / (1 - 2 * q)",
+        "        return max((self.ones - q * self.reports) / (1 - 2 * q), 0.0)",
+        "analysis/test_estimating.py::TestUnbiased::test_count_and_sigma_over_the_whole_law",
+    ),
+    # Tests
+    Mutant(
+        "each family of traces alarms at the whole level",
+        "analysis/screening.py",
+        "[(len(looked_at) * p, say)",
+        "[(p, say)",
+        "analysis/test_screening.py::TestEverySmallWorld::test_honest",
+    ),
+    Mutant(
+        "a share of fakes at a level of its own",
+        "analysis/screening.py",
+        "for p, _ in family.traces(fakes)) * len(looked_at)",
+        "for p, _ in family.traces(fakes))",
+        "analysis/test_screening.py::TestInterface",
+    ),
+    Mutant(
+        "each bit alarms at the level of all",
+        "analysis/screening_tests.py",
+        "        p_values = np.concatenate((few, many))\n"
+        "        for i, p in _strongest(p_values):\n"
+        "            yield Trace(p * p_values.size,",
+        "        p_values = np.concatenate((few, many))\n"
+        "        for i, p in _strongest(p_values):\n"
+        "            yield Trace(p,",
+        "analysis/test_screening.py::TestEverySmallWorld::test_honest",
+    ),
+    Mutant(
+        "texts are found at a level of their own each",
+        "analysis/text/selection.py",
+        "np.log(fdr * ranks / len(log_p)))",
+        "np.log(fdr * np.ones(len(ranks))))",
+        "analysis/test_text.py::TestParts::test_discoveries_by_the_definition",
+    ),
+    Mutant(
+        "the tail of a text's score is that of a normal law",
+        "analysis/text/selection.py",
+        "points.append((score, w + np.log(u / w) / w))",
+        "points.append((score, score / self.sigma))",
+        "analysis/test_text.py::TestParts::test_null_law",
+    ),
+    Mutant(
+        "the interval of a text does not know that it was chosen",
+        "analysis/text/inference.py",
+        "return np.asarray(np.minimum(low, ordinary))",
+        "return np.asarray(ordinary)",
+        "analysis/test_text.py::TestParts::test_conditional_interval_covers_what_is_found",
+    ),
+    Mutant(
+        "a test of independence without Fisher's conditioning",
+        "analysis/association/__init__.py",
+        "return Independence(statistic, degrees, self._fisher(), ",
+        "return Independence(statistic, degrees, float(chi2.sf(statistic, degrees)), ",
+        "analysis/test_association.py::TestIndependence"
+        "::test_level_of_two_options_in_a_small_crowd",
+    ),
+    Mutant(
+        "a test of independence with half the noise of the flips",
+        "analysis/association/__init__.py",
+        "covariance = v * np.eye(size) + np.diag(shares)",
+        "covariance = v / 2 * np.eye(size) + np.diag(shares)",
+        "analysis/test_association.py::TestIndependence::test_size",
+    ),
+)

@@ -1,0 +1,381 @@
+"""On the device: the sampler, random bits, encoding, memory, ledger and outbox."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+RANDOMIZING = "device/randomizing.py"
+BULK = "device/bulk/randomizing.py"
+RANDOM = "agreement/random_bits.py"
+MEMORY = "device/memory/device.py"
+LEDGER = "device/ledger.py"
+OUTBOX = "device/outbox/outbox.py"
+
+MUTANTS = (
+    # The sampler
+    Mutant(
+        "the sampler of one vector drops a digit of q",
+        RANDOMIZING,
+        "zip(digits[1:], words[1:], strict=True)",
+        "zip(digits[2:], words[2:], strict=True)",
+        "device/test_randomizing.py::TestExact"
+        "::test_of_all_combinations_of_fair_bits_exactly_the_numerator_flip",
+    ),
+    Mutant(
+        "the sampler of one vector exchanges and and or",
+        RANDOMIZING,
+        "flips | word if digit else flips & word",
+        "flips & word if digit else flips | word",
+        "device/test_randomizing.py::TestExact"
+        "::test_of_all_combinations_of_fair_bits_exactly_the_numerator_flip",
+    ),
+    Mutant(
+        "the sampler of many drops a digit of q",
+        BULK,
+        "zip(digits[1:], words[1:], strict=True)",
+        "zip(digits[2:], words[2:], strict=True)",
+        "device/test_randomizing.py::TestExact"
+        "::test_of_all_combinations_of_fair_bits_exactly_the_numerator_flip",
+    ),
+    Mutant(
+        "the sampler of many exchanges and and or",
+        BULK,
+        "np.bitwise_or if digit else np.bitwise_and",
+        "np.bitwise_and if digit else np.bitwise_or",
+        "device/test_randomizing.py::TestExact"
+        "::test_of_all_combinations_of_fair_bits_exactly_the_numerator_flip",
+    ),
+    Mutant(
+        "the flips of one piece of rows are used for the next",
+        BULK,
+        "        fill_flips(words, q, random_bits)\n",
+        "        if not start:\n            fill_flips(words, q, random_bits)\n",
+        "device/test_randomizing.py::TestBoundaries::test_no_noise_is_used_twice",
+    ),
+    Mutant(
+        "the fair bits of one block are used for the next",
+        BULK,
+        "        random_bits.fill(words)\n",
+        "        if not start:\n            random_bits.fill(words)\n",
+        "device/test_randomizing.py::TestBoundaries::test_no_noise_is_used_twice",
+    ),
+    Mutant(
+        "the padding of one vector is random",
+        RANDOMIZING,
+        "return flips & ((1 << bits) - 1)",
+        "return flips",
+        "device/test_one_report.py::TestTheSameBytes::test_every_number_of_digits",
+    ),
+    Mutant(
+        "the padding of many vectors is random",
+        BULK,
+        "    if original.bits % 8:\n",
+        "    if original.bits % 8 > 4:\n",
+        "device/test_one_report.py::TestTheSameBytes::test_every_number_of_digits",
+    ),
+    Mutant(
+        "one simulated vector is not marked",
+        RANDOMIZING,
+        "original.cohort, random_bits.simulated",
+        "original.cohort",
+        "device/test_memory.py::TestRemember::test_the_mark_of_a_simulation_is_kept",
+    ),
+    Mutant(
+        "many simulated vectors are not marked",
+        BULK,
+        "random_bits.simulated, original.cohorts",
+        "False, original.cohorts",
+        "device/test_randomizing.py::TestWhatIsRefused::test_simulated_noise_marks_the_result",
+    ),
+    Mutant(
+        "simulated vectors are sent",
+        "device/packing.py",
+        "if synthetic.simulated:",
+        "if False:",
+        "agreement/test_wire.py::TestPacking::test_simulated_vectors_do_not_travel",
+    ),
+    # Random bits
+    Mutant(
+        "a key without fresh entropy",
+        RANDOM,
+        "_pool + _fresh_entropy() + clocks",
+        "_pool + clocks",
+        "agreement/test_random_bits.py::TestNoFallback",
+    ),
+    Mutant(
+        "a key without the clocks",
+        RANDOM,
+        "_pool + _fresh_entropy() + clocks",
+        "_pool + _fresh_entropy()",
+        "agreement/test_random_bits.py::TestClones::test_copies_of_the_kernel_too",
+    ),
+    Mutant(
+        "what stays in memory tells the last key",
+        RANDOM,
+        "key, _pool = mixed[:32], mixed[32:]",
+        "key = _pool = mixed[:32]",
+        "agreement/test_random_bits.py::TestClones::test_what_stays_in_memory_tells_no_key",
+    ),
+    Mutant(
+        "a source that repeats itself is believed",
+        RANDOM,
+        "digest == _last_digest or entropy == bytes(32)",
+        "entropy == bytes(32)",
+        "agreement/test_random_bits.py::TestNoFallback"
+        "::test_a_source_that_repeats_itself_is_noticed_at_the_next_call",
+    ),
+    Mutant(
+        "the clock where the system gives no random bits",
+        RANDOM,
+        'raise EntropyError(f"the operating system gave no random bits: {error}.") from error',
+        'entropy = (b"%d %r" % (time.time_ns(), error)).ljust(count)[:count]',
+        "agreement/test_random_bits.py::TestNoFallback::test_no_entropy",
+    ),
+    Mutant(
+        "one key for a draw of any length",
+        RANDOM,
+        "if len(piece) > left:",
+        "if not start:",
+        "agreement/test_random_bits.py::TestFresh::test_one_large_draw_changes_keys_on_the_way",
+    ),
+    Mutant(
+        "one number below a bound by remainder",
+        RANDOM,
+        "last = 2**64 - 1 - 2**64 % bound",
+        "last = 2**64 - 1",
+        "agreement/test_random_bits.py::TestDrawBelow::test_what_does_not_divide_is_drawn_again",
+    ),
+    Mutant(
+        "many numbers below a bound by remainder",
+        "device/bulk/encoding.py",
+        "np.uint64(2**64 - 1 - 2**64 % bound)",
+        "np.uint64(2**64 - 1)",
+        "device/test_one_report.py::TestTheSameBytes::test_numbers_below_a_bound",
+    ),
+    Mutant(
+        "one cohort for all rows of a table",
+        "device/bulk/encoding.py",
+        "draw_many_below(survey.cohorts, count, random_bits).astype",
+        "np.repeat(draw_many_below(survey.cohorts, 1, random_bits), count).astype",
+        "device/test_encoding.py::TestOneAnswer::test_every_report_draws_a_cohort_of_its_own",
+    ),
+    # Encoding
+    Mutant(
+        "one vector is randomized whatever its domain",
+        RANDOMIZING,
+        "check_vector(original.value, plan.survey)",
+        "pass",
+        "device/test_one_report.py::TestDomain::test_randomizing_looks_first",
+    ),
+    Mutant(
+        "many vectors are randomized whatever their domain",
+        BULK,
+        "check_domain(original.rows, plan.survey)",
+        "pass",
+        "device/test_domain.py::TestBoundary::test_exactly_at_it_and_beyond",
+    ),
+    Mutant(
+        "a remembered vector whatever its domain",
+        MEMORY,
+        "check_vector(original.value, plan.survey)",
+        "pass",
+        "device/test_domain.py::TestDoors::test_memory",
+    ),
+    Mutant(
+        "one option more than a question allows",
+        "device/domain.py",
+        "block.bit_count() <= part.most_set_bits:",
+        "block.bit_count() <= part.most_set_bits + 1:",
+        "device/test_one_report.py::TestDomain::test_both_looks_agree",
+    ),
+    Mutant(
+        "two options of one choice and none of another",
+        "device/bulk/domain.py",
+        "if np.bitwise_or.reduce(common):",
+        "if False:",
+        "device/test_domain.py::TestBoundary::test_every_vector_of_a_survey",
+    ),
+    Mutant(
+        "a missing answer is the last option",
+        "device/answers.py",
+        "if question.missing is None:",
+        "if False:",
+        "device/test_encoding.py::TestBadAnswers::test_row_question_and_value_are_named",
+    ),
+    Mutant(
+        "flags that were not answered are none set",
+        "device/answers.py",
+        "isinstance(question, (Flags, Text)):",
+        "isinstance(question, Text):",
+        "device/test_encoding.py::TestBadAnswers::test_questions_left_out_or_made_up",
+    ),
+    # Memory
+    Mutant(
+        "a permanent vector is drawn again",
+        MEMORY,
+        "if name not in plan_memory.answers:",
+        "if True:",
+        "device/test_memory.py::TestRemember::test_the_same_answer_has_the_same_vector_tomorrow",
+    ),
+    Mutant(
+        "a permanent vector is not kept",
+        MEMORY,
+        "_Permanent(drawn.row, drawn.simulated)\n            self._write(plans)",
+        "_Permanent(drawn.row, drawn.simulated)",
+        "device/test_memory.py::TestRemember::test_the_same_answer_has_the_same_vector_tomorrow",
+    ),
+    Mutant(
+        "permanent flips with q instead of q1",
+        MEMORY,
+        "randomize(original, memory.q1,",
+        "randomize(original, memory.q,",
+        "device/test_memory.py::TestRemember::test_a_permanent_vector_flips_with_q1",
+    ),
+    Mutant(
+        "instantaneous flips with q instead of q2",
+        MEMORY,
+        "randomize(again, plan.memory.q2,",
+        "randomize(again, plan.q,",
+        "device/test_memory.py::TestRemember::test_a_report_flips_with_q2_on_top_and_with_q_in_all",
+    ),
+    Mutant(
+        "no instantaneous flips",
+        MEMORY,
+        "sent = randomize(again, plan.memory.q2, random_bits=random_bits)",
+        "sent = kept",
+        "device/test_memory.py::TestRemember::test_a_report_flips_with_q2_on_top_and_with_q_in_all",
+    ),
+    Mutant(
+        "an answer's digest without the key",
+        MEMORY,
+        "hmac.new(self._answer_key, message, hashlib.sha256)",
+        "hashlib.sha256(message)",
+        "device/test_memory.py::TestSecrecy::test_a_name_cannot_be_computed_without_the_key",
+    ),
+    Mutant(
+        "memory encrypted twice under one nonce",
+        "device/memory/sealed.py",
+        "nonce = SystemBits().draw(_NONCE)",
+        "nonce = bytes(_NONCE)",
+        "device/test_memory.py::TestSecrecy::test_no_nonce_is_used_twice",
+    ),
+    Mutant(
+        "a refused report has drawn its permanent vector",
+        MEMORY,
+        "            if ledger is not None:\n                # Under",
+        "            self._permanent(plans, plan, plan.memory, original, random_bits)\n"
+        "            if ledger is not None:\n                # Under",
+        "device/test_memory.py::TestLedgerFirst::test_a_refused_report_draws_nothing",
+    ),
+    # Ledger
+    Mutant(
+        "the person's limit is not looked at",
+        LEDGER,
+        "if account.limit is not None and changed.epsilon",
+        "if False and changed.epsilon",
+        "device/test_ledger.py::TestCharging"
+        "::test_a_limit_refuses_before_it_is_passed_and_counts_nothing",
+    ),
+    Mutant(
+        "the limit is passed once",
+        LEDGER,
+        "and changed.epsilon > Decimal(account.limit)",
+        "and account.epsilon > Decimal(account.limit)",
+        "device/test_ledger.py::TestCharging"
+        "::test_a_limit_refuses_before_it_is_passed_and_counts_nothing",
+    ),
+    Mutant(
+        "a token pays for another answer too",
+        LEDGER,
+        "_pending_name(token, plan.id, answer)",
+        "_pending_name(token, plan.id)",
+        "device/test_ledger.py::TestCharging::test_a_token_is_charged_once_until_it_is_settled",
+    ),
+    # Outbox
+    Mutant(
+        "a report leaves without a charge",
+        "device/outbox/report_maker.py",
+        "        self._ledger.charge(plan, token=token)\n",
+        "",
+        "device/test_outbox.py::TestCollaborators::test_the_ledger_is_charged_first",
+    ),
+    Mutant(
+        "the same answer is randomized again in the next window",
+        OUTBOX,
+        'name.endswith(f".{digest}")',
+        'name.endswith(f".{window}.{digest}")',
+        "device/test_outbox.py::TestAnswering::test_without_a_key_a_plan_has_one_answer",
+    ),
+    Mutant(
+        "one report more than the plan takes",
+        OUTBOX,
+        "if len(earlier) >= most:",
+        "if len(earlier) > most:",
+        "device/test_outbox.py::TestAnswering"
+        "::test_another_key_is_refused_where_one_report_is_agreed",
+    ),
+    Mutant(
+        "earlier reports do not count for the device's limit",
+        OUTBOX,
+        "self._gate.check(plan, len(names) + 1)",
+        "self._gate.check(plan)",
+        "device/test_outbox.py::TestAnswering::test_above_the_limit_with_several_reports",
+    ),
+    Mutant(
+        "the charge is settled before the report is stored",
+        OUTBOX,
+        "            record = self._attempts.first_record(",
+        "            self._maker.settle(plan, digest)\n"
+        "            record = self._attempts.first_record(",
+        "device/test_crashes.py::TestOncePerAnswer::test_one_version_one_vector_one_charge",
+    ),
+    Mutant(
+        "the window of another clock",
+        OUTBOX,
+        "window = current_window(plan, now)",
+        "window = current_window(plan, time.time())",
+        "device/test_outbox.py::TestAnswering::test_above_the_limit_window_after_window",
+    ),
+    Mutant(
+        "a report is sent the moment it is made",
+        "device/outbox/attempts.py",
+        "due = now + spread * self._jitter()",
+        "due = now",
+        "device/test_sending.py::TestSending::test_the_first_wait_is_spread",
+    ),
+    Mutant(
+        "a certificate of another plan",
+        "agreement/promise.py",
+        'if document["plan"] != plan.id:',
+        "if False:",
+        "planning/test_promise.py::TestCertificates::test_what_is_no_certificate_of_the_plan",
+    ),
+    Mutant(
+        "any signature will do",
+        "device/outbox/signatures.py",
+        ".from_public_bytes(public_key).verify(given, content)",
+        ".from_public_bytes(public_key)",
+        "device/test_signatures.py::TestSigned::test_anything_else_is_not_used",
+    ),
+    Mutant(
+        "a link to another key without its signature",
+        "device/outbox/signatures.py",
+        '        check_signature(public_key, link_content(following), link.get("signature"))\n',
+        "",
+        "device/test_signatures.py::TestSigned::test_no_link_no_trust",
+    ),
+    Mutant(
+        "another plan than the one that was asked for",
+        "device/outbox/plan_checks.py",
+        "if actual_id != plan_id:",
+        "if False:",
+        "device/test_plan_checks.py::TestChecking::test_the_plan_that_was_asked_for",
+    ),
+    Mutant(
+        "with memory the limit is held against one report",
+        "device/outbox/plan_checks.py",
+        "q = plan.memory.q1 if plan.memory else plan.q",
+        "q = plan.q",
+        "device/test_plan_checks.py::TestChecking::test_with_memory_the_permanent_flips_count",
+    ),
+)

@@ -158,7 +158,7 @@ class Plan:
     >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
     >>> plan = Plan(survey, FlipProbability.at_least(0.25), Promise("local", "2.2"))
     >>> plan.id[:16], plan.local_epsilon
-    ('b4e65f9f151d874a', 2.1972245773362196)
+    ('725ec51999689290', 2.1972245773362196)
     """
 
     survey: Survey

@@ -123,9 +123,14 @@ class Cross(Question):
     def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
         return tuple(BETWEEN.join(cell) for cell in product(*(side.values for side in self.sides)))
 
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """How many values each side has."""
+        return tuple(len(side.values) for side in self.sides)
+
     @property
     def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
-        return (Part(math.prod(len(side.values) for side in self.sides), 1, 1),)
+        return (Part(math.prod(self.sizes), 1, 1),)
 
     def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
         return super().to_json() | {"questions": [side.name for side in self.sides]}

@@ -66,10 +66,10 @@ def cell_of(cross: Cross, chosen: Mapping[str, Collection[int]]) -> int:
     `shoal.device.bulk.crosses` does so for many people.
     """
     cell = 0
-    for side in cross.sides:
+    for side, size in zip(cross.sides, cross.sizes, strict=True):
         bits = chosen[side.question.name]
         value = next(iter(bits)) if side.bit is None else int(side.bit not in bits)
-        cell = cell * len(side.values) + value
+        cell = cell * size + value
     return cell
 
 

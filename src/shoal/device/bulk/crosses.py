@@ -25,8 +25,8 @@ def set_cells(survey: Survey, vectors: NDArray[np.bool_]) -> None:
     """
     for cross in survey.crosses:
         cells = np.zeros(len(vectors), np.int64)
-        for side in cross.sides:
+        for side, size in zip(cross.sides, cross.sizes, strict=True):
             block = vectors[:, survey.slice_of(side.question.name)]
             value = block.argmax(axis=1) if side.bit is None else ~block[:, side.bit]
-            cells = cells * len(side.values) + value
+            cells = cells * size + value
         vectors[np.arange(len(vectors)), survey.slice_of(cross.name).start + cells] = True

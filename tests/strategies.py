@@ -16,11 +16,14 @@ from shoal import (
     FlipProbability,
     Memory,
     Number,
+    Parties,
     Plan,
     Promise,
     Question,
     Survey,
+    YesNo,
 )
+from shoal.agreement.options import OTHER, folded
 from shoal.agreement.questions import MISSING
 from shoal.agreement.vectors import Rows
 from shoal.device.bulk.vectors import pack
@@ -39,7 +42,12 @@ def bounded(examples: int) -> settings:
 
 def _is_label(text: str) -> bool:
     normal = unicodedata.normalize("NFC", text) == text
-    return normal and text.isprintable() and text == text.strip() and text != MISSING
+    return (
+        normal
+        and text.isprintable()
+        and text == text.strip()
+        and folded(text) not in (MISSING, OTHER)
+    )
 
 
 _LETTERS = st.characters(categories=["L", "N", "P", "S"], exclude_characters=";")
@@ -47,21 +55,27 @@ labels = st.text(_LETTERS, min_size=1, max_size=6).filter(_is_label)
 
 
 def options(fewest: int, most: int = 6) -> st.SearchStrategy[tuple[str, ...]]:
-    return st.lists(labels, min_size=fewest, max_size=most, unique=True).map(tuple)
+    return st.lists(labels, min_size=fewest, max_size=most, unique_by=folded).map(tuple)
 
 
 @st.composite
 def questions(draw: st.DrawFn, name: str | None = None) -> Question:
     called = draw(labels) if name is None else name
-    kind = draw(st.sampled_from(["flags", "choice", "choices", "number"]))
-    missing = draw(st.sampled_from([None, "option"]))
+    kind = draw(st.sampled_from(["flags", "choice", "choices", "number", "yes/no"]))
+    missing: Any = draw(st.sampled_from([None, "option"]))
+    fold, other = draw(st.booleans()), draw(st.booleans())
+    column = f"column of {called}" if draw(st.booleans()) else None
     if kind == "flags":
-        return Flags(called, draw(options(1)))
+        return Flags(called, draw(options(1)), fold=fold, column=column)
     if kind == "choice":
-        return Choice(called, draw(options(2)), missing)  # type: ignore[arg-type]
+        named = draw(options(1 if other else 2))
+        return Choice(called, named, missing, other=other, fold=fold, column=column)
     if kind == "choices":
         named = draw(options(1))
-        return Choices(called, named, draw(st.integers(1, len(named))))
+        most = draw(st.integers(1, len(named)))
+        return Choices(called, named, at_most=most, fold=fold, column=column)
+    if kind == "yes/no":
+        return YesNo(called, missing, column=column)
     edges = draw(
         st.lists(
             st.decimals(-1000, 1000, places=2).map(lambda number: number + 0),
@@ -70,13 +84,28 @@ def questions(draw: st.DrawFn, name: str | None = None) -> Question:
             unique=True,
         )
     )
-    return Number(called, tuple(str(edge) for edge in sorted(edges)), missing)  # type: ignore[arg-type]
+    return Number(called, tuple(str(edge) for edge in sorted(edges)), missing, column=column)
 
 
 @st.composite
 def surveys(draw: st.DrawFn) -> Survey:
     names = draw(st.lists(labels, min_size=1, max_size=4, unique=True))
-    return Survey(draw(labels), tuple(draw(questions(name)) for name in names))
+    survey = Survey(draw(labels), tuple(draw(questions(name)) for name in names))
+    sides = [side for question in survey.asked for side in _sides(question, names)]
+    if len(sides) >= 2 and draw(st.booleans()):
+        crossed = draw(st.lists(st.sampled_from(sides), min_size=2, max_size=4, unique=True))
+        survey = survey.cross(*crossed, name=f"cross of {survey.name}")
+    return survey
+
+
+def _sides(question: Question, names: list[str]) -> list[str]:
+    """Whatever of a question may be crossed, by its name in a cross."""
+    if isinstance(question, Choices):
+        return []
+    if not isinstance(question, Flags):
+        return [question.name]
+    flags = [f"{question.name}={option}" for option in question.options]
+    return [] if "=" in question.name else [flag for flag in flags if flag not in names]
 
 
 @st.composite
@@ -120,7 +149,8 @@ def plans(draw: st.DrawFn) -> Plan:
         window=draw(st.none() | st.integers(1, 10**9)),
         memory=memory,
         joint=joint,
-        honest_fraction=draw(st.sampled_from([None, "1", "0.5", "0.999"])),
+        honest_fraction=draw(st.sampled_from([None, "0.5", "0.999"])),
+        parties=draw(st.sampled_from([None, Parties("https://a.example", "https://b.example")])),
     )
 
 
@@ -135,21 +165,32 @@ def rows(draw: st.DrawFn, bits: int, most: int = 20) -> Rows:
 def answers(draw: st.DrawFn, survey: Survey) -> dict[str, Any]:
     """One allowed answer to every question, as Python values."""
     given: dict[str, Any] = {}
-    for question in survey:
+    for question in survey.asked:
         if isinstance(question, Flags):
             most = question.most_set_bits
             chosen = st.lists(st.sampled_from(question.options), max_size=most, unique=True)
-            given[question.name] = draw(chosen)
+            given[question.name] = [draw(spellings(question, one)) for one in draw(chosen)]
             continue
-        assert isinstance(question, (Choice, Number))
+        assert isinstance(question, (Choice, Number, YesNo))
         if question.missing is not None and draw(st.sampled_from([True, False])):
             given[question.name] = None
         elif isinstance(question, Choice):
-            given[question.name] = draw(st.sampled_from(question.options))
+            listed = draw(spellings(question, draw(st.sampled_from(question.options))))
+            given[question.name] = draw(st.just(listed) | labels) if question.other else listed
+        elif isinstance(question, YesNo):
+            given[question.name] = draw(st.sampled_from(["yes", "No", " TRUE", "false", "1", "0"]))
         else:
             near = st.sampled_from([float(edge) for edge in question.edges])
             given[question.name] = draw(near | st.floats(-2000, 2000))
     return given
+
+
+def spellings(question: Question, option: str) -> st.SearchStrategy[str]:
+    """How a person may write an option: whatever its case and blanks, where they are folded."""
+    if not isinstance(question, (Flags, Choice)) or not question.fold:
+        return st.just(option)
+    ways = [option, option.upper(), option.upper().lower(), f"  {option} "]
+    return st.sampled_from([way for way in ways if ";" not in way])
 
 
 json_values = st.recursive(

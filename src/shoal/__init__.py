@@ -5,11 +5,13 @@ The reports of a crowd are counted together, and the effect of the flips is take
 The public names, in the order of the data's way:
 
 Before any data exists
-    A `Survey` is a list of questions, each a `Question`: `Flags`, `Choice`, `Choices`, `Number` or
-    `Text`. `plan` turns a survey into a `Plan`: the `FlipProbability` q, the crowd size and the
-    `Promise`. `audit` computes the `Certificate` of a plan: what it promises, and against whom.
-    For people who report again, `plan_with_memory` splits q into permanent and fresh flips (a
-    `Memory`), and `statements` lists what holds over time, each as a `Statement`.
+    A `Survey` is a list of questions, each a `Question`: `YesNo`, `Flags`, `Choice`, `Choices`,
+    `Number` or `Text`, and a `Cross` of several, whose answer follows from theirs. `plan` turns a
+    survey into a `Plan`: the `FlipProbability` q, the crowd size, the `Promise`, and the `Parties`
+    if a relay and an analyzer share the work. `audit` computes the `Certificate` of a plan: what it
+    promises, and against whom. For people who report again, `plan_with_memory` splits q into
+    permanent and fresh flips (a `Memory`), and `statements` lists what holds over time, each as a
+    `Statement`.
 
     `plan_diff` says what an edit of a plan means, as a `PlanDiff`. `compare` shows what each
     kind of trust costs, as a `Comparison`. `poisoning` says what fake reports can do, as a
@@ -62,17 +64,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shoal.agreement.flip_probability import FlipProbability
+    from shoal.agreement.parties import Parties
     from shoal.agreement.plan import Memory, Plan, Promise
     from shoal.agreement.random_bits import SystemBits
     from shoal.agreement.survey import (
         Choice,
         Choices,
+        Cross,
         Flags,
         Number,
         Pairs,
         Question,
         Survey,
         Text,
+        YesNo,
     )
     from shoal.agreement.vectors import Synthetic
     from shoal.agreement.wire import Reports
@@ -117,18 +122,21 @@ __version__ = "0.1.0"
 # only its own side.
 _MODULES = {
     "agreement.flip_probability": ["FlipProbability"],
+    "agreement.parties": ["Parties"],
     "agreement.plan": ["Memory", "Plan", "Promise"],
     "agreement.random_bits": ["SystemBits"],
     "evidence.simulation_bits": ["SimulationBits"],
     "agreement.survey": [
         "Choice",
         "Choices",
+        "Cross",
         "Flags",
         "Number",
         "Pairs",
         "Question",
         "Survey",
         "Text",
+        "YesNo",
     ],
     "agreement.vectors": ["Synthetic"],
     "agreement.wire": ["Reports"],
@@ -175,6 +183,7 @@ __all__ = [
     "Choice",
     "Choices",
     "Comparison",
+    "Cross",
     "Crowd",
     "DecodedText",
     "DecodedTexts",
@@ -195,6 +204,7 @@ __all__ = [
     "OriginalVector",
     "Outbox",
     "Pairs",
+    "Parties",
     "Plan",
     "PlanDiff",
     "Poisoning",
@@ -218,6 +228,7 @@ __all__ = [
     "Tally",
     "Tallying",
     "Text",
+    "YesNo",
     "associate",
     "audit",
     "compare",

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import math
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ from shoal import (
     FlipProbability,
     InputError,
     Memory,
+    Parties,
     Plan,
     Promise,
     ShoalError,
     Survey,
 )
 from shoal.errors import PlanError
+from shoal.support.checks import canonical_decimal, check_decimal
 from shoal.support.files import canonical_json
 from tests.strategies import bounded, json_values, mutated_bytes, mutated_json, plans
 
@@ -35,6 +38,7 @@ DOCUMENT = STORED[1]["plan"]
 SURVEY = Survey("s", (Flags("f", ("a", "b")), Choice("c", ("x", "y", "z"))))
 QUARTER = FlipProbability(1, 2)
 LOCAL = Promise("local", "9")
+PARTIES = Parties("https://relay.example", "https://analyzer.example")
 
 
 class TestCanonical:
@@ -83,7 +87,149 @@ class TestCanonical:
                 else [value]
             )
 
-        assert {type(leaf) for leaf in leaves(plan.to_json())} <= {int, str, type(None)}
+        assert {type(leaf) for leaf in leaves(plan.to_json())} <= {int, str, bool, type(None)}
+
+
+class TestDecimals:
+    """One number has one spelling, so that one plan has one id."""
+
+    @pytest.mark.parametrize(
+        ("written", "canonical"),
+        [
+            ("1e-6 0.000001 1E-06 1.0e-6 10e-7 0.0000010", "1e-6"),
+            ("1 1.0 1.00 01 10e-1 1e0 1e+0", "1"),
+            ("0.0001 1e-4 1.0E-04", "0.0001"),
+            ("0.00001 1e-5", "1e-5"),
+            ("0.00025e-3 2.50e-7", "2.5e-7"),
+            ("1e3 1000 1000.0", "1000"),
+            ("9999999999999999 9.999999999999999e15", "9999999999999999"),
+            ("10000000000000000 1e16 1e+16", "1e16"),
+            ("12300000000000000000 1.23e19", "1.23e19"),
+            ("0.6931 6.931e-1 00.6931", "0.6931"),
+            (f"1{'2' * 40}.5", f"1.{'2' * 40}5e40"),
+        ],
+    )
+    def test_every_spelling_is_one(self, written: str, canonical: str):
+        for text in written.split():
+            assert check_decimal("x", text, above=0) == canonical
+            assert Promise("local", text).epsilon == canonical
+
+    @pytest.mark.parametrize(
+        ("number", "canonical"),
+        [(1e-6, "1e-6"), (1.0, "1"), (0.5, "0.5"), (1e22, "1e22"), (2.5e-7, "2.5e-7"), (3, "3")],
+    )
+    def test_numbers_of_python(self, number: float, canonical: str):
+        assert check_decimal("x", number, above=0) == canonical
+        assert check_decimal("x", Decimal(str(number)), above=0) == canonical
+
+    @given(st.decimals(allow_nan=False, allow_infinity=False))
+    @bounded(300)
+    def test_the_number_stays_and_its_spelling_is_kept(self, number: Decimal):
+        text = canonical_decimal(number)
+        again = Decimal(text)
+        assert again == number
+        assert canonical_decimal(again) == text
+        assert "+" not in text
+        assert "E" not in text
+        plain = number == 0 or Decimal("1e-4") <= abs(number) < Decimal("1e16")
+        assert ("e" not in text) == plain
+
+    def test_one_plan_however_its_numbers_are_written(self):
+        ids = {
+            Plan(SURVEY, QUARTER, Promise("proven", epsilon, delta), 1000, honest_fraction=part).id
+            for epsilon in ("1", "1.0", "10e-1")
+            for delta in ("1e-6", "0.000001", "1e-06", repr(1e-6))
+            for part in ("0.9", "0.90", "9e-1")
+        }
+        assert len(ids) == 1
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("promise.delta", "0.000001"),
+            ("promise.delta", "1e-06"),
+            ("promise.delta", "1E-6"),
+            ("promise.epsilon", "0.69310"),
+            ("promise.epsilon", "6931e-4"),
+            ("honest_fraction", "0.90"),
+            ("honest_fraction", "9e-1"),
+        ],
+    )
+    def test_a_document_with_another_spelling_is_refused(self, field: str, value: str):
+        document = copy.deepcopy(DOCUMENT)
+        place = document["promise"] if field.startswith("promise") else document
+        place[field.rpartition(".")[2]] = value
+        with pytest.raises(PlanError, match=f"not in its canonical form: {field} must be"):
+            Plan.from_json(document)
+
+    def test_every_value_is_in_its_one_form(self):
+        """What a survey leaves to its defaults is left out, and nothing is filled in."""
+        for change in (
+            {"missing": None},
+            {"column": None},
+            {"column": "age"},
+            {"edges": ["18.0", "65.5"]},
+        ):
+            document = copy.deepcopy(DOCUMENT)
+            document["survey"]["questions"][2].update(change)
+            with pytest.raises(PlanError, match="canonical form: survey"):
+                Plan.from_json(document)
+
+    @pytest.mark.parametrize("text", ["1e9999", f"0.{'1' * 62}", "9" * 60])
+    def test_what_is_kept_can_be_read_again(self, text: str):
+        assert Promise("local", Promise("local", text).epsilon).epsilon
+
+    @pytest.mark.parametrize("text", ["1234e9999", f"1.{'1' * 59}e-4", "1e99999", "+1", ".5", "5."])
+    def test_what_could_not_be_is_refused(self, text: str):
+        with pytest.raises(PlanError, match="epsilon"):
+            Promise("local", text)
+
+
+class TestParties:
+    def test_a_plan_names_them(self):
+        plan = Plan(SURVEY, QUARTER, LOCAL, parties=PARTIES)
+        assert plan.to_json()["parties"] == {
+            "analyzer": "https://analyzer.example",
+            "relay": "https://relay.example",
+        }
+        assert Plan.from_json(plan.to_json()) == plan
+
+    @pytest.mark.parametrize(
+        "origin",
+        [
+            "http://relay.example",
+            "https://relay.example/",
+            "https://relay.example/path",
+            "https://Relay.example",
+            "https://relay.example:443",
+            "https://relay.example:0",
+            "https://relay.example:65536",
+            "https://user@relay.example",
+            "https://relay.example?x",
+            "https://",
+            "https://relay..example",
+            "https://rel\u00e4y.example",
+            "https://relay.example\n",
+            "relay.example",
+            "",
+            None,
+            5,
+        ],
+    )
+    def test_only_https_origins(self, origin: Any):
+        with pytest.raises(PlanError, match="analyzer must be an origin"):
+            Parties("https://relay.example:8443", origin)
+        with pytest.raises(PlanError, match="relay must be an origin"):
+            Plan.from_json(DOCUMENT | {"parties": {"relay": origin, "analyzer": "https://a.b"}})
+
+    def test_two_parties_are_two(self):
+        with pytest.raises(PlanError, match="two parties"):
+            Parties("https://a.example", "https://a.example")
+
+    @pytest.mark.parametrize("parties", [{}, [], "x", {"relay": "https://a.example"}])
+    def test_what_is_none(self, parties: object):
+        with pytest.raises(PlanError, match="parties"):
+            Plan.from_json(DOCUMENT | {"parties": parties})
 
 
 class TestNoFloats:
@@ -129,16 +275,17 @@ class TestChanged:
         base = Plan(SURVEY, QUARTER, LOCAL, 1000)
         others = [
             Plan(SURVEY, FlipProbability(3, 3), LOCAL, 1000),
-            Plan(SURVEY, QUARTER, Promise("local", "9.0"), 1000),
+            Plan(SURVEY, QUARTER, Promise("local", "9.1"), 1000),
             Plan(SURVEY, QUARTER, LOCAL, 1001),
             Plan(SURVEY, QUARTER, LOCAL, 1000, max_reports_per_person=2),
             Plan(SURVEY, QUARTER, LOCAL, 1000, cohorts=2),
             Plan(SURVEY, QUARTER, LOCAL, 1000, window=60),
             Plan(SURVEY, QUARTER, LOCAL, 1000, joint=((("f", "a"), ("f", "b")),)),
             Plan(SURVEY, QUARTER, LOCAL, 1000, honest_fraction="0.5"),
+            Plan(SURVEY, QUARTER, LOCAL, 1000, parties=PARTIES),
             Plan(Survey("t", SURVEY.questions), QUARTER, LOCAL, 1000),
         ]
-        assert len({plan.id for plan in [base, *others]}) == 10
+        assert len({plan.id for plan in [base, *others]}) == 11
 
     def test_a_plan_is_immutable(self):
         with pytest.raises(AttributeError):
@@ -160,7 +307,7 @@ class TestFields:
         """A document is what its plan would write: nothing is filled in."""
         documents = [one["plan"] for one in STORED]
         stored = next(one for one in documents if Plan.from_json(one).survey.cohorts)
-        with pytest.raises(PlanError, match="cohorts, not None"):
+        with pytest.raises(PlanError, match="canonical form: cohorts must be 60, got None"):
             Plan.from_json(stored | {"cohorts": None})
 
     @pytest.mark.parametrize("version", [0, 1, 3, "2", None, True, 2.0])

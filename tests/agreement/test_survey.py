@@ -11,7 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import Choice, Choices, Flags, Number, ShoalError, Survey, Text, plan
+from shoal import (
+    Choice,
+    Choices,
+    Cross,
+    Flags,
+    Number,
+    ShoalError,
+    Survey,
+    Text,
+    YesNo,
+    plan,
+)
+from shoal.agreement.crosses import Side
 from shoal.errors import SurveyError
 from tests.strategies import bounded, json_values, mutated_bytes, mutated_json, surveys
 
@@ -41,6 +53,35 @@ kind = "number"
 edges = [18, 65.50]
 """
 
+MORE = (
+    TOML.replace('options = ["release", "beta"]', 'options = ["release", "beta"]\nother = true')
+    + """
+column = "Age (years)"
+
+[[question]]
+name = "paying"
+kind = "yes/no"
+
+[[question]]
+name = "drives"
+kind = "yes/no"
+missing = "option"
+
+[[question]]
+name = "city"
+kind = "choice"
+options = ["New York", "Paris"]
+fold = true
+
+[[cross]]
+questions = ["age", "channel"]
+
+[[cross]]
+name = "habits"
+questions = ["paying", "features=vpn", "drives"]
+"""
+)
+
 
 class TestBits:
     def test_blocks_follow_each_other(self):
@@ -53,7 +94,7 @@ class TestBits:
 
     def test_differing_bits_by_brute_force(self):
         """The most bits in which two allowed originals of one question differ."""
-        for question in Survey.from_toml(TOML):
+        for question in Survey.from_toml(MORE):
             fewest, most = question.fewest_set_bits, question.most_set_bits
             allowed = [v for v in range(1 << question.bits) if fewest <= v.bit_count() <= most]
             apart = max((a ^ b).bit_count() for a in allowed for b in allowed)
@@ -71,6 +112,121 @@ class TestBits:
             survey["colour"]
         with pytest.raises(SurveyError, match="no option 'tabs'; it has 'sync', 'vpn', 'reader'"):
             survey.bit("features", "tabs")
+
+
+class TestCrosses:
+    SURVEY = Survey.from_toml(MORE)
+
+    def test_cells_follow_the_questions(self):
+        survey = self.SURVEY
+        assert [question.name for question in survey.asked] == [
+            *("features", "channel", "languages", "age", "paying", "drives", "city")
+        ]
+        assert [cross.name for cross in survey.crosses] == ["age x channel", "habits"]
+        assert survey["age x channel"].labels[:5] == (
+            "below 18 x release",
+            "below 18 x beta",
+            "below 18 x (other)",
+            "below 18 x (missing)",
+            "18 to below 65.5 x release",
+        )
+        assert survey["habits"].labels[4:8] == (
+            "paying x not vpn x not drives",
+            "paying x not vpn x (missing)",
+            "not paying x vpn x drives",
+            "not paying x vpn x not drives",
+        )
+        assert survey["habits"].bits == 2 * 2 * 3
+        assert survey["age x channel"].differing_bits == 2
+
+    def test_python_and_toml_make_the_same_survey(self):
+        asked = Survey(self.SURVEY.name, self.SURVEY.asked)
+        crossed = asked.cross("age", "channel").cross(
+            "paying", "features=vpn", "drives", name="habits"
+        )
+        assert crossed == self.SURVEY
+        assert Survey.from_toml(crossed.to_toml()) == crossed
+        assert Survey.from_json(crossed.to_json()).digest == crossed.digest != asked.digest
+
+    @pytest.mark.parametrize(
+        ("names", "why"),
+        [
+            (["age"], "two or more different questions"),
+            (["age", "age"], "two or more different questions"),
+            (["features=vpn", "features=vpn"], "two or more different"),
+            (["age", "languages"], "several options at once and cannot be crossed"),
+            (["age", "languages=en"], "several options at once and cannot be crossed"),
+            (["age", "features"], "cross chosen flags of it, such as 'features=sync'"),
+            (["age", "features=tabs"], "has no option 'tabs'"),
+            (["age", "channel=beta"], "crossed as a whole, without '=beta'"),
+            (["age", "colour"], "no question 'colour' to cross"),
+            (["age", "habits"], "'habits' is a cross itself"),
+            (["age", 5], "names its questions, got 5"),
+        ],
+    )
+    def test_what_cannot_be_crossed(self, names: list[Any], why: str):
+        with pytest.raises(SurveyError, match=why):
+            self.SURVEY.cross(*names, name="c")
+        document = self.SURVEY.to_json()
+        document["questions"].append({"kind": "cross", "name": "c", "questions": names})
+        with pytest.raises(SurveyError, match=why):
+            Survey.from_json(document)
+
+    def test_text_cannot_be_crossed(self):
+        survey = Survey("s", (Text("word", 8, 1, 2), YesNo("a")))
+        with pytest.raises(SurveyError, match="is text and cannot be crossed"):
+            survey.cross("a", "word")
+
+    def test_crosses_come_last_and_from_their_own_survey(self):
+        a, b, c = YesNo("a"), YesNo("b"), YesNo("c")
+        cross = Cross("x", (Side(a), Side(b)))
+        assert Survey("s", (a, b, cross)).bits == 6
+        with pytest.raises(SurveyError, match="come after"):
+            Survey("s", (a, b, cross, c))
+        with pytest.raises(SurveyError, match="no question 'b' to cross"):
+            Survey("s", (a, c, cross))
+        with pytest.raises(SurveyError, match="of another survey"):
+            Survey("s", (a, Choice("b", ("x", "y")), cross))
+        with pytest.raises(SurveyError, match=r"use Survey\.cross"):
+            Cross("x", ("a", "b"))  # type: ignore[arg-type]
+
+    def test_a_name_with_a_sign_of_equality_is_read_in_one_way(self):
+        """`a=b` is the question of this name, if there is one."""
+        flags, named, other = Flags("a", ("b",)), YesNo("a=b"), YesNo("c")
+        survey = Survey("s", (flags, named, other)).cross("a=b", "c")
+        assert survey.crosses[0].sides[0].question == named
+        assert Survey("s", (flags, other)).cross("a=b", "c").crosses[0].sides[0].flag == "b"
+        with pytest.raises(SurveyError, match="of another survey"):
+            Survey("s", (flags, named, other, Cross("x", (Side(flags, "b"), Side(other)))))
+
+    def test_cells_with_one_label(self):
+        survey = Survey("s", (Choice("a", ("p x q", "p")), Choice("b", ("r", "q x r"))))
+        with pytest.raises(SurveyError, match="have the same label"):
+            survey.cross("a", "b")
+
+    def test_too_many_cells(self):
+        wide = [Number(name, tuple(range(300))) for name in "abcdefgh"]
+        with pytest.raises(SurveyError, match="at most 65536 bits, cross 'all' has 67"):
+            Survey("s", tuple(wide)).cross(*"abcdefgh", name="all")
+
+    @pytest.mark.parametrize(
+        ("change", "why"),
+        [
+            (('questions = ["age", "channel"]', ""), "a cross has no field 'questions'"),
+            (('questions = ["age", "channel"]', 'questions = "age"'), "must be a list"),
+            (('name = "habits"', 'kind = "choice"'), "a cross has an unknown field 'kind'"),
+            (('name = "habits"', 'name = "age"'), "'age' appears twice"),
+        ],
+    )
+    def test_toml_keys(self, change: tuple[str, str], why: str):
+        with pytest.raises(SurveyError, match=why):
+            Survey.from_toml(MORE.replace(*change))
+
+    def test_a_survey_of_nothing_asked(self):
+        with pytest.raises(SurveyError, match="no question 'a' to cross"):
+            Survey.from_json(
+                {"name": "s", "questions": [{"kind": "cross", "questions": ["a", "b"]}]}
+            )
 
 
 class TestEdges:
@@ -123,6 +279,13 @@ class TestRefusals:
             (lambda: Flags("f\n", ("a",)), "printable"),
             (lambda: Flags("f", ("a\x1b[31m",)), "printable"),
             (lambda: Flags("f" * 201, ("a",)), "1 to 200"),
+            (lambda: Choice("c", ("(other)", "c")), "other"),
+            (lambda: Choice("c", ("a", "b"), other=1), "other of question 'c' is true or false"),  # type: ignore[arg-type]
+            (lambda: Flags("c", ("a", "b"), fold="yes"), "fold of question 'c' is true or false"),  # type: ignore[arg-type]
+            (lambda: Flags("c", ("A  b", "c", "a B"), fold=True), "option 'A  b' twice when"),
+            (lambda: Choice("c", ("Stra\u00dfe", "STRASSE"), fold=True), "twice when case"),
+            (lambda: Number("n", (1,), column=" x"), "column of question 'n' must be 1 to 200"),
+            (lambda: YesNo("y", missing="skip"), "missing"),  # type: ignore[arg-type]
             (lambda: Survey("s", ()), "at least one question"),
             (lambda: Survey("s", (Flags("f", ("a",)), Flags("f", ("b",)))), "twice"),
             (lambda: Survey("s", ("f",)), "holds questions"),  # type: ignore[arg-type]
@@ -218,7 +381,7 @@ class TestFuzz:
     def test_any_text(self, text: str):
         _try(lambda: Survey.from_toml(text))
 
-    @given(mutated_bytes(TOML.encode()))
+    @given(mutated_bytes(MORE.encode()))
     @bounded(150)
     def test_broken_toml(self, content: bytes):
         _try(lambda: Survey.from_toml(content.decode("utf-8", "replace")))
@@ -228,7 +391,7 @@ class TestFuzz:
     def test_any_json(self, document: object):
         _try(lambda: Survey.from_json(document))
 
-    @given(mutated_json(Survey.from_toml(TOML).to_json()))
+    @given(mutated_json(Survey.from_toml(MORE).to_json()))
     @bounded(300)
     def test_mutated_json(self, document: object):
         _try(lambda: Survey.from_json(document))

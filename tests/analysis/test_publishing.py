@@ -39,7 +39,7 @@ from shoal import (
     simulate,
 )
 from shoal.agreement.flip_probability import FlipProbability
-from shoal.agreement.survey import Text
+from shoal.agreement.survey import Text, YesNo
 from shoal.analysis.publishing import Publication, notebook_html, publish
 from shoal.analysis.publishing.charts import Layout, chart, text_width, wrapped
 from shoal.analysis.publishing.markup import Markup, data_block, element
@@ -458,7 +458,9 @@ class TestCharts:
             "At most 2 of 3 options.",
             "A number, reported as one of 3 ranges.",
         ]
-        assert possible_answers(Flags("f", ("a",))) == "Yes or no."
+        assert possible_answers(Flags("f", ("a",))) == possible_answers(YesNo("a")) == "Yes or no."
+        crossed = Survey("s", (YesNo("a"), YesNo("b"))).cross("a", "b")
+        assert possible_answers(crossed.crosses[0]).startswith("Not asked: it follows")
 
 
 @st.composite

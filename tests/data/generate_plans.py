@@ -1,4 +1,4 @@
-"""Make `plans.json`: four plan documents with their ids, by a route that does not use Shoal.
+"""Make `plans.json`: plan documents with their ids, by a route that does not use Shoal.
 
 The documents are written out here as plain values; the id is the SHA-256 of the text that the
 package `rfc8785` makes of them. Run from the repository: ``python tests/data/generate_plans.py``.
@@ -21,6 +21,7 @@ LOCAL: dict[str, Any] = {
     "joint": [],
     "max_reports_per_person": 1,
     "memory": None,
+    "parties": None,
     "promise": {"delta": None, "epsilon": "2.2", "eta": None, "kind": "local"},
     "q": [1, 2],
     "survey": {
@@ -40,6 +41,7 @@ PROVEN: dict[str, Any] = {
     "joint": [[["Gerät", 'Käse "alt"'], ["age", "18 to below 65.5"]]],
     "max_reports_per_person": 3,
     "memory": None,
+    "parties": None,
     "promise": {"delta": "1e-6", "epsilon": "0.6931", "eta": None, "kind": "proven"},
     "q": [5751, 14],
     "survey": {
@@ -57,7 +59,7 @@ PROVEN: dict[str, Any] = {
                 "name": "languages",
                 "options": ["en", "fr", "de"],
             },
-            {"edges": ["18", "65.5"], "kind": "number", "missing": None, "name": "age"},
+            {"edges": ["18", "65.5"], "kind": "number", "name": "age"},
         ],
     },
     "version": 2,
@@ -73,6 +75,7 @@ MEMORY: dict[str, Any] = {
     "joint": [],
     "max_reports_per_person": 1,
     "memory": {"q1": [1, 3], "q2": [1, 2]},
+    "parties": None,
     "promise": {"delta": None, "epsilon": "1", "eta": "0.01", "kind": "sufficient"},
     "q": [5, 4],
     "survey": {
@@ -93,6 +96,7 @@ WORDS: dict[str, Any] = {
     "joint": [],
     "max_reports_per_person": 1,
     "memory": None,
+    "parties": None,
     "promise": {"delta": None, "epsilon": "4.4", "eta": None, "kind": "local"},
     "q": [1, 2],
     "survey": {
@@ -113,11 +117,97 @@ WORDS: dict[str, Any] = {
     "window": None,
 }
 
+COUNTS: dict[str, Any] = {
+    "cohorts": None,
+    "crowd_size": 20000,
+    "fragments": "bit",
+    "honest_fraction": "1e-5",
+    "joint": [],
+    "max_reports_per_person": 1,
+    "memory": None,
+    "parties": {"analyzer": "https://analyzer.example:8443", "relay": "https://relay.example"},
+    "promise": {"delta": "2.5e-7", "epsilon": "1", "eta": None, "kind": "proven"},
+    "q": [1, 5],
+    "survey": {
+        "name": "shop",
+        "questions": [
+            {"column": "Age (years)", "edges": ["18", "65"], "kind": "number", "name": "age"},
+            {
+                "column": "Brand",
+                "fold": True,
+                "kind": "choice",
+                "missing": "option",
+                "name": "brand",
+                "options": ["Straße", "New  York"],
+                "other": True,
+            },
+            {"kind": "yes/no", "name": "smokes"},
+            {"kind": "yes/no", "missing": "option", "name": "drives"},
+            {"fold": True, "kind": "flags", "name": "features", "options": ["sync", "vpn"]},
+            {"kind": "cross", "name": "age x brand", "questions": ["age", "brand"]},
+            {
+                "kind": "cross",
+                "name": "habits",
+                "questions": ["smokes", "drives", "features=vpn", "features=sync"],
+            },
+        ],
+    },
+    "version": 2,
+    "view": "counts",
+    "window": None,
+}
+
+ENCODINGS: dict[str, list[dict[str, Any]]] = {
+    "shop": [
+        {
+            "answer": {
+                "age": 18,
+                "brand": " STRASSE",
+                "smokes": "Yes",
+                "drives": None,
+                "features": "VPN",
+            },
+            # age 1 of 3, brand 0 of 4, yes, missing 2 of 3, vpn 1 of 2; cells 1 * 4 + 0 and
+            # ((0 * 3 + 2) * 2 + 0) * 2 + 1.
+            "set_bits": [1, 3, 7, 10, 12, 13 + 4, 25 + 9],
+        },
+        {
+            "answer": {
+                "age": 99.5,
+                "brand": "Oslo",
+                "smokes": False,
+                "drives": 1,
+                "features": ["Sync"],
+            },
+            # age 2, brand (other) 2, no, yes 0, sync 0; cells 2 * 4 + 2 and
+            # ((1 * 3 + 0) * 2 + 1) * 2 + 0.
+            "set_bits": [2, 5, 8, 11, 13 + 10, 25 + 14],
+        },
+        {
+            "answer": {
+                "age": "17.99",
+                "brand": "",
+                "smokes": 0,
+                "drives": "FALSE",
+                "features": [],
+            },
+            # age 0, brand missing 3, no, no 1, no flag; cells 0 * 4 + 3 and
+            # ((1 * 3 + 1) * 2 + 1) * 2 + 1.
+            "set_bits": [0, 6, 9, 13 + 3, 25 + 19],
+        },
+    ],
+}
+"""Answers, and the bits that they set, worked out by hand."""
+
 
 def main() -> None:
     plans = [
-        {"id": hashlib.sha256(rfc8785.dumps(document)).hexdigest(), "plan": document}
-        for document in (LOCAL, PROVEN, MEMORY, WORDS)
+        {
+            "id": hashlib.sha256(rfc8785.dumps(document)).hexdigest(),
+            "plan": document,
+            "encodings": ENCODINGS.get(document["survey"]["name"], []),
+        }
+        for document in (LOCAL, PROVEN, MEMORY, WORDS, COUNTS)
     ]
     text = json.dumps(plans, indent=1, ensure_ascii=False) + "\n"
     Path(__file__).with_name("plans.json").write_text(text, "utf-8")

@@ -23,9 +23,11 @@ from shoal import (
     Flags,
     InputError,
     Number,
+    Plan,
     ShoalError,
     Survey,
     Text,
+    YesNo,
     encode,
     plan,
 )
@@ -144,6 +146,139 @@ class TestOneAnswer:
         for many in (encode(survey, words), encode(survey, pa.Table.from_pylist(words))):
             assert many.cohorts is not None
             assert len(set(many.cohorts.tolist())) > 10
+
+
+STORED = json.loads((Path(__file__).parents[1] / "data" / "plans.json").read_text("utf-8"))
+MORE = Survey(
+    "more",
+    (
+        YesNo("smokes"),
+        YesNo("drives", missing="option"),
+        Choice("city", ("New York", "Paris"), fold=True, other=True, column="Where?"),
+        Flags("features", ("Sync", "VPN"), fold=True),
+    ),
+).cross("smokes", "city", "features=VPN")
+
+
+class TestMoreKinds:
+    @pytest.mark.parametrize("stored", STORED, ids=lambda stored: stored["plan"]["survey"]["name"])
+    def test_encodings_never_change(self, stored: dict[str, Any]):
+        """The stored bits were worked out by hand, see `data/generate_plans.py`."""
+        survey = Plan.from_json(stored["plan"]).survey
+        for one in stored["encodings"]:
+            assert encode(survey, one["answer"]).value == sum(1 << bit for bit in one["set_bits"])
+        assert survey.name != "shop" or len(stored["encodings"]) == 3
+
+    @pytest.mark.parametrize("value", ["yes", "Yes ", "TRUE", "1", 1, True, np.True_, np.int8(1)])
+    def test_yes(self, value: object):
+        survey = Survey("s", (YesNo("a"), YesNo("b", missing="option")))
+        assert bits_of(survey, {"a": value, "b": value}) == {("a", "yes"), ("b", "yes")}
+
+    @pytest.mark.parametrize("value", ["no", " NO", "False", "0", 0, False, np.False_])
+    def test_no(self, value: object):
+        survey = Survey("s", (YesNo("a"), YesNo("b", missing="option")))
+        assert bits_of(survey, {"a": value, "b": value}) == {("b", "no")}
+
+    @pytest.mark.parametrize("value", ["y", "2", 2, -1, 1.0, 0.5, ["yes"], b"yes"])
+    def test_neither_yes_nor_no(self, value: object):
+        with pytest.raises(AnswerError, match=r"question 'a': .* is not yes or no, true or false"):
+            encode(Survey("s", (YesNo("a"),)), {"a": value})
+
+    def test_an_absurd_integer(self):
+        for question in (YesNo("a"), Choice("a", ("x", "y")), Choice("a", ("x",), other=True)):
+            with pytest.raises(AnswerError, match="question 'a': a number of"):
+                encode(Survey("s", (question,)), {"a": 10**5000})
+
+    def test_missing(self):
+        survey = Survey("s", (YesNo("a"), YesNo("b", missing="option")))
+        assert bits_of(survey, {"a": "yes", "b": ""}) == {("a", "yes"), ("b", "(missing)")}
+        for answer in ({"a": None, "b": "no"}, {"b": "no"}):
+            with pytest.raises(AnswerError, match="question 'a': the answer is missing"):
+                encode(survey, answer)
+
+    @pytest.mark.parametrize(
+        "column",
+        [
+            pa.array([True, False, True]),
+            pa.array([True, False, True]).dictionary_encode(),
+            pa.array([1, 0, 1], pa.uint8()),
+            pa.array(["Yes", "no", "TRUE"]),
+            pa.array(["yes", "NO", "1"], pa.large_string()),
+        ],
+        ids=lambda column: str(column.type),
+    )
+    def test_columns_of_yes_and_no(self, column: Any):
+        survey = Survey("s", (YesNo("a"), YesNo("b", missing="option")))
+        table = pa.table({"a": column, "b": column})
+        assert encode(survey, table).rows.tolist() == [[3], [4], [3]]
+        assert encode(survey, table.to_pandas()).rows.tolist() == [[3], [4], [3]]
+
+    def test_columns_that_are_neither(self):
+        survey = Survey("s", (YesNo("a"),))
+        with pytest.raises(AnswerError, match="row 2, question 'a': '2' is not yes or no"):
+            encode(survey, pa.table({"a": [1, 2]}))
+        with pytest.raises(AnswerError, match="a column of double holds no yes/no answers"):
+            encode(survey, pa.table({"a": [1.0, 0.0]}))
+        with pytest.raises(AnswerError, match="row 3, question 'a': the answer is missing"):
+            encode(survey, pa.table({"a": [True, False, None]}))
+
+    @pytest.mark.parametrize(
+        ("city", "label"),
+        [
+            ("new  YORK ", "New York"),
+            ("New\u00a0York", "New York"),
+            ("paris", "Paris"),
+            ("NewYork", "(other)"),
+            ("(other)", "(other)"),
+            (75, "(other)"),
+        ],
+    )
+    def test_other_and_folded(self, city: object, label: str):
+        answer = {"smokes": "no", "drives": "no", "city": city, "features": "vpn"}
+        bits = bits_of(MORE, answer)
+        assert ("city", label) in bits
+        assert ("features", "VPN") in bits
+        assert ("smokes x city x features=VPN", f"not smokes x {label} x VPN") in bits
+
+    def test_other_is_no_home_for_what_is_missing(self):
+        answer = {"smokes": "no", "drives": "no", "features": ""}
+        for city in (None, "", "  "):
+            with pytest.raises(AnswerError, match="question 'city': the answer is missing"):
+                encode(MORE, answer | {"city": city})
+
+    def test_a_folded_option_twice(self):
+        answer = {"smokes": 1, "drives": 1, "city": "Oslo", "features": "vpn;VPN"}
+        with pytest.raises(AnswerError, match="names an option twice"):
+            encode(MORE, answer)
+        table = pa.Table.from_pylist([in_columns(MORE, answer)])
+        with pytest.raises(AnswerError, match=r"row 1, .* names an option twice"):
+            encode(MORE, table)
+
+    def test_nobody_answers_a_cross(self):
+        answer = {"smokes": 1, "drives": 1, "city": "Oslo", "features": ""}
+        cross = MORE.crosses[0].name
+        with pytest.raises(AnswerError, match=f"^question '{cross}' follows from the other answ"):
+            encode(MORE, answer | {cross: "smokes x Paris x VPN"})
+        with pytest.raises(AnswerError, match=r"row 2, .* follows from the other answers"):
+            encode(MORE, [answer, answer | {cross: "smokes x Paris x VPN"}])
+
+    def test_the_column_is_that_of_a_table(self):
+        """One answer has its questions' names, a table the columns that are declared."""
+        answer = {"smokes": 1, "drives": 1, "city": "Oslo", "features": ""}
+        wanted = encode(MORE, answer).row
+        table = pa.Table.from_pylist([in_columns(MORE, answer)])
+        assert "city" not in table.column_names
+        assert encode(MORE, table).rows.tobytes() == wanted
+        with pytest.raises(AnswerError, match=r"no column 'Where\?'"):
+            encode(MORE, table.rename_columns(["smokes", "drives", "city", "features"]))
+
+    def test_two_questions_of_one_column(self, tmp_path: Path):
+        survey = Survey("s", (Number("age", (18,)), Number("older", (65,), column="age")))
+        (tmp_path / "a.csv").write_text("age\n17\n70\n")
+        (tmp_path / "a.ndjson").write_text('{"age": 17}\n{"age": 70}\n')
+        pq.write_table(pa.table({"age": [17, 70]}), tmp_path / "a.parquet")
+        for name in ("a.csv", "a.ndjson", "a.parquet"):
+            assert read(survey, tmp_path / name).tolist() == [[1 | 4], [2 | 8]]
 
 
 BAD: list[tuple[str, Any, str]] = [
@@ -320,9 +455,13 @@ class TestBadAnswers:
 def as_cells(survey: Survey, row: dict[str, Any]) -> dict[str, str]:
     """The answer as the text of a CSV file."""
     return {
-        name: ";".join(value) if isinstance(value, list) else "" if value is None else str(value)
-        for name, value in row.items()
+        column: ";".join(value) if isinstance(value, list) else "" if value is None else str(value)
+        for column, value in in_columns(survey, row).items()
     }
+
+
+def in_columns(survey: Survey, row: dict[str, Any]) -> dict[str, Any]:
+    return {question.table_column: row[question.name] for question in survey.asked}
 
 
 def csv_cell(text: str) -> str:
@@ -340,17 +479,19 @@ def read(survey: Survey, path: Path) -> np.ndarray[Any, Any]:
 
 
 def columns_of(survey: Survey, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {question.name: [row[question.name] for row in rows] for question in survey}
+    return {
+        question.table_column: [row[question.name] for row in rows] for question in survey.asked
+    }
 
 
 def arrow_table(survey: Survey, rows: list[dict[str, Any]]) -> Any:
     types = {
-        question.name: pa.float64()
+        question.table_column: pa.float64()
         if isinstance(question, Number)
         else pa.list_(pa.string())
         if isinstance(question, Flags)
         else pa.string()
-        for question in survey
+        for question in survey.asked
     }
     arrays = {n: pa.array(v, types[n]) for n, v in columns_of(survey, rows).items()}
     return pa.table(arrays)
@@ -368,11 +509,12 @@ class TestOneByOneAndTables:
         assert (encode(survey, table).rows == wanted).all()
         assert (encode(survey, table.to_batches()[0]).rows == wanted).all()
         assert (encode(survey, pl.from_arrow(table)).rows == wanted).all()
-        cells = pa.table({n: [as_cells(survey, row)[n] for row in rows] for n in rows[0]})
+        names = table.column_names
+        cells = pa.table({n: [as_cells(survey, row)[n] for row in rows] for n in names})
         assert (encode(survey, cells).rows == wanted).all()
         assert (encode(survey, pd.DataFrame(cells.to_pydict())).rows == wanted).all()
         assert (encode(survey, table.to_pandas()).rows == wanted).all()
-        dictionary = pa.table({n: cells[n].combine_chunks().dictionary_encode() for n in rows[0]})
+        dictionary = pa.table({n: cells[n].combine_chunks().dictionary_encode() for n in names})
         assert (encode(survey, dictionary).rows == wanted).all()
 
     @given(answered())
@@ -380,11 +522,11 @@ class TestOneByOneAndTables:
     def test_csv_ndjson_parquet(self, tmp_path: Path, case: tuple[Survey, list[dict[str, Any]]]):
         survey, rows = case
         wanted = encode(survey, rows).rows
-        names = [question.name for question in survey]
+        names = [question.table_column for question in survey.asked]
         lines = [",".join(map(csv_cell, names))]
         lines += [",".join(csv_cell(as_cells(survey, row)[n]) for n in names) for row in rows]
         (tmp_path / "a.csv").write_text("\n".join(lines) + "\n", "utf-8")
-        text = "\n".join(json.dumps(row) for row in rows)
+        text = "\n".join(json.dumps(in_columns(survey, row)) for row in rows)
         (tmp_path / "a.ndjson").write_text(text, "utf-8")
         pq.write_table(arrow_table(survey, rows), tmp_path / "a.parquet")
         for name in ("a.csv", "a.ndjson", "a.parquet"):

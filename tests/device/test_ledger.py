@@ -135,7 +135,7 @@ class TestCharging:
         ledger.charge(FRESH)
         ledger.charge(FRESH)  # exactly the limit
         before = ledger.path.read_bytes()
-        with pytest.raises(PrivacyRefusal, match=r"above the limit 8\.788900; nothing was sent"):
+        with pytest.raises(PrivacyRefusal, match=r"above the limit 8\.7889; nothing was sent"):
             ledger.charge(FRESH)
         assert ledger.path.read_bytes() == before
         assert ledger.read().left == 0

@@ -53,7 +53,7 @@ def asked_and_answered(draw: st.DrawFn) -> tuple[Survey, dict[str, Any]]:
     if draw(st.booleans()):
         hashes, more = draw(st.integers(1, 8)), draw(st.integers(0, 70))
         text = Text("a text", hashes + more, hashes, draw(st.integers(1, 65_535)))
-        survey = Survey(survey.name, (*survey.questions, text))
+        survey = Survey(survey.name, (*survey.asked, text, *survey.crosses))
         answer = answer | {"a text": draw(WORDS | st.none())}
     return survey, answer
 

@@ -19,6 +19,7 @@ from shoal import (
     Survey,
     Tally,
     Text,
+    YesNo,
     discover,
     discovery_survey,
     encode,
@@ -52,6 +53,29 @@ class TestPeople:
                 set_bits = vectors[:, SURVEY.slice_of(question.name)].sum(axis=1)
                 assert set_bits.min() >= question.fewest_set_bits
                 assert set_bits.max() <= question.most_set_bits
+
+    def test_everybody_is_in_the_cell_of_the_other_answers(self):
+        survey = Survey("s", (*SURVEY.asked, YesNo("y")))
+        crossed = plan(survey.cross("c", "y", "f=b").cross("n", "c"), q="0.01")
+        run = simulate(crossed, users=5_000, seed=1)
+        cells = dict(zip(crossed.survey.labels, run.truth.tolist(), strict=True))
+        for option in ("x", "y", "(missing)"):
+            for cross, place in (("c x y x f=b", 0), ("n x c", 1)):
+                inside = [
+                    count
+                    for (name, label), count in cells.items()
+                    if name == cross and label.split(" x ")[place] == option
+                ]
+                assert sum(inside) == cells["c", option] > 100
+        yes = [cells["c x y x f=b", f"{c} x y x b"] for c in ("x", "y", "(missing)")]
+        assert 0 < sum(yes) < min(cells["y", "yes"], cells["f", "b"])
+        estimates = run.estimates["n x c"]
+        assert abs(sum(one.count for one in estimates.values()) - 5_000) < 500
+
+    def test_cells_are_not_drawn_from_their_law(self):
+        crossed = plan(SURVEY.cross("c", "n"), q="0.25")
+        with pytest.raises(InputError, match="crosses questions, whose cells"):
+            simulate(crossed, users=100, seed=1, through="law")
 
     def test_every_option_has_somebody(self):
         run = simulate(PLAN, users=10_000, seed=1)

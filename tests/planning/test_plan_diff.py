@@ -16,6 +16,7 @@ from shoal import (
     FlipProbability,
     Memory,
     Number,
+    Parties,
     Plan,
     Promise,
     Question,
@@ -56,11 +57,14 @@ class TestWords:
             asking(Flags("extras", FLAGS.options), CHOICE, AGE),
             asking(Flags("features", ("sync", "proxy", "reader")), CHOICE, AGE),
             asking(FLAGS, Choice("channel", ("stable", "preview")), AGE),
-            replace(PLAN, promise=Promise("proven", "1.0", "0.000001")),
         ],
     )
     def test_labels(self, new: Plan):
         assert kind(PLAN, new) == kind(new, PLAN) == "label"
+
+    def test_another_spelling_of_a_number_is_no_change(self):
+        new = replace(PLAN, promise=Promise("proven", "1.0", "0.000001"))
+        assert kind(PLAN, new) == "same"
 
     @pytest.mark.parametrize(
         ("new", "word"),
@@ -258,6 +262,7 @@ class TestAll:
             "memory": Memory(FlipProbability(1, 3), FlipProbability(1, 3)),
             "joint": ((("features", "sync"), ("features", "vpn")),),
             "honest_fraction": "0.5",
+            "parties": Parties("https://relay.example", "https://analyzer.example"),
         }
         assert set(changed) == {field.name for field in fields(Plan)}
         for name, value in changed.items():

@@ -113,7 +113,7 @@ class TestComputing:
             (replace(KEPT, honest_fraction="0.5"), "proven: epsilon 1, delta 1e-6,", True),
             (replace(KEPT, crowd_size=2000), "proven: epsilon 1, delta 1e-6,", True),
             (plan(SURVEY, q="0.25"), "local: epsilon 4.3945 for each report", True),
-            (SUFFICIENT, "sufficient: epsilon 1, eta 1e-3, on homogeneous crowds only; not", False),
+            (SUFFICIENT, "sufficient: epsilon 1, eta 0.001, on homogeneous crowds only; not", False),
             (RULE, "three-sigma: epsilon 1, a rule of thumb; not a guarantee", False),
         ],
     )
@@ -172,7 +172,7 @@ class TestComputing:
 
     def test_what_a_plan_says_of_itself_is_a_wish(self):
         assert KEPT.promise.in_words == "asks for: proven, epsilon 1, delta 1e-6"
-        assert SUFFICIENT.promise.in_words == "asks for: sufficient, epsilon 1, eta 1e-3"
+        assert SUFFICIENT.promise.in_words == "asks for: sufficient, epsilon 1, eta 0.001"
         assert RULE.promise.in_words == "asks for: three-sigma, epsilon 1"
 
 

@@ -2,7 +2,8 @@
 
 A plan is immutable. Its id is the SHA-256 of its canonical JSON (RFC 8785), which holds no floats,
 so that every language computes the same id; a report or a tally names the plan it belongs to by
-this id. All fields are always present, with null where they are not meant.
+this id. All fields are always present, with null where they are not meant, and every number has one
+spelling, so that one plan has one document.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from shoal.agreement.flip_probability import FlipProbability
 from shoal.agreement.local_privacy import EXACT, local_epsilon
+from shoal.agreement.parties import Parties
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PlanError, SurveyError
-from shoal.support.checks import check_decimal_text, check_integer
+from shoal.support.checks import check_decimal_text, check_integer, shown
 from shoal.support.documents import exact_fields
 from shoal.support.files import canonical_json, read_json, write_json
 from shoal.support.rounding import float_up
 
-__all__ = ["Fragments", "Memory", "Plan", "Promise", "PromiseKind", "View"]
+__all__ = ["Fragments", "Memory", "Parties", "Plan", "Promise", "PromiseKind", "View"]
 
 VERSION = 2
 LARGEST_CROWD = 10**12
@@ -46,13 +48,13 @@ _FRAGMENTS = {"reports": "report", "counts": "bit"}
 class Fragments(NamedTuple):
     """Into how many fragments a report is cut, and in how many of them two answers can differ."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # nobody counts the items of this tuple
     differing: int
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What was promised, in the decimals the planner was given.
+    """What was promised; each decimal is kept in its one spelling.
 
     `proven` and `sufficient` hold for the released tally of a whole crowd; `local` holds for each
     report by itself. Only `sufficient` has an eta.
@@ -67,14 +69,16 @@ class Promise:
         if self.kind not in get_args(PromiseKind):
             kinds = ", ".join(get_args(PromiseKind))
             raise PlanError(f"promise must be one of {kinds}, got {self.kind!r}.")
-        check_decimal_text("epsilon", self.epsilon, above=0, error=PlanError)
+        epsilon = check_decimal_text("epsilon", self.epsilon, above=0, error=PlanError)
+        object.__setattr__(self, "epsilon", epsilon)
         for name, kind in (("delta", "proven"), ("eta", "sufficient")):
             value = getattr(self, name)
             if (value is not None) != (self.kind == kind):
                 needs = "needs" if self.kind == kind else "takes no"
                 raise PlanError(f"a {self.kind} promise {needs} {name}.")
             if value is not None and value != "0":  # 0 is what a local bound proves
-                check_decimal_text(name, value, above=0, below=1, error=PlanError)
+                text = check_decimal_text(name, value, above=0, below=1, error=PlanError)
+                object.__setattr__(self, name, text)
 
     @property
     def in_words(self) -> str:
@@ -145,6 +149,8 @@ class Plan:
     view
         What a release shows: whole anonymized `reports`, or only the `counts` of single bits, which
         needs far less noise. A `counts` plan has a proven promise, and no joint counts.
+    parties
+        The origins of a relay and an analyzer, or None where one collector does everything.
 
     Examples
     --------
@@ -152,7 +158,7 @@ class Plan:
     >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
     >>> plan = Plan(survey, FlipProbability.at_least(0.25), Promise("local", "2.2"))
     >>> plan.id[:16], plan.local_epsilon
-    ('b4e65f9f151d874a', 2.1972245773362196)
+    ('725ec51999689290', 2.1972245773362196)
     """
 
     survey: Survey
@@ -166,6 +172,7 @@ class Plan:
     joint: tuple[tuple[tuple[str, str], ...], ...] = ()
     honest_fraction: str | None = None
     view: View = "reports"
+    parties: Parties | None = None
 
     def __post_init__(self) -> None:
         whole: list[tuple[str, int | None, int]] = [
@@ -195,9 +202,10 @@ class Plan:
             )
         if self.memory is not None and self.memory.q != self.q:
             raise PlanError(f"memory's q1 and q2 give q = {self.memory.q}, the plan has {self.q}.")
-        if self.honest_fraction not in (None, "1"):
+        if self.honest_fraction is not None:
             share = self.honest_fraction
-            check_decimal_text("honest_fraction", share, above=0, below=1, error=PlanError)
+            share = check_decimal_text("honest_fraction", share, above=0, below=1, error=PlanError)
+            object.__setattr__(self, "honest_fraction", share)
         self._check_view()
         for group in self.joint:
             positions = {self.survey.bit(question, label) for question, label in group}
@@ -254,6 +262,7 @@ class Plan:
             "joint": [[list(bit) for bit in group] for group in self.joint],
             "max_reports_per_person": self.max_reports_per_person,
             "memory": self.memory.to_json() if self.memory else None,
+            "parties": self.parties.to_json() if self.parties else None,
             "promise": self.promise.to_json(),
             "q": self.q.to_json(),
             "survey": self.survey.to_json(),
@@ -271,6 +280,7 @@ class Plan:
                 f"this Shoal reads plans of version {VERSION}, got version {fields['version']!r}."
                 " A newer Shoal may read it."
             )
+        parties = fields["parties"]
         try:
             plan = cls(
                 survey=Survey.from_json(fields["survey"]),
@@ -284,6 +294,7 @@ class Plan:
                 joint=_joint(fields["joint"]),
                 honest_fraction=fields["honest_fraction"],
                 view=fields["view"],
+                parties=None if parties is None else Parties.from_json(parties),
             )
         except SurveyError as error:
             raise PlanError(f"the plan's survey is not valid: {error}") from error
@@ -291,11 +302,8 @@ class Plan:
             raise
         except InputError as error:
             raise PlanError(str(error)) from error
-        if fields["fragments"] != _FRAGMENTS[plan.view]:
-            wanted = _FRAGMENTS[plan.view]
-            raise PlanError(f"fragments of a plan with view {plan.view} are {wanted!r}.")
-        if fields["cohorts"] != plan.cohorts:
-            raise PlanError(f"the survey has {plan.cohorts} cohorts, not {fields['cohorts']}.")
+        for name, value in plan.to_json().items():
+            _check_canonical(name, fields[name], value)
         if "id" in fields and fields["id"] != plan.id:
             raise PlanError(
                 f"the plan says its id is {str(fields['id'])[:64]!r} but its content has"
@@ -324,6 +332,7 @@ _FIELDS = {
     "joint",
     "max_reports_per_person",
     "memory",
+    "parties",
     "promise",
     "q",
     "survey",
@@ -331,6 +340,21 @@ _FIELDS = {
     "view",
     "window",
 }
+
+
+def _check_canonical(place: str, given: object, canonical: object) -> None:
+    """Refuse a document that is not what its plan would write: one plan has one text."""
+    if isinstance(given, Mapping) and isinstance(canonical, dict) and given.keys() == {*canonical}:
+        for name in canonical:
+            _check_canonical(f"{place}.{name}", given[name], canonical[name])
+    elif isinstance(given, list) and isinstance(canonical, list) and len(given) == len(canonical):
+        for one, other in zip(given, canonical, strict=True):
+            _check_canonical(place, one, other)
+    elif type(given) is not type(canonical) or given != canonical:
+        raise PlanError(
+            f"the plan is not in its canonical form: {place} must be {shown(canonical)}, got"
+            f" {shown(given)}."
+        )
 
 
 def _promise(value: object) -> Promise:

@@ -8,19 +8,22 @@ kind      a person answers                       bits   set bits        differ b
 ========= ====================================== ====== =============== =========
 flags     any of the options                     L      0 to L          L
 choice    exactly one option                     K      1               2
+yes/no    yes or no                              1      0 to 1          1
 choices   at most k of the options               K      0 to k          min(2k, K)
 number    a number, reported as its bin          bins   1               2
 text      any text, as h bits of a Bloom filter  m      0 to h          min(2h, m)
 pairs     with a text: one pair of its letters   P      1               2
+cross     nothing: its cell follows from others  cells  1               2
 ========= ====================================== ====== =============== =========
 
-All but a text with pairs have one such part.
+All but a text with pairs have one such part. Numbers and text are here; questions with options are
+in `shoal.agreement.options`, crosses in `shoal.agreement.crosses`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -28,19 +31,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from shoal.agreement.word_pairs import Pairs
 from shoal.errors import SurveyError
 from shoal.support.checks import check_decimal, check_integer, check_text
-from shoal.support.documents import exact_fields, listed
 
-__all__ = [
-    "Choice",
-    "Choices",
-    "Flags",
-    "Number",
-    "Pairs",
-    "Part",
-    "Question",
-    "Text",
-    "question_from_json",
-]
+__all__ = ["AskedQuestion", "Number", "Pairs", "Part", "Question", "Text"]
 
 MOST_BITS = 65_536
 """The longest vector a survey may ask a device to send."""
@@ -114,99 +106,34 @@ class Question:
         return self.fewest_set_bits == self.most_set_bits == 1
 
     def to_json(self) -> dict[str, Any]:
-        """Return the question as plain JSON values, no floats among them."""
-        raise NotImplementedError
+        """Return the question as plain JSON values: what it declares, no floats among them."""
+        return {"kind": self.kind, "name": self.name}
 
 
 @dataclass(frozen=True)
-class Flags(Question):
-    """Any number of the options may be set.
+class AskedQuestion(Question):
+    """A question that people answer; `column` is where a table holds their answers."""
 
-    >>> Flags("features", ("sync", "vpn", "reader")).differing_bits
-    3
-    """
-
-    options: tuple[str, ...]
-    kind: ClassVar[str] = "flags"
+    column: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        keep(self, options=_checked_options(self.name, self.options, fewest=1))
+        if self.column is not None:
+            what = f"column of question {self.name!r}"
+            column = check_text(what, self.column, error=SurveyError)
+            keep(self, column=None if column == self.name else column)
 
     @property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
-        return self.options
-
-    @property
-    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
-        return (Part(len(self.options), 0, len(self.options)),)
+    def table_column(self) -> str:
+        """The column of a table that holds its answers: its name, if nothing else is declared."""
+        return self.column or self.name
 
     def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
-        return {"kind": self.kind, "name": self.name, "options": list(self.options)}
+        return super().to_json() | ({"column": self.column} if self.column else {})
 
 
 @dataclass(frozen=True)
-class Choices(Flags):
-    """At most `at_most` of the options may be set.
-
-    >>> Choices("languages", ("en", "fr", "de", "it", "es"), at_most=2).differing_bits
-    4
-    """
-
-    at_most: int = 1
-    kind: ClassVar[str] = "choices"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        name, most = f"at_most of question {self.name!r}", len(self.options)
-        at_most = check_integer(name, self.at_most, lowest=1, highest=most, error=SurveyError)
-        keep(self, at_most=at_most)
-
-    @property
-    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
-        return (Part(len(self.options), 0, self.at_most),)
-
-    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
-        return super().to_json() | {"at_most": self.at_most}
-
-
-@dataclass(frozen=True)
-class Choice(Question):
-    """Exactly one option is set; with `missing="option"` no answer is an option too.
-
-    >>> Choice("browser", ("firefox", "chrome", "safari"), missing="option").labels
-    ('firefox', 'chrome', 'safari', '(missing)')
-    """
-
-    options: tuple[str, ...]
-    missing: Literal["option"] | None = None
-    kind: ClassVar[str] = "choice"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_missing(self.name, self.missing)
-        fewest = 1 if self.missing else 2
-        keep(self, options=_checked_options(self.name, self.options, fewest))
-
-    @property
-    def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
-        return (*self.options, MISSING) if self.missing else self.options
-
-    @property
-    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
-        return (Part(len(self.options) + bool(self.missing), 1, 1),)
-
-    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
-        return {
-            "kind": self.kind,
-            "missing": self.missing,
-            "name": self.name,
-            "options": list(self.options),
-        }
-
-
-@dataclass(frozen=True)
-class Number(Question):
+class Number(AskedQuestion):
     """A number, reported as the bin it falls in.
 
     Edges e1 < ... < en make n + 1 bins, closed on the left and open at both ends. They are kept as
@@ -222,7 +149,7 @@ class Number(Question):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_missing(self.name, self.missing)
+        check_missing(self.name, self.missing)
         edges = checked_sequence(f"edges of question {self.name!r}", self.edges)
         texts = tuple(_plain_decimal(self.name, edge) for edge in edges)
         numbers = [Decimal(text) for text in texts]
@@ -244,16 +171,12 @@ class Number(Question):
         return (Part(len(self.edges) + 1 + bool(self.missing), 1, 1),)
 
     def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
-        return {
-            "edges": list(self.edges),
-            "kind": self.kind,
-            "missing": self.missing,
-            "name": self.name,
-        }
+        fields = super().to_json() | {"edges": list(self.edges)}
+        return fields | ({"missing": self.missing} if self.missing else {})
 
 
 @dataclass(frozen=True)
-class Text(Question):
+class Text(AskedQuestion):
     """Any text, hashed to a few bits of a Bloom filter, differently in each cohort.
 
     Its bits say nothing one by one; `shoal.decode` asks which candidates explain them. With `pairs`
@@ -273,9 +196,17 @@ class Text(Question):
     kind: ClassVar[str] = "text"
 
     def __init__(
-        self, name: str, bits: int, hashes: int, cohorts: int, pairs: Pairs | None = None
+        self,
+        name: str,
+        bits: int,
+        hashes: int,
+        cohorts: int,
+        pairs: Pairs | None = None,
+        *,
+        column: str | None = None,
     ) -> None:
         keep(self, name=name, filter_bits=bits, hashes=hashes, cohorts=cohorts, pairs=pairs)
+        keep(self, column=column)
         super().__post_init__()
         limits = (("bits", bits, MOST_BITS), ("hashes", hashes, 8), ("cohorts", cohorts, 65_535))
         for field_name, value, highest in limits:
@@ -307,28 +238,9 @@ class Text(Question):
         return (words, Part(self.pairs.bits, 1, 1)) if self.pairs else (words,)
 
     def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
-        fields: dict[str, Any] = {
-            "bits": self.filter_bits,
-            "cohorts": self.cohorts,
-            "hashes": self.hashes,
-            "kind": self.kind,
-            "name": self.name,
-        }
+        sizes = {"bits": self.filter_bits, "cohorts": self.cohorts, "hashes": self.hashes}
+        fields = super().to_json() | sizes
         return fields | ({"pairs": self.pairs.to_json()} if self.pairs else {})
-
-
-KINDS: dict[str, type[Question]] = {
-    question.kind: question for question in (Flags, Choice, Choices, Number, Text)
-}
-
-
-_KEYS = {
-    "flags": ({"options"}, set[str]()),
-    "choice": ({"options"}, {"missing"}),
-    "choices": ({"options", "at_most"}, set[str]()),
-    "number": ({"edges"}, {"missing"}),
-    "text": ({"bits", "hashes", "cohorts"}, {"pairs"}),
-}
 
 
 def keep(instance: object, **checked: object) -> None:
@@ -337,50 +249,15 @@ def keep(instance: object, **checked: object) -> None:
         object.__setattr__(instance, name, value)
 
 
-def question_from_json(document: object) -> Question:
-    """Build a question from its JSON or TOML table; unknown or missing keys are errors."""
-    kind = document.get("kind") if isinstance(document, Mapping) else None
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise SurveyError(f"a question's kind must be one of {listed(KINDS)}, got {kind!r}.")
-    needed, optional = _KEYS[kind]
-    needed = {"kind", "name"} | needed
-    fields = exact_fields(f"a {kind} question", document, needed, optional, error=SurveyError)
-    del fields["kind"]
-    if "pairs" in fields:
-        what = f"pairs of question {fields['name']!r}"
-        pairs = exact_fields(what, fields["pairs"], {"length"}, {"alphabet"}, error=SurveyError)
-        fields["pairs"] = Pairs(**pairs)
-    return KINDS[kind](**fields)
-
-
 def checked_sequence(what: str, value: object) -> Sequence[object]:
+    """Return a list of things that are not yet checked."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise SurveyError(f"{what} must be a list, got {type(value).__name__}.")
     return value
 
 
-def _checked_options(question: str, options: object, fewest: int) -> tuple[str, ...]:
-    listed = checked_sequence(f"options of question {question!r}", options)
-    texts = tuple(
-        check_text(f"option {i} of question {question!r}", option, error=SurveyError)
-        for i, option in enumerate(listed, 1)
-    )
-    if len(texts) < fewest:
-        raise SurveyError(f"question {question!r} needs at least {fewest} options.")
-    if len(set(texts)) < len(texts):
-        twice = next(text for text in texts if texts.count(text) > 1)
-        raise SurveyError(f"question {question!r} has option {twice!r} twice; options must differ.")
-    for text in texts:
-        # Several flags are in one cell of a table, separated by ";".
-        if ";" in text or text == MISSING:
-            raise SurveyError(
-                f"option {text!r} of question {question!r} cannot be told apart in a table;"
-                f" choose a name without ';' and other than {MISSING!r}."
-            )
-    return texts
-
-
-def _check_missing(question: str, missing: object) -> None:
+def check_missing(question: str, missing: object) -> None:
+    """Refuse anything but `missing = "option"` or nothing."""
     if missing not in (None, "option"):
         raise SurveyError(
             f"missing of question {question!r} must be 'option' or left out, got {missing!r}."

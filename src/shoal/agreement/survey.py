@@ -11,12 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from shoal.agreement.crosses import Cross
 from shoal.agreement.hashing import TextHash
+from shoal.agreement.kinds import question_from_json
+from shoal.agreement.options import Choice, Choices, Flags, YesNo
 from shoal.agreement.questions import (
     MOST_BITS,
-    Choice,
-    Choices,
-    Flags,
+    AskedQuestion,
     Number,
     Pairs,
     Part,
@@ -24,14 +25,26 @@ from shoal.agreement.questions import (
     Text,
     checked_sequence,
     keep,
-    question_from_json,
 )
 from shoal.errors import SurveyError
 from shoal.support.checks import check_text
 from shoal.support.documents import exact_fields, listed
 from shoal.support.files import canonical_json
 
-__all__ = ["Choice", "Choices", "Flags", "Number", "Pairs", "Part", "Question", "Survey", "Text"]
+__all__ = [
+    "AskedQuestion",
+    "Choice",
+    "Choices",
+    "Cross",
+    "Flags",
+    "Number",
+    "Pairs",
+    "Part",
+    "Question",
+    "Survey",
+    "Text",
+    "YesNo",
+]
 
 
 @dataclass(frozen=True)
@@ -66,12 +79,45 @@ class Survey:
                 raise SurveyError(f"question {question.name!r} appears twice; names must differ.")
             self._slices[question.name] = slice(start, start + question.bits)
             start += question.bits
+        self._check_crosses()
         if len({q.cohorts for q in self.questions if isinstance(q, Text)}) > 1:
             raise SurveyError(
                 "all text questions of a survey must have the same number of cohorts."
             )
         if start > MOST_BITS:
             raise SurveyError(f"a survey takes at most {MOST_BITS} bits, this one takes {start}.")
+
+    def _check_crosses(self) -> None:
+        if not self.asked:
+            raise SurveyError(f"survey {self.name!r} must ask at least one question.")
+        if (*self.asked, *self.crosses) != self.questions:
+            raise SurveyError("crosses come after the questions that people are asked.")
+        for cross in self.crosses:
+            names = [side.name for side in cross.sides]
+            if Cross.of(self.asked, names, cross.name) != cross:
+                raise SurveyError(f"cross {cross.name!r} crosses questions of another survey.")
+
+    @cached_property
+    def asked(self) -> tuple[AskedQuestion, ...]:
+        """The questions that people answer."""
+        return tuple(one for one in self.questions if isinstance(one, AskedQuestion))
+
+    @cached_property
+    def crosses(self) -> tuple[Cross, ...]:
+        """The questions whose answer a device derives from the others, after all of them."""
+        return tuple(one for one in self.questions if isinstance(one, Cross))
+
+    def cross(self, *names: str, name: str | None = None) -> Survey:
+        """Return the survey with one more question: the cells of these questions.
+
+        A name is that of a choice, a number or a yes/no question, or `question=option` for one
+        flag of a flags question.
+
+        >>> survey = Survey("shop", (Number("age", (18, 65)), Choice("brand", ("old", "new"))))
+        >>> survey.cross("age", "brand")["age x brand"].labels[:3]
+        ('below 18 x old', 'below 18 x new', '18 to below 65 x old')
+        """
+        return Survey(self.name, (*self.questions, Cross.of(self.questions, names, name)))
 
     @cached_property
     def bits(self) -> int:
@@ -188,6 +234,12 @@ class Survey:
         questions = document.pop("question", None)
         if not isinstance(questions, list):
             raise SurveyError("a survey needs at least one [[question]] table.")
+        crosses = document.pop("cross", [])
+        if not isinstance(crosses, list):
+            raise SurveyError("crossed questions are in [[cross]] tables.")
+        for cross in crosses:
+            fields = exact_fields("a cross", cross, {"questions"}, {"name"}, error=SurveyError)
+            questions.append({"kind": Cross.kind} | fields)
         return cls.from_json(document | {"questions": questions})
 
     @classmethod
@@ -196,7 +248,10 @@ class Survey:
         fields = exact_fields("a survey", document, {"name", "questions"}, error=SurveyError)
         questions = checked_sequence("questions", fields["questions"])
         name = check_text("a survey's name", fields["name"], error=SurveyError)
-        return cls(name, tuple(question_from_json(question) for question in questions))
+        read: list[Question] = []
+        for question in questions:
+            read.append(question_from_json(question, read))
+        return cls(name, tuple(read))
 
     @cached_property
     def digest(self) -> str:
@@ -218,10 +273,14 @@ class Survey:
         lines = [f"name = {_toml(self.name)}"]
         for question in self.questions:
             fields = question.to_json()
-            lines += ["", "[[question]]"]
-            for key in ("name", "kind", *(key for key in fields if key not in ("name", "kind"))):
-                if fields[key] is not None:
-                    lines.append(f"{key} = {_toml(fields[key])}")
+            if isinstance(question, Cross):
+                lines += ["", "[[cross]]"]
+                del fields["kind"]
+            else:
+                lines += ["", "[[question]]"]
+            first = [key for key in ("name", "kind") if key in fields]
+            rest = [key for key in fields if key not in first]
+            lines += [f"{key} = {_toml(fields[key])}" for key in (*first, *rest)]
         return "\n".join(lines) + "\n"
 
     def to_json(self) -> dict[str, Any]:

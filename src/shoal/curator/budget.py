@@ -98,7 +98,7 @@ class Budget:
 
     @property
     def epsilon(self) -> str:
-        """The whole budget, as it was written."""
+        """The whole budget, as a decimal."""
         return self._epsilon
 
     @property

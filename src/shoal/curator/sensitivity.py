@@ -47,7 +47,7 @@ def check_neighbours(value: object) -> Neighbours:
 
 
 def check_epsilon(value: object) -> str:
-    """Return an epsilon as the decimal that was written."""
+    """Return an epsilon as decimal text."""
     text = check_decimal("epsilon", value, above=0)
     if not Decimal("1e-30") <= Decimal(text) <= Decimal("1e30"):
         raise InputError(f"epsilon must be between 1e-30 and 1e30, got epsilon={text}.")

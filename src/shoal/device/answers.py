@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 import numbers
-import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from shoal.agreement.survey import Choice, Flags, Number, Question, Survey, Text
+from shoal.agreement.options import OptionsQuestion, folded
+from shoal.agreement.survey import Choice, Cross, Flags, Number, Question, Survey, Text, YesNo
 from shoal.errors import AnswerError
 from shoal.support.checks import shown
 
-__all__ = ["AnswerRules", "set_bits", "text_bits"]
+__all__ = ["AnswerRules", "cell_of", "set_bits", "text_bits"]
 
 LONGEST_TEXT = 1 << 16
+
+_YES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
 class AnswerRules:
@@ -26,7 +28,8 @@ class AnswerRules:
 
     def __init__(self, survey: Survey) -> None:
         self._survey = survey
-        self._names = {question.name for question in survey}
+        self._names = {question.name for question in survey.asked}
+        self._derived = {cross.name for cross in survey.crosses}
 
     def set_bits(self, answer: object, cohort: int | None, row: int = 0) -> list[int]:
         """Return which bits of the survey's vector one person's answer sets, each once.
@@ -36,20 +39,38 @@ class AnswerRules:
         if not isinstance(answer, Mapping):
             raise AnswerError(f"row {row} must map questions to answers, got {shown(answer)}.")
         if unknown := [name for name in answer if name not in self._names]:
-            raise AnswerError(f"{_in(row)}question {shown(unknown[0])} is not asked.")
-        chosen: list[int] = []
-        for question in self._survey:
+            name = unknown[0]
+            why = "follows from the other answers" if name in self._derived else "is not asked"
+            raise AnswerError(f"{_in(row)}question {shown(name)} {why}; leave it out.")
+        chosen: dict[str, Collection[int]] = {}
+        for question in self._survey.asked:
             if question.name not in answer and isinstance(question, (Flags, Text)):
                 # Leaving out a question is not the same as answering that nothing is set.
                 raise AnswerError(f"{_in(row)}question {question.name!r} has no answer.")
-            given, start = answer.get(question.name), self._survey.slice_of(question.name).start
+            given = answer.get(question.name)
             if isinstance(question, Text):
                 assert cohort is not None
                 bits = text_bits(self._survey, question, given, cohort, row)
             else:
                 bits = set_bits(question, given, row)
-            chosen += [start + bit for bit in bits]
-        return chosen
+            chosen[question.name] = bits
+        for cross in self._survey.crosses:
+            chosen[cross.name] = [cell_of(cross, chosen)]
+        starts = {name: self._survey.slice_of(name).start for name in chosen}
+        return [starts[name] + bit for name, bits in chosen.items() for bit in bits]
+
+
+def cell_of(cross: Cross, chosen: Mapping[str, Collection[int]]) -> int:
+    """Return the cell of a person who has set these bits of each crossed question.
+
+    `shoal.device.bulk.crosses` does so for many people.
+    """
+    cell = 0
+    for side, size in zip(cross.sides, cross.sizes, strict=True):
+        bits = chosen[side.question.name]
+        value = next(iter(bits)) if side.bit is None else int(side.bit not in bits)
+        cell = cell * size + value
+    return cell
 
 
 def set_bits(question: Question, answer: object, row: int) -> list[int]:
@@ -67,6 +88,9 @@ def set_bits(question: Question, answer: object, row: int) -> list[int]:
     if isinstance(question, Number):
         edges = [float(edge) for edge in question.edges]
         return [bisect_right(edges, _number(question, answer, row))]
+    if isinstance(question, YesNo):
+        yes = _is_yes(question, answer, row)
+        return [int(not yes)] if question.missing or yes else []
     assert isinstance(question, Choice)
     name = _option_name(answer)
     if name is None:
@@ -76,7 +100,7 @@ def set_bits(question: Question, answer: object, row: int) -> list[int]:
 
 def missing_bit(question: Question, row: int) -> int:
     """Return the bit of a missing answer, if the question declared one."""
-    assert isinstance(question, (Choice, Number))
+    assert isinstance(question, (Choice, Number, YesNo))
     if question.missing is None:
         way_out = 'is missing; declare missing = "option" in the survey if that may happen'
         raise AnswerError(f"{_in(row)}question {question.name!r}: the answer {way_out}.")
@@ -133,16 +157,25 @@ def _named_options(question: Question, answer: object, row: int) -> list[str]:
 def _option_name(option: object) -> str | None:
     """Return an option's name; codes that are whole numbers are named by their digits."""
     if isinstance(option, numbers.Integral) and not isinstance(option, bool):
-        return str(int(option))
+        return str(int(option)) if int(option).bit_length() <= 256 else None
     return option if isinstance(option, str) else None
 
 
 def _position(question: Question, name: str, row: int) -> int:
-    assert isinstance(question, (Flags, Choice))
-    try:
-        return question.options.index(unicodedata.normalize("NFC", name.strip()))
-    except ValueError:
-        raise wrong_answer(row, question, name, "is not one of its options") from None
+    assert isinstance(question, OptionsQuestion)
+    place = question.place(name)
+    if place is None:
+        raise wrong_answer(row, question, name, "is not one of its options")
+    return place
+
+
+def _is_yes(question: Question, answer: object, row: int) -> bool:
+    is_bool = type(answer).__name__ in ("bool", "bool_")  # Python's, or NumPy's
+    word = str(answer) if is_bool else _option_name(answer)
+    yes = None if word is None else _YES.get(folded(word))
+    if yes is None:
+        raise wrong_answer(row, question, answer, "is not yes or no, true or false, 1 or 0")
+    return yes
 
 
 def _number(question: Question, answer: object, row: int) -> float:

@@ -49,7 +49,9 @@ def encode(
         One answer as a mapping from question to value; a list of such; or a table with one row per
         person and one column per question: pandas, polars, pyarrow, anything that speaks the Arrow
         interface. Flags and choices are a list of options, or text with ``;`` between them; a
-        choice is one option; a number is a number; text is text.
+        choice is one option; yes or no is ``yes`` or ``no``, true or false, 1 or 0; a number is a
+        number; text is text. A mapping has the questions' names, a table the columns that the
+        survey declares. The cells of crossed questions follow from the answers.
     random_bits
         Where the cohorts of text come from. Leave it out, except in simulations.
 

@@ -99,7 +99,7 @@ def _people(survey: Survey, count: int, seed: int) -> Iterator[Answer]:
     for chunk in populate(survey, count, simulation_generator(seed)):
         for bits in unpack(chunk.rows, survey.bits):
             answer: Answer = {}
-            for question in survey:
+            for question in survey.asked:
                 places = np.flatnonzero(bits[survey.slice_of(question.name)])
                 chosen = [question.labels[place] for place in places]
                 answer[question.name] = chosen[0] if question.takes_one else chosen

@@ -16,6 +16,7 @@ from shoal.agreement.hashing import normal_text
 from shoal.agreement.survey import Question, Survey, Text
 from shoal.agreement.vectors import Cohorts
 from shoal.analysis.text.hash_table import hash_table
+from shoal.device.bulk.crosses import set_cells
 from shoal.device.bulk.vectors import Original, pack
 from shoal.errors import InputError
 from shoal.support.checks import check_integer, check_number
@@ -180,7 +181,7 @@ def populate(
         count = min(CHUNK, users - start)
         cohorts = draw_cohorts(survey, count, generator)
         blocks = []
-        for question in survey:
+        for question in survey.asked:
             if isinstance(question, Text):
                 assert cohorts is not None
                 answers = texts[question.name]
@@ -189,7 +190,10 @@ def populate(
                 blocks.append(answers.vectors(chosen, cohorts))
             else:
                 blocks.append(_answers(question, count, generator))
-        yield Original(pack(np.concatenate(blocks, axis=1)), survey.bits, cohorts)
+        cells = sum(cross.bits for cross in survey.crosses)
+        vectors = np.concatenate([*blocks, np.zeros((count, cells), bool)], axis=1)
+        set_cells(survey, vectors)
+        yield Original(pack(vectors), survey.bits, cohorts)
 
 
 def draw_cohorts(survey: Survey, count: int, generator: np.random.Generator) -> Cohorts | None:

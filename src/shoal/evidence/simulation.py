@@ -117,7 +117,8 @@ def simulate(
     if answers is not None and (texts is not None or through == "law"):
         raise InputError("texts and through='law' are for made-up people; leave out the answers.")
     if through is None:
-        made_up = answers is None and plan.cohorts is not None and not plan.joint
+        joint = plan.joint or plan.survey.crosses
+        made_up = answers is None and plan.cohorts is not None and not joint
         through = "law" if made_up else "path"
     if through not in get_args(Through):
         raise InputError(f"through must be law or path, got {through!r}.")

@@ -50,6 +50,11 @@ def draw_tally(
             "the plan declares joint counts, which are not drawn from their law; simulate through"
             " the path."
         )
+    if plan.survey.crosses:
+        raise InputError(
+            "the survey crosses questions, whose cells are not drawn from their law; simulate"
+            " through the path."
+        )
     cohorts = plan.cohorts or 1
     sizes = generator.multinomial(users, np.full(cohorts, 1 / cohorts))
     blocks = []

@@ -46,7 +46,7 @@ def plan(
     crowd_size
         How many reports are released together.
     epsilon, delta, eta
-        The privacy wanted: decimals, kept as they were written.
+        The privacy wanted: decimals, each kept in its one spelling.
     promise
         ``"proven"`` (the default): (epsilon, delta)-differential privacy of the released tally.
         ``"sufficient"``: SDP's (epsilon, eta) on homogeneous crowds, no guarantee.

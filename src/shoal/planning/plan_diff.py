@@ -92,7 +92,7 @@ def plan_diff(old: Plan, new: Plan) -> PlanDiff:
         weaker.append(close)
     if questions or weaker or others:
         return diff("new plan", *_shortened(questions), *weaker, *others)
-    return diff("label", *words or ["Only the way in which numbers are written differs."])
+    return diff("label", *words)
 
 
 def _asked(old: Survey, new: Survey) -> Iterator[str]:
@@ -173,6 +173,8 @@ def _protected(old: Plan, new: Plan, *, same_bits: bool) -> Iterator[tuple[bool,
         # Devices refuse windows that are shorter still: they tell when a report was made.
         less = shorter and new.window is not None and new.window < SHORTEST_WINDOW
         yield less, f"The window is {after} instead of {before}{effect}."
+    if old.parties != new.parties:
+        yield False, "Other parties relay and analyze the reports."
     groups = [[{p.survey.bit(*bit) for bit in group} for group in p.joint] for p in (old, new)]
     if same_bits and groups[0] != groups[1]:
         yield False, "Other joint answers are counted."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import SupportsIndex, cast
 
 from shoal.errors import InputError
@@ -50,32 +50,76 @@ def check_number(name: str, value: object) -> float:
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,4})?")
 
 
+def canonical_decimal(number: Decimal) -> str:
+    """Return the one spelling of a finite decimal.
+
+    No zeros that say nothing and no plus sign; plain from 0.0001 to below 10^16, and otherwise one
+    digit before the point and an exponent without leading zeros.
+
+    >>> [canonical_decimal(Decimal(text)) for text in ("1.0", "0.000001", "2.50E-07", "1e3")]
+    ['1', '1e-6', '2.5e-7', '1000']
+    """
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    text = "".join(map(str, digits)).lstrip("0")
+    magnitude = len(text) + exponent - 1
+    text, minus = text.rstrip("0"), "-" * sign
+    if not text:
+        return "0"
+    if not -4 <= magnitude < 16:
+        return f"{minus}{text[0]}{'.' * (len(text) > 1)}{text[1:]}e{magnitude}"
+    if magnitude < 0:
+        return f"{minus}0.{'0' * (-magnitude - 1)}{text}"
+    whole, part = text[: magnitude + 1].ljust(magnitude + 1, "0"), text[magnitude + 1 :]
+    return f"{minus}{whole}.{part}" if part else f"{minus}{whole}"
+
+
 def check_decimal(
     name: str, value: object, *, above: int, below: int | None = None, error: type = InputError
 ) -> str:
-    """Return `value` as the decimal text the user wrote, checked to be in (above, below).
+    """Return `value` as canonical decimal text, checked to be in (above, below).
 
     A float is taken at its shortest decimal form, which is what the user typed.
     """
     text = str(value).strip() if isinstance(value, (str, Decimal)) else shown(value)
     limit = f"above {above}" + (f" and below {below}" if below is not None else "")
-    try:
-        number = Decimal(text) if _DECIMAL.fullmatch(text) else Decimal("NaN")
-        inside = number.is_finite() and number > above and (below is None or number < below)
-    except InvalidOperation:
-        inside = False
-    if isinstance(value, bool) or not inside or len(text) > 64:
+    spelling, inside = "", False
+    if not isinstance(value, bool) and len(text) <= 64 and _DECIMAL.fullmatch(text):
+        number = Decimal(text)
+        spelling = canonical_decimal(number)
+        inside = number > above and (below is None or number < below)
+    # Whatever is kept can be read again.
+    if not inside or len(spelling) > 64 or not _DECIMAL.fullmatch(spelling):
         raise error(f"{name} must be a decimal number {limit}, got {name}={shown(value)}.")
-    return text
+    return spelling
 
 
 def check_decimal_text(
     name: str, value: object, *, above: int, below: int | None = None, error: type = InputError
 ) -> str:
-    """Return a decimal that is already the text that is kept: no float, no blanks."""
+    """Return a decimal that is already text, no float and no blanks, in its one spelling."""
     if not isinstance(value, str) or value != value.strip():
         raise error(f"{name} must be a decimal written as text, got {name}={shown(value)}.")
     return check_decimal(name, value, above=above, below=below, error=error)
+
+
+_ORIGIN = re.compile(r"https://([a-z0-9-]+(\.[a-z0-9-]+)*|\[[0-9a-f:.]+\])(:([1-9][0-9]{0,4}))?")
+
+
+def check_origin(name: str, value: object, *, error: type = InputError) -> str:
+    """Return an https origin in its one spelling: lower case, no path, no port 443.
+
+    >>> check_origin("relay", "https://relay.example:8443")
+    'https://relay.example:8443'
+    """
+    match = _ORIGIN.fullmatch(value) if isinstance(value, str) and len(value) <= 300 else None
+    port = int(match[4] or 0) if match else 443
+    if match is None or port == 443 or port > 65_535:
+        raise error(
+            f"{name} must be an origin such as https://host or https://host:8443, in lower case"
+            f" and without a path, got {name}={shown(value)}."
+        )
+    return match[0]
 
 
 def check_text(name: str, value: object, *, error: type = InputError, longest: int = 200) -> str:

@@ -105,6 +105,8 @@ def possible_answers(question: Question) -> str:
         return f"At most {question.at_most} of {question.bits} options."
     if question.kind == "number":
         return f"A number, reported as one of {question.bits} ranges."
+    if question.kind == "cross":
+        return f"Not asked: it follows from other answers which of {question.bits} cells is set."
     if question.takes_one:
         return f"One of {question.bits} options."
     return "Yes or no." if question.bits == 1 else f"Any of {question.bits} options."

@@ -19,7 +19,7 @@ from shoal.agreement.survey import Survey
 from shoal.agreement.wire import row_fields
 from shoal.device.bulk.domain import check_domain
 from shoal.device.bulk.encoding import encode_rows
-from shoal.device.bulk.tables import check_columns, encode_table
+from shoal.device.bulk.tables import check_columns, encode_table, table_columns
 from shoal.device.bulk.vectors import Original
 from shoal.errors import AnswerError, InputError
 from shoal.support.files import first_line, unique_keys
@@ -67,7 +67,7 @@ def _read_csv(survey: Survey, path: Path) -> Iterator[Original]:
     except UnicodeDecodeError as error:
         raise AnswerError(f"{path} is not text in UTF-8.") from error
     check_columns(survey, header)
-    names = [question.name for question in survey]
+    names = table_columns(survey)
     convert = pa_csv.ConvertOptions(
         column_types={name: pa.string() for name in names},
         include_columns=names,
@@ -86,7 +86,7 @@ def _read_csv(survey: Survey, path: Path) -> Iterator[Original]:
 
 
 def _read_ndjson(survey: Survey, path: Path) -> Iterator[Original]:
-    names = {question.name for question in survey}
+    columns = {question.name: question.table_column for question in survey.asked}
     rows: list[Any] = []
     first_row = 1
     with path.open("rb") as file:
@@ -98,7 +98,9 @@ def _read_ndjson(survey: Survey, path: Path) -> Iterator[Original]:
             except (ValueError, RecursionError) as error:
                 raise AnswerError(f"line {number} of {path} is not valid JSON.") from error
             if isinstance(answer, dict):  # a table may have more columns than the survey asks
-                answer = {name: value for name, value in answer.items() if name in names}
+                answer = {
+                    name: answer[column] for name, column in columns.items() if column in answer
+                }
             rows.append(answer)
             if len(rows) == 1 << 14:
                 yield encode_rows(survey, rows, first_row)
@@ -120,8 +122,7 @@ def _read_parquet(survey: Survey, path: Path) -> Iterator[Original]:
                 yield _checked_originals(survey, batch.column(0), path)
             return
         check_columns(survey, names)
-        columns = [question.name for question in survey]
-        for batch in file.iter_batches(1 << 16, columns=columns):
+        for batch in file.iter_batches(1 << 16, columns=table_columns(survey)):
             yield encode_table(survey, batch, row)
             row += batch.num_rows
 

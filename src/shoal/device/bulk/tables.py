@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shoal.agreement.random_bits import RandomBits, SystemBits
-from shoal.agreement.survey import Choice, Flags, Number, Question, Survey, Text
+from shoal.agreement.survey import Choice, Flags, Number, Question, Survey, Text, YesNo
 from shoal.agreement.vectors import Cohorts, row_bytes
 from shoal.device.answers import (
     missing_bit,
@@ -19,6 +19,7 @@ from shoal.device.answers import (
     too_many,
     wrong_answer,
 )
+from shoal.device.bulk.crosses import set_cells
 from shoal.device.bulk.encoding import draw_cohorts
 from shoal.device.bulk.vectors import Original, pack
 from shoal.errors import AnswerError
@@ -43,15 +44,16 @@ def encode_table(
     for start in range(0, columns.num_rows, _ROWS):
         part = columns.slice(start, _ROWS)
         vectors = np.zeros((part.num_rows, survey.bits), bool)
-        for question in survey:
+        for question in survey.asked:
             block = vectors[:, survey.slice_of(question.name)]
-            column = part.column(question.name).combine_chunks()
+            column = part.column(question.table_column).combine_chunks()
             if isinstance(question, Text):
                 assert cohorts is not None
                 chosen = cohorts[start : start + _ROWS]
                 _encode_text(survey, question, column, chosen, block, first_row + start)
             else:
                 _encode_column(question, column, block, first_row + start)
+        set_cells(survey, vectors)
         rows[start : start + _ROWS] = pack(vectors)
     return Original(rows, survey.bits, cohorts)
 
@@ -69,14 +71,19 @@ def _encode_text(
 
 def check_columns(survey: Survey, names: list[str]) -> None:
     """Refuse a table that lacks a question's column, or has it twice."""
-    for question in survey:
-        if question.name not in names:
+    for column in table_columns(survey):
+        if column not in names:
             raise AnswerError(
-                f"the table has no column {question.name!r}; it has {listed(names)}"
-                f"{_separator_hint(question.name, names)}."
+                f"the table has no column {column!r}; it has {listed(names)}"
+                f"{_separator_hint(column, names)}."
             )
-        if names.count(question.name) > 1:
-            raise AnswerError(f"the table has column {question.name!r} twice.")
+        if names.count(column) > 1:
+            raise AnswerError(f"the table has column {column!r} twice.")
+
+
+def table_columns(survey: Survey) -> list[str]:
+    """Return the columns that hold the answers, each once: questions may share one."""
+    return list(dict.fromkeys(question.table_column for question in survey.asked))
 
 
 def _separator_hint(wanted: str, names: list[str]) -> str:
@@ -102,8 +109,10 @@ def _encode_column(question: Question, column: Any, out: Vectors, first_row: int
     else:
         values, codes = _distinct(column)
         first = _first_rows(codes, len(values), first_row)
-        bits = [set_bits(question, value, row)[0] for value, row in zip(values, first, strict=True)]
-        out[np.arange(len(codes)), np.array(bits, np.int64)[codes]] = True
+        bits = [set_bits(question, value, row) for value, row in zip(values, first, strict=True)]
+        chosen = np.array([one[0] if one else -1 for one in bits], np.int64)[codes]
+        setting = np.flatnonzero(chosen >= 0)  # a no sets nothing
+        out[setting, chosen[setting]] = True
 
 
 def _is_readable(question: Question, kind: Any) -> bool:
@@ -115,6 +124,8 @@ def _is_readable(question: Question, kind: Any) -> bool:
     numbers = (types.is_floating, types.is_decimal, types.is_boolean, types.is_duration)
     if any(is_it(kind) for is_it in text) or types.is_integer(kind):
         return True
+    if isinstance(question, YesNo):
+        return bool(types.is_boolean(kind))
     # Booleans are let through to be refused with row and value.
     return isinstance(question, Number) and any(is_it(kind) for is_it in numbers)
 

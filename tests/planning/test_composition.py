@@ -23,6 +23,7 @@ class Gaussian:
     """A mechanism whose profile is known in closed form, dressed up as a certificate."""
 
     sigma: float
+    view: str = "reports"
 
     def delta(self, *, epsilon, rtol=0.0):
         phi, s = NormalDist().cdf, self.sigma

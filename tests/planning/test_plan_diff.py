@@ -258,6 +258,7 @@ class TestAll:
             "memory": Memory(FlipProbability(1, 3), FlipProbability(1, 3)),
             "joint": ((("features", "sync"), ("features", "vpn")),),
             "honest_fraction": "0.5",
+            "view": "counts",
         }
         assert set(changed) == {field.name for field in fields(Plan)}
         for name, value in changed.items():

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from shoal.theory.counts.delta import proven_counts
 
 FIVE = Survey("browser", (Flags("features", tuple("abcde")),))
 TWO = Survey("browser", (Flags("features", ("a", "b")),))
-WISH = {"crowd_size": 10_000, "epsilon": 1, "delta": "1e-6", "view": "counts"}
+WISH: dict[str, Any] = {"crowd_size": 10_000, "epsilon": 1, "delta": "1e-6", "view": "counts"}
 AGREED = plan(FIVE, **WISH)
 
 
@@ -60,7 +61,7 @@ def test_reference_values(capsys, domain, crowd, epsilon, delta, reference, atta
 class TestAnyOneUnknown:
     def test_a_crowd(self):
         agreed = plan(FIVE, q="0.01", epsilon=1, delta="1e-6", view="counts")
-        assert 9_800 < agreed.crowd_size < 10_050
+        assert 9_800 < (agreed.crowd_size or 0) < 10_050
         assert compute_promise(agreed).holds
 
     def test_an_epsilon(self):
@@ -70,7 +71,7 @@ class TestAnyOneUnknown:
 
     def test_a_delta(self):
         agreed = plan(FIVE, q="0.01", crowd_size=10_000, epsilon=1, view="counts")
-        assert 8e-7 < float(agreed.promise.delta) < 1e-6
+        assert 8e-7 < float(agreed.promise.delta or 1) < 1e-6
         assert compute_promise(agreed).holds
 
     def test_a_q_that_is_too_small_is_refused_with_one_that_is_not(self):
@@ -95,9 +96,9 @@ class TestTheFloorOfOneReport:
 
     @pytest.mark.parametrize("name", ["view", "local_epsilon"])
     def test_only_a_proven_promise_has_one(self, name):
-        option = {"view": "counts", "local_epsilon": 3}[name]
+        options: dict[str, Any] = {"view": "counts", "local_epsilon": 3}
         with pytest.raises(InputError, match=f"{name} is part of a proven promise"):
-            plan(FIVE, epsilon=1, promise="local", **{name: option})
+            plan(FIVE, epsilon=1, promise="local", **{name: options[name]})
 
 
 class TestOtherView:
@@ -105,6 +106,8 @@ class TestOtherView:
         there = other_view(AGREED)
         reports = plan(FIVE, **{**WISH, "view": "reports"})
         back = other_view(reports)
+        assert there is not None
+        assert back is not None
         assert (there.view, back.view) == ("reports", "counts")
         assert there.q == pytest.approx(float(reports.q), rel=0.01)
         assert back.q == pytest.approx(float(AGREED.q), rel=0.01)
@@ -129,7 +132,7 @@ class TestPromise:
     def test_a_plan_of_reports_does_not_keep_it_with_the_q_of_counts(self):
         broken = compute_promise(replace(AGREED, view="reports"))
         assert not broken.holds
-        assert broken.delta > 0.9
+        assert (broken.delta or 0) > 0.9
 
     def test_a_smaller_q_breaks_it(self):
         weaker = replace(AGREED, q=FlipProbability.at_least("0.009"))
@@ -148,10 +151,11 @@ class TestPromise:
         assert compute_promise(twice).holds
 
     def test_a_certificate_of_another_view_is_refused(self):
-        document = {"plan": AGREED.id, "certificate": audit(AGREED).to_json(epsilon=1.0)}
+        certificate = audit(AGREED).to_json(epsilon=1.0)
+        document = {"plan": AGREED.id, "certificate": certificate}
         content = json.dumps(document).encode()
         assert read_certificate(AGREED, content).holds
-        document["certificate"]["view"] = "reports"
+        certificate["view"] = "reports"
         with pytest.raises(PlanError, match="view is not counts"):
             read_certificate(AGREED, json.dumps(document).encode())
 
@@ -191,7 +195,7 @@ class TestCertificate:
 
     def test_an_unknown_view_is_refused(self):
         with pytest.raises(InputError, match="view must be one of reports, counts"):
-            audit(FIVE, q="0.1", crowd_size=10, view="each")
+            audit(FIVE, q="0.1", crowd_size=10, view="each")  # type: ignore[arg-type]
 
     def test_counts_are_never_worse_than_reports(self):
         for crowd, q in ((3, "0.3"), (50, "0.2"), (1_000, "0.1")):
@@ -272,6 +276,7 @@ class TestManyReleases:
             said["changing crowds, every release"],
         )
         assert (same.kind, changing.kind) == ("proven", "proven")
+        assert agreed.memory is not None
         q1 = audit(FIVE, q=agreed.memory.q1, crowd_size=10_000, view="counts")
         assert same.epsilon == pytest.approx(q1.epsilon(delta=1e-6), rel=1e-4)
         assert said["one release"].epsilon < same.epsilon < changing.epsilon

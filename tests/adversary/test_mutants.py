@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import shoal.planning.certificate
+import shoal.planning.views
 from shoal import Certificate, Estimate, Plan, Survey
 from shoal.curator import Release
 from shoal.theory import proven as theory
@@ -35,7 +36,7 @@ def proven(change: Callable[..., Any]) -> Mutate:
     def mutant(domain: Any, N: int, q: float, epsilon: float, rtol: float = 1e-4) -> Any:
         return change(real, domain, N, q, epsilon, rtol)
 
-    return lambda patch: patch.setattr(shoal.planning.certificate, "proven_delta", mutant)
+    return lambda patch: patch.setattr(shoal.planning.views, "proven_delta", mutant)
 
 
 def times_delta(factor: float) -> Mutate:
@@ -64,7 +65,7 @@ def attack_times(factor: float) -> Mutate:
         low, high = (min(end * factor, 1.0) for end in found.delta)
         return AttackDelta(Bracket(low, high), found.crowd)
 
-    return lambda patch: patch.setattr(shoal.planning.certificate, "attack_delta", mutant)
+    return lambda patch: patch.setattr(shoal.planning.views, "attack_delta", mutant)
 
 
 def eta_times(factor: float) -> Mutate:

@@ -27,6 +27,7 @@ class Gaussian:
     """
 
     sigma: float
+    view: str = "reports"
 
     def delta(self, *, epsilon, rtol=0.0):
         phi, s = NormalDist().cdf, self.sigma

@@ -263,6 +263,7 @@ class TestAll:
             "joint": ((("features", "sync"), ("features", "vpn")),),
             "honest_fraction": "0.5",
             "parties": Parties("https://relay.example", "https://analyzer.example"),
+            "view": "counts",
         }
         assert set(changed) == {field.name for field in fields(Plan)}
         for name, value in changed.items():

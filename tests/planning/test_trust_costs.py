@@ -15,7 +15,9 @@ from shoal.planning.trust_costs import Comparison, compare
 from shoal.theory import coin, laplace_law
 from shoal.theory.proven import proven_delta
 
-KINDS = ["local", "proven", "sufficient", "three-sigma", "curator"]
+KINDS = [
+    "local", "proven", "sufficient", "three-sigma", "counts", "curator", "curator_gaussian",
+]  # fmt: skip
 
 
 def flags(count: int) -> Survey:
@@ -63,8 +65,9 @@ class TestThePaper:
 
     def test_order(self, forty: Comparison):
         """The less trust, the more noise; each widens the interval as much as its sigma."""
-        widths = [cost.half_width or 0.0 for cost in forty]
+        widths = [cost.half_width or 0.0 for cost in forty if cost.trust != "curator"]
         assert widths == sorted(widths, reverse=True)
+        assert (forty["curator"].half_width or 0.0) > widths[-1]  # Laplace noise, for 40 bits
         assert [cost.trust for cost in forty] == KINDS
         for cost in forty.costs[:4]:
             assert cost.half_width == pytest.approx(1.959964 * (cost.sigma or 0), rel=1e-6)
@@ -116,7 +119,7 @@ class TestPeopleNeeded:
 
     def test_one_is_enough(self):
         found = compare(flags(2), crowd_size=50, epsilon=90, delta="0.5", relative_error=100.0)
-        assert [cost.people_needed for cost in found] == [1] * 5
+        assert [cost.people_needed for cost in found] == [1] * 7
 
 
 class TestEdges:
@@ -157,7 +160,7 @@ class TestEdges:
             compare(flags(2), **wish)
 
     def test_the_proven_q_is_certified(self, five: Comparison):
-        from shoal.planning.certificate import domain_of
+        from shoal.planning.views import domain_of
 
         q = five["proven"].q
         assert q is not None
@@ -173,9 +176,9 @@ class TestCommand:
         assert said.err == ""
         document = json.loads(said.out)
         for kind in KINDS:
-            noise = "scale" if kind == "curator" else "q"
-            assert set(document[kind]) == {
-                noise, "sigma", "half_width", "people_needed", "gain_over_local",
+            noise = {"curator": {"scale"}, "curator_gaussian": set()}.get(kind, {"q"})
+            assert set(document[kind]) == noise | {
+                "sigma", "half_width", "people_needed", "gain_over_local",
             }  # fmt: skip
         assert document["gain_over_local"] == document["proven"]["gain_over_local"] > 1
         assert document["curator"]["scale"] == 3.0

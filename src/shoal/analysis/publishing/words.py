@@ -195,16 +195,6 @@ def facts(
         at = f"at epsilon {text_up(certificate['epsilon'])}"
         at += "" if whole is None else ", for one crowd by itself"
         proven, attack = certificate["proven"], certificate["attack"]
-        worst = certificate["homogeneous"]["worst"]
-        sign, where = (
-            ("\N{LESS-THAN OR EQUAL TO}", "in the worst homogeneous crowd")
-            if worst["exhaustive"]
-            else (
-                "\N{ALMOST EQUAL TO}",
-                f"the largest found of {worst['kinds']} kinds of homogeneous crowds; others may be"
-                " worse",
-            )
-        )
         rows += [
             Fact(
                 "Proven",
@@ -216,12 +206,9 @@ def facts(
                 f"delta \N{GREATER-THAN OR EQUAL TO} {text_down(attack['delta'][0], 3)}",
                 f"{at}, in the worst crowd known. The true delta is between the two.",
             ),
-            Fact(
-                "Sufficient",
-                f"eta {sign} {text_up(worst['eta'][1], 3)}",
-                f"{at}, {where}; not a guarantee.",
-            ),
         ]
+        if certificate["homogeneous"] is not None:
+            rows.append(_sufficient(certificate["homogeneous"]["worst"], at))
         if "group_delta" in certificate:
             rows.append(
                 Fact(
@@ -265,6 +252,20 @@ def facts(
             " recognized.",
         ),
     ]
+
+
+def _sufficient(worst: Mapping[str, Any], at: str) -> Fact:
+    sign, where = (
+        ("\N{LESS-THAN OR EQUAL TO}", "in the worst homogeneous crowd")
+        if worst["exhaustive"]
+        else (
+            "\N{ALMOST EQUAL TO}",
+            f"the largest found of {worst['kinds']} kinds of homogeneous crowds; others may be"
+            " worse",
+        )
+    )
+    eta = f"eta {sign} {text_up(worst['eta'][1], 3)}"
+    return Fact("Sufficient", eta, f"{at}, {where}; not a guarantee.")
 
 
 def _facts_of_sum(whole: Mapping[str, Any]) -> list[Fact]:

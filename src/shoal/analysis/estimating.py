@@ -30,6 +30,7 @@ from shoal.analysis.intervals import (
 )
 from shoal.analysis.joint import JointEstimates, estimate_joint
 from shoal.analysis.tallying import Tally
+from shoal.analysis.views import check_links, check_view
 from shoal.errors import InputError, PrivacyRefusal, TallyError
 from shoal.planning.promise import check_promise
 from shoal.support.checks import check_level, check_number
@@ -132,6 +133,7 @@ class Estimates(Mapping[str, Mapping[str, Estimate]]):
     def joint(self, *bits: tuple[str, str]) -> JointEstimates:
         """Return estimates of the joint answers to chosen bits, each a (question, label) pair."""
         positions = [self.plan.survey.bit(question, label) for question, label in bits]
+        check_links(self.plan, "joint counts", positions)
         counts = self.tally.joint_counts(positions)
         return estimate_joint(counts, float(self.plan.q), bits, self.target)
 
@@ -193,7 +195,9 @@ def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates
 
 
 def check_crowd(plan: Plan, tally: Tally) -> None:
-    """Refuse another plan's tally, an empty one, too small a crowd, and a plan that is broken.
+    """Refuse another plan's tally, or one that shows more than the plan's view allows.
+
+    So are an empty one, too small a crowd, and a plan that is broken.
 
     Of a sum of crowds whose people may be the same each must be whole by itself. If their people
     are different, the sum is one larger crowd. With memory a person's permanent flips are in every
@@ -201,6 +205,7 @@ def check_crowd(plan: Plan, tally: Tally) -> None:
     """
     if tally.plan_id != plan.id:
         raise TallyError("the tally is of another plan.")
+    check_view(plan, tally)
     if tally.reports == 0:
         raise TallyError("the tally is empty; there is nothing to estimate from.")
     crowds, repeat = tally.crowds, tally.people_may_repeat

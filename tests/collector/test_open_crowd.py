@@ -37,6 +37,7 @@ from shoal.collector.logs import LOG
 from shoal.collector.service import App, Collector
 
 from .privacy_help import (
+    COUNTS_PLAN,
     FLAGS_PLAN,
     NOW,
     TEXT_PLAN,
@@ -88,7 +89,9 @@ def pairs_of_contents(plan: Plan) -> dict[str, tuple[Contents, Contents]]:
     }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[FLAGS_PLAN, TEXT_PLAN], ids=["flags", "text"])
+@pytest.fixture(
+    scope="module", params=[FLAGS_PLAN, TEXT_PLAN, COUNTS_PLAN], ids=["flags", "text", "counts"]
+)
 def base(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Base:
     return Base.make(request.param, tmp_path_factory.mktemp("base") / "data")
 

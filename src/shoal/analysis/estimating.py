@@ -39,6 +39,9 @@ from shoal.theory.normal import normal_factor
 
 __all__ = ["Estimate", "Estimates", "check_crowd", "estimate", "sample_size"]
 
+_FEWEST_FLIPS = 25
+"""The variance, in reports, from which on a count is taken to be normal: sigma is 5 reports."""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -250,7 +253,8 @@ def sample_size(
     For the population and Chebyshev this is LEC Thm 5, n = 1 / (4 miss error^2 (1 - 2q)^2), with
     the variance of a group of that share in place of its bound 1/4: if the group has that share,
     the estimate is that close with at least the probability `level` (theorem). The normal number
-    is smaller and approximate.
+    is smaller and approximate. Where it expects so few flips that they are far from normal, as with
+    a tiny q, it is replaced by a theorem's: Bernstein's or Chebyshev's, whichever is smaller.
 
     >>> sample_size(0.351, share=0.01, relative_error=0.1)
     9854067
@@ -268,12 +272,17 @@ def sample_size(
         raise InputError(f"interval must be normal or chebyshev here, got {kind!r}.")
     rate = q_value if target == "crowd" else q_value + (1 - 2 * q_value) * share
     miss = 1 - level
-    factor = normal_factor(level) ** 2 if kind == "normal" else 1 / miss
-    spread = rate * (1 - rate) / (1 - 2 * q_value) ** 2
-    error = share * relative_error
+    variance, error = rate * (1 - rate), share * relative_error * (1 - 2 * q_value)
     if error < 1e-100:
         raise InputError(f"no number of reports gets within {error:g} of the crowd.")
-    return math.ceil(factor * spread / error**2)
+    by_chebyshev = variance / (miss * error**2)
+    by_normal = normal_factor(level) ** 2 * variance / error**2
+    if kind == "chebyshev":
+        return math.ceil(by_chebyshev)
+    if by_normal * variance >= _FEWEST_FLIPS:
+        return math.ceil(by_normal)
+    by_bernstein = 2 * math.log(2 / miss) * (variance + error / 3) / error**2
+    return math.ceil(min(by_chebyshev, by_bernstein))
 
 
 def nearest_feasible(

@@ -83,7 +83,7 @@ class TestCounting:
         counts = tally(plan, reports)
         other = replace(plan, view="reports")
         whole = tally(other, reports).to_json()
-        links = {"by_set_bits": None, "by_vector": None, "joint": []}
+        links: dict[str, Any] = {"by_set_bits": None, "by_vector": None, "joint": []}
         assert counts.to_json() == whole | links | {"plan": plan.id}
         assert counts.view == "counts"
         assert tally(other, reports).view == "reports"

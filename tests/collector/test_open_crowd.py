@@ -422,7 +422,7 @@ def counts_in_a_header(patch: pytest.MonkeyPatch) -> None:
         kept = self._collector.store._opened(request.path_params["plan_id"])
         assert kept is not None
         tallies = [crowd.counts.tally() for crowd in kept._crowds.values()]
-        response.headers["etag"] = str([tally.by_set_bits.tolist() for tally in tallies])
+        response.headers["etag"] = str([tally.to_json()["by_set_bits"] for tally in tallies])
         return response
 
     patch.setitem(place.__dict__, "handler", telling)

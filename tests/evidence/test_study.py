@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import itertools
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from scipy.stats import binom
 from shoal import (
     Choice,
     Flags,
+    FlipProbability,
     InputError,
     Original,
     Plan,
     PrivacyRefusal,
+    Promise,
     Survey,
     encode,
     plan,
@@ -65,6 +68,46 @@ def by_q() -> Study:
 @pytest.fixture(scope="module")
 def by_users() -> Study:
     return study(PLAN, repetitions=20_000, vary={"users": [50, 1000, 100_000]}, seed=12)
+
+
+class TestViewCounts:
+    """40 flags with a flip in 47,800 bits; `SHOAL_STUDY_PEOPLE` asks for other crowds."""
+
+    PEOPLE = int(os.environ.get("SHOAL_STUDY_PEOPLE", "1000000"))
+    PLAN = Plan(
+        Survey("s", (Flags("f", tuple(map(str, range(40)))),)),
+        FlipProbability.at_least("0.00002092"),
+        Promise("proven", "500", delta="1e-6"),  # more than the local epsilon
+        crowd_size=1000,
+        view="counts",
+    )
+
+    def test_two_thousand_crowds(self):
+        """All bits together measure sigma within 0.3 %, and 3 % is ten times that."""
+        found = study(self.PLAN, users=self.PEOPLE, repetitions=2000, seed=1)
+        bits = found.points[0].bits
+        ratio = np.sqrt(np.mean([bit.sigma_ratio**2 for bit in bits]))
+        assert abs(ratio - 1) < 0.03
+        for bit in bits:
+            assert bit.coverage["exact"].expected >= 0.95
+            assert bit.coverage["simultaneous"].expected >= 0.95 ** (1 / 40)
+        assert np.mean([bit.coverage["exact"].measured for bit in bits]) >= 0.95
+        assert found.points[0].together["f"].expected >= 0.95
+        assert coverage_p_value(found) > ALARM
+        print(
+            f"{self.PEOPLE:,} people, sigma {bits[0].sigma_theory:.2f}, measured {ratio:.4f} of it"
+        )
+
+    def test_the_path_counts_bits_only(self):
+        found = study(self.PLAN, users=2000, repetitions=20, seed=1, through="path")
+        assert len(found.points[0].bits) == 40
+        for through in ("law", "path"):
+            run = simulate(self.PLAN, users=2000, seed=1, through=through)
+            assert run.estimates.tally.view == "counts"
+
+    def test_what_is_not_varied(self):
+        with pytest.raises(InputError, match="vary q or users"):
+            study(self.PLAN, users=1000, repetitions=5, vary={"epsilon": [1, 2]})
 
 
 class TestTheory:

@@ -265,6 +265,8 @@ def _replanned(old: Plan, name: Vary, value: object) -> Plan:
 
     if name == "q":
         return plan(old.survey, q=value)
+    if old.view == "counts":
+        raise InputError("the epsilon of a plan with view counts is not varied; vary q or users.")
     promise = old.promise
     crowd = None if promise.kind == "local" else old.crowd_size
     return plan(

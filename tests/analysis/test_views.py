@@ -35,6 +35,7 @@ from shoal import (
 )
 from shoal.agreement.plan import View
 from shoal.analysis.count_table import CountTable
+from shoal.analysis.publishing.words import release_note
 from shoal.analysis.screening import CLEAN, COUNTS_ONLY
 from shoal.analysis.views import way_to_cross
 from shoal.device.bulk.vectors import Original, pack
@@ -218,6 +219,17 @@ class TestWherePlanAndTallyMeet:
             "question 'sports' is choices, which cannot be crossed either."
         )
         assert '--cross "A;B"' in way_to_cross(survey, [0, 1])
+
+    def test_the_page_says_what_is_released(self):
+        plan = plan_of(FLAGS, q="0.00002092")
+        publication = publish(plan, tally(plan, crowd_of(plan)))
+        for text in (publication.to_html(), publication.to_markdown()):
+            assert "how many reports set each bit, and nothing that links the bits of one" in text
+            assert "0.00002092, once in 47,798 bits" in text
+            assert "Whoever sees a single report, the collector too, learns the answer." in text
+        other = plan_of(FLAGS, view="reports")
+        assert "nothing that links" not in publish(other, tally(other, crowd_of(other))).to_html()
+        assert "each bit of each cohort" in release_note(PLANS["text"])[0]
 
     def test_the_page_has_no_links(self):
         plan = PLANS["questions"]

@@ -8,6 +8,7 @@ tally must fail here. The honest runs use the operating system's random bits at 
 import dataclasses
 import json
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -303,7 +304,13 @@ def test_a_counts_pipeline_passes_and_one_that_releases_set_bits_does_not():
         whole = shoal.tally(PLAN, shoal.randomize(original, PLAN))
         return dataclasses.replace(counts, by_set_bits=whole.by_set_bits)
 
-    how = {"epsilon": 1.0, "delta": DELTA, "runs": 200, "confidence": SURE, "seed": 1}
+    how: dict[str, Any] = {
+        "epsilon": 1.0,
+        "delta": DELTA,
+        "runs": 200,
+        "confidence": SURE,
+        "seed": 1,
+    }
     assert inspect_pipeline(counted, seen, **how).reasons == ()
     assert inspect_pipeline(with_set_bits, seen, **how).reasons == (
         "a release is of view reports, the plan's view is counts.",

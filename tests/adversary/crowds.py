@@ -27,9 +27,9 @@ def named_crowd(
     found = certificate.attack(epsilon)
     where = f"{world.survey.questions}, N={size}, q={q}, epsilon={epsilon!r}, {found.crowd}"
     if world.bits == 1:
-        pair = oracle.one_bit_pair(size, found.crowd.m, found.crowd.up, q)  # type: ignore[union-attr]
+        pair = oracle.one_bit_pair(size, found.crowd["ones"], bool(found.crowd["a"]), q)
     else:
-        a, b, c = map(int, found.crowd)  # type: ignore[arg-type]
+        a, b, c = (found.crowd[count] for count in "abc")
         yield exists(world, (a, b, c), where)
         pair = oracle.homogeneous_pair(a, b, c, size, q)
     yield at_most(found.delta.low, oracle.delta(*pair, low_lam), f"attack, {where}")

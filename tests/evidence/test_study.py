@@ -71,14 +71,17 @@ def by_users() -> Study:
 
 
 class TestViewCounts:
-    """40 flags with a flip in 47,800 bits; `SHOAL_STUDY_PEOPLE` asks for other crowds."""
+    """40 flags, a crowd of ten million, epsilon 2 and delta 1e-6 flip one of 47,800 bits.
+
+    `SHOAL_STUDY_PEOPLE` asks for more people than a tenth of them.
+    """
 
     PEOPLE = int(os.environ.get("SHOAL_STUDY_PEOPLE", "1000000"))
     PLAN = Plan(
         Survey("s", (Flags("f", tuple(map(str, range(40)))),)),
-        FlipProbability.at_least("0.00002092"),
-        Promise("proven", "500", delta="1e-6"),  # more than the local epsilon
-        crowd_size=1000,
+        FlipProbability.at_least("0.0000212"),
+        Promise("proven", "2", delta="1e-6"),
+        crowd_size=10**7,
         view="counts",
     )
 
@@ -105,9 +108,13 @@ class TestViewCounts:
             run = simulate(self.PLAN, users=2000, seed=1, through=through)
             assert run.estimates.tally.view == "counts"
 
-    def test_what_is_not_varied(self):
-        with pytest.raises(InputError, match="vary q or users"):
-            study(self.PLAN, users=1000, repetitions=5, vary={"epsilon": [1, 2]})
+    def test_other_epsilons_have_the_same_view(self):
+        asked = Survey("s", (Flags("f", ("a", "b")),))
+        small = plan(asked, crowd_size=1000, epsilon=1, delta="1e-6", view="counts")
+        found = study(small, users=1000, repetitions=5, vary={"epsilon": [2]}, seed=1)
+        (point,) = found.points
+        assert point.plan.view == "counts"
+        assert 0 < float(point.plan.q) < float(small.q)
 
 
 class TestTheory:

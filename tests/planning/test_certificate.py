@@ -10,7 +10,8 @@ import pytest
 import shoal
 from shoal.cli import run
 from shoal.errors import InputError, PrivacyRefusal
-from shoal.planning.certificate import audit, domain_of
+from shoal.planning.certificate import audit
+from shoal.planning.views import domain_of
 from shoal.theory.domains import Block
 from shoal.theory.search.enumeration import worst_delta
 

@@ -109,7 +109,7 @@ class TestComputing:
     @pytest.mark.parametrize(
         ("kept", "words", "guarantee"),
         [
-            (KEPT, "proven: epsilon 1, delta 1e-6, whatever the others answer", True),
+            (KEPT, "proven: epsilon 1, delta 1e-6, for the reports of every crowd", True),
             (replace(KEPT, honest_fraction="0.5"), "proven: epsilon 1, delta 1e-6,", True),
             (replace(KEPT, crowd_size=2000), "proven: epsilon 1, delta 1e-6,", True),
             (plan(SURVEY, q="0.25"), "local: epsilon 4.3945 for each report", True),
@@ -338,7 +338,7 @@ class TestCertificates:
         drafts = home(PlanRecord(KEPT, "draft", None))
         assert "asks for: proven, epsilon 1, delta 1e-6" in drafts
         kept = home(PlanRecord(KEPT, "published", certificate(KEPT)))
-        assert "; proven: epsilon 1, delta 1e-6, whatever the others answer" in kept
+        assert "; proven: epsilon 1, delta 1e-6, for the reports of every crowd" in kept
 
     def test_reading_one_needs_no_mathematics(self):
         script = (

@@ -157,7 +157,7 @@ class TestEdges:
             compare(flags(2), **wish)
 
     def test_the_proven_q_is_certified(self, five: Comparison):
-        from shoal.planning.certificate import domain_of
+        from shoal.planning.views import domain_of
 
         q = five["proven"].q
         assert q is not None

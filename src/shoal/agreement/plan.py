@@ -46,7 +46,7 @@ _FRAGMENTS = {"reports": "report", "counts": "bit"}
 class Fragments(NamedTuple):
     """Into how many fragments a report is cut, and in how many of them two answers can differ."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
     differing: int
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.agreement.plan import Plan, Promise
+from shoal.agreement.plan import Plan, Promise, View
 from shoal.errors import InputError, PlanError
 from shoal.support.files import strict_json
 from shoal.support.rounding import text_up
@@ -23,12 +23,14 @@ class ComputedPromise:
 
     `delta` is the proven delta at the promised epsilon, for all reports that a person may send to
     a release, rounded up; None where the promise is local and needs no crowd. `refusal` is the
-    sentence that says why the promise does not hold, None where it holds.
+    sentence that says why the promise does not hold, None where it holds. `view` is what the
+    observer sees against whom a promise of a crowd holds.
     """
 
     promise: Promise
     delta: float | None
     refusal: str | None
+    view: View = "reports"
 
     @property
     def holds(self) -> bool:
@@ -45,7 +47,7 @@ class ComputedPromise:
         """What holds, in one line.
 
         >>> ComputedPromise(Promise("proven", "1", delta="1e-6"), 9.9e-7, None).in_words
-        'proven: epsilon 1, delta 1e-6, whatever the others answer'
+        'proven: epsilon 1, delta 1e-6, for the reports of every crowd'
         """
         if self.refusal is not None:
             return f"broken: {self.refusal}"
@@ -53,8 +55,8 @@ class ComputedPromise:
         if self.delta is not None:
             proven = f"; proven at this epsilon is delta {text_up(self.delta, 3)}"
         return {
-            "proven": f"proven: epsilon {promise.epsilon}, delta {promise.delta}, whatever the"
-            " others answer",
+            "proven": f"proven: epsilon {promise.epsilon}, delta {promise.delta}, for the"
+            f" {self.view} of every crowd",
             "sufficient": f"sufficient: epsilon {promise.epsilon}, eta {promise.eta}, on"
             f" homogeneous crowds only; not a guarantee{proven}",
             "three-sigma": f"three-sigma: epsilon {promise.epsilon}, a rule of thumb; not a"
@@ -77,6 +79,8 @@ def read_certificate(plan: Plan, content: bytes) -> ComputedPromise:
         same = (inner["q"], inner["crowd_size"]) == (float(plan.q), plan.crowd_size)
         if not same or inner["epsilon"] != float(promise.epsilon):
             raise PlanError("the certificate and the plan differ in q, crowd size or epsilon.")
+        if inner["view"] != plan.view:
+            raise PlanError(f"the certificate's view is not {plan.view}, which is the plan's.")
         delta = _probability(inner["proven"]["delta"][1])
         if promise.eta is not None:
             eta = _probability(inner["homogeneous"]["worst"]["eta"][1])
@@ -85,8 +89,8 @@ def read_certificate(plan: Plan, content: bytes) -> ComputedPromise:
     except (ValueError, KeyError, IndexError, TypeError, RecursionError) as problem:
         raise PlanError("this is not a certificate of a plan.") from problem
     if promise.kind == "local":
-        return ComputedPromise(promise, None, None)
-    return ComputedPromise(promise, delta, refusal_of(plan, delta, eta))
+        return ComputedPromise(promise, None, None, plan.view)
+    return ComputedPromise(promise, delta, refusal_of(plan, delta, eta), plan.view)
 
 
 def _probability(value: object) -> float:
@@ -104,6 +108,7 @@ def refusal_of(plan: Plan, delta: float, eta: float | None) -> str | None:
             f"a {promise.kind} promise is about one report of a person, the plan allows {reports},"
             f" {unconfirmed}; allow 1, or plan for a proven promise."
         )
+    counts = " for counts" if plan.view == "counts" else ""
     place = f"with q = {float(plan.q):.6g} in a crowd of {plan.crowd_size:,}"
     if promise.kind == "three-sigma":
         return None  # a rule of thumb, which no delta proves or disproves
@@ -113,7 +118,7 @@ def refusal_of(plan: Plan, delta: float, eta: float | None) -> str | None:
         return None
     several = "" if reports == 1 else f" and {reports} reports of a person"
     return (
-        f"the plan promises a {promise.kind} {name} of {wanted} at epsilon {promise.epsilon},"
-        f" {unconfirmed}: {place}{several} {name} is {text_up(reached, 3)}; make a new"
+        f"the plan promises a {promise.kind} {name} of {wanted} at epsilon {promise.epsilon}"
+        f"{counts}, {unconfirmed}: {place}{several} {name} is {text_up(reached, 3)}; make a new"
         " plan with shoal plan."
     )

@@ -171,7 +171,7 @@ class Tally:
         if self.by_vector is None:
             raise TallyError(
                 f"the tally does not count bits {list(chosen)} jointly; tally with joint= or"
-                " declare them in the plan."
+                " declare them in the plan, or cross the questions if its view is counts."
             )
         rows = np.frombuffer(bytes.fromhex("".join(self.by_vector)), np.uint8)
         values = joint_values(rows.reshape(-1, row_bytes(self.bits)), chosen)

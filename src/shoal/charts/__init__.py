@@ -5,8 +5,8 @@ About one certificate
     error of a count at each q).
 
 About a survey, over the size of the crowd
-    `plot_noise` (the q that each kind of promise needs), `plot_bounds` (the q that each published
-    bound needs).
+    `plot_noise` (the q that each kind of promise needs), `plot_views` (the noise that each view
+    needs), `plot_bounds` (the q that each published bound needs).
 
 Of other results
     `studies` (a study of bias, sigma and coverage), `trust_costs` (what each kind of trust costs).
@@ -31,7 +31,7 @@ from shoal.charts.certificates import (
     plot_privacy,
     plot_ratio,
 )
-from shoal.charts.crowds import plot_bounds, plot_noise
+from shoal.charts.crowds import plot_bounds, plot_noise, plot_views
 from shoal.errors import InputError
 from shoal.support.rounding import round_up
 
@@ -49,10 +49,11 @@ __all__ = [
     "plot_precision",
     "plot_privacy",
     "plot_ratio",
+    "plot_views",
     "save",
 ]
 
-PICTURES = ("privacy", "ratio", "precision", "noise", "bounds")
+PICTURES = ("privacy", "ratio", "precision", "noise", "views", "bounds")
 """The names by which `plot_picture` knows the pictures."""
 
 
@@ -86,5 +87,5 @@ def plot_picture(
         delta = float(source.promise.delta or 0)
     if delta is None:
         delta = round_up(certificate_of(source).delta(epsilon=at).high, 3)
-    over_crowds = plot_noise if picture == "noise" else plot_bounds
-    return over_crowds(source.survey, epsilon=at, delta=delta)
+    over_crowds = {"noise": plot_noise, "views": plot_views, "bounds": plot_bounds}
+    return over_crowds[picture](source.survey, epsilon=at, delta=delta)

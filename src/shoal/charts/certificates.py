@@ -48,7 +48,7 @@ def _subtitle(certificate: Certificate) -> str:
     return (
         f"{certificate.survey.name}: {counted(certificate.survey.bits, 'bit')} a report, each"
         f" flipped with probability q = {float(certificate.q):.5g}, crowd of"
-        f" {certificate.crowd_size:,}"
+        f" {certificate.crowd_size:,}, view {certificate.view}"
     )
 
 
@@ -183,6 +183,8 @@ def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> F
     q, crowd = float(certificate.q), certificate.crowd_size
     if q == 0.5:
         raise InputError("at q = 1/2 the ratio is always 1; there is nothing to plot.")
+    if certificate.view == "counts":
+        raise InputError("the privacy ratio is about whole reports; plot privacy for counts.")
     differ = certificate.survey.differing_bits
     lam = math.exp(marked)
     figure, axes = sheet(

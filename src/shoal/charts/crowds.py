@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.agreement.survey import Survey
 from shoal.charts.canvas import (
+    BLACK,
     BLUE,
     DASH_DOT,
     DASHED,
@@ -26,10 +27,11 @@ from shoal.charts.canvas import (
     sheet,
 )  # fmt: skip
 from shoal.errors import InputError
-from shoal.planning.certificate import domain_of
+from shoal.planning.views import CountsBound, ReportsBound, bound_of, domain_of
 from shoal.support.checks import check_integer, check_number
 from shoal.support.rounding import round_down, round_up
 from shoal.theory import coin
+from shoal.theory.gaussian import gaussian_sigma
 from shoal.theory.published import published_q
 from shoal.theory.solve import attack_q, proven_q
 from shoal.theory.three_sigma import three_sigma_q
@@ -45,7 +47,7 @@ class _Line(NamedTuple):
     colour: str
     style: object
     marker: str
-    q: Callable[[int], float]
+    value: Callable[[int], float]
 
 
 def plot_noise(
@@ -84,6 +86,49 @@ def plot_noise(
         "How often a device must flip a bit, by the size of the crowd",
         survey, epsilon, delta, crowd_sizes, lines,
     )  # fmt: skip
+
+
+def plot_views(
+    survey: Survey, *, epsilon: float, delta: float, crowd_sizes: Sequence[int] | None = None
+) -> Figure:
+    """Draw the error of a count that each view leaves for the same promise.
+
+    Local, proven for whole reports, proven for counts, and a trusted curator's normal noise.
+
+    Examples
+    --------
+    >>> from shoal import Flags, Survey
+    >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
+    >>> figure = plot_views(survey, epsilon=1, delta=1e-6, crowd_sizes=[100, 1000])
+    >>> figure.axes[0].get_ylabel()
+    'error of a count: one sigma, in people'
+    """
+    differ = survey.differing_bits
+    reports, counts = bound_of(survey, "reports"), bound_of(survey, "counts")
+
+    def noise(bound: ReportsBound | CountsBound) -> Callable[[int], float]:
+        return lambda crowd: _sigma(crowd, bound.q(crowd, epsilon, delta, rough=True))
+
+    lines = [
+        _Line(
+            "local: {} people\nwhoever sees a report", GREY, DOTTED, "",
+            lambda crowd: _sigma(crowd, coin.local_q(differ, epsilon)),
+        ),
+        _Line("reports: {} people\nsees all reports", BLUE, SOLID, "o", noise(reports)),
+        _Line("counts: {} people\nsees counts only", RED, SOLID, "s", noise(counts)),
+        _Line(
+            "curator: {} people\nsomebody sees all answers", BLACK, DASHED, "",
+            lambda _: gaussian_sigma(differ, epsilon, delta),
+        ),
+    ]  # fmt: skip
+    return _over_crowds(
+        "How much noise each view needs, by the size of the crowd",
+        survey, epsilon, delta, crowd_sizes, lines, "error of a count: one sigma, in people",
+    )  # fmt: skip
+
+
+def _sigma(crowd: int, q: float) -> float:
+    return coin.count_sigma(crowd, q) if q < 0.5 else math.nan
 
 
 def plot_bounds(
@@ -148,6 +193,11 @@ def _sizes(crowd_sizes: Sequence[int] | None) -> list[int]:
     return sizes
 
 
+def _text(value: float) -> str:
+    """Write a probability briefly, and a number of people in full."""
+    return brief(value) if value < 1 else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _over_crowds(
     title: str,
     survey: Survey,
@@ -155,6 +205,7 @@ def _over_crowds(
     delta: float,
     crowd_sizes: Sequence[int] | None,
     lines: Sequence[_Line],
+    height: str = "q: probability that a bit is flipped",
 ) -> Figure:
     sizes = _sizes(crowd_sizes)
     if check_number("epsilon", epsilon) <= 0:
@@ -168,35 +219,31 @@ def _over_crowds(
     )
     axes.set_xscale("log")
     ends = []
-    lowest = 0.5
+    lowest, highest = math.inf, 0.5
     for line in lines:
-        values = [line.q(size) for size in sizes]
+        values = [line.value(size) for size in sizes]
         axes.plot(
             sizes, values, color=line.colour, linestyle=line.style, marker=line.marker,
             linewidth=1.8, markersize=4.5, clip_on=False, zorder=3,
         )  # fmt: skip
         known = [value for value in values if not math.isnan(value)]
-        lowest = min([lowest, *known])
+        lowest, highest = min([lowest, *known]), max([highest, *known])
         if not math.isnan(values[-1]):
             # q is a promise and goes up; the attack is a lower bound and goes down
             rounded = (round_down if line.name.startswith("attack") else round_up)(values[-1], 3)
-            ends.append(End(values[-1], line.name.format(brief(rounded)), line.colour))
+            ends.append(End(values[-1], line.name.format(_text(rounded)), line.colour))
     axes.set_xlim(sizes[0], sizes[-1])
-    if lowest < 0.05:
+    if lowest < 0.05 or highest > 0.5:
         axes.set_yscale("log")
-        axes.set_ylim(lowest / 1.5, 0.6)
+        axes.set_ylim(lowest / 1.5, 1.2 * highest)
         from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: brief(value)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _text(value)))
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(0.0 if lowest < 0.3 else lowest - 0.1, 0.51)
-    name_axes(
-        axes,
-        "crowd: reports released together",
-        "q: probability that a bit is flipped",
-    )
+    name_axes(axes, "crowd: reports released together", height)
     from matplotlib.ticker import FuncFormatter as Words
 
     axes.xaxis.set_major_formatter(Words(lambda value, _: f"{value:,.0f}"))

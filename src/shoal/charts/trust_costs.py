@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.charts.canvas import BLUE, GREEN, GREY, ORANGE, PINK, SMALL, name_axes, sheet
+from shoal.charts.canvas import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SMALL, name_axes, sheet
 from shoal.planning.trust_costs import Comparison
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def plot_costs(comparison: Comparison) -> Figure:
     >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
     >>> figure = plot_costs(compare(survey, crowd_size=1000, epsilon=1, delta="1e-6"))
     >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
-    ['curator', 'three-sigma', 'sufficient', 'proven', 'local']
+    ['curator_gaussian', 'curator', 'counts', 'three-sigma', 'sufficient', 'proven', 'local']
     """
     group = comparison.share * comparison.crowd_size
     figure, axes = sheet(
@@ -32,7 +32,7 @@ def plot_costs(comparison: Comparison) -> Figure:
         f" {comparison.delta}; a group of {comparison.share:.3g} of them is {group:,.4g} people",
         right=0.9,
     )
-    colours = (GREY, BLUE, ORANGE, PINK, GREEN)
+    colours = (GREY, BLUE, ORANGE, PINK, RED, GREEN, BLACK)
     for place, (cost, colour) in enumerate(
         zip(reversed(comparison.costs), reversed(colours), strict=True)
     ):

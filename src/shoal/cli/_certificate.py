@@ -17,14 +17,13 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
     at = text_up(document["epsilon"])
     console.print(
         f"[bold]{escape(name)}[/bold]: q = {text_near(document['q'], 6)},"
-        f" crowd of {document['crowd_size']:,}, at epsilon {at}"
+        f" crowd of {document['crowd_size']:,}, view {document['view']}, at epsilon {at}"
     )
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     proven, attack = document["proven"], document["attack"]
-    worst = document["homogeneous"]["worst"]
     table.add_row(
         "proven",
         f"delta <= {text_up(proven['delta'][1], 3)}",
@@ -35,11 +34,13 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
         f"delta >= {text_down(attack['delta'][0], 3)}",
         f"some crowd is this bad: {_crowd_in_words(attack['crowd'])}",
     )
-    table.add_row(
-        "sufficient",
-        f"eta   ~  {text_up(worst['eta'][1], 3)}",
-        f"SDP's number, {_eta_in_words(worst)}; not a guarantee",
-    )
+    if document["homogeneous"] is not None:
+        worst = document["homogeneous"]["worst"]
+        table.add_row(
+            "sufficient",
+            f"eta   ~  {text_up(worst['eta'][1], 3)}",
+            f"SDP's number, {_eta_in_words(worst)}; not a guarantee",
+        )
     table.add_row(
         "local",
         f"epsilon {text_up(document['local']['epsilon'])}",
@@ -73,10 +74,24 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
     console.print(table)
     if document.get("promise_kept") is False:
         console.print("[bold red]The plan does not keep its promise.[/bold red]")
+    _show_observers(document["observers"])
     if "statements" in document:
         show_statements(document["statements"])
     console.print("\nAssumptions:")
     show_bullets(console, document["assumptions"])
+
+
+def _show_observers(observers: list[dict[str, Any]]) -> None:
+    """Print who sees what, and what holds against each."""
+    from rich.padding import Padding
+
+    console = printer()
+    console.print("\nWho sees what, and what holds against them:")
+    for one in observers:
+        delta = f", delta {text_up(one['delta'], 3)}" if one["delta"] else ""
+        who, epsilon = f"[bold]{one['who']:30}[/bold]", text_up(one["epsilon"])
+        console.print(f"{one['holds']:8} {who}  epsilon {epsilon}{delta}")
+        console.print(Padding(f"sees {one['sees']}. {one['assumption']}", (0, 0, 0, 9)))
 
 
 def show_statements(statements: list[dict[str, Any]]) -> None:
@@ -103,6 +118,8 @@ def _eta_in_words(worst: dict[str, Any]) -> str:
 
 
 def _crowd_in_words(crowd: dict[str, int]) -> str:
+    if "ones" in crowd and "a" not in crowd:
+        return f"{crowd['ones']} of the others set each bit that differs"
     if "ones" in crowd:
         return f"{crowd['ones']} of the others have the bit set"
     same, other, third = crowd["a"], crowd["b"], crowd["c"]

@@ -89,6 +89,18 @@ def q_option(*, required: bool = False, when: str = "") -> Callable[[C], C]:
     return click.option("--q", metavar="Q", required=required, help=text)
 
 
+def view_option(*, default: str | None = "reports", when: str = "") -> Callable[[C], C]:
+    """Add `--view`, what the observer sees against whom the promise holds."""
+    text = _when(when, "The promise is for whoever sees all reports, or only counts.")
+    return click.option(
+        "--view",
+        type=click.Choice(["reports", "counts"]),
+        default=default,
+        show_default=default is not None,
+        help=text,
+    )
+
+
 def fdr_option(default: float) -> Callable[[C], C]:
     """Add `--fdr`, the false discovery rate."""
     return click.option(
@@ -130,7 +142,7 @@ def chart_options(picture: str) -> Callable[[Callable[..., R]], Callable[..., R]
         @plot_option
         @click.option(
             "--picture",
-            type=click.Choice(["privacy", "ratio", "precision", "noise", "bounds"]),
+            type=click.Choice(["privacy", "ratio", "precision", "noise", "views", "bounds"]),
             default=picture,
             show_default=True,
             help="Which chart --plot saves.",

@@ -18,6 +18,7 @@ from shoal.cli._common import (
     output_option,
     releases_option,
     survey_options,
+    view_option,
 )
 from shoal.cli._plan_result import finish
 from shoal.errors import InputError
@@ -51,6 +52,7 @@ from shoal.errors import InputError
     metavar="PART",
     help="The part of the flips that is drawn anew for each report.",
 )
+@view_option()
 @output_option("the plan")
 @chart_options("precision")
 @json_option
@@ -64,6 +66,7 @@ def over_time(
     lifetime: str | None,
     distinct_answers: int,
     fresh: str,
+    view: Any,
     output: Path | None,
     plot: Path | None,
     picture: Any,
@@ -88,6 +91,7 @@ def over_time(
         lifetime_epsilon=lifetime,
         distinct_answers=distinct_answers,
         instantaneous=fresh,
+        view=view,
     )
     count = releases if horizon is None else parse_horizon(horizon).releases
     assert count is not None

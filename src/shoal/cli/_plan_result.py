@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.agreement.plan import Plan
 from shoal.cli._common import print_json, printer
 from shoal.planning.promise import check_promise
+from shoal.support.rounding import text_near, text_up
 
 if TYPE_CHECKING:
     from shoal.planning.over_time import Statement
@@ -39,6 +40,8 @@ def _document(plan: Plan, over_time: list[Statement]) -> dict[str, Any]:
     promise = check_promise(plan).promise
     document = {
         "id": plan.id,
+        "view": plan.view,
+        "fragments": plan.fragments._asdict(),
         "q": float(plan.q),
         "q_fraction": plan.q.to_json(),
         "bits": plan.bits,
@@ -50,6 +53,8 @@ def _document(plan: Plan, over_time: list[Statement]) -> dict[str, Any]:
         "delta": None if promise.delta is None else float(promise.delta),
         "eta": None if promise.eta is None else float(promise.eta),
         "sigma_count": certificate["sigma_count"] if certificate else None,
+        "local_epsilon": plan.local_epsilon,
+        "other_view": _other(plan),
         "certificate": certificate,
     }
     if plan.memory is not None:
@@ -58,12 +63,33 @@ def _document(plan: Plan, over_time: list[Statement]) -> dict[str, Any]:
     return document
 
 
+def _other(plan: Plan) -> dict[str, Any] | None:
+    from shoal.planning.views import other_view
+
+    other = other_view(plan)
+    return other and {"view": other.view, "q": other.q, "sigma_count": other.sigma}
+
+
 def _certificate(plan: Plan) -> dict[str, Any] | None:
     if plan.crowd_size is None:
         return None
     from shoal.planning.certificate import audit
 
     return audit(plan).to_json(epsilon=float(plan.promise.epsilon))
+
+
+def _show_views(plan: Plan, console: Any) -> None:
+    """Print what a single report reveals, and what the other view would need."""
+    from shoal.planning.observers import single_report
+
+    console.print(f"local epsilon    {text_up(plan.local_epsilon)}, of a single report")
+    warning = single_report(plan.local_epsilon, float(plan.q))
+    if warning is not None:
+        console.print(warning)
+    other = _other(plan)
+    if other is not None:
+        q, sigma = text_near(other["q"], 3), text_near(other["sigma_count"], 3)
+        console.print(f"--view {other['view']:9} would take q = {q}, sigma {sigma} people")
 
 
 def _show(plan: Plan, over_time: list[Statement], output: Path | None) -> None:
@@ -92,6 +118,7 @@ def _show(plan: Plan, over_time: list[Statement], output: Path | None) -> None:
         console.print(
             f"precision        sigma of a count: {sigma:,.0f} of {plan.crowd_size:,} people"
         )
+        _show_views(plan, console)
     console.print(f"plan id          {plan.id}", soft_wrap=True)
     if output is not None:
         console.print(f"written to       {escape(str(output))}", soft_wrap=True)

@@ -26,6 +26,7 @@ from shoal.cli._common import (
     releases_option,
     show_bullets,
     survey_options,
+    view_option,
 )
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.promise import compute_promise
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 @survey_options
 @q_option(when="With a survey")
 @crowd_option(when="With a survey")
+@view_option(default=None, when="With a survey")
 @click.option("--epsilon", type=float, metavar="E", help="Certify delta at this epsilon.")
 @click.option("--delta", type=float, metavar="D", help="Certify epsilon at this delta.")
 @click.option(
@@ -75,6 +77,7 @@ def command(
     plan: Plan | None,
     q: str | None,
     crowd: int | None,
+    view: Any,
     epsilon: float | None,
     delta: float | None,
     colluders: int,
@@ -106,7 +109,7 @@ def command(
         verdict = _question(randomizer, pairs, claimed, questions, samples, confidence)
         _show_verdict(verdict, as_json)
         context.exit(3 if verdict.convicted else 0)
-    certificate = _certificate(plan, survey, q, crowd, colluders)
+    certificate = _certificate(plan, survey, q, crowd, view, colluders)
     if plan is not None and epsilon is None and delta is None:
         epsilon = float(plan.promise.epsilon)
     document = certificate.to_json(epsilon=epsilon, delta=delta)
@@ -133,19 +136,26 @@ def command(
 
 
 def _certificate(
-    plan: Plan | None, survey: Survey | None, q: str | None, crowd: int | None, colluders: int
+    plan: Plan | None,
+    survey: Survey | None,
+    q: str | None,
+    crowd: int | None,
+    view: Any,
+    colluders: int,
 ) -> Certificate:
     from shoal.planning.certificate import audit
 
     if plan is not None:
-        if q is not None or crowd is not None:
-            raise InputError("a plan has its own q and crowd; leave out --q and --crowd.")
+        if q is not None or crowd is not None or view is not None:
+            raise InputError(
+                "a plan has its own q, crowd and view; leave out --q, --crowd and --view."
+            )
         if plan.crowd_size is None:
             raise InputError("the plan has no crowd; give its survey with --q and --crowd.")
         certificate = audit(plan)
     else:
         assert survey is not None
-        certificate = audit(survey, q=q, crowd_size=crowd)
+        certificate = audit(survey, q=q, crowd_size=crowd, view=view)
     return certificate.with_colluders(colluders) if colluders else certificate
 
 

@@ -32,7 +32,9 @@ _TRUST = {
     "proven": "that reports are anonymized",
     "sufficient": "the same; not a guarantee",
     "three-sigma": "the same; a rule of thumb",
-    "curator": "somebody who sees all answers",
+    "counts": "that nobody sees a report, only counts",
+    "curator": "somebody who sees all answers; Laplace noise",
+    "curator_gaussian": "the same; normal noise",
 }
 
 
@@ -118,9 +120,11 @@ def _show(comparison: Comparison, plot: Path | None) -> None:
     trust.add_column("kind", style="bold", no_wrap=True)
     trust.add_column("you trust")
     for cost in comparison:
-        noise = "none suffices" if cost.q is None else f"q {cost.q:.4f}"
+        noise = "none suffices" if cost.q is None else f"q {text_near(cost.q, 4)}"
         if cost.scale is not None:
             noise = f"scale {text_near(cost.scale)}"
+        elif cost.trust == "curator_gaussian":
+            noise = "normal"
         table.add_row(
             cost.trust,
             noise,

@@ -18,6 +18,7 @@ from shoal.cli._common import (
     output_option,
     q_option,
     survey_options,
+    view_option,
 )
 from shoal.cli._plan_diff import diff
 from shoal.cli._plan_over_time import over_time
@@ -40,6 +41,12 @@ from shoal.planning.plan import plan
     type=click.Choice(["proven", "sufficient", "three-sigma", "local"]),
     help="Kind of guarantee.  [default: proven, or local without a crowd]",
 )
+@view_option()
+@click.option(
+    "--local-epsilon",
+    metavar="E",
+    help="The most that a single report may reveal to whoever sees it.",
+)
 @click.option(
     "--window",
     type=int,
@@ -60,6 +67,8 @@ def command(
     eta: str | None,
     q: str | None,
     promise: Any,
+    view: Any,
+    local_epsilon: str | None,
     window: int | None,
     honest: str | None,
     output: Path | None,
@@ -71,6 +80,9 @@ def command(
 
     This plans one release. Leave out one of --q, --crowd, --epsilon and --delta: it is computed,
     rounded the safe way and certified. The plan file is what devices and the analyst agree on.
+
+    With --view counts the promise is for whoever sees only how many reports set each bit. That
+    needs far less noise, so nobody may see a single report.
     """
     agreed = plan(
         survey,
@@ -82,6 +94,8 @@ def command(
         promise=promise,
         window=window,
         honest_fraction=honest,
+        view=view,
+        local_epsilon=local_epsilon,
     )
     finish(agreed, [], output, plot, picture, as_json)
 

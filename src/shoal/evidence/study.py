@@ -182,7 +182,7 @@ def study(
         How often to repeat, at each point of the grid.
     vary
         One of ``{"users": [...]}``, ``{"q": [...]}`` and ``{"epsilon": [...]}``; the last plans
-        anew at each epsilon, with the same kind of promise.
+        anew at each epsilon, with the same kind of promise and view.
     answers
         Originals of the people; without them a population is made up.
     seed
@@ -265,8 +265,6 @@ def _replanned(old: Plan, name: Vary, value: object) -> Plan:
 
     if name == "q":
         return plan(old.survey, q=value)
-    if old.view == "counts":
-        raise InputError("the epsilon of a plan with view counts is not varied; vary q or users.")
     promise = old.promise
     crowd = None if promise.kind == "local" else old.crowd_size
     return plan(
@@ -276,6 +274,7 @@ def _replanned(old: Plan, name: Vary, value: object) -> Plan:
         delta=promise.delta,
         eta=promise.eta,
         promise=promise.kind,
+        view=old.view,
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 from shoal.agreement.flip_probability import FlipProbability, exact_fraction
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError
-from shoal.planning.certificate import domain_of
+from shoal.planning.views import domain_of
 from shoal.support.checks import check_integer, check_number
 from shoal.support.files import read_json, write_json
 from shoal.theory import homogeneous

@@ -5,6 +5,9 @@ anybody. *Proven* is (epsilon, delta)-differential privacy of the released tally
 collection of answers, a theorem. The *attack* is a crowd that is at least this bad: proven and
 attack bracket the truth. SDP's (epsilon, eta) is reported for homogeneous crowds, as *sufficient*:
 it is what an attack reaches, never a guarantee.
+
+A promise is against an observer, who sees whole reports or only counts: the certificate's *view*.
+Its observers say what holds against everybody else.
 """
 
 from __future__ import annotations
@@ -13,31 +16,39 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from shoal.agreement.flip_probability import FlipProbability, exact_fraction
-from shoal.agreement.plan import Memory, Plan
+from shoal.agreement.plan import Memory, Plan, View
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.composition import group_factor
+from shoal.planning.observers import observers
+from shoal.planning.views import Attack, CountsBound, ReportsBound, bound_of, domain_of
 from shoal.support.checks import check_integer, check_number
 from shoal.support.rounding import round_up
 from shoal.theory import coin, homogeneous
 from shoal.theory.calibration import smallest
-from shoal.theory.domains import Block, Domain, Triple
-from shoal.theory.proven import AttackDelta, Proven, attack_delta, proven_delta
-from shoal.theory.solve import proven_epsilon
+from shoal.theory.proven import Proven
 from shoal.theory.stop_loss.bracket import Bracket
 from shoal.theory.sufficient import Sufficient, sufficient_eta
 
 if TYPE_CHECKING:
     from shoal.planning.composition import Composition
 
-__all__ = ["Certificate", "audit", "check_crowd_hides", "domain_of"]
+__all__ = ["Certificate", "audit", "check_crowd_hides"]
 
 
-def audit(plan: Plan | Survey, *, q: object = None, crowd_size: int | None = None) -> Certificate:
-    """Return the certificate of a plan, or of a survey with a given q and crowd.
+def audit(
+    plan: Plan | Survey,
+    *,
+    q: object = None,
+    crowd_size: int | None = None,
+    view: View | None = None,
+) -> Certificate:
+    """Return the certificate of a plan, or of a survey with a given q, crowd and view.
+
+    Without a view a survey is audited for `reports`.
 
     Examples
     --------
@@ -48,10 +59,14 @@ def audit(plan: Plan | Survey, *, q: object = None, crowd_size: int | None = Non
     True
     >>> round(certificate.local_epsilon, 2)
     6.48
+    >>> audit(survey, q="0.00997", crowd_size=10_000, view="counts").delta(epsilon=1).high < 1e-6
+    True
     """
     if isinstance(plan, Plan):
-        if q is not None or crowd_size is not None:
-            raise InputError("a plan has its own q and crowd size; audit its survey to use others.")
+        if q is not None or crowd_size is not None or view is not None:
+            raise InputError(
+                "a plan has its own q, crowd size and view; audit its survey to use others."
+            )
         if plan.crowd_size is None:
             raise InputError("the plan has no crowd; audit its survey with a crowd_size.")
         check_crowd_hides(plan)
@@ -62,13 +77,16 @@ def audit(plan: Plan | Survey, *, q: object = None, crowd_size: int | None = Non
             plan.max_reports_per_person,
             plan.honest_fraction,
             plan.memory,
+            view=plan.view,
+            cohorts=plan.cohorts,
         )
     if q is None or crowd_size is None:
         raise InputError(
             "to audit a survey give q and a crowd: --q and --crowd, or q= and crowd_size=."
         )
     value = q.fraction if isinstance(q, FlipProbability) else exact_fraction(q)
-    return Certificate(plan, value, check_integer("crowd_size", crowd_size, lowest=1))
+    size = check_integer("crowd_size", crowd_size, lowest=1)
+    return Certificate(plan, value, size, view=view or "reports", cohorts=plan.cohorts)
 
 
 def check_crowd_hides(plan: Plan) -> None:
@@ -87,11 +105,6 @@ def check_crowd_hides(plan: Plan) -> None:
         )
 
 
-def domain_of(survey: Survey) -> Domain:
-    """Return the survey's domain in the words of the theory: bits, fewest and most set bits."""
-    return tuple(Block(*part) for question in survey for part in question.parts)
-
-
 @dataclass(frozen=True)
 class Certificate:
     """What a flip probability and a crowd promise for a survey.
@@ -100,7 +113,8 @@ class Certificate:
     proven delta is that of group privacy; the attack stays that of one report. `crowd_size` counts
     the honest reports that hide each other: colluders are not among them, and with an honest
     fraction h a release holds more, those reports and the colluders' divided by h. Where a plan has
-    memory, everything here is about one release, and `shoal.statements` say the rest.
+    memory, everything here is about one release, and `shoal.statements` say the rest. In the counts
+    view a certificate can be about several `releases` at once, each with fresh flips.
     """
 
     survey: Survey
@@ -110,10 +124,21 @@ class Certificate:
     honest_fraction: str | None = None
     memory: Memory | None = None
     colluders: int = 0
+    view: View = "reports"
+    cohorts: int | None = None
+    releases: int = 1
+
+    def __post_init__(self) -> None:
+        if self.view not in get_args(View):
+            views = ", ".join(get_args(View))
+            raise InputError(f"view must be one of {views}, got {self.view!r}.")
+        if self.releases > 1 and self.view == "reports":
+            raise InputError("whole reports of several releases compose with compose(releases).")
 
     @cached_property
-    def _domain(self) -> Domain:
-        return domain_of(self.survey)
+    def bound(self) -> ReportsBound | CountsBound:
+        """What is proven in the certificate's view about one report of a person."""
+        return bound_of(self.survey, self.view, cohorts=self.cohorts, releases=self.releases)
 
     @property
     def _q(self) -> float:
@@ -147,7 +172,7 @@ class Certificate:
     def proven(self, epsilon: float, rtol: float = 1e-4) -> Proven:
         """Return the proven delta at an epsilon and the method that proves it."""
         size, checked = self.reports_per_person, _checked_epsilon(epsilon)
-        single = proven_delta(self._domain, self.crowd_size, self._q, checked / size, rtol)
+        single = self.bound.proven(self.crowd_size, self._q, checked / size, rtol)
         if size == 1 or single.delta.high == 0.0:
             return single
         factor = group_factor(checked, size)
@@ -160,17 +185,18 @@ class Certificate:
         if not 0 <= check_number("delta", delta) < 1:
             raise InputError(f"delta must be in [0, 1), got delta={delta}.")
         if self.reports_per_person == 1:
-            return proven_epsilon(self._domain, self.crowd_size, self._q, delta).value
-        local = self.reports_per_person * self.local_epsilon * (1 + 1e-12)
+            return self.bound.epsilon(self.crowd_size, self._q, delta)
+        reports = self.reports_per_person * self.releases
+        local = reports * self.local_epsilon * (1 + 1e-12)
 
         def keeps(epsilon: float) -> bool:
             return self.delta(epsilon=epsilon).high <= delta
 
         return smallest(keeps, 0.0, local, start=local / 2, rtol=1e-6)
 
-    def attack(self, epsilon: float, rtol: float = 1e-4) -> AttackDelta:
+    def attack(self, epsilon: float, rtol: float = 1e-4) -> Attack:
         """Return the worst crowd found and its delta: a lower bound of the truth."""
-        return attack_delta(self._domain, self.crowd_size, self._q, _checked_epsilon(epsilon), rtol)
+        return self.bound.attack(self.crowd_size, self._q, _checked_epsilon(epsilon), rtol)
 
     def eta(self, *, epsilon: float) -> Bracket:
         """Return SDP's eta for the worst homogeneous crowd: sufficient, not proven."""
@@ -178,7 +204,10 @@ class Certificate:
 
     def worst_homogeneous(self, epsilon: float) -> Sufficient:
         """Return the homogeneous crowd with the largest eta, and whether all were compared."""
-        return sufficient_eta(self._domain, self.crowd_size, self._q, _checked_epsilon(epsilon))
+        if self.view == "counts":
+            raise InputError("eta is about whole reports; in the counts view delta is proven.")
+        domain = domain_of(self.survey)
+        return sufficient_eta(domain, self.crowd_size, self._q, _checked_epsilon(epsilon))
 
     def with_colluders(self, count: int) -> Certificate:
         """Return the certificate if `count` people tell the attacker all that they sent.
@@ -222,7 +251,10 @@ class Certificate:
         return (
             "Neighbours replace one person's answer by any other answer of the survey's domain.",
             f"Exactly {self._released:,} reports are released together; that number is public.",
-            "The reports are perfectly anonymized: nobody can tell who sent which.",
+            "The reports are perfectly anonymized: nobody can tell who sent which."
+            if self.view == "reports"
+            else "Only how many reports set each bit is seen: no single report, and nothing that"
+            " links the bits of one.",
             f"{self.colluders:,} people tell what they sent; {self.crowd_size:,} reports hide."
             if self.colluders
             else f"The other people are honest; with t colluders the crowd is smaller by {each}.",
@@ -253,35 +285,47 @@ class Certificate:
             raise InputError("give either epsilon or delta.")
         at = self.epsilon(delta=delta) if delta is not None else epsilon
         assert at is not None
-        promised = self.proven(at)
-        attack = self.attack(at)
-        worst = self.worst_homogeneous(at)
-        differ = self.survey.differing_bits
-        mean, variance = homogeneous.ratio_moments(differ, self.crowd_size, self._q)
+        promised, attack = self.proven(at), self.attack(at)
+        low = promised.delta.low if self.view == "reports" else attack.delta.low
         return {
+            "view": self.view,
             "q": self._q,
             "crowd_size": self.crowd_size,
             "epsilon": at,
             "delta": promised.delta.high if delta is None else delta,
             "local": {"epsilon": round_up(self.local_epsilon)},
-            "proven": {"delta": list(promised.delta), "method": promised.method},
-            "attack": {"delta": list(attack.delta), "crowd": _crowd_json(attack)},
+            "proven": {"delta": [low, promised.delta.high], "method": promised.method},
+            "attack": {"delta": list(attack.delta), "crowd": attack.crowd},
+            "observers": [observer.to_json() for observer in observers(self, at)],
+            **self._whole_reports(at),
+            "sigma_count": None if math.isinf(self.sigma) else self.sigma,
+            "gain_over_local": _finite(self.gain_over_local(at)),
+            "shift_of_a_fake": None if math.isinf(self.sigma) else self.shift_of_a_fake,
+            "assumptions": list(self.assumptions),
+        }
+
+    def _whole_reports(self, epsilon: float) -> dict[str, Any]:
+        """Return SDP's numbers, which are about whole reports; None in the counts view."""
+        if self.view == "counts":
+            return {"homogeneous": None, "ratio": None}
+        worst = self.worst_homogeneous(epsilon)
+        differ = self.survey.differing_bits
+        mean, variance = homogeneous.ratio_moments(differ, self.crowd_size, self._q)
+        return {
             "homogeneous": {
-                "forward": self._homogeneous((differ, 0, 0), at),
-                "reverse": self._homogeneous((0, differ, 0), at),
+                "forward": self._homogeneous((differ, 0, 0), epsilon),
+                "reverse": self._homogeneous((0, differ, 0), epsilon),
                 "worst": {
                     **worst.crowd._asdict(),
-                    "delta": list(homogeneous.delta(worst.crowd, self.crowd_size, self._q, at)),
+                    "delta": list(
+                        homogeneous.delta(worst.crowd, self.crowd_size, self._q, epsilon)
+                    ),
                     "eta": list(worst.eta),
                     "kinds": worst.kinds,
                     "exhaustive": worst.exhaustive,
                 },
             },
             "ratio": {"mean": _finite(mean), "sigma": _finite(math.sqrt(variance))},
-            "sigma_count": None if math.isinf(self.sigma) else self.sigma,
-            "gain_over_local": _finite(self.gain_over_local(at)),
-            "shift_of_a_fake": None if math.isinf(self.sigma) else self.shift_of_a_fake,
-            "assumptions": list(self.assumptions),
         }
 
     def _homogeneous(self, crowd: tuple[int, int, int], epsilon: float) -> dict[str, Any]:
@@ -293,15 +337,6 @@ class Certificate:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _crowd_json(attack: AttackDelta) -> dict[str, int]:
-    """Return the attacking crowd as bits (a, b, c); for one bit also how many others are set."""
-    if isinstance(attack.crowd, Triple):
-        return attack.crowd._asdict()
-    # One bit: the record changes to 1 (up) or to 0 among N - 1 others, m of them set.
-    up = attack.crowd.up
-    return {"a": int(up), "b": int(not up), "c": 0, "ones": attack.crowd.m}
 
 
 def _checked_epsilon(epsilon: float) -> float:

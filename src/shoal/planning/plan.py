@@ -10,10 +10,11 @@ import math
 from dataclasses import replace
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
+from typing import get_args
 
 from shoal.agreement.flip_probability import MOST_DIGITS, FlipProbability
 from shoal.agreement.local_privacy import EXACT, local_epsilon
-from shoal.agreement.plan import LARGEST_CROWD, SHORTEST_WINDOW, Plan, Promise, PromiseKind
+from shoal.agreement.plan import LARGEST_CROWD, SHORTEST_WINDOW, Plan, Promise, PromiseKind, View
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.promise import shortfall
@@ -34,6 +35,8 @@ def plan(
     promise: PromiseKind | None = None,
     window: int | None = None,
     honest_fraction: object = None,
+    view: View = "reports",
+    local_epsilon: object = None,
 ) -> Plan:
     """Make a plan that keeps a promise; of q, crowd_size, epsilon and delta one may be left out.
 
@@ -59,6 +62,13 @@ def plan(
     honest_fraction
         The part of every release that is taken to be honest, in (0, 1]: a release then holds
         crowd_size / honest_fraction reports, so that crowd_size of them are.
+    view
+        Against whom a proven promise holds. ``"reports"``: whoever sees all reports of a crowd
+        without their senders. ``"counts"``: whoever sees only how many reports set each bit. That
+        needs far less noise, and somebody who makes sure that nobody sees a single report.
+    local_epsilon
+        The most that a single report may reveal to whoever sees it: q is at least as large as that
+        needs. By default there is no limit.
 
     Examples
     --------
@@ -70,6 +80,9 @@ def plan(
     Promise(kind='proven', epsilon='0.5476', delta='1e-6', eta=None)
     >>> plan(survey, epsilon=1, promise="local").q
     FlipProbability(numerator=29503, digits=16)
+    >>> wish = {"crowd_size": 10_000, "epsilon": 1, "delta": "1e-6", "view": "counts"}
+    >>> [round(float(plan(survey, local_epsilon=e, **wish).q), 4) for e in (None, 10)]
+    [0.01, 0.1192]
     """
     flip = None if q is None else FlipProbability.at_least(q)
     if flip is not None and flip.is_blind:
@@ -92,15 +105,20 @@ def plan(
     for name, kind in (("delta", "proven"), ("eta", "sufficient")):
         if texts[name] is not None and promise != kind:
             raise InputError(f"{name} is part of a {kind} promise, not of a {promise} one.")
-    makers = {
-        "local": _local,
-        "proven": _proven,
-        "sufficient": _sufficient,
-        "three-sigma": _three_sigma,
-    }
-    if promise not in makers:
-        raise InputError(f"promise must be one of {', '.join(makers)}, got {promise!r}.")
-    draft = makers[promise](survey, flip, crowd_size, texts)
+    makers = {"local": _local, "sufficient": _sufficient, "three-sigma": _three_sigma}
+    if promise not in get_args(PromiseKind):
+        kinds = ", ".join(get_args(PromiseKind))
+        raise InputError(f"promise must be one of {kinds}, got {promise!r}.")
+    if view not in get_args(View):
+        raise InputError(f"view must be one of {', '.join(get_args(View))}, got {view!r}.")
+    if promise == "proven":
+        floor = _floor(survey, flip, local_epsilon)
+        draft = _proven(survey, flip, crowd_size, texts, view, floor)
+    elif view != "reports" or local_epsilon is not None:
+        option = "view" if local_epsilon is None else "local_epsilon"
+        raise InputError(f"{option} is part of a proven promise, not of a {promise} one.")
+    else:
+        draft = makers[promise](survey, flip, crowd_size, texts)
     if draft.q.is_blind:
         raise PrivacyRefusal(
             f"epsilon={draft.promise.epsilon} is so small that reports would carry no information:"
@@ -129,46 +147,70 @@ def _local(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: T
         assert epsilon is not None
         q = _local_q(survey, Decimal(epsilon))
     if epsilon is None:
-        epsilon = f"{local_epsilon(differ, q, places=4):f}"
+        epsilon = _shown(survey, q)
     elif local_epsilon(differ, q, places=EXACT) > Decimal(epsilon):
         raise PrivacyRefusal(
-            f"q = {q} gives a local epsilon of {local_epsilon(differ, q, places=4):f}, more than"
+            f"q = {q} gives a local epsilon of {_shown(survey, q)}, more than"
             f" {epsilon}; q must be at least {float(_local_q(survey, Decimal(epsilon))):.6g}."
         )
     return Plan(survey, q, Promise("local", epsilon), crowd)
 
 
-def _proven(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
-    from shoal.planning.certificate import domain_of
-    from shoal.theory import solve
+def _shown(survey: Survey, q: FlipProbability) -> str:
+    return f"{local_epsilon(survey.differing_bits, q, places=4):f}"
+
+
+def _floor(survey: Survey, q: FlipProbability | None, wanted: object) -> FlipProbability | None:
+    """Return the smallest q that a limit on a single report allows, or None without a limit."""
+    limit = _decimal("local_epsilon", wanted, None)
+    if limit is None:
+        return None
+    floor = _local_q(survey, Decimal(limit), "local_epsilon")
+    if q is not None and q.fraction < floor.fraction:
+        raise PrivacyRefusal(
+            f"q = {q} gives a local epsilon of {_shown(survey, q)}, more than {limit}; q must be at"
+            f" least {float(floor):.6g}."
+        )
+    return floor
+
+
+def _proven(
+    survey: Survey,
+    q: FlipProbability | None,
+    crowd: int | None,
+    wish: Texts,
+    view: View,
+    floor: FlipProbability | None,
+) -> Plan:
+    from shoal.planning.views import bound_of
 
     epsilon, delta = wish["epsilon"], wish["delta"]
     _check_one_unknown(q=q, crowd=crowd, epsilon=epsilon, delta=delta)
-    domain = domain_of(survey)
+    bound = bound_of(survey, view)
     if q is None:
         assert crowd is not None
         assert epsilon is not None
         assert delta is not None
-        wanted = solve.proven_q(domain, crowd, float(epsilon), float(delta)).value
-        return _raised(
-            Plan(survey, FlipProbability.at_least(wanted), Promise("proven", epsilon, delta), crowd)
-        )
+        wanted = FlipProbability.at_least(bound.q(crowd, float(epsilon), float(delta)))
+        if floor is not None and floor.fraction > wanted.fraction:
+            wanted = floor
+        return _raised(Plan(survey, wanted, Promise("proven", epsilon, delta), crowd, view=view))
     if crowd is None:
         assert epsilon is not None
         assert delta is not None
-        crowd_size = solve.proven_crowd(domain, float(q), float(epsilon), float(delta)).value
+        crowd_size = bound.crowd(float(q), float(epsilon), float(delta))
         crowd = _finite_crowd(crowd_size, q, epsilon)
     elif epsilon is None:
         assert delta is not None
-        epsilon = _text_epsilon(solve.proven_epsilon(domain, crowd, float(q), float(delta)).value)
+        epsilon = _text_epsilon(bound.epsilon(crowd, float(q), float(delta)))
     elif delta is None:
-        delta = _proven_delta(survey, q, crowd, epsilon)
-    draft = Plan(survey, q, Promise("proven", epsilon, delta), crowd)
-    return _checked(draft)
+        reached = bound.proven(crowd, float(q), float(epsilon)).delta.high
+        delta = _text_probability(reached, "delta", epsilon)
+    return _checked(Plan(survey, q, Promise("proven", epsilon, delta), crowd, view=view))
 
 
 def _sufficient(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
-    from shoal.planning.certificate import domain_of
+    from shoal.planning.views import domain_of
     from shoal.theory import solve
     from shoal.theory.sufficient import sufficient_eta
 
@@ -243,10 +285,12 @@ def _checked(draft: Plan) -> Plan:
         delta=draft.promise.delta,
         eta=draft.promise.eta,
         promise=kind,
+        view=draft.view,
     )
+    seen = " of counts" if draft.view == "counts" else ""
     raise PrivacyRefusal(
-        f"with q = {float(draft.q):.6g} and a crowd of {draft.crowd_size} the {kind} {name} at"
-        f" epsilon {epsilon} is {text_up(reached, 3)}, not {wanted};"
+        f"with q = {float(draft.q):.6g} and a crowd of {draft.crowd_size} the {kind} {name}{seen}"
+        f" at epsilon {epsilon} is {text_up(reached, 3)}, not {wanted};"
         f" q = {float(possible.q):.6g} would be enough."
     )
 
@@ -264,13 +308,6 @@ def _finite_crowd(crowd_size: float, q: FlipProbability, epsilon: str) -> int:
             f" epsilon {epsilon}; raise q, epsilon or delta."
         )
     return int(crowd_size)
-
-
-def _proven_delta(survey: Survey, q: FlipProbability, crowd: int, epsilon: str) -> str:
-    from shoal.planning.certificate import audit
-
-    bound = audit(survey, q=q, crowd_size=crowd).delta(epsilon=float(epsilon)).high
-    return _text_probability(bound, "delta", epsilon)
 
 
 def _text_probability(bound: float, name: str, epsilon: str) -> str:
@@ -296,11 +333,11 @@ def _decimal(name: str, value: object, below: int | None) -> str | None:
     return text
 
 
-def _local_q(survey: Survey, epsilon: Decimal) -> FlipProbability:
+def _local_q(survey: Survey, epsilon: Decimal, name: str = "epsilon") -> FlipProbability:
     """Return the smallest flip probability whose local epsilon is at most `epsilon` (SDP 4.2)."""
     with localcontext(Context(prec=60)):
         if epsilon / survey.differing_bits > 34:
-            raise InputError(f"epsilon={epsilon} gives no privacy at all; choose a smaller one.")
+            raise InputError(f"{name}={epsilon} gives no privacy at all; choose a smaller one.")
         wanted = 1 / (1 + (epsilon / survey.differing_bits).exp())
     q = FlipProbability.at_least(Fraction(wanted))
     # The wanted q is itself rounded, in the 60th digit; the check is what counts.

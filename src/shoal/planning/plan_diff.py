@@ -24,7 +24,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from shoal.agreement.flip_probability import FlipProbability
-from shoal.agreement.plan import SHORTEST_WINDOW, Plan, PromiseKind
+from shoal.agreement.plan import SHORTEST_WINDOW, Plan, PromiseKind, View
 from shoal.agreement.survey import Number, Survey, Text
 
 __all__ = ["DiffKind", "PlanDiff", "plan_diff"]
@@ -33,6 +33,12 @@ DiffKind = Literal["same", "label", "new plan", "forbidden"]
 
 STRENGTH: dict[PromiseKind, int] = {"three-sigma": 0, "sufficient": 1, "proven": 2, "local": 3}
 """Which promise is stronger: a rule of thumb, an attack, a theorem, one that needs nobody."""
+
+_VIEWS: dict[View, str] = {
+    "reports": "whoever sees all reports without their senders",
+    "counts": "whoever sees counts only",
+}
+"""Against whom a promise holds: whoever sees less learns less."""
 
 _SHOWN = 8
 
@@ -180,6 +186,9 @@ def _protected(old: Plan, new: Plan, *, same_bits: bool) -> Iterator[tuple[bool,
 
 def _promised(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
     before, after = old.promise, new.promise
+    if old.view != new.view:
+        less = new.view == "counts" and after.kind != "local"
+        yield less, f"The promise is about {_VIEWS[new.view]} instead of {_VIEWS[old.view]}."
     if before.kind != after.kind:
         less = STRENGTH[after.kind] < STRENGTH[before.kind]
         yield less, f"The promise is {after.kind} instead of {before.kind}."

@@ -31,7 +31,7 @@ def check_promise(plan: Plan) -> ComputedPromise:
     >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
     >>> agreed = plan(survey, crowd_size=1000, epsilon=1, delta="1e-6")
     >>> check_promise(agreed).in_words
-    'proven: epsilon 1, delta 1e-6, whatever the others answer'
+    'proven: epsilon 1, delta 1e-6, for the reports of every crowd'
     >>> check_promise(replace(agreed, q=FlipProbability(1, 6)))
     Traceback (most recent call last):
     ...
@@ -51,17 +51,17 @@ def compute_promise(plan: Plan) -> ComputedPromise:
     """
     promise, eta = plan.promise, None
     if promise.kind == "local":
-        return ComputedPromise(promise, None, None)
+        return ComputedPromise(promise, None, None, plan.view)
     try:
         delta = _delta(plan)
     except PrivacyRefusal as refusal:  # of what nothing is proven about
-        return ComputedPromise(promise, None, str(refusal))
+        return ComputedPromise(promise, None, str(refusal), plan.view)
     wanted = float(promise.delta or 0)
     if wanted < delta <= _NEAR_MISS * wanted:
         delta = min(delta, _delta(plan, rtol=1e-6))
     if promise.eta is not None:
         eta = _eta(plan)
-    return ComputedPromise(promise, delta, _refusal(plan, delta, eta))
+    return ComputedPromise(promise, delta, _refusal(plan, delta, eta), plan.view)
 
 
 def shortfall(plan: Plan) -> float:

@@ -3,13 +3,15 @@
 The less anybody has to be trusted, the more noise an answer needs (SDP 4, LEC 2). For one survey
 and one privacy wanted:
 
-===========  ==============================================  ====================================
-local        no trust in anybody                             q from epsilon alone
-proven       the reports are anonymized                      q from epsilon, delta, crowd; theorem
-sufficient   the same; homogeneous crowds only               SDP's (epsilon, eta = delta)
-three-sigma  the same; SDP's rule of thumb for sufficient    q from epsilon and crowd
-curator      somebody sees every answer                      Laplace noise, epsilon alone
-===========  ==============================================  ====================================
+================  =========================================  ====================================
+local             no trust in anybody                        q from epsilon alone
+proven            the reports are anonymized                 q from epsilon, delta, crowd; theorem
+sufficient        the same; homogeneous crowds only          SDP's (epsilon, eta = delta)
+three-sigma       the same; SDP's rule for sufficient        q from epsilon and crowd
+counts            nobody sees a report, only counts          q from epsilon, delta, crowd; theorem
+curator           somebody sees every answer                 Laplace noise, epsilon alone
+curator_gaussian  the same                                   normal noise, epsilon and delta
+================  =========================================  ====================================
 """
 
 from __future__ import annotations
@@ -24,11 +26,12 @@ from typing import Any, Literal
 from shoal.agreement.plan import LARGEST_CROWD
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError
-from shoal.planning.certificate import domain_of
+from shoal.planning.views import bound_of, domain_of
 from shoal.support.checks import check_decimal, check_integer, check_level, check_number
 from shoal.theory import coin, laplace_law, solve, three_sigma
 from shoal.theory.blanket import blanket_delta
 from shoal.theory.calibration import NoValueError, smallest
+from shoal.theory.gaussian import gaussian_sigma
 from shoal.theory.homogeneous import eta
 from shoal.theory.normal import normal_factor
 from shoal.theory.proven import proven_delta
@@ -36,7 +39,9 @@ from shoal.theory.sufficient import sufficient_eta
 
 __all__ = ["Comparison", "Cost", "Trust", "compare"]
 
-Trust = Literal["local", "proven", "sufficient", "three-sigma", "curator"]
+Trust = Literal[
+    "local", "proven", "sufficient", "three-sigma", "counts", "curator", "curator_gaussian"
+]
 
 _XTOL = 1e-3
 """Of the log-odds of q: more digits than a comparison needs, at a tenth of a plan's time."""
@@ -80,8 +85,8 @@ class Cost:
 
     def to_json(self) -> dict[str, Any]:
         """Return the cost as plain JSON values, with the noise that applies."""
-        noise = {"scale": self.scale} if self.trust == "curator" else {"q": self.q}
-        return noise | {
+        noise = {"curator": {"scale": self.scale}, "curator_gaussian": {}}
+        return noise.get(self.trust, {"q": self.q}) | {
             "sigma": self.sigma,
             "half_width": self.half_width,
             "people_needed": self.people_needed,
@@ -157,8 +162,8 @@ def compare(
     >>> from shoal import Flags
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
     >>> costs = compare(survey, crowd_size=10_000, epsilon=1, delta="1e-6")
-    >>> [round(cost.gain_over_local, 1) for cost in costs if cost.trust != "curator"]
-    [1.0, 6.9, 8.0, 9.5]
+    >>> [round(cost.gain_over_local, 1) for cost in costs]
+    [1.0, 6.9, 8.0, 9.5, 49.3, 70.7, 52.8]
     >>> costs["curator"].scale
     5.0
     """
@@ -216,6 +221,10 @@ class _Question:
             except OverflowError:  # the mean of R alone is beyond any lambda
                 return False
 
+        def counts(crowd: int, q: float) -> bool:
+            return q >= local_q or bound.proven(crowd, q, epsilon, 0.02).delta.high <= delta
+
+        bound = bound_of(self.survey, "counts")
         local_q = coin.local_q(differ, epsilon)
         return (
             self._cost("local", local_q, lambda crowd, q: q >= local_q),
@@ -228,7 +237,13 @@ class _Question:
                 sufficient,
             ),
             self._cost("three-sigma", self._three_sigma_q(), rule),
+            self._cost(
+                "counts",
+                bound.q(self.crowd, epsilon, delta, rough=True),
+                counts,
+            ),
             self._curator(),
+            self._gaussian(),
         )
 
     def _three_sigma_q(self) -> float | None:
@@ -295,3 +310,12 @@ class _Question:
         local = coin.count_sigma(self.crowd, coin.local_q(self.survey.differing_bits, self.epsilon))
         gain = local / sigma if sigma and math.isfinite(local) else None
         return Cost("curator", None, scale, sigma, reach, needed, gain)
+
+    def _gaussian(self) -> Cost:
+        """Return the cost of normal noise, calibrated exactly (Balle and Wang 2018)."""
+        sigma = gaussian_sigma(self.survey.differing_bits, self.epsilon, self.delta)
+        reach = normal_factor(self.level) * sigma
+        needed = max(math.ceil(reach / (self.share * self.relative_error)), 1)
+        local = coin.count_sigma(self.crowd, coin.local_q(self.survey.differing_bits, self.epsilon))
+        gain = local / sigma if math.isfinite(local) else None
+        return Cost("curator_gaussian", None, None, sigma, reach, needed, gain)

@@ -19,7 +19,7 @@ from shoal.theory.stop_loss.bracket import Bracket
 
 __all__ = ["AttackDelta", "Method", "Proven", "attack_delta", "proven_delta"]
 
-Method = Literal["exact over m", "blanket", "local"]
+Method = Literal["exact over m", "blanket", "local", "composed over bits"]
 
 
 class Proven(NamedTuple):

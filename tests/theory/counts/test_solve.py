@@ -10,7 +10,6 @@ from shoal.theory.counts.solve import (
     counts_crowd,
     counts_epsilon,
     counts_q,
-    gaussian_mu,
 )
 
 
@@ -77,10 +76,3 @@ def test_refusals():
 def test_start_of_a_search():
     for q in (1e-12, 1e-3, 0.3, 0.499):
         assert _q_of(_log_noise(q)) == pytest.approx(q, rel=1e-12)
-    mu = gaussian_mu(1.0, 1e-6)
-
-    def below(x):
-        return 0.5 * math.erfc(-x / math.sqrt(2))
-
-    value = below(mu / 2 - 1 / mu) - math.e * below(-mu / 2 - 1 / mu)
-    assert value == pytest.approx(1e-6, rel=1e-2)

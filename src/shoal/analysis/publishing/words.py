@@ -221,12 +221,6 @@ def facts(
         at = f"at epsilon {text_up(certificate['epsilon'])}"
         at += "" if whole is None else ", for one crowd by itself"
         proven, attack = certificate["proven"], certificate["attack"]
-        worst = certificate["homogeneous"]["worst"]
-        where = (
-            "in the worst homogeneous crowd"
-            if worst["exhaustive"]
-            else f"the largest found of {worst['kinds']} kinds of homogeneous crowds"
-        )
         rows += [
             Fact(
                 "Proven",
@@ -238,12 +232,9 @@ def facts(
                 f"delta \N{GREATER-THAN OR EQUAL TO} {text_down(attack['delta'][0], 3)}",
                 f"{at}, in the worst crowd known. The true delta is between the two.",
             ),
-            Fact(
-                "Sufficient",
-                f"eta \N{LESS-THAN OR EQUAL TO} {text_up(worst['eta'][1], 3)}",
-                f"{at}, {where}; not a guarantee.",
-            ),
         ]
+        if certificate["homogeneous"] is not None:
+            rows.append(_sufficient(certificate["homogeneous"]["worst"], at))
         if "group_delta" in certificate:
             rows.append(
                 Fact(
@@ -288,6 +279,16 @@ def facts(
             "The most by which one fake report shifts a count; it cannot be told from a real one.",
         ),
     ]
+
+
+def _sufficient(worst: Mapping[str, Any], at: str) -> Fact:
+    where = (
+        "in the worst homogeneous crowd"
+        if worst["exhaustive"]
+        else f"the largest found of {worst['kinds']} kinds of homogeneous crowds"
+    )
+    eta = f"eta \N{LESS-THAN OR EQUAL TO} {text_up(worst['eta'][1], 3)}"
+    return Fact("Sufficient", eta, f"{at}, {where}; not a guarantee.")
 
 
 def _facts_of_sum(whole: Mapping[str, Any]) -> list[Fact]:

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
+from typing import get_args
 
 from shoal.agreement.flip_probability import FlipProbability, exact_fraction
 from shoal.agreement.local_privacy import repeated_epsilon
-from shoal.agreement.plan import LARGEST_CROWD, Memory, Plan, Promise
+from shoal.agreement.plan import LARGEST_CROWD, Memory, Plan, Promise, View
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.over_time.horizons import parse_horizon
@@ -36,6 +37,7 @@ def plan_with_memory(
     distinct_answers: int = 1,
     instantaneous: object = "0.5",
     max_reports_per_person: int = 1,
+    view: View = "reports",
 ) -> Plan:
     """Make a plan whose flips are partly permanent, so that many releases do not average them away.
 
@@ -69,6 +71,9 @@ def plan_with_memory(
     max_reports_per_person
         Only 1: several reports of one person in a release share permanent flips, and the proof for
         a single release needs independent ones.
+    view
+        Against whom the promise of each release holds: whoever sees all `reports` without their
+        senders, or only the `counts` of bits.
 
     Examples
     --------
@@ -99,11 +104,12 @@ def plan_with_memory(
             "text and memory do not go together yet: a remembered vector belongs to one cohort, and"
             " a cohort that a device keeps splits the crowd. Plan text without memory."
         )
-    from shoal.planning.certificate import domain_of
-    from shoal.theory.solve import proven_q
+    if view not in get_args(View):
+        raise InputError(f"view must be one of {', '.join(get_args(View))}, got {view!r}.")
+    from shoal.planning.views import bound_of
 
     epsilon_wanted, delta_wanted = float(epsilon_text), float(delta_text)
-    least = Fraction(proven_q(domain_of(survey), crowd_size, epsilon_wanted, delta_wanted).value)
+    least = Fraction(bound_of(survey, view).q(crowd_size, epsilon_wanted, delta_wanted))
     q2 = _rounded_up(exact_fraction((1 - (1 - 2 * float(least)) ** share) / 2))
     if q2.is_blind:
         raise _nothing_left()
@@ -125,8 +131,9 @@ def plan_with_memory(
             crowd_size,
             window=window,
             memory=memory,
+            view=view,
         )
-        if _certified(survey, memory.q, crowd_size, epsilon_wanted, delta_wanted):
+        if _certified(plan):
             return plan
     raise _nothing_left()
 
@@ -138,12 +145,10 @@ def _nothing_left() -> PrivacyRefusal:
     )
 
 
-def _certified(
-    survey: Survey, q: FlipProbability, crowd_size: int, epsilon: float, delta: float
-) -> bool:
-    from shoal.planning.certificate import audit
+def _certified(plan: Plan) -> bool:
+    from shoal.planning.promise import shortfall
 
-    return audit(survey, q=q, crowd_size=crowd_size).delta(epsilon=epsilon).high <= delta
+    return shortfall(plan) <= 0
 
 
 def _rounded_up(wanted: Fraction) -> FlipProbability:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
+from shoal.agreement.flip_probability import FlipProbability
 from shoal.agreement.local_privacy import changing_epsilon, local_epsilon, repeated_epsilon
 from shoal.agreement.plan import Memory, Plan
 from shoal.agreement.survey import Flags, Survey
 from shoal.planning.composition import composed_epsilon, quick_epsilon
 from shoal.support.checks import check_integer
 from shoal.support.rounding import round_up
+
+if TYPE_CHECKING:
+    from shoal.planning.certificate import Certificate
 
 __all__ = ["HoldsFor", "Statement", "statements"]
 
@@ -110,15 +114,13 @@ def _one_report(plan: Plan) -> Statement:
 
 
 def _one_release(plan: Plan, crowd: int, delta: float) -> Statement:
-    from shoal.planning.certificate import audit
-
-    certificate = audit(plan.survey, q=plan.q, crowd_size=crowd)
+    certificate = _certificate(plan, plan.q, crowd)
     return Statement(
         "proven",
         "one release",
         round_up(quick_epsilon(certificate, delta), 6),
         delta,
-        f"One release of {crowd:,} reports, one per person, whatever the answers are.",
+        f"One release{_only(plan)} of {crowd:,} reports, one per person, whatever the answers are.",
     )
 
 
@@ -147,17 +149,17 @@ def _any_answers(plan: Plan, memory: Memory, reports: int) -> Statement:
 
 
 def _same_crowd(plan: Plan, memory: Memory, delta: float, crowd: int) -> Statement:
-    from shoal.planning.certificate import audit
-
-    certificate = audit(plan.survey, q=memory.q1, crowd_size=crowd)
+    # In the counts view too: what fresh flips make of a count depends on the count alone, so every
+    # release is made from the counts of the permanent vectors.
+    certificate = _certificate(plan, memory.q1, crowd)
     return Statement(
         "proven",
         "same crowd, every release",
         round_up(quick_epsilon(certificate, delta), 6),
         delta,
-        f"All releases together, however many, if the same people report in each and {crowd:,} of"
-        " them, this person among them, never change their answer: everything is made from their"
-        " permanent vectors.",
+        f"All releases{_only(plan)} together, however many, if the same people report in each and"
+        f" {crowd:,} of them, this person among them, never change their answer: everything is made"
+        " from their permanent vectors.",
     )
 
 
@@ -172,7 +174,7 @@ def _changing(
     from shoal.planning.certificate import audit
 
     one_answer, any_answers = local
-    cube = audit(_cube(plan.bits), q=memory.q2, crowd_size=crowd)
+    cube = audit(_cube(plan.bits), q=memory.q2, crowd_size=crowd, view=plan.view)
     # All releases reveal at least what one does; if that is too much, nothing is to be composed.
     single = quick_epsilon(cube, delta)
     composed = composed_epsilon(cube, releases, delta) if single < any_answers.epsilon else math.inf
@@ -182,9 +184,9 @@ def _changing(
             "changing crowds, every release",
             round_up(composed, 6),
             delta,
-            f"All {releases:,} releases together, each with {crowd:,} reports of any people: the"
-            " fresh flips of each release compose, as if the permanent vectors were the answers. It"
-            " covers all of a person's answers and when they changed.",
+            f"All {releases:,} releases{_only(plan)} together, each with {crowd:,} reports of any"
+            " people: the fresh flips of each release compose, as if the permanent vectors were the"
+            " answers. It covers all of a person's answers and when they changed.",
         )
     return Statement(
         "local",
@@ -197,8 +199,6 @@ def _changing(
 
 
 def _fresh(plan: Plan, crowd: int | None, reports: int, delta: float) -> list[Statement]:
-    from shoal.planning.certificate import audit
-
     local = reports * local_epsilon(plan.survey.differing_bits, plan.q)
     results = [
         Statement(
@@ -212,12 +212,29 @@ def _fresh(plan: Plan, crowd: int | None, reports: int, delta: float) -> list[St
     ]
     if crowd is None:
         return results
-    epsilon = composed_epsilon(audit(plan.survey, q=plan.q, crowd_size=crowd), reports, delta)
+    certificate = _certificate(plan, plan.q, crowd)
+    epsilon = composed_epsilon(certificate, reports, delta)
     if epsilon < local:
-        words = f"All {reports:,} releases together, of {crowd:,} reports each, with fresh flips."
+        words = (
+            f"All {reports:,} releases{_only(plan)} together, of {crowd:,} reports each, with fresh"
+            " flips."
+        )
         holds_for: HoldsFor = "changing crowds, every release"
         results.append(Statement("proven", holds_for, round_up(epsilon, 6), delta, words))
     return results
+
+
+def _certificate(plan: Plan, q: FlipProbability, crowd: int) -> Certificate:
+    """Return what a crowd of one release is promised at another q than the plan's."""
+    from shoal.planning.certificate import audit
+
+    certificate = audit(plan.survey, q=q, crowd_size=crowd, view=plan.view)
+    return replace(certificate, cohorts=plan.cohorts)
+
+
+def _only(plan: Plan) -> str:
+    """Return the words that name the counts view; a plan for reports needs none."""
+    return " of counts" if plan.view == "counts" else ""
 
 
 def _cube(bits: int) -> Survey:

@@ -14,6 +14,7 @@ delta at eps by at most that probability.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from shoal.theory.homogeneous import check_crowd
 from shoal.theory.stop_loss.bracket import Bracket
 from shoal.theory.stop_loss.reduction import UNIT
 
-__all__ = ["FINE", "attack_counts", "cohort_crowd", "counts_delta", "proven_counts"]
+__all__ = ["FINE", "CountsAttack", "attack_counts", "cohort_crowd", "counts_delta", "proven_counts"]
 
 FINE = 2.5e-4
 """Tolerance, in units of the noise, at which a promise is certified."""
@@ -77,7 +78,7 @@ def counts_delta(d: int, N: int, q: float, epsilon: float) -> Bracket:
     check_crowd(N, q, epsilon)
     check_fragments(d)
     proven = proven_counts(d, N, q, epsilon)
-    return Bracket(attack_counts(d, N, q, epsilon, proven), proven)
+    return Bracket(attack_counts(d, N, q, epsilon, proven).delta, proven)
 
 
 def _is_local(d: int, q: float, epsilon: float) -> bool:
@@ -103,7 +104,14 @@ def proven_counts(d: int, N: int, q: float, epsilon: float, tolerance: float = F
     return min(composed_delta(dominating_losses(entry), d, epsilon).high for entry in profiles)
 
 
-def attack_counts(d: int, N: int, q: float, epsilon: float, scale: float) -> float:
+class CountsAttack(NamedTuple):
+    """A lower bound of delta, and how many of the others set each differing bit there."""
+
+    delta: float
+    ones: int
+
+
+def attack_counts(d: int, N: int, q: float, epsilon: float, scale: float) -> CountsAttack:
     """Lower bound of the worst delta: that of d equal bits in the worst of a few crowds.
 
     `scale` is about as large as delta, not smaller.
@@ -111,19 +119,20 @@ def attack_counts(d: int, N: int, q: float, epsilon: float, scale: float) -> flo
     Examples
     --------
     >>> attack_counts(1, 1, 0.25, 0.0, 0.5)
-    0.499...
+    CountsAttack(delta=0.499..., ones=0)
     """
     if _is_local(d, q, epsilon) or scale <= 0.0:
-        return 0.0
+        return CountsAttack(0.0, 0)
     others = N - 1
     crowds = set(range(min(N, _FEW)))
     if N > _FEW:
         profile = bit_profile(N, q, FINE)
         usual = profile.ones[: max(1, profile.ones.size // 2)]
         crowds = {0, others // 2, others, *(int(m) for m in usual[:: max(1, usual.size // 4)])}
-    pairs = [merged_atoms(ones, others - ones, q) for ones in sorted(crowds)]
-    worst = max(pairs, key=lambda atoms: _from_below(atoms, d, epsilon, scale, _ROUGH))
-    return _from_below(worst, d, epsilon, scale, max(_EXACT / math.sqrt(d), 40_000.0))
+    pairs = {ones: merged_atoms(ones, others - ones, q) for ones in sorted(crowds)}
+    worst = max(pairs, key=lambda ones: _from_below(pairs[ones], d, epsilon, scale, _ROUGH))
+    nodes = max(_EXACT / math.sqrt(d), 40_000.0)
+    return CountsAttack(_from_below(pairs[worst], d, epsilon, scale, nodes), worst)
 
 
 def _from_below(atoms: Atoms, d: int, epsilon: float, scale: float, nodes: float) -> float:

@@ -11,10 +11,11 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from scipy import optimize, special
+from scipy import optimize
 
 from shoal.theory.coin import local_q, log_theta
 from shoal.theory.counts.delta import FINE, check_fragments, counts_delta, proven_counts
+from shoal.theory.gaussian import gaussian_mu
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.stop_loss.bracket import Bracket
 
@@ -38,28 +39,6 @@ class CountsAnswer(NamedTuple):
 def _check_target(delta: float) -> None:
     if not 0.0 < delta < 1.0:
         raise ValueError(f"delta must be strictly between 0 and 1, got delta={delta}.")
-
-
-def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Shift, in standard deviations, at which a normal count has delta at epsilon.
-
-    Where a search begins, and no promise (Dong, Roth and Su 2022).
-
-    Examples
-    --------
-    >>> round(gaussian_mu(1.0, 1e-6), 2)
-    0.24
-    """
-
-    def gap(log_mu: float) -> float:
-        mu = math.exp(log_mu)
-        near = float(special.log_ndtr(mu / 2.0 - epsilon / mu))
-        far = float(special.log_ndtr(-mu / 2.0 - epsilon / mu)) + epsilon
-        if far >= near:
-            return -700.0
-        return max(near + math.log(-math.expm1(far - near)), -700.0) - math.log(delta)
-
-    return math.exp(float(optimize.brentq(gap, -20.0, 7.0, xtol=1e-4)))
 
 
 def _smallest(curve: _Curve, start: float, low: float, high: float, target: float,
@@ -146,6 +125,7 @@ def counts_q(d: int, N: int, epsilon: float, delta: float, xtol: float = 5e-4) -
     local = min(math.nextafter(local_q(d, epsilon * (1.0 - 1e-13)), 1.0), 0.5)
     if local <= _SMALLEST_Q:
         return CountsAnswer(_SMALLEST_Q, counts_delta(d, N, _SMALLEST_Q, epsilon))
+    # a normal count is no promise, and where the search begins (Dong, Roth and Su 2022)
     guess = math.log(d / max(N - 1, 1)) - 2.0 * math.log(gaussian_mu(epsilon, delta))
 
     def curve(log_noise: float, tolerance: float) -> float:

@@ -1,0 +1,236 @@
+"""What is proven in each view: delta, and the same question turned round for epsilon, crowd and q.
+
+`reports`: the observer has every anonymized report of a crowd, whole. The theorem is the privacy
+blanket (`shoal.theory.proven`).
+
+`counts`: the observer has how many reports set each bit, and nothing else. The counts of different
+bits are independent given the answers, so that the promise composes over the bits in which two
+answers can differ (`shoal.theory.counts`). Releases with fresh flips add more such bits.
+Where reports are split into cohorts, counts are those of each cohort, and the crowd is the smallest
+cohort that chance allows; a smaller one is paid for in delta (`shoal.theory.cohorts`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from shoal.agreement.plan import LARGEST_CROWD, Plan, View
+from shoal.agreement.survey import Survey
+from shoal.theory import solve
+from shoal.theory.calibration import NoValueError, smallest
+from shoal.theory.cohorts import smallest_cohort
+from shoal.theory.coin import count_sigma
+from shoal.theory.counts.delta import FINE, attack_counts, proven_counts
+from shoal.theory.counts.solve import counts_crowd, counts_epsilon, counts_q
+from shoal.theory.domains import Block, Domain, Triple
+from shoal.theory.proven import Proven, attack_delta, proven_delta
+from shoal.theory.stop_loss.bracket import Bracket
+
+__all__ = [
+    "Attack",
+    "CountsBound",
+    "OtherView",
+    "ReportsBound",
+    "bound_of",
+    "domain_of",
+    "other_view",
+]
+
+_ROUGH = 3e-3
+"""Tolerance of the theory where a rough bound will do: q is within a percent."""
+
+_PRICE = 0.05
+"""The part of delta that pays for cohorts that turn out small."""
+
+
+class Attack(NamedTuple):
+    """A delta that some crowd has, and what is known of that crowd.
+
+    A crowd of equal answers is the bits (a, b, c) of `shoal.theory.domains`; `ones` is how many of
+    the others set each bit that differs.
+    """
+
+    delta: Bracket
+    crowd: dict[str, int]
+
+
+def domain_of(survey: Survey) -> Domain:
+    """Return the survey's domain in the words of the theory: bits, fewest and most set bits."""
+    return tuple(Block(*part) for question in survey for part in question.parts)
+
+
+def bound_of(
+    survey: Survey, view: View, *, cohorts: int | None = None, releases: int = 1
+) -> ReportsBound | CountsBound:
+    """Return what is proven about a survey in a view.
+
+    Examples
+    --------
+    >>> from shoal import Flags
+    >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
+    >>> [round(bound_of(survey, view).q(10_000, 1, 1e-6), 4) for view in ("reports", "counts")]
+    [0.2146, 0.01]
+    """
+    if view == "reports":
+        return ReportsBound(domain_of(survey))
+    return CountsBound(survey.differing_bits, cohorts or survey.cohorts or 1, releases)
+
+
+@dataclass(frozen=True)
+class ReportsBound:
+    """What whole anonymized reports of a domain reveal."""
+
+    domain: Domain
+
+    def proven(self, crowd: int, q: float, epsilon: float, rtol: float = 1e-4) -> Proven:
+        """Return the proven delta at an epsilon and the method that proves it."""
+        return proven_delta(self.domain, crowd, q, epsilon, rtol)
+
+    def attack(self, crowd: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
+        """Return the worst crowd found and its delta: a lower bound of the truth."""
+        attack = attack_delta(self.domain, crowd, q, epsilon, rtol)
+        if isinstance(attack.crowd, Triple):
+            return Attack(attack.delta, attack.crowd._asdict())
+        # One bit: the record changes to 1 (up) or to 0 among N - 1 others, m of them set.
+        up = attack.crowd.up
+        return Attack(
+            attack.delta, {"a": int(up), "b": int(not up), "c": 0, "ones": attack.crowd.m}
+        )
+
+    def epsilon(self, crowd: int, q: float, delta: float) -> float:
+        """Return the smallest proven epsilon at a delta."""
+        return solve.proven_epsilon(self.domain, crowd, q, delta).value
+
+    def crowd(self, q: float, epsilon: float, delta: float) -> float:
+        """Return the smallest crowd that keeps a promise; infinite if there is none."""
+        return solve.proven_crowd(self.domain, q, epsilon, delta).value
+
+    def q(self, crowd: int, epsilon: float, delta: float, *, rough: bool = False) -> float:
+        """Return the smallest q that keeps a promise, or one that is roughly as small."""
+        precision = {"xtol": 1e-3} if rough else {}
+        return solve.proven_q(self.domain, crowd, epsilon, delta, **precision).value
+
+
+@dataclass(frozen=True)
+class CountsBound:
+    """What the counts of single bits reveal, of which two answers differ in at most so many.
+
+    `releases` is in how many releases a person takes part, each time with fresh flips.
+    """
+
+    differing: int
+    cohorts: int = 1
+    releases: int = 1
+
+    @property
+    def _bits(self) -> int:
+        return self.differing * self.releases
+
+    def proven(self, crowd: int, q: float, epsilon: float, rtol: float = 1e-4) -> Proven:
+        """Return the proven delta at an epsilon; from an `rtol` of 0.01 on it is a rough one.
+
+        Its low end is 0: `attack` has the other side.
+        """
+        tolerance = _ROUGH if rtol >= 0.01 else FINE
+        return Proven(Bracket(0.0, self._delta(crowd, q, epsilon, tolerance)), "composed over bits")
+
+    def _delta(self, crowd: int, q: float, epsilon: float, tolerance: float = FINE) -> float:
+        if self.cohorts == 1:
+            return proven_counts(self._bits, crowd, q, epsilon, tolerance)
+        rough = proven_counts(self._bits, 1, q, epsilon)
+        if rough == 0.0:
+            return 0.0
+        # any size of the smallest cohort gives a bound; a few rough steps find a good one
+        size, price, chance = 1, 0.0, 1e-6
+        while True:
+            candidate, cost = self._cohort(crowd, chance)
+            delta = min(proven_counts(self._bits, candidate, q, epsilon, _ROUGH) + cost, 1.0)
+            if delta >= 0.99 * rough:
+                break
+            size, price, rough, chance = candidate, cost, delta, _PRICE * delta
+        return min(proven_counts(self._bits, size, q, epsilon, tolerance) + price, 1.0)
+
+    def _cohort(self, crowd: int, chance: float) -> tuple[int, float]:
+        """Return the smallest cohort of all releases, and the chance of a smaller one."""
+        size, price = smallest_cohort(crowd, self.cohorts, chance / self.releases)
+        return size, price * self.releases * (1.0 + 1e-14)
+
+    def attack(self, crowd: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
+        """Return a crowd and its delta: a lower bound of the truth, and the proven one above it.
+
+        With cohorts a person hides among fewer, so that what one cohort of all has is a lower
+        bound too.
+        """
+        del rtol
+        proven = self._delta(crowd, q, epsilon)
+        attack = attack_counts(self._bits, crowd, q, epsilon, proven)
+        return Attack(Bracket(min(attack.delta, proven), proven), {"ones": attack.ones})
+
+    def epsilon(self, crowd: int, q: float, delta: float) -> float:
+        """Return the smallest proven epsilon at a delta."""
+        if self.cohorts == 1 or delta == 0.0:
+            return counts_epsilon(self._bits, crowd, q, delta).value
+        size, price = self._cohort(crowd, _PRICE * delta)
+        epsilon = counts_epsilon(self._bits, size, q, delta - price).value
+        step = 1e-5
+        while self._delta(crowd, q, epsilon) > delta:  # by a hair: another cohort was taken
+            epsilon, step = epsilon * (1.0 + step), 2.0 * step
+        return epsilon
+
+    def crowd(self, q: float, epsilon: float, delta: float) -> float:
+        """Return the smallest crowd that keeps a promise; infinite if there is none."""
+        one = counts_crowd(self._bits, q, epsilon, delta).value
+        if self.cohorts == 1 or one in (1, float("inf")):
+            return one
+
+        def keeps(size: float) -> bool:
+            return self._delta(int(size), q, epsilon, _ROUGH) <= delta
+
+        try:
+            start = min(1.1 * one * self.cohorts, float(LARGEST_CROWD))
+            crowd = int(smallest(keeps, one, float(LARGEST_CROWD), start=start, rtol=2e-3))
+        except NoValueError:
+            return float("inf")
+        while crowd <= LARGEST_CROWD and self._delta(crowd, q, epsilon) > delta:
+            crowd += 1 + crowd // 1000
+        return crowd if crowd <= LARGEST_CROWD else float("inf")
+
+    def q(self, crowd: int, epsilon: float, delta: float, *, rough: bool = False) -> float:
+        """Return the smallest q that keeps a promise, or one that is roughly as small."""
+        size, price = self._cohort(crowd, _PRICE * delta)
+        precision = {"xtol": 5e-3} if rough else {}
+        return counts_q(self._bits, size, epsilon, delta - price, **precision).value
+
+
+class OtherView(NamedTuple):
+    """What the same promise needs in the other view: q, and the sigma of a count."""
+
+    view: View
+    q: float
+    sigma: float
+
+
+@lru_cache(maxsize=64)
+def other_view(agreed: Plan) -> OtherView | None:
+    """Return what the same proven promise would need in the other view, to about two digits.
+
+    None where there is nothing to compare: a promise without a delta, several reports of a person.
+
+    Examples
+    --------
+    >>> from shoal import Flags, plan
+    >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
+    >>> agreed = plan(survey, crowd_size=10_000, epsilon=1, delta="1e-6", view="counts")
+    >>> other = other_view(agreed)
+    >>> other.view, round(other.q, 3), round(other.sigma)
+    ('reports', 0.215, 72)
+    """
+    promise, crowd = agreed.promise, agreed.crowd_size
+    if crowd is None or agreed.max_reports_per_person > 1 or promise.delta in (None, "0"):
+        return None
+    view: View = "reports" if agreed.view == "counts" else "counts"
+    bound = bound_of(agreed.survey, view, cohorts=agreed.cohorts)
+    q = bound.q(crowd, float(promise.epsilon), float(promise.delta or 0), rough=True)
+    return OtherView(view, q, count_sigma(crowd, q)) if q < 0.5 else None

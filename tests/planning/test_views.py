@@ -1,0 +1,348 @@
+"""Plans, certificates and costs in the view of counts."""
+
+import json
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from shoal import Flags, FlipProbability, Plan, Promise, Survey, Text, audit, plan
+from shoal.agreement.promise import read_certificate
+from shoal.cli import run
+from shoal.errors import InputError, PlanError, PrivacyRefusal
+from shoal.planning.composition import composed_epsilon
+from shoal.planning.over_time import plan_with_memory, statements
+from shoal.planning.plan_diff import plan_diff
+from shoal.planning.promise import check_promise, compute_promise
+from shoal.planning.views import CountsBound, other_view
+from shoal.theory.cohorts import smallest_cohort
+from shoal.theory.counts.delta import proven_counts
+
+FIVE = Survey("browser", (Flags("features", tuple("abcde")),))
+TWO = Survey("browser", (Flags("features", ("a", "b")),))
+WISH = {"crowd_size": 10_000, "epsilon": 1, "delta": "1e-6", "view": "counts"}
+AGREED = plan(FIVE, **WISH)
+
+
+def answer(capsys, words):
+    code = run([*words.split(), "--json"])
+    out = capsys.readouterr().out
+    return code, json.loads(out) if out else None
+
+
+@pytest.mark.parametrize(
+    ("domain", "crowd", "epsilon", "delta", "reference", "attack", "differing"),
+    [
+        ("--flags 5", 10_000, "1", "1e-6", 0.00996, 0.00993, 5),
+        ("--flags 5", 5_000, "0.6931471805599453", "0.005", 0.00871, 0.00846, 5),
+        ("--choice 100", 10_000, "0.6931471805599453", "1e-6", 0.00869, 0.00868, 2),
+        ("--flags 40", 10**7, "2", "1e-6", 2.092e-5, 2.062e-5, 40),
+    ],
+)
+def test_reference_values(capsys, domain, crowd, epsilon, delta, reference, attack, differing):
+    """Lower is better, but never below the attack; q is rounded up by at most 1/2048."""
+    words = f"plan {domain} --crowd {crowd} --epsilon {epsilon} --delta {delta} --view counts"
+    code, document = answer(capsys, words)
+    assert code == 0
+    assert document["view"] == "counts"
+    assert document["fragments"] == {"count": int(domain.split()[1]), "differing": differing}
+    assert 0.999 * attack < document["q"] <= reference * (1 + 1 / 2048)
+    q = document["q"]
+    assert document["sigma_count"] == pytest.approx(math.sqrt(crowd * q * (1 - q)) / (1 - 2 * q))
+    assert document["local_epsilon"] == pytest.approx(differing * math.log((1 - q) / q))
+    assert document["other_view"]["view"] == "reports"
+    assert document["other_view"]["q"] > 5 * q
+    low, high = document["certificate"]["proven"]["delta"]
+    assert 0 < low <= high <= float(delta)
+
+
+class TestAnyOneUnknown:
+    def test_a_crowd(self):
+        agreed = plan(FIVE, q="0.01", epsilon=1, delta="1e-6", view="counts")
+        assert 9_800 < agreed.crowd_size < 10_050
+        assert compute_promise(agreed).holds
+
+    def test_an_epsilon(self):
+        agreed = plan(FIVE, q="0.01", crowd_size=10_000, delta="1e-6", view="counts")
+        assert 0.99 < float(agreed.promise.epsilon) < 1
+        assert compute_promise(agreed).holds
+
+    def test_a_delta(self):
+        agreed = plan(FIVE, q="0.01", crowd_size=10_000, epsilon=1, view="counts")
+        assert 8e-7 < float(agreed.promise.delta) < 1e-6
+        assert compute_promise(agreed).holds
+
+    def test_a_q_that_is_too_small_is_refused_with_one_that_is_not(self):
+        with pytest.raises(PrivacyRefusal, match=r"delta of counts at epsilon 1 .* q = 0.00995"):
+            plan(FIVE, q="0.005", **WISH)
+
+
+class TestTheFloorOfOneReport:
+    def test_q_is_the_larger_of_the_two(self):
+        floor = plan(FIVE, **WISH, local_epsilon=10)
+        assert floor.local_epsilon <= 10
+        assert float(floor.q) == pytest.approx(1 / (1 + math.exp(2)), rel=1e-3)
+        assert plan(FIVE, **WISH, local_epsilon=100) == AGREED
+
+    def test_a_given_q_below_it_is_refused(self):
+        with pytest.raises(PrivacyRefusal, match=r"more than 10; q must be at least 0.119"):
+            plan(FIVE, q="0.02", crowd_size=10_000, epsilon=1, view="counts", local_epsilon=10)
+
+    def test_it_holds_for_reports_too(self):
+        wish = {**WISH, "view": "reports"}
+        assert plan(FIVE, **wish, local_epsilon=4).local_epsilon <= 4
+
+    @pytest.mark.parametrize("name", ["view", "local_epsilon"])
+    def test_only_a_proven_promise_has_one(self, name):
+        option = {"view": "counts", "local_epsilon": 3}[name]
+        with pytest.raises(InputError, match=f"{name} is part of a proven promise"):
+            plan(FIVE, epsilon=1, promise="local", **{name: option})
+
+
+class TestOtherView:
+    def test_both_ways(self):
+        there = other_view(AGREED)
+        reports = plan(FIVE, **{**WISH, "view": "reports"})
+        back = other_view(reports)
+        assert (there.view, back.view) == ("reports", "counts")
+        assert there.q == pytest.approx(float(reports.q), rel=0.01)
+        assert back.q == pytest.approx(float(AGREED.q), rel=0.01)
+
+    def test_not_where_there_is_nothing_to_compare(self):
+        assert other_view(plan(FIVE, q="0.25")) is None
+        assert other_view(replace(AGREED, max_reports_per_person=2)) is None
+
+    def test_the_planner_says_it_in_one_line(self, capsys):
+        run("plan --flags 5 --crowd 10000 --epsilon 1 --delta 1e-6".split())
+        said = capsys.readouterr().out.splitlines()
+        assert [line for line in said if "--view counts" in line and "sigma 10" in line]
+
+
+class TestPromise:
+    def test_it_names_its_view(self):
+        assert check_promise(AGREED).in_words.endswith("for the counts of every crowd")
+        assert check_promise(plan(FIVE, **{**WISH, "view": "reports"})).in_words.endswith(
+            "for the reports of every crowd"
+        )
+
+    def test_a_plan_of_reports_does_not_keep_it_with_the_q_of_counts(self):
+        broken = compute_promise(replace(AGREED, view="reports"))
+        assert not broken.holds
+        assert broken.delta > 0.9
+
+    def test_a_smaller_q_breaks_it(self):
+        weaker = replace(AGREED, q=FlipProbability.at_least("0.009"))
+        with pytest.raises(PrivacyRefusal, match="at epsilon 1 for counts, but"):
+            check_promise(weaker)
+
+    def test_q_for_one_bit_fewer_breaks_it(self):
+        four = Survey("browser", (Flags("features", tuple("abcd")),))
+        fewer = plan(four, **WISH)
+        assert not compute_promise(replace(AGREED, q=fewer.q)).holds
+
+    def test_several_reports_of_a_person_count(self):
+        several = replace(AGREED, max_reports_per_person=2)
+        assert not compute_promise(several).holds
+        # group privacy: twice the epsilon, and delta times 1 + e^epsilon
+        twice = replace(several, promise=Promise("proven", "2", "3.8e-6"))
+        assert compute_promise(twice).holds
+
+    def test_a_certificate_of_another_view_is_refused(self):
+        document = {"plan": AGREED.id, "certificate": audit(AGREED).to_json(epsilon=1.0)}
+        content = json.dumps(document).encode()
+        assert read_certificate(AGREED, content).holds
+        document["certificate"]["view"] = "reports"
+        with pytest.raises(PlanError, match="view is not counts"):
+            read_certificate(AGREED, json.dumps(document).encode())
+
+
+class TestCertificate:
+    def test_audit_on_the_command_line(self, capsys):
+        words = "audit --flags 5 --view counts --q 0.00997 --crowd 10000 --epsilon 1"
+        code, document = answer(capsys, words)
+        assert (code, document["view"]) == (0, "counts")
+        (low, high), (attack, most) = document["proven"]["delta"], document["attack"]["delta"]
+        assert 0.95 * high < attack <= most <= high < 1e-6
+        assert low <= high
+        assert document["homogeneous"] is None
+
+    def test_a_plan_has_its_own_view(self, capsys, tmp_path):
+        AGREED.write(tmp_path / "plan.json")
+        code, document = answer(capsys, f"audit {tmp_path / 'plan.json'}")
+        assert (code, document["view"], document["promise_kept"]) == (0, "counts", True)
+        assert run(["audit", str(tmp_path / "plan.json"), "--view", "reports"]) == 2
+
+    def test_delta_and_epsilon_are_inverse(self):
+        certificate = audit(AGREED)
+        for delta in (1e-9, 1e-6, 0.01):
+            epsilon = certificate.epsilon(delta=delta)
+            assert certificate.delta(epsilon=epsilon).high <= delta
+            assert certificate.delta(epsilon=0.99 * epsilon).high > delta
+
+    def test_colluders_leave_a_smaller_crowd(self):
+        fewer = audit(AGREED).with_colluders(4_000)
+        smaller = audit(FIVE, q=AGREED.q, crowd_size=6_000, view="counts")
+        assert fewer.delta(epsilon=1.0) == smaller.delta(epsilon=1.0)
+        assert fewer.delta(epsilon=1.0).high > 1e-5
+
+    def test_eta_is_about_whole_reports(self):
+        with pytest.raises(InputError, match="eta is about whole reports"):
+            audit(AGREED).eta(epsilon=1.0)
+
+    def test_an_unknown_view_is_refused(self):
+        with pytest.raises(InputError, match="view must be one of reports, counts"):
+            audit(FIVE, q="0.1", crowd_size=10, view="each")
+
+    def test_counts_are_never_worse_than_reports(self):
+        for crowd, q in ((3, "0.3"), (50, "0.2"), (1_000, "0.1")):
+            counts = audit(TWO, q=q, crowd_size=crowd, view="counts").delta(epsilon=0.5).high
+            assert counts <= 1.001 * audit(TWO, q=q, crowd_size=crowd).delta(epsilon=0.5).high
+
+
+class TestObservers:
+    def rows(self, certificate, epsilon=1.0):
+        document = certificate.to_json(epsilon=epsilon)
+        rows = document["observers"]
+        assert all(
+            {"who", "sees", "epsilon", "delta", "holds", "assumption"} == set(row) for row in rows
+        )
+        return {row["who"]: row for row in rows}
+
+    def test_of_a_plan_for_counts(self):
+        rows = self.rows(audit(AGREED))
+        reader = rows["reader of a release"]
+        assert (reader["holds"], reader["epsilon"]) == ("theorem", 1.0)
+        assert 9e-7 < reader["delta"] <= 1e-6
+        for who in ("analyzer of anonymized reports", "collector", "several of them together"):
+            assert (rows[who]["holds"], rows[who]["delta"]) == ("local", 0.0)
+            assert AGREED.local_epsilon <= rows[who]["epsilon"] < 1.01 * AGREED.local_epsilon
+            assert "Whoever sees a single report learns the answer" in rows[who]["assumption"]
+        assert "No crowd promise" in rows["analyzer of anonymized reports"]["assumption"]
+
+    def test_of_a_plan_for_reports(self):
+        rows = self.rows(audit(FIVE, q="0.2147", crowd_size=10_000))
+        analyzer = rows["analyzer of anonymized reports"]
+        assert analyzer["holds"] == rows["reader of a release"]["holds"] == "theorem"
+        assert analyzer["delta"] == rows["reader of a release"]["delta"] < 1e-6
+        assert "learns" not in rows["collector"]["assumption"]
+
+    def test_an_analyzer_of_whole_reports_gets_what_is_proven_for_them(self):
+        """With much noise the crowd hides whole reports too, by less than it hides counts."""
+        floor = plan(FIVE, **WISH, local_epsilon=7)
+        analyzer = self.rows(audit(floor))["analyzer of anonymized reports"]
+        assert analyzer["holds"] == "theorem"
+        whole = audit(FIVE, q=floor.q, crowd_size=10_000).delta(epsilon=1.0).high
+        assert whole == pytest.approx(analyzer["delta"], rel=1e-2)
+        assert 1e-6 < analyzer["delta"] < 0.5
+
+    def test_several_reports_of_a_person_add_up(self):
+        rows = self.rows(audit(replace(AGREED, max_reports_per_person=3)))
+        assert rows["collector"]["epsilon"] >= 3 * AGREED.local_epsilon
+
+
+class TestManyReleases:
+    def test_releases_are_more_bits(self):
+        together = audit(AGREED).compose(20)
+        assert together.delta(epsilon=6.0) == pytest.approx(
+            proven_counts(100, 10_000, float(AGREED.q), 6.0), rel=1e-5
+        )
+        epsilon = together.epsilon(delta=1e-6)
+        assert together.delta(epsilon=epsilon) <= 1e-6 < together.delta(epsilon=0.99 * epsilon)
+        assert epsilon < 0.5 * together.basic_epsilon(delta=1e-6)
+        assert composed_epsilon(audit(AGREED), 20, 1e-6) == epsilon
+
+    def test_one_release_is_the_certificate(self):
+        assert audit(AGREED).compose(1).epsilon(delta=1e-6) == pytest.approx(
+            audit(AGREED).epsilon(delta=1e-6), rel=1e-4
+        )
+
+    def test_a_person_with_several_reports_in_each(self):
+        both = replace(audit(AGREED), reports_per_person=2)
+        assert both.compose(3).delta(epsilon=8.0) > audit(AGREED).compose(3).delta(epsilon=8.0)
+
+    def test_with_memory(self):
+        agreed = plan_with_memory(FIVE, **WISH, releases=52)
+        assert agreed.view == "counts"
+        assert check_promise(agreed).holds
+        assert float(agreed.q) == pytest.approx(float(AGREED.q), rel=0.01)
+        said = {one.holds_for: one for one in statements(agreed, 52)}
+        assert said["one release"].epsilon <= 1
+        same, changing = (
+            said["same crowd, every release"],
+            said["changing crowds, every release"],
+        )
+        assert (same.kind, changing.kind) == ("proven", "proven")
+        q1 = audit(FIVE, q=agreed.memory.q1, crowd_size=10_000, view="counts")
+        assert same.epsilon == pytest.approx(q1.epsilon(delta=1e-6), rel=1e-4)
+        assert said["one release"].epsilon < same.epsilon < changing.epsilon
+        assert "of counts" in same.words
+
+    def test_without_memory(self):
+        said = {one.holds_for: one for one in statements(AGREED, 20)}
+        assert said["changing crowds, every release"].epsilon == pytest.approx(
+            audit(AGREED).compose(20).epsilon(delta=1e-6), rel=1e-5
+        )
+
+
+class TestCohorts:
+    WORDS = Survey("words", (Text("word", bits=32, hashes=2, cohorts=4),))
+
+    def test_the_smallest_cohort_is_the_crowd(self):
+        agreed = plan(self.WORDS, **WISH)
+        assert compute_promise(agreed).holds
+        size, price = smallest_cohort(10_000, 4, 0.05e-6)
+        q = float(agreed.q)
+        assert proven_counts(4, size, q, 1.0) + price <= 1e-6
+        # a cohort of a fourth of the people, which is too large half of the time
+        assert proven_counts(4, 2_500, q, 1.0) < 0.9e-6
+
+    @pytest.mark.parametrize("missing", ["epsilon", "delta", "crowd_size"])
+    def test_any_one_unknown(self, missing):
+        wish = {**WISH, "q": "0.1", "crowd_size": 4_000}
+        del wish[missing]
+        assert compute_promise(plan(self.WORDS, **wish)).holds
+
+    def test_the_mixture_of_all_cohort_sizes_is_below(self):
+        """Delta is at most the mean over a cohort's size of what that size has."""
+        bound, q, size = CountsBound(2, cohorts=3), 0.2, 12
+        total = 0.0
+        for others in range(size):
+            ways = math.comb(size - 1, others) * Fraction(1, 3) ** others
+            weight = ways * Fraction(2, 3) ** (size - 1 - others)
+            total += float(weight) * proven_counts(2, 1 + others, q, 0.5)
+        assert total <= bound.proven(size, q, 0.5).delta.high <= proven_counts(2, 1, q, 0.5)
+
+    def test_what_holds_without_a_crowd_costs_no_delta(self):
+        assert CountsBound(2, cohorts=3).proven(100, 0.4, 1.0).delta.high == 0.0
+
+
+def test_counts_protect_less_than_reports():
+    reports = replace(AGREED, view="reports")
+    step = plan_diff(reports, AGREED)
+    assert step.kind == "forbidden"
+    assert "The promise is about whoever sees counts only" in step.reasons[0]
+    assert plan_diff(AGREED, reports).kind == "new plan"
+
+
+def test_compare(capsys):
+    code, document = answer(capsys, "compare --flags 5 --crowd 10000 --epsilon 1 --delta 1e-6")
+    assert code == 0
+    assert document["counts"]["q"] == pytest.approx(float(AGREED.q), rel=0.01)
+    assert document["counts"]["sigma"] == pytest.approx(10.1, abs=0.1)
+    assert document["curator_gaussian"]["sigma"] == pytest.approx(9.45, abs=0.01)
+    assert "q" not in document["curator_gaussian"]
+    needed = {name: document[name]["people_needed"] for name in ("counts", "curator_gaussian")}
+    # 1.96 sigma is a tenth of a hundredth of so many people
+    reach = 1.959964 * document["curator_gaussian"]["sigma"]
+    assert needed["curator_gaussian"] == pytest.approx(1000 * reach, abs=1)
+    # so many people allow so much noise, and the promise is kept, but not with a twentieth less
+    for people, kept in ((needed["counts"], True), (round(needed["counts"] / 1.05), False)):
+        spread = people * (0.001 / 1.959964) ** 2
+        q = 0.5 * (1 - 1 / math.sqrt(1 + 4 * spread))
+        assert (proven_counts(5, people, q, 1.0) <= 1e-6) == kept
+
+
+def test_a_plan_for_counts_is_a_file_like_any_other(tmp_path):
+    AGREED.write(tmp_path / "plan.json")
+    assert Plan.read(tmp_path / "plan.json") == AGREED

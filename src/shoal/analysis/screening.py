@@ -90,7 +90,7 @@ def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
     >>> agreed = plan(Survey("s", (Flags("f", ("a", "b", "c", "d")),)), q="0.25")
     >>> rows = np.repeat(np.array([[0], [1], [15]], np.uint8), [500, 200, 300], axis=0)
     >>> found = screen(agreed, tally(agreed, Synthetic(rows, bits=4)))
-    >>> found.suspicious, round(found.smallest_share_of_fakes, 3)
+    >>> found.suspicious, round(found.smallest_share_of_fakes, 2)
     (True, 0.93)
     >>> found.findings[-1]
     '500 reports are the vector 00; an honest crowd is expected to send it at most 316.4 times.'

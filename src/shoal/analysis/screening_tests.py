@@ -65,7 +65,7 @@ def families(plan: Plan, tally: Tally) -> list[Family]:
     """Return the families that a plan and the kind of its tally allow, whatever was counted."""
     tests: list[Family] = [Bits(plan, tally), Sums(plan, tally)]
     if tally.by_set_bits is not None:
-        tests.append(SetBits(plan, tally.by_set_bits))
+        tests.insert(0, SetBits(plan, tally.by_set_bits))
         fewest, most = set_bit_range(plan)
         if (most - fewest + 1) * (plan.bits + 1) <= MOST_LAW_CELLS:
             tests.append(Shape(plan, tally.by_set_bits))

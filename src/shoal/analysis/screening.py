@@ -93,7 +93,7 @@ def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
     >>> found.suspicious, round(found.smallest_share_of_fakes, 2)
     (True, 0.93)
     >>> found.findings[-1]
-    '500 reports are the vector 00; an honest crowd is expected to send it at most 316.4 times.'
+    '500 reports are the vector 00; an honest crowd is expected to send it at most 316.5 times.'
     """
     if not 0 < check_number("alarm", alarm) < 1:
         raise InputError(f"alarm must be strictly between 0 and 1, got alarm={alarm}.")

@@ -16,6 +16,7 @@ from scipy.stats import binom
 from shoal import InputError
 from shoal.analysis.intervals import Interval, IntervalKind, interval
 from shoal.analysis.limits import PopulationLaw, staircase
+from shoal.evidence.coverage import covering, probability
 from shoal.theory.one_bit.law import Tails, binomial_window, pmf, tails
 
 QS = [0.01, 0.1, 0.25, 0.351, 0.45]
@@ -169,6 +170,53 @@ def mp_window(n: int, q: Any) -> dict[int, Any]:
         window[k] = mass
         mass = mass * (n - k) / (k + 1) * q / (1 - q)
     return window
+
+
+def at_most(s: int, n: int, m: int, q: float) -> float:
+    """P[A_n(m) <= s], by SciPy's binomials of how many bits are flipped."""
+    flipped = np.arange(min(m, 2000) + 1)
+    law = binom.pmf(flipped, m, q) * binom.cdf(s - m + flipped, n - m, q)
+    return float(law.sum())
+
+
+class TestTinyFlipProbabilities:
+    """Under view counts q may be 2e-5: flips are few, and their number far from normal."""
+
+    Q = 2.09212e-05
+
+    @pytest.mark.parametrize("level", [0.9, 0.95, 0.99])
+    @pytest.mark.parametrize(("kind", "options"), [("exact", 1), ("simultaneous", 40)])
+    @pytest.mark.parametrize("n", [10, 10**4, 10**5, 10**6, 10**7])
+    def test_coverage(self, n: int, kind: Any, options: int, level: float):
+        wanted = level ** (1 / options)
+        for m in sorted({0, 1, 2, n // 100, n // 2, n - 1, n}):
+            first, last = covering(m, n, self.Q, level, kind, options)
+            covered = at_most(last, n, m, self.Q) - at_most(first - 1, n, m, self.Q)
+            assert covered >= wanted - 1e-9
+            assert probability(first, last, m, n, self.Q) == pytest.approx(covered, abs=1e-9)
+
+    def test_exact_is_not_wasteful(self):
+        """Within a person of the normal interval where 209 flips are expected."""
+        exact = interval(3_000_209, 10**7, self.Q)
+        normal = interval(3_000_209, 10**7, self.Q, kind="normal")
+        assert abs(exact.low - normal.low) < 2
+        assert abs(exact.high - normal.high) < 2
+
+    def test_nobody_of_ten_thousand(self):
+        """Fewer than one flip is expected: nobody, or the one whose bit was flipped back."""
+        found = interval(0, 10**4, self.Q)
+        assert (found.low, found.high) == (0, 0)
+        found = interval(1, 10**4, self.Q)
+        assert (found.low, found.high) == (0, 1)
+
+    @pytest.mark.parametrize("q", [1e-12, 2.0**-50, 1e-9])
+    def test_a_tiny_q_keeps_its_digits(self, q: float):
+        """All of n ones stay ones with (1 - q)^n; 1 - q as a float has 4 digits of 1e-12."""
+        n = round(1 / q)
+        wanted = math.exp(n * math.log1p(-q))
+        found = tails(n, n, n, q)
+        assert abs(found.at_least - wanted) <= found.error + 1e-15 * wanted
+        assert found.at_least_bound == pytest.approx(wanted, rel=1e-9)
 
 
 class TestExactCrowd:

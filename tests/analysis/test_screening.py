@@ -47,9 +47,18 @@ def options(count: int) -> tuple[str, ...]:
     return tuple(f"o{number}" for number in range(count))
 
 
-def agreed(*questions: Question, q: object = "0.25", **more: Any) -> Plan:
+LOCAL = Promise("local", "1e9")
+
+
+def agreed(*questions: Question, q: object = "0.25", promise: Promise = LOCAL, **more: Any) -> Plan:
     survey = Survey("s", questions)
-    return Plan(survey, FlipProbability.at_least(q), Promise("local", "1e9"), **more)
+    return Plan(survey, FlipProbability.at_least(q), promise, **more)
+
+
+def seen_as_counts(*questions: Question, q: object) -> Plan:
+    """A plan with view counts; its epsilon is above the local one, so that it holds."""
+    proven = Promise("proven", "1000", delta="1e-6")
+    return agreed(*questions, q=q, promise=proven, crowd_size=1, view="counts")
 
 
 def allowed(plan: Plan) -> list[int]:
@@ -72,6 +81,11 @@ SMALL = {
     "choice of three": (agreed(Choice("c", options(3)), q="0.125"), 4),
     "flag and choice": (agreed(Flags("f", options(1)), Choice("c", options(2)), q="0.0625"), 4),
     "at most one of three": (agreed(Choices("c", options(3), at_most=1), q="0.0625"), 4),
+    "counts of a choice": (seen_as_counts(Choice("c", options(3)), q="0.125"), 4),
+    "counts, few flips": (
+        seen_as_counts(Flags("f", options(1)), Choice("c", options(2)), q="0.001"),
+        4,
+    ),
 }
 
 
@@ -139,7 +153,9 @@ class TestEverySmallWorld:
         worst = worst_excess(plan, people, 0, float(plan.q))
         assert worst <= 1 + 1e-6
 
-    @pytest.mark.parametrize("name", ["one flag", "two flags", "choice of two", "choice of three"])
+    @pytest.mark.parametrize(
+        "name", ["one flag", "two flags", "choice of two", "choice of three", "counts of a choice"]
+    )
     def test_with_a_fake(self, name: str):
         """Against at most one fake: so that lower bounds of their number hold."""
         plan, people = SMALL[name]

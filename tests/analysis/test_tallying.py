@@ -405,6 +405,7 @@ class TestReading:
         except ShoalError:
             return
         assert Tally.from_json(counted.to_json(), PLAN) == counted
+        assert counted.by_set_bits is not None
         assert counted.by_set_bits.sum() == counted.reports
         if counted.by_vector is not None:
             packed = np.array([list(bytes.fromhex(key)) for key in counted.by_vector], np.uint8)

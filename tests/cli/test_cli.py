@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shoal import Plan, SimulationBits, Survey, Tally, randomize, tally
+from shoal import FlipProbability, Plan, Promise, SimulationBits, Survey, Tally, randomize, tally
 from shoal.agreement.vectors import Synthetic
 from shoal.cli import WORDS, run
 from shoal.device.bulk.answer_files import read_answers
@@ -418,6 +418,39 @@ class TestEstimate:
         (line,) = [line for line in shoal(*words).splitlines() if line.startswith("sync")]
         _, _, _, low, high, _ = line.split()
         assert (int(low), int(high)) == (math.floor(row["low"]), math.ceil(row["high"]))
+
+    def test_view_counts(self, at: Path, capsys: pytest.CaptureFixture[str], shoal: Command):
+        """Whole reports only if asked for, and nothing in the tally that links their bits."""
+        survey = Survey.from_toml(at / "survey.toml")
+        promise = Promise("proven", "99", delta="1e-6")
+        plan = Plan(survey, FlipProbability.at_least("0.001"), promise, 300, view="counts")
+        plan.write(at / "seen.json")
+        write = ("randomize", "seen.json", "answers.csv", "-o", "r.parquet")
+        assert "each row of this file is nearly the truth" in shoal(*write, code=3)
+        assert not (at / "r.parquet").exists()
+        assert run([*write, "--whole-reports"]) == 0
+        said = capsys.readouterr()
+        assert said.out == "300 reports written to r.parquet.\n"
+        assert said.err.startswith("shoal: warning: each row of this file is nearly the truth")
+        refused = shoal("tally", "seen.json", "r.parquet", "--vectors", code=3)
+        assert "whole vectors" in refused
+        both = "features=sync;channel=beta"
+        refused = shoal("tally", "seen.json", "r.parquet", "--joint", both, code=3)
+        assert '--cross "features=sync;channel"' in refused
+        document = shoal.json("tally", "seen.json", "r.parquet", "-o", "t.json")
+        assert (document["by_set_bits"], document["by_vector"], document["joint"]) == (
+            None,
+            None,
+            [],
+        )
+        assert shoal.json("estimate", "seen.json", "t.json")["reports"] == 300
+        assert "Only the counts of single bits" in shoal("screen", "seen.json", "t.json")
+        refused = shoal("associate", "seen.json", "t.json", "channel", "age", code=3)
+        assert '--cross "channel;age"' in refused
+        (at / "t.json").write_text(json.dumps(document | {"by_set_bits": [300] + 9 * [0]}), "utf-8")
+        for command in ("estimate", "screen"):
+            assert "also has by_set_bits" in shoal(command, "seen.json", "t.json", code=3)
+        assert "also has" in shoal("publish", "seen.json", "t.json", "-o", "p.html", code=3)
 
     def test_a_crowd_that_is_not_whole(self, shoal: Command, at: Path):
         shoal("plan", "survey.toml", "--q", "0.25", "--crowd", "301", "-o", "crowd.json")

@@ -49,6 +49,15 @@ TEXT_PLAN = Plan(
     crowd_size=100,
     window=3600,
 )
+COUNTS_PLAN = Plan(
+    Survey("counted", (Flags("uses", ("sync", "vpn", "tor")), Choice("os", ("linux", "mac")))),
+    FlipProbability.at_least(0.001),
+    Promise("proven", "40", delta="1e-6"),
+    crowd_size=100,
+    view="counts",
+)
+"""Its epsilon is above the local one, so that so small a crowd keeps the promise."""
+
 LONG_PLAN = Plan(
     Survey("long", (Flags("uses", tuple(f"f{i}" for i in range(512))),)),
     FlipProbability.at_least(0.25),

@@ -31,7 +31,10 @@ _FLAGS = Flags("f", tuple("abcdefghijklm"))
 
 def make_plan(*questions: Any, crowd: int = 50, **fields: Any) -> Plan:
     survey = Survey("s", questions or (Flags("f", tuple("abcde")),))
-    return Plan(survey, FlipProbability(1, 2), Promise("local", "99"), crowd_size=crowd, **fields)
+    promise = Promise("local", "99")
+    if fields.get("view") == "counts":  # more than the local epsilon, so that it holds
+        promise = Promise("proven", "99", delta="1e-6")
+    return Plan(survey, FlipProbability(1, 2), promise, crowd_size=crowd, **fields)
 
 
 PLANS = {
@@ -53,6 +56,8 @@ PLANS = {
     ),
     "cohorts alone": make_plan(cohorts=4),
     "honest fraction": make_plan(honest_fraction="0.7"),
+    "counts": make_plan(Flags("f", tuple("abcde")), Choice("c", tuple("xyz")), view="counts"),
+    "counts of text": make_plan(Text("t", bits=9, hashes=1, cohorts=3), view="counts"),
 }
 
 
@@ -128,13 +133,14 @@ def counted_by_hand(plan: Plan, *batches: Batch) -> dict[str, Any]:
         joint.append({"bits": bits, "counts": [values[v] for v in range(1 << len(bits))]})
     set_bits = Counter(sum(vector) for vector in vectors)
     whole = Counter(pack(np.array([vector])).tobytes().hex() for vector in vectors)
+    linked = plan.view == "reports"
     return {
         "plan": plan.id,
         "reports": len(vectors),
         "simulated": False,
         "by_bit": by_bit(vectors),
-        "by_set_bits": [set_bits[count] for count in range(plan.bits + 1)],
-        "by_vector": dict(sorted(whole.items())) if plan.bits <= 12 else None,
+        "by_set_bits": [set_bits[count] for count in range(plan.bits + 1)] if linked else None,
+        "by_vector": dict(sorted(whole.items())) if linked and plan.bits <= 12 else None,
         "joint": sorted(joint, key=lambda table: table["bits"]),
         "cohorts": None
         if plan.cohorts is None

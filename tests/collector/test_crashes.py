@@ -52,6 +52,7 @@ KILLS = int(os.environ.get("SHOAL_KILLS", "4"))
 LOGS = int(os.environ.get("SHOAL_LOGS", "60"))
 
 WIDE = make_plan(Flags("f", tuple(f"option {number}" for number in range(40))), crowd=100)
+COUNTS = make_plan(*WIDE.survey, crowd=100, view="counts")
 
 
 def check_total(folder: Path, plan: Plan, made: list[Batch]) -> int:
@@ -80,15 +81,16 @@ def released_now(served: Served) -> dict[int, object]:
 
 
 class TestKills:
-    def test_random_kills_under_load(self, tmp_path: Path):
+    @pytest.mark.parametrize("plan", [WIDE, COUNTS], ids=lambda plan: plan.view)
+    def test_random_kills_under_load(self, plan: Plan, tmp_path: Path):
         """Each comes at a random moment: while it starts, while it commits, while it seals."""
-        chance = Random(8)
+        chance, kills = Random(8), KILLS // 2
         seen: dict[int, object] = {}
-        with Served(tmp_path / "data", WIDE) as served:
+        with Served(tmp_path / "data", plan) as served:
             devices = [Devices(served, seed) for seed in (1, 2, 3)]
             for one in devices:
                 one.start()
-            for kill in range(KILLS):
+            for kill in range(kills):
                 if kill % 5 == 0:
                     served.launch()
                     time.sleep(chance.random() * 1.5)
@@ -102,19 +104,19 @@ class TestKills:
             for one in devices:
                 one.finish()
             made = all_made(devices)
-            made.append(filled_up(WIDE, made))
+            made.append(filled_up(plan, made))
             assert served.post(made[-1]) == (202, "")
             assert served.stop() == 0
         assert [one.surprises for one in devices] == [[], [], []]
-        crowds = check_total(served.folder, WIDE, made)
+        crowds = check_total(served.folder, plan, made)
         assert crowds >= 2
         # What anybody was shown before a kill is what is there in the end.
         with closing(Store(served.folder)) as store:
             for number, document in seen.items():
-                found = store.tally(WIDE.id, number)
+                found = store.tally(plan.id, number)
                 assert found is not None
                 assert found[1].to_json() == document
-        print(f"{KILLS} kills, {sum(map(len, made))} reports in {crowds} crowds")
+        print(f"{kills} kills, {sum(map(len, made))} reports in {crowds} crowds")
 
     def test_a_stop_under_load_loses_nothing_either(self, tmp_path: Path):
         with Served(tmp_path / "data", WIDE) as served:
@@ -185,7 +187,7 @@ def cut_and_flip(log: bytearray, chance: Random) -> bytearray:
 
 DAMAGES = [cut, flip, hole, head, cut_and_flip]
 
-TOLD = [PLANS[name] for name in ("flags", "joint", "text and flags")]
+TOLD = [PLANS[name] for name in ("counts", "joint", "text and flags")]
 
 
 class TestLogs:

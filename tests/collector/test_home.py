@@ -12,7 +12,7 @@ import pytest
 from shoal import Choice, Plan, Survey, Tally, plan, screen
 from shoal.analysis.screening import Screening
 from shoal.collector.console import handlers, pages
-from tests.collector.privacy_help import FLAGS_PLAN, World, in_world, make_reports
+from tests.collector.privacy_help import COUNTS_PLAN, FLAGS_PLAN, World, in_world, make_reports
 
 ASKED = Survey("travel", (Choice("way", tuple("abcdefghijklmnop")),))
 PLAN = plan(ASKED, crowd_size=200, epsilon=1, delta="1e-6")
@@ -39,6 +39,17 @@ def test_traces_and_links_are_for_those_who_may_look(tmp_path: Path) -> None:
         assert "Traces of fake reports in crowd 1" in seen["analyst"]
         assert f"/v1/plans/{PLAN.id}/crowds/1/report.html" in seen["analyst"]
         assert f"/v1/plans/{PLAN.id}/crowds/2" not in seen["analyst"]
+
+    in_world(live, tmp_path / "data")
+
+
+def test_a_counts_plan_says_what_its_releases_hold(tmp_path: Path) -> None:
+    async def live(world: World) -> None:
+        await world.publish(FLAGS_PLAN)
+        await world.publish(COUNTS_PLAN)
+        headers = {"authorization": f"Bearer {await world.make_token('viewer')}"}
+        shown = (await world.ask("console", "GET", "/", headers)).text
+        assert shown.count("This release holds how many reports set each bit, and nothing") == 1
 
     in_world(live, tmp_path / "data")
 

@@ -548,6 +548,8 @@ def check_part(shown: Tally, total: Tally, *, whole: bool) -> None:
     if whole:
         assert shown == total
     assert (shown.by_bit <= total.by_bit).all()
+    assert shown.by_set_bits is not None
+    assert total.by_set_bits is not None
     assert (shown.by_set_bits <= total.by_set_bits).all()
     assert shown.by_vector is not None
     assert total.by_vector is not None

@@ -37,6 +37,7 @@ from shoal.collector.logs import LOG
 from shoal.collector.service import App, Collector
 
 from .privacy_help import (
+    COUNTS_PLAN,
     FLAGS_PLAN,
     NOW,
     TEXT_PLAN,
@@ -88,7 +89,9 @@ def pairs_of_contents(plan: Plan) -> dict[str, tuple[Contents, Contents]]:
     }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[FLAGS_PLAN, TEXT_PLAN], ids=["flags", "text"])
+@pytest.fixture(
+    scope="module", params=[FLAGS_PLAN, TEXT_PLAN, COUNTS_PLAN], ids=["flags", "text", "counts"]
+)
 def base(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Base:
     return Base.make(request.param, tmp_path_factory.mktemp("base") / "data")
 
@@ -419,7 +422,7 @@ def counts_in_a_header(patch: pytest.MonkeyPatch) -> None:
         kept = self._collector.store._opened(request.path_params["plan_id"])
         assert kept is not None
         tallies = [crowd.counts.tally() for crowd in kept._crowds.values()]
-        response.headers["etag"] = str([tally.by_set_bits.tolist() for tally in tallies])
+        response.headers["etag"] = str([tally.to_json()["by_set_bits"] for tally in tallies])
         return response
 
     patch.setitem(place.__dict__, "handler", telling)

@@ -6,15 +6,17 @@ import base64
 import json
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from shoal import Batch, Plan
+from shoal import Batch, Plan, Promise
 
 from .privacy_help import (
+    COUNTS_PLAN,
     FLAGS_PLAN,
     LONG_PLAN,
     TEXT_PLAN,
@@ -25,6 +27,7 @@ from .privacy_help import (
     serving,
     some_of,
 )
+from .store_help import on_the_disk
 
 ADDRESS = "127.7.7.7"
 CANARIES = {
@@ -38,6 +41,10 @@ CANARIES = {
     "Accept-Language": "x-canary-language",
 }
 QUERY = "who=canary-query"
+
+
+PLANS = [FLAGS_PLAN, TEXT_PLAN, LONG_PLAN, COUNTS_PLAN]
+LONG_COUNTS = replace(LONG_PLAN, promise=Promise("proven", "600", delta="1e-6"), view="counts")
 
 
 def needles(port: int) -> list[bytes]:
@@ -93,12 +100,18 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield running
 
 
-def test_nothing_of_a_sender_or_a_report_stays(server: Server) -> None:
+@pytest.mark.parametrize("plan", [LONG_PLAN, LONG_COUNTS], ids=lambda p: p.view)
+def test_nothing_of_a_sender_or_a_report_stays(plan: Plan, tmp_path: Path) -> None:
     """Searched for after an upload, while the crowd is open, after it was sealed, and at the end.
 
     The log is known to the letter, so a port or a time in seconds would be seen in it too.
     """
-    reports = make_reports(LONG_PLAN, 103, np.random.default_rng(2))
+    with serving(tmp_path, plan, log_level="debug") as server:
+        check_remains(server, plan)
+
+
+def check_remains(server: Server, plan: Plan) -> None:
+    reports = make_reports(plan, 103, np.random.default_rng(2))
     contents = [row.tobytes() for row in (*reports.ids, *reports.rows)]
     contents += [base64.b64encode(content)[:16] for content in contents]
     contents += [content.hex().encode() for content in contents[:206]]
@@ -119,11 +132,11 @@ def test_nothing_of_a_sender_or_a_report_stays(server: Server) -> None:
     assert found(server, contents) == []
     log = [json.loads(line) for line in server.errors.read_text().splitlines()]
     assert all(len(line.pop("time")) == len("2027-01-15T08:00Z") for line in log)
-    plan = {"plan": LONG_PLAN.id}
+    of_plan = {"plan": plan.id}
     assert log == [
-        {"level": "info", "event": "plan published"} | plan | {"by": "the command line"},
+        {"level": "info", "event": "plan published"} | of_plan | {"by": "the command line"},
         {"level": "info", "event": "ready"},
-        {"level": "info", "event": "crowd sealed"} | plan | {"crowd": 1},
+        {"level": "info", "event": "crowd sealed"} | of_plan | {"crowd": 1},
         {"level": "info", "event": "stopped"},
     ]
 
@@ -160,7 +173,7 @@ def released(plan: Plan, folder: Path, uploads: list[Batch]) -> list[bytes]:
     return in_world(live, folder)
 
 
-@pytest.mark.parametrize("plan", [FLAGS_PLAN, TEXT_PLAN, LONG_PLAN], ids=lambda p: p.survey.name)
+@pytest.mark.parametrize("plan", PLANS, ids=lambda p: p.survey.name)
 def test_the_order_of_reports_is_not_released(plan: Plan, tmp_path: Path) -> None:
     """Two permutations, in other uploads and with repetitions, release the same bytes."""
     random = np.random.default_rng(4)
@@ -174,3 +187,67 @@ def test_the_order_of_reports_is_not_released(plan: Plan, tmp_path: Path) -> Non
         releases.append(released(plan, tmp_path / str(number), uploads))
     assert [len(one) for one in releases] == [1, 1, 1]
     assert releases[0] == releases[1] == releases[2]
+
+
+def shuffled_bits(batch: Batch, bits: int, random: np.random.Generator) -> Batch:
+    """Return reports with the same counts of every bit, each bit in other reports."""
+    table = np.unpackbits(batch.rows, axis=1, count=bits, bitorder="little")
+    return replace(
+        batch, rows=np.packbits(random.permuted(table, axis=0), axis=1, bitorder="little")
+    )
+
+
+def everything_released(plan: Plan, folder: Path, uploads: list[Batch]) -> dict[str, bytes]:
+    """What is shown of a sealed crowd, and what the store held of it while it was open."""
+
+    async def live(world: World) -> dict[str, bytes]:
+        await world.publish(plan)
+        for upload in uploads:
+            assert (await world.upload(upload)).status_code == 202
+        kept = world.collector.store
+
+        def stored() -> dict[str, bytes]:
+            (crowd,) = on_the_disk(kept, plan)._crowds.values()
+            return {f"block {block}": content for block, content in crowd.counts.all_blocks()}
+
+        seen = await world.collector.in_store(stored)
+        assert (await world.upload(last)).status_code == 202
+        headers = {"authorization": f"Bearer {await world.make_token('analyst')}"}
+        base = f"/v1/plans/{plan.id}/crowds/1"
+        for path in (base, f"{base}/estimates", f"{base}/report.html", "/"):
+            answer = await world.ask("console", "GET", path, headers)
+            assert answer.status_code == 200
+            seen[path] = answer.content
+        document = json.loads(seen.pop(base))  # signed with a key of each folder's own
+        seen["release"] = json.dumps(document["tally"]).encode()
+        return seen
+
+    *uploads, last = uploads
+    return in_world(live, folder)
+
+
+@pytest.mark.parametrize("plan", [COUNTS_PLAN, LONG_COUNTS], ids=lambda p: p.survey.name)
+def test_what_links_the_bits_of_a_report_is_neither_stored_nor_released(
+    plan: Plan, tmp_path: Path
+) -> None:
+    """Crowds with the same counts of bits are the same, whatever else their reports were."""
+    random = np.random.default_rng(4)
+    parts = [make_reports(plan, 60, random), make_reports(plan, 40, random)]
+    others = [shuffled_bits(part, plan.bits, random) for part in parts]
+    assert not (parts[0].rows == others[0].rows).all()
+    one = everything_released(plan, tmp_path / "one", parts)
+    other = everything_released(plan, tmp_path / "other", others)
+    assert one.keys() == other.keys()
+    for name, content in one.items():
+        assert content == other[name], name
+
+
+def test_under_view_reports_the_links_are_seen(tmp_path: Path) -> None:
+    """The same search finds them in the blocks and in the release."""
+    random = np.random.default_rng(4)
+    parts = [make_reports(FLAGS_PLAN, 60, random), make_reports(FLAGS_PLAN, 40, random)]
+    others = [shuffled_bits(part, FLAGS_PLAN.bits, random) for part in parts]
+    one = everything_released(FLAGS_PLAN, tmp_path / "one", parts)
+    other = everything_released(FLAGS_PLAN, tmp_path / "other", others)
+    assert one["block 0"] != other["block 0"]
+    assert one["release"] != other["release"]

@@ -23,9 +23,13 @@ from shoal import (
     Batch,
     Choice,
     Flags,
+    FlipProbability,
     InputError,
     Number,
     Original,
+    Plan,
+    PrivacyRefusal,
+    Promise,
     ShoalError,
     SimulationBits,
     Survey,
@@ -161,6 +165,21 @@ class TestReports:
             interrupted()
         assert path.read_bytes() == before
         assert [p.name for p in tmp_path.iterdir()] == [name]
+
+    def test_whole_reports_of_view_counts_must_be_asked_for(self, tmp_path: Path):
+        """Each is nearly the truth: at q = .001 a report of 8 bits is the answer, 99.2 %."""
+        promise = Promise("proven", "60", delta="1e-6")
+        seen = Plan(SURVEY, FlipProbability.at_least("0.001"), promise, 10, view="counts")
+        for name in ("r.parquet", "r.rows"):
+            path = tmp_path / name
+            with pytest.raises(PrivacyRefusal, match="learns the answer: local epsilon"):
+                VectorWriter(path, seen)
+            assert not path.exists()
+            with VectorWriter(path, seen, whole_reports=True) as writer:
+                writer.write(Synthetic(ROWS, 8))
+            assert (read(path, seen) == ROWS).all()
+        with VectorWriter(tmp_path / "o.parquet", seen, kind="original") as writer:
+            writer.write(Original(ROWS, 8))  # nobody takes originals for reports
 
     def test_places_that_cannot_be_written(self, tmp_path: Path):
         for name in ("r.parquet", "r.rows"):

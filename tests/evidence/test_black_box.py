@@ -5,8 +5,10 @@ tally must fail here. The honest runs use the operating system's random bits at 
 1 - 1e-11 each, so that a false alarm of the file has probability below 1e-10.
 """
 
+import dataclasses
 import json
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -286,6 +288,32 @@ def one_report_early(original):
 def question(pipeline):
     return inspect_pipeline(
         pipeline, PLAN, epsilon=1.0, delta=DELTA, runs=2400, confidence=SURE, seed=1
+    )
+
+
+def test_a_counts_pipeline_passes_and_one_that_releases_set_bits_does_not():
+    seen = dataclasses.replace(PLAN, view="counts")
+
+    def counted(original):
+        tally = shoal.tally(seen, shoal.randomize(original, seen))
+        shoal.estimate(seen, tally)
+        return tally
+
+    def with_set_bits(original):
+        counts = counted(original)
+        whole = shoal.tally(PLAN, shoal.randomize(original, PLAN))
+        return dataclasses.replace(counts, by_set_bits=whole.by_set_bits)
+
+    how: dict[str, Any] = {
+        "epsilon": 1.0,
+        "delta": DELTA,
+        "runs": 200,
+        "confidence": SURE,
+        "seed": 1,
+    }
+    assert inspect_pipeline(counted, seen, **how).reasons == ()
+    assert inspect_pipeline(with_set_bits, seen, **how).reasons == (
+        "a release is of view reports, the plan's view is counts.",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import itertools
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from scipy.stats import binom
 from shoal import (
     Choice,
     Flags,
+    FlipProbability,
     InputError,
     Original,
     Plan,
     PrivacyRefusal,
+    Promise,
     Survey,
     encode,
     plan,
@@ -65,6 +68,53 @@ def by_q() -> Study:
 @pytest.fixture(scope="module")
 def by_users() -> Study:
     return study(PLAN, repetitions=20_000, vary={"users": [50, 1000, 100_000]}, seed=12)
+
+
+class TestViewCounts:
+    """40 flags, a crowd of ten million, epsilon 2 and delta 1e-6 flip one of 47,800 bits.
+
+    `SHOAL_STUDY_PEOPLE` asks for more people than a tenth of them.
+    """
+
+    PEOPLE = int(os.environ.get("SHOAL_STUDY_PEOPLE", "1000000"))
+    PLAN = Plan(
+        Survey("s", (Flags("f", tuple(map(str, range(40)))),)),
+        FlipProbability.at_least("0.0000212"),
+        Promise("proven", "2", delta="1e-6"),
+        crowd_size=10**7,
+        view="counts",
+    )
+
+    def test_two_thousand_crowds(self):
+        """All bits together measure sigma within 0.3 %, and 3 % is ten times that."""
+        found = study(self.PLAN, users=self.PEOPLE, repetitions=2000, seed=1)
+        bits = found.points[0].bits
+        ratio = np.sqrt(np.mean([bit.sigma_ratio**2 for bit in bits]))
+        assert abs(ratio - 1) < 0.03
+        for bit in bits:
+            assert bit.coverage["exact"].expected >= 0.95
+            assert bit.coverage["simultaneous"].expected >= 0.95 ** (1 / 40)
+        assert np.mean([bit.coverage["exact"].measured for bit in bits]) >= 0.95
+        assert found.points[0].together["f"].expected >= 0.95
+        assert coverage_p_value(found) > ALARM
+        print(
+            f"{self.PEOPLE:,} people, sigma {bits[0].sigma_theory:.2f}, measured {ratio:.4f} of it"
+        )
+
+    def test_the_path_counts_bits_only(self):
+        found = study(self.PLAN, users=2000, repetitions=20, seed=1, through="path")
+        assert len(found.points[0].bits) == 40
+        for through in ("law", "path"):
+            run = simulate(self.PLAN, users=2000, seed=1, through=through)
+            assert run.estimates.tally.view == "counts"
+
+    def test_other_epsilons_have_the_same_view(self):
+        asked = Survey("s", (Flags("f", ("a", "b")),))
+        small = plan(asked, crowd_size=1000, epsilon=1, delta="1e-6", view="counts")
+        found = study(small, users=1000, repetitions=5, vary={"epsilon": [2]}, seed=1)
+        (point,) = found.points
+        assert point.plan.view == "counts"
+        assert 0 < float(point.plan.q) < float(small.q)
 
 
 class TestTheory:

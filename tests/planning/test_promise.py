@@ -113,7 +113,11 @@ class TestComputing:
             (replace(KEPT, honest_fraction="0.5"), "proven: epsilon 1, delta 1e-6,", True),
             (replace(KEPT, crowd_size=2000), "proven: epsilon 1, delta 1e-6,", True),
             (plan(SURVEY, q="0.25"), "local: epsilon 4.3945 for each report", True),
-            (SUFFICIENT, "sufficient: epsilon 1, eta 0.001, on homogeneous crowds only; not", False),
+            (
+                SUFFICIENT,
+                "sufficient: epsilon 1, eta 0.001, on homogeneous crowds only; not",
+                False,
+            ),
             (RULE, "three-sigma: epsilon 1, a rule of thumb; not a guarantee", False),
         ],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from math import comb
 
@@ -50,6 +51,15 @@ def test_hoeffding_bounds_every_sum_of_coins(rates: list[float], slack: float):
     bound = min(float(np.mean(rates)) + slack, 1.0)
     for s in range(len(rates) + 1):
         assert law[s:].sum() <= hoeffding_at_least(s, len(rates), bound) + 1e-12
+
+
+@pytest.mark.parametrize("rate", [1e-12, 2e-5])
+def test_a_tiny_rate_keeps_its_digits(rate: float):
+    """P[Bin(n, q) = 0] = (1 - q)^n; 1 - q as a float has 4 digits of 1e-12."""
+    n = round(1 / rate)
+    wanted = math.exp(n * math.log1p(-rate))
+    found = float(at_most(0, n, rate))
+    assert wanted <= found <= wanted * (1 + 3e-9)
 
 
 def test_where_hoeffding_holds_matters():

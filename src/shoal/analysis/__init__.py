@@ -11,6 +11,8 @@ Counting reports
     `joint_counts`      combinations of chosen bits
     `count_table`       all counts of a tally in one array, in a fixed order
     `tallying`          Synthetic vectors to a `Tally`; tallies add
+    `adding`            the sums of what they hold
+    `views`             what the view of a plan lets a tally hold
     `crowds`            which crowds a tally holds, and whether one person may be in several
     `tally_json`        a tally read back from its file, every count checked
 

@@ -2,7 +2,8 @@
 
 The order is: the number of reports; counts by number of set bits; counts by bit; counts by vector,
 if vectors are short; one table for each joint group; and for each cohort its number of reports and
-its counts by bit. A plan with cohorts has no separate counts by bit: they are the cohorts' sum.
+its counts by bit. A plan with cohorts has no separate counts by bit: they are the cohorts' sum. A
+plan with view `counts` has no counts by number of set bits and by vector, and no joint group.
 
 Reports may have weights, 0 or 1. A report of weight 0 takes the same steps as any other and changes
 no number: whoever measures the time cannot tell.
@@ -60,7 +61,7 @@ class CountTable:
         sizes = [
             extra,
             1,
-            plan.bits + 1,
+            plan.bits + 1 if plan.view == "reports" else 0,
             plan.bits if plan.cohorts is None else 0,
             1 << plan.bits if vectors else 0,
             *(1 << len(bits) for bits in joint),
@@ -113,7 +114,8 @@ class CountTable:
 
     def _add(self, rows: Rows, weights: Weights | None) -> None:
         self._reports += len(rows) if weights is None else weights.sum()
-        _add_at(self.by_set_bits, count_set_bits(rows), weights)
+        if self.by_set_bits.size:
+            _add_at(self.by_set_bits, count_set_bits(rows), weights)
         if self.by_vector.size:
             _add_at(self.by_vector, rows @ (1 << 8 * np.arange(rows.shape[1])), weights)
         for bits, table in self.joint.items():

@@ -30,6 +30,7 @@ from shoal.analysis.intervals import (
 )
 from shoal.analysis.joint import JointEstimates, estimate_joint
 from shoal.analysis.tallying import Tally
+from shoal.analysis.views import check_links, check_view
 from shoal.errors import InputError, PrivacyRefusal, TallyError
 from shoal.planning.promise import check_promise
 from shoal.support.checks import check_level, check_number
@@ -37,6 +38,9 @@ from shoal.theory.calibration import smallest
 from shoal.theory.normal import normal_factor
 
 __all__ = ["Estimate", "Estimates", "check_crowd", "estimate", "sample_size"]
+
+_FEWEST_FLIPS = 25
+"""The variance, in reports, from which on a count is taken to be normal: sigma is 5 reports."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,7 @@ class Estimates(Mapping[str, Mapping[str, Estimate]]):
     def joint(self, *bits: tuple[str, str]) -> JointEstimates:
         """Return estimates of the joint answers to chosen bits, each a (question, label) pair."""
         positions = [self.plan.survey.bit(question, label) for question, label in bits]
+        check_links(self.plan, "joint counts", positions)
         counts = self.tally.joint_counts(positions)
         return estimate_joint(counts, float(self.plan.q), bits, self.target)
 
@@ -193,7 +198,9 @@ def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates
 
 
 def check_crowd(plan: Plan, tally: Tally) -> None:
-    """Refuse another plan's tally, an empty one, too small a crowd, and a plan that is broken.
+    """Refuse another plan's tally, or one that shows more than the plan's view allows.
+
+    So are an empty one, too small a crowd, and a plan that is broken.
 
     Of a sum of crowds whose people may be the same each must be whole by itself. If their people
     are different, the sum is one larger crowd. With memory a person's permanent flips are in every
@@ -201,6 +208,7 @@ def check_crowd(plan: Plan, tally: Tally) -> None:
     """
     if tally.plan_id != plan.id:
         raise TallyError("the tally is of another plan.")
+    check_view(plan, tally)
     if tally.reports == 0:
         raise TallyError("the tally is empty; there is nothing to estimate from.")
     crowds, repeat = tally.crowds, tally.people_may_repeat
@@ -245,7 +253,8 @@ def sample_size(
     For the population and Chebyshev this is LEC Thm 5, n = 1 / (4 miss error^2 (1 - 2q)^2), with
     the variance of a group of that share in place of its bound 1/4: if the group has that share,
     the estimate is that close with at least the probability `level` (theorem). The normal number
-    is smaller and approximate.
+    is smaller and approximate. Where it expects so few flips that they are far from normal, as with
+    a tiny q, it is replaced by a theorem's: Bernstein's or Chebyshev's, whichever is smaller.
 
     >>> sample_size(0.351, share=0.01, relative_error=0.1)
     9854067
@@ -263,12 +272,17 @@ def sample_size(
         raise InputError(f"interval must be normal or chebyshev here, got {kind!r}.")
     rate = q_value if target == "crowd" else q_value + (1 - 2 * q_value) * share
     miss = 1 - level
-    factor = normal_factor(level) ** 2 if kind == "normal" else 1 / miss
-    spread = rate * (1 - rate) / (1 - 2 * q_value) ** 2
-    error = share * relative_error
+    variance, error = rate * (1 - rate), share * relative_error * (1 - 2 * q_value)
     if error < 1e-100:
         raise InputError(f"no number of reports gets within {error:g} of the crowd.")
-    return math.ceil(factor * spread / error**2)
+    by_chebyshev = variance / (miss * error**2)
+    by_normal = normal_factor(level) ** 2 * variance / error**2
+    if kind == "chebyshev":
+        return math.ceil(by_chebyshev)
+    if by_normal * variance >= _FEWEST_FLIPS:
+        return math.ceil(by_normal)
+    by_bernstein = 2 * math.log(2 / miss) * (variance + error / 3) / error**2
+    return math.ceil(min(by_chebyshev, by_bernstein))
 
 
 def nearest_feasible(

@@ -30,6 +30,10 @@ SMALLEST = 1e-300
 """P-values below what floats hold are rounded up to this."""
 
 CLEAN = "No sign of fake reports."
+COUNTS_ONLY = (
+    "Only the counts of single bits and their totals were tested; under view counts nothing else"
+    " is counted, so fakes that set an allowed number of bits leave no trace."
+)
 NOT_TESTED = "Not tested: with memory and several reports per person, reports are not independent."
 
 
@@ -97,13 +101,14 @@ def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
     about = tally.reports, plan.id, len(tally.crowds)
     if plan.memory is not None and plan.max_reports_per_person > 1:
         return Screening(1.0, alarm, (NOT_TESTED,), 0.0, *about)
+    limits = (COUNTS_ONLY,) if plan.view == "counts" else ()
     looked_at = families(plan, tally)
     traces = [(len(looked_at) * p, say) for family in looked_at for p, say in family.traces(0)]
     traces.sort(key=lambda trace: trace[0])
     p_value = min(max(traces[0][0], SMALLEST), 1.0)
     if p_value > alarm:
-        return Screening(p_value, alarm, (CLEAN,), 0.0, *about)
-    findings = tuple(say() for p, say in traces if p <= alarm)
+        return Screening(p_value, alarm, (CLEAN, *limits), 0.0, *about)
+    findings = (*(say() for p, say in traces if p <= alarm), *limits)
     share = _fewest_fakes(looked_at, tally.reports, alarm) / tally.reports
     return Screening(p_value, alarm, findings, share, *about)
 

@@ -22,7 +22,6 @@ from shoal.analysis.report_rows import unpack
 from shoal.analysis.tallying import Tally
 from shoal.support.rounding import text_up
 from shoal.theory.honest_crowds.honest_counts import (
-    at_least,
     at_most,
     hoeffding_at_least,
     sum_p_values,
@@ -64,10 +63,12 @@ class Family(Protocol):
 
 def families(plan: Plan, tally: Tally) -> list[Family]:
     """Return the families that a plan and the kind of its tally allow, whatever was counted."""
-    tests: list[Family] = [SetBits(plan, tally), Bits(plan, tally), Sums(plan, tally)]
-    fewest, most = set_bit_range(plan)
-    if (most - fewest + 1) * (plan.bits + 1) <= MOST_LAW_CELLS:
-        tests.append(Shape(plan, tally))
+    tests: list[Family] = [Bits(plan, tally), Sums(plan, tally)]
+    if tally.by_set_bits is not None:
+        tests.insert(0, SetBits(plan, tally.by_set_bits))
+        fewest, most = set_bit_range(plan)
+        if (most - fewest + 1) * (plan.bits + 1) <= MOST_LAW_CELLS:
+            tests.append(Shape(plan, tally.by_set_bits))
     if tally.cohorts is not None:
         tests.append(Cohorts(plan, tally))
     if tally.by_vector is not None and plan.bits <= MOST_VECTOR_BITS:
@@ -86,10 +87,10 @@ def set_bit_range(plan: Plan) -> tuple[int, int]:
 class SetBits:
     """Too many reports with many, with few or with exactly so many set bits."""
 
-    def __init__(self, plan: Plan, tally: Tally) -> None:
+    def __init__(self, plan: Plan, seen: NDArray[np.int64]) -> None:
         fewest, most = set_bit_range(plan)
-        bits, q, seen = plan.bits, float(plan.q), tally.by_set_bits
-        self._reports = tally.reports
+        bits, q = plan.bits, float(plan.q)
+        self._reports = int(seen.sum())
         lowest, highest = (set_bit_laws(bits, k, k, q)[0] for k in (fewest, most))
         # More true bits make more set bits likelier, so the extreme originals bound the tails.
         counts = [np.cumsum(seen[::-1])[::-1][1:], np.cumsum(seen)[:-1]]
@@ -171,7 +172,7 @@ def _bit_p_values(
     honest = np.maximum(np.asarray(reports) - fakes, 0)
     # Of f fakes all may lack the bit, or all may have it.
     few = np.where(ones >= honest, 1.0, at_most(ones, honest, q))
-    return few, at_least(ones - fakes, honest, 1 - q)
+    return few, at_most(honest - (ones - fakes), honest, q)
 
 
 class Sums:
@@ -203,10 +204,10 @@ class Sums:
 class Shape:
     """A histogram of set bits that no mixture of answers makes."""
 
-    def __init__(self, plan: Plan, tally: Tally) -> None:
+    def __init__(self, plan: Plan, seen: NDArray[np.int64]) -> None:
         self._laws = set_bit_laws(plan.bits, *set_bit_range(plan), float(plan.q))
         self._cuts = _different([bins(self._laws, runs) for runs in RUNS])
-        self._counts = tally.by_set_bits
+        self._counts = seen
 
     def traces(self, fakes: int) -> Iterator[Trace]:
         share = fakes / int(self._counts.sum())

@@ -16,7 +16,7 @@ from shoal.analysis.crowds import check_people, parse_crowds
 from shoal.analysis.joint_counts import MOST_JOINT_BITS, Bits, Counts, checked_bits
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.tallying import CohortCounts, Tally
-from shoal.errors import TallyError
+from shoal.errors import PrivacyRefusal, TallyError
 from shoal.support.checks import LARGEST_INTEGER, check_integer
 from shoal.support.documents import exact_fields
 from shoal.support.files import canonical_json
@@ -66,10 +66,9 @@ def parse_tally(document: object, plan: Plan) -> Tally:
         raise TallyError("simulated must be true or false.")
     reports = check_integer("reports", document["reports"], lowest=0, error=TallyError)
     by_bit = _counts("by_bit", document["by_bit"], plan.bits, reports)
-    by_set_bits = _counts("by_set_bits", document["by_set_bits"], plan.bits + 1, reports)
-    set_bits = sum(place * count for place, count in enumerate(by_set_bits.tolist()))
-    if sum(by_set_bits.tolist()) != reports or set_bits != sum(by_bit.tolist()):
-        raise TallyError("the counts by bit and by set bits are not of the same reports.")
+    if plan.view == "counts":
+        _refuse_links(document)
+    by_set_bits = _parse_set_bits(document["by_set_bits"], plan, by_bit, reports)
     vectors = _parse_vectors(document["by_vector"], plan)
     joint = _parse_joint(document["joint"], plan, reports)
     cohorts = _parse_cohorts(document["cohorts"], plan)
@@ -81,6 +80,27 @@ def parse_tally(document: object, plan: Plan) -> Tally:
     read = Tally(plan.id, reports, *counts, marked, cohorts, crowds, people)
     _check_agreement(read)
     return read
+
+
+def _refuse_links(document: Mapping[str, object]) -> None:
+    """Refuse counts that link the bits of one report, empty ones too."""
+    absent: dict[str, object] = {"by_set_bits": None, "by_vector": None, "joint": []}
+    links = [name for name, nothing in absent.items() if document[name] != nothing]
+    if links:
+        raise PrivacyRefusal(
+            "the plan's view is counts, and its noise protects nothing but the counts of single"
+            f" bits; the tally also has {' and '.join(links)}, so delete it and do not publish it."
+        )
+
+
+def _parse_set_bits(value: object, plan: Plan, by_bit: Counts, reports: int) -> Counts | None:
+    if plan.view == "counts":
+        return None
+    by_set_bits = _counts("by_set_bits", value, plan.bits + 1, reports)
+    set_bits = sum(place * count for place, count in enumerate(by_set_bits.tolist()))
+    if sum(by_set_bits.tolist()) != reports or set_bits != sum(by_bit.tolist()):
+        raise TallyError("the counts by bit and by set bits are not of the same reports.")
+    return by_set_bits
 
 
 def _parse_cohorts(value: object, plan: Plan) -> tuple[CohortCounts, ...] | None:
@@ -126,7 +146,9 @@ def _check_agreement(read: Tally) -> None:
         (replace(read, joint={}).joint_counts(bits) == table).all()
         for bits, table in read.joint.items()
     )
-    if not (same_bits and same_joint and (by_set_bits == read.by_set_bits).all()):
+    assert read.by_set_bits is not None  # a tally with vectors has them
+    same_set_bits = np.array_equal(by_set_bits, read.by_set_bits)
+    if not (same_bits and same_joint and same_set_bits):
         raise TallyError("the counts by vector are not of the same reports as the others.")
 
 

@@ -1,9 +1,10 @@
 """Synthetic vectors to a Tally: counts, and nothing that points at one report.
 
 A tally counts reports by bit (M of SDP 4), by number of set bits (T of SDP 3.3) and, where that is
-small or asked for, by vector (S of SDP 1.3) and by the joint value of chosen bits. Tallies of one
-plan add; the order of the reports and how they were cut into chunks leave no trace in them. Which
-crowds were added stays known: their people may be the same.
+small or asked for, by vector (S of SDP 1.3) and by the joint value of chosen bits. Under a plan
+with view `counts` it counts them by bit only. Tallies of one plan add; the order of the reports and
+how they were cut into chunks leave no trace in them. Which crowds were added stays known: their
+people may be the same.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.agreement.plan import Plan
+from shoal.agreement.plan import Plan, View
 from shoal.agreement.vectors import Cohorts, Rows, Synthetic, check_rows, row_bytes
+from shoal.analysis.adding import add_cohorts, add_counts, add_vectors, what_is_counted
 from shoal.analysis.count_table import CountTable, Weights
 from shoal.analysis.crowds import Crowd, People, add_crowds, check_people, note_on
 from shoal.analysis.joint_counts import (
@@ -28,6 +30,7 @@ from shoal.analysis.joint_counts import (
     marginal,
     plan_groups,
 )
+from shoal.analysis.views import check_links
 from shoal.errors import TallyError
 from shoal.support.files import read_json, write_json
 
@@ -54,6 +57,7 @@ class CohortCounts:
 class Tally:
     """Counts of the synthetic vectors of one plan.
 
+    `by_set_bits` is None if the plan's view is `counts`; then nothing else links bits of a report.
     `by_vector` maps a packed row, in hexadecimal, to its count; None if vectors were not counted.
     `joint` maps bit positions to the counts of their joint values; the first position is the least
     significant bit of the value. `cohorts` counts each cohort by itself, if the plan has cohorts.
@@ -65,7 +69,7 @@ class Tally:
     plan_id: str
     reports: int
     by_bit: Counts
-    by_set_bits: Counts
+    by_set_bits: Counts | None = None
     by_vector: Mapping[str, int] | None = None
     joint: Mapping[Bits, Counts] = field(default_factory=dict)
     simulated: bool = False
@@ -75,6 +79,11 @@ class Tally:
 
     def __post_init__(self) -> None:
         check_people(self.people)
+        if self.view == "counts" and (self.by_vector is not None or self.joint):
+            raise TallyError(
+                "a tally without counts of set bits holds the counts of single bits and no more;"
+                " it takes no vectors and no joint counts."
+            )
         if self.reports and not self.crowds:
             object.__setattr__(self, "crowds", (Crowd(self.reports),))
         if sum(crowd.reports for crowd in self.crowds) != self.reports:
@@ -84,6 +93,11 @@ class Tally:
     def bits(self) -> int:
         """How many bits a report has."""
         return len(self.by_bit)
+
+    @property
+    def view(self) -> View:
+        """Whether the tally holds only `counts` of single bits, or more of the `reports`."""
+        return "counts" if self.by_set_bits is None else "reports"
 
     @property
     def people_may_repeat(self) -> bool:
@@ -117,10 +131,10 @@ class Tally:
             raise TallyError(
                 f"tallies of two plans do not add: {self.plan_id[:12]} and {other.plan_id[:12]}."
             )
-        if (self.by_vector is None) != (other.by_vector is None) or set(self.joint) != set(
-            other.joint
-        ):
-            raise TallyError("tallies add when they count the same vectors and joint values.")
+        if what_is_counted(self) != what_is_counted(other):
+            raise TallyError(
+                "tallies add when they count the same set bits, vectors and joint values."
+            )
         if self.simulated != other.simulated and self.reports and other.reports:
             raise TallyError("simulated and real reports do not add.")
         # What was declared of some crowds is not declared of more of them.
@@ -130,11 +144,11 @@ class Tally:
             self.plan_id,
             self.reports + other.reports,
             self.by_bit + other.by_bit,
-            self.by_set_bits + other.by_set_bits,
-            _added(self.by_vector, other.by_vector),
+            add_counts(self.by_set_bits, other.by_set_bits),
+            add_vectors(self.by_vector, other.by_vector),
             {bits: counts + other.joint[bits] for bits, counts in self.joint.items()},
             self.simulated if self.reports else other.simulated,
-            _added_cohorts(self.cohorts, other.cohorts),
+            add_cohorts(self.cohorts, other.cohorts),
             add_crowds((*self.crowds, *other.crowds)),
             people,
         )
@@ -157,7 +171,7 @@ class Tally:
         if self.by_vector is None:
             raise TallyError(
                 f"the tally does not count bits {list(chosen)} jointly; tally with joint= or"
-                " declare them in the plan."
+                " declare them in the plan, or cross the questions if its view is counts."
             )
         rows = np.frombuffer(bytes.fromhex("".join(self.by_vector)), np.uint8)
         values = joint_values(rows.reshape(-1, row_bytes(self.bits)), chosen)
@@ -173,7 +187,7 @@ class Tally:
             "reports": self.reports,
             "simulated": self.simulated,
             "by_bit": self.by_bit.tolist(),
-            "by_set_bits": self.by_set_bits.tolist(),
+            "by_set_bits": None if self.by_set_bits is None else self.by_set_bits.tolist(),
             "by_vector": None if vectors is None else dict(sorted(vectors.items())),
             "joint": [
                 {"bits": list(bits), "counts": counts.tolist()}
@@ -236,10 +250,13 @@ class Tallying:
         self._crowd, self._window = crowd, window
         self._windows: Counter[int | None] = Counter()
         self._simulated = False
-        is_short = plan.bits <= SMALL_VECTOR
-        counted = is_short if vectors is None else vectors
-        self._long_vectors: dict[str, int] | None = {} if counted and not is_short else None
         groups = [*plan_groups(plan), *(checked_bits(bits, plan.bits) for bits in joint)]
+        if vectors or groups:
+            bits = {bit for group in groups for bit in group}
+            check_links(plan, "joint counts" if groups else "whole vectors", sorted(bits))
+        is_short = plan.bits <= SMALL_VECTOR
+        counted = is_short and plan.view == "reports" if vectors is None else vectors
+        self._long_vectors: dict[str, int] | None = {} if counted and not is_short else None
         self.table = CountTable(
             plan, list(dict.fromkeys(groups)), vectors=counted and is_short, extra=extra
         )
@@ -312,7 +329,7 @@ class Tallying:
             self._plan.id,
             self.table.reports,
             self.table.by_bit,
-            self.table.by_set_bits.copy(),
+            self.table.by_set_bits.copy() if self._plan.view == "reports" else None,
             self._vector_counts(),
             {bits: counts.copy() for bits, counts in self.table.joint.items()},
             self._simulated,
@@ -356,7 +373,7 @@ def tally(
     synthetic
         The vectors, at once or in chunks.
     vectors
-        Whether to count whole vectors too. By default up to 12 bits.
+        Whether to count whole vectors too. By default up to 12 bits, and never under view counts.
     joint
         Groups of bit positions whose joint values are counted, beside those the plan declares.
     crowd, window
@@ -377,20 +394,3 @@ def tally(
     for chunk in chunks:
         tallying.add_vectors(chunk)
     return tallying.result()
-
-
-def _added(
-    mine: Mapping[str, int] | None, other: Mapping[str, int] | None
-) -> dict[str, int] | None:
-    if mine is None or other is None:
-        return None
-    keys = sorted(mine.keys() | other.keys())
-    return {key: mine.get(key, 0) + other.get(key, 0) for key in keys}
-
-
-def _added_cohorts(
-    mine: tuple[CohortCounts, ...] | None, other: tuple[CohortCounts, ...] | None
-) -> tuple[CohortCounts, ...] | None:
-    if mine is None or other is None:
-        return None
-    return tuple(a + b for a, b in zip(mine, other, strict=True))

@@ -67,6 +67,9 @@ def command(
 
     Counting releases nothing. If the plan does not keep its promise, its reports are counted with a
     warning, but no other command accepts the tally.
+
+    Under a plan with view counts only single bits are counted: --vectors and --joint are refused
+    (exit code 3). Cross the questions in the plan instead.
     """
     from shoal.analysis.report_files import read_reports
     from shoal.planning.promise import compute_promise

@@ -182,7 +182,7 @@ def study(
         How often to repeat, at each point of the grid.
     vary
         One of ``{"users": [...]}``, ``{"q": [...]}`` and ``{"epsilon": [...]}``; the last plans
-        anew at each epsilon, with the same kind of promise.
+        anew at each epsilon, with the same kind of promise and view.
     answers
         Originals of the people; without them a population is made up.
     seed
@@ -274,6 +274,7 @@ def _replanned(old: Plan, name: Vary, value: object) -> Plan:
         delta=promise.delta,
         eta=promise.eta,
         promise=promise.kind,
+        view=old.view,
     )
 
 

@@ -87,16 +87,22 @@ def _flipped_tally(
     """Draw the tally of cohorts of known sizes whose true counts by bit are known."""
     ones = draw_ones(truth, sizes[:, None], float(plan.q), generator)
     reports, by_bit = int(sizes.sum()), ones.sum(axis=0)
-    low, rest = divmod(int(by_bit.sum()), max(reports, 1))
-    by_set_bits = np.zeros(plan.bits + 1, np.int64)
-    by_set_bits[low] += reports - rest
-    by_set_bits[min(low + 1, plan.bits)] += rest
+    by_set_bits = _some_set_bits(plan, reports, by_bit) if plan.view == "reports" else None
     cohorts = None
     if plan.cohorts is not None:
         cohorts = tuple(
             CohortCounts(size, counts) for size, counts in zip(sizes.tolist(), ones, strict=True)
         )
     return Tally(plan.id, reports, by_bit, by_set_bits, simulated=True, cohorts=cohorts)
+
+
+def _some_set_bits(plan: Plan, reports: int, by_bit: Counts) -> Counts:
+    """Return counts by set bits that agree with the counts by bit."""
+    low, rest = divmod(int(by_bit.sum()), max(reports, 1))
+    by_set_bits = np.zeros(plan.bits + 1, np.int64)
+    by_set_bits[low] += reports - rest
+    by_set_bits[min(low + 1, plan.bits)] += rest
+    return by_set_bits
 
 
 def _true_ones(question: Question, sizes: Counts, generator: np.random.Generator) -> Counts:

@@ -36,6 +36,7 @@ from shoal.analysis.crowds import way_out
 from shoal.analysis.estimating import estimate, nearest_feasible
 from shoal.analysis.intervals import Interval, Target, drawn_sigma, normal_interval
 from shoal.analysis.tallying import Tally
+from shoal.analysis.views import check_links
 from shoal.errors import InputError
 from shoal.support.checks import check_level
 from shoal.theory.normal import normal_factor
@@ -370,6 +371,7 @@ def associate(
         )
     sides = side_of(plan.survey, first), side_of(plan.survey, second)
     check_sides(plan.survey, *sides)
+    check_links(plan, "joint counts", (*sides[0].positions, *sides[1].positions))
     association = Association(plan, tally, *sides, target)
     association.table  # noqa: B018  refuses a tally that did not count them together
     return association

@@ -18,8 +18,10 @@ from shoal.analysis.publishing.words import (
     Figures,
     count_unit,
     facts,
+    flip_in_words,
     in_crowds,
     possible_answers,
+    release_note,
     sum_note,
 )
 
@@ -118,7 +120,8 @@ def _opening(plan: Plan, document: Mapping[str, Any]) -> Markup:
     kicker = ["Survey ", element("bdi", document["survey"])] if named else ["Survey"]
     lede = (
         f"{questions.capitalize()}, {reports:,} reports{in_crowds(estimates)}. Every device flipped"
-        f" each bit with probability {float(plan.q):.4g}; the counts are corrected for the flips."
+        f" each bit with probability {flip_in_words(float(plan.q))}; the counts are corrected"
+        " for the flips."
     )
     about = (
         f"The bars are {estimates['interval']} intervals at {_level(estimates)}, for"
@@ -131,7 +134,7 @@ def _opening(plan: Plan, document: Mapping[str, Any]) -> Markup:
         element("p", lede, class_="lede"),
         *banner,
         element("p", about),
-        *(element("p", note) for note in sum_note(estimates)),
+        *(element("p", note) for note in [*sum_note(estimates), *release_note(plan)]),
         _key(Layout.of(estimates, WIDE)),
     )
 

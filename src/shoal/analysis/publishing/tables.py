@@ -16,6 +16,7 @@ from shoal.analysis.publishing.words import (
     facts,
     in_crowds,
     possible_answers,
+    release_note,
     sum_note,
 )
 
@@ -91,7 +92,8 @@ def markdown_text(plan: Plan, document: Mapping[str, Any]) -> str:
         f" {estimates['target']}.",
         "",
     ]
-    lines += [line for note in sum_note(estimates) for line in (note, "")]
+    notes = [*sum_note(estimates), *release_note(plan)]
+    lines += [line for note in notes for line in (note, "")]
     for question in plan.survey:
         lines += [f"## {_plain(question.name)}", "", possible_answers(question), ""]
         if question.name not in estimates["questions"]:

@@ -26,14 +26,19 @@ __all__ = [
     "citation",
     "count_unit",
     "facts",
+    "flip_in_words",
     "in_crowds",
     "plain_promise",
     "possible_answers",
     "ratio_in_words",
+    "release_note",
     "sum_note",
 ]
 
 SIMULATED = "simulated: these numbers are about nobody"
+
+_NEARLY_TRUE = 0.01
+"""Below this flip probability a report is called the answer itself."""
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
@@ -155,6 +160,29 @@ def ratio_in_words(epsilon: float) -> str:
     return text_up(math.exp(epsilon), 3) if epsilon < 700 else "very many"
 
 
+def flip_in_words(q: float) -> str:
+    """Return a flip probability as people read it.
+
+    >>> flip_in_words(0.25), flip_in_words(2.09212e-05)
+    ('0.25', '0.00002092, once in 47,798 bits')
+    """
+    if q >= 1e-3:
+        return f"{q:.4g}"
+    digits = 3 - math.floor(math.log10(q))
+    return f"{q:.{digits}f}, once in {round(1 / q):,} bits"
+
+
+def release_note(plan: Plan) -> list[str]:
+    """Return a sentence about what is released, if it is less than the reports."""
+    if plan.view == "reports":
+        return []
+    each = "each bit of each cohort" if plan.cohorts else "each bit"
+    return [
+        f"This release holds how many reports set {each}, and nothing that links the bits of one"
+        " report. The noise was chosen for that: whoever sees single reports learns far more."
+    ]
+
+
 def count_unit(estimates: Mapping[str, Any]) -> str:
     """Return what the counts are of: people, or answers of people who may be the same."""
     return "answers" if len(estimates["crowds"]) > 1 and not estimates["people"] else "people"
@@ -222,7 +250,9 @@ def facts(
         Fact(
             "Local",
             f"epsilon {text_up(plan.local_epsilon)}",
-            "What one report reveals by itself, to the collector too.",
+            "What one report reveals by itself, to the collector too."
+            if float(plan.q) >= _NEARLY_TRUE
+            else "Whoever sees a single report, the collector too, learns the answer.",
         )
     )
     if plan.memory is not None:
@@ -239,7 +269,7 @@ def facts(
     sigma = coin.count_sigma(reports, q)
     return [
         *rows,
-        Fact("Flips", f"q = {q:.5g}", "The probability that a device flips a bit."),
+        Fact("Flips", f"q = {flip_in_words(q)}", "The probability that a device flips a bit."),
         Fact(
             "Precision",
             f"sigma {_grouped(text_up(sigma, 4))} {'people' if whole is None else 'answers'}",

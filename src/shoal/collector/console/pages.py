@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from shoal.agreement.promise import read_certificate
 from shoal.analysis.publishing.markup import Markup, element
+from shoal.analysis.publishing.words import release_note
 from shoal.analysis.screening import Screening
 from shoal.collector.intake.records import CrowdRecord, PlanRecord
 from shoal.support.rounding import round_down
@@ -89,6 +90,7 @@ def _plan(section: Section) -> Markup:
         element("h2", element("bdi", plan.survey.name)),
         element("p", f"{record.state}; crowds of {plan.reports_needed:,}; {_promise(record)}"),
         element("p", element("code", plan.id)),
+        *(element("p", note) for note in release_note(plan)),
         *([element("table", element("thead", heading), element("tbody", *rows))] if rows else []),
         *([element("p", element("a", "all crowds", href=f"/?plan={plan.id}"))] if more else []),
         *(

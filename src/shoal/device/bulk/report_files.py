@@ -22,11 +22,12 @@ from shoal.agreement.plan import Plan
 from shoal.agreement.vectors import Rows, Synthetic
 from shoal.agreement.wire import FILE_HEADER, FILE_MAGIC, file_row_bytes
 from shoal.device.bulk.vectors import Original
-from shoal.errors import InputError
+from shoal.errors import InputError, PrivacyRefusal
 from shoal.support.checks import shown
 from shoal.support.files import first_line
+from shoal.support.rounding import text_up
 
-__all__ = ["VectorWriter"]
+__all__ = ["VectorWriter", "warning_of"]
 
 
 class VectorWriter(AbstractContextManager["VectorWriter"]):
@@ -34,10 +35,25 @@ class VectorWriter(AbstractContextManager["VectorWriter"]):
 
     The suffix chooses the form: ``.parquet``, or ``.rows`` for raw rows. Whether the file holds
     simulated reports must be said at the start; originals go to Parquet only, in a column that no
-    reader of reports accepts.
+    reader of reports accepts. The whole reports of a plan with view counts are nearly the truth, so
+    such a file must be asked for with `whole_reports`.
     """
 
-    def __init__(self, path: Path, plan: Plan, *, kind: str = "report", simulated: bool = False):
+    def __init__(
+        self,
+        path: Path,
+        plan: Plan,
+        *,
+        kind: str = "report",
+        simulated: bool = False,
+        whole_reports: bool = False,
+    ):
+        if kind == "report" and plan.view == "counts" and not whole_reports:
+            raise PrivacyRefusal(
+                f"the plan's view is counts, and {warning_of(plan)} Send the reports to a collector"
+                " that only counts them, or ask for the file with --whole-reports"
+                " (whole_reports=True in Python)."
+            )
         if kind == "original" and path.suffix.lower() != ".parquet":
             raise InputError(f"originals are written as .parquet, got {path.name!r}.")
         if path.suffix.lower() not in (".parquet", ".rows"):
@@ -111,6 +127,14 @@ class VectorWriter(AbstractContextManager["VectorWriter"]):
             raise InputError(f"cannot write {self._path}: {reason}.") from problem
         finally:
             self._scratch.unlink(missing_ok=True)
+
+
+def warning_of(plan: Plan) -> str:
+    """Say what a file of whole reports of a plan with view counts is."""
+    return (
+        "each row of this file is nearly the truth of one person; whoever sees it learns the"
+        f" answer: local epsilon {text_up(plan.local_epsilon)}."
+    )
 
 
 def _with_cohorts(vectors: Synthetic | Original) -> Rows:

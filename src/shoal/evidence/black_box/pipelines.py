@@ -111,8 +111,13 @@ def inspect_pipeline(
                     f"a release counts {released.reports} reports, the crowd is {crowd}."
                 )
                 break
+            if released.view != plan.view:
+                reasons.append(
+                    f"a release is of view {released.view}, the plan's view is {plan.view}."
+                )
+                break
             flips[which].append(crowd - released.by_bit if base else released.by_bit)
-            if not which:
+            if not which and released.by_set_bits is not None:
                 sizes += released.by_set_bits[::-1] if base else released.by_set_bits
         if reasons:
             break
@@ -120,7 +125,8 @@ def inspect_pipeline(
     alpha = 1 - confidence
     if not reasons:
         counts = [np.array(side) for side in flips]
-        reasons += _wrong_counts(counts, sizes, crowd, float(plan.q), alpha / 2)
+        counted = sizes if plan.view == "reports" else None
+        reasons += _wrong_counts(counts, counted, crowd, float(plan.q), alpha / 2)
         refuted = _refuted_delta(counts, math.exp(epsilon), alpha / 2)
         if refuted > delta:
             reasons.append(
@@ -139,12 +145,15 @@ def _early_release(pipeline: Pipeline, crowd: int, bits: int) -> list[str]:
 
 def _wrong_counts(
     flips: list[NDArray[np.int64]],
-    sizes: NDArray[np.int64],
+    sizes: NDArray[np.int64] | None,
     crowd: int,
     q: float,
     alpha: float,
 ) -> list[str]:
-    """Say which counts cannot be: flips by run and bit for D and D_m, reports of D by flips."""
+    """Say which counts cannot be: flips by run and bit for D and D_m, reports of D by flips.
+
+    Under view counts nobody counts how many reports had so many flips, and `sizes` is None.
+    """
     share = alpha / 6
     runs, bits = flips[0].shape
     by_crowd = np.array([flips[0][0::2].sum(axis=0), flips[0][1::2].sum(axis=0)])
@@ -170,7 +179,13 @@ def _wrong_counts(
             share,
         ),
         *_outlier_reasons(flips[1], crowd, q, share),
-        *convicting("{} bits were flipped", sizes, np.full(bits + 1, runs * crowd), law, share),
+        *(
+            []
+            if sizes is None
+            else convicting(
+                "{} bits were flipped", sizes, np.full(bits + 1, runs * crowd), law, share
+            )
+        ),
         *convicting(
             "counts fell into part {} of their law",
             parts[0],

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainc
+from scipy.special import betainc, betaincc
 
 from shoal.theory.one_bit.law import tails
 
@@ -43,8 +43,11 @@ def at_most(count: ArrayLike, trials: ArrayLike, rate: float) -> NDArray[np.floa
     >>> at_most([-1, 0, 1, 2], 2, 0.5).round(6).tolist()
     [0.0, 0.25, 0.75, 1.0]
     """
-    n = np.asarray(trials, float)
-    return at_least(n - np.asarray(count, float), n, 1 - rate)
+    s, n = np.asarray(count, float), np.asarray(trials, float)
+    inside = (s >= 0) & (s < n)
+    # The other way round, at_least takes 1 - rate, which has no more digits than 1 where q is tiny.
+    tail = betaincc(np.where(inside, s + 1, 1.0), np.where(inside, n - s, 1.0), rate)
+    return np.minimum(np.where(inside, tail * _ROUNDING, np.where(s < 0, 0.0, 1.0)), 1.0)
 
 
 def hoeffding_at_least(count: ArrayLike, trials: ArrayLike, rate: ArrayLike) -> NDArray[np.float64]:

@@ -106,7 +106,8 @@ def tails(s: int, n: int, m: int, q: float) -> Tails:
     >>> tails(1, n=2, m=1, q=0.25)[:2]
     (0.8125, 0.8125)
     """
-    return sum_tails(s, (m, 1 - q), (n - m, q))
+    # Ones that stay ones are those that are not flipped: 1 - q would lose the digits of a tiny q.
+    return _sum_tails(s, _mirrored(binomial_window(m, q), m), binomial_window(n - m, q))
 
 
 def sum_tails(s: int, first: tuple[int, float], second: tuple[int, float]) -> Tails:
@@ -115,7 +116,16 @@ def sum_tails(s: int, first: tuple[int, float], second: tuple[int, float]) -> Ta
     >>> sum_tails(1, (1, 0.75), (1, 0.25))[:2]
     (0.8125, 0.8125)
     """
-    ones, zeros = binomial_window(*first), binomial_window(*second)
+    return _sum_tails(s, binomial_window(*first), binomial_window(*second))
+
+
+def _mirrored(window: BinomialWindow, n: int) -> BinomialWindow:
+    """Return the pmf of n minus the binomial."""
+    first = n - window.first - window.mass.size + 1
+    return BinomialWindow(window.mass[::-1], first, window.omitted, window.error)
+
+
+def _sum_tails(s: int, ones: BinomialWindow, zeros: BinomialWindow) -> Tails:
     size = zeros.mass.size
     below = np.concatenate(([0.0], np.cumsum(zeros.mass)))
     above = np.concatenate((np.cumsum(zeros.mass[::-1])[::-1], [0.0]))

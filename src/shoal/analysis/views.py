@@ -1,0 +1,69 @@
+"""What the view of a plan lets a tally hold.
+
+A plan with view `counts` promises that nobody sees more than how many reports set each bit, in each
+cohort if there are cohorts. Its noise is far too small for anything that links the bits of one
+report: counts by number of set bits, whole vectors, and joint counts are refused wherever a plan
+and a tally meet. A cross in the survey is how to count answers jointly: its cells are bits of
+their own, and the plan's noise allows for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from shoal.agreement.plan import Plan
+from shoal.agreement.survey import Survey
+from shoal.errors import PrivacyRefusal, TallyError
+
+if TYPE_CHECKING:
+    from shoal.analysis.tallying import Tally
+
+__all__ = ["check_links", "check_view", "way_to_cross"]
+
+_MORE = (
+    "the plan's view is counts: a tally holds how many reports set each bit and nothing that links"
+    " the bits of one report"
+)
+
+
+def check_view(plan: Plan, tally: Tally) -> None:
+    """Refuse a tally that holds more than its plan lets anybody see, or less."""
+    if plan.view == tally.view:
+        return
+    if plan.view == "counts":
+        raise PrivacyRefusal(f"{_MORE}, but this one counts set bits; count its reports again.")
+    raise TallyError(
+        "the plan's view is reports, but the tally holds only the counts of single bits; count the"
+        " reports again."
+    )
+
+
+def check_links(plan: Plan, what: str, bits: Iterable[int] = ()) -> None:
+    """Refuse, under a plan with view counts, `what` links bits of one report.
+
+    The bits, if they are known, say which cross would allow it.
+    """
+    if plan.view == "counts":
+        raise PrivacyRefusal(f"{_MORE}, so it has no {what}; {way_to_cross(plan.survey, bits)}")
+
+
+def way_to_cross(survey: Survey, bits: Iterable[int] = ()) -> str:
+    """Say which cross counts these bits jointly, or that none does.
+
+    >>> from shoal import Choice, Flags, Text
+    >>> survey = Survey("s", (Choice("age", ("young", "old")), Flags("has", ("car", "cat"))))
+    >>> way_to_cross(survey, [0, 3])
+    'cross the questions in the plan: --cross "age;has=cat".'
+    """
+    labels = survey.labels
+    names: dict[str, None] = {}
+    for bit in bits:
+        question, label = labels[bit]
+        kind = survey[question]
+        if not kind.takes_one and kind.kind != "flags":
+            return f"question {question!r} is {kind.kind}, which cannot be crossed either."
+        names[question if kind.takes_one else f"{question}={label}"] = None
+    if len(names) < 2:
+        return 'cross the questions that you want jointly in the plan: --cross "A;B".'
+    return f'cross the questions in the plan: --cross "{";".join(names)}".'

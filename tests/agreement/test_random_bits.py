@@ -20,6 +20,8 @@ from shoal import FlipProbability, Original, SimulationBits, SystemBits, randomi
 from shoal.agreement import random_bits as door
 from shoal.errors import EntropyError, InputError
 
+pytestmark = pytest.mark.real_random
+
 
 def run(script: str) -> str:
     done = subprocess.run(

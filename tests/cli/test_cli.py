@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -142,7 +143,10 @@ class TestScreen:
         assert shoal.json("screen", "plan.json", "fakes.json")["suspicious"] is True
         text = shoal("screen", "plan.json", "fakes.json")
         assert "suspicious" in text
-        assert "300 reports" in text
+        # an honest person may send the vector of the fakes by chance
+        vectors = re.search(r"(\d+) reports are the vector ff01;", text)
+        assert vectors is not None
+        assert int(vectors[1]) >= 300
 
     def test_refusals(self, shoal: Command, tally_file: Path):
         shoal("plan", "survey.toml", "--q", "0.25", "--crowd", "1000", "-o", "crowd.json")
@@ -627,6 +631,7 @@ class TestEveryCommand:
         with pytest.raises(ZeroDivisionError):
             run(["simulate", "plan.json", "--users", "5"])
 
+    @pytest.mark.real_random
     def test_no_entropy_is_exit_code_one(self, shoal: Command, at: Path, monkeypatch: Any):
         monkeypatch.setattr("os.urandom", lambda count: b"")
         said = shoal("randomize", "plan.json", "answers.csv", "-o", "r.parquet", code=1)

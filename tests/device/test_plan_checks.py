@@ -172,7 +172,7 @@ class TestThePromise:
     def test_nothing_tells(self, tmp_path):
         for transport in (Collector(), Certifying(key=None)):
             outbox = box(tmp_path, transport, recompute=False)
-            with pytest.raises(PrivacyRefusal, match=r"nothing tells.*--limit.*--key"):
+            with pytest.raises(PrivacyRefusal, match=r"cannot confirm.*--limit.*--key"):
                 outbox.answer(CROWD, ANSWER)
         assert outbox.answer(PLAN, ANSWER).state == "waiting"  # its local promise is exact
 
@@ -229,7 +229,7 @@ class TestThePromise:
 
     def test_where_there_is_no_scipy(self, tmp_path, monkeypatch):
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-        with pytest.raises(PrivacyRefusal, match="nothing tells"):
+        with pytest.raises(PrivacyRefusal, match="cannot confirm"):
             box(tmp_path, Collector()).answer(CROWD, ANSWER)
         with pytest.raises(InputError, match="pip install scipy"):
             box(tmp_path, Collector(), recompute=True)

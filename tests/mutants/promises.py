@@ -96,15 +96,15 @@ MUTANTS = (
     Mutant(
         "group privacy at the whole epsilon",
         CERTIFICATE,
-        "        part = checked / size\n",
+        "        part = part_of(checked, size)\n",
         "        part = checked\n",
         "planning/test_promise.py::TestComputing::test_group_privacy_by_hand",
     ),
     Mutant(
         "the parts of an epsilon are more than it",
-        CERTIFICATE,
-        "if Fraction(part) * size > Fraction(checked):",
-        "if False:",
+        COMPOSITION,
+        "part if Fraction(part) * count <= Fraction(total) else math.nextafter(part, 0.0)",
+        "part",
         "planning/test_certificate.py::test_the_parts_of_an_epsilon_are_not_more_than_it",
     ),
     Mutant(
@@ -138,9 +138,16 @@ MUTANTS = (
     Mutant(
         "adding up releases without a part of delta for each",
         COMPOSITION,
-        "self.releases * self.certificate.epsilon(delta=delta / self.releases)",
+        "self.releases * self.certificate.epsilon(delta=part_of(delta, self.releases))",
         "self.releases * self.certificate.epsilon(delta=delta)",
         "planning/test_composition.py::test_each_release_has_its_part_of_delta",
+    ),
+    Mutant(
+        "blocks of releases that each have the whole delta",
+        COMPOSITION,
+        "get_epsilon_for_delta(part_of(delta, self._blocks))",
+        "get_epsilon_for_delta(delta)",
+        "planning/test_composition.py::test_blocks_of_releases_add_up",
     ),
     # Sums of crowds
     Mutant(

@@ -200,7 +200,7 @@ def test_where_formulas_meet_numbers_are_printed(q, epsilon, capsys):
 def test_table_for_people_never_calls_sufficient_a_guarantee(capsys):
     assert run("audit --flags 5 --q 0.2 --crowd 5000 --epsilon 1".split()) == 0
     text = capsys.readouterr().out
-    assert "not a guarantee" in text
+    assert "not a guarantee" in " ".join(text.split())  # the table may wrap it
     assert "collector" in text
 
 

@@ -12,8 +12,14 @@ import pytest
 import shoal
 from shoal.cli import run
 from shoal.errors import InputError
+from shoal.planning import composition
 from shoal.planning.certificate import audit
-from shoal.planning.composition import Composition, _convex, dominating_profile, group_factor
+from shoal.planning.composition import (
+    Composition,
+    _convex,
+    dominating_profile,
+    group_factor,
+)
 from shoal.theory.stop_loss.bracket import Bracket
 
 FLAGS = shoal.Survey("s", (shoal.Flags("f", ("1", "2", "3", "4", "5")),))
@@ -47,6 +53,26 @@ def test_gaussian_composes_to_a_gaussian():
     together = Composition(Gaussian(5.0), 30)  # type: ignore[arg-type]
     exact = Gaussian(5.0 / math.sqrt(30)).epsilon(delta=1e-5)
     assert exact <= together.epsilon(delta=1e-5) <= 1.005 * exact
+
+
+def test_blocks_of_releases_add_up(monkeypatch):
+    """More than are composed at once: no less than what holds, and no more than adding up."""
+    tight = Composition(Gaussian(5.0), 30)  # type: ignore[arg-type]
+    at_once = tight.epsilon(delta=1e-5), tight.delta(epsilon=2.0)
+    monkeypatch.setattr(composition, "_MOST_AT_ONCE", 7)
+    blocks = Composition(Gaussian(5.0), 30)  # type: ignore[arg-type]
+    assert at_once[0] < blocks.epsilon(delta=1e-5) < blocks.basic_epsilon(delta=1e-5)
+    assert at_once[1] < blocks.delta(epsilon=2.0) <= 1
+    # Five blocks of seven, each with a fifth of delta.
+    whole = Composition(Gaussian(5.0), 7)  # type: ignore[arg-type]
+    assert blocks.epsilon(delta=1e-5) == pytest.approx(5 * whole.epsilon(delta=2e-6), rel=1e-5)
+
+
+def test_a_million_releases_need_no_more_memory_than_a_block():
+    together = Composition(Gaussian(1e4), 10**6)  # type: ignore[arg-type]
+    exact = Gaussian(10.0).epsilon(delta=1e-5)
+    assert exact <= together.epsilon(delta=1e-5)
+    assert together._block_loss._pmf_remove.size < 10**7
 
 
 def test_each_release_has_its_part_of_delta():

@@ -22,7 +22,7 @@ from shoal.agreement.flip_probability import FlipProbability, exact_fraction
 from shoal.agreement.plan import Memory, Plan, View
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PrivacyRefusal
-from shoal.planning.composition import group_factor
+from shoal.planning.composition import group_factor, part_of
 from shoal.planning.observers import observers
 from shoal.planning.views import Attack, CountsBound, ReportsBound, bound_of, domain_of
 from shoal.support.checks import check_integer, check_number
@@ -172,9 +172,7 @@ class Certificate:
     def proven(self, epsilon: float, rtol: float = 1e-4) -> Proven:
         """Return the proven delta at an epsilon and the method that proves it."""
         size, checked = self.reports_per_person, _checked_epsilon(epsilon)
-        part = checked / size
-        if Fraction(part) * size > Fraction(checked):  # as much in all, and never more
-            part = math.nextafter(part, 0.0)
+        part = part_of(checked, size)
         single = self.bound.proven(self.crowd_size, self._q, part, rtol)
         if size == 1 or single.delta.high == 0.0:
             return single

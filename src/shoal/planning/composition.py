@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,10 @@ _GRID = 4000
 _SMALLEST_DELTA = 1e-14
 """Where the single release's profile is cut; what is beyond counts as certain disclosure."""
 
+_MOST_AT_ONCE = 10_000
+"""So many releases are composed in half a gigabyte at most. More are composed in blocks of that
+size, and the blocks add up."""
+
 
 @dataclass(frozen=True)
 class Composition:
@@ -62,8 +67,8 @@ class Composition:
             return round_up(self._together.epsilon(delta=delta), 6)
         if _top_epsilon(self.certificate) == 0.0:
             return 0.0  # nothing is revealed, however often
-        tight = float(self._loss.get_epsilon_for_delta(delta))
-        return min(round_up(tight, 6), self.basic_epsilon(delta=delta))
+        block = float(self._block_loss.get_epsilon_for_delta(part_of(delta, self._blocks)))
+        return min(round_up(self._blocks * block, 6), self.basic_epsilon(delta=delta))
 
     def delta(self, *, epsilon: float) -> float:
         """Return the proven delta of all releases together at an epsilon, rounded up."""
@@ -73,13 +78,13 @@ class Composition:
             return min(round_up(self._together.delta(epsilon=epsilon).high, 6), 1.0)
         if _top_epsilon(self.certificate) == 0.0:
             return 0.0
-        tight = float(self._loss.get_delta_for_epsilon(epsilon))
-        single = self.certificate.delta(epsilon=epsilon / self.releases).high
-        return min(round_up(tight, 6), round_up(self.releases * single, 6), 1.0)
+        block = float(self._block_loss.get_delta_for_epsilon(part_of(epsilon, self._blocks)))
+        single = self.certificate.delta(epsilon=part_of(epsilon, self.releases)).high
+        return min(round_up(self._blocks * block, 6), round_up(self.releases * single, 6), 1.0)
 
     def basic_epsilon(self, *, delta: float) -> float:
         """Return the epsilon that adding up gives: each release has its part of delta."""
-        return self.releases * self.certificate.epsilon(delta=delta / self.releases)
+        return self.releases * self.certificate.epsilon(delta=part_of(delta, self.releases))
 
     def to_json(self, delta: float) -> dict[str, Any]:
         """Return what holds at a delta for all releases together, beside basic addition."""
@@ -97,8 +102,13 @@ class Composition:
         """All releases as one, in the counts view."""
         return replace(self.certificate, releases=self.releases)
 
+    @property
+    def _blocks(self) -> int:
+        return -(-self.releases // _MOST_AT_ONCE)
+
     @cached_property
-    def _loss(self) -> Any:
+    def _block_loss(self) -> Any:
+        """The privacy loss of one block; the last block may have fewer releases than that."""
         try:
             from dp_accounting.pld import pld_pmf
             from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -108,7 +118,17 @@ class Composition:
             ) from error
         steps, deltas, interval = dominating_profile(self.certificate)
         pmf = pld_pmf.create_pmf_pessimistic_connect_dots(interval, steps, deltas)
-        return PrivacyLossDistribution(pmf).self_compose(self.releases, 1e-16)
+        return PrivacyLossDistribution(pmf).self_compose(min(self.releases, _MOST_AT_ONCE), 1e-16)
+
+
+def part_of(total: float, count: int) -> float:
+    """Return the equal part of a total, rounded down: `count` of them are never more than it.
+
+    >>> part_of(1.0, 3) * 3 <= 1.0, part_of(1.0, 1)
+    (True, 1.0)
+    """
+    part = total / count
+    return part if Fraction(part) * count <= Fraction(total) else math.nextafter(part, 0.0)
 
 
 def quick_epsilon(certificate: Certificate, delta: float) -> float:
@@ -127,7 +147,7 @@ def composed_epsilon(certificate: Certificate, releases: int, delta: float) -> f
     if delta == 0:
         return math.inf
     if releases == 1 or not _worth_composing(certificate, delta):
-        return releases * quick_epsilon(certificate, delta / releases)
+        return releases * quick_epsilon(certificate, part_of(delta, releases))
     return certificate.compose(releases).epsilon(delta=delta)
 
 
@@ -135,7 +155,7 @@ def composed_delta(certificate: Certificate, releases: int, epsilon: float) -> f
     """Return the delta of several releases: composed tightly where it is worth it, else added."""
     if releases > 1 and _worth_composing(certificate, _SMALLEST_DELTA):
         return certificate.compose(releases).delta(epsilon=epsilon)
-    single = certificate.delta(epsilon=epsilon / releases).high
+    single = certificate.delta(epsilon=part_of(epsilon, releases)).high
     return min(round_up(releases * single, 6), 1.0)
 
 

@@ -49,7 +49,7 @@ def sum_scale(size: FloatArray, weight: FloatArray, n: int) -> float:
 
     Examples
     --------
-    >>> sum_scale(np.array([1.0, 100.0]), np.array([1.0, 1e-9]), 10_000)
+    >>> sum_scale(np.array([1.0, 1000.0]), np.array([1.0, 1e-9]), 10_000)
     1.0
     """
     order = np.argsort(size)

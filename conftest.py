@@ -1,0 +1,58 @@
+"""Every test draws the same random bits in every run, so that none fails by chance.
+
+Only the source is replaced, and only in this process: a test of the source itself is marked
+`real_random`, and a process that a test starts draws from the system as always.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+
+from shoal.agreement import random_bits
+
+
+@contextmanager
+def _bits_of(name: str) -> Iterator[None]:
+    """Draw from key streams that follow from a name."""
+    home, calls = os.getpid(), itertools.count()
+
+    def repeatable_cipher() -> CipherContext:
+        if os.getpid() != home:  # a fork would repeat its parent
+            return before()
+        key = hashlib.sha256(f"{name} {next(calls)}".encode()).digest()
+        return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+
+    before = random_bits._fresh_cipher
+    random_bits._fresh_cipher = repeatable_cipher
+    try:
+        yield
+    finally:
+        random_bits._fresh_cipher = before
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Give each test bits of its own."""
+    if item.get_closest_marker("real_random"):
+        return (yield)
+    with _bits_of(item.nodeid):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    """Give what several tests share the same bits, whichever of them comes first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    with _bits_of(f"{fixturedef.baseid} {fixturedef.argname} {getattr(request, 'param', '')}"):
+        return (yield)

@@ -315,6 +315,13 @@ class TestFields:
         with pytest.raises(PlanError, match="version"):
             Plan.from_json(DOCUMENT | {"version": version})
 
+    def test_a_plan_of_version_1(self):
+        """Its fields are others, but what is said is not about them."""
+        later = {"fragments", "parties", "view"}
+        old = {name: value for name, value in DOCUMENT.items() if name not in later}
+        with pytest.raises(PlanError, match="got version 1; make the plan anew from its survey"):
+            Plan.from_json(old | {"version": 1})
+
     @pytest.mark.parametrize(
         "q",
         [

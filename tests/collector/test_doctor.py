@@ -17,6 +17,7 @@ from shoal import InputError, __version__
 from shoal.cli import run
 from shoal.collector.doctor import Finding, examine, worst
 from shoal.collector.doctor import data_folder as premises
+from shoal.collector.intake.database import VERSION
 from tests.collector.serving_help import QuietHandler, Served, handled_by, served, small_plan
 
 NGINX = Path(__file__).parent.parent.parent / "deploy" / "nginx.conf"
@@ -194,19 +195,17 @@ class TestTheData:
         (data / "shoal.db").unlink()
         assert verdicts(data)["data"] == "fail"
 
-    def test_of_another_version(self, data: Path):
+    @pytest.mark.parametrize(
+        ("version", "advice"),
+        [(99, "Use the Shoal that wrote them, or a newer one."), (VERSION - 1, "empty folder")],
+    )
+    def test_of_another_version(self, data: Path, version: int, advice: str):
         with closing(sqlite3.connect(data / "shoal.db")) as database:
-            database.execute("PRAGMA user_version = 99")
-        assert "have version 99" in findings_of(data)["data"].sentence
-
-    def test_of_an_earlier_version(self, data: Path):
-        with closing(sqlite3.connect(data / "shoal.db")) as database:
-            database.execute("PRAGMA user_version = 1")
+            database.execute(f"PRAGMA user_version = {version}")
         found = findings_of(data)["data"]
-        assert (found.verdict, found.sentence) == (
-            "warn",
-            "The data have version 1, of an earlier Shoal.",
-        )
+        assert found.verdict == "fail"
+        assert found.sentence.startswith(f"The data have version {version}; ")
+        assert advice in found.way_out
 
     def test_a_log_that_nobody_empties(self, data: Path, monkeypatch: pytest.MonkeyPatch):
         assert "log" not in findings_of(data)

@@ -20,7 +20,7 @@ from shoal.agreement.vectors import Rows
 from shoal.analysis.report_rows import Batch, parse_batch
 from shoal.collector import problems
 from shoal.collector.intake import duplicates as seen
-from shoal.collector.intake.database import NAME, StorageError, open_database
+from shoal.collector.intake.database import NAME, VERSION, StorageError, open_database
 from shoal.collector.intake.open_crowd import OpenCrowd
 from shoal.collector.intake.records import CrowdRecord
 from shoal.collector.intake.store import Store
@@ -997,12 +997,15 @@ class TestFile:
         with pytest.raises(StorageError):
             Store(tmp_path)
 
-    def test_data_of_another_version_are_refused(self, tmp_path: Path):
+    @pytest.mark.parametrize(("version", "advice"), [(99, "newer"), (VERSION - 1, "empty folder")])
+    def test_data_of_another_version_are_refused(self, tmp_path: Path, version: int, advice: str):
         store = Store(tmp_path)
-        store.database.execute("PRAGMA user_version = 99")
+        store.database.execute(f"PRAGMA user_version = {version}")
         store.close()
-        with pytest.raises(InputError, match="version 99"):
+        with pytest.raises(InputError, match=f"have version {version}; .*{advice}"):
             Store(tmp_path)
+        with closing(sqlite3.connect(tmp_path / NAME)) as database:
+            assert database.execute("PRAGMA user_version").fetchone() == (version,)
 
     def test_no_file_where_there_should_be_one(self, tmp_path: Path):
         with pytest.raises(InputError, match="no collector data"):

@@ -242,7 +242,7 @@ def test_the_parts_of_an_epsilon_are_not_more_than_it(reports, monkeypatch):
         asked.append(epsilon)
         return Proven(Bracket(0.0, 0.0), "local")
 
-    monkeypatch.setattr("shoal.planning.certificate.proven_delta", proven)
+    monkeypatch.setattr("shoal.planning.views.proven_delta", proven)
     certificate = audit(flags(2), q="0.2", crowd_size=1000)
     epsilons = [k / 10 for k in range(1, 40)]
     for epsilon in epsilons:

@@ -274,12 +274,9 @@ class Plan:
     @classmethod
     def from_json(cls, document: object) -> Plan:
         """Read a plan from plain JSON values; if they name an id, it must be theirs."""
+        if isinstance(document, Mapping) and "version" in document:
+            _check_version(document["version"])
         fields = exact_fields("a plan", document, _FIELDS, {"id"}, error=PlanError)
-        if fields["version"] != VERSION or type(fields["version"]) is not int:
-            raise PlanError(
-                f"this Shoal reads plans of version {VERSION}, got version {fields['version']!r}."
-                " A newer Shoal may read it."
-            )
         parties = fields["parties"]
         try:
             plan = cls(
@@ -340,6 +337,15 @@ _FIELDS = {
     "view",
     "window",
 }
+
+
+def _check_version(version: object) -> None:
+    """Refuse another version before its fields, which are others."""
+    if version != VERSION or type(version) is not int:
+        raise PlanError(
+            f"this Shoal reads plans of version {VERSION}, got version {version!r:.64}; make"
+            " the plan anew from its survey, or use the Shoal that made it."
+        )
 
 
 def _check_canonical(place: str, given: object, canonical: object) -> None:

@@ -43,18 +43,10 @@ def parse_file(document: object, plan: Plan) -> Tally:
     """
     if not isinstance(document, Mapping) or not {"tally", "sha256"} <= set(document):
         return parse_tally(document, plan)
-    tally = parse_release(document["tally"], plan)
+    tally = parse_tally(document["tally"], plan)
     if hashlib.sha256(canonical_json(document["tally"])).hexdigest() != document["sha256"]:
         raise TallyError("the crowd's tally does not have the SHA-256 beside it; fetch it again.")
     return tally
-
-
-def parse_release(document: object, plan: Plan) -> Tally:
-    """Read the tally of a sealed crowd; Shoal 0.1.0 did not write down that it is of one crowd."""
-    if isinstance(document, Mapping) and set(document) == _FIELDS - {"crowds", "people"}:
-        one = {"name": None, "window": None, "reports": document["reports"], "sealed": False}
-        document = {**document, "crowds": [one], "people": None}
-    return parse_tally(document, plan)
 
 
 def parse_tally(document: object, plan: Plan) -> Tally:

@@ -208,13 +208,6 @@ class Tally:
         return parse_tally(document, plan)
 
     @classmethod
-    def from_release(cls, document: object, plan: Plan) -> Tally:
-        """Read the tally of a crowd that a collector sealed."""
-        from shoal.analysis.tally_json import parse_release
-
-        return parse_release(document, plan)
-
-    @classmethod
     def read(cls, path: Path | str, plan: Plan) -> Tally:
         """Read a tally of `plan` from a JSON file, or from a collector's answer about a crowd."""
         from shoal.analysis.tally_json import parse_file

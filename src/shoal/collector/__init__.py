@@ -12,7 +12,7 @@ is sealed in a later transaction, so that no answer waits for it. An open crowd 
 
 * `intake`: `connections`, `ingest`, `limits` (how much one sender may send), `relay_batches`,
   `group_commit`, `store`; of each plan `open_plan`, `open_crowd` and `duplicates`; on the disk
-  `database`, `records`, `encryption` (the keys of open crowds) and `upgrades`
+  `database`, `records` and `encryption` (the keys of open crowds)
 * `console`: `app` (the table of operations), `routes`, `handlers`, `parameters`, `requests`,
   `responses`, `errors`, `pages`, `openapi`, `metrics`, `tokens` and `token_admin`
 * `public`: the listener for devices; `http`: what both listeners read of a request; `problems`:

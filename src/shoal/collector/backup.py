@@ -28,6 +28,7 @@ from shoal.collector.intake.database import (
     StorageError,
     data_lock,
     open_database,
+    other_version,
     storage_errors,
     transaction,
 )
@@ -64,8 +65,7 @@ def back_up(folder: Path, target: Path, *, clock: Callable[[], float] = time.tim
             f"{(folder / NAME).absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
         )
         with closing(source), closing(open_database(part)) as copy:
-            readable = range(1, VERSION + 1)
-            _check_version(source, readable, f"{folder / NAME} is not this Shoal's data.")
+            _check_version(source, VERSION, f"{folder / NAME} is not this Shoal's data.")
             with transaction(copy):
                 source.execute("BEGIN")  # one state of the data, whatever is written meanwhile
                 _copy(source, copy)
@@ -83,18 +83,15 @@ def _copy(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
     for row in source.execute("SELECT id, state, document, certificate, oldest_window FROM plans"):
         copy.execute("INSERT INTO plans VALUES (?, ?, ?, ?, ?)", row)
     columns = "plan, number, window, state, opened_day, reports, tenths, release"
-    table = "crowds" if _version(source) > 1 else "epochs"
-    for row in source.execute(f"SELECT {columns} FROM {table}"):  # noqa: S608  names
+    for row in source.execute(f"SELECT {columns} FROM crowds"):  # noqa: S608  names
         plan, number, window, state, opened = row[:5]
         if state == "open":
             row = (plan, number, window, "given up", opened, 0, 0, None)
         copy.execute("INSERT INTO crowds VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
     for row in source.execute("SELECT name, value FROM facts WHERE name = 'restored'"):
         copy.execute("INSERT INTO facts VALUES (?, ?)", row)
-    columns = "id, role, digest, label" + ", expires, plans" * (_version(source) > 1)
-    for row in source.execute(f"SELECT {columns} FROM tokens"):  # noqa: S608  names
-        places = ", ".join("?" * len(row))
-        copy.execute(f"INSERT INTO tokens ({columns}) VALUES ({places})", row)  # noqa: S608
+    for row in source.execute("SELECT id, role, digest, label, expires, plans FROM tokens"):
+        copy.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
 def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.time) -> Restoration:
@@ -114,8 +111,7 @@ def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.tim
             with part.open("wb") as file, source.open("rb") as held:
                 shutil.copyfileobj(held, file)
             with closing(sqlite3.connect(part, isolation_level=None)) as database:
-                readable = range(-VERSION, 0)
-                _check_version(database, readable, f"{source} is not a backup of this Shoal.")
+                _check_version(database, -VERSION, f"{source} is not a backup of this Shoal.")
                 made, key = database.execute("SELECT made, signing_key FROM backup").fetchone()
                 if now < made:
                     raise InputError("the backup was made later than now; correct the clock.")
@@ -124,8 +120,7 @@ def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.tim
                 with transaction(database):
                     restored = begin_anew(database, now)
                     database.execute("DROP TABLE backup")
-                    # A start upgrades it, if it is old.
-                    database.execute(f"PRAGMA user_version = {-_version(database)}")
+                    database.execute(f"PRAGMA user_version = {VERSION}")
                     add_token(database, Token.new("admin", "restored"), secret)
             try:
                 private_file(folder / KEY_FILE, key)
@@ -136,21 +131,18 @@ def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.tim
     return restored
 
 
-def _version(database: sqlite3.Connection) -> int:
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    return int(version)
-
-
-def _check_version(database: sqlite3.Connection, readable: range, otherwise: str) -> None:
+def _check_version(database: sqlite3.Connection, wanted: int, otherwise: str) -> None:
     with storage_errors():
         try:
-            version = _version(database)
+            (version,) = database.execute("PRAGMA user_version").fetchone()
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
                 raise
             raise InputError(otherwise) from error
-        if version not in readable:
+        if version * wanted <= 0:
             raise InputError(otherwise)
+        if version != wanted:
+            raise InputError("the {}; {}.".format(*other_version(abs(version))))
         damage = database.execute("PRAGMA quick_check(1)").fetchone()[0]
         if damage != "ok":
             raise StorageError(f"the data are damaged: {damage}.")

@@ -227,7 +227,7 @@ class Handlers:
         release = await self._collector.in_store(store.release, plan.id, number)
         if release is None:
             raise Refusal(problems.CROWD_GONE)
-        tally = Tally.from_release(json.loads(release), plan)
+        tally = Tally.from_json(json.loads(release), plan)
         return _SealedCrowd(plan, number, tally, release)
 
     async def _screening(self, plan: Plan, tally: Tally, number: int) -> Screening:

@@ -68,7 +68,7 @@ def crowd_line(crowd: CrowdRecord) -> dict[str, Any]:
 
 def report_page(plan: Plan, release: bytes) -> str:
     """Return the page of a sealed crowd."""
-    return publish(plan, Tally.from_release(json.loads(release), plan)).to_html()
+    return publish(plan, Tally.from_json(json.loads(release), plan)).to_html()
 
 
 def _file(content: bytes, media: str, name: str) -> Response:

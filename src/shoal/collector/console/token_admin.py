@@ -19,7 +19,6 @@ from shoal.collector.addresses import read_addresses
 from shoal.collector.console.tokens import TOKEN_FILE, Token, Tokens
 from shoal.collector.intake.database import (
     NAME,
-    VERSION,
     DataInUse,
     data_lock,
     open_database,
@@ -73,11 +72,6 @@ def open_token_admin(
     try:
         with data_lock(folder), data_lock(folder, NAME):
             with closing(open_database(folder / NAME, create=False)) as database:
-                (version,) = database.execute("PRAGMA user_version").fetchone()
-                if version != VERSION:
-                    raise InputError(
-                        f"the data in {folder} are of an earlier version; start the collector once."
-                    )
                 yield _Folder(Tokens(database))
             return
     except DataInUse:

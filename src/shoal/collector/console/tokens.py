@@ -195,15 +195,10 @@ def new_secret(role: Role) -> str:
 
 def add_token(database: sqlite3.Connection, token: Token, secret: str) -> None:
     """Write a token to a database, in a transaction."""
-    row = {"id": token.id, "role": token.role, "digest": _digest(secret), "label": token.label}
-    # Data of an earlier version have no place for these.
-    if token.expires is not None:
-        row["expires"] = token.expires.isoformat()
-    if token.plans is not None:
-        row["plans"] = json.dumps(token.plans)
-    columns, places = ", ".join(row), ", ".join("?" * len(row))
-    statement = f"INSERT INTO tokens ({columns}) VALUES ({places})"  # noqa: S608  our own names
-    database.execute(statement, tuple(row.values()))
+    expires = None if token.expires is None else token.expires.isoformat()
+    plans = None if token.plans is None else json.dumps(token.plans)
+    row = (token.id, token.role, _digest(secret), token.label, expires, plans)
+    database.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
 def _read(token_id: str, role: Role, label: str, expires: str | None, plans: str | None) -> Token:

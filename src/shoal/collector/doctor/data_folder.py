@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from shoal.collector.doctor.findings import Finding, Verdict
-from shoal.collector.intake.database import LONGEST_LOG, NAME, VERSION, log_size
+from shoal.collector.intake.database import LONGEST_LOG, NAME, VERSION, log_size, other_version
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.signing import KEY_FILE, Signer
 from shoal.errors import ShoalError
@@ -177,12 +177,9 @@ def _database(folder: Path) -> Iterator[Finding]:
     except sqlite3.Error as error:
         yield Finding("data", "fail", f"The data cannot be read: {error}.", "Restore a backup.")
         return
-    if not 0 < version <= VERSION:
-        sentence = f"The data have version {version}; this Shoal reads versions up to {VERSION}."
-        yield Finding("data", "fail", sentence, "Use the Shoal that wrote them, or a newer one.")
-    elif version < VERSION:
-        sentence = f"The data have version {version}, of an earlier Shoal."
-        yield Finding("data", "warn", sentence, "Make a backup, then start the collector.")
+    if version != VERSION:
+        sentence, way_out = other_version(version)
+        yield Finding("data", "fail", f"The {sentence}.", f"{way_out[0].upper()}{way_out[1:]}.")
     elif damage != "ok":
         yield Finding("data", "fail", f"The data are damaged: {damage}.", "Restore a backup.")
     elif journal != "wal":

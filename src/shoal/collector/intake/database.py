@@ -23,11 +23,14 @@ __all__ = [
     "StorageFull",
     "data_lock",
     "open_database",
+    "other_version",
     "transaction",
 ]
 
 NAME = "shoal.db"
-VERSION = 2
+VERSION = 3
+"""What is stored changes with it. Data of another version are refused, not converted."""
+
 PATIENCE = 10
 """Seconds to wait for another process that writes."""
 
@@ -96,9 +99,7 @@ CREATE TABLE tokens (
     expires TEXT,
     plans TEXT
 );
-"""
 
-SCHEMA_OF_OPEN_CROWDS = """
 -- Keyed hashes of report ids in rows of one length, encrypted.
 CREATE TABLE seen (
     id INTEGER PRIMARY KEY,
@@ -174,19 +175,33 @@ def _make_tables(connection: sqlite3.Connection) -> None:
     with transaction(connection):
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:
-            for statement in statements(_SCHEMA + SCHEMA_OF_OPEN_CROWDS):
+            for statement in _statements(_SCHEMA):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
         elif version < 0:
             raise InputError("this is a backup; restore it with shoal collector restore.")
-        elif version > VERSION:
-            raise InputError(
-                f"the data have version {version}; this Shoal reads versions up to {VERSION};"
-                " use the Shoal that wrote them, or a newer one."
-            )
+        elif version != VERSION:
+            raise InputError("the {}; {}.".format(*other_version(version)))
 
 
-def statements(script: str) -> Iterator[str]:
+def other_version(version: int) -> tuple[str, str]:
+    """Say that data of another version are not read, and what to do.
+
+    Examples
+    --------
+    >>> other_version(99)[1]
+    'use the Shoal that wrote them, or a newer one'
+    """
+    sentence = f"data have version {version}; this Shoal reads version {VERSION} only"
+    if version > VERSION:
+        return sentence, "use the Shoal that wrote them, or a newer one"
+    return sentence, (
+        "save their releases with the Shoal that wrote them, then start the collector in an empty"
+        " folder and publish its plans anew"
+    )
+
+
+def _statements(script: str) -> Iterator[str]:
     """Yield one statement at a time, since `executescript` would commit before the first."""
     statement = ""
     for line in script.splitlines(keepends=True):

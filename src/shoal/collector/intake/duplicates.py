@@ -93,12 +93,6 @@ class SeenReports:
         self._digests.add(digests[fresh])
         return fresh
 
-    def take_over(self, digests: Digests) -> None:
-        """Remember digests that an earlier version made with the same key."""
-        digests = np.unique(np.maximum(digests, 1))
-        self._write(digests, max(len(digests), 1))
-        self._digests.add(digests)
-
     def _hashed(self, ids: NDArray[np.uint8]) -> Digests:
         flat, key, parts = ids.tobytes(), self._key, []
         for first in range(0, len(flat), _ID_BYTES * _MOST_HASHED):

@@ -160,10 +160,10 @@ class CrowdKeys:
 
     # The keys of crowds and windows
 
-    def draw(self, plan_id: str, kind: Kind, number: int, key: bytes | None = None) -> bytes:
-        """Keep a new key, drawn by chance unless there is one already."""
+    def draw(self, plan_id: str, kind: Kind, number: int) -> bytes:
+        """Draw and store a new key."""
         random = SystemBits().draw(32 + _SALT)
-        key, salt = key or random[_SALT:], random[:_SALT]
+        key, salt = random[_SALT:], random[:_SALT]
         wrapped = _encrypt(self._current(), salt, key, _about(plan_id, kind, number))
         self._database.execute(
             "INSERT INTO wrapped_keys VALUES (?, ?, ?, ?)", (plan_id, kind, number, wrapped)

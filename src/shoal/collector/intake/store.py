@@ -27,7 +27,6 @@ from shoal.collector.consistency import (
     forget_crowds,
     restored_at,
 )
-from shoal.collector.intake import upgrades as upgrading
 from shoal.collector.intake.database import (
     NAME,
     PATIENCE,
@@ -92,24 +91,20 @@ class Store:
             raise
 
     def _start(self, without_log: Generation) -> None:
-        """Bring the data up to this version and its keys in order."""
+        """Bring the keys of the data in order."""
         with storage_errors():
             self._keys = CrowdKeys(self.folder, self._database)
             self._keys.check(without_log)
             last = read_moment(self._database)
             if isinstance(self._clock, GuardedClock) and last is not None:
                 self._clock.resume(last)
-            is_old = upgrading.is_needed(self._database)
-            is_new = is_old or self._keys.is_new or self._keys.is_lost
+            is_new = self._keys.is_new or self._keys.is_lost
         if is_new:
             with self._transaction():
-                if is_old:
-                    upgrading.upgrade(self._database, self._keys)
-                else:
-                    if self._keys.is_lost:
-                        forget_crowds(self._database)
-                        self.begun_anew = begin_anew(self._database, int(self._clock()))
-                    self._keys.rotate()
+                if self._keys.is_lost:
+                    forget_crowds(self._database)
+                    self.begun_anew = begin_anew(self._database, int(self._clock()))
+                self._keys.rotate()
         self._settle(self._scrub() if is_new else False)
 
     @property
@@ -341,7 +336,7 @@ class Store:
         plan, release = self.plan(plan_id), self.release(plan_id, number)
         if plan is None or release is None:
             return None
-        return plan.plan, Tally.from_release(json.loads(release), plan.plan)
+        return plan.plan, Tally.from_json(json.loads(release), plan.plan)
 
     # Time
 

@@ -415,6 +415,13 @@ class TestFields:
         with pytest.raises(PlanError):
             Plan.from_json(document)
 
+    def test_a_plan_for_counts_has_no_joint_groups(self):
+        counts = {"view": "counts", "promise": Promise("proven", "9", delta="1e-6")}
+        assert Plan(SURVEY, QUARTER, crowd_size=10, **counts).fragments == (5, 4)
+        group = (("f", "a"), ("f", "b"))
+        with pytest.raises(PlanError, match="cross the questions in the survey instead"):
+            Plan(SURVEY, QUARTER, crowd_size=10, joint=(group,), **counts)
+
     def test_local_epsilon(self):
         assert math.isclose(Plan(SURVEY, QUARTER, LOCAL).local_epsilon, 4 * math.log(3))
         assert Plan(SURVEY, FlipProbability(1, 1), LOCAL).local_epsilon == 0

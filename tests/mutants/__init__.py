@@ -6,7 +6,7 @@ those that harm people come first. ``python -m tests.mutants`` tries them.
 
 from __future__ import annotations
 
-from tests.mutants import analysis, collector, device, promises, theory
+from tests.mutants import analysis, collector, device, promises, theory, views
 from tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -14,5 +14,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *promises.MUTANTS,
     *collector.MUTANTS,
     *theory.MUTANTS,
+    *views.MUTANTS,
     *analysis.MUTANTS,
 )

@@ -317,6 +317,13 @@ class TestCohorts:
             total += float(weight) * proven_counts(2, 1 + others, q, 0.5)
         assert total <= bound.proven(size, q, 0.5).delta.high <= proven_counts(2, 1, q, 0.5)
 
+    def test_each_release_may_have_a_small_cohort(self):
+        """The chance that one of several is smaller, in fractions, is what is paid."""
+        size, price = CountsBound(2, cohorts=3, releases=4)._cohort(60, 1e-3)
+        ways = (math.comb(59, n) * Fraction(2) ** (59 - n) for n in range(size - 1))
+        smaller = sum(ways) / Fraction(3) ** 59
+        assert 0.1e-3 < 1 - (1 - smaller) ** 4 <= price <= 1e-3
+
     def test_what_holds_without_a_crowd_costs_no_delta(self):
         assert CountsBound(2, cohorts=3).proven(100, 0.4, 1.0).delta.high == 0.0
 

@@ -41,16 +41,17 @@ def bit_worst(N: int, q: Fraction, lam: Fraction) -> Fraction:
     return max(hockey_stick(a, b, lam) for a, b in pairs(N, q))
 
 
-def collections_worst(d: int, N: int, q: Fraction, lam: Fraction) -> Fraction:
+def collections_worst(answers, N: int, q: Fraction, lam: Fraction) -> Fraction:
     """Every collection of N - 1 others, every pair of answers, every outcome of every coin."""
-    answers = list(itertools.product((0, 1), repeat=d))
+    d = len(answers[0])
+    outcomes = list(itertools.product((0, 1), repeat=d))
 
     def release(people):
         law: dict[tuple[int, ...], Fraction] = {(0,) * d: Fraction(1)}
         for person in people:
             after: dict[tuple[int, ...], Fraction] = {}
             for counts, chance in law.items():
-                for flips in answers:
+                for flips in outcomes:
                     weight = chance
                     for flip in flips:
                         weight *= q if flip else 1 - q

@@ -3,6 +3,7 @@ import math
 import random
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -143,6 +144,38 @@ class TestErrorTerms:
             monkeypatch.setattr(composition, "_power", spoiled)
             bracket = composed_delta(self.losses, 4, 0.05)
             assert bracket.low <= exact <= bracket.high
+
+    def test_round_off_of_the_weights(self, monkeypatch):
+        """One loss, so that a transform is not needed: what is left is tilting, there and back."""
+
+        def exact_power(node, mass, d, length):
+            assert d == 1
+            return np.bincount(np.mod(node, length), weights=mass, minlength=length), 0.0
+
+        monkeypatch.setattr(composition, "_power", exact_power)
+        rng = random.Random(6)
+        for case in range(60):
+            losses = random_losses(rng)._replace(infinite=0.0)
+            epsilon = rng.uniform(0.5, 0.99) * losses.step * abs(int(losses.node[-1]))
+            with mpmath.workdps(40):
+                h, eps = mpmath.mpf(losses.step), mpmath.mpf(epsilon)
+                exact = sum(
+                    mpmath.mpf(mass) * -mpmath.expm1(eps - node * h)
+                    for node, mass in zip(losses.node.tolist(), losses.mass.tolist(), strict=True)
+                    if node * h > eps
+                )
+                bracket = composed_delta(losses, 1, epsilon)
+                assert bracket.low <= exact <= bracket.high, case
+
+    def test_round_off_of_the_losses(self):
+        """Epsilon is what a float makes of the largest loss, which is a little more."""
+        h = 0.1
+        nodes = [k for k in range(3, 400) if Fraction(k * h) < k * Fraction(h)]
+        assert len(nodes) > 50
+        for k in nodes:
+            losses = Losses(h, np.array([-k, k]), np.array([0.5, 0.5]), 0.0)
+            exact = (k * Fraction(h) - Fraction(k * h)) / 2
+            assert composed_delta(losses, 1, k * h).high >= exact * (1 - Fraction(1, 10**9))
 
     def test_the_stated_round_off_is_large_enough(self):
         """Against an exact power, for lengths that are and are not powers of two."""

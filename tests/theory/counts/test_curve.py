@@ -1,11 +1,14 @@
+import itertools
 import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from shoal.theory.counts import curve
 from shoal.theory.counts.composition import composed_delta, spread_losses
 from shoal.theory.counts.curve import largest_excess, merged_atoms, upper_curves
+from shoal.theory.counts.law import Steps, steps
 from tests.theory.single_changes import one_bit_delta
 
 from .oracle import count_law, hockey_stick
@@ -42,6 +45,30 @@ def test_upper_curves_against_the_one_bit_engine(n, q):
         for epsilon, value in zip(epsilons, row, strict=True):
             other = one_bit_delta(n, ones, q, float(epsilon))
             assert other.low * (1 - 1e-9) <= value <= other.high * (1 + 2e-2)
+
+
+@pytest.mark.parametrize("signs", list(itertools.product((-1, 1), repeat=3)))
+@pytest.mark.parametrize("q", [Fraction(1, 64), Fraction(1, 4)])
+def test_errors_of_the_steps_arrive(q, signs, monkeypatch):
+    """Probabilities that are wrong by what they say: the curve is above the truth all the same."""
+    large = 5e-7
+
+    def spoiled(*arguments):
+        for entry in steps(*arguments):
+            parts = [
+                part * (1 + sign * large) for part, sign in zip(entry[1:4], signs, strict=True)
+            ]
+            yield Steps(entry.place, *parts, *(1.01 * large * part for part in parts))
+
+    monkeypatch.setattr(curve, "steps", spoiled)
+    for m in range(9):
+        one, zero = count_law(m + 1, 8 - m, q), count_law(m, 9 - m, q)
+        lams = sorted({a / b for a, b in zip(one, zero, strict=True) if a >= b})
+        excess = np.array([float(lam - 1) for lam in lams])
+        (row,) = upper_curves(np.array([m]), np.array([8 - m]), float(q), excess)
+        for lam, value in zip(excess, row, strict=True):
+            truth = float(hockey_stick(one, zero, Fraction(float(lam)) + 1))
+            assert truth * (1 - 1e-12) <= value <= truth + 1e-5
 
 
 def test_the_ends_of_a_curve():

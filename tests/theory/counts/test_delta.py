@@ -13,11 +13,13 @@ from shoal.theory.cohorts import smallest_cohort
 from shoal.theory.coin import log_theta
 from shoal.theory.counts import composition, delta, profile
 from shoal.theory.counts.composition import dominating_losses
-from shoal.theory.counts.curve import upper_curves
+from shoal.theory.counts.curve import merged_atoms, upper_curves
 from shoal.theory.counts.delta import FINE, cohort_crowd, counts_delta, proven_counts
 from shoal.theory.counts.profile import bit_profile
+from shoal.theory.domains import at_most, choice, differing_bits, flags
+from shoal.theory.proven import proven_delta
 
-from .oracle import bit_worst, collections_worst, product_worst
+from .oracle import bit_worst, collections_worst, count_law, product_worst
 
 CELLS = int(os.environ.get("SHOAL_COUNTS_CELLS", "40"))
 
@@ -26,7 +28,7 @@ CELLS = int(os.environ.get("SHOAL_COUNTS_CELLS", "40"))
 def test_the_oracle_against_people_and_coins(d, N):
     """Counts of bits are independent, and only the numbers of ones matter."""
     q, lam = Fraction(3, 16), Fraction(5, 4)
-    exact = collections_worst(d, N, q, lam)
+    exact = collections_worst(list(itertools.product((0, 1), repeat=d)), N, q, lam)
     assert product_worst(d, N, q, float(lam)) == pytest.approx(float(exact), rel=1e-12)
     bracket = counts_delta(d, N, float(q), math.log(1.25))
     assert bracket.low <= float(exact) * (1 + 1e-12)
@@ -37,7 +39,7 @@ def small_cells(count, seed=1):
     rng = random.Random(seed)
     for _ in range(count):
         d = rng.randint(1, 4)
-        N = rng.randint(1, (12, 12, 6, 4)[d - 1])
+        N = rng.randint(1, 12)
         q = Fraction(rng.randint(1, 511), 1024)
         local = d * log_theta(float(q))
         yield (
@@ -151,6 +153,47 @@ def test_delta_falls_in_everything():
         assert row[0] <= 1.0
         assert row[-1] >= 0.0
         assert all(a >= b for a, b in itertools.pairwise(row))
+
+
+def test_the_attack_pays_for_its_grid():
+    """A grid so coarse that moving losses to it shows: what is below stays below."""
+    q, positive = Fraction(3, 16), 0
+    for ones, d, epsilon in itertools.product((0, 3, 8), (1, 2, 3), (0.0, 0.3, 1.0)):
+        one, zero = count_law(ones + 1, 8 - ones, q), count_law(ones, 9 - ones, q)
+        first = [math.prod(some) for some in itertools.product(map(float, one), repeat=d)]
+        second = [math.prod(some) for some in itertools.product(map(float, zero), repeat=d)]
+        truth = math.fsum(
+            max(a - math.exp(epsilon) * b, 0.0) for a, b in zip(first, second, strict=True)
+        )
+        atoms = merged_atoms(ones, 8 - ones, float(q))
+        for nodes in (20, 100, 1000):
+            low = delta._from_below(atoms, d, epsilon, 1.0, nodes)
+            assert low <= truth * (1 + 1e-12)
+            positive += low > 0.9 * truth
+    assert positive > 15
+
+
+def test_counts_tell_no_more_than_reports():
+    """Counts are computed from reports, so what is proven is the same or better.
+
+    It may be worse by the tolerance of one bit, and by the round-off of a composition.
+    """
+    rng = random.Random(7)
+    for _ in range(max(12, CELLS // 10)):
+        domain = rng.choice(
+            [
+                (flags(rng.choice([1, 1, 2, 3, 4, 5])),),
+                (choice(rng.randint(2, 20)),),
+                (at_most(rng.randint(1, 3), 4),),
+                (choice(3), flags(2)),
+            ]
+        )
+        N, q = round(10 ** rng.uniform(0, 3.5)), 0.5 * 10 ** rng.uniform(-3, -0.01)
+        d = differing_bits(domain)
+        local = d * log_theta(q)
+        epsilon = rng.choice([0.0, 0.1, 0.5, 1.0, 0.5 * local, 0.9 * local])
+        reports = proven_delta(domain, N, q, epsilon * (1 - FINE), 1e-3).delta.high
+        assert proven_counts(d, N, q, epsilon) <= (1 + 9 * FINE) * reports + 1e-12
 
 
 def test_attack_and_proven_nearly_meet():

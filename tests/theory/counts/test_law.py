@@ -1,3 +1,4 @@
+import itertools
 from fractions import Fraction
 
 import mpmath
@@ -110,6 +111,65 @@ def test_what_is_left_out_is_in_the_error(monkeypatch):
         )
         (mutant,) = steps(np.array([ones]), np.array([zeros]), float(q))
         assert not holds(mutant, truth)
+
+
+def test_round_off_of_a_window():
+    """The mass of a binomial in floats, against 40 digits."""
+    n, q = 2000, 0.3
+    window = law._window(n, q)
+    with mpmath.workdps(40):
+        truth = binomial_truth(n, q, 1)
+        errors = [
+            abs(mpmath.mpf(float(mass)) / truth[window.first + i] - 1)
+            for i, mass in enumerate(window.mass)
+            if window.first + i in truth
+        ]
+    assert len(errors) > 500
+    assert 1e-16 < max(errors) <= window.error < 1e-11
+
+
+def test_round_off_of_a_convolution(monkeypatch):
+    """Windows that are exact: what is left is the round-off of their products and sums."""
+    rng = np.random.default_rng(1)
+    windows = [rng.random(60) for _ in range(2)]
+    given = iter([law._Window(mass, 0, 0.0, 0.0) for mass in windows])
+    monkeypatch.setattr(law, "_window", lambda *_: next(given))
+    entry = law._convolved(59, 59, 0.25)
+    up, down = ([Fraction(x) for x in mass.tolist()] for mass in windows)
+    truth = dict.fromkeys(range(-59, 60), Fraction(0))
+    for i, j in itertools.product(range(60), repeat=2):
+        truth[i - j] += up[i] * down[j]
+    with mpmath.workdps(40):
+        assert holds(entry, {y: mpmath.mpf(x.numerator) / x.denominator for y, x in truth.items()})
+    assert entry.here_error[0] < 1e-13 * entry.here[0]
+
+
+class TestTransforms:
+    """What a transform leaves out is made large, and must still be in its error."""
+
+    n, q = 10**5, 0.01
+
+    def entries(self):
+        with mpmath.workdps(60):
+            for ones, zeros, sign in ((0, self.n, 1), (self.n, 0, -1)):
+                (entry,) = steps(np.array([ones]), np.array([zeros]), self.q)
+                yield entry, holds(entry, binomial_truth(self.n, self.q, sign), least=1e-60)
+
+    def test_few_frequencies(self, monkeypatch):
+        (plain, _), _ = self.entries()
+        monkeypatch.setattr(law, "_HIGHEST", 3.0)
+        for entry, is_held in self.entries():
+            assert is_held
+            assert entry.here_error[0] > 1e6 * plain.here_error[0]
+
+    @pytest.mark.parametrize("period", [5.0, 10.0])
+    def test_short_periods(self, period, monkeypatch):
+        """At 10 a tail gets much from the period before, and little else is wrong."""
+        (plain, _), _ = self.entries()
+        monkeypatch.setattr(law, "_PERIODS", dict.fromkeys(range(1, 16, 2), period))
+        for entry, is_held in self.entries():
+            assert is_held
+            assert entry.above_error[0] > 1e6 * plain.above_error[0]
 
 
 @pytest.mark.parametrize("name", ["_bernstein", "power_error"])

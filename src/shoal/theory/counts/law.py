@@ -54,7 +54,11 @@ _FINENESS = 24
 _HALF = 1.25
 """Places of one tilt reach so many standard deviations to both sides of its mean."""
 
-_CHUNK = 1 << 17
+_PERIODS = {1: 48.0, 3: 26.0}
+"""Standard deviations of a tilted law after which it is repeated; 20 where it is tilted more."""
+
+_HIGHEST = 10.0
+"""Frequencies go up to this, times a standard deviation."""
 
 CountArray = npt.NDArray[np.int64]
 
@@ -163,9 +167,9 @@ def _tilted(k: FloatArray, m: FloatArray, q: float, theta: float, standard: int)
     pitch = max(1, int(narrow / _FINENESS))
     half = math.ceil(_HALF * narrow / pitch)
     place = pitch * np.arange(-half, half + 1)
-    period = math.ceil(wide * {1: 48.0, 3: 26.0}.get(standard, 20.0))
+    period = math.ceil(wide * _PERIODS.get(standard, 20.0))
     # fewer than half of them, since narrow is at least 10 here
-    count = math.ceil(10.0 / narrow * period / (2.0 * math.pi)) + 1
+    count = math.ceil(_HIGHEST / narrow * period / (2.0 * math.pi)) + 1
     v = 2.0 * math.pi / period * np.arange(count)
     turn = -2.0 * np.sin(v / 2.0) ** 2 + 1j * np.sin(v)
     spoiled = 16 * UNIT * np.abs(turn)

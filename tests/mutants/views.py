@@ -1,0 +1,371 @@
+"""The view counts: what its plans release, how many bits differ, and its certified composition."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+TALLYING = "analysis/tallying.py"
+BOUNDS = "planning/views.py"
+LAW = "theory/counts/law.py"
+CURVE = "theory/counts/curve.py"
+PROFILE = "theory/counts/profile.py"
+COMPOSITION = "theory/counts/composition.py"
+DELTA = "theory/counts/delta.py"
+
+LINKS = "analysis/test_views.py::"
+PLANS = "planning/test_views.py::"
+COUNTS = "theory/counts/"
+ENUMERATION = COUNTS + "test_delta.py::test_brackets_contain_the_enumeration"
+
+MUTANTS = (
+    # Nothing else leaves
+    Mutant(
+        "a histogram of set bits stays in a tally of counts",
+        "analysis/count_table.py",
+        'plan.bits + 1 if plan.view == "reports" else 0,',
+        "plan.bits + 1,",
+        LINKS + "TestCounting::test_the_array_that_is_stored_has_room_for_nothing_else",
+    ),
+    Mutant(
+        "a tally of counts tells its set bits",
+        TALLYING,
+        'self.table.by_set_bits.copy() if self._plan.view == "reports" else None,',
+        "self.table.by_set_bits.copy(),",
+        LINKS + "TestCounting::test_only_single_bits_are_counted",
+    ),
+    Mutant(
+        "short vectors of a plan for counts are counted whole",
+        TALLYING,
+        'is_short and plan.view == "reports" if vectors is None',
+        "is_short if vectors is None",
+        LINKS + "TestCounting::test_the_array_that_is_stored_has_room_for_nothing_else",
+    ),
+    Mutant(
+        "a joint table that is no fragment is counted",
+        TALLYING,
+        "        if vectors or groups:\n",
+        "        if False:\n",
+        LINKS + "TestCounting::test_what_links_bits_is_refused",
+    ),
+    Mutant(
+        "a tally without set bits takes joint counts",
+        TALLYING,
+        'if self.view == "counts" and (self.by_vector is not None or self.joint):',
+        "if False:",
+        LINKS + "TestCounting::test_a_tally_without_set_bits_takes_no_links",
+    ),
+    Mutant(
+        "a file of counts may link bits",
+        "analysis/tally_json.py",
+        "        _refuse_links(document)\n",
+        "        pass\n",
+        LINKS + "TestFiles",
+    ),
+    Mutant(
+        "links that are empty are read",
+        "analysis/tally_json.py",
+        "if document[name] != nothing]",
+        "if document[name]]",
+        LINKS + "TestFiles::test_a_file_with_links_is_refused",
+    ),
+    Mutant(
+        "estimates from a tally that shows more than its plan",
+        "analysis/estimating.py",
+        "    check_view(plan, tally)\n",
+        "",
+        LINKS + "TestWherePlanAndTallyMeet::test_a_tally_that_shows_more_is_refused",
+    ),
+    Mutant(
+        "a plan for counts declares joint counts",
+        "agreement/plan.py",
+        'if self.view == "counts" and self.joint:',
+        "if False:",
+        "agreement/test_plan.py::TestFields::test_a_plan_for_counts_has_no_joint_groups",
+    ),
+    Mutant(
+        "whole reports of a plan for counts are written unasked",
+        "device/bulk/report_files.py",
+        'plan.view == "counts" and not whole_reports:',
+        'plan.view == "counts" and False:',
+        "device/test_files.py",
+    ),
+    # How many bits differ, and for how many the promise is
+    Mutant(
+        "q for one bit fewer than differ",
+        BOUNDS,
+        "return self.differing * self.releases",
+        "return (self.differing - 1) * self.releases",
+        PLANS + "test_reference_values",
+    ),
+    Mutant(
+        "two answers to a choice differ in one bit",
+        "agreement/questions.py",
+        "return min(2 * self.most_set_bits, self.bits)",
+        "return min(self.most_set_bits, self.bits)",
+        "planning/test_counts_enumeration.py",
+    ),
+    Mutant(
+        "the cells of a cross cost nothing",
+        "agreement/survey.py",
+        "return sum(question.differing_bits for question in self.questions)",
+        "return sum(question.differing_bits for question in self.questions"
+        ' if question.kind != "cross")',
+        "planning/test_counts_enumeration.py",
+    ),
+    Mutant(
+        "many releases of counts are as one",
+        BOUNDS,
+        "return self.differing * self.releases",
+        "return self.differing",
+        PLANS + "TestManyReleases::test_releases_are_more_bits",
+    ),
+    Mutant(
+        "a plan for reports keeps the promise of counts",
+        BOUNDS,
+        '    if view == "reports":\n        return ReportsBound',
+        "    if False:\n        return ReportsBound",
+        PLANS + "TestPromise::test_a_plan_of_reports_does_not_keep_it_with_the_q_of_counts",
+    ),
+    Mutant(
+        "a cohort is as large as they are on average",
+        BOUNDS,
+        "size, price = smallest_cohort(crowd, self.cohorts, chance / self.releases)",
+        "size, price = max(crowd // self.cohorts, 1), 0.0",
+        PLANS + "TestCohorts::test_the_smallest_cohort_is_the_crowd",
+    ),
+    Mutant(
+        "a cohort that turns out small costs nothing",
+        BOUNDS,
+        "return size, price * self.releases * (1.0 + 1e-14)",
+        "return size, 0.0",
+        PLANS + "TestCohorts",
+    ),
+    Mutant(
+        "a small cohort in one of many releases is paid for once",
+        BOUNDS,
+        "return size, price * self.releases * (1.0 + 1e-14)",
+        "return size, price",
+        PLANS + "TestCohorts",
+    ),
+    # One bit, every crowd
+    Mutant(
+        "the worst crowd is all zeros or all ones",
+        PROFILE,
+        "    first, last = _cut(np.array([0]), np.array([others]), math.ceil(leaves / 4**rounds))\n"
+        "    settled, best, ones = np.zeros((3, nodes.size))\n"
+        "    tried = np.array([0, others // 2, others])\n",
+        "    first, last = np.array([0, others]), np.array([0, others])\n"
+        "    settled, best, ones = np.zeros((3, nodes.size))\n"
+        "    tried = np.array([0, others])\n",
+        COUNTS + "test_profile.py::test_small_crowds_exactly",
+    ),
+    Mutant(
+        "one order of the pair is forgotten",
+        PROFILE,
+        "    first, last = _cut(np.array([0]), np.array([others]), math.ceil(leaves / 4**rounds))\n"
+        "    settled, best, ones = np.zeros((3, nodes.size))\n"
+        "    tried = np.array([0, others // 2, others])\n",
+        "    first, last = _cut(np.array([0]), np.array([others // 2]), math.ceil(leaves))\n"
+        "    settled, best, ones = np.zeros((3, nodes.size))\n"
+        "    tried = np.array([0, others // 2])\n",
+        COUNTS + "test_profile.py::test_small_crowds_exactly",
+    ),
+    Mutant(
+        "a stretch of crowds is bounded by its first",
+        PROFILE,
+        "bounds = upper_curves(first, others - last, q, excess)",
+        "bounds = upper_curves(first, others - first, q, excess)",
+        COUNTS + "test_profile.py::test_stopping_early_is_valid",
+    ),
+    Mutant(
+        "a point of a curve is at the low end of its place",
+        CURVE,
+        "excess_high += 8 * UNIT * np.abs(excess_high)",
+        "excess_high = excess_low",
+        COUNTS + "test_curve.py::test_errors_of_the_steps_arrive",
+    ),
+    Mutant(
+        "a hockey stick without the error of a probability",
+        CURVE,
+        "low, high = before - before_error, before + before_error",
+        "low, high = before, before",
+        COUNTS + "test_curve.py::test_errors_of_the_steps_arrive",
+    ),
+    Mutant(
+        "a hockey stick without the error of the next probability",
+        CURVE,
+        "here_low, here_high = here - here_error, here + here_error",
+        "here_low, here_high = here, here",
+        COUNTS + "test_curve.py::test_errors_of_the_steps_arrive",
+    ),
+    Mutant(
+        "a hockey stick without the error of its tail",
+        CURVE,
+        "np.where(excess_low > 0.0, above - above_error, above + above_error)",
+        "above",
+        COUNTS + "test_curve.py::test_errors_of_the_steps_arrive",
+    ),
+    Mutant(
+        "what is outside the window of a binomial is dropped",
+        LAW,
+        "else float(_bernstein(width - 1.0, variance))",
+        "else 0.0",
+        COUNTS + "test_law.py::test_what_is_left_out_is_in_the_error",
+    ),
+    Mutant(
+        "the round-off of a binomial is dropped",
+        LAW,
+        "12 * UNIT * (mass.size + 1) + 2.0 * omitted",
+        "2.0 * omitted",
+        COUNTS + "test_law.py::test_round_off_of_a_window",
+    ),
+    Mutant(
+        "the round-off of a convolution is dropped",
+        LAW,
+        " + 4 * UNIT * pmf.size",
+        "",
+        COUNTS + "test_law.py::test_round_off_of_a_convolution",
+    ),
+    Mutant(
+        "products that vanish are nothing",
+        LAW,
+        "(1e-300 if pmf.min() < 1e-280 else 0.0)",
+        "0.0",
+        COUNTS + "test_law.py::test_little_noise_against_fractions",
+    ),
+    Mutant(
+        "frequencies that are left out are nothing",
+        LAW,
+        "keepdims=True) + missing + alias",
+        "keepdims=True) + alias",
+        COUNTS + "test_law.py::TestTransforms::test_few_frequencies",
+    ),
+    Mutant(
+        "frequencies that are left out of a tail are nothing",
+        LAW,
+        "tail_error += missing / -math.expm1(-theta) + alias",
+        "tail_error += alias",
+        COUNTS + "test_law.py::TestTransforms::test_few_frequencies",
+    ),
+    Mutant(
+        "what comes from other periods is nothing",
+        LAW,
+        "keepdims=True) + missing + alias",
+        "keepdims=True) + missing",
+        COUNTS + "test_law.py::test_every_error_of_a_transform_arrives",
+    ),
+    Mutant(
+        "what a tail gets from the period before is nothing",
+        LAW,
+        " + alias + left / -math.expm1(-theta * period)",
+        " + alias",
+        COUNTS + "test_law.py::TestTransforms::test_short_periods",
+    ),
+    Mutant(
+        "the round-off of a transform is nothing",
+        LAW,
+        "error = np.sum(weight * doubt, axis=1, keepdims=True) + missing + alias",
+        "error = missing + alias",
+        COUNTS + "test_law.py::test_every_error_of_a_transform_arrives",
+    ),
+    Mutant(
+        "the round-off of a tail is nothing",
+        LAW,
+        "tail_error = np.sum(weight * np.abs(tail) * doubt, axis=1, keepdims=True)",
+        "tail_error = np.zeros_like(error)",
+        COUNTS + "test_law.py::test_every_error_of_a_transform_arrives",
+    ),
+    # All bits together
+    Mutant(
+        "the mirrored half of a profile is forgotten",
+        COMPOSITION,
+        "lower = upper * np.exp(-h * index) * (1.0 + 4 * UNIT * (1.0 + h * index))",
+        "lower = 0.0 * upper",
+        COUNTS + "test_composition.py::test_losses_dominate_the_profile_on_both_sides_of_one",
+    ),
+    Mutant(
+        "losses are those of the node below",
+        COMPOSITION,
+        "return Losses(h, np.arange(-n, n + 1), np.asarray(masses)",
+        "return Losses(h, np.arange(-n, n + 1) - 1, np.asarray(masses)",
+        ENUMERATION,
+    ),
+    Mutant(
+        "losses beyond the last node are dropped",
+        COMPOSITION,
+        "np.asarray(masses), float(high[-1]))",
+        "np.asarray(masses), 0.0)",
+        COUNTS + "test_delta.py::TestMutants::test_truncated_losses_dropped",
+    ),
+    Mutant(
+        "an infinite loss is counted for one bit",
+        COMPOSITION,
+        "endless = d * losses.infinite * math",
+        "endless = losses.infinite * math",
+        COUNTS + "test_composition.py::TestErrorTerms",
+    ),
+    Mutant(
+        "the round-off of the composition is dropped above",
+        COMPOSITION,
+        "high = float(np.sum(np.maximum(g + error, 0.0) * factor))",
+        "high = float(np.sum(np.maximum(g, 0.0) * factor))",
+        COUNTS + "test_composition.py::TestErrorTerms::test_round_off_of_the_transform",
+    ),
+    Mutant(
+        "the round-off of the composition is dropped below",
+        COMPOSITION,
+        "low = float(np.sum(np.maximum(g - error, 0.0) * factor))",
+        "low = float(np.sum(np.maximum(g, 0.0) * factor))",
+        COUNTS + "test_composition.py::TestErrorTerms::test_round_off_of_the_transform",
+    ),
+    Mutant(
+        "the composing transform is exact",
+        COMPOSITION,
+        "return np.asarray(fft.irfft(result, length)), mean",
+        "return np.asarray(fft.irfft(result, length)), 0.0 * mean",
+        COUNTS + "test_composition.py::TestErrorTerms::test_the_stated_round_off_is_large_enough",
+    ),
+    Mutant(
+        "what leaves the window is dropped above",
+        COMPOSITION,
+        "high += beyond + moved + endless",
+        "high += moved + endless",
+        COUNTS + "test_composition.py::TestErrorTerms::test_windows_leak",
+    ),
+    Mutant(
+        "what wraps round into the window is kept below",
+        COMPOSITION,
+        "low -= (leak_left + leak_right) * float(factor.max(initial=0.0))",
+        "pass",
+        COUNTS + "test_composition.py::TestErrorTerms::test_windows_leak",
+    ),
+    Mutant(
+        "rounded weights of the composition are exact",
+        COMPOSITION,
+        "* factor)) * (1.0 + slack)",
+        "* factor))",
+        COUNTS + "test_composition.py::TestErrorTerms::test_round_off_of_the_weights",
+    ),
+    Mutant(
+        "rounded losses of the composition are exact",
+        COMPOSITION,
+        "high += beyond + moved + endless",
+        "high += beyond + endless",
+        COUNTS + "test_composition.py::TestErrorTerms::test_round_off_of_the_losses",
+    ),
+    # What is stated
+    Mutant(
+        "no crowd is needed for one bit fewer",
+        DELTA,
+        "return epsilon >= d * log_theta(q) * (1.0 + 1e-14)",
+        "return epsilon >= (d - 1) * log_theta(q) * (1.0 + 1e-14)",
+        ENUMERATION,
+    ),
+    Mutant(
+        "the attack does not pay for its grid",
+        DELTA,
+        "epsilon + width).low - chance, 0.0)",
+        "epsilon).low, 0.0)",
+        COUNTS + "test_delta.py::test_the_attack_pays_for_its_grid",
+    ),
+)

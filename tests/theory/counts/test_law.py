@@ -38,7 +38,9 @@ def small_truth(ones, zeros, q):
 
 
 @pytest.mark.parametrize("q", [Fraction(1, 2**20), Fraction(1, 8), Fraction(3, 8), Fraction(1, 2)])
-@pytest.mark.parametrize(("ones", "zeros"), [(0, 0), (0, 1), (1, 0), (3, 5), (40, 2), (30, 30)])
+@pytest.mark.parametrize(
+    ("ones", "zeros"), [(0, 0), (0, 1), (1, 0), (3, 5), (40, 2), (30, 30), (3, 60)]
+)
 def test_little_noise_against_fractions(ones, zeros, q):
     with mpmath.workdps(40):
         (entry,) = steps(np.array([ones]), np.array([zeros]), float(q))

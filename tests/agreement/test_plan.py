@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import math
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -416,11 +417,10 @@ class TestFields:
             Plan.from_json(document)
 
     def test_a_plan_for_counts_has_no_joint_groups(self):
-        counts = {"view": "counts", "promise": Promise("proven", "9", delta="1e-6")}
-        assert Plan(SURVEY, QUARTER, crowd_size=10, **counts).fragments == (5, 4)
-        group = (("f", "a"), ("f", "b"))
+        plan = Plan(SURVEY, QUARTER, Promise("proven", "9", delta="1e-6"), 10, view="counts")
+        assert plan.fragments == (5, 4)
         with pytest.raises(PlanError, match="cross the questions in the survey instead"):
-            Plan(SURVEY, QUARTER, crowd_size=10, joint=(group,), **counts)
+            replace(plan, joint=((("f", "a"), ("f", "b")),))
 
     def test_local_epsilon(self):
         assert math.isclose(Plan(SURVEY, QUARTER, LOCAL).local_epsilon, 4 * math.log(3))

@@ -69,6 +69,9 @@ def way_to_cross(survey: Survey, bits: Iterable[int] = ()) -> str:
             names[f"{name}={label}"] = None
         else:
             return f"question {name!r} is {question.kind}, which cannot be crossed either."
+    for cross in survey.crosses:
+        if len(names) > 1 and set(names) <= {side.name for side in cross.sides}:
+            return f"cross {cross.name!r} has what you want: shoal associate, shoal.cross_table."
     if len(names) < 2:
         return 'cross the questions that you want jointly in the plan: --cross "A;B".'
     return f'cross the questions in the plan: --cross "{";".join(names)}".'

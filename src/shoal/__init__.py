@@ -39,9 +39,10 @@ From reports to results
     `decode` finds which candidates a crowd answered with text: `DecodedTexts`, one
     `DecodedText` for each candidate. `discover` finds frequent words without candidates, as a
     `Discovery`, if the text question has `Pairs`.
-    `associate` tests whether two answers go together, as an `Association`. `screen` looks for
-    signs of fake reports in a complete crowd, as a `Screening`. `publish` makes a `Publication`:
-    a page, tables or files for others.
+    `associate` tests whether two answers go together, as an `Association`. `cross_table` shows the
+    cells of questions that a survey crosses, as a `CrossTable`. `screen` looks for signs of fake
+    reports in a complete crowd, as a `Screening`. `publish` makes a `Publication`: a page, tables
+    or files for others.
 
 Evidence
     `simulate` tries a plan on simulated people, as a `Simulation`, and `study` does so many times,
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from shoal.agreement.wire import Reports
     from shoal.analysis.association import Association, associate
     from shoal.analysis.contrasts import difference, ratio, share_difference, total
+    from shoal.analysis.cross_tables import CrossTable, cross_table
     from shoal.analysis.crowds import Crowd
     from shoal.analysis.estimating import Estimate, Estimates, estimate, sample_size
     from shoal.analysis.intervals import Interval
@@ -142,6 +144,7 @@ _MODULES = {
     "agreement.wire": ["Reports"],
     "analysis.association": ["Association", "associate"],
     "analysis.contrasts": ["difference", "ratio", "share_difference", "total"],
+    "analysis.cross_tables": ["CrossTable", "cross_table"],
     "analysis.crowds": ["Crowd"],
     "analysis.estimating": ["Estimate", "Estimates", "estimate", "sample_size"],
     "analysis.intervals": ["Interval"],
@@ -184,6 +187,7 @@ __all__ = [
     "Choices",
     "Comparison",
     "Cross",
+    "CrossTable",
     "Crowd",
     "DecodedText",
     "DecodedTexts",
@@ -232,6 +236,7 @@ __all__ = [
     "associate",
     "audit",
     "compare",
+    "cross_table",
     "decode",
     "difference",
     "discover",

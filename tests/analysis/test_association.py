@@ -32,6 +32,7 @@ from shoal import (
     tally,
 )
 from shoal.analysis.association import Association, associate, joint_groups
+from shoal.analysis.association.jointly import JointTable
 from shoal.analysis.association.sides import side_of
 from shoal.analysis.association.tables import likeliest_table, noise_covariance
 from shoal.cli import run
@@ -223,7 +224,7 @@ class TestLikeliest:
         assert (best >= 0).all()
         assert best.sum() == pytest.approx(900)
         # The optimality conditions of a concave likelihood on the simplex.
-        counts = found._counts
+        counts = JointTable(PLAN, found.tally, found.first, found.second).counts
         assert counts is not None
         left, right = found.first.likelihood(0.25), found.second.likelihood(0.25)
         gradient = left.T @ (counts / (left @ (best / 900) @ right.T)) @ right / 900

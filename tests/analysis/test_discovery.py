@@ -7,6 +7,7 @@ import string
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -432,6 +433,19 @@ class TestEvidence:
         few = tally(plan, randomize(encode_words(plan, ["abc"] * 10), plan))
         with pytest.raises(PrivacyRefusal, match="whole crowd"):
             discover(plan, few)
+
+
+class TestViews:
+    def test_counts_are_all_it_needs(self):
+        """The same words from a tally that holds nothing but the counts of single bits."""
+        survey = discovery_survey("words", 3, alphabet="abc", bits=64)
+        whole = shoal.plan(survey, q="0.03", crowd_size=20_000, delta="1e-6")
+        counts = replace(whole, view="counts", promise=shoal.Promise("proven", "99", delta="0.5"))
+        tally = simulate_texts(counts, {"abc": 9000, "cab": 6000, "bb": 5000}, seed=1)
+        assert tally.view == "counts"
+        words = discover(counts, tally).words
+        assert [word.value for word in words] == ["abc", "cab", "bb"]
+        assert words[0].low <= 9000 <= words[0].high
 
 
 class TestPromise:

@@ -26,6 +26,7 @@ from shoal import (
     Tally,
     Tallying,
     Text,
+    YesNo,
     associate,
     estimate,
     publish,
@@ -211,6 +212,13 @@ class TestWherePlanAndTallyMeet:
             associate(plan, counts, "age", "brand")
         with pytest.raises(PrivacyRefusal, match='--cross "has=car;has=cat"'):
             associate(plan, counts, "has=car", "has=cat")
+
+    def test_a_cross_that_is_there(self):
+        survey = Survey("s", (AGE, BRAND, YesNo("smokes"), FLAGS)).cross("age", "brand", "has=cat")
+        bits = [survey.bit("age", "old"), survey.bit("has", "cat")]
+        assert way_to_cross(survey, bits).startswith("cross 'age x brand x has=cat' has what you")
+        other = [survey.bit("smokes", "yes"), survey.bit("has", "cat")]
+        assert '--cross "smokes;has=cat"' in way_to_cross(survey, other)
 
     def test_what_no_cross_allows(self):
         survey = Survey("s", (AGE, Choices("sports", ("a", "b", "c"), at_most=2)))

@@ -97,6 +97,77 @@ class TestPlanResult:
         assert ("counts will be mostly noise" in text) == is_noise
 
 
+class TestCross:
+    WORDS = ("plan", "survey.toml", "--q", "0.1", "--crowd", "300", "--delta", "0.01")
+
+    def test_it_is_that_of_the_survey(self, shoal: Command, at: Path):
+        """The same plan, and the same id, as [[cross]] tables in the survey file."""
+        crossed = '[[cross]]\nquestions = ["channel", "age"]\n'
+        crossed += '[[cross]]\nquestions = ["features=vpn", "age"]\n'
+        (at / "crossed.toml").write_text(SURVEY + crossed, "utf-8")
+        both = ("--cross", "channel;age", "--cross", " features=vpn ; age ")
+        with_flags = shoal.json(*self.WORDS, *both, "--view", "counts", "-o", "crossed.json")
+        with_file = shoal.json(self.WORDS[0], "crossed.toml", *self.WORDS[2:], "--view", "counts")
+        plain = shoal.json(*self.WORDS, "--view", "counts")
+        assert with_flags == with_file
+        assert with_flags["id"] == Plan.read("crossed.json").id != plain["id"]
+        assert with_flags["crosses"] == [["channel", "age"], ["features=vpn", "age"]]
+        more = {"count": 3 * 3 + 2 * 3, "differing": 4}
+        assert with_flags["fragments"] == {
+            name: plain["fragments"][name] + extra for name, extra in more.items()
+        }
+
+    @pytest.mark.parametrize(
+        ("cross", "message"),
+        [
+            ("age", "two or more"),
+            ("age;age", "two or more"),
+            ("age;features", "such as 'features=sync'"),
+            ("age;features=nothing", "no option 'nothing'"),
+            ("age;channel=beta", "crossed as a whole"),
+            ("age;nobody", "no question 'nobody'"),
+            ("age;", "no question ''"),
+        ],
+    )
+    def test_refused(self, shoal: Command, cross: str, message: str):
+        assert message in shoal(*self.WORDS, "--cross", cross, code=2)
+
+    def test_kinds_that_are_in_no_cell(self, shoal: Command, at: Path):
+        more = (
+            '[[question]]\nname = "several"\nkind = "choices"\noptions = ["x", "y"]\nat_most = 1\n'
+        )
+        more += '[[question]]\nname = "word"\nkind = "text"\nbits = 8\nhashes = 1\ncohorts = 1\n'
+        (at / "survey.toml").write_text(SURVEY + more, "utf-8")
+        for name, reason in (("several", "several options at once"), ("word", "is text")):
+            assert reason in shoal(*self.WORDS, "--cross", f"age;{name}", code=2)
+
+    def test_a_plan_has_its_crosses(self, shoal: Command):
+        words = ("audit", "plan.json", "--epsilon", "1", "--crowd", "300", "--cross", "channel;age")
+        assert "where the plan is made" in shoal(*words, code=2)
+
+    def test_a_table(self, shoal: Command):
+        shoal(*self.WORDS, "--cross", "channel;age", "--cross", "features=vpn;channel;age", "-o",
+              "crossed.json")  # fmt: skip
+        shoal("randomize", "crossed.json", "answers.csv", "-o", "c.parquet")
+        shoal("tally", "crossed.json", "c.parquet", "-o", "c.json")
+        said = shoal("associate", "crossed.json", "c.json", "age", "channel")
+        assert "% of row" in said
+        assert "people off independence would be seen" in " ".join(said.split())
+        document = shoal.json("associate", "crossed.json", "c.json", "age", "channel")
+        assert document["questions"] == ["age", "channel"]
+        words = ("associate", "crossed.json", "c.json", "features=vpn", "age", "channel")
+        assert "features=vpn: not vpn" in shoal(*words)
+        assert [one["given"] for one in shoal.json(*words)["slices"]] == [
+            {"features=vpn": "vpn"},
+            {"features=vpn": "not vpn"},
+        ]
+        # Two of three crossed questions, in no cross of their own.
+        pair = shoal.json("associate", "crossed.json", "c.json", "features=vpn", "age")
+        assert pair["sensitivity"]["power"] == 0.8
+        refused = shoal("associate", "crossed.json", "c.json", "age", code=2)
+        assert "two or more" in refused
+
+
 class TestPlanDiff:
     def test_kinds_and_exit_codes(self, shoal: Command):
         shoal("plan", "survey.toml", "--q", "0.25", "-o", "same.json")

@@ -174,7 +174,7 @@ MUTANTS = (
     ),
     Mutant(
         "a test of independence without Fisher's conditioning",
-        "analysis/association/__init__.py",
+        "analysis/association/jointly.py",
         "return Independence(statistic, degrees, self._fisher(), ",
         "return Independence(statistic, degrees, float(chi2.sf(statistic, degrees)), ",
         "analysis/test_association.py::TestIndependence"
@@ -182,9 +182,30 @@ MUTANTS = (
     ),
     Mutant(
         "a test of independence with half the noise of the flips",
-        "analysis/association/__init__.py",
+        "analysis/association/jointly.py",
         "covariance = v * np.eye(size) + np.diag(shares)",
         "covariance = v / 2 * np.eye(size) + np.diag(shares)",
         "analysis/test_association.py::TestIndependence::test_size",
+    ),
+    Mutant(
+        "a test of crossed questions that forgets who was drawn",
+        "analysis/association/independence.py",
+        "covariance = np.diag(self.expected.reshape(-1)) + self.noise",
+        "covariance = self.noise",
+        "analysis/test_cross_tables.py::TestIndependence::test_size",
+    ),
+    Mutant(
+        "a test of crossed questions with half the noise of the flips",
+        "analysis/association/independence.py",
+        "covariance = np.diag(self.expected.reshape(-1)) + self.noise",
+        "covariance = np.diag(self.expected.reshape(-1)) + self.noise / 2",
+        "analysis/test_cross_tables.py::TestIndependence::test_size",
+    ),
+    Mutant(
+        "a part of a row whose two limits share no miss",
+        "analysis/contrasts.py",
+        "rest, corners = _crowd(ones, first, len(others)), staircase(miss / 2, FEW_STEPS)",
+        "rest, corners = _crowd(ones, first, len(others)), ((miss, miss),)",
+        "analysis/test_cross_tables.py::TestShares::test_a_part_covers_at_least_its_level",
     ),
 )

@@ -27,6 +27,7 @@ Estimating
     `contrasts`         differences, totals and ratios of estimates
     `joint`             estimates of combinations of answers
     `association/`      whether two answers go together
+    `cross_tables`      the cells of crossed questions, with totals, shares and a test
     `text/`             which texts a crowd answered
 
 Handing it on

@@ -25,11 +25,11 @@ from itertools import combinations, groupby
 from typing import Literal, get_args
 
 from shoal.analysis.estimating import Estimate
-from shoal.analysis.limits import CrowdLaw, Law, PopulationLaw, staircase
+from shoal.analysis.limits import FEW_STEPS, CrowdLaw, Law, PopulationLaw, staircase
 from shoal.errors import InputError
 from shoal.support.checks import check_level
 
-__all__ = ["Combination", "difference", "ratio", "share_difference", "total"]
+__all__ = ["Combination", "difference", "part_of", "ratio", "share_difference", "total"]
 
 CombinedKind = Literal["exact", "normal"]
 
@@ -78,7 +78,8 @@ def difference(
         low, high = _limits([_crowd(first.ones + n - second.ones, first, 2)], miss)
         low, high = low - n, high - n
     else:
-        low, high = _extremes(lambda a, b: a - b, first, second, miss, independent=False)
+        laws = _law(first), _law(second)
+        low, high = _extremes(lambda a, b: a - b, *laws, _halves(miss))
     return Combination(value, parts.sigma, low, high, level, kind)
 
 
@@ -113,8 +114,8 @@ def ratio(
     if kind == "normal":
         low, high = parts.fieller(level)
     else:
-        crowd = first.target == "crowd"
-        low, high = _extremes(_quotient, first, second, miss, independent=crowd)
+        corners = staircase(miss / 2) if first.target == "crowd" else _halves(miss)
+        low, high = _extremes(_quotient, _law(first), _law(second), corners)
     value = a / b
     sigma = parts.spread((first.sigma, abs(value) * second.sigma)) / abs(b)
     return Combination(value, sigma, low, high, level, kind)
@@ -141,9 +142,44 @@ def share_difference(
         low, high = _limits([_crowd(first.ones + n - second.ones, first, 2)], miss)
         low, high = (low - n) / n, (high - n) / n
     else:
-        low, high = _extremes(lambda a, b: a / m - b / n, first, second, miss, independent=True)
+        laws = _law(first), _law(second)
+        low, high = _extremes(lambda a, b: a / m - b / n, *laws, staircase(miss / 2))
     sigma = math.hypot(first.sigma / m, second.sigma / n)
     return Combination(value, sigma, low, high, level, kind)
+
+
+def part_of(first: Estimate, others: Sequence[Estimate], level: float = 0.95) -> Combination:
+    """Return which part the first option has of it and the others, which exclude each other.
+
+    The interval is exact. The value is the nearest part there is, from 0 to 1; without a count
+    above zero it is unknown: not a number.
+
+    >>> from shoal import Choice, FlipProbability
+    >>> question, q = Choice("brand", ("a", "b", "c")), FlipProbability.at_least(0.25)
+    >>> a, b = (Estimate(question, x, 400, 1000, q, "crowd", 300.0) for x in "ab")
+    >>> half = part_of(a, [b])
+    >>> half.value, round(half.low, 3), round(half.high, 3)
+    (0.5, 0.417, 0.583)
+    """
+    parts = _Parts((first, *others), (1,) + (-1,) * len(others))
+    if not others or not all(one.question == first.question for one in others):
+        raise InputError("a part is of one or more other options of the same question.")
+    a, whole = first.count, first.count + sum(one.count for one in others)
+    n, q, ones = first.reports, float(first.q), sum(one.ones for one in others)
+    miss = _miss(level, "exact")
+    if first.target == "crowd":
+        rest, corners = _crowd(ones, first, len(others)), staircase(miss / 2, FEW_STEPS)
+    else:
+        rest = PopulationLaw(ones, n, q, n * (len(others) - 1), q)
+        corners = _halves(miss)
+    low, high = _extremes(_fraction, _law(first), rest, corners)
+    if whole <= 0:
+        return Combination(math.nan, math.inf, low, high, level, "exact")
+    value = min(max(a / whole, 0.0), 1.0)
+    slopes = [(1 - value) / whole, *[value / whole] * len(others)]
+    pairs = zip(slopes, parts.estimates, strict=True)
+    sigma = parts.spread([abs(slope) * one.sigma for slope, one in pairs])
+    return Combination(value, sigma, low, high, level, "exact")
 
 
 def _miss(level: float, kind: str) -> float:
@@ -186,17 +222,18 @@ def _limits(laws: Sequence[Law], miss: float) -> tuple[float, float]:
 
 def _extremes(
     value: Callable[[float, float], float],
-    first: Estimate,
-    second: Estimate,
-    miss: float,
-    *,
-    independent: bool,
+    first: Law,
+    second: Law,
+    corners: Sequence[tuple[float, float]],
 ) -> tuple[float, float]:
     """Return the limits of a value that rises with the first count and falls with the second."""
-    corners = staircase(miss / 2) if independent else ((miss / 4, miss / 4),)
-    a, b = _law(first), _law(second)
-    ends = [(_ends(a, x), _ends(b, y)) for x, y in corners]
+    ends = [(_ends(first, x), _ends(second, y)) for x, y in corners]
     return min(value(a[0], b[1]) for a, b in ends), max(value(a[1], b[0]) for a, b in ends)
+
+
+def _halves(miss: float) -> tuple[tuple[float, float]]:
+    """Return the one corner of two limits that may depend on each other: their misses add."""
+    return ((miss / 4, miss / 4),)
 
 
 def _ends(law: Law, miss: float) -> tuple[float, float]:
@@ -207,6 +244,10 @@ def _ends(law: Law, miss: float) -> tuple[float, float]:
 
 def _quotient(a: float, b: float) -> float:
     return a / b if b else math.inf if a else 0.0
+
+
+def _fraction(a: float, b: float) -> float:
+    return a / (a + b) if a else 0.0
 
 
 def _deviations(one: Estimate, level: float) -> tuple[float, float]:

@@ -12,10 +12,13 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import Protocol
 
-__all__ = ["CrowdLaw", "Law", "PopulationLaw", "staircase"]
+__all__ = ["FEW_STEPS", "CrowdLaw", "Law", "PopulationLaw", "staircase"]
 
 _STEPS = 32
 """Of a staircase; the limit of many steps is narrower by less than 3 %."""
+
+FEW_STEPS = 8
+"""Of a staircase where many limits are wanted: a quarter of the work, wider by up to 6 %."""
 
 
 _XTOL = 1e-14
@@ -123,7 +126,7 @@ def _share_low(law: PopulationLaw, miss: float) -> float:
 
 
 @lru_cache(64)
-def staircase(miss: float) -> tuple[tuple[float, float], ...]:
+def staircase(miss: float, steps: int = _STEPS) -> tuple[tuple[float, float], ...]:
     """Return pairs of misses: two independent limits leave all of them with probability `miss`.
 
     With z the normal quantile of a p-value, two independent exact tests stay below a quarter of a
@@ -136,7 +139,7 @@ def staircase(miss: float) -> tuple[tuple[float, float], ...]:
     from scipy.optimize import brentq
     from scipy.special import ndtr
 
-    angles = np.linspace(0, math.pi / 2, _STEPS + 1)
+    angles = np.linspace(0, math.pi / 2, steps + 1)
     across, up = np.cos(angles[:-1]), np.sin(angles[1:])
 
     def outside(radius: float) -> float:

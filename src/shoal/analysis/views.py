@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.survey import Survey
+from shoal.agreement.survey import Cross, Flags, Survey, YesNo
 from shoal.errors import PrivacyRefusal, TallyError
 
 if TYPE_CHECKING:
@@ -59,11 +59,19 @@ def way_to_cross(survey: Survey, bits: Iterable[int] = ()) -> str:
     labels = survey.labels
     names: dict[str, None] = {}
     for bit in bits:
-        question, label = labels[bit]
-        kind = survey[question]
-        if not kind.takes_one and kind.kind != "flags":
-            return f"question {question!r} is {kind.kind}, which cannot be crossed either."
-        names[question if kind.takes_one else f"{question}={label}"] = None
+        name, label = labels[bit]
+        question = survey[name]
+        if isinstance(question, Cross):
+            names |= dict.fromkeys(side.name for side in question.sides)
+        elif question.takes_one or isinstance(question, YesNo):
+            names[name] = None
+        elif question.kind == Flags.kind:
+            names[f"{name}={label}"] = None
+        else:
+            return f"question {name!r} is {question.kind}, which cannot be crossed either."
+    for cross in survey.crosses:
+        if len(names) > 1 and set(names) <= {side.name for side in cross.sides}:
+            return f"cross {cross.name!r} has what you want: shoal associate, shoal.cross_table."
     if len(names) < 2:
         return 'cross the questions that you want jointly in the plan: --cross "A;B".'
     return f'cross the questions in the plan: --cross "{";".join(names)}".'

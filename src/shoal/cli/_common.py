@@ -182,6 +182,13 @@ def survey_options(command: Callable[..., R]) -> Callable[..., R]:
     @click.option("--choice", type=int, metavar="K", help="Instead of a file: one of K options.")
     @click.option("--choices", type=int, metavar="K", help="Instead of a file: several of K.")
     @click.option("--at-most", type=int, metavar="k", help="With --choices: at most k of K.")
+    @click.option(
+        "--cross",
+        "crosses",
+        multiple=True,
+        metavar='"A;B"',
+        help="Count the cells of questions A and B too, or of flags (A=option); repeatable.",
+    )
     @wraps(command)
     def with_survey(
         *args: Any,
@@ -190,6 +197,7 @@ def survey_options(command: Callable[..., R]) -> Callable[..., R]:
         choice: int | None,
         choices: int | None,
         at_most: int | None,
+        crosses: tuple[str, ...],
         **kwargs: Any,
     ) -> R:
         sources = [value for value in (survey_file, flags, choice, choices) if value is not None]
@@ -202,11 +210,18 @@ def survey_options(command: Callable[..., R]) -> Callable[..., R]:
         if takes_plan:
             kwargs["plan"] = None
         if takes_plan and survey_file is not None and survey_file.suffix == ".json":
+            if crosses:
+                raise InputError(
+                    "a plan has its crosses already; give --cross where the plan is made."
+                )
             kwargs["plan"] = Plan.read(survey_file)
         elif survey_file is not None:
             survey = Survey.from_toml(survey_file)
         else:
             survey = _plain_survey(flags, choice, choices, at_most)
+        for names in crosses:
+            assert survey is not None
+            survey = survey.cross(*(name.strip() for name in names.split(";")))
         return command(*args, survey=survey, **kwargs)
 
     return with_survey

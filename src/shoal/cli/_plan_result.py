@@ -42,6 +42,7 @@ def _document(plan: Plan, over_time: list[Statement]) -> dict[str, Any]:
         "id": plan.id,
         "view": plan.view,
         "fragments": plan.fragments._asdict(),
+        "crosses": [[side.name for side in cross.sides] for cross in plan.survey.crosses],
         "q": float(plan.q),
         "q_fraction": plan.q.to_json(),
         "bits": plan.bits,

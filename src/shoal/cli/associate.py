@@ -9,6 +9,7 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.analysis.association import associate
+from shoal.analysis.cross_tables import cross_named, cross_table
 from shoal.analysis.tallying import Tally
 from shoal.cli._commands import Command
 from shoal.cli._common import (
@@ -22,36 +23,42 @@ from shoal.cli._common import (
     tally_argument,
     target_option,
 )
+from shoal.cli._cross_table import show_cross_table, show_independence
 from shoal.support.rounding import text_down, text_near, text_up
 
 
 @click.command(cls=Command, example="shoal associate plan.json tally.json channel features=sync")
 @plan_argument
 @tally_argument
-@click.argument("first", metavar="QUESTION[=OPTION]")
-@click.argument("second", metavar="QUESTION[=OPTION]")
+@click.argument("names", metavar="QUESTION[=OPTION]...", nargs=-1, required=True)
 @level_option
 @target_option
 @json_option
 def command(
     plan_file: Path,
     tally_file: Path,
-    first: str,
-    second: str,
+    names: tuple[str, ...],
     level: float,
     target: Any,
     as_json: bool,
 ) -> None:
     """Test whether two answers go together.
 
-    Name a question with one answer, and all its options are used; of other questions name one
-    option. The tally must count both jointly: see `shoal tally --joint`.
+    Questions that the survey crosses make a cross table, with shares of rows and columns; three or
+    more make one table for each answer to the first. Other answers must be counted jointly: see
+    `shoal tally --joint`. There, name a question with one answer, and all its options are used; of
+    other questions name one option.
     """
     plan = Plan.read(plan_file)
     tally = Tally.read(tally_file, plan)
-    document = associate(plan, tally, first, second, target=target).to_json(level)
+    if len(names) != 2 or cross_named(plan.survey, names) is not None:
+        document = cross_table(plan, tally, *names, target=target).to_json(level)
+    else:
+        document = associate(plan, tally, *names, target=target).to_json(level)
     if as_json:
         print_json(document)
+    elif "questions" in document:
+        show_cross_table(document)
     else:
         _show(document)
 
@@ -77,11 +84,7 @@ def _show(document: dict[str, Any]) -> None:
         count, likely = (f"{cell[key]:,.0f}" for key in ("count", "constrained"))
         table.add_row(*names, count, *outward(cell["low"], cell["high"]), likely)
     console.print(table)
-    test = document["independence"]
-    console.print(
-        f"independence: chi-square {text_near(test['statistic'])} with {test['degrees']} degrees of"
-        f" freedom, p = {text_near(test['p_value'], 3)} ({test['kind']})"
-    )
+    show_independence(console, document)
     for name in ("difference", "odds_ratio"):
         if document[name] is not None:
             console.print(f"{name.replace('_', ' ')}: {_in_words(document[name])}")

@@ -1,39 +1,36 @@
 """Whether two answers go together: the table of both, a test of independence, and how strongly.
 
-Only reports that were counted jointly can say so: declare `joint_groups` in the plan, or tally with
-`joint`. Joint counts are part of the tally that the plan's promise covers.
+A cross in the survey counts them together, in either view. Else only joint counts can say so:
+declare `joint_groups` in the plan, or tally with `joint`. Joint counts are part of the tally that
+the promise of a plan with view `reports` covers; under `counts` there are none.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from shoal.agreement.plan import Plan
+from shoal.agreement.survey import Cross
+from shoal.analysis.association.crossed import CrossedTable, cross_of
+from shoal.analysis.association.independence import Independence, Sensitivity
+from shoal.analysis.association.jointly import JointTable
 from shoal.analysis.association.sides import (
     Matrix,
     Side,
     SideName,
-    both_set,
     check_sides,
-    full_counts,
     joint_groups,
     side_of,
 )
-from shoal.analysis.association.tables import (
-    cross_moments,
-    likeliest_table,
-    noise_covariance,
-    unbiased_table,
-)
 from shoal.analysis.contrasts import Combination
 from shoal.analysis.crowds import way_out
-from shoal.analysis.estimating import estimate, nearest_feasible
+from shoal.analysis.estimating import estimate
 from shoal.analysis.intervals import Interval, Target, drawn_sigma, normal_interval
 from shoal.analysis.tallying import Tally
 from shoal.analysis.views import check_links
@@ -41,7 +38,7 @@ from shoal.errors import InputError
 from shoal.support.checks import check_level
 from shoal.theory.normal import normal_factor
 
-__all__ = ["Association", "Independence", "TableCell", "associate", "joint_groups"]
+__all__ = ["Association", "Independence", "TableCell", "associate", "check_people", "joint_groups"]
 
 
 @dataclass(frozen=True)
@@ -70,20 +67,6 @@ class TableCell:
 
 
 @dataclass(frozen=True)
-class Independence:
-    """A test of: in the population, the two answers have nothing to do with each other.
-
-    `kind` is exact where the p-value holds for any number of reports, and approximate where it is
-    that of many.
-    """
-
-    statistic: float
-    degrees: int
-    p_value: float
-    kind: Literal["exact", "approximate"]
-
-
-@dataclass(frozen=True)
 class Association:
     """The estimated table of two answers: ``association["beta", "sync"]`` is one cell of it."""
 
@@ -100,7 +83,7 @@ class Association:
         raise InputError(f"the table has no cell {cell!r}.")
 
     def __iter__(self) -> Iterator[TableCell]:
-        noise = np.sqrt(np.diag(self._noise)).reshape(self.table.shape)
+        noise = np.sqrt(np.diag(self._source.noise)).reshape(self.table.shape)
         drawn = self.tally.reports if self.target == "population" else 0
         for i, first in enumerate(self.first.categories):
             for j, second in enumerate(self.second.categories):
@@ -108,36 +91,46 @@ class Association:
                 count, likeliest = float(self.table[cell]), float(self.constrained[cell])
                 yield TableCell(first, second, count, float(noise[cell]), likeliest, drawn)
 
+    @cached_property
+    def _source(self) -> JointTable | CrossedTable:
+        """Where the table comes from: a cross of the survey, or else joint counts."""
+        cross = cross_of(self.plan.survey, self.first, self.second)
+        if cross is None:
+            return JointTable(self.plan, self.tally, self.first, self.second)
+        return CrossedTable(self.plan, self.tally, self.first, self.second, cross)
+
     @property
-    def _q(self) -> float:
-        return float(self.plan.q)
+    def cross(self) -> Cross | None:
+        """The cross whose cells the table is made of, if it is."""
+        return self._source.cross if isinstance(self._source, CrossedTable) else None
 
-    @cached_property
-    def _moments(self) -> Matrix:
-        both = both_set(self.tally, self.plan.survey, self.first, self.second)
-        first, second = (
-            self.tally.by_bit[list(side.positions)].astype(float)
-            for side in (self.first, self.second)
-        )
-        return cross_moments(both.astype(float), first, second, self.tally.reports, self._q)
-
-    @cached_property
+    @property
     def table(self) -> Matrix:
         """The unbiased counts; some may be negative."""
-        return unbiased_table(self.first, self.second, self._moments)
+        return self._source.table
 
-    @cached_property
-    def _margins(self) -> tuple[Matrix, Matrix]:
-        """The counts of each side's categories, made to fit: not negative, adding up."""
-        n = self.tally.reports
-        rows = self.first.affine @ self._moments[:, 0]
-        columns = self.second.affine @ self._moments[0]
-        return nearest_feasible(rows, n, n, n), nearest_feasible(columns, n, n, n)
+    @property
+    def constrained(self) -> Matrix:
+        """The table without negative counts that fits best, adding up to the reports."""
+        return self._source.constrained
 
-    @cached_property
-    def _noise(self) -> Matrix:
-        margins, reports = self._margins, self.tally.reports
-        return noise_covariance(self.first, self.second, *margins, reports, self._q)
+    @property
+    def constrained_by(self) -> str:
+        """How `constrained` was found: maximum likelihood needs all bits counted together."""
+        return self._source.constrained_by
+
+    @property
+    def independence(self) -> Independence:
+        """The test of independence, about the population."""
+        return self._source.independence
+
+    def sensitivity(self, level: float = 0.05, power: float = 0.8) -> Sensitivity | None:
+        """Return how large an effect must be to be found; None if there is no cross.
+
+        The test is at `level`, and an effect counts as found if it is with probability `power`.
+        """
+        source = self._source
+        return source.test.sensitivity(level, power) if isinstance(source, CrossedTable) else None
 
     @cached_property
     def covariance(self) -> Matrix:
@@ -147,81 +140,11 @@ class Association:
         that nobody showed would not vary at all, and an odds ratio of zero seem certain.
         """
         if self.target == "crowd":
-            return self._noise
+            return self._source.noise
         n = self.tally.reports
         people = self.constrained.reshape(-1) + 1
         shares = people / people.sum()
-        return np.asarray(self._noise + n * (np.diag(shares) - np.outer(shares, shares)))
-
-    @cached_property
-    def _counts(self) -> Matrix | None:
-        counts = full_counts(self.tally, self.first, self.second)
-        return None if counts is None else counts.astype(float)
-
-    @property
-    def constrained_by(self) -> str:
-        """How `constrained` was found: maximum likelihood needs all bits counted together."""
-        return "nearest table" if self._counts is None else "maximum likelihood"
-
-    @cached_property
-    def constrained(self) -> Matrix:
-        """The table without negative counts that fits best, adding up to the reports."""
-        if self._counts is None:
-            n = self.tally.reports
-            return nearest_feasible(self.table.reshape(-1), n, n, n).reshape(self.table.shape)
-        return likeliest_table(self.first, self.second, self._counts, self._q)
-
-    @cached_property
-    def independence(self) -> Independence:
-        """The test of independence.
-
-        Under independence the sums D of (u - mean u)(w - mean w) have covariance N C1 x C2, with
-        C = v I + diag(pi) - pi pi' for a question with one answer. True dependence has no row or
-        column sums, so D is projected there by generalized least squares; the squared length is
-        chi-square with (K1 - 1)(K2 - 1) degrees in the limit of many reports. Without flips it is
-        Pearson's statistic.
-
-        Two options need no limit: independent answers with independent flips are independent
-        reports, so the p-value is that of Fisher's exact test of the reported table (theorem).
-        """
-        from scipy.stats import chi2
-
-        n = self.tally.reports
-        moments = self._moments
-        lifted = moments[1:, 1:] - np.outer(moments[1:, 0], moments[0, 1:]) / n
-        (first, freedom_1), (second, freedom_2) = (
-            self._contrasts(side, margin)
-            for side, margin in zip((self.first, self.second), self._margins, strict=True)
-        )
-        statistic = float(((first @ lifted @ second.T) ** 2).sum() / n)
-        degrees = freedom_1 * freedom_2
-        if self.first.option is not None and self.second.option is not None:
-            return Independence(statistic, degrees, self._fisher(), "exact")
-        return Independence(statistic, degrees, float(chi2.sf(statistic, degrees)), "approximate")
-
-    def _fisher(self) -> float:
-        from scipy.stats import fisher_exact
-
-        both = int(both_set(self.tally, self.plan.survey, self.first, self.second)[0, 0])
-        first, second = (
-            int(self.tally.by_bit[side.positions[0]]) for side in (self.first, self.second)
-        )
-        neither = self.tally.reports - first - second + both
-        table = np.array([[both, first - both], [second - both, neither]])
-        return float(fisher_exact(table).pvalue)
-
-    def _contrasts(self, side: Side, margin: Matrix) -> tuple[Matrix, int]:
-        """Return the map that makes a side's part of D white, and how many dimensions it keeps."""
-        v = self._q * (1 - self._q) / (1 - 2 * self._q) ** 2
-        shares = margin / margin.sum()
-        if side.option is not None:
-            return np.array([[1 / math.sqrt(v + shares[0] * shares[1])]]), 1
-        size = len(shares)
-        covariance = v * np.eye(size) + np.diag(shares) - np.outer(shares, shares)
-        basis = np.eye(size)[:, :-1] - np.eye(size)[:, -1:]
-        weighed = np.linalg.solve(covariance, basis)
-        root = np.linalg.cholesky(basis.T @ weighed)
-        return np.linalg.solve(root, weighed.T), size - 1
+        return np.asarray(self._source.noise + n * (np.diag(shares) - np.outer(shares, shares)))
 
     def difference(self, level: float = 0.95) -> Combination:
         """Return by how much the second answer's share differs between the first one's two groups.
@@ -286,7 +209,8 @@ class Association:
 
     def to_json(self, level: float = 0.95) -> dict[str, Any]:
         """Return the table and what it says as plain JSON values; null where nothing is known."""
-        test = self.independence
+        check_level(level)
+        sensitivity = self.sensitivity(1 - level)
         cells = []
         for cell in self:
             bounds = cell.interval(level)
@@ -312,12 +236,8 @@ class Association:
             "target": self.target,
             "table": cells,
             "constrained_by": self.constrained_by,
-            "independence": {
-                "statistic": test.statistic,
-                "degrees": test.degrees,
-                "p_value": test.p_value,
-                "kind": test.kind,
-            },
+            "independence": asdict(self.independence),
+            "sensitivity": sensitivity and sensitivity.to_json(),
             "cramers_v": self.cramers_v,
             "difference": _measure(self.difference(level)) if small else None,
             "odds_ratio": _measure(self.odds_ratio(level)) if small else None,
@@ -342,8 +262,8 @@ def associate(
     Parameters
     ----------
     plan, tally
-        The plan, and a tally that counts the bits of both answers jointly. Crowds whose people may
-        be the same are refused.
+        The plan, and its tally. The plan's survey crosses both answers, or the tally counts their
+        bits jointly. Crowds whose people may be the same are refused.
     first, second
         A question with exactly one answer, or one option of any question, as a (question, option)
         pair or as ``"question=option"``. Text is refused.
@@ -364,14 +284,20 @@ def associate(
     0.225
     """
     estimate(plan, tally, target=target)  # refuses another plan's tally and too small a crowd
+    check_people(tally)
+    sides = side_of(plan.survey, first), side_of(plan.survey, second)
+    check_sides(plan.survey, *sides)
+    if cross_of(plan.survey, *sides) is None:
+        check_links(plan, "joint counts", (*sides[0].positions, *sides[1].positions))
+    association = Association(plan, tally, *sides, target)
+    association.table  # noqa: B018  refuses a tally that did not count them together
+    return association
+
+
+def check_people(tally: Tally) -> None:
+    """Refuse a test of people who may be in several crowds."""
     if tally.people_may_repeat:
         raise InputError(
             "a test of independence takes every report for another person; the people of these"
             f" {len(tally.crowds):,} crowds may be the same. {way_out(tally.crowds)}"
         )
-    sides = side_of(plan.survey, first), side_of(plan.survey, second)
-    check_sides(plan.survey, *sides)
-    check_links(plan, "joint counts", (*sides[0].positions, *sides[1].positions))
-    association = Association(plan, tally, *sides, target)
-    association.table  # noqa: B018  refuses a tally that did not count them together
-    return association

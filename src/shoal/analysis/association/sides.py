@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.agreement.survey import Survey, Text
+from shoal.agreement.survey import Survey, Text, YesNo
 from shoal.analysis.joint_counts import MOST_JOINT_BITS
 from shoal.analysis.tallying import Tally
 from shoal.errors import InputError, TallyError
@@ -24,7 +24,7 @@ class Side:
     """One side of a table: its categories and the bits that tell them apart.
 
     A question with exactly one answer has its options as categories. One option of any question
-    has two: it and the rest.
+    has two: it and the rest. A yes/no question is its option yes.
     """
 
     question: str
@@ -73,6 +73,8 @@ def side_of(survey: Survey, name: SideName) -> Side:
             " cohort; ask for it as a choice among the candidates to associate it."
         )
     start = survey.slice_of(question).start
+    if option is None and isinstance(whole, YesNo) and not whole.takes_one:
+        (option,) = whole.labels
     if option is not None:
         position = survey.bit(question, option)
         return Side(question, option, (option, f"not {option}"), (position,))

@@ -1,0 +1,166 @@
+"""A test of independence for a table whose covariance is known, and what it would find.
+
+A table of people drawn from a population has covariance N (diag(pi) - pi pi') + W, with W that of
+the flips. If the two answers are independent, pi = a b', and a change of a or b moves the table by
+something like x b' + a y'. Contrasts from the complement of a on one side and of b on the other
+do not see that, and see every dependence. Their squared length, weighed by their covariance, is
+chi-square with (K - 1)(L - 1) degrees of freedom in the limit of many reports. Without flips it is
+Pearson's statistic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.analysis.estimating import nearest_feasible
+from shoal.errors import InputError
+from shoal.support.checks import check_level, check_number
+from shoal.support.rounding import text_down, text_up
+
+__all__ = ["Independence", "InteractionTest", "Sensitivity"]
+
+Matrix = NDArray[np.float64]
+
+_FEWEST = 5.0
+"""The variance of a cell, in people, from which on the chi-square law is good enough."""
+
+
+@dataclass(frozen=True)
+class Independence:
+    """A test of: in the population, the two answers have nothing to do with each other.
+
+    `kind` is exact where the p-value holds for any number of reports, approximate where it is that
+    of many, and rough where some cell has so few people and flips that it may be far too small.
+    """
+
+    statistic: float
+    degrees: int
+    p_value: float
+    kind: Literal["exact", "approximate", "rough"]
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How large an effect must be to be found: people in one cell above or below independence.
+
+    The test at `level` finds `most` people in any cell with a probability of at least `power`;
+    fewer than `least`, in whatever cell, it finds with less (approximate).
+    """
+
+    level: float
+    power: float
+    least: float
+    most: float
+
+    @property
+    def in_words(self) -> str:
+        """Say it in one sentence."""
+        least, most = text_down(self.least, 3), text_up(self.most, 3)
+        return (
+            f"At level {self.level:.3g}, one cell that is {most} people off independence would be"
+            f" seen with probability {self.power:.3g}; an effect below {least} people would not be"
+            " seen that often."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers and the sentence."""
+        return {
+            "level": self.level,
+            "power": self.power,
+            "least": self.least,
+            "most": self.most,
+            "in_words": self.in_words,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class InteractionTest:
+    """The test for a table of unbiased counts and the covariance of its flips, row by row."""
+
+    table: Matrix
+    noise: Matrix
+
+    @cached_property
+    def shares(self) -> tuple[Matrix, Matrix]:
+        """The estimated share of each row and of each column."""
+        total = max(round(float(self.table.sum())), 1)
+        rows, columns = (
+            nearest_feasible(self.table.sum(axis=axis), total, total, total) / total
+            for axis in (1, 0)
+        )
+        return rows, columns
+
+    @cached_property
+    def expected(self) -> Matrix:
+        """How many people independence gives each cell."""
+        return np.asarray(max(float(self.table.sum()), 0.0) * np.outer(*self.shares))
+
+    @cached_property
+    def _whitened(self) -> Matrix:
+        """The map from the table, row by row, to contrasts that are independent with variance 1."""
+        contrasts = np.kron(*(_complement(share) for share in self.shares))
+        # Contrasts do not see a b', so that - N pi pi' drops out.
+        covariance = np.diag(self.expected.reshape(-1)) + self.noise
+        root = np.linalg.cholesky(contrasts @ covariance @ contrasts.T)
+        return np.asarray(np.linalg.solve(root, contrasts))
+
+    @property
+    def degrees(self) -> int:
+        """How many contrasts there are."""
+        rows, columns = self.table.shape
+        return (int(rows) - 1) * (int(columns) - 1)
+
+    @cached_property
+    def result(self) -> Independence:
+        """The statistic and its p-value."""
+        from scipy.stats import chi2
+
+        statistic = float(((self._whitened @ self.table.reshape(-1)) ** 2).sum())
+        p_value = float(chi2.sf(statistic, self.degrees))
+        variance = self.expected.reshape(-1) + np.diag(self.noise)
+        kind: Any = "approximate" if float(variance.min()) >= _FEWEST else "rough"
+        return Independence(statistic, self.degrees, p_value, kind)
+
+    def sensitivity(self, level: float = 0.05, power: float = 0.8) -> Sensitivity:
+        """Return how many people off independence one cell must be to be found.
+
+        An excess x in cell (i, j) that leaves all totals as they are is the table x (1_i - a)
+        (1_j - b)' / ((1 - a_i)(1 - b_j)). The statistic is then noncentral chi-square.
+        """
+        check_level(level)
+        if not level < check_number("power", power) < 1:
+            raise InputError(f"power must be above the level {level} and below 1, got {power}.")
+        needed = np.sqrt(_noncentrality(self.degrees, level, power))
+        rows, columns = (1 - share for share in self.shares)
+        reach = np.outer(rows, columns).reshape(-1)
+        possible = reach > 0  # where a row or a column has everybody, nothing can be off
+        people = needed * reach[possible] / np.sqrt((self._whitened**2).sum(axis=0))[possible]
+        return Sensitivity(level, power, float(people.min()), float(people.max()))
+
+
+def _complement(share: Matrix) -> Matrix:
+    """Return an orthonormal basis, in rows, of what is at right angles to the share."""
+    size = len(share)
+    basis = np.column_stack((share, np.delete(np.eye(size), int(share.argmax()), axis=1)))
+    return np.asarray(np.linalg.qr(basis)[0][:, 1:].T)
+
+
+def _noncentrality(degrees: int, level: float, power: float) -> float:
+    """Return the noncentrality at which a chi-square test at the level has this power."""
+    from scipy.optimize import brentq
+    from scipy.stats import chi2, ncx2
+
+    limit = float(chi2.isf(level, degrees))
+
+    def missing(noncentrality: float) -> float:
+        return float(ncx2.sf(limit, degrees, noncentrality)) - power
+
+    high = 1.0
+    while missing(high) < 0:
+        high *= 2
+    return float(brentq(missing, 1e-12, high))

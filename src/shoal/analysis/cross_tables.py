@@ -1,0 +1,290 @@
+"""Cross tables: the cells of questions that a survey crosses, with totals, shares and a test.
+
+Every cell is a bit of its own, so that its count has an exact interval, as any option's has. So
+have the totals, and the part that a cell has of its row or of its column. Three or more questions
+make one table for each answer to the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.agreement.plan import Plan
+from shoal.agreement.survey import Cross, Survey
+from shoal.analysis.association import Association, associate, check_people
+from shoal.analysis.association.crossed import CrossedTable
+from shoal.analysis.association.independence import InteractionTest
+from shoal.analysis.association.sides import side_of
+from shoal.analysis.contrasts import Combination, part_of, total
+from shoal.analysis.estimating import Estimate, Estimates, estimate
+from shoal.analysis.intervals import Target
+from shoal.analysis.tallying import Tally
+from shoal.errors import InputError
+from shoal.support.checks import check_level
+from shoal.support.documents import listed
+
+__all__ = ["CrossTable", "cross_named", "cross_table"]
+
+
+@dataclass(frozen=True, eq=False)
+class CrossTable:
+    """The cells of crossed questions: ``table["young", "new"]`` is the estimate of one.
+
+    `questions` are their names and `values` what each can be. `given` says of whom a slice is: the
+    answers that all its people have.
+    """
+
+    estimates: Estimates
+    cross: Cross
+    questions: tuple[str, ...]
+    values: tuple[tuple[str, ...], ...]
+    given: Mapping[str, str]
+    _places: NDArray[np.int64]
+
+    @cached_property
+    def _cells(self) -> tuple[Estimate, ...]:
+        return tuple(self.estimates[self.cross.name].values())
+
+    def _cell(self, *index: int) -> Estimate:
+        return self._cells[int(self._places[index])]
+
+    def __getitem__(self, cell: str | tuple[str, ...]) -> Estimate:
+        wanted = (cell,) if isinstance(cell, str) else tuple(cell)
+        if len(wanted) != len(self.questions):
+            raise InputError(f"a cell is one value of each of {listed(self.questions)}.")
+        index = []
+        for name, values, value in zip(self.questions, self.values, wanted, strict=True):
+            if value not in values:
+                raise InputError(f"{name} is never {value!r}; it is one of {listed(values)}.")
+            index.append(values.index(value))
+        return self._cell(*index)
+
+    @cached_property
+    def slices(self) -> Mapping[str, CrossTable]:
+        """One table of the other questions for each answer to the first of three or more."""
+        if len(self.questions) < 3:
+            raise InputError("only a table of three or more questions is sliced.")
+        first, *questions = self.questions
+        return {
+            value: CrossTable(
+                self.estimates,
+                self.cross,
+                tuple(questions),
+                self.values[1:],
+                {**self.given, first: value},
+                self._places[place],
+            )
+            for place, value in enumerate(self.values[0])
+        }
+
+    def _check_two(self) -> None:
+        if len(self.questions) != 2:
+            raise InputError(
+                f"a matrix is of two questions, this table is of {listed(self.questions)};"
+                " take its slices."
+            )
+
+    def _matrix(self) -> list[list[Estimate]]:
+        self._check_two()
+        rows, columns = (range(len(values)) for values in self.values)
+        return [[self._cell(i, j) for j in columns] for i in rows]
+
+    def row_totals(self, level: float = 0.95) -> tuple[Combination, ...]:
+        """Return how many people each row has, with exact intervals.
+
+        The question itself was counted, and that says it best; in a slice, the cells are added.
+        """
+        return self._totals(0, level)
+
+    def column_totals(self, level: float = 0.95) -> tuple[Combination, ...]:
+        """Return how many people each column has: see `row_totals`."""
+        return self._totals(1, level)
+
+    def _totals(self, axis: int, level: float) -> tuple[Combination, ...]:
+        matrix = self._matrix()
+        groups: Sequence[Sequence[Estimate]] = (
+            matrix if axis == 0 else list(zip(*matrix, strict=True))
+        )
+        if not self.given:
+            groups = self._answers(self.questions[axis])
+        return tuple(total(group, level) for group in groups)
+
+    def _answers(self, name: str) -> list[list[Estimate]]:
+        """Return the estimate of each value of a crossed question, from its own bits."""
+        (side,) = (side for side in self.cross.sides if side.name == name)
+        own = list(self.estimates[side.question.name].values())
+        if side.bit is None:
+            return [[one] for one in own]
+        one = own[side.bit]
+        left = one.reports - one.ones
+        constrained = one.reports - one.constrained
+        no = Estimate(
+            one.question, side.values[1], left, one.reports, one.q, one.target, constrained
+        )
+        return [[one], [no]]
+
+    def row_shares(self, level: float = 0.95) -> tuple[tuple[Combination, ...], ...]:
+        """Return which part of its row each cell is, with exact intervals, row by row."""
+        return tuple(_parts(row, level) for row in self._matrix())
+
+    def column_shares(self, level: float = 0.95) -> tuple[tuple[Combination, ...], ...]:
+        """Return which part of its column each cell is, with exact intervals, row by row."""
+        columns = [_parts(column, level) for column in zip(*self._matrix(), strict=True)]
+        return tuple(zip(*columns, strict=True))
+
+    @cached_property
+    def association(self) -> Association:
+        """How the two questions go together; see `shoal.associate`. A slice has only a `test`."""
+        self._check_two()
+        if self.given:
+            raise InputError("a slice has a test of independence, and no other measure.")
+        estimates = self.estimates
+        return associate(estimates.plan, estimates.tally, *self.questions, target=estimates.target)
+
+    @cached_property
+    def test(self) -> InteractionTest:
+        """The test of independence of the two questions, in a slice among its people."""
+        plan, tally = self.estimates.plan, self.estimates.tally
+        check_people(tally)
+        if not self.given:
+            first, second = (side_of(plan.survey, name) for name in self.questions)
+            return CrossedTable(plan, tally, first, second, self.cross).test
+        table = np.array([[cell.count for cell in row] for row in self._matrix()])
+        q, n = float(plan.q), tally.reports
+        return InteractionTest(table, np.eye(table.size) * n * q * (1 - q) / (1 - 2 * q) ** 2)
+
+    def to_json(self, level: float = 0.95) -> dict[str, Any]:
+        """Return cells, totals, shares and the test as plain JSON values."""
+        check_level(level)
+        estimates = self.estimates
+        document: dict[str, Any] = {
+            "plan": estimates.plan.id,
+            "reports": estimates.tally.reports,
+            "simulated": estimates.tally.simulated,
+            "cross": self.cross.name,
+            "level": level,
+            "interval": "exact",
+            "target": estimates.target,
+        }
+        return document | self._table_json(level)
+
+    def _table_json(self, level: float) -> dict[str, Any]:
+        document: dict[str, Any] = {"questions": list(self.questions), "given": dict(self.given)}
+        if len(self.questions) > 2:
+            slices = [one._table_json(level) for one in self.slices.values()]
+            return document | {"slices": slices}
+        first, second = self.questions
+        document |= {"first": first, "second": second, "table": self._cells_json(level)}
+        document["totals"] = {
+            name: {value: _numbers(one) for value, one in zip(values, totals, strict=True)}
+            for name, values, totals in zip(
+                ("first", "second"),
+                self.values,
+                (self.row_totals(level), self.column_totals(level)),
+                strict=True,
+            )
+        }
+        document["independence"] = asdict(self.test.result)
+        document["sensitivity"] = self.test.sensitivity(1 - level).to_json()
+        if not self.given:
+            of_both = self.association.to_json(level)
+            document |= {name: of_both[name] for name in ("cramers_v", "difference", "odds_ratio")}
+        return document
+
+    def _cells_json(self, level: float) -> list[dict[str, Any]]:
+        rows, columns = self.row_shares(level), self.column_shares(level)
+        cells = []
+        for i, j in product(*(range(len(values)) for values in self.values)):
+            one = self._cell(i, j)
+            bounds = one.interval(level)
+            cells.append(
+                {
+                    "first": self.values[0][i],
+                    "second": self.values[1][j],
+                    "count": one.count,
+                    "sigma": one.sigma,
+                    "low": bounds.low,
+                    "high": bounds.high,
+                    "constrained": one.constrained,
+                    "row_share": _numbers(rows[i][j]),
+                    "column_share": _numbers(columns[i][j]),
+                }
+            )
+        return cells
+
+
+def _parts(cells: Sequence[Estimate], level: float) -> tuple[Combination, ...]:
+    return tuple(
+        part_of(cell, [*cells[:place], *cells[place + 1 :]], level)
+        for place, cell in enumerate(cells)
+    )
+
+
+def _numbers(one: Combination) -> dict[str, float | None]:
+    numbers = {"value": one.value, "sigma": one.sigma, "low": one.low, "high": one.high}
+    return {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+
+
+def cross_named(survey: Survey, names: Sequence[str]) -> Cross | None:
+    """Return the cross of exactly these questions, in any order, or of this name."""
+    for cross in survey.crosses:
+        sides = [side.name for side in cross.sides]
+        if list(names) == [cross.name] or sorted(sides) == sorted(names):
+            return cross
+    return None
+
+
+def cross_table(plan: Plan, tally: Tally, *names: str, target: Target = "crowd") -> CrossTable:
+    """Return the table of questions that the plan's survey crosses.
+
+    Parameters
+    ----------
+    plan, tally
+        The plan, and the tally of its reports, as `estimate` takes them.
+    names
+        The crossed questions in the order wanted, rows before columns, or the name of the cross.
+    target
+        Whom the counts are about: those who reported, or the population they are a sample of. The
+        test of independence is always about the population.
+
+    Examples
+    --------
+    >>> from shoal import Choice, Survey, Synthetic, YesNo, plan as make_plan, tally
+    >>> survey = Survey("s", (YesNo("young"), Choice("brand", ("old", "new"))))
+    >>> plan = make_plan(survey.cross("young", "brand"), q="0.01")
+    >>> rows = np.array([[1 + 4 + 16], [1 + 2 + 8], [4 + 64], [2 + 32]], np.uint8)
+    >>> reports = Synthetic(np.repeat(rows, [400, 100, 200, 300], axis=0), bits=7)
+    >>> table = cross_table(plan, tally(plan, reports), "young", "brand")
+    >>> round(table["young", "new"].count), round(table.row_shares()[0][1].value, 2)
+    (398, 0.79)
+    >>> table.test.result.p_value < 1e-9
+    True
+    """
+    estimates = estimate(plan, tally, target=target)
+    cross = cross_named(plan.survey, names)
+    if cross is None:
+        raise InputError(_no_cross(plan.survey, names))
+    sides = [side.name for side in cross.sides]
+    order = list(range(len(sides)))
+    if list(names) != [cross.name]:
+        order = [sides.index(name) for name in names]
+    places = np.arange(cross.bits).reshape(cross.sizes).transpose(order)
+    questions = tuple(sides[axis] for axis in order)
+    values = tuple(cross.sides[axis].values for axis in order)
+    return CrossTable(estimates, cross, questions, values, {}, places)
+
+
+def _no_cross(survey: Survey, names: Sequence[str]) -> str:
+    wanted = Cross.of(survey.asked, names)  # says why, if they cannot be crossed
+    have = listed([cross.name for cross in survey.crosses])
+    there = f"there is {have}" if survey.crosses else "there is none"
+    flag = ";".join(side.name for side in wanted.sides)
+    return f'the survey has no cross of {listed(names)}, {there}; plan it with --cross "{flag}".'

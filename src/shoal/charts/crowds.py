@@ -107,7 +107,7 @@ def plot_views(
     reports, counts = bound_of(survey, "reports"), bound_of(survey, "counts")
 
     def noise(bound: ReportsBound | CountsBound) -> Callable[[int], float]:
-        return lambda crowd: _sigma(crowd, bound.q(crowd, epsilon, delta, rough=True))
+        return lambda crowd: _sigma(crowd, bound.quick_q(crowd, epsilon, delta))
 
     lines = [
         _Line(

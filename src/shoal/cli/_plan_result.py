@@ -67,7 +67,14 @@ def _other(plan: Plan) -> dict[str, Any] | None:
     from shoal.planning.views import other_view
 
     other = other_view(plan)
-    return other and {"view": other.view, "q": other.q, "sigma_count": other.sigma}
+    if other is None:
+        return None
+    return {
+        "view": other.view,
+        "q": other.q,
+        "sigma_count": other.sigma,
+        "reason": other.reason,
+    }
 
 
 def _certificate(plan: Plan) -> dict[str, Any] | None:
@@ -87,9 +94,13 @@ def _show_views(plan: Plan, console: Any) -> None:
     if warning is not None:
         console.print(warning)
     other = _other(plan)
-    if other is not None:
+    if other is None:
+        return
+    words = other["reason"]
+    if words is None:
         q, sigma = text_near(other["q"], 3), text_near(other["sigma_count"], 3)
-        console.print(f"--view {other['view']:9} would take q = {q}, sigma {sigma} people")
+        words = f"would take q = {q}, sigma {sigma} people"
+    console.print(f"--view {other['view']:9} {words}")
 
 
 def _show(plan: Plan, over_time: list[Statement], output: Path | None) -> None:

@@ -752,7 +752,7 @@ class TestMemory:
             (["--horizon", "daily for a week", "--window", "86400"], "No such option"),
             (["--horizon", "daily for a week", "--promise", "local"], "No such option"),
             (["--releases", "3", "--distinct-answers", "0"], "distinct_answers must be"),
-            (["--releases", "3", "--fresh", "1"], "instantaneous must be"),
+            (["--releases", "3", "--fresh", "1"], "fresh must be"),
         ],
     )
     def test_usage(self, at, capsys, words, message):

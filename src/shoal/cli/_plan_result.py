@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.agreement.plan import Plan
 from shoal.cli._common import print_json, printer
+from shoal.cli._waiting import COMPUTING, waiting
 from shoal.planning.promise import check_promise
 from shoal.support.rounding import text_near, text_up
 
@@ -28,9 +29,14 @@ def finish(
     if plot is not None:
         from shoal.charts import plot_picture, save
 
-        save(plot_picture(picture, plan), plot)
-    if as_json:
-        print_json(_document(plan, over_time))
+        with waiting("drawing"):
+            save(plot_picture(picture, plan), plot)
+    with waiting(COMPUTING):
+        check_promise(plan)  # both are remembered, and printed below
+        _other(plan)
+        document = _document(plan, over_time) if as_json else None
+    if document is not None:
+        print_json(document)
     else:
         _show(plan, over_time, output)
 

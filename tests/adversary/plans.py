@@ -71,7 +71,7 @@ def planned_with_memory(rng: random.Random) -> Iterator[Claim]:
             releases=releases,
             lifetime_epsilon=life,
             distinct_answers=answers,
-            instantaneous=f"{rng.uniform(0.1, 0.9):.2f}",
+            fresh=f"{rng.uniform(0.1, 0.9):.2f}",
         )
     except PrivacyRefusal:
         return

@@ -297,7 +297,7 @@ class TestPage:
                 assert given["scope"] in ("row", "col")
         tags = [tag for tag, _ in page.elements]
         assert tags.count("h1") == tags.count("main") == 1
-        assert tags.count("caption") == tags.count("table") == 4
+        assert tags.count("caption") == tags.count("table") == 4 + 1  # questions, observers
         assert tags.count("desc") == 8
         assert ("html", {"lang": "en"}) in page.elements
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from shoal import (
     Text,
     YesNo,
     associate,
+    audit,
     estimate,
     publish,
     randomize,
@@ -36,11 +38,13 @@ from shoal import (
 )
 from shoal.agreement.plan import View
 from shoal.analysis.count_table import CountTable
+from shoal.analysis.publishing.observers import what_holds
 from shoal.analysis.publishing.words import release_note
 from shoal.analysis.screening import CLEAN, COUNTS_ONLY
 from shoal.analysis.views import way_to_cross
 from shoal.device.bulk.vectors import Original, pack
 from shoal.errors import TallyError
+from shoal.planning.observers import observers
 
 EPSILON = Promise("proven", "2000", delta="1e-6")
 """More than the local epsilon of every plan here, so that it holds in either view."""
@@ -233,10 +237,29 @@ class TestWherePlanAndTallyMeet:
         for text in (publication.to_html(), publication.to_markdown()):
             assert "how many reports set each bit, and nothing that links the bits of one" in text
             assert "0.00002092, once in 47,798 bits" in text
-            assert "Whoever sees a single report, the collector too, learns the answer." in text
+            assert "Whoever sees a single report learns the answer: each bit is true" in text
         other = plan_of(FLAGS, view="reports")
         assert "nothing that links" not in publish(other, tally(other, crowd_of(other))).to_html()
         assert "each bit of each cohort" in release_note(PLANS["text"])[0]
+
+    @pytest.mark.parametrize("view", ["reports", "counts"])
+    def test_the_page_has_every_observer(self, view):
+        plan = plan_of(FLAGS, view=view)
+        publication = publish(plan, tally(plan, crowd_of(plan)))
+        document = publication.to_json()
+        listed = document["certificate"]["observers"]
+        assert listed == [one.to_json() for one in observers(audit(plan), 2000.0)]
+        for text in (unescape(publication.to_html()), publication.to_markdown()):
+            shown = text.split("protected")[1]
+            for one in listed:
+                for words in (one["who"], one["sees"], what_holds(one), one["assumption"]):
+                    assert words in shown
+        assert f"whoever sees the {view} of the whole crowd" in document["promise"]["plain"]
+
+    def test_a_local_promise_has_no_table(self):
+        survey, q = Survey("s", (FLAGS,)), FlipProbability.at_least(0.25)
+        plan = Plan(survey, q, Promise("local", "9"))
+        assert "Who sees what" not in publish(plan, tally(plan, crowd_of(plan))).to_html()
 
     def test_the_page_has_no_links(self):
         plan = PLANS["questions"]

@@ -676,9 +676,16 @@ class TestEveryCommand:
         assert isinstance(document, dict)
         assert (document["reports"], document["before_sealing"]) == (100, 409)
         assert document["page"] == "shoal-demo.html"
+        truths = [
+            [row["truth"] for options in one["questions"].values() for row in options.values()]
+            for one in (document, document["counts"])
+        ]
+        assert truths[0] == truths[1]
         first = (at / "shoal-demo.html").read_text("utf-8")
         said = shoal("demo", "--users", "100")
         assert "shoal serve" in said
+        assert "in two views" in said
+        assert max(map(len, said.splitlines())) <= 80
         assert "(replaced)" in " ".join(said.split())
         assert (at / "shoal-demo.html").read_text("utf-8") != first
         said = shoal("demo", "--users", "100", "--report", "none/x.html", code=2)
@@ -823,7 +830,7 @@ class TestMemory:
             (["--horizon", "daily for a week", "--window", "86400"], "No such option"),
             (["--horizon", "daily for a week", "--promise", "local"], "No such option"),
             (["--releases", "3", "--distinct-answers", "0"], "distinct_answers must be"),
-            (["--releases", "3", "--fresh", "1"], "instantaneous must be"),
+            (["--releases", "3", "--fresh", "1"], "fresh must be"),
         ],
     )
     def test_usage(self, at, capsys, words, message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 import shlex
 from collections import defaultdict
 from pathlib import Path
@@ -108,6 +109,11 @@ class TestHelp:
                 assert param.help, param
                 assert param.help[0].isupper()
                 assert param.help.rstrip()[-1] in ".]", param.help
+
+    @pytest.mark.parametrize("name", [*COMMANDS, *OPERATOR_COMMANDS])
+    def test_a_path_is_a_file_or_a_folder(self, capsys, name: str):
+        said = output(capsys, *name.split(), "--help")
+        assert not re.findall(r"\b(PATH|DIRECTORY|DIR)\b", said)
 
     def test_options_of_one_name_say_the_same(self):
         """But for when they are used, and what is written."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from shoal import Choice, Plan, Survey, Tally, plan, screen
+from shoal import Choice, Plan, Survey, Tally, audit, plan, screen
+from shoal.analysis.publishing.observers import what_holds
 from shoal.analysis.screening import Screening
 from shoal.collector.console import handlers, pages
+from shoal.collector.plan_states import Declaration
+from shoal.planning.observers import observers
 from tests.collector.privacy_help import COUNTS_PLAN, FLAGS_PLAN, World, in_world, make_reports
 
 ASKED = Survey("travel", (Choice("way", tuple("abcdefghijklmnop")),))
@@ -50,6 +54,31 @@ def test_a_counts_plan_says_what_its_releases_hold(tmp_path: Path) -> None:
         headers = {"authorization": f"Bearer {await world.make_token('viewer')}"}
         shown = (await world.ask("console", "GET", "/", headers)).text
         assert shown.count("This release holds how many reports set each bit, and nothing") == 1
+
+    in_world(live, tmp_path / "data")
+
+
+@pytest.mark.parametrize("agreed", [FLAGS_PLAN, COUNTS_PLAN], ids=["reports", "counts"])
+def test_a_plan_says_who_sees_what(agreed: Plan, tmp_path: Path) -> None:
+    """On the page and in the API: the observers of the certificate; a draft has none yet."""
+
+    async def live(world: World) -> None:
+        headers = {"authorization": f"Bearer {await world.make_token('admin')}"}
+        assert await world.collector.add_plan(agreed) is None
+        path = f"/v1/plans/{agreed.id}"
+        assert (await world.ask("console", "GET", path, headers)).json()["observers"] is None
+        assert "Who sees what" not in (await world.ask("console", "GET", "/", headers)).text
+        everybody = Declaration(all_honest=True)
+        assert await world.collector.move_plan(agreed.id, "published", everybody) is None
+        shown = (await world.ask("console", "GET", path, headers)).json()
+        expected = observers(audit(agreed), float(agreed.promise.epsilon))
+        assert shown["observers"] == [one.to_json() for one in expected]
+        assert (shown["view"], shown["local_epsilon"]) == (agreed.view, agreed.local_epsilon)
+        page = unescape((await world.ask("console", "GET", "/", headers)).text)
+        assert f"view {agreed.view};" in page
+        for one in shown["observers"]:
+            for words in (one["who"], one["sees"], what_holds(one), one["assumption"]):
+                assert words in page
 
     in_world(live, tmp_path / "data")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal import FlipProbability, Memory, PrivacyRefusal, parse_batch
+from shoal import FlipProbability, Memory, PrivacyRefusal, Promise, parse_batch
 from shoal.device.ledger import Ledger
 from shoal.device.outbox import (
     Outbox,
@@ -102,6 +102,15 @@ class TestAnswering:
     def test_above_the_limit(self, tmp_path):
         with pytest.raises(PrivacyRefusal, match="limit"):
             box(tmp_path, Collector(), limit=1).answer(PLAN, ANSWER)
+
+    def test_counts_above_the_limit(self, tmp_path):
+        plan = replace(PLAN, view="counts", promise=Promise("proven", "100", delta="1e-6"),
+                       crowd_size=100)  # fmt: skip
+        outbox = box(tmp_path, Collector(plans=(plan,)), limit=30)
+        for ask in (lambda: outbox.plan(plan.id), lambda: outbox.answer(plan, ANSWER)):
+            with pytest.raises(PrivacyRefusal, match="only counts"):
+                ask()
+        assert outbox.tickets() == []
 
     def test_above_the_limit_with_several_reports(self, tmp_path):
         """A plan may take many reports of one person; the device's limit is on all of them."""

@@ -232,14 +232,14 @@ MUTANTS = (
         "device/test_memory.py::TestRemember::test_a_permanent_vector_flips_with_q1",
     ),
     Mutant(
-        "instantaneous flips with q instead of q2",
+        "fresh flips with q instead of q2",
         MEMORY,
         "randomize(again, plan.memory.q2,",
         "randomize(again, plan.q,",
         "device/test_memory.py::TestRemember::test_a_report_flips_with_q2_on_top_and_with_q_in_all",
     ),
     Mutant(
-        "no instantaneous flips",
+        "no fresh flips",
         MEMORY,
         "sent = randomize(again, plan.memory.q2, random_bits=random_bits)",
         "sent = kept",

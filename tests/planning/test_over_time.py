@@ -407,7 +407,7 @@ class TestPlanning:
     @pytest.mark.parametrize("share", ["0.1", "0.9"])
     def test_the_share_of_fresh_flips(self, share: str):
         made = plan_with_memory(
-            FIVE, crowd_size=10_000, epsilon=1, delta="1e-6", releases=9, instantaneous=share
+            FIVE, crowd_size=10_000, epsilon=1, delta="1e-6", releases=9, fresh=share
         )
         assert made.memory is not None
         fresh = math.log1p(-2 * float(made.memory.q2)) / math.log1p(-2 * float(made.q))
@@ -486,8 +486,8 @@ class TestPlanning:
         with pytest.raises(InputError, match="splits the crowd"):
             plan_with_memory(text, **wish)
         for wrong in (
-            {"instantaneous": "0"},
-            {"instantaneous": "1"},
+            {"fresh": "0"},
+            {"fresh": "1"},
             {"distinct_answers": 6},
             {"releases": 0},
             {"delta": "2"},

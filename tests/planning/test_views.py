@@ -112,9 +112,31 @@ class TestOtherView:
         assert there.q == pytest.approx(float(reports.q), rel=0.01)
         assert back.q == pytest.approx(float(AGREED.q), rel=0.01)
 
-    def test_not_where_there_is_nothing_to_compare(self):
+    def test_a_plan_without_a_crowd_has_none(self):
         assert other_view(plan(FIVE, q="0.25")) is None
-        assert other_view(replace(AGREED, max_reports_per_person=2)) is None
+
+    @pytest.mark.parametrize(
+        ("change", "reason"),
+        [
+            ({"max_reports_per_person": 2}, "one report of a person"),
+            ({"promise": Promise("three-sigma", "1"), "view": "reports"}, "with a delta"),
+            ({"survey": Survey("one", (Flags("f", ("a",)),))}, "one bit"),
+            (
+                {"survey": Survey("wide", (Flags("f", tuple(map(str, range(501)))),))},
+                "takes long for more than 500 bits; plan with --view reports",
+            ),
+        ],
+    )
+    def test_what_is_not_compared_has_a_reason(self, change, reason):
+        other = other_view(replace(AGREED, **change))
+        assert other is not None
+        assert (other.q, other.sigma) == (None, None)
+        assert reason in (other.reason or "")
+
+    def test_the_planner_says_the_reason_instead(self, capsys):
+        run("plan --flags 1 --crowd 100 --epsilon 1 --delta 1e-3 --view counts".split())
+        said = capsys.readouterr().out.splitlines()
+        assert "--view reports   a report of one bit says as much as its count" in said
 
     def test_the_planner_says_it_in_one_line(self, capsys):
         run("plan --flags 5 --crowd 10000 --epsilon 1 --delta 1e-6".split())

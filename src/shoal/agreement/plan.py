@@ -103,7 +103,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Memory:
-    """Permanent flips with q1, kept by the device, and instantaneous ones with q2 on top."""
+    """Permanent flips with q1, kept by the device, and fresh ones with q2 on top."""
 
     q1: FlipProbability
     q2: FlipProbability
@@ -141,7 +141,7 @@ class Plan:
         The length, in seconds, of the windows in which a person is asked once: reports of one
         window are released apart from those of others. None where a person is asked once for all.
     memory
-        How q is split between permanent and instantaneous flips, or None.
+        How q is split between permanent and fresh flips, or None.
     joint
         Groups of bits, each a tuple of (question, label), whose joint counts are kept.
     honest_fraction

@@ -107,15 +107,15 @@ def plot_views(
     reports, counts = bound_of(survey, "reports"), bound_of(survey, "counts")
 
     def noise(bound: ReportsBound | CountsBound) -> Callable[[int], float]:
-        return lambda crowd: _sigma(crowd, bound.q(crowd, epsilon, delta, rough=True))
+        return lambda crowd: _sigma(crowd, bound.quick_q(crowd, epsilon, delta))
 
     lines = [
         _Line(
             "local: {} people\nwhoever sees a report", GREY, DOTTED, "",
             lambda crowd: _sigma(crowd, coin.local_q(differ, epsilon)),
         ),
-        _Line("reports: {} people\nsees all reports", BLUE, SOLID, "o", noise(reports)),
-        _Line("counts: {} people\nsees counts only", RED, SOLID, "s", noise(counts)),
+        _Line("reports: {} people\nwhoever sees all reports", BLUE, SOLID, "o", noise(reports)),
+        _Line("counts: {} people\nwhoever sees counts only", RED, SOLID, "s", noise(counts)),
         _Line(
             "curator: {} people\nsomebody sees all answers", BLACK, DASHED, "",
             lambda _: gaussian_sigma(differ, epsilon, delta),

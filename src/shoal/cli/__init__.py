@@ -30,7 +30,7 @@ GROUPS = {
     },
     "On the device": {
         "encode": "Turn answers into bit vectors, which stay on the device.",
-        "randomize": "Turn answers into randomized reports, which may be sent.",
+        "randomize": "Turn answers into randomized reports, as devices send them.",
         "send": "Answer a plan once and send the report, surviving crashes.",
         "ledger": "Show how much this device has revealed so far.",
     },

@@ -23,8 +23,16 @@ from shoal.support.rounding import text_near
 R = TypeVar("R")
 C = TypeVar("C", bound=Callable[..., Any])
 
-IN_FILE = click.Path(path_type=Path)
-OUT_FILE = click.Path(path_type=Path, dir_okay=False)
+
+def _place(name: str, **rules: bool) -> click.Path:
+    """Return the type of a path that help calls by this name."""
+    place = click.Path(path_type=Path, **rules)
+    place.name = name
+    return place
+
+
+IN_FILE, IN_FOLDER = _place("file"), _place("folder")
+OUT_FILE, OUT_FOLDER = _place("file", dir_okay=False), _place("folder", file_okay=False)
 
 plan_argument = click.argument("plan_file", type=IN_FILE, metavar="PLAN.json")
 tally_argument = click.argument("tally_file", type=IN_FILE, metavar="TALLY.json")

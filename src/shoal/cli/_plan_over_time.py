@@ -21,6 +21,7 @@ from shoal.cli._common import (
     view_option,
 )
 from shoal.cli._plan_result import finish
+from shoal.cli._waiting import COMPUTING, waiting
 from shoal.errors import InputError
 
 
@@ -81,18 +82,20 @@ def over_time(
 
     if (horizon is None) == (releases is None):
         raise InputError("give one of --horizon and --releases.")
-    agreed = plan_with_memory(
-        survey,
-        crowd_size=crowd,
-        epsilon=epsilon,
-        delta=delta,
-        releases=releases,
-        horizon=horizon,
-        lifetime_epsilon=lifetime,
-        distinct_answers=distinct_answers,
-        instantaneous=fresh,
-        view=view,
-    )
-    count = releases if horizon is None else parse_horizon(horizon).releases
-    assert count is not None
-    finish(agreed, statements(agreed, count), output, plot, picture, as_json)
+    with waiting(COMPUTING):
+        agreed = plan_with_memory(
+            survey,
+            crowd_size=crowd,
+            epsilon=epsilon,
+            delta=delta,
+            releases=releases,
+            horizon=horizon,
+            lifetime_epsilon=lifetime,
+            distinct_answers=distinct_answers,
+            fresh=fresh,
+            view=view,
+        )
+        count = releases if horizon is None else parse_horizon(horizon).releases
+        assert count is not None
+        holds = statements(agreed, count)
+    finish(agreed, holds, output, plot, picture, as_json)

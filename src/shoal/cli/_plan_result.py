@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.agreement.plan import Plan
 from shoal.cli._common import print_json, printer
+from shoal.cli._waiting import COMPUTING, waiting
 from shoal.planning.promise import check_promise
 from shoal.support.rounding import text_near, text_up
 
@@ -28,9 +29,14 @@ def finish(
     if plot is not None:
         from shoal.charts import plot_picture, save
 
-        save(plot_picture(picture, plan), plot)
-    if as_json:
-        print_json(_document(plan, over_time))
+        with waiting("drawing"):
+            save(plot_picture(picture, plan), plot)
+    with waiting(COMPUTING):
+        check_promise(plan)  # both are remembered, and printed below
+        _other(plan)
+        document = _document(plan, over_time) if as_json else None
+    if document is not None:
+        print_json(document)
     else:
         _show(plan, over_time, output)
 
@@ -68,7 +74,14 @@ def _other(plan: Plan) -> dict[str, Any] | None:
     from shoal.planning.views import other_view
 
     other = other_view(plan)
-    return other and {"view": other.view, "q": other.q, "sigma_count": other.sigma}
+    if other is None:
+        return None
+    return {
+        "view": other.view,
+        "q": other.q,
+        "sigma_count": other.sigma,
+        "reason": other.reason,
+    }
 
 
 def _certificate(plan: Plan) -> dict[str, Any] | None:
@@ -88,9 +101,13 @@ def _show_views(plan: Plan, console: Any) -> None:
     if warning is not None:
         console.print(warning)
     other = _other(plan)
-    if other is not None:
+    if other is None:
+        return
+    words = other["reason"]
+    if words is None:
         q, sigma = text_near(other["q"], 3), text_near(other["sigma_count"], 3)
-        console.print(f"--view {other['view']:9} would take q = {q}, sigma {sigma} people")
+        words = f"would take q = {q}, sigma {sigma} people"
+    console.print(f"--view {other['view']:9} {words}")
 
 
 def _show(plan: Plan, over_time: list[Statement], output: Path | None) -> None:

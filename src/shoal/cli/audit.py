@@ -28,6 +28,7 @@ from shoal.cli._common import (
     survey_options,
     view_option,
 )
+from shoal.cli._waiting import COMPUTING, waiting
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.promise import compute_promise
 from shoal.support.rounding import text_down, text_near
@@ -106,25 +107,29 @@ def command(
         claimed = q if q is not None else plan.q.fraction if plan else None
         if claimed is None:
             raise InputError("give the --q that the randomizer claims.")
-        verdict = _question(randomizer, pairs, claimed, questions, samples, confidence)
+        with waiting("testing the randomizer"):
+            verdict = _question(randomizer, pairs, claimed, questions, samples, confidence)
         _show_verdict(verdict, as_json)
         context.exit(3 if verdict.convicted else 0)
     certificate = _certificate(plan, survey, q, crowd, view, colluders)
     if plan is not None and epsilon is None and delta is None:
         epsilon = float(plan.promise.epsilon)
-    document = certificate.to_json(epsilon=epsilon, delta=delta)
-    computed = None if plan is None else compute_promise(plan)
-    if plan is not None:
-        alone = compute_promise(replace(plan, crowd_size=certificate.crowd_size))
-        document["promise_kept"] = alone.holds
-    if plan is not None and plan.memory is not None:
-        document["statements"] = _statements(plan, certificate.crowd_size, releases, delta)
-    elif releases is not None:
-        document["composition"] = certificate.compose(releases).to_json(document["delta"])
+    with waiting(COMPUTING):
+        document = certificate.to_json(epsilon=epsilon, delta=delta)
+        computed = None if plan is None else compute_promise(plan)
+        if plan is not None:
+            alone = compute_promise(replace(plan, crowd_size=certificate.crowd_size))
+            document["promise_kept"] = alone.holds
+        if plan is not None and plan.memory is not None:
+            document["statements"] = _statements(plan, certificate.crowd_size, releases, delta)
+        elif releases is not None:
+            document["composition"] = certificate.compose(releases).to_json(document["delta"])
     if plot is not None:
         from shoal.charts import plot_picture, save
 
-        save(plot_picture(picture, certificate, epsilon=document["epsilon"], delta=delta), plot)
+        with waiting("drawing"):
+            figure = plot_picture(picture, certificate, epsilon=document["epsilon"], delta=delta)
+            save(figure, plot)
     if as_json:
         print_json(document)
     else:

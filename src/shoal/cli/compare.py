@@ -22,6 +22,7 @@ from shoal.cli._common import (
     printer,
     survey_options,
 )
+from shoal.cli._waiting import waiting
 from shoal.support.rounding import text_near
 
 if TYPE_CHECKING:
@@ -81,15 +82,16 @@ def command(
     from shoal.planning.trust_costs import compare
 
     check_plot(plot)
-    comparison = compare(
-        survey,
-        crowd_size=crowd,
-        epsilon=epsilon,
-        delta=delta,
-        share=share,
-        relative_error=relative_error,
-        level=level,
-    )
+    with waiting("comparing"):
+        comparison = compare(
+            survey,
+            crowd_size=crowd,
+            epsilon=epsilon,
+            delta=delta,
+            share=share,
+            relative_error=relative_error,
+            level=level,
+        )
     if plot is not None:
         from shoal.charts import save
         from shoal.charts.trust_costs import plot_costs

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +13,9 @@ import click
 from shoal.agreement.plan import Plan
 from shoal.agreement.survey import Choice, Flags, Survey
 from shoal.cli._commands import Command
-from shoal.cli._common import OUT_FILE, json_option, print_json, printer, progress
+from shoal.cli._common import OUT_FILE, json_option, outward, print_json, printer, progress
 from shoal.errors import InputError
-from shoal.support.rounding import text_near
+from shoal.support.rounding import text_near, text_up
 
 if TYPE_CHECKING:
     from shoal.evidence.demo import Demonstration
@@ -59,22 +61,24 @@ def command(users: int, seed: int, report: Path, as_json: bool) -> None:
         raise InputError(
             f"the collector needs {error.name}: pip install 'shoal[server]'."
         ) from None
-    from shoal.evidence.demo import demonstrate
+    from shoal.evidence.demo import count_again, demonstrate
     from shoal.planning.plan import plan
 
     _check_writable(report)
     agreed = plan(SURVEY, crowd_size=users, epsilon="1", delta="1e-6")
+    counted = plan(SURVEY, crowd_size=users, epsilon="1", delta="1e-6", view="counts")
     if not as_json:
         _show_before(agreed, seed)
     with progress("devices send", users) as advance:
         demonstration = demonstrate(agreed, seed=seed, progress=advance)
+    counts = count_again(counted, seed=seed)
     replaced = report.exists()
     report.write_text(demonstration.page, "utf-8")
     if as_json:
-        document = demonstration.estimates
-        print_json(document | {"page": str(report), "before_sealing": demonstration.early})
+        more = {"page": str(report), "before_sealing": demonstration.early, "counts": counts}
+        print_json(demonstration.estimates | more)
     else:
-        _show_after(demonstration, report, replaced)
+        _show_after(demonstration, counted, counts, report, replaced)
 
 
 def _check_writable(report: Path) -> None:
@@ -95,17 +99,17 @@ def _show_before(agreed: Plan, seed: int) -> None:
     console.rule("[bold]1. The question")
     console.print(
         f"A browser maker wants to know which features {users:,} people use, and who is on which"
-        " channel. It must learn almost nothing about any one of them."
+        " channel. It should learn little about any one of them."
     )
     console.rule("[bold]2. One device")
     _show_one_device(console, agreed, seed)
     console.rule("[bold]3. The promise")
     console.print(
-        f"{check_promise(agreed).in_words}. Whatever everybody else answered, the counts of"
-        f" {users:,} reports would be nearly as likely if Ada had given another answer. To"
-        f" promise the same for each report by itself, her device would have to flip each bit with"
-        f" probability {text_near(float(alone.q))}, and counts would be {gain:.1f} times less"
-        " precise: the larger the crowd, the fewer flips are needed."
+        f"{check_promise(agreed).in_words}. Whatever everybody else answered, the {users:,}"
+        f" reports, without their senders, would be at most {text_up(math.e, 3)} times as likely if"
+        " Ada had given another answer, but for a chance of 1e-6. To promise that for each report"
+        f" by itself, her device would have to flip each bit with probability"
+        f" {text_near(float(alone.q))}, and counts would be {gain:.1f} times less precise."
     )
     console.rule("[bold]4. The collector")
     console.print(
@@ -114,10 +118,16 @@ def _show_before(agreed: Plan, seed: int) -> None:
     )
 
 
-def _show_after(demonstration: Demonstration, report: Path, replaced: bool) -> None:
+def _show_after(
+    demonstration: Demonstration,
+    counted: Plan,
+    counts: dict[str, Any],
+    report: Path,
+    replaced: bool,
+) -> None:
     from rich.markup import escape
 
-    from shoal.cli._estimates import show_estimates
+    from shoal.planning.observers import single_report
 
     console = printer()
     users = demonstration.plan.reports_needed
@@ -125,23 +135,29 @@ def _show_after(demonstration: Demonstration, report: Path, replaced: bool) -> N
         "With one report missing, the collector was asked for the estimates and answered"
         f" {demonstration.early}: a crowd or nothing. The last report sealed the crowd."
     )
-    console.rule("[bold]5. The crowd")
+    console.rule("[bold]5. The crowd, in two views")
     console.print(
         f"One report says little. But each bit of all {users:,} was flipped at a known rate, so the"
-        " counts can be corrected:\n"
+        " counts can be corrected. That noise holds against whoever sees every report without its"
+        " sender. If nobody ever sees more than the counts, the same promise takes fewer flips."
+        " Here are the same people in both views, beside the truth that the maker never sees:\n"
     )
-    show_estimates(
-        demonstration.estimates, "what the browser maker sees, beside the truth it never sees"
-    )
-    inside = [
-        row["low"] <= row["truth"] <= row["high"]
-        for options in demonstration.estimates["questions"].values()
+    plans = {"reports": demonstration.plan, "counts": counted}
+    estimates = {"reports": demonstration.estimates, "counts": counts}
+    _show_views(console, plans, estimates)
+    rows = [
+        row
+        for document in estimates.values()
+        for options in document["questions"].values()
         for row in options.values()
     ]
+    inside = sum(row["low"] <= row["truth"] <= row["high"] for row in rows)
     console.print(
-        f"\n{sum(inside)} of {len(inside)} intervals contain the truth; at least 95 % should, on"
-        " average."
+        f"\n{inside} of {len(rows)} intervals contain the truth; at least 95 % should, on average."
     )
+    warning = single_report(counted.local_epsilon, float(counted.q))
+    if warning is not None:
+        console.print(f"The price of counts: {warning[0].lower()}{warning[1:]}")
     again = " (replaced)" if replaced else ""
     console.print(f"The report page is in {escape(str(report))}{again}. The collector has stopped.")
     console.rule("[bold]6. Your turn")
@@ -153,6 +169,38 @@ def _show_after(demonstration: Demonstration, report: Path, replaced: bool) -> N
         "    --outbox outbox --now",
         soft_wrap=True,
     )
+
+
+def _show_views(console: Any, plans: dict[str, Plan], estimates: dict[str, dict[str, Any]]) -> None:
+    """Print the truth, which only the demonstration knows, beside what each view estimates."""
+    from rich.table import Table
+
+    from shoal.planning.certificate import audit
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for name in ("truth", *(name for view in plans for name in (view, "low", "high"))):
+        table.add_column(name, justify="right", no_wrap=True)
+    views = list(estimates.values())
+    for question, options in views[0]["questions"].items():
+        table.add_row(f"[bold]{question}[/bold]")
+        for label, row in options.items():
+            cells = [f"{row['truth']:,}"]
+            for document in views:
+                one = document["questions"][question][label]
+                cells += [f"{round(one['count']):,}", *outward(one["low"], one["high"])]
+            table.add_row(f"  {label}", *cells)
+    figures: dict[str, Callable[[Plan], str]] = {
+        "flip probability": lambda plan: text_near(float(plan.q)),
+        "sigma, in people": lambda plan: text_near(audit(plan).sigma, 3),
+        "local epsilon": lambda plan: text_up(plan.local_epsilon, 3),
+    }
+    table.add_row()
+    for name, figure in figures.items():
+        table.add_row(
+            name, "", *(cell for plan in plans.values() for cell in (figure(plan), "", ""))
+        )
+    console.print(table)
 
 
 def _show_one_device(console: Any, agreed: Plan, seed: int) -> None:

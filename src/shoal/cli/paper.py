@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli._commands import Command
-from shoal.cli._common import json_option, print_json, printer, progress
+from shoal.cli._common import OUT_FOLDER, json_option, print_json, printer, progress
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,9 +26,8 @@ _MARKS = {"agrees": "green", "misprint": "yellow", "false claim": "bold red"}
 @click.option("--markdown", is_flag=True, help="Print a Markdown table.")
 @click.option(
     "--figures",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Also draw the figures into DIR, as PNG and SVG.",
+    type=OUT_FOLDER,
+    help="Also draw the figures into this folder, as PNG and SVG.",
 )
 @json_option
 def command(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -> None:

@@ -23,6 +23,7 @@ from shoal.cli._common import (
 from shoal.cli._plan_diff import diff
 from shoal.cli._plan_over_time import over_time
 from shoal.cli._plan_result import finish
+from shoal.cli._waiting import COMPUTING, waiting
 from shoal.planning.plan import plan
 
 
@@ -84,19 +85,20 @@ def command(
     With --view counts the promise is for whoever sees only how many reports set each bit. That
     needs far less noise, so nobody may see a single report.
     """
-    agreed = plan(
-        survey,
-        q=q,
-        crowd_size=crowd,
-        epsilon=epsilon,
-        delta=delta,
-        eta=eta,
-        promise=promise,
-        window=window,
-        honest_fraction=honest,
-        view=view,
-        local_epsilon=local_epsilon,
-    )
+    with waiting(COMPUTING):
+        agreed = plan(
+            survey,
+            q=q,
+            crowd_size=crowd,
+            epsilon=epsilon,
+            delta=delta,
+            eta=eta,
+            promise=promise,
+            window=window,
+            honest_fraction=honest,
+            view=view,
+            local_epsilon=local_epsilon,
+        )
     finish(agreed, [], output, plot, picture, as_json)
 
 

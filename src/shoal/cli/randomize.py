@@ -32,7 +32,7 @@ from shoal.cli._common import (
 def command(
     plan_file: Path, answers: Path, output: Path, whole_reports: bool, as_json: bool
 ) -> None:
-    """Turn answers into randomized reports, which may be sent.
+    """Turn answers into randomized reports, as devices send them.
 
     Each bit of an answer is flipped with the plan's probability q. ANSWERS is a .csv, .ndjson or
     .parquet file with one row per person and one column per question, or a file that `shoal encode`

@@ -14,7 +14,7 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
-from shoal.cli._common import IN_FILE, json_option, print_json
+from shoal.cli._common import IN_FILE, IN_FOLDER, json_option, print_json
 from shoal.errors import AnswerError, InputError
 from shoal.support.files import read_json, strict_json
 
@@ -39,7 +39,7 @@ SPREAD = 3600.0
 @click.option("--from", "source", metavar="FILE", help="Answers as a JSON object; - reads stdin.")
 @click.option("--to", metavar="URL", help="The collector.  [default: where the plan comes from]")
 @click.option(
-    "--outbox", "folder", type=IN_FILE, required=True, help="Folder of reports to be sent."
+    "--outbox", "folder", type=IN_FOLDER, required=True, help="Folder of reports to be sent."
 )
 @click.option("--answer-key", metavar="NAME", help="Your name for this answer; it is sent once.")
 @click.option("--ledger", "ledger_file", type=IN_FILE, help="Add the report to this ledger.")

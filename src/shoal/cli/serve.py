@@ -11,7 +11,7 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
-from shoal.cli._common import IN_FILE, json_option
+from shoal.cli._common import IN_FILE, OUT_FOLDER, json_option
 from shoal.collector.plan_states import Declaration
 from shoal.collector.settings import Settings
 from shoal.errors import InputError
@@ -27,9 +27,7 @@ def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command(cls=Command, example="shoal serve --data collector --honest all plan.json")
 @click.argument("plans", nargs=-1, type=IN_FILE, metavar="[PLAN.json]...")
-@click.option(
-    "--data", type=click.Path(path_type=Path, file_okay=False), required=True, help="Data folder."
-)
+@click.option("--data", type=OUT_FOLDER, required=True, help="Data folder.")
 @click.option("--config", type=IN_FILE, help="Settings as TOML.  [default: DATA/shoal.toml]")
 @click.option(
     "--honest",

@@ -1,7 +1,8 @@
 """The whole thing on one machine: a collector, thousands of devices, one crowd.
 
-Nothing here is a shortcut. The collector is the one of `shoal serve`, in a process of its own; each
-device has an outbox of its own and speaks HTTP; what comes out is asked of the console.
+Nothing in `demonstrate` is a shortcut. The collector is the one of `shoal serve`, in a process of
+its own; each device has an outbox of its own and speaks HTTP; what comes out is asked of the
+console. `count_again` asks the same people for another plan, to compare, without the network.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ import numpy as np
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.survey import Survey
+from shoal.analysis.estimating import estimate
 from shoal.analysis.report_rows import unpack
+from shoal.analysis.tallying import Tallying
 from shoal.device.outbox import HttpTransport, Outbox
+from shoal.device.randomizing import randomize
 from shoal.errors import InputError, ShoalError
 from shoal.evidence.populations import populate
 from shoal.evidence.simulation_bits import simulation_generator
 
-__all__ = ["Demonstration", "demonstrate"]
+__all__ = ["Demonstration", "count_again", "demonstrate"]
 
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108  a folder of its own is made in it
 """Thousands of devices have thousands of disks; here they would wait for one."""
@@ -87,11 +91,27 @@ def demonstrate(
         page_status, page = _get(urls["console"], f"{crowd}/report.html", token)
         if (status, page_status) != (200, 200):
             raise ShoalError(f"the console answered {status} and {page_status}, not with a crowd.")
-    estimates = json.loads(content)
+    estimates = _with_truth(json.loads(content), people)
+    return Demonstration(plan, estimates, page.decode("utf-8"), early)
+
+
+def count_again(plan: Plan, *, seed: int) -> dict[str, Any]:
+    """Return the estimates of the same made-up people for another plan, with `truth`.
+
+    The reports are made and counted in this process, with flips from the operating system.
+    """
+    tallying = Tallying(plan)
+    for chunk in populate(plan.survey, plan.reports_needed, simulation_generator(seed)):
+        tallying.add(randomize(chunk, plan).rows)
+    estimates = estimate(plan, tallying.result()).to_json()
+    return _with_truth(estimates, list(_people(plan.survey, plan.reports_needed, seed)))
+
+
+def _with_truth(estimates: dict[str, Any], people: list[Answer]) -> dict[str, Any]:
     for question, options in estimates["questions"].items():
         for label, row in options.items():
             row["truth"] = sum(_has(answer[question], label) for answer in people)
-    return Demonstration(plan, estimates, page.decode("utf-8"), early)
+    return estimates
 
 
 def _people(survey: Survey, count: int, seed: int) -> Iterator[Answer]:

@@ -26,6 +26,9 @@ _MUCH = 10.0
 _PLAIN = 0.05
 """Up to this flip probability such a report is nearly the plain answer."""
 
+_BARE = 0.01
+"""Up to this flip probability any report is, even of a single bit."""
+
 _NO_PROMISE = 0.5
 """A proven delta above this is no promise of a crowd."""
 
@@ -119,9 +122,11 @@ def single_report(local_epsilon: float, q: float) -> str | None:
     'Whoever sees a single report learns the answer: each bit is true with probability 0.990.'
     >>> single_report(20.0, 0.3775)
     'Whoever sees a single report learns much about the answer.'
+    >>> single_report(6.9, 0.001)
+    'Whoever sees a single report learns the answer: each bit is true with probability 0.999.'
     >>> single_report(5.0, 0.075)
     """
-    if local_epsilon <= _MUCH:
+    if local_epsilon <= _MUCH and q > _BARE:
         return None
     if q > _PLAIN:
         return "Whoever sees a single report learns much about the answer."

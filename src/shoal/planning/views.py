@@ -23,7 +23,7 @@ from shoal.theory.calibration import NoValueError, smallest
 from shoal.theory.cohorts import smallest_cohort
 from shoal.theory.coin import count_sigma
 from shoal.theory.counts.delta import FINE, attack_counts, proven_counts
-from shoal.theory.counts.solve import counts_crowd, counts_epsilon, counts_q
+from shoal.theory.counts.solve import counts_crowd, counts_epsilon, counts_q, rough_counts_q
 from shoal.theory.domains import Block, Domain, Triple
 from shoal.theory.proven import Proven, attack_delta, proven_delta
 from shoal.theory.stop_loss.bracket import Bracket
@@ -43,6 +43,10 @@ _ROUGH = 3e-3
 
 _PRICE = 0.05
 """The part of delta that pays for cohorts that turn out small."""
+
+
+_WIDEST_QUICK = 500
+"""Up to so many bits a rough q takes less than half a second."""
 
 
 class Attack(NamedTuple):
@@ -111,6 +115,10 @@ class ReportsBound:
         """Return the smallest q that keeps a promise, or one that is roughly as small."""
         precision = {"xtol": 1e-3} if rough else {}
         return solve.proven_q(self.domain, crowd, epsilon, delta, **precision).value
+
+    def quick_q(self, crowd: int, epsilon: float, delta: float) -> float:
+        """Return a q that keeps a promise, within about a percent of the smallest, in no time."""
+        return self.q(crowd, epsilon, delta, rough=True)
 
 
 @dataclass(frozen=True)
@@ -203,20 +211,30 @@ class CountsBound:
         precision = {"xtol": 5e-3} if rough else {}
         return counts_q(self._bits, size, epsilon, delta - price, **precision).value
 
+    def quick_q(self, crowd: int, epsilon: float, delta: float) -> float:
+        """Return a q that keeps a promise, within about a percent of the smallest, in no time."""
+        size, price = self._cohort(crowd, _PRICE * delta)
+        return rough_counts_q(self._bits, size, epsilon, delta - price)
+
 
 class OtherView(NamedTuple):
-    """What the same promise needs in the other view: q, and the sigma of a count."""
+    """What the same promise needs in the other view: q, and the sigma of a count.
+
+    Where they are not computed, `reason` says why.
+    """
 
     view: View
-    q: float
-    sigma: float
+    q: float | None
+    sigma: float | None
+    reason: str | None = None
 
 
 @lru_cache(maxsize=64)
 def other_view(agreed: Plan) -> OtherView | None:
     """Return what the same proven promise would need in the other view, to about two digits.
 
-    None where there is nothing to compare: a promise without a delta, several reports of a person.
+    None where no crowd is needed, so that nothing depends on the view. This is quick: whatever
+    would take long is not computed.
 
     Examples
     --------
@@ -228,9 +246,26 @@ def other_view(agreed: Plan) -> OtherView | None:
     ('reports', 0.215, 72)
     """
     promise, crowd = agreed.promise, agreed.crowd_size
-    if crowd is None or agreed.max_reports_per_person > 1 or promise.delta in (None, "0"):
+    if crowd is None:
         return None
     view: View = "reports" if agreed.view == "counts" else "counts"
+    if (reason := _not_compared(agreed, view)) is not None:
+        return OtherView(view, None, None, reason)
     bound = bound_of(agreed.survey, view, cohorts=agreed.cohorts)
-    q = bound.q(crowd, float(promise.epsilon), float(promise.delta or 0), rough=True)
-    return OtherView(view, q, count_sigma(crowd, q)) if q < 0.5 else None
+    q = bound.quick_q(crowd, float(promise.epsilon), float(promise.delta or 0))
+    if q >= 0.5:
+        return OtherView(view, None, None, "no flip probability keeps this promise")
+    return OtherView(view, q, count_sigma(crowd, q))
+
+
+def _not_compared(agreed: Plan, view: View) -> str | None:
+    """Return why nothing is computed about another view of a plan, or None."""
+    if agreed.promise.delta in (None, "0"):
+        return "only a promise with a delta is compared"
+    if agreed.max_reports_per_person > 1:
+        return "only plans with one report of a person are compared"
+    if agreed.bits == 1:
+        return "a report of one bit says as much as its count"
+    if agreed.bits > _WIDEST_QUICK:
+        return f"takes long for more than {_WIDEST_QUICK} bits; plan with --view {view} to see it"
+    return None

@@ -8,6 +8,7 @@ In the order of the data's way:
 `publication`      a tally to a `Publication`: estimates, plan and certificate together
 `sums`             what holds for the sum of several crowds
 `words`            the sentences and numbers that every form shows
+`observers`        who sees what, as a table
 `markup`           HTML and SVG in which every text from a survey is escaped
 `charts`           one question as a picture (SVG)
 `page`             the whole page, and the short form for notebooks

@@ -12,6 +12,7 @@ from shoal.analysis.estimating import Estimates
 from shoal.analysis.intervals import IntervalKind
 from shoal.analysis.publishing.charts import ACCENT, Layout, chart
 from shoal.analysis.publishing.markup import Markup, data_block, element
+from shoal.analysis.publishing.observers import observers_table
 from shoal.analysis.publishing.tables import NUMBERS
 from shoal.analysis.publishing.words import (
     SIMULATED,
@@ -20,6 +21,7 @@ from shoal.analysis.publishing.words import (
     facts,
     flip_in_words,
     in_crowds,
+    one_crowd,
     possible_answers,
     release_note,
     sum_note,
@@ -241,12 +243,27 @@ def _protection(plan: Plan, document: Mapping[str, Any]) -> Markup:
         element("h2", "How one person's answer is protected", id="protection"),
         element("p", promise["short"], class_=held),
         element("p", promise["plain"]),
+        *_observers(document),
         element("h3", "In numbers"),
         element("dl", *listed),
         element("h3", "What the promise assumes"),
         element("ul", *(element("li", text) for text in promise["assumptions"])),
         aria_labelledby="protection",
     )
+
+
+def _observers(document: Mapping[str, Any]) -> list[Markup]:
+    """Return the table of who sees what, where there is a certificate."""
+    if document["certificate"] is None:
+        return []
+    caption = "What holds against each observer" + one_crowd(document["promise"]["sum"])
+    table = observers_table(document["certificate"]["observers"], caption)
+    return [
+        element("h3", "Who sees what", id="observers"),
+        element(
+            "div", table, class_="scroll", tabindex=0, role="region", aria_labelledby="observers"
+        ),
+    ]
 
 
 def _cite(document: Mapping[str, Any]) -> Markup:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from shoal.agreement.local_privacy import EXACT, local_epsilon
-from shoal.agreement.plan import Plan
+from shoal.agreement.plan import Plan, View
 from shoal.analysis.publishing.words import ratio_in_words
 from shoal.analysis.tallying import Tally
 from shoal.planning.composition import composed_delta, composed_epsilon
@@ -37,16 +37,17 @@ class PromiseOfSum:
     promised_epsilon: float
     delta_at_promised: float | None
     method: str
+    view: View
 
     @property
     def in_words(self) -> str:
         """What is promised, in one line."""
-        kind = "local" if self.delta_at_promised is None else "proven"
-        delta = "" if self.delta_at_promised is None else f", delta {text_up(self.delta, 3)}"
-        return (
-            f"{kind}: epsilon {text_up(self.epsilon, 4)}{delta}, for a person who is in all"
-            f" {self.crowds:,} crowds of this sum"
-        )
+        epsilon = f"epsilon {text_up(self.epsilon, 4)}"
+        person = f"for a person who is in all {self.crowds:,} crowds of this sum"
+        if self.delta_at_promised is None:
+            return f"local: {epsilon}, {person}"
+        delta = f"delta {text_up(self.delta, 3)}"
+        return f"proven: {epsilon}, {delta}, {person}, in the view of {self.view}"
 
     @property
     def plain(self) -> str:
@@ -81,7 +82,9 @@ def promise_of_sum(
     one = local_epsilon(plan.survey.differing_bits, plan.q, places=EXACT)
     local = float_up(crowds * plan.max_reports_per_person * one)
     if certificate is None:
-        return PromiseOfSum(crowds, round_up(local), 0.0, promised, None, "epsilons add up")
+        return PromiseOfSum(
+            crowds, round_up(local), 0.0, promised, None, "epsilons add up", plan.view
+        )
     delta = float(plan.promise.delta or "1e-6")
     epsilon = composed_epsilon(certificate, crowds, delta)
     at_promised = composed_delta(certificate, crowds, promised) if promised < local else 0.0
@@ -92,4 +95,5 @@ def promise_of_sum(
         promised,
         at_promised,
         "composition of the crowds" if epsilon < local else "local epsilons add up",
+        plan.view,
     )

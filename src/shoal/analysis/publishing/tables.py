@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shoal.agreement.plan import Plan
+from shoal.analysis.publishing.observers import observers_markdown
 from shoal.analysis.publishing.words import (
     SIMULATED,
     Figures,
     facts,
     in_crowds,
+    one_crowd,
     possible_answers,
     release_note,
     sum_note,
@@ -111,6 +113,7 @@ def markdown_text(plan: Plan, document: Mapping[str, Any]) -> str:
         "",
         promise["plain"],
         "",
+        *_observers(document),
         "| what | number | meaning |",
         "|---|---|---|",
         *(
@@ -128,6 +131,14 @@ def markdown_text(plan: Plan, document: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _observers(document: Mapping[str, Any]) -> list[str]:
+    """Return the table of who sees what, where there is a certificate."""
+    if document["certificate"] is None:
+        return []
+    title = f"What holds against each observer{one_crowd(document['promise']['sum'])}:"
+    return [title, "", *observers_markdown(document["certificate"]["observers"]), ""]
 
 
 def _plain(text: str) -> str:

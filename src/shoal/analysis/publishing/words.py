@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.agreement.local_privacy import EXACT, local_epsilon
-from shoal.agreement.plan import Plan
+from shoal.agreement.plan import Plan, View
 from shoal.agreement.survey import Choices, Question
 from shoal.analysis.crowds import note_on
 from shoal.analysis.tallying import Tally
+from shoal.planning.observers import single_report
 from shoal.support.rounding import float_up, text_down, text_up
 from shoal.theory import coin
 
@@ -28,6 +29,7 @@ __all__ = [
     "facts",
     "flip_in_words",
     "in_crowds",
+    "one_crowd",
     "plain_promise",
     "possible_answers",
     "ratio_in_words",
@@ -37,8 +39,7 @@ __all__ = [
 
 SIMULATED = "simulated: these numbers are about nobody"
 
-_NEARLY_TRUE = 0.01
-"""Below this flip probability a report is called the answer itself."""
+_FAR_MORE = "Whoever sees single reports learns far more."
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
@@ -125,8 +126,8 @@ def plain_promise(computed: ComputedPromise) -> str:
         return (
             "Suppose one person had given a different answer. Whatever the others answered, and"
             " whatever else an observer knows, any result of these counts would have been at most"
-            f" {ratio} times as likely, plus a probability of {promise.delta}. This is a theorem"
-            " about the counts of the whole crowd."
+            f" {ratio} times as likely, plus a probability of {promise.delta}. This is a theorem."
+            f" {_against(computed.view)}"
         )
     if promise.kind == "local":
         return (
@@ -144,6 +145,13 @@ def plain_promise(computed: ComputedPromise) -> str:
         f" more than {ratio} times as likely as another only {chance}. Other crowds can be worse:"
         f" this is not a guarantee.{_proven_instead(computed)}"
     )
+
+
+def _against(view: View) -> str:
+    """Return against whom the promise of a crowd holds."""
+    if view == "counts":
+        return "It holds against whoever sees the counts of the whole crowd, and no single report."
+    return "It holds against whoever sees the reports of the whole crowd without their senders."
 
 
 def _proven_instead(computed: ComputedPromise) -> str:
@@ -177,10 +185,16 @@ def release_note(plan: Plan) -> list[str]:
     if plan.view == "reports":
         return []
     each = "each bit of each cohort" if plan.cohorts else "each bit"
+    alone = single_report(plan.local_epsilon, float(plan.q))
     return [
         f"This release holds how many reports set {each}, and nothing that links the bits of one"
-        " report. The noise was chosen for that: whoever sees single reports learns far more."
+        f" report. The noise was chosen for that. {alone or _FAR_MORE}"
     ]
+
+
+def one_crowd(whole: Mapping[str, Any] | None) -> str:
+    """Return that a statement is about one crowd, where a release is the sum of several."""
+    return "" if whole is None else ", for one crowd by itself"
 
 
 def count_unit(estimates: Mapping[str, Any]) -> str:
@@ -221,7 +235,7 @@ def facts(
     rows = [] if whole is None else _facts_of_sum(whole)
     if certificate is not None:
         at = f"at epsilon {text_up(certificate['epsilon'])}"
-        at += "" if whole is None else ", for one crowd by itself"
+        at += one_crowd(whole)
         proven, attack = certificate["proven"], certificate["attack"]
         rows += [
             Fact(
@@ -250,9 +264,8 @@ def facts(
         Fact(
             "Local",
             f"epsilon {text_up(plan.local_epsilon)}",
-            "What one report reveals by itself, to the collector too."
-            if float(plan.q) >= _NEARLY_TRUE
-            else "Whoever sees a single report, the collector too, learns the answer.",
+            single_report(plan.local_epsilon, float(plan.q))
+            or "What one report reveals by itself, to the collector too.",
         )
     )
     if plan.memory is not None:

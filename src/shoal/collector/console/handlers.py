@@ -94,7 +94,8 @@ class Handlers:
     async def plan(self, request: Request) -> Response:
         """Show one plan."""
         record = self._plan(request)
-        return json_answer(plan_line(record) | {"plan": record.document})
+        more = {"observers": record.observers, "plan": record.document}
+        return json_answer(plan_line(record) | more)
 
     async def add_plan(self, request: Request) -> Response:
         """Add a plan as a draft."""

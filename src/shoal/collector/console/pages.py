@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from shoal.agreement.promise import read_certificate
 from shoal.analysis.publishing.markup import Markup, element
+from shoal.analysis.publishing.observers import observers_table
 from shoal.analysis.publishing.words import release_note
 from shoal.analysis.screening import Screening
 from shoal.collector.intake.records import CrowdRecord, PlanRecord
@@ -88,9 +89,14 @@ def _plan(section: Section) -> Markup:
     return element(
         "section",
         element("h2", element("bdi", plan.survey.name)),
-        element("p", f"{record.state}; crowds of {plan.reports_needed:,}; {_promise(record)}"),
+        element(
+            "p",
+            f"{record.state}; crowds of {plan.reports_needed:,}; view {plan.view};"
+            f" {_promise(record)}",
+        ),
         element("p", element("code", plan.id)),
         *(element("p", note) for note in release_note(plan)),
+        *_observers(record),
         *([element("table", element("thead", heading), element("tbody", *rows))] if rows else []),
         *([element("p", element("a", "all crowds", href=f"/?plan={plan.id}"))] if more else []),
         *(
@@ -99,6 +105,14 @@ def _plan(section: Section) -> Markup:
             if screening is not None and screening.suspicious
         ),
     )
+
+
+def _observers(record: PlanRecord) -> list[Markup]:
+    """Return who sees what of a plan's crowds, folded; a draft has no certificate yet."""
+    if record.observers is None:
+        return []
+    table = observers_table(record.observers, "What holds against each observer")
+    return [element("details", element("summary", "Who sees what"), table)]
 
 
 def _promise(record: PlanRecord) -> str:

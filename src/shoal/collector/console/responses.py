@@ -52,6 +52,8 @@ def plan_line(record: PlanRecord) -> dict[str, Any]:
         "state": record.state,
         "reports_needed": record.plan.reports_needed,
         "promise": record.plan.promise.to_json(),
+        "view": record.plan.view,
+        "local_epsilon": record.plan.local_epsilon,
     }
 
 

@@ -27,6 +27,14 @@ class PlanRecord:
         """The plan with its id, as it is published."""
         return {"id": self.plan.id} | self.plan.to_json()
 
+    @property
+    def observers(self) -> list[dict[str, Any]] | None:
+        """Who sees what, as the certificate states it; None before there is one."""
+        if self.certificate is None:
+            return None
+        observers: list[dict[str, Any]] = json.loads(self.certificate)["certificate"]["observers"]
+        return observers
+
 
 @dataclass(frozen=True)
 class CrowdRecord:

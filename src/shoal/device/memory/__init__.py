@@ -2,7 +2,7 @@
 
 Fresh flips of the same answer average away. With memory the flips come in two layers (RAPPOR): a
 *permanent* one, drawn once for each answer with probability q1 and kept by the device, and an
-*instantaneous* one with probability q2 on top, drawn for each report. What is remembered is
+*fresh* one with probability q2 on top, drawn for each report. What is remembered is
 already randomized, and the file that holds it is encrypted.
 
 `DeviceMemory` is the device's file, `shoal.device.memory.keys` keeps its key in another one;

@@ -95,11 +95,12 @@ def check_plan(
         q = plan.memory.q1 if plan.memory else plan.q
         revealed = reports * local_epsilon(plan.survey.differing_bits, q, places=EXACT)
         if revealed > most:
+            only = "; its promise is for whoever sees only counts" * (plan.view == "counts")
             shown_up = revealed.quantize(Decimal("0.0001"), rounding=ROUND_CEILING)
             raise PrivacyRefusal(
                 f"{'one report' if reports == 1 else f'{reports} reports'} of this plan"
                 f" {'reveals' if reports == 1 else 'reveal'} up to a local epsilon of {shown_up},"
-                f" more than this device's limit of {most}."
+                f" more than this device's limit of {most}{only}."
             )
     return plan
 

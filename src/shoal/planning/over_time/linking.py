@@ -1,7 +1,7 @@
 """Whether two reports can be seen to come from one device.
 
 A permanent vector that is sent as it is names its sender: two equal vectors of many bits do not
-come from two people. The instantaneous flips on top are there to hide that.
+come from two people. The fresh flips on top are there to hide that.
 """
 
 from __future__ import annotations

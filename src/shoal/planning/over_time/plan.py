@@ -35,14 +35,14 @@ def plan_with_memory(
     horizon: str | None = None,
     lifetime_epsilon: object = None,
     distinct_answers: int = 1,
-    instantaneous: object = "0.5",
+    fresh: object = "0.5",
     max_reports_per_person: int = 1,
     view: View = "reports",
 ) -> Plan:
     """Make a plan whose flips are partly permanent, so that many releases do not average them away.
 
     The least effective q is the one that keeps the proven promise of a single release. Flips weaken
-    what a bit says by 1 - 2q, and two layers by (1 - 2 q1)(1 - 2 q2); `instantaneous` says which
+    what a bit says by 1 - 2q, and two layers by (1 - 2 q1)(1 - 2 q2); `fresh` says which
     part of that, in logarithms, the fresh layer takes. Then q1 is the smallest that keeps both the
     promise and the lifetime's limit. Both are rounded up to whole binary digits, and the promise is
     certified at exactly the q that they make.
@@ -63,7 +63,7 @@ def plan_with_memory(
         every report and knows its sender; None sets no limit.
     distinct_answers
         How many different answers a person may have within the horizon.
-    instantaneous
+    fresh
         The part of the flips that is fresh each time, strictly between 0 and 1. Half by default:
         either layer alone then leaves as much of a bit as the other, so that it is about
         as hard to follow a person through time, which q2 prevents, as to average, which q1
@@ -93,7 +93,7 @@ def plan_with_memory(
     check_integer("distinct_answers", distinct_answers, lowest=1, highest=releases)
     epsilon_text = check_decimal("epsilon", epsilon, above=0)
     delta_text = check_decimal("delta", delta, above=0, below=1)
-    share = float(check_decimal("instantaneous", instantaneous, above=0, below=1))
+    share = float(check_decimal("fresh", fresh, above=0, below=1))
     if check_integer("max_reports_per_person", max_reports_per_person, lowest=1) > 1:
         raise PrivacyRefusal(
             "with memory a person sends one report per release: several would share their permanent"

@@ -1,0 +1,98 @@
+"""The line on a terminal while a promise is computed."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from shoal.cli import _waiting, run
+from shoal.cli._waiting import waiting
+
+ERASE = "\x1b[2K"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class NoPatience:
+    """A timer that is over at once."""
+
+    daemon = False
+
+    def __init__(self, seconds: float, function: Callable[[], None]) -> None:
+        assert seconds == 1.0
+        self.start = function
+
+    def cancel(self) -> None:
+        pass
+
+    def join(self) -> None:
+        pass
+
+
+def terminal_in(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Return a terminal as stderr; no fixture, since pytest sets stderr anew before the test."""
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    return shown
+
+
+def test_it_is_shown_and_erased(monkeypatch: pytest.MonkeyPatch):
+    terminal = terminal_in(monkeypatch)
+    monkeypatch.setattr(_waiting, "Timer", NoPatience)
+    with waiting("thinking"):
+        assert "thinking ... 0 s" in terminal.getvalue()
+    assert ERASE in terminal.getvalue().rpartition("thinking")[2]
+
+
+def test_what_is_done_soon_shows_nothing(monkeypatch: pytest.MonkeyPatch):
+    terminal = terminal_in(monkeypatch)
+    with waiting("thinking"):
+        pass
+    assert "thinking" not in terminal.getvalue()
+
+
+def test_an_error_erases_it_too(monkeypatch: pytest.MonkeyPatch):
+    terminal = terminal_in(monkeypatch)
+    monkeypatch.setattr(_waiting, "Timer", NoPatience)
+    with pytest.raises(ZeroDivisionError), waiting("thinking"):
+        raise ZeroDivisionError
+    assert ERASE in terminal.getvalue().rpartition("thinking")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("plan --flags 2 --crowd 100 --epsilon 1 --delta 1e-3", "computing the promise ..."),
+        ("plan over-time --flags 2 --releases 2 --crowd 100 --epsilon 1 --delta 1e-3",
+         "computing the promise ..."),
+        ("audit --flags 2 --crowd 100 --q 0.2 --epsilon 1", "computing the promise ..."),
+        ("compare --flags 2 --crowd 100 --epsilon 1 --delta 1e-3", "comparing ..."),
+    ],
+)  # fmt: skip
+def test_commands_show_it(
+    words: str,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    terminal = terminal_in(monkeypatch)
+    monkeypatch.setattr(_waiting, "Timer", NoPatience)
+    assert run([*words.split(), "--json"]) == 0
+    assert line in terminal.getvalue()
+    assert capsys.readouterr().out.startswith("{")
+
+
+def test_nothing_without_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(_waiting, "Timer", NoPatience)
+    assert run("audit --flags 2 --crowd 100 --q 0.2 --epsilon 1 --json".split()) == 0
+    assert capsys.readouterr().err == ""

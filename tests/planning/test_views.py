@@ -123,7 +123,14 @@ class TestOtherView:
             ({"survey": Survey("one", (Flags("f", ("a",)),))}, "one bit"),
             (
                 {"survey": Survey("wide", (Flags("f", tuple(map(str, range(501)))),))},
-                "takes long for more than 500 bits; plan with --view reports",
+                "takes long to compute here; plan with --view reports",
+            ),
+            (
+                {
+                    "survey": Survey("wide", (Flags("f", tuple(map(str, range(100)))),)),
+                    "crowd_size": 1499,
+                },
+                "takes long to compute here; plan with --view reports",
             ),
         ],
     )

@@ -46,7 +46,10 @@ _PRICE = 0.05
 
 
 _WIDEST_QUICK = 500
-"""Up to so many bits a rough q takes less than half a second."""
+"""Above so many bits even a rough q takes long."""
+
+_FEW_BITS, _PEOPLE_PER_BIT = 20, 15
+"""With more bits, and fewer people for each, q is near 1/2 for whole reports: that takes long."""
 
 
 class Attack(NamedTuple):
@@ -117,7 +120,7 @@ class ReportsBound:
         return solve.proven_q(self.domain, crowd, epsilon, delta, **precision).value
 
     def quick_q(self, crowd: int, epsilon: float, delta: float) -> float:
-        """Return a q that keeps a promise, within about a percent of the smallest, in no time."""
+        """Return a q that keeps a promise, within about a percent of the smallest."""
         return self.q(crowd, epsilon, delta, rough=True)
 
 
@@ -212,7 +215,7 @@ class CountsBound:
         return counts_q(self._bits, size, epsilon, delta - price, **precision).value
 
     def quick_q(self, crowd: int, epsilon: float, delta: float) -> float:
-        """Return a q that keeps a promise, within about a percent of the smallest, in no time."""
+        """Return a q that keeps a promise, within about a percent of the smallest."""
         size, price = self._cohort(crowd, _PRICE * delta)
         return rough_counts_q(self._bits, size, epsilon, delta - price)
 
@@ -233,8 +236,8 @@ class OtherView(NamedTuple):
 def other_view(agreed: Plan) -> OtherView | None:
     """Return what the same proven promise would need in the other view, to about two digits.
 
-    None where no crowd is needed, so that nothing depends on the view. This is quick: whatever
-    would take long is not computed.
+    None where no crowd is needed, so that nothing depends on the view. What is known to take long
+    is not computed.
 
     Examples
     --------
@@ -266,6 +269,8 @@ def _not_compared(agreed: Plan, view: View) -> str | None:
         return "only plans with one report of a person are compared"
     if agreed.bits == 1:
         return "a report of one bit says as much as its count"
-    if agreed.bits > _WIDEST_QUICK:
-        return f"takes long for more than {_WIDEST_QUICK} bits; plan with --view {view} to see it"
+    bits, crowd = agreed.bits, agreed.crowd_size or 0
+    crowded = view == "counts" or bits <= _FEW_BITS or crowd >= _PEOPLE_PER_BIT * bits
+    if bits > _WIDEST_QUICK or not crowded:
+        return f"takes long to compute here; plan with --view {view} to see it"
     return None

@@ -27,6 +27,7 @@ SECTIONS = {
     "files": files.measure,
     "certifying": certifying.measure,
     "certifying-wide": certifying.wide,
+    "certifying-commands": certifying.commands,
     "decoding": decoding.measure,
     "collecting": collecting.measure,
     "attacks": attacks.measure,

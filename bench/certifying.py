@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+import resource
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bench.measuring import Candidate, Options, Table, best_times
-from shoal import Choice, Flags, Survey, audit, plan
+from shoal import Choice, Flags, Survey, Text, audit, plan
 from shoal.support.rounding import text_up
 
 _TEXT = (
@@ -55,6 +60,62 @@ def wide(options: Options) -> Table:
     print()
     columns = ("survey", "q", "plan, s", "audit, s", "audit at .25, s")
     return Table("Certifying wide surveys", columns, rows, _WIDE_TEXT, best=False)
+
+
+_COMMANDS_TEXT = (
+    "User CPU seconds of the processes `shoal plan` (epsilon 1, delta 1e-6) and `shoal audit` of"
+    " the plan, or of the given q, with Python's start and all imports, in each view."
+)
+
+
+def commands(options: Options) -> Table:
+    """Measure the commands on wide surveys, in both views."""
+    surveys: list[tuple[str, Survey, int, str | None]] = [
+        ("200 flags, N = 1e6", _flags(200), 10**6, None),
+        ("64 flags, N = 1e8, q = .25", _flags(64), 10**8, "0.25"),
+        ("2,000 flags, N = 1e6", _flags(2000), 10**6, None),
+        (
+            "500 questions, one of 4, N = 1e6",
+            Survey("s", tuple(Choice(f"question {i}", tuple("abcd")) for i in range(500))),
+            10**6,
+            None,
+        ),
+        (
+            "text of 128 bits, 8 cohorts, N = 1e6",
+            Survey("s", (Text("answer", bits=128, hashes=1, cohorts=8),)),
+            10**6,
+            None,
+        ),
+    ]
+    rows: list[Sequence[Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        survey_file, plan_file = Path(folder, "survey.toml"), Path(folder, "plan.json")
+        for name, survey, crowd, q in surveys[: 1 if options.quick else None]:
+            survey_file.write_text(survey.to_toml())
+            for view in ("reports", "counts"):
+                given = f"--crowd {crowd} --epsilon 1 --view {view}".split()
+                if q is not None:
+                    audited = _cpu_seconds("audit", survey_file, *given, "--q", q)
+                    rows.append((name, view, "", audited))
+                else:
+                    given += ["--delta", "1e-6", "-o", plan_file]
+                    planned = _cpu_seconds("plan", survey_file, *given)
+                    rows.append((name, view, planned, _cpu_seconds("audit", plan_file)))
+                print(f"\r  {name}, {view}", end="", flush=True)
+    print()
+    columns = ("survey", "view", "shoal plan, s", "shoal audit, s")
+    return Table("Commands on wide surveys", columns, rows, _COMMANDS_TEXT, best=False)
+
+
+def _flags(bits: int) -> Survey:
+    return Survey("s", (Flags("answer", tuple(map(str, range(bits)))),))
+
+
+def _cpu_seconds(*words: str | Path) -> float:
+    """Return the user time of one command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    subprocess.run([sys.executable, "-m", "shoal", *words], check=True, capture_output=True)
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
 
 def measure(options: Options) -> Table:

@@ -2,7 +2,7 @@
 
 Every survey has another name, and so other hashes; the same people draw cohorts and flips afresh
 from their exact law (`shoal.evidence.tally_laws`). Prints the table of docs/text.md. ``--only``
-takes some rows of it by number, ``--jobs`` more than one process.
+takes some rows of it by number, ``--jobs`` more than one process, ``--counts`` the second table.
 
 A text counts where it was found: its interval is meant to hold given that. The columns are of all
 that were found, of the most popular candidate, and of the worst text among those found in at least
@@ -133,6 +133,11 @@ def long_list(people: int) -> Crowd:
     return Crowd("1 / rank, 3,000 candidates", half_missing(people).people, 2_900)
 
 
+def known_list(people: int) -> Crowd:
+    """As `one_over_rank`, among more than ten times as many candidates."""
+    return Crowd("1 / rank, 3,100 candidates", one_over_rank(people).people, 2_900)
+
+
 SETTINGS = (
     Setting(drinks(20_000), 256, 1, 32, "0.0283"),
     Setting(drinks(20_000), 256, 1, 64, "0.0283"),
@@ -165,6 +170,19 @@ SETTINGS = (
     Setting(half_missing(100_000), 256, 1, 8, "0.02"),
     Setting(unknown_heavy(50_000), 128, 2, 8, "0.02"),
 )
+
+COUNTS = (
+    Setting(drinks(20_000), 1024, 1, 4, "0.01043"),
+    Setting(drinks(20_000), 1024, 3, 4, "0.02402"),
+    Setting(drinks(1_000_000), 1024, 1, 4, "0.0002047"),
+    Setting(few_known(20_000), 1024, 1, 4, "0.01043"),
+    Setting(few_known(20_000), 4096, 1, 1, "0.002487"),
+    Setting(known_list(20_000), 1024, 1, 4, "0.01043"),
+    Setting(known_list(20_000), 1024, 3, 4, "0.02402"),
+    Setting(long_list(20_000), 1024, 1, 4, "0.01043"),
+    Setting(long_list(20_000), 1024, 3, 4, "0.02402"),
+)
+"""Few cohorts and few flips: q is what epsilon 1 and delta 1e-6 need in the view of counts."""
 
 
 def text_plan(setting: Setting, number: int) -> Plan:
@@ -245,6 +263,8 @@ class Coverage:
     """Of the sum of the two most popular candidates."""
     answered: Share
     """Of all texts that people answered, found or not."""
+    false: float
+    """The mean share, over surveys, of texts that nobody answered among those found."""
 
 
 def coverage(setting: Setting, rows: list[Outcome], surveys: int) -> Coverage:
@@ -264,7 +284,16 @@ def coverage(setting: Setting, rows: list[Outcome], surveys: int) -> Coverage:
         worst=min(often, key=lambda share: share.gap, default=Share.of([])),
         together=Share.of([row.covered for row in rows if row.name == TOGETHER]),
         answered=Share.of([row.covered for row in texts if row.name != NOBODY]),
+        false=_false_share(texts, surveys),
     )
+
+
+def _false_share(texts: list[Outcome], surveys: int) -> float:
+    finds: dict[int, list[bool]] = {}
+    for row in texts:
+        if row.found:
+            finds.setdefault(row.survey, []).append(row.name == NOBODY)
+    return sum(float(np.mean(names)) for names in finds.values()) / surveys
 
 
 def _clustered(surveys: list[list[bool]]) -> Share:
@@ -292,19 +321,25 @@ def main() -> None:
     parser.add_argument("--surveys", type=int, default=150)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", nargs="+", type=int, help="these rows of the table, from 0")
+    parser.add_argument("--counts", action="store_true", help="the rows of the view of counts")
     arguments = parser.parse_args()
     print(
-        "| crowd | people | bits | hashes | cohorts | q | found | those found | most popular"
-        " | worst text | two together | found or not |"
+        "| crowd | people | bits | hashes | cohorts | q | found | false | those found"
+        " | most popular | worst text | two together | found or not |"
     )
-    print("|---|" + "---:|" * 11)
-    for number in arguments.only or range(len(SETTINGS)):
-        setting = SETTINGS[number]
+    print("|---|" + "---:|" * 12)
+    settings = COUNTS if arguments.counts else SETTINGS
+    for number in arguments.only or range(len(settings)):
+        setting = settings[number]
         rows = study(setting, arguments.surveys, arguments.jobs)
         result = coverage(setting, rows, arguments.surveys)
         found = result.found.times / arguments.surveys
         shares = (result.found, result.top, result.worst, result.together, result.answered)
-        print(f"| {setting.name} | {found:.1f} | {' | '.join(map(str, shares))} |", flush=True)
+        print(
+            f"| {setting.name} | {found:.1f} | {100 * result.false:.1f}"
+            f" | {' | '.join(map(str, shares))} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -45,8 +45,9 @@ from shoal.analysis.text.fitting import fit, make_data
 from shoal.analysis.text.hash_table import hash_table
 from shoal.analysis.text.hidden import Jumps
 from shoal.analysis.text.inference import Regression, conditional_low, excess
+from shoal.analysis.text.null_law import null_law
 from shoal.analysis.text.results import DecodedTexts
-from shoal.analysis.text.selection import _NullLaw, discoveries, surplus
+from shoal.analysis.text.selection import discoveries, surplus
 from shoal.cli import run
 from shoal.device.bulk.vectors import pack
 from shoal.evidence.populations import CHUNK, Texts, draw_cohorts, populate
@@ -535,7 +536,7 @@ class TestParts:
         table = generator.exponential(size=(6, 50))
         table -= table.mean(axis=1, keepdims=True)
         drawn = table[np.arange(6)[:, None], generator.integers(50, size=(6, 400_000))].sum(axis=0)
-        law = _NullLaw(table, 1)
+        law = null_law(table, 1)
         for score in (0.5, 3.0, 6.0, 9.0):
             share = (drawn >= score).mean()
             assert norm.sf(law.normal_score(np.array([score])))[0] == pytest.approx(share, rel=0.1)
@@ -711,12 +712,80 @@ class TestSizing:
         decoded = decode(made, tallied(made, counts, 1), candidates)
         assert sum(decoded[f"text {i}"].found for i in range(50)) >= binom.ppf(0.005, 50, 0.95)
 
+    def test_counts_want_few_cohorts(self):
+        """A cohort hides a person among its own reports only; what is proposed is also found."""
+        reports = propose(1000, 20_000, 2, "1e-6", most_bits=128)
+        proposal = propose(1000, 20_000, 2, "1e-6", most_bits=128, view="counts")
+        assert proposal.cohorts < reports.cohorts
+        assert proposal.sigma < reports.sigma
+        survey = Survey("s", (proposal.question("word"),))
+        made = plan(survey, crowd_size=20_000, epsilon=2, delta="1e-6", view="counts")
+        assert proposal.q == pytest.approx(float(made.q), rel=1e-3)
+        counts = {f"text {i}": proposal.detectable for i in range(50)}
+        counts |= {f"rare {i}": 10 for i in range((20_000 - sum(counts.values())) // 10)}
+        candidates = [f"text {i}" for i in range(50)] + [f"no word {i}" for i in range(950)]
+        decoded = decode(made, tallied(made, counts, 1), candidates)
+        assert sum(decoded[f"text {i}"].found for i in range(50)) >= binom.ppf(0.005, 50, 0.95)
+
     @pytest.mark.parametrize(
-        "wrong", [{"fdr": 0}, {"fdr": 1}, {"most_bits": 8}, {"most_cohorts": 0}]
+        "wrong",
+        [{"fdr": 0}, {"fdr": 1}, {"most_bits": 8}, {"most_cohorts": 0}, {"view": "each"}],
     )
     def test_wrong(self, wrong):
         with pytest.raises(InputError):
             propose(100, 1000, 1, "1e-6", **wrong)
+
+
+DRINKS = {"coffee": 9_000, "tea": 6_000, "mate": 3_000, "blend": 2_000}
+DRINK_CANDIDATES = ["coffee", "tea", "mate", *(f"nobody {i}" for i in range(60))]
+
+
+class TestFewFlips:
+    """The view of counts: few cohorts, few flips, and counts by cohort and bit only."""
+
+    def test_law_of_few_draws(self):
+        """Against all pairs of draws from two rows: never lighter, and nearly the same."""
+        generator = np.random.default_rng(5)
+        table = np.round(generator.exponential(size=(2, 30)), 1)
+        table -= table.mean(axis=1, keepdims=True)
+        law = null_law(table, 1)
+        sums = np.add.outer(table[0], table[1]).ravel()
+        scores = np.unique(sums)
+        exact = np.array([(sums >= score - 1e-9).mean() for score in scores])
+        chances = norm.sf(law.normal_score(scores))
+        assert (chances >= exact - 1e-9).all()
+        assert chances == pytest.approx(exact, rel=0.05)
+
+    @pytest.mark.parametrize(("bits", "hashes"), [(8192, 1), (1024, 2)])
+    def test_one_cohort(self, bits, hashes):
+        """In a survey of another name the unknown text could share a bit with a candidate."""
+        made = plan(words(bits, hashes, 1, name="drinks"), q="0.0025")
+        decoded = decode(made, simulate_texts(made, DRINKS, seed=3), DRINK_CANDIDATES)
+        values = {text.value for text in decoded.discoveries}
+        assert {"coffee", "tea", "mate"} <= values
+        assert not any("no text can be found" in note for note in decoded.notes)
+
+    def test_too_few_bits_are_said(self):
+        made = plan(words(256, 1, 1), q="0.0025")
+        decoded = decode(made, simulate_texts(made, DRINKS, seed=3), DRINK_CANDIDATES)
+        assert not decoded.discoveries
+        assert any("no text can be found at a rate of 0.05" in note for note in decoded.notes)
+
+    def test_coverage_and_false_discoveries(self):
+        """40 crowds, epsilon 1 and delta 1e-6 in counts; `bench/text_coverage.py` has more."""
+        inside: list[bool] = []
+        false = []
+        for number in range(40):
+            survey = Survey(f"survey {number}", (Text("w", bits=1024, hashes=1, cohorts=4),))
+            made = plan(survey, q="0.0105")
+            decoded = decode(made, simulate_texts(made, DRINKS, seed=number), DRINK_CANDIDATES)
+            rows = decoded.discoveries
+            inside += covered(decoded, DRINKS)
+            false.append(sum(row.value not in DRINKS for row in rows) / len(rows))
+        assert len(inside) >= 115
+        # 0.05 of all are expected outside, and false ones are at most 0.05 in the mean
+        assert sum(inside) >= binom.ppf(0.001, len(inside), 0.95)
+        assert np.mean(false) <= 0.05
 
 
 class TestCandidates:
@@ -843,6 +912,11 @@ class TestCommand:
         assert document["hashes"] == 1
         assert run(words_.split()) == 0
         assert f"bits = {document['bits']}" in capsys.readouterr().out
+        assert run([*words_.split(), "--view", "counts", "--json"]) == 0
+        counts = json.loads(capsys.readouterr().out)
+        assert counts["view"] == "counts"
+        assert counts["cohorts"] < document["cohorts"]
+        assert counts["sigma"] < document["sigma"]
 
     @pytest.mark.parametrize(
         "arguments",

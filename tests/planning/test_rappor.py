@@ -19,6 +19,7 @@ from scipy.stats import binom
 
 from shoal import InputError, Plan, audit
 from shoal.cli import run
+from shoal.planning.promise import check_promise
 from shoal.planning.rappor import RapporParameters, migrate
 
 PAPER = RapporParameters(k=16, h=2, m=64, p="0.5", q="0.75", f="0.5")
@@ -391,3 +392,11 @@ class TestCommand:
         (tmp_path / "params.csv").write_text("a,b\n1,2\n", "utf-8")
         assert run(["migrate", str(tmp_path / "params.csv")]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_migration_is_for_whole_reports():
+    """RAPPOR's service sees every report, so the plan never claims the view of counts."""
+    agreed = migrate(EVEN, crowd_size=10_000).plan
+    assert agreed.view == "reports"
+    assert audit(agreed).view == "reports"
+    assert "reports" in check_promise(agreed).in_words

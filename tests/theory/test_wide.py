@@ -291,3 +291,26 @@ def test_the_attack_on_a_wide_survey_is_within_its_promise(domain, q):
     attack = attack_delta(domain, 10**6, q, 1.0, 1e-2).delta
     assert 0.0 <= attack.low <= promise.high <= 1.0
     assert promise.high > 0.0
+
+
+@pytest.mark.parametrize("q", [0.49, 0.3, 0.01])
+def test_products_of_tables_by_two_routes(q):
+    """Shifted rectangles beside a merge of all pairs, in logarithms of a wide range too."""
+    (table,) = blanket._tables(Block(4, 1, 1), q)
+    left, right = blanket._power(table, 12, q), blanket._power(table, 5, q)
+    fast = blanket._convolved(left, right)
+    pairs = blanket._merged(
+        left.towards[:, None] + right.towards[None, :],
+        left.away[:, None] + right.away[None, :],
+        left.log_mass[:, None] + right.log_mass[None, :],
+    )
+    assert fast is not None
+    assert (fast.towards == pairs.towards).all()
+    assert (fast.away == pairs.away).all()
+    assert fast.log_mass == pytest.approx(pairs.log_mass, rel=1e-13, abs=1e-13)
+
+
+def test_masses_that_no_float_holds_are_merged():
+    far = blanket.Ratios(np.array([0, 1]), np.array([1, 0]), np.array([0.0, -20_000.0]))
+    assert blanket._convolved(far, far) is None
+    assert blanket._product(far, far, 0.5).log_mass[-1] == pytest.approx(-40_000.0)

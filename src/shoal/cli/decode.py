@@ -24,6 +24,7 @@ from shoal.cli._common import (
     show_bullets,
     show_simulated,
     top_option,
+    view_option,
 )
 from shoal.errors import InputError
 from shoal.support.rounding import text_near
@@ -43,6 +44,7 @@ from shoal.support.rounding import text_near
 @crowd_option(when="With --propose")
 @epsilon_option(when="With --propose")
 @delta_option(when="With --propose")
+@view_option(when="With --propose")
 @click.option(
     "--most-bits",
     type=int,
@@ -135,16 +137,18 @@ def _propose(
     crowd: int | None,
     epsilon: str | None,
     delta: str | None,
+    view: Any,
     most_bits: int,
 ) -> None:
     if dictionary is None or crowd is None or epsilon is None or delta is None:
         raise InputError("--propose needs --dictionary, --crowd, --epsilon and --delta.")
     from shoal.planning.text_size import propose
 
-    proposal = propose(dictionary, crowd, epsilon, delta, fdr=fdr, most_bits=most_bits)
+    proposal = propose(dictionary, crowd, epsilon, delta, view=view, fdr=fdr, most_bits=most_bits)
     if as_json:
         print_json(
             {
+                "view": view,
                 "bits": proposal.bits,
                 "hashes": proposal.hashes,
                 "cohorts": proposal.cohorts,

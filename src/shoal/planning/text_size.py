@@ -7,30 +7,42 @@ With N people, m bits, h hashes and c cohorts the count of a text has, to first 
             + Q / (m c)                 texts not found fall on some bits more than on others
 
 where Q is the sum of the squared counts of the texts that are not found. More hashes need a larger
-q, because two texts then differ in 2h bits: one hash is nearly always best. More bits cost only
-the length of a report. More cohorts cost nothing but work, since a cohort is drawn afresh for each
-report. Q is taken from a crowd whose texts fall off like 1 / rank over the dictionary (observed of
-words; your texts may differ).
+q, because two texts then differ in 2h bits. More bits cost only the length of a report. Q is taken
+from a crowd whose texts fall off like 1 / rank over the dictionary (observed of words; your texts
+may differ).
+
+Whole reports: one hash is nearly always best, and more cohorts cost nothing but work, since a
+cohort is drawn afresh for each report and the crowd is not split.
+
+Counts: the count of a bit in a cohort hides among the reports of that cohort only, so q grows with
+the number of cohorts, and a few are best. It grows with the hashes too, but their average takes
+that back. Fewer cohorts than `_FEWEST` are not proposed: then one popular text that is no candidate
+spoils every candidate that it meets on a bit (observed).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import get_args
 
 from scipy.special import ndtri
 
-from shoal.agreement.plan import LARGEST_CROWD
+from shoal.agreement.plan import LARGEST_CROWD, View
 from shoal.agreement.survey import Survey, Text
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.plan import plan
-from shoal.support.checks import check_integer, check_number
+from shoal.planning.views import bound_of
+from shoal.support.checks import check_decimal, check_integer, check_number
 
 __all__ = ["Proposal", "predicted_sigma", "propose"]
 
 RECALL = 0.95
 _NEAR_BEST = 1.05
 """The shortest report within this factor of the best sigma is proposed."""
+
+_FEWEST: dict[View, int] = {"reports": 16, "counts": 4}
+"""The fewest cohorts that are proposed, if so many are allowed."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,7 @@ def propose(
     epsilon: object,
     delta: object,
     *,
+    view: View = "reports",
     fdr: float = 0.05,
     most_bits: int = 1024,
     most_cohorts: int = 256,
@@ -88,6 +101,8 @@ def propose(
         How many candidates there will be.
     crowd_size, epsilon, delta
         The proven promise that the plan shall keep.
+    view
+        What the promise is about: whole reports, or how many reports of a cohort set each bit.
     fdr
         The rate of false discoveries at which texts will be looked for.
     most_bits
@@ -100,6 +115,9 @@ def propose(
     >>> proposal = propose(100_000, 1_000_000, 2, "1e-6", most_bits=256)
     >>> proposal.bits, proposal.hashes, proposal.cohorts, proposal.detectable
     (256, 1, 128, 529)
+    >>> proposal = propose(1000, 20_000, 2, "1e-6", view="counts", most_bits=256)
+    >>> proposal.cohorts < 16, proposal.detectable < 129
+    (True, True)
     """
     check_integer("dictionary_size", dictionary_size, lowest=1)
     check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
@@ -107,31 +125,44 @@ def propose(
     check_integer("most_cohorts", most_cohorts, lowest=1, highest=65_535)
     if not 0 < check_number("fdr", fdr) < 1:
         raise InputError(f"fdr must be strictly between 0 and 1, got fdr={fdr}.")
+    if view not in get_args(View):
+        raise InputError(f"view must be one of {', '.join(get_args(View))}, got {view!r}.")
+    wanted = (
+        check_decimal("epsilon", epsilon, above=0),
+        check_decimal("delta", delta, above=0, below=1),
+    )
     lengths = [1 << k for k in range(4, 17) if 1 << k <= most_bits]
-    counts = [1 << k for k in range(4, 17) if 1 << k <= most_cohorts] or [most_cohorts]
+    fewest = min(_FEWEST[view], most_cohorts)
+    counts = [fewest << k for k in range(17) if fewest << k <= most_cohorts]
+
+    def rough(hashes: int, cohorts: int) -> float:
+        # What is needed hardly depends on the bits, so one length stands for all of them.
+        question = Text("text", bits=min(64, lengths[-1]), hashes=hashes, cohorts=cohorts)
+        bound = bound_of(Survey("proposal", (question,)), view)
+        return bound.q(crowd_size, *map(float, wanted), rough=True)
 
     def expected(bits: int, hashes: int, cohorts: int, q: float) -> Proposal:
         return _expected(dictionary_size, crowd_size, fdr, q, bits, hashes, cohorts)
 
-    # The blanket of "at most h of m" hardly depends on m, so one length stands for all of them.
-    flips = {h: _q(crowd_size, epsilon, delta, min(64, lengths[-1]), h) for h in (1, 2, 3)}
-    tried = [expected(lengths[-1], h, counts[-1], q) for h, q in flips.items() if q < 0.5]
+    tried = []
+    for hashes in (1, 2, 3):
+        # whole reports need the same flips whatever the cohorts; counts need more with each
+        for cohorts in counts if view == "counts" else counts[-1:]:
+            q = rough(hashes, cohorts)
+            if q >= 0.5:
+                break
+            tried.append(expected(lengths[-1], hashes, cohorts, q))
+            if len(tried) > 1 and tried[-2].hashes == hashes and tried[-1].sigma > tried[-2].sigma:
+                break
     if not tried:
         raise PrivacyRefusal(f"a crowd of {crowd_size} is too small for text at epsilon {epsilon}.")
     best = min(tried, key=lambda proposal: proposal.sigma)
-    q = _q(crowd_size, epsilon, delta, best.bits, best.hashes)
-    sizes = [(bits, cohorts) for bits in lengths for cohorts in counts]
+    survey = Survey("proposal", (best.question("text"),))
+    q = float(plan(survey, crowd_size=crowd_size, epsilon=epsilon, delta=delta, view=view).q)
+    cohorts_of = [best.cohorts] if view == "counts" else counts
+    sizes = [(bits, cohorts) for bits in lengths for cohorts in cohorts_of]
     within = [expected(bits, best.hashes, cohorts, q) for bits, cohorts in sizes]
     return next(one for one in within if one.sigma <= _NEAR_BEST * best.sigma)
-
-
-def _q(crowd_size: int, epsilon: object, delta: object, bits: int, hashes: int) -> float:
-    """Return the flip probability that a text question alone needs, 1/2 if there is none."""
-    survey = Survey("proposal", (Text("text", bits=bits, hashes=hashes, cohorts=1),))
-    try:
-        return float(plan(survey, crowd_size=crowd_size, epsilon=epsilon, delta=delta).q)
-    except PrivacyRefusal:
-        return 0.5
 
 
 def _expected(

@@ -33,7 +33,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,8 @@ _FEW_BITS = 200
 _LEAST_GAIN = 0.02
 _MOST_ATOMS = 20_000
 _MOST_POWERS = 250
+_SPARSEST = 8
+"""A rectangle of powers may have so many times more places than powers."""
 
 
 class Ratios(NamedTuple):
@@ -201,12 +203,54 @@ def _fitted(table: Ratios, most: int, q: float) -> Ratios:
 
 def _product(left: Ratios, right: Ratios, q: float) -> Ratios:
     left, right = _fitted(left, 3000, q), _fitted(right, 1200, q)
-    product = _merged(
+    product = _convolved(left, right) or _merged(
         left.towards[:, None] + right.towards[None, :],
         left.away[:, None] + right.away[None, :],
         left.log_mass[:, None] + right.log_mass[None, :],
     )
     return _fitted(product, _MOST_ATOMS, q)
+
+
+def _convolved(left: Ratios, right: Ratios) -> Ratios | None:
+    """Return the product of two tables as a sum of shifted rectangles, or None.
+
+    For this the masses leave their logarithms, so none may fall below the smallest float, and the
+    powers must fill their rectangle. It is several times faster than merging all pairs.
+    """
+    row, rows, row_pitch = _on_lattice(left.towards, right.towards)
+    column, columns, column_pitch = _on_lattice(left.away, right.away)
+    height, width = int(row.max()) + 1, int(column.max()) + 1
+    widest = max(float(np.ptp(left.log_mass)), float(np.ptp(right.log_mass)))
+    fitting = [kind for kind in (np.float64, np.longdouble) if widest < _range(kind)]
+    if not fitting or height * width > _SPARSEST * row.size:
+        return None
+    tops = float(left.log_mass.max()), float(right.log_mass.max())
+    rectangle = np.zeros((height, width), fitting[0])
+    rectangle[row, column] = np.exp((left.log_mass - tops[0]).astype(fitting[0]))
+    total = np.zeros((height + int(rows.max()), width + int(columns.max())), fitting[0])
+    masses = np.exp((right.log_mass - tops[1]).astype(fitting[0]))
+    for i, j, mass in zip(rows, columns, masses, strict=True):
+        total[i : i + height, j : j + width] += mass * rectangle
+    live = np.nonzero(total)
+    return Ratios(
+        live[0] * row_pitch + left.towards.min() + right.towards.min(),
+        live[1] * column_pitch + left.away.min() + right.away.min(),
+        np.log(total[live]).astype(np.float64) + (tops[0] + tops[1]),
+    )
+
+
+def _range(kind: type[np.floating[Any]]) -> float:
+    """By how much logarithms may differ so that products of two masses are not lost."""
+    return 0.45 * -float(np.log(np.finfo(kind).tiny))
+
+
+def _on_lattice(
+    left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
+    """Return the places of powers on their coarsest common lattice, from 0, and its pitch."""
+    left, right = left - left.min(), right - right.min()
+    pitch = max(int(np.gcd(np.gcd.reduce(left), np.gcd.reduce(right))), 1)
+    return left // pitch, right // pitch, pitch
 
 
 def _power(table: Ratios, count: int, q: float) -> Ratios:

@@ -106,6 +106,7 @@ def check_domain(domain: Iterable[Block]) -> Domain:
     return blocks
 
 
+@functools.lru_cache(maxsize=1024)
 def _differing(block: Block) -> int:
     if block.lowest < block.highest and 2 * block.lowest <= block.bits <= 2 * block.highest:
         return block.bits

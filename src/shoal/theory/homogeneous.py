@@ -16,6 +16,7 @@ Crowds like these bound the true worst case from below: they are attacks, not gu
 
 from __future__ import annotations
 
+import functools
 import heapq
 import math
 from collections.abc import Iterable
@@ -126,6 +127,7 @@ def delta(
     return _delta(crowd, N, q, epsilon, rtol)
 
 
+@functools.lru_cache(maxsize=256)
 def _delta(
     crowd: tuple[int, int, int],
     N: int,

@@ -37,9 +37,11 @@ class AttackDelta(NamedTuple):
 
 
 def _is_one_bit(domain: tuple[Block, ...]) -> bool:
-    live = [block for block in domain if differing_bits((block,)) > 0]
     # bits that are the same in every original say nothing
-    return len(live) == 1 and live[0] == Block(1, 0, 1)
+    live = [
+        block for block in domain if block.lowest < block.highest or 0 < block.lowest < block.bits
+    ]
+    return live == [Block(1, 0, 1)]
 
 
 def proven_delta(

@@ -36,6 +36,7 @@ _WIDE = 100
 _FINE_IF_WIDE = 1e-3
 """From so many differing bits on, delta is known to 1e-3: that is 1e-5 of q or less."""
 
+_ROUGH = 1e-2
 _SMALLEST_Q = 1e-12
 _LARGEST_CROWD = 10**12
 
@@ -111,9 +112,10 @@ def proven_q(
     def at(q: float, rtol: float) -> Bracket:
         return proven_delta(blocks, N, q, epsilon, rtol).delta
 
-    if differing_bits(blocks) > _WIDE:
-        return _solve_q(blocks, epsilon, delta, at, 10.0 * xtol, _FINE_IF_WIDE)
-    return _solve_q(blocks, epsilon, delta, at, xtol)
+    wide = differing_bits(blocks) > _WIDE
+    xtol, finest = (10.0 * xtol, _FINE_IF_WIDE) if wide else (xtol, _FINE)
+    # delta moves by several times the step in q, so a long step needs no fine delta
+    return _solve_q(blocks, epsilon, delta, at, xtol, min(max(xtol, finest), _ROUGH))
 
 
 def attack_q(

@@ -13,6 +13,7 @@ Inside, in the order of the data's way:
 `candidates`       lists, files and columns of candidates, each text once
 `design`           which bits each candidate sets
 `fitting`          counts by weighted least squares
+`null_law`         what a text that nobody answered looks like
 `selection`        p-values and false discoveries; fit and look again
 `hidden`           unknown texts behind known ones
 `inference`        errors and intervals
@@ -26,7 +27,7 @@ What is exact: the mean of the debiased counts, the variance of flips and cohort
 anything is fitted, the independence of the p-values of absent texts. What is approximate, by name:
 
 * the counts are taken as normal, apart from large residuals, whose law is observed (`hidden`);
-* the tail of the null law is a saddlepoint approximation (`selection`);
+* the tail of the null law is a saddlepoint approximation where a text sets many bits (`null_law`);
 * texts that are not fitted are noise of one common variance, `extra` (`fitting`);
 * bits far off the fit are left out (`fitting`), and what is not far off on the bits of a popular
   text, but would be elsewhere, has the law that is seen elsewhere (`hidden`);

@@ -101,6 +101,7 @@ def decode(
         notes=(
             *filter(None, [tally.note]),
             *_notes(checked, len(checked.texts) - design.patterns, len(alike)),
+            *filter(None, [_too_small(text_question, len(checked.texts), fdr)]),
         ),
         simulated=tally.simulated,
         _regression=regression,
@@ -212,6 +213,20 @@ def _alike(
                 tuple(texts[design.members[place][0]] for place in (pattern, *others))
             )
     return tuple(listed_groups)
+
+
+def _too_small(question: Text, candidates: int, fdr: float) -> str | None:
+    """Say so if a text sets too few bits: then chance explains whatever stands at them.
+
+    A text that nobody answered has given bits in every cohort with a chance of about bits to the
+    power of -(hashes x cohorts), and no p-value is smaller.
+    """
+    if candidates <= fdr * float(question.bits) ** min(question.hashes * question.cohorts, 64):
+        return None
+    return (
+        f"no text can be found at a rate of {fdr:g}: any of {candidates:,} candidates may have the"
+        f" bits of another text by chance; ask with more bits, hashes or cohorts"
+    )
 
 
 def _notes(checked: Candidates, merged: int, alike: int) -> tuple[str, ...]:

@@ -2,9 +2,8 @@
 
 A text that nobody answered has, in every cohort, positions that have nothing to do with the
 reports: they are a uniform draw. So the law of its score, the sum of the residuals at its bits, is
-known from the residuals themselves, whatever they are made of: known texts, unknown ones or noise.
-Its tail is computed from the exact cumulants (saddlepoint, Barndorff-Nielsen's r*), because the
-residuals are skew and the tails needed are far out.
+known from the residuals themselves, whatever they are made of: known texts, unknown ones or noise
+(`null_law`).
 
 Given the residuals, the p-values of absent candidates are independent, since their hashes are;
 Benjamini and Hochberg's rule then bounds the expected share of absent texts among those found.
@@ -20,6 +19,7 @@ from scipy.special import log_ndtr, ndtri
 
 from shoal.analysis.text.design import Design, Floats, Places
 from shoal.analysis.text.fitting import CLIP, Data, Fit, fit
+from shoal.analysis.text.null_law import null_law
 
 __all__ = ["Selection", "discoveries", "select"]
 
@@ -122,7 +122,7 @@ def _tested(data: Data, design: Design, fitted: Fit) -> tuple[Floats, Floats, Fl
     table = factor * clipped
     centre = table.mean(axis=1, keepdims=True)
     table -= centre
-    null = _NullLaw(table, design.hashes)
+    null = null_law(table, design.hashes)
     scores = design.adjoint(table)
     # The slope of a score in its own count: the part of a bit that the mean does not take away.
     slope = (np.abs(clipped) < CLIP).mean() * (1 - data.density)
@@ -180,29 +180,3 @@ def _scores_of_fitted(
     alone = (fitted.columns.multiply(fitted.columns)).T @ fitted.weight.ravel()
     shrink = 1 / np.clip(alone * np.diag(fitted.inverse), 1.0, 1.25)[1:]
     return np.asarray(score.sum(axis=(1, 2)) * shrink)
-
-
-class _NullLaw:
-    """The law of a sum of independent uniform draws, `hashes` from each row of a centred table."""
-
-    def __init__(self, table: Floats, hashes: int) -> None:
-        self.sigma = float(np.sqrt(max(hashes * (table**2).mean(axis=1).sum(), 1e-300)))
-        points = []
-        for tilt in np.arange(-5.75, 14, 0.5) / self.sigma:
-            power = np.exp(tilt * table)
-            mass = power.mean(axis=1)
-            first = (power * table).mean(axis=1) / mass
-            second = (power * table**2).mean(axis=1) / mass - first**2
-            score = hashes * first.sum()
-            root = 2 * (tilt * score - hashes * np.log(mass).sum())
-            w = np.sign(tilt) * np.sqrt(max(root, 1e-300))
-            u = tilt * np.sqrt(max(hashes * second.sum(), 1e-300))
-            if u / w > 0.02:  # else the tilt has reached the largest values there are
-                points.append((score, w + np.log(u / w) / w))
-        self._scores, self._normal = np.maximum.accumulate(np.array(points), axis=0).T
-
-    def normal_score(self, scores: Floats) -> Floats:
-        """Return the standard normal quantile whose tail is that of each score."""
-        inside = np.interp(scores, self._scores, self._normal)
-        beyond = np.maximum(scores - self._scores[-1], 0) / self.sigma
-        return np.asarray(inside + beyond)

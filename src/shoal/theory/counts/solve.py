@@ -14,14 +14,16 @@ from typing import NamedTuple
 from scipy import optimize
 
 from shoal.theory.coin import local_q, log_theta
-from shoal.theory.counts.delta import FINE, check_fragments, counts_delta, proven_counts
+from shoal.theory.counts.delta import FINE, check_fragments, proven_counts
 from shoal.theory.gaussian import gaussian_mu
 from shoal.theory.homogeneous import check_crowd
-from shoal.theory.stop_loss.bracket import Bracket
 
 __all__ = ["CountsAnswer", "counts_crowd", "counts_epsilon", "counts_q", "rough_counts_q"]
 
 _COARSE = 3e-3
+_ROUGH = 5e-3
+"""From this tolerance of the answer on, the coarse profile certifies it."""
+
 _SMALLEST_Q = 1e-12
 _LARGEST_CROWD = 10**12
 
@@ -30,10 +32,10 @@ _Curve = Callable[[float, float], float]
 
 
 class CountsAnswer(NamedTuple):
-    """The smallest value that keeps the promise, and delta there: attack and proven."""
+    """The smallest value that keeps the promise, and the proven delta there."""
 
     value: float
-    delta: Bracket
+    delta: float
 
 
 def _check_target(delta: float) -> None:
@@ -42,20 +44,17 @@ def _check_target(delta: float) -> None:
 
 
 def _smallest(curve: _Curve, start: float, low: float, high: float, target: float,
-              xtol: float, tolerance: float = FINE) -> float:  # fmt: skip
-    """Smallest x in [low, high], to within `xtol`, at which the curve of `tolerance` is in target.
+              xtol: float) -> float:  # fmt: skip
+    """Smallest x in [low, high], to within `xtol`, at which the curve is within target.
 
     `curve` falls, and `high` is known to keep the promise.
     """
 
-    def gap_at(x: float, tolerance: float) -> float:
+    def gap(x: float, tolerance: float) -> float:
         return math.log(max(curve(x, tolerance), 1e-300) / target)
 
     def near(x: float) -> float:
-        return gap_at(x, _COARSE)
-
-    def gap(x: float) -> float:
-        return gap_at(x, tolerance)
+        return gap(x, _COARSE)
 
     # widen a stretch from the start until the coarse curve crosses the target in it
     x, width = min(max(start, low), high), 0.05
@@ -75,12 +74,13 @@ def _smallest(curve: _Curve, start: float, low: float, high: float, target: floa
     return _certified(gap, x, slope, low, high, xtol)
 
 
-def _certified(gap: Callable[[float], float], x: float, slope: float, low: float,
+def _certified(gap: Callable[[float, float], float], x: float, slope: float, low: float,
                high: float, xtol: float) -> float:  # fmt: skip
     """Step along the curve until it passes at x and not, or hardly, at x - xtol."""
     failing, passing = -math.inf, high
+    tolerance = _tolerance(xtol)
     for _ in range(12):
-        value = gap(x)
+        value = gap(x, tolerance)
         if value <= 0.0:
             passing = min(passing, x)
             if value >= 1.5 * xtol * slope or x <= low:
@@ -95,6 +95,10 @@ def _certified(gap: Callable[[float], float], x: float, slope: float, low: float
             aim = 0.5 * (max(failing, low) + passing)
         x = min(max(aim, low), high)
     return passing
+
+
+def _tolerance(xtol: float) -> float:
+    return FINE if xtol < _ROUGH else _COARSE
 
 
 def _log_noise(q: float) -> float:
@@ -117,11 +121,27 @@ def counts_q(d: int, N: int, epsilon: float, delta: float, xtol: float = 5e-4) -
     Examples
     --------
     >>> answer = counts_q(2, 100, 1.0, 1e-3)
-    >>> 0.121 < answer.value < 0.124, 0.9e-3 < answer.delta.low < answer.delta.high <= 1e-3
+    >>> 0.121 < answer.value < 0.124, 0.99e-3 < answer.delta <= 1e-3
     (True, True)
     """
-    q = _q(d, N, epsilon, delta, xtol, FINE)
-    return CountsAnswer(q, counts_delta(d, N, q, epsilon))
+    check_crowd(N, 0.5, epsilon)
+    check_fragments(d)
+    _check_target(delta)
+    if d == 0:
+        return CountsAnswer(_SMALLEST_Q, 0.0)
+    local = min(math.nextafter(local_q(d, epsilon * (1.0 - 1e-13)), 1.0), 0.5)
+    if local <= _SMALLEST_Q:
+        return CountsAnswer(_SMALLEST_Q, proven_counts(d, N, _SMALLEST_Q, epsilon))
+    # a normal count is no promise, and where the search begins (Dong, Roth and Su 2022)
+    guess = math.log(d / max(N - 1, 1)) - 2.0 * math.log(gaussian_mu(epsilon, delta))
+
+    def curve(log_noise: float, tolerance: float) -> float:
+        return proven_counts(d, N, min(_q_of(log_noise), local), epsilon, tolerance)
+
+    # q = 1/2 has no finite noise, and is never needed where delta > 0
+    ends = _log_noise(_SMALLEST_Q), _log_noise(min(local, 0.5 - 1e-9))
+    q = min(_q_of(_smallest(curve, guess, *ends, delta, xtol)), local)
+    return CountsAnswer(q, proven_counts(d, N, q, epsilon, _tolerance(xtol)))
 
 
 def rough_counts_q(d: int, N: int, epsilon: float, delta: float) -> float:
@@ -134,27 +154,7 @@ def rough_counts_q(d: int, N: int, epsilon: float, delta: float) -> float:
     >>> 1 <= rough_counts_q(5, 100, 1.0, 1e-3) / counts_q(5, 100, 1.0, 1e-3).value < 1.02
     True
     """
-    return _q(d, N, epsilon, delta, 1e-2, _COARSE)
-
-
-def _q(d: int, N: int, epsilon: float, delta: float, xtol: float, tolerance: float) -> float:
-    check_crowd(N, 0.5, epsilon)
-    check_fragments(d)
-    _check_target(delta)
-    if d == 0:
-        return _SMALLEST_Q
-    local = min(math.nextafter(local_q(d, epsilon * (1.0 - 1e-13)), 1.0), 0.5)
-    if local <= _SMALLEST_Q:
-        return _SMALLEST_Q
-    # a normal count is no promise, and where the search begins (Dong, Roth and Su 2022)
-    guess = math.log(d / max(N - 1, 1)) - 2.0 * math.log(gaussian_mu(epsilon, delta))
-
-    def curve(log_noise: float, tolerance: float) -> float:
-        return proven_counts(d, N, min(_q_of(log_noise), local), epsilon, tolerance)
-
-    # q = 1/2 has no finite noise, and is never needed where delta > 0
-    ends = _log_noise(_SMALLEST_Q), _log_noise(min(local, 0.5 - 1e-9))
-    return min(_q_of(_smallest(curve, guess, *ends, delta, xtol, tolerance)), local)
+    return counts_q(d, N, epsilon, delta, xtol=1e-2).value
 
 
 def counts_crowd(
@@ -177,16 +177,16 @@ def counts_crowd(
         return proven_counts(d, math.ceil(math.exp(log_n) - 1e-6), q, epsilon, tolerance)
 
     if proven_counts(d, 1, q, epsilon) <= delta:
-        return CountsAnswer(1, counts_delta(d, 1, q, epsilon))
+        return CountsAnswer(1, proven_counts(d, 1, q, epsilon))
     top = math.log(_LARGEST_CROWD)
     if curve(top, FINE) > delta:
-        return CountsAnswer(math.inf, Bracket(0.0, 1.0))
+        return CountsAnswer(math.inf, 1.0)
     sigma = math.sqrt(d) * (1.0 - 2.0 * q) / gaussian_mu(epsilon, delta)
     guess = math.log(2.0 + sigma**2 / (q * (1.0 - q)))
     N = math.ceil(math.exp(_smallest(curve, guess, 0.0, top, delta, xtol)) - 1e-6)
     while N * xtol < 1.0 and N > 1 and proven_counts(d, N - 1, q, epsilon) <= delta:
         N -= 1
-    return CountsAnswer(N, counts_delta(d, N, q, epsilon))
+    return CountsAnswer(N, proven_counts(d, N, q, epsilon))
 
 
 def counts_epsilon(d: int, N: int, q: float, delta: float, xtol: float = 1e-5) -> CountsAnswer:
@@ -203,16 +203,16 @@ def counts_epsilon(d: int, N: int, q: float, delta: float, xtol: float = 1e-5) -
     check_fragments(d)
     local = d * log_theta(q) * (1.0 + 1e-13)
     if delta == 0.0:
-        return CountsAnswer(local, Bracket(0.0, 0.0))
+        return CountsAnswer(local, 0.0)
     _check_target(delta)
 
     def gap(epsilon: float) -> float:
         return math.log(max(proven_counts(d, N, q, epsilon), 1e-300) / delta)
 
     if gap(0.0) <= 0.0:
-        return CountsAnswer(0.0, counts_delta(d, N, q, 0.0))
+        return CountsAnswer(0.0, proven_counts(d, N, q, 0.0))
     root = float(optimize.brentq(gap, 0.0, local, xtol=1e-300, rtol=0.5 * xtol))
     step = 0.5 * xtol
     while root < local and gap(root) > 0.0:
         root, step = min(root * (1.0 + step), local), 2.0 * step
-    return CountsAnswer(root, counts_delta(d, N, q, root))
+    return CountsAnswer(root, proven_counts(d, N, q, root))

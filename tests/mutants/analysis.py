@@ -160,7 +160,7 @@ MUTANTS = (
     ),
     Mutant(
         "the tail of a text's score is that of a normal law",
-        "analysis/text/selection.py",
+        "analysis/text/null_law.py",
         "points.append((score, w + np.log(u / w) / w))",
         "points.append((score, score / self.sigma))",
         "analysis/test_text.py::TestParts::test_null_law",

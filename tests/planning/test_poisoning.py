@@ -111,11 +111,17 @@ def test_shares(share: object):
 def test_counts_leave_fakes_little_room():
     """A fake adds 1 to a bit's count where an honest report adds q or p, whatever the view."""
     survey = Survey("s", (Flags("f", ("a", "b")), YesNo("happy")))
-    wish = {"crowd_size": 5_000, "epsilon": 1, "delta": "1e-6"}
-    counts, reports = (poisoning(plan(survey, view=view, **wish)) for view in ("counts", "reports"))
-    q = plan(survey, view="counts", **wish).q.fraction
+
+    def agreed(view):
+        return plan(survey, view=view, crowd_size=5_000, epsilon=1, delta="1e-6")
+
+    counts, reports = poisoning(agreed("counts")), poisoning(agreed("reports"))
+    q = agreed("counts").q.fraction
     assert counts.up == pytest.approx(float((1 - q) / (1 - 2 * q)))
     assert counts.options == 3
     assert 1 < counts.up < reports.up < counts.up_if_local
     # noise is smaller, so that fewer fakes are needed to stand out from it
-    assert counts.fakes_for_one_sigma < reports.fakes_for_one_sigma
+    fewer, more = counts.fakes_for_one_sigma, reports.fakes_for_one_sigma
+    assert fewer is not None
+    assert more is not None
+    assert fewer < more

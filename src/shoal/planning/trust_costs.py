@@ -239,7 +239,7 @@ class _Question:
             self._cost("three-sigma", self._three_sigma_q(), rule),
             self._cost(
                 "counts",
-                bound.q(self.crowd, epsilon, delta, rough=True),
+                bound.q(self.crowd, epsilon, delta),
                 counts,
             ),
             self._curator(),

@@ -59,7 +59,7 @@ def _q_of(log_odds: float) -> float:
 
 def _solve_q(
     blocks: tuple[Block, ...], epsilon: float, target: float, at: Curve, xtol: float,
-    finest: float = _FINE,
+    finest: float = _FINE, stride: float = 1.5,
 ) -> Solved:  # fmt: skip
     """Walk from the local q downward, in log-odds upward, to the first failure; find the edge."""
     _check_target(target)
@@ -74,7 +74,7 @@ def _solve_q(
 
     good = Point(max(log_theta(safe), 1e-9), -1e3, True)
     while True:
-        u = min(1.5 * good.x, stop)
+        u = min(stride * good.x, stop)
         point = judge(curve, u, target, 0.05, 1e-2)
         if not point.passed:
             u = edge(curve, good, point, target, xtol, finest)
@@ -115,7 +115,8 @@ def proven_q(
     wide = differing_bits(blocks) > _WIDE
     xtol, finest = (10.0 * xtol, _FINE_IF_WIDE) if wide else (xtol, _FINE)
     # delta moves by several times the step in q, so a long step needs no fine delta
-    return _solve_q(blocks, epsilon, delta, at, xtol, min(max(xtol, finest), _ROUGH))
+    finest = min(max(xtol, finest), _ROUGH)
+    return _solve_q(blocks, epsilon, delta, at, xtol, finest, 1.5 if finest < _ROUGH else 3.0)
 
 
 def attack_q(

@@ -21,6 +21,14 @@ from shoal.theory.homogeneous import check_crowd
 __all__ = ["CountsAnswer", "counts_crowd", "counts_epsilon", "counts_q"]
 
 _COARSE = 3e-3
+_WIDE = 100
+_TOL_IF_WIDE = 2e-3
+"""From so many differing bits on, where a fine profile is dear, this is the least tolerance of q:
+a thousandth of the standard deviation of a count."""
+
+_LEAD = 1.3
+"""There the fine curve is about so many coarse tolerances ahead of the coarse one (observed)."""
+
 _ROUGH = 5e-3
 """From this tolerance of the answer on, the coarse profile certifies it."""
 
@@ -71,6 +79,8 @@ def _smallest(curve: _Curve, start: float, low: float, high: float, target: floa
     slope = (beyond - value) / (other - x)
     left, right = min(x, other), max(x, other)
     x = float(optimize.brentq(near, left, right, xtol=4.0 * xtol, rtol=1e-10))
+    if _TOL_IF_WIDE <= xtol < _ROUGH:
+        x = max(x - _LEAD * _COARSE, low)
     return _certified(gap, x, slope, low, high, xtol)
 
 
@@ -115,8 +125,8 @@ def _q_of(log_noise: float) -> float:
 def counts_q(d: int, N: int, epsilon: float, delta: float, xtol: float = 5e-4) -> CountsAnswer:
     """Smallest flip probability that keeps (epsilon, delta).
 
-    Within `xtol`, as a share of the variance of a count. Round q up to what the sampler can draw:
-    the true delta can only fall.
+    Within `xtol`, or `_TOL_IF_WIDE` for many bits, as a share of the variance of a count. Round q
+    up to what the sampler can draw: the true delta can only fall.
 
     Examples
     --------
@@ -132,6 +142,8 @@ def counts_q(d: int, N: int, epsilon: float, delta: float, xtol: float = 5e-4) -
     local = min(math.nextafter(local_q(d, epsilon * (1.0 - 1e-13)), 1.0), 0.5)
     if local <= _SMALLEST_Q:
         return CountsAnswer(_SMALLEST_Q, proven_counts(d, N, _SMALLEST_Q, epsilon))
+    if d > _WIDE:
+        xtol = max(xtol, _TOL_IF_WIDE)
     # a normal count is no promise, and where the search begins (Dong, Roth and Su 2022)
     guess = math.log(d / max(N - 1, 1)) - 2.0 * math.log(gaussian_mu(epsilon, delta))
 

@@ -139,18 +139,20 @@ def plans(draw: st.DrawFn) -> Plan:
             st.lists(st.sampled_from(survey.labels), min_size=2, max_size=4, unique=True).map(tuple)
         )
         joint = (group,)
+    crowd_size = draw(st.none() | crowds if promise.kind == "local" else crowds)
+    parties = st.sampled_from([None, Parties("https://a.example", "https://b.example")])
     return Plan(
         survey,
         q,
         promise,
-        crowd_size=draw(st.none() | crowds if promise.kind == "local" else crowds),
+        crowd_size=crowd_size,
         max_reports_per_person=draw(st.integers(1, 10**6)),
         cohorts=draw(st.none() | st.integers(1, 2**16)),
         window=draw(st.none() | st.integers(1, 10**9)),
         memory=memory,
         joint=joint,
         honest_fraction=draw(st.sampled_from([None, "0.5", "0.999"])),
-        parties=draw(st.sampled_from([None, Parties("https://a.example", "https://b.example")])),
+        parties=None if crowd_size is None else draw(parties),
     )
 
 

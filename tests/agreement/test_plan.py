@@ -188,9 +188,10 @@ class TestDecimals:
 
 class TestParties:
     def test_a_plan_names_them(self):
-        plan = Plan(SURVEY, QUARTER, LOCAL, parties=PARTIES)
+        plan = Plan(SURVEY, QUARTER, LOCAL, 1000, parties=PARTIES)
         assert plan.to_json()["parties"] == {
             "analyzer": "https://analyzer.example",
+            "messages": 1,
             "relay": "https://relay.example",
         }
         assert Plan.from_json(plan.to_json()) == plan
@@ -221,13 +222,60 @@ class TestParties:
         with pytest.raises(PlanError, match="analyzer must be an origin"):
             Parties("https://relay.example:8443", origin)
         with pytest.raises(PlanError, match="relay must be an origin"):
-            Plan.from_json(DOCUMENT | {"parties": {"relay": origin, "analyzer": "https://a.b"}})
+            parties = {"relay": origin, "analyzer": "https://a.b", "messages": 1}
+            Plan.from_json(DOCUMENT | {"parties": parties})
+
+    @pytest.mark.parametrize(
+        "origin", ["http://127.0.0.1:8402", "http://localhost:1", "http://[::1]:65535"]
+    )
+    def test_this_machine_needs_no_https(self, origin: str):
+        assert Parties("https://relay.example", origin).analyzer == origin
+
+    @pytest.mark.parametrize(
+        "origin", ["http://127.0.0.1:80", "http://127.0.0.2:8402", "http://::1"]
+    )
+    def test_others_do(self, origin: str):
+        with pytest.raises(PlanError, match="must be an origin"):
+            Parties("https://relay.example", origin)
+
+    def test_parties_on_one_host(self):
+        assert Parties("https://a.example", "https://a.example:8443").share_a_host
+        assert Parties("http://[::1]:1", "http://[::1]:2").share_a_host
+        assert not PARTIES.share_a_host
+
+    def test_a_relay_waits_for_a_crowd(self):
+        with pytest.raises(PlanError, match="needs a crowd_size"):
+            Plan(SURVEY, QUARTER, LOCAL, parties=PARTIES)
+
+    @pytest.mark.parametrize("messages", [0, 2**16 + 1, True, "1", 1.0])
+    def test_messages_are_a_number(self, messages: Any):
+        with pytest.raises(PlanError, match="messages"):
+            replace(PARTIES, messages=messages)
+
+    def test_messages_fit_the_view(self):
+        several = replace(PARTIES, messages=2)
+        with pytest.raises(PlanError, match="one message"):
+            Plan(SURVEY, QUARTER, LOCAL, 1000, parties=several)
+        proven = Promise("proven", "1", delta="1e-6")
+        assert Plan(SURVEY, QUARTER, proven, 1000, view="counts", parties=several)
+        too_many = replace(PARTIES, messages=SURVEY.bits + 1)
+        with pytest.raises(PlanError, match="at most"):
+            Plan(SURVEY, QUARTER, proven, 1000, view="counts", parties=too_many)
+
+    def test_fragments_have_one_cohort(self):
+        proven = Promise("proven", "1", delta="1e-6")
+        for cohorts in (None, 1):
+            Plan(SURVEY, QUARTER, proven, 1000, view="counts", parties=PARTIES, cohorts=cohorts)
+        with pytest.raises(PlanError, match="one cohort"):
+            Plan(SURVEY, QUARTER, proven, 1000, view="counts", parties=PARTIES, cohorts=2)
 
     def test_two_parties_are_two(self):
         with pytest.raises(PlanError, match="two parties"):
             Parties("https://a.example", "https://a.example")
 
-    @pytest.mark.parametrize("parties", [{}, [], "x", {"relay": "https://a.example"}])
+    @pytest.mark.parametrize(
+        "parties", [{}, [], "x", {"relay": "https://a.example", "analyzer": "https://b.c"}]
+    )
     def test_what_is_none(self, parties: object):
         with pytest.raises(PlanError, match="parties"):
             Plan.from_json(DOCUMENT | {"parties": parties})

@@ -125,7 +125,11 @@ COUNTS: dict[str, Any] = {
     "joint": [],
     "max_reports_per_person": 1,
     "memory": None,
-    "parties": {"analyzer": "https://analyzer.example:8443", "relay": "https://relay.example"},
+    "parties": {
+        "analyzer": "https://analyzer.example:8443",
+        "messages": 20,
+        "relay": "https://relay.example",
+    },
     "promise": {"delta": "2.5e-7", "epsilon": "1", "eta": None, "kind": "proven"},
     "q": [1, 5],
     "survey": {

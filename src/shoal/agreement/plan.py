@@ -207,6 +207,7 @@ class Plan:
             share = check_decimal_text("honest_fraction", share, above=0, below=1, error=PlanError)
             object.__setattr__(self, "honest_fraction", share)
         self._check_view()
+        self._check_parties()
         for group in self.joint:
             positions = {self.survey.bit(question, label) for question, label in group}
             if not 2 <= len(positions) == len(group) <= 16:
@@ -222,6 +223,22 @@ class Plan:
             raise PlanError(
                 "a plan with view counts has no joint counts, which would show more than the"
                 " counts of single bits; cross the questions in the survey instead."
+            )
+
+    def _check_parties(self) -> None:
+        if self.parties is None:
+            return
+        messages = self.parties.messages
+        if self.crowd_size is None:
+            raise PlanError("a plan with a relay needs a crowd_size: the relay waits for a crowd.")
+        if self.view == "reports" and messages != 1:
+            raise PlanError(f"with view reports a report is one message, got messages={messages}.")
+        if self.view == "counts" and messages > self.bits:
+            raise PlanError(f"a report of {self.bits} bits is at most {self.bits} messages.")
+        if self.view == "counts" and self.cohorts not in (None, 1):
+            raise PlanError(
+                "with view counts, a relay and an analyzer, text has one cohort: a message that"
+                " holds one bit says nothing about how large a cohort is."
             )
 
     @property

@@ -103,18 +103,26 @@ def check_decimal_text(
     return check_decimal(name, value, above=above, below=below, error=error)
 
 
-_ORIGIN = re.compile(r"https://([a-z0-9-]+(\.[a-z0-9-]+)*|\[[0-9a-f:.]+\])(:([1-9][0-9]{0,4}))?")
+_PORT = "(:([1-9][0-9]{0,4}))?"
+_ORIGIN = re.compile(rf"https://([a-z0-9-]+(\.[a-z0-9-]+)*|\[[0-9a-f:.]+\]){_PORT}")
+_LOCAL_ORIGIN = re.compile(rf"http://(localhost|127\.0\.0\.1|(\[::1\])){_PORT}")
 
 
 def check_origin(name: str, value: object, *, error: type = InputError) -> str:
     """Return an https origin in its one spelling: lower case, no path, no port 443.
 
+    On this machine itself http will do, for trying things out.
+
     >>> check_origin("relay", "https://relay.example:8443")
     'https://relay.example:8443'
+    >>> check_origin("relay", "http://127.0.0.1:8402")
+    'http://127.0.0.1:8402'
     """
-    match = _ORIGIN.fullmatch(value) if isinstance(value, str) and len(value) <= 300 else None
-    port = int(match[4] or 0) if match else 443
-    if match is None or port == 443 or port > 65_535:
+    text = value if isinstance(value, str) and len(value) <= 300 else ""
+    match = _ORIGIN.fullmatch(text) or _LOCAL_ORIGIN.fullmatch(text)
+    port = int(match[4] or 0) if match else 0
+    usual = 80 if text.startswith("http:") else 443
+    if match is None or port == usual or port > 65_535:
         raise error(
             f"{name} must be an origin such as https://host or https://host:8443, in lower case"
             f" and without a path, got {name}={shown(value)}."

@@ -221,8 +221,8 @@ class TestParties:
     def test_only_https_origins(self, origin: Any):
         with pytest.raises(PlanError, match="analyzer must be an origin"):
             Parties("https://relay.example:8443", origin)
+        parties = {"relay": origin, "analyzer": "https://a.b", "messages": 1}
         with pytest.raises(PlanError, match="relay must be an origin"):
-            parties = {"relay": origin, "analyzer": "https://a.b", "messages": 1}
             Plan.from_json(DOCUMENT | {"parties": parties})
 
     @pytest.mark.parametrize(

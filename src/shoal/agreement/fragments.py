@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from shoal.agreement.plan import Plan
 from shoal.agreement.random_bits import RandomBits, draw_below
 from shoal.agreement.wire import ID_BYTES, file_row_bytes
+from shoal.errors import ReportError
 
 __all__ = [
     "DUMMY",
@@ -88,7 +89,7 @@ def pack_fragments(
 ) -> Iterator[bytes]:
     """Yield the contents of a report's messages, in random order, each with an identifier."""
     if len(positions) > messages:
-        raise ValueError(f"{len(positions)} positions do not fit into {messages} messages.")
+        raise ReportError(f"{len(positions)} set bits do not fit into {messages} messages.")
     every = [*positions, *([DUMMY] * (messages - len(positions)))]
     identifiers = bytearray(ID_BYTES * messages)
     random_bits.fill(identifiers)

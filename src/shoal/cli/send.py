@@ -53,7 +53,9 @@ SPREAD = 3600.0
     help=f"File of the memory's key, created if missing; or set {KEY_VARIABLE}.",
 )
 @click.option(
-    "--key", metavar="KEY", help="The collector's public key, which signs plans and certificates."
+    "--key",
+    metavar="KEY",
+    help="The collector's or the analyzer's public key, which signs plans and certificates.",
 )
 @click.option("--limit", metavar="EPSILON", help="Refuse plans with a larger local epsilon.")
 @click.option(
@@ -78,6 +80,11 @@ SPREAD = 3600.0
     metavar="SECONDS",
     help="Timeout of one request.",
 )
+@click.option(
+    "--one-operator",
+    is_flag=True,
+    help="Answer plans whose relay and analyzer are on one host, too.",
+)
 @click.option("--plain", is_flag=True, help="Allow http, without encryption, to other machines.")
 @json_option
 def command(
@@ -96,6 +103,7 @@ def command(
     now: bool,
     wait: float,
     timeout: float,
+    one_operator: bool,
     plain: bool,
     as_json: bool,
 ) -> int:
@@ -124,6 +132,7 @@ def command(
             limit=limit,
             recompute=recompute,
             spread=0.0 if now else SPREAD,
+            one_operator=one_operator,
         )
 
     base, plan_id = _split_url(plan_source or "")
@@ -143,7 +152,10 @@ def command(
         attempts |= {attempt.name: attempt for attempt in outbox.finish(wait)}
     if ticket is not None:
         ticket = attempts.get(ticket.name, ticket)
-    again = shlex.join(["shoal", "send", "--outbox", str(folder), "--to", to or base])
+    words = ["shoal", "send", "--outbox", str(folder), "--to", to or base]
+    if key is not None:
+        words += ["--key", key]
+    again = shlex.join(words)
     repeated = ticket is not None and ticket.name in before
     return _show(outbox, ticket, repeated, again + " --plain" * plain, as_json)
 

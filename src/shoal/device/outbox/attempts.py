@@ -8,7 +8,7 @@ from dataclasses import replace
 from shoal.agreement.plan import Plan
 from shoal.agreement.random_bits import SystemBits
 from shoal.device.outbox.folder import Folder
-from shoal.device.outbox.records import Record, Ticket, may_ask_to_wait, outcome
+from shoal.device.outbox.records import KEY_CHANGED, Record, Ticket, may_ask_to_wait, outcome
 from shoal.device.outbox.transport import Posting, Reply
 from shoal.errors import InputError, TransportError
 from shoal.support.checks import check_number
@@ -41,8 +41,10 @@ class Attempts:
         spread: float,
         clock: Callable[[], float],
         jitter: Callable[[], float],
+        seal: Callable[[Record], bytes],
     ) -> None:
         self._folder, self.address, self._clock, self._jitter = folder, address, clock, jitter
+        self._seal = seal
         self._spread = check_number("spread", spread)
         if not 0 <= self._spread <= LONGEST_WAIT:
             raise InputError(f"spread must be in [0, {LONGEST_WAIT:.0f}], got spread={spread}.")
@@ -55,7 +57,8 @@ class Attempts:
             expires = (window + 2) * plan.window
             spread = min(spread, plan.window / 2)
         due = now + spread * self._jitter()
-        return Record(plan.id, window, batch, due, expires, address=self.address)
+        sealed = None if plan.parties is None else b""
+        return Record(plan.id, window, batch, due, expires, address=self.address, sealed=sealed)
 
     def expire_failed(self) -> None:
         """Delete the bytes of failed reports whose time is over."""
@@ -84,11 +87,26 @@ class Attempts:
             record = record.tried(now + backoff * self._jitter())
             self._folder.store_waiting(name, record)
         try:
-            reply = transport.post_report(record.plan_id, record.batch)
+            record, reply = self._post(name, record, transport)
         except (OSError, TransportError) as error:
             return record.ticket(name, "waiting", first_line(error))
         with self._folder.changing():
             return self._after(name, record, reply)
+
+    def _post(self, name: str, record: Record, transport: Posting) -> tuple[Record, Reply]:
+        """Post a report, sealed if need be, and return it as it was sent, with the answer."""
+        if record.sealed is None:
+            return record, transport.post_report(record.plan_id, record.batch)
+        reply = None
+        if record.sealed:
+            reply = transport.post_report(record.plan_id, record.sealed)
+        if reply is None or reply.status == KEY_CHANGED:
+            # The same report for the key of the crowd that is open now, stored before it is sent.
+            record = replace(record, sealed=self._seal(record))
+            with self._folder.changing():
+                self._folder.store_waiting(name, record)
+            reply = transport.post_report(record.plan_id, record.sealed or b"")
+        return record, reply
 
     def _after(self, name: str, record: Record, reply: Reply) -> Ticket:
         state, reason = outcome(reply)

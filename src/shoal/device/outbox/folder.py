@@ -126,7 +126,8 @@ class Folder:
     def settle(self, name: str, record: Record, state: State, reason: str | None) -> Ticket:
         """Store the note, then delete the report: in between both exist, and the note counts."""
         batch = record.batch if state == "failed" else b""
-        note = replace(record, batch=batch, due=0.0, reason=reason)
+        sealed = record.sealed if state == "failed" else None
+        note = replace(record, batch=batch, sealed=sealed, due=0.0, reason=reason)
         self._store(self._file(name, state), note.to_bytes())
         self._disk.remove(self._file(name, "waiting"))
         return note.ticket(name, state)
@@ -150,7 +151,7 @@ class Folder:
         except (FileNotFoundError, ReportError):
             return
         if record.expires is not None and now >= record.expires:
-            note = replace(record, batch=b"")
+            note = replace(record, batch=b"", sealed=None)
             self._store(self._file(name, "expired"), note.to_bytes())
             self._disk.remove(file)
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import shoal
+from shoal.agreement.sealed_wire import SEALED_MAGIC, SEALED_TYPE
 from shoal.device.outbox.addresses import parse_address, redirected_path
 from shoal.device.outbox.connections import cut_off_at, network_errors, open_connection
 from shoal.device.outbox.plan_checks import LARGEST_PLAN, check_plan_id
@@ -119,6 +120,15 @@ class HttpTransport:
         path = f"{self._path}/v1/plans/{check_plan_id(plan_id)}/certificate"
         return self._fetched("certificate", path)
 
+    def fetch_crowd_key(self, plan_id: str, window: int) -> bytes:
+        """Return the key that a window's reports are sealed for, signed with the pinned key."""
+        if self._public_key is None:
+            raise InputError(
+                "a key to seal for is the word of a pinned key; give one: public_key=."
+            )
+        path = f"{self._path}/v1/plans/{check_plan_id(plan_id)}/crowd-key?window={window:d}"
+        return self._fetched("key document", path)
+
     def _fetched(self, what: str, path: str) -> bytes:
         deadline = time.monotonic() + self._timeout
         content, headers = self._fetch(path, what, self._largest_plan, deadline)
@@ -213,13 +223,14 @@ class HttpTransport:
         path: str,
         body: bytes | None,
         deadline: float,
+        media: str = REPORTS_TYPE,
     ) -> Iterator[http.client.HTTPResponse]:
         """Yield the response to a request on an open connection."""
         headers = {"User-Agent": f"shoal/{shoal.__version__}"}
         if body is None:
             headers["Connection"] = "close"
         else:
-            headers["Content-Type"] = REPORTS_TYPE
+            headers["Content-Type"] = media
             if self._token is not None:
                 headers["Authorization"] = f"Bearer {self._token}"
         with network_errors(self._origin.host), cut_off_at(deadline, connection.sock):
@@ -266,10 +277,14 @@ class _Flush:
 
     def _post(self, content: bytes, deadline: float) -> Reply:
         transport = self._transport
-        path = f"{transport._path}/v1/plans/{self._plan_id}/reports"
+        is_sealed = content.startswith(SEALED_MAGIC)
+        path = f"{transport._path}/v1/plans/{self._plan_id}/{'sealed' if is_sealed else 'reports'}"
+        media = SEALED_TYPE if is_sealed else REPORTS_TYPE
         if self._connection is None:
             self._connection = transport._open(deadline)
-        with transport._answer(self._connection, "POST", path, content, deadline) as response:
+        with transport._answer(
+            self._connection, "POST", path, content, deadline, media
+        ) as response:
             wait = transport._retry_after(response.getheader("Retry-After"))
             # What has a body is not read to its end, and the connection goes with it.
             reusable = not response.will_close and response.length == 0

@@ -21,6 +21,7 @@ from shoal.device.outbox.plan_checks import check_plan_id, read_plan
 from shoal.device.outbox.plan_gate import PlanGate
 from shoal.device.outbox.records import Ticket, key_digest
 from shoal.device.outbox.report_maker import Charging, Remembering, ReportMaker
+from shoal.device.outbox.sealer import Sealer
 from shoal.device.outbox.transport import Posting, Transport
 from shoal.errors import AnswerError, PrivacyRefusal
 from shoal.support.checks import check_text
@@ -63,6 +64,9 @@ class Outbox:
         arrives says little about the moment it was made.
     shortest_window
         Plans with shorter windows, in seconds, are refused.
+    one_operator
+        Answer plans whose relay and analyzer are on one host, too: whoever runs both sees whose
+        report it reads.
     clock, sleep, jitter, disk
         The time, waiting, random numbers in [0, 1) for the waits (never for the flips) and the file
         system; tests bring their own.
@@ -79,6 +83,7 @@ class Outbox:
         recompute: bool | None = None,
         spread: float = 3600.0,
         shortest_window: int = SHORTEST_WINDOW,
+        one_operator: bool = False,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = uniform,
@@ -88,7 +93,8 @@ class Outbox:
         self._has_ledger = ledger is not None
         self._folder = Folder(Path(folder), Disk() if disk is None else disk)
         self._maker = ReportMaker(self._folder, memory, ledger)
-        self._attempts = Attempts(self._folder, self._address, spread, clock, jitter)
+        sealer = Sealer(self._folder, transport)
+        self._attempts = Attempts(self._folder, self._address, spread, clock, jitter, sealer.seal)
         self._gate = PlanGate(
             self._folder,
             transport,
@@ -96,6 +102,7 @@ class Outbox:
             limit=limit,
             recompute=recompute,
             shortest_window=shortest_window,
+            one_operator=one_operator,
         )
 
     def plan(self, plan_id: str) -> Plan:
@@ -150,6 +157,8 @@ class Outbox:
                 )
             # A ledger may have no limit, or a higher one; this one is the device's all the same.
             self._gate.check(plan, len(names) + 1)
+            if plan.parties is not None:
+                self._folder.keep_plan(plan)  # its report is sealed when it is sent
             batch = self._maker.make(plan, answers, window, digest)
             record = self._attempts.first_record(plan, window, batch, now)
             ticket = self._folder.store_waiting(f"{plan.id}.{window}.{digest}", record)

@@ -8,6 +8,7 @@ import shoal
 from shoal.agreement.plan import Plan
 from shoal.device.outbox.folder import Folder
 from shoal.device.outbox.plan_checks import check_certificate, check_plan, check_promise
+from shoal.device.outbox.sealer import check_parties
 from shoal.device.outbox.transport import CertifyingTransport, Transport
 from shoal.errors import InputError, PrivacyRefusal
 
@@ -26,9 +27,11 @@ class PlanGate:
         limit: object,
         recompute: bool | None,
         shortest_window: int,
+        one_operator: bool = False,
     ) -> None:
         self._folder, self._transport, self._has_memory = folder, transport, has_memory
         self._limit, self._shortest_window = limit, shortest_window
+        self._one_operator = one_operator
         computes = importlib.util.find_spec("scipy") is not None
         if recompute and not computes:
             raise InputError("computing a promise needs SciPy: pip install scipy.")
@@ -43,6 +46,8 @@ class PlanGate:
                 "the plan needs permanent flips, and this outbox has no memory; give it one:"
                 " --memory FILE, or memory=."
             )
+        if plan.parties is not None:
+            check_parties(plan.parties, self._transport, one_operator=self._one_operator)
         if plan.id not in self._confirmed:
             self._confirm(plan)
             self._confirmed.add(plan.id)

@@ -25,7 +25,7 @@ from shoal.support.files import canonical_json, unique_keys
 
 __all__ = ["Record", "State", "Ticket", "may_ask_to_wait", "outcome"]
 
-VERSION = 1
+VERSION = 2
 
 State = Literal["waiting", "sent", "failed", "expired"]
 """A record waits until it is sent; `failed` keeps its bytes for a time, the others do not."""
@@ -60,7 +60,11 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One report in the outbox: the exact bytes, and when they are tried next."""
+    """One report in the outbox: the exact bytes, and when they are tried next.
+
+    `batch` is the report. `sealed` is None where it is sent as it is. Where it goes through a
+    relay, `sealed` is what is sent: empty at first, and made again only for a crowd's new key.
+    """
 
     plan_id: str
     window: int
@@ -70,6 +74,7 @@ class Record:
     attempts: int = 0
     reason: str | None = None
     address: str | None = None
+    sealed: bytes | None = None
 
     def tried(self, due: float) -> Record:
         """Return the same bytes after one more attempt."""
@@ -88,11 +93,12 @@ class Record:
                 "address": self.address,
                 "attempts": self.attempts,
                 "batch": base64.b64encode(self.batch).decode(),
-                "check": hashlib.sha256(self.batch).hexdigest(),
+                "check": hashlib.sha256(self.batch + (self.sealed or b"")).hexdigest(),
                 "due": math.ceil(self.due * 1000),
                 "expires": self.expires,
                 "plan": self.plan_id,
                 "reason": self.reason,
+                "sealed": None if self.sealed is None else base64.b64encode(self.sealed).decode(),
                 "version": VERSION,
                 "window": self.window,
             }
@@ -103,7 +109,7 @@ class Record:
         """Read what `to_bytes` stored; anything else is a `ReportError`."""
         try:
             fields = json.loads(content, object_pairs_hook=unique_keys)
-            if fields.pop("version") != VERSION or len(fields) != 9:
+            if fields.pop("version") != VERSION or len(fields) != 10:
                 raise ValueError("it has another version")
             for name in ("attempts", "due", "window"):
                 check_integer(name, fields[name], lowest=0)
@@ -111,7 +117,10 @@ class Record:
                 check_integer("expires", fields["expires"], lowest=0)
             plan_id = check_plan_id(fields["plan"])
             batch = base64.b64decode(fields["batch"], validate=True)
-            whole = hashlib.sha256(batch).hexdigest() == fields["check"]
+            sealed = fields["sealed"]
+            if sealed is not None:
+                sealed = base64.b64decode(sealed, validate=True)
+            whole = hashlib.sha256(batch + (sealed or b"")).hexdigest() == fields["check"]
             if not whole or not batch.startswith((MAGIC + bytes.fromhex(plan_id))[: len(batch)]):
                 raise ValueError("these are not the bytes that were stored")
             return cls(
@@ -123,6 +132,7 @@ class Record:
                 attempts=fields["attempts"],
                 reason=None if fields["reason"] is None else str(fields["reason"]),
                 address=None if fields["address"] is None else str(fields["address"]),
+                sealed=sealed,
             )
         except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as problem:
             raise ReportError("a stored report is damaged.") from problem
@@ -133,8 +143,12 @@ def key_digest(answer_key: str) -> str:
     return hashlib.sha256(answer_key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-ACCEPTED, CLOSED, AGAIN = 202, {409, 410}, {408, 425, 429}
-"""A request that came too slowly, too early or too often may be made again; no other 4xx may."""
+ACCEPTED, CLOSED, AGAIN = 202, {409, 410}, {408, 412, 425, 429}
+"""A request that came too slowly, too early, too often or for a crowd that is complete may be made
+again; no other 4xx may."""
+
+KEY_CHANGED = 412
+"""The report was sealed for another crowd than the one that is open now."""
 
 REFUSALS = {
     400: "it is not what the plan says",

@@ -12,6 +12,7 @@ from shoal.device.encoding import encode
 from shoal.device.outbox.folder import Folder
 from shoal.device.packing import pack_reports
 from shoal.device.randomizing import randomize
+from shoal.device.sealing import fit_to_messages
 from shoal.device.vectors import OriginalVector, SyntheticVector
 from shoal.errors import ShoalError
 
@@ -51,6 +52,7 @@ class ReportMaker:
     def make(self, plan: Plan, answers: Mapping[str, object], window: int, digest: str) -> bytes:
         """Return the batch that is sent of an answer; `digest` stands for the answer's key."""
         synthetic = self._synthetic(plan, encode(plan, answers), digest)
+        synthetic = fit_to_messages(synthetic, plan)
         return pack_reports(plan, synthetic, window=window).to_bytes()
 
     def _synthetic(self, plan: Plan, original: OriginalVector, digest: str) -> SyntheticVector:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-__all__ = ["CertifyingTransport", "Posting", "Reply", "Transport"]
+__all__ = ["CertifyingTransport", "Posting", "RelayTransport", "Reply", "Transport"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,10 @@ class Posting(Protocol):
     """Takes reports away."""
 
     def post_report(self, plan_id: str, content: bytes) -> Reply:
-        """Hand over a batch in the binary form; status 202 means that it was accepted for good."""
+        """Hand over reports in the binary form; status 202 means that they were accepted for good.
+
+        Sealed reports (`shoal.agreement.sealed_wire`) go to the relay's own door for them.
+        """
         ...
 
 
@@ -30,7 +33,8 @@ class Transport(Posting, Protocol):
     A transport may have an `address`: a report that was made for one is sent to no other. It may
     have `kept_open()`, a context that gives a `Posting` for the reports that are sent in one go.
     Both calls raise `shoal.errors.TransportError` or `OSError` where nobody can say what happened.
-    One that can check signatures is a `CertifyingTransport`.
+    One that can check signatures is a `CertifyingTransport`, and one that leads to a relay is a
+    `RelayTransport`.
     """
 
     def fetch_plan(self, plan_id: str) -> bytes:
@@ -49,4 +53,18 @@ class CertifyingTransport(Transport, Protocol):
 
     def fetch_certificate(self, plan_id: str) -> bytes:
         """Return a plan's certificate after its signature was checked."""
+        ...
+
+
+@runtime_checkable
+class RelayTransport(CertifyingTransport, Protocol):
+    """A transport to a relay, which also brings the keys that reports are sealed for."""
+
+    @property
+    def address(self) -> str:
+        """Where reports go."""
+        ...
+
+    def fetch_crowd_key(self, plan_id: str, window: int) -> bytes:
+        """Return the key document of a window's open crowd after its signature was checked."""
         ...

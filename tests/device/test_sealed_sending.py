@@ -1,0 +1,266 @@
+"""Reports that go through a relay: made once, sealed for the crowd that is open, counted once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shoal import (
+    FlipProbability,
+    Outbox,
+    Parties,
+    Plan,
+    PrivacyRefusal,
+    encode,
+    pack_reports,
+    randomize,
+)
+from shoal.agreement.crowd_keys import CrowdKey
+from shoal.agreement.random_bits import SystemBits
+from shoal.agreement.sealed_wire import SEALED_MAGIC
+from shoal.agreement.wire import ID_BYTES, split_batch
+from shoal.device.outbox import HttpTransport, Reply, TransportError
+from shoal.device.outbox.sealer import check_parties
+from shoal.device.sealing import fit_to_messages, seal_report
+from shoal.device.vectors import SyntheticVector
+from shoal.errors import ReportError
+from tests.device.outbox_help import ANSWER, box, stored_record
+from tests.device.relay_help import COUNTS, WHOLE, Relay, vector
+from tests.faults import Clock, Crash, Faults, FaultyDisk
+
+BOTH = pytest.mark.parametrize("plan", [COUNTS, WHOLE], ids=["counts", "whole"])
+TRUSTED: dict[str, Any] = {"limit": 1000, "recompute": False}
+
+
+def sent_vector(folder: Any, plan: Plan) -> int:
+    """The bits of the report that waits in a folder."""
+    batch = split_batch(plan, stored_record(folder).batch)
+    return int.from_bytes(batch.content[ID_BYTES + 4 :], "little")
+
+
+class TestSending:
+    @BOTH
+    def test_what_arrives_is_what_was_randomized(self, plan: Plan, tmp_path):
+        relay = Relay(plan)
+        outbox = box(tmp_path, relay, **TRUSTED)
+        outbox.answer(plan, ANSWER)
+        bits = sent_vector(tmp_path, plan)
+        assert [one.state for one in outbox.send_due()] == ["sent"]
+        (contents,) = relay.accepted.values()
+        assert vector(plan, contents) == bits
+
+    @BOTH
+    def test_identifiers_are_all_different(self, plan: Plan, tmp_path):
+        relay = Relay(plan)
+        outbox = box(tmp_path, relay, **TRUSTED)
+        outbox.answer(plan, ANSWER)
+        outbox.send_due()
+        ((report_id, contents),) = relay.accepted.items()
+        identifiers = [report_id, *(content[:ID_BYTES] for content in contents)]
+        assert len(set(identifiers)) == len(identifiers)
+
+    @BOTH
+    def test_the_same_bytes_until_accepted(self, plan: Plan, tmp_path):
+        clock, relay = Clock(), Relay(plan, TransportError("no."), Reply(503))
+        outbox = box(tmp_path, relay, clock, **TRUSTED)
+        outbox.answer(plan, ANSWER)
+        for _ in range(3):
+            outbox.send_due()
+            clock.now += 7 * 3600
+        assert len(relay.posted) == 3
+        assert len(set(relay.posted)) == 1
+        assert relay.asked == 1
+        assert [one.state for one in outbox.tickets()] == ["sent"]
+
+    @BOTH
+    def test_a_complete_crowd_leaves_the_report_to_the_next_one(self, plan: Plan, tmp_path):
+        clock, relay = Clock(), Relay(plan, TransportError("no."))
+        outbox = box(tmp_path, relay, clock, **TRUSTED)
+        outbox.answer(plan, ANSWER)
+        outbox.send_due()
+        bits = sent_vector(tmp_path, plan)
+        relay.next_crowd()
+        clock.now += 7 * 3600
+        assert [one.state for one in outbox.send_due()] == ["sent"]
+        first, again, resealed = relay.posted
+        assert first == again != resealed
+        start = len(SEALED_MAGIC) + 32 + 4
+        assert first[start : start + 32] != resealed[start : start + 32]  # the key
+        report = slice(start + 36, start + 36 + ID_BYTES)
+        assert first[report] == resealed[report]  # the relay counts it once
+        (contents,) = relay.accepted.values()
+        assert vector(plan, contents) == bits
+
+    def test_an_accepted_report_is_not_sealed_again(self, tmp_path):
+        clock, relay = Clock(), Relay(WHOLE)
+        outbox = box(tmp_path, relay, clock, **TRUSTED)
+        outbox.answer(WHOLE, ANSWER)
+        relay.faults = Faults(2)  # the answer to the first post is lost
+        with pytest.raises(Crash):
+            outbox.send_due()
+        relay.faults = Faults()
+        relay.next_crowd()
+        clock.now += 7 * 3600
+        assert [one.state for one in box(tmp_path, relay, clock, **TRUSTED).send_due()] == ["sent"]
+        assert len(relay.accepted) == 1
+        assert len(set(relay.posted)) == 1
+
+    def test_nobody_can_say_which_key_yet(self, tmp_path):
+        relay = Relay(WHOLE)
+        relay.fetch_crowd_key = lambda *_: b"{}"  # type: ignore[method-assign]
+        outbox = box(tmp_path, relay, **TRUSTED)
+        outbox.answer(WHOLE, ANSWER)
+        (ticket,) = outbox.send_due()
+        assert ticket.state == "waiting"
+        assert "key document" in str(ticket.reason)
+        assert not relay.posted
+
+    def test_a_key_of_another_window_is_not_used(self, tmp_path):
+        relay = Relay(WHOLE)
+        good = relay.fetch_crowd_key
+        relay.fetch_crowd_key = lambda plan_id, window: good(plan_id, window + 1)  # type: ignore[method-assign]
+        outbox = box(tmp_path, relay, **TRUSTED)
+        outbox.answer(WHOLE, ANSWER)
+        assert [one.state for one in outbox.send_due()] == ["waiting"]
+        assert not relay.posted
+
+    def test_nothing_stays_of_a_sent_report(self, tmp_path):
+        relay = Relay(COUNTS)
+        outbox = box(tmp_path, relay, **TRUSTED)
+        outbox.answer(COUNTS, ANSWER)
+        batch = stored_record(tmp_path).batch
+        outbox.send_due()
+        content = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+        assert batch not in content
+        assert relay.posted[0] not in content
+
+
+class TestCrashes:
+    @BOTH
+    def test_at_every_step_one_version_arrives_once(self, plan: Plan, tmp_path):
+        """A crash at each step of answering and sending, with a crowd that ends in between."""
+        at = 0
+        while True:
+            folder, relay, clock = tmp_path / str(at), Relay(plan), Clock()
+            faults = Faults(at)
+            relay.faults = faults
+            options = TRUSTED | {"disk": FaultyDisk(faults)}
+            try:
+                outbox = box(folder, relay, clock, **options)
+                outbox.answer(plan, ANSWER)
+                outbox.send_due()
+                break
+            except Crash:
+                pass
+            relay.faults = Faults()
+            relay.next_crowd()
+            clock.now += 7 * 3600
+            outbox = box(folder, relay, clock, **TRUSTED)
+            outbox.answer(plan, ANSWER)
+            outbox.send_due()
+            clock.now += 7 * 3600
+            outbox.send_due()
+            assert [one.state for one in outbox.tickets()] == ["sent"]
+            assert len(relay.accepted) == 1
+            at += 1
+        assert at > 20
+
+
+class TestRefusals:
+    def test_one_host_for_both(self, tmp_path):
+        parties = Parties("https://relay.example", "https://relay.example:8443")
+        plan = replace(WHOLE, parties=parties)
+        with pytest.raises(PrivacyRefusal, match="one host"):
+            box(tmp_path, Relay(plan), **TRUSTED).answer(plan, ANSWER)
+        outbox = box(tmp_path, Relay(plan), one_operator=True, **TRUSTED)
+        assert outbox.answer(plan, ANSWER).state == "waiting"
+
+    def test_another_address_than_the_relay(self, tmp_path):
+        relay = Relay(WHOLE)
+        relay.address = "https://collector.example:443"
+        with pytest.raises(PrivacyRefusal, match="go to the relay"):
+            box(tmp_path, relay, **TRUSTED).answer(WHOLE, ANSWER)
+
+    def test_no_pinned_key(self, tmp_path):
+        relay = Relay(WHOLE)
+        relay.pinned_key = None
+        with pytest.raises(PrivacyRefusal, match="analyzer's public key"):
+            box(tmp_path, relay, **TRUSTED).answer(WHOLE, ANSWER)
+        with pytest.raises(PrivacyRefusal, match="analyzer's public key"):
+            Outbox(tmp_path, HttpTransport("https://relay.example"), limit=1000).answer(
+                WHOLE, ANSWER
+            )
+
+    def test_a_transport_that_knows_no_relay(self):
+        assert WHOLE.parties is not None
+        with pytest.raises(PrivacyRefusal, match="go through a relay"):
+            check_parties(WHOLE.parties, object())  # type: ignore[arg-type]
+
+
+class TestFitting:
+    def plan(self, messages: int) -> Plan:
+        assert COUNTS.parties is not None
+        return replace(COUNTS, parties=replace(COUNTS.parties, messages=messages))
+
+    def test_what_fits_stays(self):
+        synthetic = SyntheticVector(0b1011, 64)
+        assert fit_to_messages(synthetic, self.plan(3)) is synthetic
+        assert fit_to_messages(SyntheticVector(2**64 - 1, 64), WHOLE).value == 2**64 - 1
+
+    def test_a_random_excess_is_dropped(self):
+        synthetic = SyntheticVector(0b11111, 64)
+        seen: Counter[int] = Counter()
+        for _ in range(2000):
+            fitted = fit_to_messages(synthetic, self.plan(2)).value
+            assert fitted & ~0b11111 == 0
+            assert fitted.bit_count() == 2
+            seen[fitted] += 1
+        # Ten subsets, 200 each; 7 standard deviations are 94: false with less than 1e-10.
+        assert len(seen) == 10
+        assert max(abs(count - 200) for count in seen.values()) < 100
+
+    def test_a_report_that_does_not_fit_is_not_sealed(self):
+        plan = self.plan(2)
+        key = CrowdKey(plan.id, 0, 1, bytes(range(32)))
+        batch = pack_reports(plan, SyntheticVector(0b111, 64)).to_bytes()
+        with pytest.raises(ReportError, match="do not fit"):
+            seal_report(plan, batch, key)
+
+    def test_the_outbox_fits_reports(self, tmp_path):
+        plan = replace(self.plan(3), q=FlipProbability(1, 2))
+        relay = Relay(plan)
+        outbox = box(tmp_path, relay, **TRUSTED)
+        outbox.answer(plan, ANSWER)
+        outbox.send_due()
+        (contents,) = relay.accepted.values()
+        assert len(contents) == 3
+        assert vector(plan, contents).bit_count() == 3  # of 64 bits with q = 1/4, fewer with 1e-6
+
+    def test_several_reports_are_not_sealed_at_once(self):
+        import numpy as np
+
+        from shoal import Original
+
+        rows = Original(np.zeros((2, 8), np.uint8), 64)
+        batch = pack_reports(WHOLE, randomize(rows, WHOLE.q)).to_bytes()
+        key = CrowdKey(WHOLE.id, 0, 1, bytes(range(32)))
+        with pytest.raises(ReportError, match="one report"):
+            seal_report(WHOLE, batch, key)
+
+    def test_sealing_draws_from_the_source_that_is_given(self):
+        drawn = []
+
+        class Counting:
+            simulated = False
+
+            def fill(self, out: Any) -> None:
+                drawn.append(len(out))
+                SystemBits().fill(out)
+
+        report = randomize(encode(COUNTS, ANSWER), COUNTS)
+        key = CrowdKey(COUNTS.id, 0, 1, bytes(range(32)))
+        seal_report(COUNTS, pack_reports(COUNTS, report).to_bytes(), key, Counting())
+        assert sum(drawn) >= 64 * (ID_BYTES + 8)

@@ -6,12 +6,13 @@ those that harm people come first. ``python -m tests.mutants`` tries them.
 
 from __future__ import annotations
 
-from tests.mutants import analysis, collector, device, promises, theory, views
+from tests.mutants import analysis, collector, device, parties, promises, theory, views
 from tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
     *device.MUTANTS,
     *promises.MUTANTS,
+    *parties.MUTANTS,
     *collector.MUTANTS,
     *theory.MUTANTS,
     *views.MUTANTS,

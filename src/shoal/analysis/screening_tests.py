@@ -187,7 +187,8 @@ class Sums:
 
     def __init__(self, plan: Plan, tally: Tally) -> None:
         self._q, self._reports = float(plan.q), tally.reports
-        self._pieces = messages_of(plan)
+        in_pieces = plan.parties is not None and plan.view == "counts"
+        self._pieces = messages_of(plan) if in_pieces else None
         self._parts = [
             (question.name, part, sum(tally.by_bit[place].tolist()))
             for question, place, part in plan.survey.parts
@@ -197,7 +198,7 @@ class Sums:
         tests = 2 * len(self._parts)
         for name, part, ones in self._parts:
             few, many = sum_p_values(ones, self._reports, *part, self._q, fakes)
-            if fakes and self._pieces > part.bits:  # a fake may set more bits than there are
+            if self._pieces is not None:  # a fake sets at most so many bits, whichever they are
                 more = fakes * (self._pieces - part.bits)
                 _, many = sum_p_values(ones - more, self._reports, *part, self._q, fakes)
             yield Trace(few * tests, partial(self._sentence, name, part, ones, low=True))

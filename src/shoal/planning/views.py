@@ -183,11 +183,12 @@ class CountsBound:
             if price <= whole:
                 return min((whole + price) * (1.0 + 1e-15), 1.0) if price else whole
             # a smaller epsilon promises more, and what is dropped may cost less there
-            return min(
-                (proven_counts(self._bits, crowd, q, less, tolerance) + self._price(crowd, q, less))
-                * (1.0 + 1e-15)
-                for less in (epsilon * part / _PARTS for part in range(_PARTS + 1))
+            parts = (epsilon * part / _PARTS for part in range(_PARTS + 1))
+            paid = (
+                proven_counts(self._bits, crowd, q, less, tolerance) + self._price(crowd, q, less)
+                for less in parts
             )
+            return min(min(paid) * (1.0 + 1e-15), 1.0)
         rough = proven_counts(self._bits, 1, q, epsilon)
         if rough == 0.0:
             return 0.0

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from . import counts, crowds, plans, times
+from . import counts, crowds, pieces, plans, times
 from .judging import CASES, Kind, Result, judge
 
 KINDS: dict[str, tuple[Kind, int]] = {
-    "one bit": (crowds.one_bit, 280),
+    "one bit": (crowds.one_bit, 240),
     "small world": (crowds.small_world, 220),
     "homogeneous crowd": (crowds.homogeneous, 150),
     "several reports": (crowds.group, 230),
     "colluders": (crowds.colluders, 160),
     "text with cohorts": (crowds.cohorts, 164),
+    "reports in pieces": (pieces.dropped, 40),
     "moments of the ratio": (crowds.moments, 50),
     "composition": (times.composition, 10),
     "sum of windows": (times.sums, 40),

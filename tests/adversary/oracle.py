@@ -83,6 +83,19 @@ def person(answers: Answers, bits: int, q: Fraction, key: Key, q1: Fraction = Fr
     return law
 
 
+def in_pieces(x: int, bits: int, q: Fraction, messages: int) -> Law:
+    """Law of the bits that one person's messages name: all set ones, or some of them at random."""
+    every = math.lcm(*(math.comb(ones, messages) for ones in range(messages, bits + 1)))
+    law: Law = {}
+    for vector, weight in enumerate(flips(x, bits, q)):
+        set_bits = [place for place in range(bits) if vector >> place & 1]
+        ways = list(itertools.combinations(set_bits, min(messages, len(set_bits))))
+        for way in ways:
+            outcome = sum(1 << DIGIT * place for place in way)
+            law[outcome] = law.get(outcome, 0) + weight * every // len(ways)
+    return law
+
+
 def together(one: Law, other: Law) -> Law:
     """Law of the sum of two independent outcomes."""
     law: Law = {}

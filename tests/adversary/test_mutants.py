@@ -14,6 +14,7 @@ import shoal.planning.certificate
 import shoal.planning.views
 from shoal import Certificate, Estimate, Plan, Survey
 from shoal.curator import Release
+from shoal.planning.fragments import Overflow
 from shoal.theory import proven as theory
 from shoal.theory.proven import AttackDelta, Proven
 from shoal.theory.stop_loss.bracket import Bracket
@@ -207,6 +208,18 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
     "the dishonest counted as cover": (
         "colluders",
         value(Plan, "reports_needed", lambda self, _: self.crowd_size),
+    ),
+    "messages too few for the largest original": (
+        "reports in pieces",
+        method(Overflow, "chance", lambda real, self, q: real(replace(self, most_set=0), q)),
+    ),
+    "flags in one message fewer, at no price": (
+        "reports in pieces",
+        method(
+            Overflow,
+            "price",
+            lambda real, self, *a: 0.0 if self.messages == self.bits - 1 else real(self, *a),
+        ),
     ),
     "a cohort taken for a crowd of its own": (
         "text with cohorts",

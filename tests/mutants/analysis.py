@@ -129,8 +129,8 @@ MUTANTS = (
     Mutant(
         "each family of traces alarms at the whole level",
         "analysis/screening.py",
-        "[(len(looked_at) * p, say)",
-        "[(p, say)",
+        "(len(looked_at) * p + dropped, say)",
+        "(p + dropped, say)",
         "analysis/test_screening.py::TestEverySmallWorld::test_honest",
     ),
     Mutant(

@@ -15,6 +15,8 @@ DELTA = "theory/counts/delta.py"
 LINKS = "analysis/test_views.py::"
 PLANS = "planning/test_views.py::"
 COUNTS = "theory/counts/"
+PIECES = "planning/test_fragments.py::"
+COUNTS_THEORY = "theory/test_truncation.py::"
 ENUMERATION = COUNTS + "test_delta.py::test_brackets_contain_the_enumeration"
 
 MUTANTS = (
@@ -146,6 +148,88 @@ MUTANTS = (
         "return size, price * self.releases * (1.0 + 1e-14)",
         "return size, price",
         PLANS + "TestCohorts",
+    ),
+    # Reports in pieces
+    Mutant(
+        "one device pays for what all drop, on one side",
+        "theory/truncation.py",
+        "return min((1.0 + ratio) * reports * chance * (1.0 + 1e-14 * (1.0 + epsilon)), 1.0)",
+        "return min(chance, 1.0)",
+        COUNTS_THEORY + "test_every_device_on_both_sides_is_paid_for",
+    ),
+    Mutant(
+        "only the second neighbour pays for what is dropped",
+        "theory/truncation.py",
+        "return min((1.0 + ratio) * reports",
+        "return min(ratio * reports",
+        COUNTS_THEORY + "test_every_device_on_both_sides_is_paid_for",
+    ),
+    Mutant(
+        "messages are too few for the largest original",
+        "planning/fragments.py",
+        "return cls(survey.bits, sum(q.most_set_bits for q in survey), messages)",
+        "return cls(survey.bits, 0, messages)",
+        PIECES + "TestPlanning::test_the_fewest_messages_within_a_hundredth_of_delta",
+    ),
+    Mutant(
+        "flags in one message fewer at no price",
+        "theory/truncation.py",
+        "if messages >= bits:",
+        "if messages >= bits - 1:",
+        COUNTS_THEORY + "test_the_tail_is_just_above_the_exact_one",
+    ),
+    Mutant(
+        "what is dropped is paid for in one release of many",
+        "planning/fragments.py",
+        "crowd * self.reports * releases, epsilon",
+        "crowd * self.reports, epsilon",
+        PIECES + "TestBound::test_the_price_is_added_for_every_release",
+    ),
+    Mutant(
+        "with memory one report of many pays for what is dropped",
+        "planning/over_time/statements.py",
+        "replace(overflow, q=float(plan.q), reports=reports)",
+        "replace(overflow, q=float(plan.q))",
+        PIECES + "TestMemory",
+    ),
+    Mutant(
+        "an attack that does not count what is dropped",
+        BOUNDS,
+        "low = max(attack.delta - self._price(crowd, q, epsilon), 0.0)",
+        "low = attack.delta",
+        PIECES + "TestBound::test_the_attack_pays_too",
+    ),
+    Mutant(
+        "a fake device spends one message on an option",
+        "planning/poisoning.py",
+        "up = coin.shift_of_a_fake(q, messages)",
+        "up = coin.shift_of_a_fake(q)",
+        PIECES + "TestFakes::test_one_position_many_times",
+    ),
+    Mutant(
+        "screening takes a fake's messages for devices",
+        "analysis/screening_tests.py",
+        "(ones - fakes * pieces)",
+        "(ones - fakes)",
+        PIECES + "TestFakes::test_screening_counts_devices_not_messages",
+    ),
+    Mutant(
+        "screening does not allow for what honest devices drop",
+        "analysis/screening.py",
+        "dropped = 0.0 if overflow is None else tally.reports * overflow.chance(float(plan.q))",
+        "dropped = 0.0",
+        PIECES + "TestFakes::test_screening_allows_for_what_is_dropped",
+    ),
+    Mutant(
+        "a relay is given up unnoticed",
+        "planning/plan_diff.py",
+        """            yield (
+                True,
+                "One collector""",
+        """            yield (
+                False,
+                "One collector""",
+        PIECES + "TestDiff",
     ),
     # One bit, every crowd
     Mutant(

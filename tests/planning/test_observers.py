@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from shoal import Flags, Survey, audit
+from shoal import Flags, Parties, Survey, audit
 from shoal.planning.observers import observers, single_report
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +23,16 @@ def test_documents_list_the_same_observers(page: str):
     for view in ("reports", "counts"):
         certificate = audit(FIVE, q="0.2", crowd_size=100, view=view)
         assert listed == [one.who for one in observers(certificate, 1.0)]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/views.md", "docs/parties.md"])
+def test_documents_list_the_observers_of_two_parties(page: str):
+    text = (ROOT / page).read_text("utf-8")
+    (table,) = re.findall(r"^\| with a relay.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    listed = [row.split("|")[1].strip() for row in table.splitlines()]
+    two = Parties("https://relay.example", "https://analyzer.example")
+    certificate = replace(audit(FIVE, q="0.2", crowd_size=100), parties=two)
+    assert listed == [one.who for one in observers(certificate, 1.0)]
 
 
 @pytest.mark.parametrize(

@@ -332,7 +332,7 @@ class TestCommandLine:
         assert set(document) == {
             "id", "q", "q_fraction", "bits", "crowd_size", "promise", "epsilon", "delta", "eta",
             "sigma_count", "certificate", "reports_needed", "window", "view", "fragments",
-            "crosses", "local_epsilon", "other_view",
+            "crosses", "local_epsilon", "other_view", "parties",
         }  # fmt: skip
         numerator, digits = document["q_fraction"]
         assert document["q"] == numerator / 2**digits

@@ -17,6 +17,7 @@ from shoal.analysis.estimating import check_crowd
 from shoal.analysis.screening_tests import Family, families
 from shoal.analysis.tallying import Tally
 from shoal.errors import InputError
+from shoal.planning.fragments import overflow_of
 from shoal.support.checks import check_number
 from shoal.support.rounding import round_down, round_up
 from shoal.theory.calibration import largest
@@ -33,6 +34,10 @@ CLEAN = "No sign of fake reports."
 COUNTS_ONLY = (
     "Only the counts of single bits and their totals were tested; under view counts nothing else"
     " is counted, so fakes that set an allowed number of bits leave no trace."
+)
+IN_PIECES = (
+    "A fake device can spend all {messages} messages of its report on one option, so that fewer"
+    " fakes explain a trace than of whole reports."
 )
 NOT_TESTED = "Not tested: with memory and several reports per person, reports are not independent."
 
@@ -101,15 +106,22 @@ def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
     about = tally.reports, plan.id, len(tally.crowds)
     if plan.memory is not None and plan.max_reports_per_person > 1:
         return Screening(1.0, alarm, (NOT_TESTED,), 0.0, *about)
-    limits = (COUNTS_ONLY,) if plan.view == "counts" else ()
+    limits = [COUNTS_ONLY] if plan.view == "counts" else []
+    overflow = overflow_of(plan)
+    if overflow is not None and overflow.messages > 1:
+        limits.append(IN_PIECES.format(messages=overflow.messages))
+    # honest reports that drop bits are as whole ones but for this probability
+    dropped = 0.0 if overflow is None else tally.reports * overflow.chance(float(plan.q))
     looked_at = families(plan, tally)
-    traces = [(len(looked_at) * p, say) for family in looked_at for p, say in family.traces(0)]
+    traces = [
+        (len(looked_at) * p + dropped, say) for family in looked_at for p, say in family.traces(0)
+    ]
     traces.sort(key=lambda trace: trace[0])
     p_value = min(max(traces[0][0], SMALLEST), 1.0)
     if p_value > alarm:
         return Screening(p_value, alarm, (CLEAN, *limits), 0.0, *about)
     findings = (*(say() for p, say in traces if p <= alarm), *limits)
-    share = _fewest_fakes(looked_at, tally.reports, alarm) / tally.reports
+    share = _fewest_fakes(looked_at, tally.reports, alarm - dropped) / tally.reports
     return Screening(p_value, alarm, findings, share, *about)
 
 

@@ -2,7 +2,8 @@
 
 Every family gives p-values that are valid for every honest crowd of its plan, one for each thing it
 looks at, already multiplied by how many it looks at (Bonferroni). With `fakes`, they are valid for
-every crowd of which at most so many reports are fake and may be anything.
+every crowd of which at most so many reports are fake and may be anything. Where a report is sent in
+pieces, one for each set bit, a fake may set one bit as often as it has pieces.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.agreement.fragments import messages_of
 from shoal.agreement.plan import Plan
 from shoal.agreement.survey import Part
 from shoal.agreement.vectors import row_bytes
@@ -124,7 +126,8 @@ class Bits:
         self._plan, self._reports, self._ones = plan, tally.reports, tally.by_bit
 
     def traces(self, fakes: int) -> Iterator[Trace]:
-        few, many = _bit_p_values(self._ones, self._reports, float(self._plan.q), fakes)
+        q, pieces = float(self._plan.q), messages_of(self._plan)
+        few, many = _bit_p_values(self._ones, self._reports, q, fakes, pieces)
         p_values = np.concatenate((few, many))
         for i, p in _strongest(p_values):
             yield Trace(p * p_values.size, partial(self._sentence, i))
@@ -166,13 +169,17 @@ class Cohorts:
 
 
 def _bit_p_values(
-    ones: NDArray[np.int64], reports: NDArray[np.int64] | int, q: float, fakes: int
+    ones: NDArray[np.int64],
+    reports: NDArray[np.int64] | int,
+    q: float,
+    fakes: int,
+    pieces: int = 1,
 ) -> tuple[Floats, Floats]:
     """Every report shows a bit with q or p, so the count is between Bin(n, q) and Bin(n, p)."""
     honest = np.maximum(np.asarray(reports) - fakes, 0)
-    # Of f fakes all may lack the bit, or all may have it.
+    # Of f fakes all may lack the bit, or all may have it, each as often as it has pieces.
     few = np.where(ones >= honest, 1.0, at_most(ones, honest, q))
-    return few, at_most(honest - (ones - fakes), honest, q)
+    return few, at_most(honest - (ones - fakes * pieces), honest, q)
 
 
 class Sums:
@@ -180,6 +187,8 @@ class Sums:
 
     def __init__(self, plan: Plan, tally: Tally) -> None:
         self._q, self._reports = float(plan.q), tally.reports
+        in_pieces = plan.parties is not None and plan.view == "counts"
+        self._pieces = messages_of(plan) if in_pieces else None
         self._parts = [
             (question.name, part, sum(tally.by_bit[place].tolist()))
             for question, place, part in plan.survey.parts
@@ -189,6 +198,9 @@ class Sums:
         tests = 2 * len(self._parts)
         for name, part, ones in self._parts:
             few, many = sum_p_values(ones, self._reports, *part, self._q, fakes)
+            if self._pieces is not None:  # a fake sets at most so many bits, whichever they are
+                more = fakes * (self._pieces - part.bits)
+                _, many = sum_p_values(ones - more, self._reports, *part, self._q, fakes)
             yield Trace(few * tests, partial(self._sentence, name, part, ones, low=True))
             yield Trace(many * tests, partial(self._sentence, name, part, ones, low=False))
 

@@ -44,8 +44,20 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
     table.add_row(
         "local",
         f"epsilon {text_up(document['local']['epsilon'])}",
-        "what one report alone reveals, to the collector too",
+        "what one report alone reveals, to the collector too"
+        if document["parties"] is None
+        else "what one report alone reveals, to relay and analyzer together",
     )
+    if document["pieces"] is not None:
+        pieces = document["pieces"]
+        table.add_row(
+            "messages",
+            f"{pieces['messages']} a report",
+            f"what does not fit costs {text_up(pieces['price'], 3)} of the proven delta, and biases"
+            f" a count by at most {text_up(pieces['bias'], 3)} people"
+            if pieces["price"]
+            else "every bit fits",
+        )
     if document["sigma_count"] is not None:
         gain = document["gain_over_local"]
         local = (
@@ -61,7 +73,9 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
         table.add_row(
             "fake reports",
             f"{text_up(document['shift_of_a_fake'], 3)} people",
-            "the most that one fake report can shift a count",
+            "the most that one fake report can shift a count"
+            if document["pieces"] is None
+            else "the most that one fake report can shift a count, all messages on it",
         )
     if "composition" in document:
         together = document["composition"]

@@ -109,6 +109,27 @@ def view_option(*, default: str | None = "reports", when: str = "") -> Callable[
     )
 
 
+def parties_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add `--relay`, `--analyzer` and `--messages`, given to the command as `parties`."""
+
+    @click.option("--relay", metavar="URL", help="Origin of the relay: it sees who sends.")
+    @click.option("--analyzer", metavar="URL", help="Origin of the analyzer: it sees what is sent.")
+    @click.option(
+        "--messages",
+        type=int,
+        metavar="W",
+        help="With --view counts: messages of one report.  [default: as few as will do]",
+    )
+    @wraps(command)
+    def with_parties(
+        *args: Any, relay: str | None, analyzer: str | None, messages: int | None, **kwargs: Any
+    ) -> R:
+        parties = {"relay": relay, "analyzer": analyzer, "messages": messages}
+        return command(*args, parties=parties, **kwargs)
+
+    return with_parties
+
+
 def fdr_option(default: float) -> Callable[[C], C]:
     """Add `--fdr`, the false discovery rate."""
     return click.option(

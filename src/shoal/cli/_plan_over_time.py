@@ -16,6 +16,7 @@ from shoal.cli._common import (
     epsilon_option,
     json_option,
     output_option,
+    parties_options,
     releases_option,
     survey_options,
     view_option,
@@ -54,6 +55,7 @@ from shoal.errors import InputError
     help="The part of the flips that is drawn anew for each report.",
 )
 @view_option()
+@parties_options
 @output_option("the plan")
 @chart_options("precision")
 @json_option
@@ -68,6 +70,7 @@ def over_time(
     distinct_answers: int,
     fresh: str,
     view: Any,
+    parties: dict[str, Any],
     output: Path | None,
     plot: Path | None,
     picture: Any,
@@ -94,6 +97,7 @@ def over_time(
             distinct_answers=distinct_answers,
             fresh=fresh,
             view=view,
+            **parties,
         )
         count = releases if horizon is None else parse_horizon(horizon).releases
         assert count is not None

@@ -55,6 +55,7 @@ def _document(plan: Plan, over_time: list[Statement]) -> dict[str, Any]:
         "crowd_size": plan.crowd_size,
         "reports_needed": None if plan.crowd_size is None else plan.reports_needed,
         "window": plan.window,
+        "parties": None if plan.parties is None else plan.parties.to_json(),
         "promise": promise.kind,
         "epsilon": float(promise.epsilon),
         "delta": None if promise.delta is None else float(promise.delta),
@@ -110,6 +111,23 @@ def _show_views(plan: Plan, console: Any) -> None:
     console.print(f"--view {other['view']:9} {words}")
 
 
+def _show_parties(plan: Plan, console: Any) -> None:
+    """Print who relays and who analyzes, and as how many messages a report is sent."""
+    from shoal.planning.fragments import overflow_of
+
+    assert plan.parties is not None
+    console.print(f"relay            {plan.parties.relay}", soft_wrap=True)
+    console.print(f"analyzer         {plan.parties.analyzer}", soft_wrap=True)
+    overflow = overflow_of(plan)
+    if overflow is None:
+        console.print("messages         1, a whole report")
+        return
+    assert plan.crowd_size is not None
+    price = overflow.price(plan.crowd_size, float(plan.q), float(plan.promise.epsilon))
+    cost = f"what does not fit costs {text_up(price, 2)} of delta" if price else "every bit fits"
+    console.print(f"messages         {overflow.messages} for {plan.bits} bits; {cost}")
+
+
 def _show(plan: Plan, over_time: list[Statement], output: Path | None) -> None:
     from rich.markup import escape
 
@@ -127,6 +145,8 @@ def _show(plan: Plan, over_time: list[Statement], output: Path | None) -> None:
     if plan.crowd_size is not None and plan.reports_needed > plan.crowd_size:
         crowd = f"{plan.crowd_size:,} honest reports, released with {plan.reports_needed:,} in all"
     console.print(f"crowd            {crowd}")
+    if plan.parties is not None:
+        _show_parties(plan, console)
     if plan.window is not None:
         console.print(f"window           {plan.window} seconds; a crowd must fill within one")
     if plan.crowd_size is not None:

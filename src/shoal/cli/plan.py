@@ -16,6 +16,7 @@ from shoal.cli._common import (
     epsilon_option,
     json_option,
     output_option,
+    parties_options,
     q_option,
     survey_options,
     view_option,
@@ -57,6 +58,7 @@ from shoal.planning.plan import plan
 @click.option(
     "--honest", metavar="PART", help="The part of each crowd that is honest, such as 0.9."
 )
+@parties_options
 @output_option("the plan")
 @chart_options("precision")
 @json_option
@@ -72,6 +74,7 @@ def command(
     local_epsilon: str | None,
     window: int | None,
     honest: str | None,
+    parties: dict[str, Any],
     output: Path | None,
     plot: Path | None,
     picture: Any,
@@ -84,6 +87,8 @@ def command(
 
     With --view counts the promise is for whoever sees only how many reports set each bit. That
     needs far less noise, so nobody may see a single report.
+
+    With --relay and --analyzer two parties share the work, so that nobody sees who sent what.
     """
     with waiting(COMPUTING):
         agreed = plan(
@@ -98,6 +103,7 @@ def command(
             honest_fraction=honest,
             view=view,
             local_epsilon=local_epsilon,
+            **parties,
         )
     finish(agreed, [], output, plot, picture, as_json)
 

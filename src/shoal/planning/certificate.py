@@ -19,14 +19,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, get_args
 
 from shoal.agreement.flip_probability import FlipProbability, exact_fraction
-from shoal.agreement.plan import Memory, Plan, View
+from shoal.agreement.plan import Memory, Parties, Plan, View
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.composition import group_factor, part_of
+from shoal.planning.fragments import Overflow, overflow_of
 from shoal.planning.observers import observers
 from shoal.planning.views import Attack, CountsBound, ReportsBound, bound_of, domain_of
 from shoal.support.checks import check_integer, check_number
-from shoal.support.rounding import round_up
+from shoal.support.rounding import round_up, text_up
 from shoal.theory import coin, homogeneous
 from shoal.theory.calibration import smallest
 from shoal.theory.proven import Proven
@@ -45,10 +46,12 @@ def audit(
     q: object = None,
     crowd_size: int | None = None,
     view: View | None = None,
+    messages: int | None = None,
 ) -> Certificate:
     """Return the certificate of a plan, or of a survey with a given q, crowd and view.
 
-    Without a view a survey is audited for `reports`.
+    Without a view a survey is audited for `reports`. `messages` is as how many messages a report
+    is sent in pieces, in the view `counts`.
 
     Examples
     --------
@@ -63,9 +66,10 @@ def audit(
     True
     """
     if isinstance(plan, Plan):
-        if q is not None or crowd_size is not None or view is not None:
+        if any(given is not None for given in (q, crowd_size, view, messages)):
             raise InputError(
-                "a plan has its own q, crowd size and view; audit its survey to use others."
+                "a plan has its own q, crowd size, view and messages; audit its survey to use"
+                " others."
             )
         if plan.crowd_size is None:
             raise InputError("the plan has no crowd; audit its survey with a crowd_size.")
@@ -79,6 +83,8 @@ def audit(
             plan.memory,
             view=plan.view,
             cohorts=plan.cohorts,
+            parties=plan.parties,
+            overflow=overflow_of(plan),
         )
     if q is None or crowd_size is None:
         raise InputError(
@@ -86,7 +92,13 @@ def audit(
         )
     value = q.fraction if isinstance(q, FlipProbability) else exact_fraction(q)
     size = check_integer("crowd_size", crowd_size, lowest=1)
-    return Certificate(plan, value, size, view=view or "reports", cohorts=plan.cohorts)
+    overflow = None
+    if messages is not None:
+        check_integer("messages", messages, lowest=1, highest=plan.bits)
+        overflow = Overflow.of(plan, messages)
+    return Certificate(
+        plan, value, size, view=view or "reports", cohorts=plan.cohorts, overflow=overflow
+    )
 
 
 def check_crowd_hides(plan: Plan) -> None:
@@ -114,7 +126,8 @@ class Certificate:
     the honest reports that hide each other: colluders are not among them, and with an honest
     fraction h a release holds more, those reports and the colluders' divided by h. Where a plan has
     memory, everything here is about one release, and `shoal.statements` say the rest. In the counts
-    view a certificate can be about several `releases` at once, each with fresh flips.
+    view a certificate can be about several `releases` at once, each with fresh flips. `parties` are
+    a relay and an analyzer, and `overflow` is how reports are sent that they receive in pieces.
     """
 
     survey: Survey
@@ -127,6 +140,8 @@ class Certificate:
     view: View = "reports"
     cohorts: int | None = None
     releases: int = 1
+    parties: Parties | None = None
+    overflow: Overflow | None = None
 
     def __post_init__(self) -> None:
         if self.view not in get_args(View):
@@ -134,11 +149,19 @@ class Certificate:
             raise InputError(f"view must be one of {views}, got {self.view!r}.")
         if self.releases > 1 and self.view == "reports":
             raise InputError("whole reports of several releases compose with compose(releases).")
+        if self.overflow is not None and (self.view == "reports" or self.cohorts not in (None, 1)):
+            raise InputError("only reports with view counts and one cohort are sent in pieces.")
 
     @cached_property
     def bound(self) -> ReportsBound | CountsBound:
         """What is proven in the certificate's view about one report of a person."""
-        return bound_of(self.survey, self.view, cohorts=self.cohorts, releases=self.releases)
+        return bound_of(
+            self.survey,
+            self.view,
+            cohorts=self.cohorts,
+            releases=self.releases,
+            overflow=self.overflow,
+        )
 
     @property
     def _q(self) -> float:
@@ -162,8 +185,11 @@ class Certificate:
 
     @property
     def shift_of_a_fake(self) -> float:
-        """By how many people one fake report can shift a count: p / (p - q)."""
-        return coin.shift_of_a_fake(self._q)
+        """By how many people one fake report can shift a count: p / (p - q).
+
+        In W pieces it can name one bit W times: (W - q) / (p - q).
+        """
+        return coin.shift_of_a_fake(self._q, 1 if self.overflow is None else self.overflow.messages)
 
     def delta(self, *, epsilon: float, rtol: float = 1e-4) -> Bracket:
         """Return the proven delta at an epsilon."""
@@ -274,9 +300,30 @@ class Certificate:
                 if self.honest_fraction not in (None, "1")
                 else []
             ),
-            f"Against the collector itself only the local epsilon of {round_up(self.local_epsilon)}"
-            " holds.",
+            *self._pieces_in_words(),
+            f"Against {'the collector itself' if self.parties is None else 'both parties together'}"
+            f" only the local epsilon of {round_up(self.local_epsilon)} holds.",
         )
+
+    def _pieces_in_words(self) -> list[str]:
+        """Return what a certificate says about a relay, an analyzer and reports in pieces."""
+        words = []
+        if self.parties is not None:
+            words.append(
+                "The relay and the analyzer do not tell each other what they see; nobody but the"
+                " analyzer opens what was sealed for it (HPKE, a computational assumption)."
+            )
+        if self.overflow is not None:
+            chance = self.overflow.chance(self._q)
+            words.append(
+                f"A report is sent as {self.overflow.messages} messages; one with more set bits"
+                f" drops some, with probability at most {text_up(chance, 3)}, which is paid for in"
+                f" delta and moves a count by at most {text_up(self._released * chance, 3)} people."
+                if chance
+                else f"A report is sent as {self.overflow.messages} messages, one for every bit:"
+                " nothing is dropped."
+            )
+        return words
 
     def to_json(
         self, *, epsilon: float | None = None, delta: float | None = None
@@ -290,6 +337,10 @@ class Certificate:
         low = promised.delta.low if self.view == "reports" else attack.delta.low
         return {
             "view": self.view,
+            "parties": None if self.parties is None else self.parties.to_json(),
+            "pieces": None
+            if self.overflow is None
+            else self.overflow.to_json(self.crowd_size, self._released, self._q, at),
             "q": self._q,
             "crowd_size": self.crowd_size,
             "epsilon": at,

@@ -137,9 +137,14 @@ def quick_epsilon(certificate: Certificate, delta: float) -> float:
     There the exact search takes a minute for many bits and gains nothing that matters.
     """
     local = round_up(certificate.reports_per_person * certificate.local_epsilon, 6)
-    if local > WORTH_COMPOSING and certificate.delta(epsilon=0.9 * local).high > delta:
+    if local > WORTH_COMPOSING and _whole(certificate).delta(epsilon=0.9 * local).high > delta:
         return local
     return certificate.epsilon(delta=delta)
+
+
+def _whole(certificate: Certificate) -> Certificate:
+    """Return the certificate of reports of which nothing is dropped: its delta falls in epsilon."""
+    return replace(certificate, overflow=None)
 
 
 def composed_epsilon(certificate: Certificate, releases: int, delta: float) -> float:
@@ -161,7 +166,7 @@ def composed_delta(certificate: Certificate, releases: int, epsilon: float) -> f
 
 def _worth_composing(certificate: Certificate, delta: float) -> bool:
     local = certificate.reports_per_person * certificate.local_epsilon
-    small = local <= WORTH_COMPOSING or quick_epsilon(certificate, delta) <= WORTH_COMPOSING
+    small = local <= WORTH_COMPOSING or quick_epsilon(_whole(certificate), delta) <= WORTH_COMPOSING
     if certificate.view == "counts":
         return small
     return small and importlib.util.find_spec("dp_accounting") is not None

@@ -3,6 +3,9 @@
 A promise is a statement about an observer. The reader of a release sees counts. An analyzer may see
 every report of a crowd without its sender. The collector sees each report as it arrives, and so do
 several parties who put together what they know; against them only the local epsilon holds.
+
+A relay and an analyzer share what a collector sees: the relay who sends, the analyzer what. Against
+each of them alone more holds than against a collector.
 """
 
 from __future__ import annotations
@@ -38,14 +41,16 @@ class Observer:
     """Who sees what, and the epsilon and delta that hold against them, rounded up.
 
     `holds` is `theorem` where the crowd hides a person, and `local` where only the flips of a
-    single report do; `assumption` is what that rests on, in a sentence.
+    single report do. It is `sealed` where an observer has nothing but sealed messages, which tell
+    nothing about an answer unless the encryption is broken. `assumption` is what that rests on, in
+    a sentence.
     """
 
     who: str
     sees: str
     epsilon: float
     delta: float
-    holds: Literal["theorem", "local"]
+    holds: Literal["theorem", "local", "sealed"]
     assumption: str
 
     def to_json(self) -> dict[str, Any]:
@@ -68,22 +73,87 @@ def observers(certificate: Certificate, epsilon: float) -> list[Observer]:
     collector | local | 23.0
     several of them together | local | 23.0
     """
-    size = f"{certificate.crowd_size:,}"
-    counts = certificate.view == "counts"
     proven = certificate.delta(epsilon=epsilon).high
+    reader = Observer(
+        "reader of a release",
+        "how many reports set each bit"
+        if certificate.view == "counts"
+        else "what is counted from whole reports",
+        epsilon,
+        proven,
+        "theorem",
+        f"{certificate.crowd_size:,} honest people are in the release, and nothing but it is seen.",
+    )
+    if certificate.parties is not None:
+        return [reader, *_parties(certificate, epsilon, proven)]
     return [
-        Observer(
-            "reader of a release",
-            "how many reports set each bit" if counts else "what is counted from whole reports",
-            epsilon,
-            proven,
-            "theorem",
-            f"{size} honest people are in the release, and nothing but it is seen.",
-        ),
+        reader,
         _analyzer(certificate, epsilon, proven),
         _alone(certificate, "collector", "each report as it arrives"),
         _alone(certificate, "several of them together", "each report and its sender"),
     ]
+
+
+def _parties(certificate: Certificate, epsilon: float, proven: float) -> list[Observer]:
+    """Return what holds against a relay, an analyzer, and those who watch or join them."""
+    size, fakes = certificate.crowd_size, _fakes(certificate)
+    messages = (
+        "every report of a crowd, whole, shuffled"
+        if certificate.overflow is None
+        else f"{certificate.overflow.messages} messages of each report, shuffled: counts of bits"
+    )
+    return [
+        Observer(
+            "analyzer",
+            messages,
+            epsilon,
+            proven,
+            "theorem",
+            f"The relay forwards {size:,} honest reports at once, and does not say whose.",
+        ),
+        _with_fakes(certificate, epsilon, messages, fakes),
+        Observer(
+            "relay",
+            "who sends, when, and sealed messages of equal length",
+            0.0,
+            0.0,
+            "sealed",
+            "HPKE is not broken. Who takes part is no secret from it. If it reads the release too,"
+            " what holds against readers holds.",
+        ),
+        _alone(
+            certificate,
+            "relay with fake reports",
+            f"the release of a crowd in which all but one report are its own, {size - 1:,}",
+        ),
+        _alone(certificate, "relay and analyzer together", "each report and its sender"),
+        Observer(
+            "network observer",
+            "who sends to the relay and when; requests are alike in number and size",
+            0.0,
+            0.0,
+            "sealed",
+            "HPKE is not broken. Times are not hidden: whoever reports only because something"
+            " happened shows that it did.",
+        ),
+    ]
+
+
+def _fakes(certificate: Certificate) -> int:
+    """Return how many fake devices are shown as an example: a hundredth of the crowd."""
+    most = (certificate.crowd_size - 1) // certificate.reports_per_person
+    return min(max(certificate.crowd_size // 100, 1), most)
+
+
+def _with_fakes(certificate: Certificate, epsilon: float, messages: str, fakes: int) -> Observer:
+    who = "analyzer with fake devices"
+    sees = f"{messages}; and what {fakes:,} of its own devices sent"
+    left = certificate.with_colluders(fakes)
+    delta = left.delta(epsilon=epsilon).high
+    if not fakes or delta > _NO_PROMISE:
+        return _alone(certificate, who, sees)
+    words = f"{left.crowd_size:,} honest reports hide each other; each more fake is one fewer."
+    return Observer(who, sees, epsilon, delta, "theorem", words)
 
 
 def _analyzer(certificate: Certificate, epsilon: float, proven: float) -> Observer:

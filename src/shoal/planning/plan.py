@@ -10,13 +10,22 @@ import math
 from dataclasses import replace
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from typing import get_args
+from typing import Any, get_args
 
 from shoal.agreement.flip_probability import MOST_DIGITS, FlipProbability
 from shoal.agreement.local_privacy import EXACT, local_epsilon
-from shoal.agreement.plan import LARGEST_CROWD, SHORTEST_WINDOW, Plan, Promise, PromiseKind, View
+from shoal.agreement.plan import (
+    LARGEST_CROWD,
+    SHORTEST_WINDOW,
+    Parties,
+    Plan,
+    Promise,
+    PromiseKind,
+    View,
+)
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PrivacyRefusal
+from shoal.planning.fragments import Pieces
 from shoal.planning.promise import shortfall
 from shoal.support.checks import check_decimal, check_integer
 from shoal.support.rounding import text_up
@@ -37,6 +46,9 @@ def plan(
     honest_fraction: object = None,
     view: View = "reports",
     local_epsilon: object = None,
+    relay: str | None = None,
+    analyzer: str | None = None,
+    messages: int | None = None,
 ) -> Plan:
     """Make a plan that keeps a promise; of q, crowd_size, epsilon and delta one may be left out.
 
@@ -69,6 +81,12 @@ def plan(
     local_epsilon
         The most that a single report may reveal to whoever sees it: q is at least as large as that
         needs. By default there is no limit.
+    relay, analyzer
+        The origins of two parties that share the work: the relay sees who sends, the analyzer
+        what. By default one collector does everything.
+    messages
+        With a relay, an analyzer and view ``"counts"``: as how many messages a report is sent. By
+        default the fewest for which the reports that do not fit cost at most 1 % of delta.
 
     Examples
     --------
@@ -83,6 +101,9 @@ def plan(
     >>> wish = {"crowd_size": 10_000, "epsilon": 1, "delta": "1e-6", "view": "counts"}
     >>> [round(float(plan(survey, local_epsilon=e, **wish).q), 4) for e in (None, 10)]
     [0.01, 0.1192]
+    >>> two = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
+    >>> plan(survey, **wish, **two).parties.messages
+    5
     """
     flip = None if q is None else FlipProbability.at_least(q)
     if flip is not None and flip.is_blind:
@@ -111,14 +132,16 @@ def plan(
         raise InputError(f"promise must be one of {kinds}, got {promise!r}.")
     if view not in get_args(View):
         raise InputError(f"view must be one of {', '.join(get_args(View))}, got {view!r}.")
+    parties = Pieces.of(survey, view, relay, analyzer, messages)
     if promise == "proven":
         floor = _floor(survey, flip, local_epsilon)
-        draft = _proven(survey, flip, crowd_size, texts, view, floor)
+        draft = _proven(survey, flip, crowd_size, texts, view, floor, parties)
     elif view != "reports" or local_epsilon is not None:
         option = "view" if local_epsilon is None else "local_epsilon"
         raise InputError(f"{option} is part of a proven promise, not of a {promise} one.")
     else:
         draft = makers[promise](survey, flip, crowd_size, texts)
+        draft = replace(draft, parties=None if parties is None else parties.whole)
     if draft.q.is_blind:
         raise PrivacyRefusal(
             f"epsilon={draft.promise.epsilon} is so small that reports would carry no information:"
@@ -181,32 +204,46 @@ def _proven(
     wish: Texts,
     view: View,
     floor: FlipProbability | None,
+    pieces: Pieces | None,
 ) -> Plan:
     from shoal.planning.views import bound_of
 
     epsilon, delta = wish["epsilon"], wish["delta"]
     _check_one_unknown(q=q, crowd=crowd, epsilon=epsilon, delta=delta)
-    bound = bound_of(survey, view)
+    bound = bound_of(survey, view, overflow=None if pieces is None else pieces.overflow)
+    # what reports that do not fit will cost is set aside, where their messages are not chosen yet
+    wanted = None if delta is None else float(delta) * (1.0 if pieces is None else pieces.left)
+
+    def drafted(q: FlipProbability, crowd: int, epsilon: str, delta: str) -> Plan:
+        parties = None if pieces is None else pieces.parties(crowd, q, epsilon, float(delta))
+        promise = Promise("proven", epsilon, delta)
+        return Plan(survey, q, promise, crowd, view=view, parties=parties)
+
     if q is None:
         assert crowd is not None
         assert epsilon is not None
         assert delta is not None
-        wanted = FlipProbability.at_least(bound.q(crowd, float(epsilon), float(delta)))
-        if floor is not None and floor.fraction > wanted.fraction:
-            wanted = floor
-        return _raised(Plan(survey, wanted, Promise("proven", epsilon, delta), crowd, view=view))
+        assert wanted is not None
+        least = FlipProbability.at_least(bound.q(crowd, float(epsilon), wanted))
+        if floor is not None and floor.fraction > least.fraction:
+            least = floor
+        return _raised(drafted(least, crowd, epsilon, delta))
     if crowd is None:
         assert epsilon is not None
-        assert delta is not None
-        crowd_size = bound.crowd(float(q), float(epsilon), float(delta))
-        crowd = _finite_crowd(crowd_size, q, epsilon)
+        assert wanted is not None
+        crowd = _finite_crowd(bound.crowd(float(q), float(epsilon), wanted), q, epsilon)
     elif epsilon is None:
-        assert delta is not None
-        epsilon = _text_epsilon(bound.epsilon(crowd, float(q), float(delta)))
+        assert wanted is not None
+        epsilon = _text_epsilon(bound.epsilon(crowd, float(q), wanted))
     elif delta is None:
         reached = bound.proven(crowd, float(q), float(epsilon)).delta.high
+        if pieces is not None and pieces.messages is None:
+            chosen = pieces.chosen(crowd, q, epsilon, reached / pieces.left)
+            bound = bound_of(survey, view, overflow=chosen)
+            reached = bound.proven(crowd, float(q), float(epsilon)).delta.high
         delta = _text_probability(reached, "delta", epsilon)
-    return _checked(Plan(survey, q, Promise("proven", epsilon, delta), crowd, view=view))
+    assert delta is not None
+    return _checked(drafted(q, crowd, epsilon, delta))
 
 
 def _sufficient(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
@@ -286,13 +323,23 @@ def _checked(draft: Plan) -> Plan:
         eta=draft.promise.eta,
         promise=kind,
         view=draft.view,
+        **_named(draft.parties),
     )
     seen = " of counts" if draft.view == "counts" else ""
+    sent = enough = ""
+    if draft.view == "counts" and draft.parties is not None and possible.parties is not None:
+        sent = f", sent as {draft.parties.messages} messages a report,"
+        enough = f" with {possible.parties.messages} messages"
     raise PrivacyRefusal(
-        f"with q = {float(draft.q):.6g} and a crowd of {draft.crowd_size:,} the {kind} {name}{seen}"
-        f" at epsilon {epsilon} is {text_up(reached, 3)}, not {wanted};"
-        f" q = {float(possible.q):.6g} would be enough."
+        f"with q = {float(draft.q):.6g} and a crowd of {draft.crowd_size:,}{sent} the {kind}"
+        f" {name}{seen} at epsilon {epsilon} is {text_up(reached, 3)}, not {wanted};"
+        f" q = {float(possible.q):.6g}{enough} would be enough."
     )
+
+
+def _named(parties: Parties | None) -> dict[str, Any]:
+    """Return a plan's parties as they are asked for; the planner chooses the messages."""
+    return {} if parties is None else {"relay": parties.relay, "analyzer": parties.analyzer}
 
 
 def _check_one_unknown(**given: object) -> None:

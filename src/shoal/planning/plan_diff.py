@@ -179,11 +179,27 @@ def _protected(old: Plan, new: Plan, *, same_bits: bool) -> Iterator[tuple[bool,
         # Devices refuse windows that are shorter still: they tell when a report was made.
         less = shorter and new.window is not None and new.window < SHORTEST_WINDOW
         yield less, f"The window is {after} instead of {before}{effect}."
-    if old.parties != new.parties:
-        yield False, "Other parties relay and analyze the reports."
+    yield from _parties(old, new)
     groups = [[{p.survey.bit(*bit) for bit in group} for group in p.joint] for p in (old, new)]
     if same_bits and groups[0] != groups[1]:
         yield False, "Other joint answers are counted."
+
+
+def _parties(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
+    if old.parties is None or new.parties is None:
+        if old.parties is not None:
+            yield (
+                True,
+                "One collector sees who sends what, which a relay and an analyzer shared before.",
+            )
+        elif new.parties is not None:
+            yield False, "A relay and an analyzer share what one collector saw before."
+        return
+    if (old.parties.relay, old.parties.analyzer) != (new.parties.relay, new.parties.analyzer):
+        yield False, "Other parties relay and analyze the reports."
+    was, now = old.parties.messages, new.parties.messages
+    if was != now and old.view == new.view:
+        yield False, f"A report is sent as {now} messages instead of {was}."
 
 
 def _promised(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:

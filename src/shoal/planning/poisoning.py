@@ -5,6 +5,9 @@ a one that was never randomized moves it by p / (p - q), a zero by -q / (p - q),
 for every option at once. Replacing a part s of the people by fakes moves an estimated share by at
 most s p / (p - q), up where nobody has the option and down where everybody has, since
 1 + q / (p - q) = p / (p - q).
+
+Where a report is sent as W messages, one for each set bit, a fake can name one option W times. That
+moves its estimate by (W - q) / (p - q).
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from shoal.agreement.fragments import messages_of
 from shoal.agreement.plan import Plan
 from shoal.errors import InputError
 from shoal.support.checks import check_number
@@ -27,9 +31,11 @@ class Poisoning:
     """What fakes can do to the estimates of one plan.
 
     `up` and `down` are people by which one fake report moves the estimate of an option, and
-    `options` how many it moves at once. `up_if_local` is what one fake would do under local
-    differential privacy at the epsilon that the plan promises; infinite at q = 1/2. `reports` and
-    `sigma` are those of a whole crowd, if the plan has one and something can be estimated.
+    `options` how many it moves at once. `messages` is as how many messages a report is sent: with
+    more than one, a fake can spend all of them on one option. `up_if_local` is what one fake would
+    do under local differential privacy at the epsilon that the plan promises; infinite at q = 1/2.
+    `reports` and `sigma` are those of a whole crowd, if the plan has one and something can be
+    estimated.
     """
 
     up: float
@@ -39,6 +45,7 @@ class Poisoning:
     sigma: float | None
     epsilon: float
     up_if_local: float
+    messages: int = 1
 
     def shift(self, share: float) -> float:
         """Return by how much fakes that replace a share of the people move any estimated share."""
@@ -56,10 +63,16 @@ class Poisoning:
         """The same in words."""
         if math.isinf(self.up):
             return ("q is 1/2: nothing is estimated, so there is nothing to poison.",)
+        moved = (
+            f"and all {self.options} options at once"
+            if self.messages == 1
+            else f"with all of its {self.messages} messages on that option, or {self.options}"
+            " options by one message each"
+        )
         said = [
             f"One fake report moves the estimate of an option by up to {round_up(self.up):.4g}"
-            f" people up or {round_up(-self.down):.4g} down, and all {self.options} options at"
-            " once; an honest one moves it by one on average.",
+            f" people up or {round_up(-self.down):.4g} down, {moved}; an honest one moves it by one"
+            " on average.",
             f"Fakes in place of 1 % of the people move an estimated share by up to"
             f" {round_up(self.shift(0.01)):.2%}.",
             f"Under local differential privacy at epsilon {self.epsilon:g} one fake would move it"
@@ -80,6 +93,7 @@ class Poisoning:
             "up": None if blind else round_up(self.up),
             "down": None if blind else -round_up(-self.down),
             "options": self.options,
+            "messages": self.messages,
             "one_percent_of_fakes": None if blind else round_up(self.shift(0.01)),
             "fakes_for_one_sigma": None if one_sigma is None else round_down(one_sigma),
             "epsilon": self.epsilon,
@@ -103,13 +117,15 @@ def poisoning(plan: Plan) -> Poisoning:
     local_q = coin.local_q(plan.survey.differing_bits, epsilon)
     q = float(plan.q)
     blind = plan.q.is_blind
-    up = coin.shift_of_a_fake(q)
+    messages = messages_of(plan)
+    up = coin.shift_of_a_fake(q, messages)
     return Poisoning(
         up,
-        1 - up,
-        plan.bits,
+        1 - coin.shift_of_a_fake(q),
+        messages if plan.parties is not None and plan.view == "counts" else plan.bits,
         None if plan.crowd_size is None else plan.reports_needed,
         None if plan.crowd_size is None or blind else coin.count_sigma(plan.reports_needed, q),
         epsilon,
         up if plan.promise.kind == "local" else coin.shift_of_a_fake(local_q),
+        messages,
     )

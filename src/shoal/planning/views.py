@@ -8,21 +8,26 @@ bits are independent given the answers, so that the promise composes over the bi
 answers can differ (`shoal.theory.counts`). Releases with fresh flips add more such bits.
 Where reports are split into cohorts, counts are those of each cohort, and the crowd is the smallest
 cohort that chance allows; a smaller one is paid for in delta (`shoal.theory.cohorts`).
+Where a relay and an analyzer receive reports in pieces, those that do not fit are paid for in
+delta too (`shoal.planning.fragments`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
 from shoal.agreement.plan import LARGEST_CROWD, Plan, View
 from shoal.agreement.survey import Survey
+from shoal.errors import PrivacyRefusal
+from shoal.planning.fragments import PART_OF_DELTA, Overflow
+from shoal.support.rounding import text_up
 from shoal.theory import solve
 from shoal.theory.calibration import NoValueError, smallest
 from shoal.theory.cohorts import smallest_cohort
 from shoal.theory.coin import count_sigma
-from shoal.theory.counts.delta import FINE, attack_counts, proven_counts
+from shoal.theory.counts.delta import FINE, attack_counts, is_local, proven_counts
 from shoal.theory.counts.solve import counts_crowd, counts_epsilon, counts_q, rough_counts_q
 from shoal.theory.domains import Block, Domain, Triple
 from shoal.theory.proven import Proven, attack_delta, proven_delta
@@ -44,6 +49,12 @@ _ROUGH = 3e-3
 _PRICE = 0.05
 """The part of delta that pays for cohorts that turn out small."""
 
+
+_PARTS = 8
+"""So many smaller epsilons are tried where dropping costs more than all else."""
+
+_TRIES = 30
+"""So often an answer is looked for again with the price that the last one has."""
 
 _WIDEST_QUICK = 500
 """Above so many bits even a rough q takes long."""
@@ -69,7 +80,12 @@ def domain_of(survey: Survey) -> Domain:
 
 
 def bound_of(
-    survey: Survey, view: View, *, cohorts: int | None = None, releases: int = 1
+    survey: Survey,
+    view: View,
+    *,
+    cohorts: int | None = None,
+    releases: int = 1,
+    overflow: Overflow | None = None,
 ) -> ReportsBound | CountsBound:
     """Return what is proven about a survey in a view.
 
@@ -82,7 +98,7 @@ def bound_of(
     """
     if view == "reports":
         return ReportsBound(domain_of(survey))
-    return CountsBound(survey.differing_bits, cohorts or survey.cohorts or 1, releases)
+    return CountsBound(survey.differing_bits, cohorts or survey.cohorts or 1, releases, overflow)
 
 
 @dataclass(frozen=True)
@@ -128,12 +144,25 @@ class ReportsBound:
 class CountsBound:
     """What the counts of single bits reveal, of which two answers differ in at most so many.
 
-    `releases` is in how many releases a person takes part, each time with fresh flips.
+    `releases` is in how many releases a person takes part, each time with fresh flips. `overflow`
+    is there where reports are sent in pieces; they have one cohort.
     """
 
     differing: int
     cohorts: int = 1
     releases: int = 1
+    overflow: Overflow | None = None
+
+    @property
+    def _whole(self) -> CountsBound:
+        """The same of reports of which nothing is dropped."""
+        return replace(self, overflow=None)
+
+    def _price(self, crowd: int, q: float, epsilon: float) -> float:
+        """Return what dropping costs; nothing where an epsilon holds without a crowd."""
+        if self.overflow is None or is_local(self._bits, q, epsilon):
+            return 0.0
+        return self.overflow.price(crowd, q, epsilon, self.releases)
 
     @property
     def _bits(self) -> int:
@@ -149,7 +178,17 @@ class CountsBound:
 
     def _delta(self, crowd: int, q: float, epsilon: float, tolerance: float = FINE) -> float:
         if self.cohorts == 1:
-            return proven_counts(self._bits, crowd, q, epsilon, tolerance)
+            whole = proven_counts(self._bits, crowd, q, epsilon, tolerance)
+            price = self._price(crowd, q, epsilon)
+            if price <= whole:
+                return min((whole + price) * (1.0 + 1e-15), 1.0) if price else whole
+            # a smaller epsilon promises more, and what is dropped may cost less there
+            parts = (epsilon * part / _PARTS for part in range(_PARTS + 1))
+            paid = (
+                proven_counts(self._bits, crowd, q, less, tolerance) + self._price(crowd, q, less)
+                for less in parts
+            )
+            return min(min(paid) * (1.0 + 1e-15), 1.0)
         rough = proven_counts(self._bits, 1, q, epsilon)
         if rough == 0.0:
             return 0.0
@@ -172,15 +211,18 @@ class CountsBound:
         """Return a crowd and its delta: a lower bound of the truth, and the proven one above it.
 
         With cohorts a person hides among fewer, so that what one cohort of all has is a lower
-        bound too.
+        bound too. Where reports are sent in pieces, the price is taken off.
         """
         del rtol
         proven = self._delta(crowd, q, epsilon)
         attack = attack_counts(self._bits, crowd, q, epsilon, proven)
-        return Attack(Bracket(min(attack.delta, proven), proven), {"ones": attack.ones})
+        low = max(attack.delta - self._price(crowd, q, epsilon), 0.0)
+        return Attack(Bracket(min(low, proven), proven), {"ones": attack.ones})
 
     def epsilon(self, crowd: int, q: float, delta: float) -> float:
         """Return the smallest proven epsilon at a delta."""
+        if self.overflow is not None and delta > 0.0:
+            return self._epsilon_in_pieces(crowd, q, delta)
         if self.cohorts == 1 or delta == 0.0:
             return counts_epsilon(self._bits, crowd, q, delta).value
         size, price = self._cohort(crowd, _PRICE * delta)
@@ -192,6 +234,8 @@ class CountsBound:
 
     def crowd(self, q: float, epsilon: float, delta: float) -> float:
         """Return the smallest crowd that keeps a promise; infinite if there is none."""
+        if self.overflow is not None:
+            return self._crowd_in_pieces(q, epsilon, delta)
         one = counts_crowd(self._bits, q, epsilon, delta).value
         if self.cohorts == 1 or one in (1, float("inf")):
             return one
@@ -210,6 +254,8 @@ class CountsBound:
 
     def q(self, crowd: int, epsilon: float, delta: float, *, rough: bool = False) -> float:
         """Return the smallest q that keeps a promise, or one that is roughly as small."""
+        if self.overflow is not None:
+            return self._q_in_pieces(crowd, epsilon, delta)
         size, price = self._cohort(crowd, _PRICE * delta)
         precision = {"xtol": 5e-3} if rough else {}
         return counts_q(self._bits, size, epsilon, delta - price, **precision).value
@@ -218,6 +264,50 @@ class CountsBound:
         """Return a q that keeps a promise, within about a percent of the smallest."""
         size, price = self._cohort(crowd, _PRICE * delta)
         return rough_counts_q(self._bits, size, epsilon, delta - price)
+
+    # What dropping costs depends on what is looked for. So look with the price of the last try
+    # until the answer, with its own price, keeps the promise.
+
+    def _epsilon_in_pieces(self, crowd: int, q: float, delta: float) -> float:
+        local = counts_epsilon(self._bits, crowd, q, 0.0).value
+        epsilon = self._whole.epsilon(crowd, q, delta)
+        for _ in range(_TRIES):
+            left = delta - self._price(crowd, q, epsilon * (1.0 + 1e-6))
+            if left <= 0.0 or epsilon >= local:
+                break
+            epsilon = self._whole.epsilon(crowd, q, left)
+            if self._delta(crowd, q, epsilon) <= delta:
+                return min(epsilon, local)
+        return local
+
+    def _crowd_in_pieces(self, q: float, epsilon: float, delta: float) -> float:
+        crowd = self._whole.crowd(q, epsilon, delta)
+        for _ in range(_TRIES):
+            if crowd > LARGEST_CROWD or self._delta(int(crowd), q, epsilon) <= delta:
+                return crowd
+            left = delta - self._price(int(crowd) + 1, q, epsilon)
+            if left <= 0.0:
+                break
+            crowd = max(self._whole.crowd(q, epsilon, left), crowd + 1)
+        return float("inf")
+
+    def _q_in_pieces(self, crowd: int, epsilon: float, delta: float) -> float:
+        assert self.overflow is not None
+        q = self._whole.q(crowd, epsilon, delta)
+        for _ in range(_TRIES):
+            price = self._price(crowd, q, epsilon)
+            if price >= delta:
+                break
+            if self._delta(crowd, q, epsilon) <= delta:
+                return q
+            # the next q is a little larger, and so is what it drops
+            grown = self._price(crowd, min(q * 1.002, 0.5), epsilon)
+            q = self._whole.q(crowd, epsilon, max(delta - grown, 0.5 * (delta - price)))
+        raise PrivacyRefusal(
+            f"{self.overflow.messages} messages are too few for a report of {self.overflow.bits}"
+            f" bits: with q = {q:.3g} what does not fit costs a delta of {text_up(price, 3)}, of"
+            f" {text_up(delta, 3)} in all; allow more messages, or leave the number to the planner."
+        )
 
 
 class OtherView(NamedTuple):
@@ -255,7 +345,10 @@ def other_view(agreed: Plan) -> OtherView | None:
     if (reason := _not_compared(agreed, view)) is not None:
         return OtherView(view, None, None, reason)
     bound = bound_of(agreed.survey, view, cohorts=agreed.cohorts)
-    q = bound.quick_q(crowd, float(promise.epsilon), float(promise.delta or 0))
+    delta = float(promise.delta or 0)
+    if agreed.parties is not None and view == "counts":
+        delta *= 1.0 - PART_OF_DELTA  # the rest is for what does not fit into the messages
+    q = bound.quick_q(crowd, float(promise.epsilon), delta)
     if q >= 0.5:
         return OtherView(view, None, None, "no flip probability keeps this promise")
     return OtherView(view, q, count_sigma(crowd, q))

@@ -114,15 +114,17 @@ def count_sigma(N: int, q: float) -> float:
     return math.sqrt(N * q * (1.0 - q)) / (1.0 - 2.0 * q)
 
 
-def shift_of_a_fake(q: float) -> float:
+def shift_of_a_fake(q: float, messages: int = 1) -> float:
     """Return by how many people one fake report moves a count at most: ``p / (p - q)``.
 
-    It was never randomized, and an estimate takes it for one that was. Infinite at q = 1/2.
+    It was never randomized, and an estimate takes it for one that was. Infinite at q = 1/2. A
+    report that is sent as W messages, one for a set bit, can name one bit W times, which moves
+    its count by ``(W - q) / (p - q)``.
 
-    >>> shift_of_a_fake(0.25)
-    1.5
+    >>> shift_of_a_fake(0.25), shift_of_a_fake(0.25, messages=4)
+    (1.5, 7.5)
     """
-    return (1.0 - q) / (1.0 - 2.0 * q) if q < 0.5 else math.inf
+    return (messages - q) / (1.0 - 2.0 * q) if q < 0.5 else math.inf
 
 
 def posterior(prior: float, q: float, reported: int) -> float:

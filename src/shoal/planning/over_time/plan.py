@@ -13,6 +13,7 @@ from shoal.agreement.local_privacy import repeated_epsilon
 from shoal.agreement.plan import LARGEST_CROWD, Memory, Plan, Promise, View
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PrivacyRefusal
+from shoal.planning.fragments import Pieces
 from shoal.planning.over_time.horizons import parse_horizon
 from shoal.support.checks import check_decimal, check_integer
 from shoal.theory.calibration import smallest
@@ -38,6 +39,9 @@ def plan_with_memory(
     fresh: object = "0.5",
     max_reports_per_person: int = 1,
     view: View = "reports",
+    relay: str | None = None,
+    analyzer: str | None = None,
+    messages: int | None = None,
 ) -> Plan:
     """Make a plan whose flips are partly permanent, so that many releases do not average them away.
 
@@ -74,6 +78,9 @@ def plan_with_memory(
     view
         Against whom the promise of each release holds: whoever sees all `reports` without their
         senders, or only the `counts` of bits.
+    relay, analyzer, messages
+        Two parties that share the work, as in `shoal.plan`. The price of reports that do not fit
+        into their messages is that of one release; `statements` count it for every release.
 
     Examples
     --------
@@ -109,7 +116,10 @@ def plan_with_memory(
     from shoal.planning.views import bound_of
 
     epsilon_wanted, delta_wanted = float(epsilon_text), float(delta_text)
-    least = Fraction(bound_of(survey, view).q(crowd_size, epsilon_wanted, delta_wanted))
+    pieces = Pieces.of(survey, view, relay, analyzer, messages)
+    bound = bound_of(survey, view, overflow=None if pieces is None else pieces.overflow)
+    left = delta_wanted * (1.0 if pieces is None else pieces.left)
+    least = Fraction(bound.q(crowd_size, epsilon_wanted, left))
     q2 = _rounded_up(exact_fraction((1 - (1 - 2 * float(least)) ** share) / 2))
     if q2.is_blind:
         raise _nothing_left()
@@ -132,6 +142,9 @@ def plan_with_memory(
             window=window,
             memory=memory,
             view=view,
+            parties=None
+            if pieces is None
+            else pieces.parties(crowd_size, memory.q, epsilon_text, delta_wanted),
         )
         if _certified(plan):
             return plan

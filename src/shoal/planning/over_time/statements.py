@@ -11,6 +11,7 @@ from shoal.agreement.local_privacy import changing_epsilon, local_epsilon, repea
 from shoal.agreement.plan import Memory, Plan
 from shoal.agreement.survey import Flags, Survey
 from shoal.planning.composition import composed_epsilon, quick_epsilon
+from shoal.planning.fragments import Overflow, overflow_of
 from shoal.support.checks import check_integer
 from shoal.support.rounding import round_up, text_up
 
@@ -96,7 +97,7 @@ def statements(
     results += [one_answer, any_answers]
     if crowd is not None:
         if crowd > changed:
-            results.append(_same_crowd(plan, plan.memory, delta, crowd - changed))
+            results.append(_same_crowd(plan, plan.memory, delta, crowd - changed, releases))
         results.append(
             _changing(plan, plan.memory, crowd, releases, delta, (one_answer, any_answers))
         )
@@ -149,16 +150,19 @@ def _any_answers(plan: Plan, memory: Memory, reports: int) -> Statement:
     )
 
 
-def _same_crowd(plan: Plan, memory: Memory, delta: float, crowd: int) -> Statement:
+def _same_crowd(plan: Plan, memory: Memory, delta: float, crowd: int, releases: int) -> Statement:
     # In the counts view too: what fresh flips make of a count depends on the count alone, so every
     # release is made from the counts of the permanent vectors.
-    certificate = _certificate(plan, memory.q1, crowd)
+    # Nothing but what is dropped depends on how many releases there are.
+    certificate = _certificate(plan, memory.q1, crowd, releases)
+    dropped = certificate.overflow is not None and certificate.overflow.chance(float(plan.q)) > 0
+    many = f"{releases:,} of them" if dropped else "however many"
     return Statement(
         "proven",
         "same crowd, every release",
         round_up(quick_epsilon(certificate, delta), 6),
         delta,
-        f"All releases{_only(plan)} together, however many, if the same people report in each and"
+        f"All releases{_only(plan)} together, {many}, if the same people report in each and"
         f" {crowd:,} of them, this person among them, never change their answer: everything is made"
         " from their permanent vectors.",
     )
@@ -176,6 +180,7 @@ def _changing(
 
     one_answer, any_answers = local
     cube = audit(_cube(plan.bits), q=memory.q2, crowd_size=crowd, view=plan.view)
+    cube = replace(cube, overflow=_sent(plan))
     # All releases reveal at least what one does; if that is too much, nothing is to be composed.
     single = quick_epsilon(cube, delta)
     composed = composed_epsilon(cube, releases, delta) if single < any_answers.epsilon else math.inf
@@ -225,12 +230,25 @@ def _fresh(plan: Plan, crowd: int | None, reports: int, delta: float) -> list[St
     return results
 
 
-def _certificate(plan: Plan, q: FlipProbability, crowd: int) -> Certificate:
-    """Return what a crowd of one release is promised at another q than the plan's."""
+def _certificate(plan: Plan, q: FlipProbability, crowd: int, reports: int = 1) -> Certificate:
+    """Return what a crowd of one release is promised at another q than the plan's.
+
+    `reports` is how many of a device may overflow.
+    """
     from shoal.planning.certificate import audit
 
     certificate = audit(plan.survey, q=q, crowd_size=crowd, view=plan.view)
-    return replace(certificate, cohorts=plan.cohorts)
+    return replace(certificate, cohorts=plan.cohorts, overflow=_sent(plan, reports))
+
+
+def _sent(plan: Plan, reports: int = 1) -> Overflow | None:
+    """Return how reports overflow that are sent with the plan's q, whichever flips are asked about.
+
+    Sending all of them whole gives the same releases unless one of them overflows, and each does so
+    with at most the probability of the largest answer, whatever its flips share with others.
+    """
+    overflow = overflow_of(plan)
+    return None if overflow is None else replace(overflow, q=float(plan.q), reports=reports)
 
 
 def _only(plan: Plan) -> str:

@@ -27,7 +27,15 @@ from shoal.theory.homogeneous import check_crowd
 from shoal.theory.stop_loss.bracket import Bracket
 from shoal.theory.stop_loss.reduction import UNIT
 
-__all__ = ["FINE", "CountsAttack", "attack_counts", "cohort_crowd", "counts_delta", "proven_counts"]
+__all__ = [
+    "FINE",
+    "CountsAttack",
+    "attack_counts",
+    "cohort_crowd",
+    "counts_delta",
+    "is_local",
+    "proven_counts",
+]
 
 FINE = 2.5e-4
 """Tolerance, in units of the noise, at which a promise is certified."""
@@ -81,7 +89,7 @@ def counts_delta(d: int, N: int, q: float, epsilon: float) -> Bracket:
     return Bracket(attack_counts(d, N, q, epsilon, proven).delta, proven)
 
 
-def _is_local(d: int, q: float, epsilon: float) -> bool:
+def is_local(d: int, q: float, epsilon: float) -> bool:
     """Whether the promise holds without any crowd."""
     return epsilon >= d * log_theta(q) * (1.0 + 1e-14)
 
@@ -97,7 +105,7 @@ def proven_counts(d: int, N: int, q: float, epsilon: float, tolerance: float = F
     >>> proven_counts(2, 10_000, 0.5, 0.1)
     0.0
     """
-    if _is_local(d, q, epsilon):
+    if is_local(d, q, epsilon):
         return 0.0
     sizes = {N, 1} if N * q < _LITTLE_NOISE else {N}
     profiles = (bit_profile(size, q, tolerance) for size in sorted(sizes))
@@ -121,7 +129,7 @@ def attack_counts(d: int, N: int, q: float, epsilon: float, scale: float) -> Cou
     >>> attack_counts(1, 1, 0.25, 0.0, 0.5)
     CountsAttack(delta=0.499..., ones=0)
     """
-    if _is_local(d, q, epsilon) or scale <= 0.0:
+    if is_local(d, q, epsilon) or scale <= 0.0:
         return CountsAttack(0.0, 0)
     others = N - 1
     crowds = set(range(min(N, _FEW)))

@@ -100,14 +100,17 @@ def pmf(n: int, m: int, q: float) -> NDArray[np.float64]:
     )
 
 
-def tails(s: int, n: int, m: int, q: float) -> Tails:
+def tails(s: int, n: int, m: int, q: float, reach: float = _REACH) -> Tails:
     """Return both tails of A_n(m) at s, each including s itself.
+
+    With an infinite `reach` no mass is left out.
 
     >>> tails(1, n=2, m=1, q=0.25)[:2]
     (0.8125, 0.8125)
     """
     # Ones that stay ones are those that are not flipped: 1 - q would lose the digits of a tiny q.
-    return _sum_tails(s, _mirrored(binomial_window(m, q), m), binomial_window(n - m, q))
+    stay = _mirrored(binomial_window(m, q, reach), m)
+    return _sum_tails(s, stay, binomial_window(n - m, q, reach))
 
 
 def sum_tails(s: int, first: tuple[int, float], second: tuple[int, float]) -> Tails:

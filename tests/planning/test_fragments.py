@@ -1,0 +1,301 @@
+"""Plans with a relay and an analyzer: as how many messages a report is sent, and who sees what."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal import (
+    Choice,
+    Flags,
+    InputError,
+    Parties,
+    Plan,
+    PrivacyRefusal,
+    Survey,
+    Tally,
+    audit,
+    plan,
+    plan_diff,
+    plan_with_memory,
+    poisoning,
+    screen,
+    statements,
+)
+from shoal.analysis.crowds import Crowd
+from shoal.errors import PlanError
+from shoal.planning.fragments import Overflow, overflow_of
+from shoal.planning.observers import observers
+from shoal.planning.promise import check_promise, compute_promise
+from shoal.planning.views import bound_of
+from shoal.theory.truncation import overflow_chance
+
+TWO: dict[str, Any] = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
+FIVE = Survey("flags", (Flags("f", tuple("abcde")),))
+ONE_OF_MANY = Survey("choice", (Choice("c", tuple(f"option {j}" for j in range(60))),))
+WISH: dict[str, Any] = {"crowd_size": 2000, "epsilon": 1, "delta": "1e-5", "view": "counts"}
+
+
+@pytest.fixture(scope="module")
+def sparse() -> Plan:
+    return plan(ONE_OF_MANY, **WISH, **TWO)
+
+
+def price(agreed: Plan, messages: int) -> float:
+    """Return what so many messages cost, by the formula."""
+    chance = overflow_chance(agreed.bits, 1, messages, float(agreed.q))
+    return (1 + math.exp(float(agreed.promise.epsilon))) * (agreed.crowd_size or 0) * chance
+
+
+class TestPlanning:
+    def test_the_fewest_messages_within_a_hundredth_of_delta(self, sparse: Plan):
+        assert sparse.parties is not None
+        messages = sparse.parties.messages
+        assert price(sparse, messages) <= 1e-7 < price(sparse, messages - 1)
+        assert compute_promise(sparse).holds
+
+    def test_q_is_hardly_larger_than_without_a_relay(self, sparse: Plan):
+        whole = plan(ONE_OF_MANY, **WISH)
+        assert float(whole.q) <= float(sparse.q) <= 1.005 * float(whole.q)
+
+    def test_flags_need_a_message_for_every_bit(self):
+        agreed = plan(FIVE, **WISH, **TWO)
+        assert agreed.parties == Parties(**TWO, messages=5)
+
+    def test_whole_reports_are_one_message(self):
+        agreed = plan(FIVE, **WISH | {"view": "reports"}, **TWO)
+        assert agreed.parties == Parties(**TWO, messages=1)
+        assert agreed.q == plan(FIVE, **WISH | {"view": "reports"}).q
+
+    def test_fewer_messages_need_more_flips_until_none_are_enough(self, sparse: Plan):
+        assert sparse.parties is not None
+        fewer = sparse.parties.messages - 1
+        tight = plan(ONE_OF_MANY, **WISH, **TWO, messages=fewer)
+        assert tight.q.fraction > sparse.q.fraction
+        assert compute_promise(tight).holds
+        with pytest.raises(PrivacyRefusal, match=r"2 messages are too few for a report of 60 bits"):
+            plan(ONE_OF_MANY, **WISH, **TWO, messages=2)
+
+    @pytest.mark.parametrize("unknown", ["epsilon", "delta", "crowd_size"])
+    def test_the_unknown_pays_the_price_too(self, sparse: Plan, unknown: str):
+        wish = {name: value for name, value in WISH.items() if name != unknown}
+        agreed = plan(ONE_OF_MANY, q="0.012", **wish, **TWO)
+        assert agreed.parties is not None
+        assert compute_promise(agreed).holds
+        fewer = replace(agreed, parties=replace(agreed.parties, messages=1))
+        assert not compute_promise(fewer).holds
+
+    def test_too_few_messages_break_the_promise(self, sparse: Plan):
+        assert sparse.parties is not None
+        broken = replace(sparse, parties=replace(sparse.parties, messages=2))
+        with pytest.raises(PrivacyRefusal, match="sent as 2 messages, delta is"):
+            check_promise(broken)
+        with pytest.raises(PrivacyRefusal, match=r"sent as 2 messages a report.*with \d+ messages"):
+            plan(ONE_OF_MANY, q=sparse.q, **WISH, **TWO, messages=2)
+
+    @pytest.mark.parametrize(
+        ("words", "sentence"),
+        [
+            ({"relay": "https://relay.example"}, "an analyzer is missing"),
+            ({"analyzer": "https://analyzer.example"}, "a relay is missing"),
+            ({"messages": 3}, "messages need a relay"),
+            ({**TWO, "messages": 0}, "messages"),
+            ({**TWO, "messages": 6}, "messages"),
+            ({**TWO, "messages": 1, "view": "reports"}, "one message"),
+        ],
+    )
+    def test_bad_wishes(self, words: dict[str, Any], sentence: str):
+        with pytest.raises(InputError, match=sentence):
+            plan(FIVE, **WISH | words)
+
+    def test_one_party_is_not_two(self):
+        with pytest.raises(PlanError, match="two parties"):
+            plan(FIVE, **WISH, relay="https://one.example", analyzer="https://one.example")
+
+
+class TestBound:
+    def test_the_price_is_added_for_every_release(self):
+        epsilon, q, overflow = 0.5, 0.01, Overflow.of(ONE_OF_MANY, 8)
+        for releases in (1, 3):
+            whole = bound_of(ONE_OF_MANY, "counts", releases=releases)
+            cut = bound_of(ONE_OF_MANY, "counts", releases=releases, overflow=overflow)
+            low = whole.proven(1000, q, epsilon).delta.high
+            paid = (1 + math.exp(0.5)) * 1000 * releases * overflow.chance(q)
+            assert 1e-9 < paid < low
+            said = cut.proven(1000, q, epsilon).delta.high
+            assert said - low == pytest.approx(paid, rel=1e-6)
+
+    def test_a_local_epsilon_costs_nothing(self):
+        certificate = audit(ONE_OF_MANY, q="0.01", crowd_size=50, view="counts", messages=1)
+        local = certificate.local_epsilon * (1 + 1e-9)
+        assert certificate.delta(epsilon=local).high == 0.0
+        assert certificate.delta(epsilon=0.99 * local).high == 1.0
+        assert certificate.epsilon(delta=1e-6) == pytest.approx(local)
+
+    def test_delta_and_epsilon_invert_each_other(self, sparse: Plan):
+        certificate = audit(sparse)
+        epsilon = certificate.epsilon(delta=1e-5)
+        assert certificate.delta(epsilon=epsilon).high <= 1e-5
+        assert certificate.delta(epsilon=epsilon * 0.9999).high > 0.9e-5
+        assert epsilon <= 1.0
+
+    def test_a_larger_epsilon_promises_no_less(self):
+        certificate = audit(ONE_OF_MANY, q="0.02", crowd_size=5000, view="counts", messages=9)
+        at, beyond = (certificate.delta(epsilon=e).high for e in (0.5, 4.0))
+        assert 0 < beyond <= 1.2 * at  # not e^3.5 times as much
+
+    def test_the_attack_pays_too(self, sparse: Plan):
+        assert sparse.parties is not None
+        certificate, at = audit(sparse), 1.0
+        whole = audit(sparse.survey, q=sparse.q, crowd_size=2000, view="counts")
+        paid = price(sparse, sparse.parties.messages)
+        assert certificate.attack(at).delta.low <= whole.attack(at).delta.low - 0.99 * paid
+
+    def test_several_reports_of_a_person(self, sparse: Plan):
+        single = audit(sparse).delta(epsilon=0.5).high
+        assert audit(sparse).group_delta(epsilon=1.0, reports=2) >= single * (1 + math.exp(0.5))
+
+    def test_releases_compose_with_their_prices(self, sparse: Plan):
+        assert sparse.parties is not None
+        whole = audit(sparse.survey, q=sparse.q, crowd_size=2000, view="counts").compose(4)
+        cut = audit(sparse).compose(4)
+        at = 2.0
+        paid = 4 * (1 + math.exp(at)) * 2000 * audit(sparse).overflow.chance(float(sparse.q))  # type: ignore[union-attr]
+        assert cut.delta(epsilon=at) >= whole.delta(epsilon=at) + 0.9 * paid
+        assert cut.epsilon(delta=1e-5) > whole.epsilon(delta=1e-5)
+
+    def test_only_counts_are_cut(self):
+        with pytest.raises(InputError, match="sent in pieces"):
+            audit(FIVE, q="0.2", crowd_size=100, messages=2)
+
+
+class TestMemory:
+    def test_every_report_that_may_overflow_is_paid_for(self):
+        wish = WISH | {"releases": 20}
+        agreed = plan_with_memory(ONE_OF_MANY, **wish, **TWO)
+        assert agreed.parties is not None
+        assert agreed.parties.messages < 60
+        assert compute_promise(agreed).holds
+        tight = {one.holds_for: one for one in statements(agreed, 20)}
+        loose = replace(agreed, parties=None)
+        whole = {one.holds_for: one for one in statements(loose, 20)}
+        for name in ("one release", "same crowd, every release"):
+            assert tight[name].epsilon >= whole[name].epsilon
+        same = tight["same crowd, every release"]
+        assert "20 of them" in same.words
+        assert "however many" in whole["same crowd, every release"].words
+        # the proven epsilon of the permanent flips leaves room for the drops of all 20 releases
+        overflow = overflow_of(agreed)
+        assert overflow is not None
+        assert agreed.memory is not None
+        chance = overflow.chance(float(agreed.q))
+        paid = (1 + math.exp(same.epsilon)) * 20 * 2000 * chance
+        base = audit(ONE_OF_MANY, q=agreed.memory.q1, crowd_size=2000, view="counts")
+        assert base.delta(epsilon=same.epsilon).high + paid <= 1e-5 * (1 + 1e-6)
+
+
+class TestObservers:
+    @pytest.mark.parametrize("view", ["counts", "reports"])
+    def test_who_sees_what(self, view: Any):
+        agreed = plan(FIVE, **WISH | {"view": view}, **TWO)
+        certificate = audit(agreed)
+        table = {one.who: one for one in observers(certificate, 1.0)}
+        assert list(table) == [
+            "reader of a release",
+            "analyzer",
+            "analyzer with fake devices",
+            "relay",
+            "relay with fake reports",
+            "relay and analyzer together",
+            "network observer",
+        ]
+        proven = certificate.delta(epsilon=1.0).high
+        assert (table["analyzer"].delta, table["analyzer"].holds) == (proven, "theorem")
+        fakes = table["analyzer with fake devices"]
+        assert fakes.delta == certificate.with_colluders(20).delta(epsilon=1.0).high > proven
+        for who in ("relay with fake reports", "relay and analyzer together"):
+            assert table[who].holds == "local"
+            assert table[who].epsilon >= certificate.local_epsilon
+        for who in ("relay", "network observer"):
+            assert (table[who].epsilon, table[who].holds) == (0.0, "sealed")
+            assert "HPKE is not broken" in table[who].assumption
+        assert "Times are not hidden" in table["network observer"].assumption
+
+    def test_a_crowd_of_one_hides_nobody_from_fakes(self):
+        certificate = replace(audit(FIVE, q="0.2", crowd_size=1), parties=Parties(**TWO))
+        fakes = observers(certificate, 1.0)[2]
+        assert (fakes.who, fakes.holds) == ("analyzer with fake devices", "local")
+
+    def test_the_certificate_names_the_price(self, sparse: Plan):
+        assert sparse.parties is not None
+        document = audit(sparse).to_json(epsilon=1.0)
+        assert document["parties"] == sparse.parties.to_json()
+        pieces = document["pieces"]
+        assert pieces["messages"] == sparse.parties.messages
+        assert pieces["price"] >= price(sparse, sparse.parties.messages) * (1 - 1e-9)
+        assert pieces["bias"] >= 2000 * pieces["chance_of_more"] * 0.99
+        assert any("paid for in delta" in one for one in document["assumptions"])
+        assert not any("collector" in one for one in document["assumptions"])
+
+
+class TestFakes:
+    def test_one_position_many_times(self, sparse: Plan):
+        assert sparse.parties is not None
+        messages, q = sparse.parties.messages, float(sparse.q)
+        can = poisoning(sparse)
+        assert can.up == pytest.approx((messages - q) / (1 - 2 * q))
+        assert can.down == pytest.approx(-q / (1 - 2 * q))
+        assert audit(sparse).shift_of_a_fake == can.up
+        assert f"all of its {messages} messages on that option" in can.sentences[0]
+        assert can.to_json()["messages"] == messages
+        for truth in (0.0, 0.3, 1.0):
+            for sent in (can.up, can.down):
+                assert abs(0.9 * truth + 0.1 * sent - truth) <= can.shift(0.1) + 1e-12
+
+    def test_screening_counts_devices_not_messages(self):
+        agreed = plan(FIVE, **WISH, **TWO)
+        whole = replace(agreed, parties=None)
+        found, alone = (
+            screen(one, _tally(one, [2000, 900, 900, 900, 900])) for one in (agreed, whole)
+        )
+        assert found.suspicious
+        assert alone.suspicious
+        assert 0 < found.smallest_share_of_fakes < alone.smallest_share_of_fakes
+        assert any("on one option" in one for one in found.findings)
+        assert not any("on one option" in one for one in alone.findings)
+
+    def test_screening_allows_for_what_is_dropped(self, sparse: Plan):
+        """No p-value is below the probability that an honest crowd drops bits at all."""
+        assert sparse.parties is not None
+        dropped = 2000 * overflow_chance(60, 1, sparse.parties.messages, float(sparse.q))
+        found = [
+            screen(one, _tally(one, [2000, *[0] * 59]))
+            for one in (sparse, replace(sparse, parties=None))
+        ]
+        assert found[1].p_value < 1e-29
+        assert found[0].p_value >= dropped > 1e-15
+
+
+def _tally(agreed: Plan, ones: list[int]) -> Tally:
+    crowds = (Crowd(2000, "one"),)
+    return Tally(
+        agreed.id, 2000, np.array(ones, np.int64), None, None, {}, False, None, crowds, None
+    )
+
+
+class TestDiff:
+    def test_steps(self, sparse: Plan):
+        assert sparse.parties is not None
+        alone = replace(sparse, parties=None)
+        assert plan_diff(sparse, alone).kind == "forbidden"
+        assert "One collector sees" in plan_diff(sparse, alone).reasons[0]
+        assert plan_diff(alone, sparse).kind == "new plan"
+        other = replace(sparse, parties=replace(sparse.parties, relay="https://other.example"))
+        assert plan_diff(sparse, other).reasons == ("Other parties relay and analyze the reports.",)
+        more = replace(sparse, parties=replace(sparse.parties, messages=60))
+        (reason,) = plan_diff(sparse, more).reasons
+        assert reason.startswith("A report is sent as 60 messages instead of")

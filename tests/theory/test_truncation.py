@@ -1,0 +1,85 @@
+"""Reports with more set bits than messages: their tail against fractions, and what they cost."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+
+from shoal.theory.truncation import fewest_messages, overflow_chance, truncation_price
+
+
+def exact_tail(bits: int, ones: int, messages: int, q: Fraction) -> Fraction:
+    """P[more than so many set bits] of an original with so many ones, bit by bit."""
+    law = [Fraction(1)]
+    for place in range(bits):
+        chance = 1 - q if place < ones else q
+        padded = [Fraction(0), *law, Fraction(0)]
+        law = [padded[s + 1] * (1 - chance) + padded[s] * chance for s in range(len(law) + 1)]
+    return sum(law[messages + 1 :], Fraction(0))
+
+
+CASES = [
+    (100, 1, 12, Fraction(869, 100_000)),
+    (100, 1, 14, Fraction(869, 100_000)),
+    (40, 40, 39, Fraction(1, 7)),
+    (60, 5, 9, Fraction(1, 1024)),
+    (200, 3, 40, Fraction(1, 2)),
+    (3, 0, 1, Fraction(1, 2**30)),
+    (25, 25, 1, Fraction(3, 8)),
+]
+
+
+@pytest.mark.parametrize(("bits", "ones", "messages", "q"), CASES)
+def test_the_tail_is_just_above_the_exact_one(bits: int, ones: int, messages: int, q: Fraction):
+    exact = exact_tail(bits, ones, messages, q)
+    bound = overflow_chance(bits, ones, messages, float(q))
+    assert exact <= bound <= float(exact) * (1 + 1e-11) + 1e-280
+
+
+@pytest.mark.parametrize("q", [Fraction(1, 100), Fraction(1, 5), Fraction(1, 2)])
+def test_no_original_overflows_more_often_than_the_largest(q: Fraction):
+    """Of a question with at most 3 of 7, one with exactly 1 of 4, and two flags: at most 6 set."""
+    for messages in range(1, 13):
+        largest = overflow_chance(13, 6, messages, float(q))
+        assert all(exact_tail(13, ones, messages, q) <= largest for ones in range(1, 7))
+
+
+def test_reference_values():
+    """One of 100 options, q = .00869, N = 10,000, at ln 2: 12 messages cost 2.5e-6."""
+    for messages, price in ((12, 2.535e-6), (14, 7.933e-9)):
+        chance = overflow_chance(100, 1, messages, 0.00869)
+        exact = 3 * 10_000 * exact_tail(100, 1, messages, Fraction(869, 100_000))
+        assert float(exact) == pytest.approx(price, rel=1e-3)
+        said = truncation_price(chance, 10_000, math.log(2))
+        assert float(exact) <= said * (1 + 1e-13) <= float(exact) * (1 + 1e-9)
+
+
+def test_every_device_on_both_sides_is_paid_for():
+    assert truncation_price(1e-9, 1000, 0.0) == pytest.approx(2e-6)
+    assert truncation_price(1e-9, 1000, math.log(3)) == pytest.approx(4e-6)
+    assert truncation_price(1e-3, 1000, 1.0) == 1.0
+    assert truncation_price(1e-30, 1, 800.0) == 1.0
+    assert truncation_price(0.0, 10**12, 800.0) == 0.0
+
+
+def test_all_bits_fit_into_as_many_messages():
+    assert overflow_chance(5, 5, 5, 0.4) == 0.0
+    assert fewest_messages(5, 5, 0.001, 100, 1.0, 1e-9) == 5
+
+
+def test_the_fewest_messages_are_the_fewest():
+    for budget in (1e-3, 1e-8, 1e-20):
+        messages = fewest_messages(100, 1, 0.00869, 10_000, 1.0, budget)
+
+        def price(count: int) -> float:
+            return truncation_price(overflow_chance(100, 1, count, 0.00869), 10_000, 1.0)
+
+        assert price(messages) <= budget < price(messages - 1)
+
+
+@pytest.mark.parametrize("bad", [(5, 6, 1, 0.1), (5, 1, 0, 0.1), (5, 1, 1, 0.0), (5, 1, 1, 0.6)])
+def test_what_is_no_report_is_refused(bad: tuple[int, int, int, float]):
+    with pytest.raises(ValueError, match="no report"):
+        overflow_chance(*bad)

@@ -73,7 +73,7 @@ def command(**given: Any) -> None:
 
 def run_service(
     kind: Literal["collector", "analyzer"],
-    public: str,
+    heading: str,
     *,
     plans: tuple[Path, ...],
     data: Path,
@@ -83,7 +83,7 @@ def run_service(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run a collector or an analyzer; `public` is what its public address is called."""
+    """Run a collector or an analyzer; `heading` is what its public address is called."""
     try:
         from shoal.collector import Analyzer, Collector, serve
     except ModuleNotFoundError as error:
@@ -98,7 +98,7 @@ def run_service(
         if as_json:
             click.echo(json.dumps(urls))
         else:
-            click.echo(f"{public + ':':12} {urls['public']}")
+            click.echo(f"{heading + ':':12} {urls['public']}")
             click.echo(f"Console:     {urls['console']}")
             click.echo(f"Admin token: {data / 'admin-token'}")
 

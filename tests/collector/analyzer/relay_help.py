@@ -47,9 +47,7 @@ WHOLE = make_plan(_FLAGS, crowd=20, parties=PARTIES)
 COUNTS = make_plan(_FLAGS, crowd=20, view="counts", parties=fragments(5))
 PLANS = {
     "whole": WHOLE,
-    "whole, thirteen bits": make_plan(
-        Flags("f", tuple("abcdefghijklm")), crowd=20, parties=PARTIES
-    ),
+    "whole, 13 bits": make_plan(Flags("f", tuple("abcdefghijklm")), crowd=20, parties=PARTIES),
     "whole, joint": make_plan(_FLAGS, crowd=20, parties=PARTIES, joint=((("f", "e"), ("f", "a")),)),
     "whole, text": make_plan(Text("t", bits=20, hashes=2, cohorts=7), crowd=20, parties=PARTIES),
     "counts": COUNTS,

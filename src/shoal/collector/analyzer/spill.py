@@ -49,7 +49,7 @@ class Spilling:
     @classmethod
     def new(cls, messages: int, width: int) -> Spilling:
         """Choose partitions for so many messages, with a hash and a key of their own."""
-        wanted = max(messages * width // PARTITION_BYTES, 1)
+        wanted = max(-(-messages * width // PARTITION_BYTES), 1)
         drawn = SystemBits().draw(48)
         low, high = (int.from_bytes(drawn[at : at + 8], "little") | 1 for at in (32, 40))
         return cls(width, 1 << (wanted - 1).bit_length(), (low, high), drawn[:32])

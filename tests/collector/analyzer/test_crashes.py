@@ -207,7 +207,7 @@ class ServedAnalyzer(Served):
 class Relay(threading.Thread):
     """Forwards one crowd after another, each chunk until it is acknowledged, some twice."""
 
-    def __init__(self, served: ServedAnalyzer, plan: Plan) -> None:
+    def __init__(self, served: Served, plan: Plan) -> None:
         super().__init__(daemon=True)
         self._served, self._plan, self._chance = served, plan, Random(3)
         self._key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
@@ -266,7 +266,7 @@ class Relay(threading.Thread):
         return content
 
 
-def released(served: ServedAnalyzer) -> Iterator[dict[str, Any]]:
+def released(served: Served) -> Iterator[dict[str, Any]]:
     at = f"/v1/plans/{served.plan.id}/crowds"
     for crowd in served.ask(at)["crowds"]:
         if crowd["state"] == "sealed":

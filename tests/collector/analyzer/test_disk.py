@@ -17,7 +17,7 @@ from shoal.analysis.report_rows import Batch
 from shoal.collector import problems
 from shoal.collector.analyzer.opening import Stop, open_crowd
 from shoal.collector.analyzer.sealed_plan import Place
-from shoal.collector.analyzer.spill import Spilling, first_of_each
+from shoal.collector.analyzer.spill import Messages, Spilling, first_of_each
 from shoal.collector.analyzer.store import AnalyzerStore, WholeCrowd
 from shoal.collector.backup import back_up, restore
 from shoal.collector.consistency import check_role
@@ -67,7 +67,7 @@ def test_nothing_readable_is_written_while_a_crowd_is_opened(
         crowd, _, contents, _ = whole(store)
         looked: list[bytes] = []
 
-        def look(messages):  # type: ignore[no-untyped-def]
+        def look(messages: Messages) -> Messages:
             looked.append(all_bytes(tmp_path / "data"))
             return first_of_each(messages)
 

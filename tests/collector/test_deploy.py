@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from shoal.cli import shoal
+from shoal.cli.analyzer import command as analyzer_command
 from shoal.cli.serve import command as serve_command
 from shoal.collector.doctor import examine
 from shoal.collector.doctor.proxies import check_proxy
@@ -40,31 +41,36 @@ DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 CANARY = "canary-6b1f"
 
 
-def options_of(words: list[str]) -> dict[str, Any]:
-    """Parse the words after `shoal serve` as the command does."""
+def options_of(words: list[str], word: str = "serve") -> dict[str, Any]:
+    """Parse the words after `shoal serve`, or `shoal analyzer`, as the command does."""
     # Below its group: a command remembers the options for help that its first context had.
-    parent = shoal.make_context("shoal", ["serve"])
-    return serve_command.make_context("serve", list(words), parent=parent).params
+    parent = shoal.make_context("shoal", [word])
+    command = {"serve": serve_command, "analyzer": analyzer_command}[word]
+    return command.make_context(word, list(words), parent=parent).params
 
 
-class TestTheUnit:
-    def unit(self) -> configparser.ConfigParser:
+UNITS = {"shoal.service": "serve", "shoal-analyzer.service": "analyzer"}
+
+
+@pytest.mark.parametrize("name", UNITS)
+class TestTheUnits:
+    def unit(self, name: str) -> configparser.ConfigParser:
         parser = configparser.ConfigParser(strict=False, interpolation=None)
         parser.optionxform = str  # type: ignore[assignment, method-assign]
-        parser.read_string((DEPLOY / "shoal.service").read_text("utf-8"))
+        parser.read_string((DEPLOY / name).read_text("utf-8"))
         return parser
 
-    def test_its_command_is_one(self):
-        service = self.unit()["Service"]
+    def test_its_command_is_one(self, name: str):
+        service = self.unit(name)["Service"]
         program, word, *rest = service["ExecStart"].split()
-        assert (program, word) == ("/opt/shoal/bin/shoal", "serve")
-        assert options_of(rest)["data"] == Path("/var/lib") / service["StateDirectory"]
+        assert (program, word) == ("/opt/shoal/bin/shoal", UNITS[name])
+        assert options_of(rest, word)["data"] == Path("/var/lib") / service["StateDirectory"]
         assert (service["UMask"], service["StateDirectoryMode"]) == ("0077", "0700")
 
     @pytest.mark.system
     @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
-    def test_systemd_takes_it(self, tmp_path: Path):
-        text = (DEPLOY / "shoal.service").read_text("utf-8")
+    def test_systemd_takes_it(self, name: str, tmp_path: Path):
+        text = (DEPLOY / name).read_text("utf-8")
         text = text.replace("/opt/shoal/bin/shoal", sys.executable)
         text = re.sub(r"^(User|Group)=.*", r"\1=root", text, flags=re.M)
         (tmp_path / "shoal.service").write_text(text)
@@ -82,20 +88,27 @@ class TestContainers:
         assert (program, word) == ("/opt/shoal/bin/shoal", "serve")
         assert options_of(rest)["data"] == Path("/data")
 
-    def test_compose_shows_only_the_proxy(self):
+    @pytest.mark.parametrize("role", ["collector", "analyzer"])
+    def test_compose_shows_only_the_proxy(self, role: str):
         yaml = pytest.importorskip("yaml", reason="no reader of YAML here")
-        document = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
-        collector, proxy = document["services"]["collector"], document["services"]["proxy"]
+        end = "" if role == "collector" else "-analyzer"
+        document = yaml.safe_load((DEPLOY / f"compose{end}.yaml").read_text("utf-8"))
+        collector, proxy = document["services"][role], document["services"]["proxy"]
         assert collector["read_only"] is True
         assert collector["cap_drop"] == ["ALL"]
         assert collector["security_opt"] == ["no-new-privileges:true"]
         assert collector["ports"] == ["127.0.0.1:8401:8401"]
         assert "outside" not in collector["networks"]
         assert document["networks"]["inside"] == {"internal": True}
-        assert proxy["environment"] == {"SHOAL_PUBLIC_LISTENER": "collector:8400"}
-        assert "{$SHOAL_PUBLIC_LISTENER:127.0.0.1:8400}" in (DEPLOY / "Caddyfile").read_text()
+        assert proxy["environment"] == {"SHOAL_PUBLIC_LISTENER": f"{role}:8400"}
+        file = f"Caddyfile{end}"
+        assert "{$SHOAL_PUBLIC_LISTENER:127.0.0.1:8400}" in (DEPLOY / file).read_text()
         mounted = {volume.split(":")[0] for volume in collector["volumes"] + proxy["volumes"]}
-        assert mounted - {"./Caddyfile"} == set(document["volumes"])
+        assert mounted - {f"./{file}"} == set(document["volumes"])
+        if role == "analyzer":
+            program, word, *rest = collector["entrypoint"]
+            assert (program, word) == ("/opt/shoal/bin/shoal", "analyzer")
+            assert options_of(rest, word)["data"] == Path("/data")
 
 
 def free_port() -> int:

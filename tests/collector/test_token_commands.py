@@ -62,7 +62,7 @@ def life(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert secret.startswith("shoal_analyst_")
     assert made == {
         "id": made["id"], "role": "analyst", "label": "Ada", "expires": "2099-01-31",
-        "plans": [plan],
+        "plans": [plan], "key": None,
     }  # fmt: skip
     assert made in output(capsys, "list", str(folder))["tokens"]
     assert run(["collector", "token", "list", str(folder)]) == 0

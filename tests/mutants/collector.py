@@ -152,7 +152,7 @@ MUTANTS = (
     Mutant(
         "the key of a sealed crowd is kept",
         OPEN_PLAN,
-        '        self._keys.forget(self.plan.id, "crowd", crowd.number)\n',
+        '        self._keys.forget(self.plan.id, "crowd", number)\n',
         "",
         "collector/test_encryption.py::test_the_key_of_a_crowd_goes_with_it",
     ),

@@ -143,8 +143,7 @@ def split_chunk(plan: Plan, content: bytes) -> Chunk:
         raise ReportError("this is no chunk of a crowd of version 1.")
     if plan_id.hex() != plan.id:
         raise ReportError("the chunk is for another plan.")
-    body = content[_CHUNK.size :]
-    chunk = Chunk(plan.id, window, key, number, chunks, messages, body)
+    chunk = Chunk(plan.id, window, key, number, chunks, messages, content[_CHUNK.size :])
     if chunk.number >= chunk.chunks or len(chunk.content) % message_bytes(plan):
         raise ReportError("the chunk is not what its header says.")
     return chunk

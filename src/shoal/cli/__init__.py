@@ -36,6 +36,7 @@ GROUPS = {
     },
     "The collector": {
         "serve": "Collect reports as a service: whole crowds or nothing.",
+        "analyzer": "Open and count what a relay forwards: whole crowds or nothing.",
         "collector": "Run a collector: serve, check, back up, restore, tokens.",
     },
     "From reports to answers": {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -16,32 +16,65 @@ from shoal.collector.plan_states import Declaration
 from shoal.collector.settings import Settings
 from shoal.errors import InputError
 
+AT_AN_ANALYZER = ("opening_processes",)
+"""Settings that a collector has no use for."""
 
-def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for name, default, text in reversed(Settings.table()):
-        flag = f"--{name.replace('_', '-')}"
-        kind = type(default) if type(default) is not bool else click.BOOL
-        command = click.option(flag, name, type=kind, help=f"{text}  [default: {default}]")(command)
-    return command
+
+def service_options(leave_out: Collection[str]) -> Callable[..., Any]:
+    """Return the decorator that adds the options of a service, without some of its settings."""
+    settings = [
+        click.option(
+            f"--{name.replace('_', '-')}", name,
+            type=type(default) if type(default) is not bool else click.BOOL,
+            help=f"{text}  [default: {default}]",
+        )
+        for name, default, text in Settings.table()
+        if name not in leave_out
+    ]  # fmt: skip
+    options = [
+        click.argument("plans", nargs=-1, type=IN_FILE, metavar="[PLAN.json]..."),
+        click.option("--data", type=OUT_FOLDER, required=True, help="Data folder."),
+        click.option(
+            "--config", type=IN_FILE, help="Settings as TOML.  [default: DATA/shoal.toml]"
+        ),
+        click.option(
+            "--honest",
+            type=click.Choice(["all"]),
+            help="For plans without an honest fraction: state that nobody sends fake reports.",
+        ),
+        click.option(
+            "--never-published",
+            is_flag=True,
+            help="After a restore: state that these plans were not published before.",
+        ),
+        *settings,
+        json_option,
+    ]
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 @click.command(cls=Command, example="shoal serve --data collector --honest all plan.json")
-@click.argument("plans", nargs=-1, type=IN_FILE, metavar="[PLAN.json]...")
-@click.option("--data", type=OUT_FOLDER, required=True, help="Data folder.")
-@click.option("--config", type=IN_FILE, help="Settings as TOML.  [default: DATA/shoal.toml]")
-@click.option(
-    "--honest",
-    type=click.Choice(["all"]),
-    help="For plans without an honest fraction: state that nobody sends fake reports.",
-)
-@click.option(
-    "--never-published",
-    is_flag=True,
-    help="After a restore: state that these plans were not published before.",
-)
-@_settings_options
-@json_option
-def command(
+@service_options(leave_out=AT_AN_ANALYZER)
+def command(**given: Any) -> None:
+    """Collect reports as a service: whole crowds or nothing.
+
+    The plans named here are published at the start. The options from --public to --log-level
+    are settings: they can also be set in DATA/shoal.toml, or in the environment (SHOAL_PUBLIC
+    for --public).
+    """
+    run_service("collector", "Reports", **given)
+
+
+def run_service(
+    kind: Literal["collector", "analyzer"],
+    heading: str,
+    *,
     plans: tuple[Path, ...],
     data: Path,
     config: Path | None,
@@ -50,18 +83,11 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Collect reports as a service: whole crowds or nothing.
-
-    The plans named here are published at the start. The options from --public to --log-level
-    are settings: they can also be set in DATA/shoal.toml, or in the environment (SHOAL_PUBLIC
-    for --public).
-    """
+    """Run a collector or an analyzer; `heading` is what its public address is called."""
     try:
-        from shoal.collector import serve
+        from shoal.collector import Analyzer, Collector, serve
     except ModuleNotFoundError as error:
-        raise InputError(
-            f"the collector needs {error.name}: pip install 'shoal[server]'."
-        ) from None
+        raise InputError(f"the {kind} needs {error.name}: pip install 'shoal[server]'.") from None
     file = config or (data / "shoal.toml" if (data / "shoal.toml").exists() else None)
     settings = Settings.read(os.environ, file, **options)
     documents = [Plan.read(path) for path in plans]
@@ -72,9 +98,16 @@ def command(
         if as_json:
             click.echo(json.dumps(urls))
         else:
-            click.echo(f"Reports:     {urls['public']}")
+            click.echo(f"{heading + ':':12} {urls['public']}")
             click.echo(f"Console:     {urls['console']}")
             click.echo(f"Admin token: {data / 'admin-token'}")
 
     declaration = Declaration(all_honest=honest == "all", never_published=never_published)
-    serve(data, settings, plans=documents, declaration=declaration, ready=ready)
+    serve(
+        data,
+        settings,
+        plans=documents,
+        declaration=declaration,
+        ready=ready,
+        kind=Analyzer if kind == "analyzer" else Collector,
+    )

@@ -6,6 +6,7 @@ is sealed in a later transaction, so that no answer waits for it. An open crowd 
 
 =============  ============================================================================
 `Collector`    the whole service as one object, with two ASGI apps: `public` and `console`
+`Analyzer`     a collector for sealed reports, which come through a relay (`analyzer`)
 `Settings`     all settings, in one table
 `serve`        runs both apps on their addresses until a signal stops it
 =============  ============================================================================
@@ -28,13 +29,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shoal.collector.analyzer.service import Analyzer
     from shoal.collector.server import serve
     from shoal.collector.service import Collector
     from shoal.collector.settings import Settings
 
-__all__ = ["Collector", "Settings", "serve"]
+__all__ = ["Analyzer", "Collector", "Settings", "serve"]
 
-_HOME = {"Collector": "service", "Settings": "settings", "serve": "server"}
+_HOME = {
+    "Analyzer": "analyzer.service",
+    "Collector": "service",
+    "Settings": "settings",
+    "serve": "server",
+}
 
 
 def __getattr__(name: str) -> object:

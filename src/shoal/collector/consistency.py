@@ -22,6 +22,7 @@ from shoal.errors import InputError
 __all__ = [
     "Restoration",
     "begin_anew",
+    "check_role",
     "check_signer",
     "check_whole",
     "first_window",
@@ -72,6 +73,17 @@ def check_signer(database: sqlite3.Connection, folder: Path) -> Signer:
     return signer
 
 
+def check_role(database: sqlite3.Connection, folder: Path, role: str) -> None:
+    """Refuse data of another role: one accepts what people sent, the other what a relay sent."""
+    row = database.execute("SELECT value FROM facts WHERE name = 'role'").fetchone()
+    used = database.execute("SELECT 1 FROM facts WHERE name = 'signer'").fetchone()
+    found = row[0] if row else "collector"
+    if (row or used) and found != role:
+        raise InputError(f"{folder} holds the data of the {found}; use another folder.")
+    if role != "collector":
+        database.execute("INSERT OR REPLACE INTO facts VALUES ('role', ?)", (role,))
+
+
 def begin_anew(database: sqlite3.Connection, now: int) -> Restoration:
     """Close what could count a report twice, in a transaction."""
     restored = Restoration()
@@ -94,8 +106,8 @@ def forget_crowds(database: sqlite3.Connection) -> None:
     database.execute(
         "UPDATE crowds SET state = 'given up', reports = 0, tenths = 0 WHERE state = 'open'"
     )
-    for table in ("counts", "seen", "wrapped_keys"):
-        database.execute(f"DELETE FROM {table}")  # noqa: S608  three names
+    for table in ("counts", "seen", "wrapped_keys", "sealing_keys", "chunks"):
+        database.execute(f"DELETE FROM {table}")  # noqa: S608  five names
 
 
 def restored_at(database: sqlite3.Connection) -> int | None:

@@ -82,6 +82,7 @@ UNKNOWN_TOKEN = Problem(404, "unknown-token", "There is no such token.")
 NOT_FOUND = Problem(404, "not-found", "Nothing is at this address.")
 WRONG_METHOD = Problem(405, "method-not-allowed", "This address does not support this method.")
 ONLY_POST = Problem(405, "method-not-allowed", "Only POST is supported here.", allow="POST")
+ONLY_PUT = Problem(405, "method-not-allowed", "Only PUT is supported here.", allow="PUT")
 CROWD_OPEN = Problem(409, "crowd-open", "The crowd is not complete yet, so nothing is shown.")
 WRONG_STATE = Problem(409, "wrong-state", "The plan's state does not allow this.")
 MAYBE_PUBLISHED = Problem(
@@ -129,6 +130,33 @@ HONEST_UNSAID = Problem(
     "honest-fraction-unsaid",
     "The plan states no honest fraction: set one with shoal plan --honest PART, or publish it with"
     " honest=all.",
+)
+NEEDS_ANALYZER = Problem(
+    422,
+    "other-party",
+    "The plan names a relay and an analyzer, so no collector takes it; use shoal analyzer.",
+)
+NEEDS_COLLECTOR = Problem(
+    422,
+    "other-party",
+    "The plan names no relay and analyzer, so no analyzer takes it; use shoal serve.",
+)
+MALFORMED_CHUNK = Problem(
+    400, "malformed-chunk", "The body is not this chunk of a crowd of the plan."
+)
+UNSIGNED = Problem(
+    403,
+    "not-signed",
+    "The chunk is not signed with the key that was registered with the relay's token.",
+)
+OTHER_CHUNK = Problem(
+    409,
+    "other-chunk",
+    "The chunk does not fit the chunks that came before, or other bytes came for it; nothing"
+    " changed.",
+)
+CROWD_NOT_DUE = Problem(
+    409, "crowd-not-due", "It is too early for a key of this window, or of so late a crowd."
 )
 HEAD_TOO_LARGE = Problem(431, "head-too-large", "The URL and the headers are too long.")
 TOO_MANY = Problem(

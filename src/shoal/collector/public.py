@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,9 +21,9 @@ from shoal.collector.intake.records import PlanRecord
 from shoal.collector.problems import Problem, Send
 from shoal.collector.signing import Signer
 
-__all__ = ["make_public"]
+__all__ = ["PublicDoor", "make_public", "reports_door"]
 
-_PLAN = Parameter("plan_id", "path", "The plan's id.", pattern="^[0-9a-f]{64}$")
+PLAN = Parameter("plan_id", "path", "The plan's id.", pattern="^[0-9a-f]{64}$")
 _REPORTS = {
     "type": "object",
     "required": ["plan", "reports"],
@@ -40,9 +41,34 @@ _AN_HOUR = "public, max-age=3600"
 """How long a signed document may be cached; after that the signing key may have changed."""
 
 
+class PublicDoor(NamedTuple):
+    """What takes in what is sent: `handle` answers a request if it is for the door.
+
+    It is written directly for ASGI, so its operations have no handler.
+    """
+
+    title: str
+    summary: str
+    operations: tuple[Operation, ...]
+    handle: Callable[[Scope, Receive, Send], Awaitable[bool]]
+
+
+def reports_door(ingest: Ingest) -> PublicDoor:
+    """Return the door for reports of devices."""
+    operation = Operation(
+        "POST", "/v1/plans/{plan_id}/reports", "app" if ingest.needs_token else None,
+        "Send reports. Each is counted once; a repeated report gets the same answer. The answer"
+        " to a relay lists its refused reports as JSON.",
+        None, (PLAN,), status=202, media=(), body=_REPORTS, binary=BINARY,
+        problems=(problems.PLAN_CLOSED, problems.TOO_MANY),
+    )  # fmt: skip
+    summary = "Signed plans out, reports in."
+    return PublicDoor("Shoal collector", summary, (operation,), ingest.handle)
+
+
 def make_public(
     find: Callable[[str], PlanRecord | None],
-    ingest: Ingest,
+    door: PublicDoor,
     signer: Signer,
     refused: Callable[[Problem], None],
 ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
@@ -68,23 +94,17 @@ def make_public(
         return json_answer({"ed25519": signer.public_keys, "links": links})
 
     async def document(request: Request) -> Response:
-        return json_answer(openapi(operations, "Shoal collector", "Signed plans out, reports in."))
+        return json_answer(openapi(operations, door.title, door.summary))
 
     operations = (
         Operation(
-            "GET", "/v1/plans/{plan_id}", None, "A published plan, signed.", plan, (_PLAN,)
+            "GET", "/v1/plans/{plan_id}", None, "A published plan, signed.", plan, (PLAN,)
         ),
         Operation(
             "GET", "/v1/plans/{plan_id}/certificate", None, "What the plan promises, signed.",
-            certificate, (_PLAN,),
+            certificate, (PLAN,),
         ),
-        Operation(
-            "POST", "/v1/plans/{plan_id}/reports", "app" if ingest.needs_token else None,
-            "Send reports. Each is counted once; a repeated report gets the same answer. The answer"
-            " to a relay lists its refused reports as JSON.",
-            None, (_PLAN,), status=202, media=(), body=_REPORTS, binary=BINARY,
-            problems=(problems.PLAN_CLOSED, problems.TOO_MANY),
-        ),
+        *door.operations,
         Operation("GET", "/v1/keys", None, "The signing key, and the earlier ones.", keys),
         Operation("GET", "/openapi.json", None, "This document.", document),
     )  # fmt: skip
@@ -95,7 +115,7 @@ def make_public(
     )
 
     async def public(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not await ingest.handle(scope, receive, send):
+        if scope["type"] != "http" or not await door.handle(scope, receive, send):
             await others(scope, receive, send)
 
     return public

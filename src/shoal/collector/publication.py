@@ -59,7 +59,8 @@ def certificate(plan: Plan, settings: Settings) -> bytes:
         "reports_per_release": plan.reports_needed,
         "honest_fraction": plan.honest_fraction or "1",
         "honest_fraction_said_by": "plan" if plan.honest_fraction else "publisher",
-        "limits_when_published": limits_document(plan, settings),
+        # Where reports come through a relay, senders are known there only.
+        "limits_when_published": None if plan.parties else limits_document(plan, settings),
         "poisoning": poisoning(plan).to_json(),
         "certificate": audit(plan).to_json(epsilon=float(plan.promise.epsilon)),
     }

@@ -32,6 +32,7 @@ def serve(
     plans: Sequence[Plan] = (),
     declaration: Declaration | None = None,
     ready: Callable[[dict[str, str]], None] = lambda urls: None,
+    kind: type[Collector] = Collector,
 ) -> None:
     """Run a collector until it is told to stop.
 
@@ -45,11 +46,13 @@ def serve(
         What is stated about these plans when they are published.
     ready
         Called with the two addresses, as URLs by the names `public` and `console`.
+    kind
+        What runs: a collector, or an analyzer.
     """
     settings = settings or Settings()
     log_to(settings.log_level)
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(_serve(Collector(folder, settings), plans, declaration, ready))
+        runner.run(_serve(kind(folder, settings), plans, declaration, ready))
 
 
 async def _serve(

@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import ClassVar, ParamSpec, TypeVar
 
 from shoal.agreement.plan import Plan
 from shoal.analysis.report_rows import Batch
 from shoal.collector import problems, publication
 from shoal.collector.clock import GuardedClock
-from shoal.collector.consistency import check_signer, check_whole
+from shoal.collector.consistency import check_role, check_signer, check_whole
 from shoal.collector.console.app import make_console
 from shoal.collector.console.metrics import Metrics
 from shoal.collector.console.tokens import TOKEN_FILE, Token, Tokens, new_secret
@@ -38,7 +38,7 @@ from shoal.collector.intake.store import Store
 from shoal.collector.logs import LOG
 from shoal.collector.plan_states import STATES, Declaration, State
 from shoal.collector.problems import Problem, Send
-from shoal.collector.public import make_public
+from shoal.collector.public import PublicDoor, make_public, reports_door
 from shoal.collector.settings import Settings
 from shoal.collector.signing import private_file
 from shoal.errors import PrivacyRefusal
@@ -67,6 +67,9 @@ class Collector:
         Seconds since 1970; by default one that does not jump.
     """
 
+    role: ClassVar[str] = "collector"
+    """Whose data the folder holds."""
+
     def __init__(
         self,
         folder: Path | str,
@@ -93,6 +96,16 @@ class Collector:
             self._held.close()
             raise
         self._committer = Committer(self._accept, self.settings.most_waiting)
+        self.public = make_public(self._published, self._door(), self.signer, self.refused)
+        self.console = make_console(self)
+        self._tasks = [
+            asyncio.create_task(self._committer.run()),
+            asyncio.create_task(self._sweep()),
+        ]
+        return self
+
+    def _door(self) -> PublicDoor:
+        """Return what takes reports at the public listener."""
         ingest = Ingest(
             self.settings,
             self._plan_for_reports,
@@ -101,13 +114,16 @@ class Collector:
             self.refused,
             self._door_thread,
         )
-        self.public = make_public(self._published, ingest, self.signer, self.refused)
-        self.console = make_console(self)
-        self._tasks = [
-            asyncio.create_task(self._committer.run()),
-            asyncio.create_task(self._sweep()),
-        ]
-        return self
+        return reports_door(ingest)
+
+    def _open_store(self) -> Store:
+        return Store(
+            self.folder,
+            deadline_days=self.settings.deadline_days,
+            clock=self._clock,
+            sealed=self._sealed,
+            given_up=self._given_up,
+        )
 
     def _start(self) -> None:
         try:
@@ -117,15 +133,10 @@ class Collector:
         self._held.enter_context(data_lock(self.folder))
         check_whole(self.folder)
         self._held.enter_context(data_lock(self.folder, NAME))
-        self.store = Store(
-            self.folder,
-            deadline_days=self.settings.deadline_days,
-            clock=self._clock,
-            sealed=self._sealed,
-            given_up=self._given_up,
-        )
+        self.store = self._open_store()
         self._held.callback(self.store.close)
         with transaction(self.store.database):
+            check_role(self.store.database, self.folder, self.role)
             self.signer = check_signer(self.store.database, self.folder)
         if self.store.begun_anew is not None:
             LOG.warning(
@@ -176,11 +187,15 @@ class Collector:
         """Add a plan as a draft, or return why not; a known plan stays as it is."""
         if plan.id in self._plans:
             return None
-        problem = await self._objection(plan)
+        problem = self._misplaced(plan) or await self._objection(plan)
         if problem is None:
             await self.in_store(self.store.add_plan, plan)
             await self._reload(plan.id)
         return problem
+
+    def _misplaced(self, plan: Plan) -> Problem | None:
+        """Return why another kind of service must take a plan."""
+        return None if plan.parties is None else problems.NEEDS_ANALYZER
 
     async def _objection(self, plan: Plan) -> Problem | None:
         accepting = [

@@ -76,6 +76,9 @@ class Settings:
     )
     patience: int = _setting(20, "Request timeout in seconds.", lowest=1)
     spare_megabytes: int = _setting(64, "Disk space in MB below which no reports are accepted.")
+    opening_processes: int = _setting(
+        0, "Processes that open a crowd, at an analyzer; 0 for one per core.", highest=1024
+    )
     log_level: str = _setting("info", "Log level.", among=("debug", "info", "warning", "error"))
 
     @classmethod

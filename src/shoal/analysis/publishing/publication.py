@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,6 +46,7 @@ class Publication:
     interval: IntervalKind = "exact"
     title: str | None = None
     date: str | None = None
+    remarks: tuple[str, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -71,7 +73,10 @@ class Publication:
                 "short": computed.in_words if whole is None else whole.in_words,
                 "plain": words.plain_promise(computed) if whole is None else whole.plain,
                 "sum": None if whole is None else whole.to_json(),
-                "assumptions": words.assumptions(plan, self.certificate, tally),
+                "assumptions": [
+                    *words.assumptions(plan, self.certificate, tally),
+                    *self.remarks,
+                ],
             },
             "certificate": self._certificate(),
             "plan": {"id": plan.id} | plan.to_json(),
@@ -141,6 +146,7 @@ def publish(
     target: Target = "crowd",
     title: str | None = None,
     date: str | None = None,
+    remarks: Sequence[str] = (),
 ) -> Publication:
     """Put estimates, plan and certificate together, to be shown and written.
 
@@ -159,6 +165,8 @@ def publish(
         Stands on top of the page; by default the survey's name.
     date
         Stands in the citation as it is given. Shoal does not look at the clock.
+    remarks
+        Sentences about this release that stand beside its assumptions.
 
     Examples
     --------
@@ -174,7 +182,9 @@ def publish(
         if text is not None:
             check_text(name, text)
     estimates = estimate(plan, tally, target=target)
-    publication = Publication(estimates, certificate_for(plan), level, interval, title, date)
+    publication = Publication(
+        estimates, certificate_for(plan), level, interval, title, date, tuple(remarks)
+    )
     publication.to_json()  # whatever cannot be computed is told here
     return publication
 

@@ -62,6 +62,9 @@ def _admin_options(function: Callable[..., Any]) -> Callable[..., Any]:
     metavar="ID",
     help="Limit it to a plan; repeatable.  [default: all plans]",
 )
+@click.option(
+    "--relay-key", metavar="KEY", help="At an analyzer: the key that the relay signs with."
+)
 def make(
     data: Path,
     console_url: str | None,
@@ -71,6 +74,7 @@ def make(
     label: str,
     expires: datetime | None,
     plans: tuple[str, ...],
+    relay_key: str | None,
 ) -> None:
     """Make a token and print it once.
 
@@ -81,7 +85,7 @@ def make(
     from shoal.collector.console.tokens import Token
 
     last_day = None if expires is None else expires.date()
-    wanted = Token.new(role, label, expires=last_day, plans=plans or None)
+    wanted = Token.new(role, label, expires=last_day, plans=plans or None, key=relay_key)
     with open_token_admin(data, url=console_url, secret_file=admin_token) as admin:
         token, secret = admin.make(wanted)
     if as_json:

@@ -70,6 +70,7 @@ class _SealedCrowd(NamedTuple):
     number: int
     tally: Tally
     release: bytes
+    unreadable: int | None = None
 
 
 class Handlers:
@@ -153,6 +154,8 @@ class Handlers:
     async def progress(self, request: Request) -> Response:
         """Show how full the open crowd is."""
         record = self._plan(request)
+        if record.plan.parties is not None:  # only the relay knows
+            return json_answer({"state": record.state, "tenths": None})
         tenths = await self._collector.in_store(self._collector.store.progress, record.plan.id)
         return json_answer({"state": record.state, "tenths": tenths})
 
@@ -172,6 +175,7 @@ class Handlers:
                 "number": crowd.number,
                 "state": "sealed",
                 "reports": crowd.tally.reports,
+                **({} if crowd.unreadable is None else {"unreadable": crowd.unreadable}),
                 "sha256": hashlib.sha256(crowd.release).hexdigest(),
                 "signature": self._collector.signer.sign(crowd.release),
                 "screening": screening.to_json(),
@@ -207,7 +211,9 @@ class Handlers:
     async def _report_of(self, plan: Plan, number: int) -> Response:
         crowd = await self._sealed_crowd(plan, number)
         return HTMLResponse(
-            await self._collector.compute(self._report_page, crowd.plan, crowd.release)
+            await self._collector.compute(
+                self._report_page, crowd.plan, crowd.release, crowd.unreadable
+            )
         )
 
     def _plan(self, request: Request) -> PlanRecord:
@@ -220,16 +226,16 @@ class Handlers:
         """Return a crowd, if it is sealed."""
         store = self._collector.store
         crowds = await self._collector.in_store(store.crowds, plan.id)
-        state = {crowd.number: crowd.state for crowd in crowds}.get(number)
-        if state is None:
+        found = {crowd.number: crowd for crowd in crowds}.get(number)
+        if found is None:
             raise Refusal(problems.UNKNOWN_CROWD)
-        if state == "open":
+        if found.state == "open":
             raise Refusal(problems.CROWD_OPEN)
         release = await self._collector.in_store(store.release, plan.id, number)
         if release is None:
             raise Refusal(problems.CROWD_GONE)
         tally = Tally.from_json(json.loads(release), plan)
-        return _SealedCrowd(plan, number, tally, release)
+        return _SealedCrowd(plan, number, tally, release, found.unreadable)
 
     async def _screening(self, plan: Plan, tally: Tally, number: int) -> Screening:
         """Return the screening of a sealed crowd, which is computed once."""

@@ -43,6 +43,9 @@ class Metrics:
         self._lost = self._counter(
             "shoal_reports_given_up", "Reports in crowds given up, down to a tenth of each crowd."
         )
+        self._unreadable = self._counter(
+            "shoal_messages_unreadable", "Messages of sealed crowds that could not be read."
+        )
         self._steps = self._counter("shoal_clock_steps", "How often the clock jumped.")
         self._held = self._gauge("shoal_clock_held", "Whether the clock is distrusted.")
         self._queue = self._gauge("shoal_queue_tenths", "Tenths of the reports that may wait.")
@@ -74,6 +77,10 @@ class Metrics:
         """Count a crowd that was given up, and the reports of its whole tenths."""
         self._given_up.inc()
         self._lost.inc(reports)
+
+    def unreadable(self, messages: int) -> None:
+        """Count messages of a sealed crowd that could not be read."""
+        self._unreadable.inc(messages)
 
     def clock_stepped(self) -> None:
         """Count a jump of the clock."""

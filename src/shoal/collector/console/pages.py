@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
+from shoal.agreement.plan import Plan
 from shoal.agreement.promise import read_certificate
 from shoal.analysis.publishing.markup import Markup, element
 from shoal.analysis.publishing.observers import observers_table
 from shoal.analysis.publishing.words import release_note
 from shoal.analysis.screening import Screening
+from shoal.collector.console.responses import unreadable_note
 from shoal.collector.intake.records import CrowdRecord, PlanRecord
 from shoal.support.rounding import round_down
 
@@ -82,7 +84,7 @@ def _plan(section: Section) -> Markup:
     rows = []
     for crowd, screening in crowds:
         links = () if screening is None else _links(plan.id, crowd)
-        cells = (str(crowd.number), _state(crowd), _traces(screening))
+        cells = (str(crowd.number), _state(plan, crowd), _traces(screening))
         rows.append(element("tr", *(element("td", cell) for cell in cells), element("td", *links)))
     names = ("crowd", "state", "traces of fake reports", "look at")
     heading = element("tr", *(element("th", name) for name in names))
@@ -122,9 +124,12 @@ def _promise(record: PlanRecord) -> str:
     return read_certificate(record.plan, record.certificate).in_words
 
 
-def _state(crowd: CrowdRecord) -> str:
+def _state(plan: Plan, crowd: CrowdRecord) -> str:
     if crowd.state == "sealed":
-        return f"sealed, {crowd.reports:,} reports"
+        note = f". {unreadable_note(plan, crowd.unreadable)}" if crowd.unreadable else ""
+        return f"sealed, {crowd.reports:,} reports{note}"
+    if plan.parties is not None:  # how full a crowd is, only the relay knows
+        return "waiting for the relay" if crowd.state == "open" else crowd.state
     if crowd.state == "open":
         return f"open, {crowd.tenths} tenths full"
     return f"{crowd.state}, it was {crowd.tenths} tenths full"

@@ -23,6 +23,7 @@ __all__ = [
     "plan_line",
     "report_page",
     "signed_answer",
+    "unreadable_note",
 ]
 
 PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.file"
@@ -59,18 +60,29 @@ def plan_line(record: PlanRecord) -> dict[str, Any]:
 
 def crowd_line(crowd: CrowdRecord) -> dict[str, Any]:
     """Return what the list of crowds says of one."""
-    line = {
+    line: dict[str, Any] = {
         "number": crowd.number,
         "window": crowd.window,
         "state": crowd.state,
         "tenths": crowd.tenths,
     }
-    return line if crowd.reports is None else line | {"reports": crowd.reports}
+    if crowd.reports is not None:
+        line["reports"] = crowd.reports
+    if crowd.unreadable is not None:
+        line["unreadable"] = crowd.unreadable
+    return line
 
 
-def report_page(plan: Plan, release: bytes) -> str:
-    """Return the page of a sealed crowd."""
-    return publish(plan, Tally.from_json(json.loads(release), plan)).to_html()
+def report_page(plan: Plan, release: bytes, unreadable: int | None = None) -> str:
+    """Return the page of a sealed crowd, some of whose messages could perhaps not be read."""
+    remarks = [unreadable_note(plan, unreadable)] if unreadable else []
+    return publish(plan, Tally.from_json(json.loads(release), plan), remarks=remarks).to_html()
+
+
+def unreadable_note(plan: Plan, unreadable: int) -> str:
+    """Say what became of messages that an analyzer could not read."""
+    each = "a bit that is not set" if plan.view == "counts" else "a report that sets no bit"
+    return f"{unreadable:,} messages could not be read. Each counts as {each}."
 
 
 def _file(content: bytes, media: str, name: str) -> Response:

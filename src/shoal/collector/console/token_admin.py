@@ -163,4 +163,5 @@ def _read_token(line: dict[str, Any]) -> Token:
         line["label"],
         None if day is None else date.fromisoformat(day),
         None if plans is None else tuple(plans),
+        line["key"],
     )

@@ -40,6 +40,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 _SENDERS: tuple[Role, ...] = ("app", "relay")
 _PLAN_ID = re.compile(r"[0-9a-f]{64}")
+_KEY = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Token:
     """A token as it is listed: not the token itself.
 
     `expires` is its last day (UTC), or None; `plans` are the only plans it is for, or None for all.
+    `key` is the public key that a relay signs with what it forwards to an analyzer.
     """
 
     id: str
@@ -54,6 +56,7 @@ class Token:
     label: str
     expires: date | None = None
     plans: tuple[str, ...] | None = None
+    key: str | None = None
 
     @classmethod
     def new(
@@ -63,6 +66,7 @@ class Token:
         *,
         expires: date | None = None,
         plans: Sequence[str] | None = None,
+        key: str | None = None,
     ) -> Token:
         """Return a token with an id of its own; its role and limits must be possible ones."""
         if role not in ROLES:
@@ -75,7 +79,9 @@ class Token:
                     f"a token can be limited to 1 to {MOST_PLANS} plans, by their ids."
                 )
             plans = tuple(sorted(set(plans)))
-        return cls(SystemBits().draw(8).hex(), role, label, expires, plans)
+        if key is not None and (role != "relay" or not _KEY.fullmatch(key)):
+            raise InputError("only a relay has a key: 43 letters, as shoal relay prints it.")
+        return cls(SystemBits().draw(8).hex(), role, label, expires, plans, key)
 
     @classmethod
     def from_request(cls, document: object) -> Token:
@@ -84,17 +90,18 @@ class Token:
             raise InputError("a token needs a role and a label.")
         wanted = dict(document)
         role, label, day = wanted.pop("role"), wanted.pop("label"), wanted.pop("expires", None)
-        plans = wanted.pop("plans", None)
-        well_typed = isinstance(label, str) and isinstance(day, str | None)
+        plans, key = wanted.pop("plans", None), wanted.pop("key", None)
+        texts = isinstance(label, str) and isinstance(day, str | None)
+        well_typed = texts and isinstance(key, str | None)
         if plans is not None:
             well_typed &= isinstance(plans, list) and all(isinstance(one, str) for one in plans)
         if wanted or not well_typed:
-            raise InputError("a token has a role, a label, a last day and a list of plans.")
+            raise InputError("a token has a role, a label, a last day, a list of plans and a key.")
         try:
             expires = None if day is None else date.fromisoformat(day)
         except ValueError:
             raise InputError("the last day of a token is YYYY-MM-DD.") from None
-        return cls.new(role, label, expires=expires, plans=plans)
+        return cls.new(role, label, expires=expires, plans=plans, key=key)
 
     def to_json(self) -> dict[str, Any]:
         """Return the token as it is listed."""
@@ -104,6 +111,7 @@ class Token:
             "label": self.label,
             "expires": None if self.expires is None else self.expires.isoformat(),
             "plans": None if self.plans is None else list(self.plans),
+            "key": self.key,
         }
 
     def may(self, role: Role) -> bool:
@@ -136,9 +144,9 @@ class Tokens:
         """How often a secret was shown that is nobody's, or of a token that has ended."""
         with storage_errors():
             rows = database.execute(
-                "SELECT id, role, label, expires, plans, digest FROM tokens ORDER BY id"
+                "SELECT id, role, label, expires, plans, key, digest FROM tokens ORDER BY id"
             )
-            self._kept = {row[0]: (_read(*row[:5]), bytes(row[5])) for row in rows}
+            self._kept = {row[0]: (_read(*row[:6]), bytes(row[6])) for row in rows}
 
     def __iter__(self) -> Iterator[Token]:
         return (token for token, _ in list(self._kept.values()))
@@ -197,15 +205,16 @@ def add_token(database: sqlite3.Connection, token: Token, secret: str) -> None:
     """Write a token to a database, in a transaction."""
     expires = None if token.expires is None else token.expires.isoformat()
     plans = None if token.plans is None else json.dumps(token.plans)
-    row = (token.id, token.role, _digest(secret), token.label, expires, plans)
-    database.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?)", row)
+    row = (token.id, token.role, _digest(secret), token.label, expires, plans, token.key)
+    database.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
-def _read(token_id: str, role: Role, label: str, expires: str | None, plans: str | None) -> Token:
+def _read(
+    token_id: str, role: Role, label: str, expires: str | None, plans: str | None, key: str | None
+) -> Token:
     last_day = None if expires is None else date.fromisoformat(expires)
-    return Token(
-        token_id, role, label, last_day, None if plans is None else tuple(json.loads(plans))
-    )
+    limited = None if plans is None else tuple(json.loads(plans))
+    return Token(token_id, role, label, last_day, limited, key)
 
 
 def _digest(secret: str) -> bytes:

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from shoal.collector.addresses import own_url, read_addresses
-from shoal.collector.doctor.data_folder import check_folder, public_key
+from shoal.collector.doctor.data_folder import check_folder, public_key, registered_relays
 from shoal.collector.doctor.findings import Finding, Verdict, worst
 from shoal.collector.doctor.probes import check_console, check_public
 from shoal.collector.doctor.proxies import check_proxy
@@ -67,7 +67,11 @@ def examine(
     findings += check_folder(folder, settings.spare_megabytes)
     findings += _clock(folder, clock())
     findings += _addresses(settings, url, bool(proxies))
-    findings += _limits(settings, bool(proxies))
+    relays = registered_relays(folder)
+    if relays is None:
+        findings += _limits(settings, bool(proxies))
+    else:
+        findings.append(_relays(relays, folder))
     for path in proxies:
         findings += check_proxy(path)
     running = {"public": own_url(settings.public), "console": own_url(settings.console)}
@@ -157,6 +161,17 @@ def _limits(settings: Settings, with_proxy: bool) -> Iterator[Finding]:
         )  # fmt: skip
     else:
         yield Finding("limits", "ok", sentence)
+
+
+def _relays(registered: int, folder: Path) -> Finding:
+    """Say who may forward crowds to an analyzer."""
+    if registered:
+        sentence = f"{registered} registered relays may forward crowds, which they sign."
+        return Finding("relays", "ok", sentence)
+    return Finding(
+        "relays", "warn", "This is an analyzer, and no relay with a key is registered.",
+        f"shoal collector token make {folder} --role relay --relay-key KEY --label NAME",
+    )  # fmt: skip
 
 
 def _is_global(host: str) -> bool:

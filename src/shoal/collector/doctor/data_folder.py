@@ -16,7 +16,7 @@ from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.signing import KEY_FILE, Signer
 from shoal.errors import ShoalError
 
-__all__ = ["check_folder", "public_key"]
+__all__ = ["check_folder", "public_key", "registered_relays"]
 
 _OLDEST_SQLITE = (3, 35, 0)
 _SECRETS = (NAME, f"{NAME}-wal", f"{NAME}-shm", KEY_FILE, CROWD_KEY_FILE, "admin-token")
@@ -133,6 +133,20 @@ def public_key(folder: Path) -> str | None:
     with suppress(OSError, ShoalError):
         if (folder / KEY_FILE).exists():
             return Signer(folder).public_key
+    return None
+
+
+def registered_relays(folder: Path) -> int | None:
+    """Return how many relays may forward to an analyzer; None if the data are not one's."""
+    path = folder / NAME
+    with suppress(OSError, sqlite3.Error):
+        if path.exists() and not (hasattr(os, "geteuid") and path.stat().st_uid != os.geteuid()):
+            uri = f"{path.resolve().as_uri()}?mode=ro"
+            with closing(sqlite3.connect(uri, uri=True)) as database:
+                role = database.execute("SELECT value FROM facts WHERE name = 'role'").fetchone()
+                query = "SELECT count(*) FROM tokens WHERE role = 'relay' AND key IS NOT NULL"
+                if role == ("analyzer",):
+                    return int(database.execute(query).fetchone()[0])
     return None
 
 

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 NAME = "shoal.db"
-VERSION = 3
+VERSION = 4
 """What is stored changes with it. Data of another version are refused, not converted."""
 
 PATIENCE = 10
@@ -41,8 +41,9 @@ another process goes on reading an old state of the data."""
 
 _SCHEMA = """
 -- 'key' names the key in the file crowd-key, 'signer' is the public signing key, 'restored' is when
--- the data lost their memory; 'probe' is written to see that it can be; 'time', 'origin' and 'boot'
--- are the last time that was believed (see `clock`).
+-- the data lost their memory; 'role' says whose data they are, if not a collector's; 'probe' is
+-- written to see that it can be; 'time', 'origin' and 'boot' are the last time that was believed
+-- (see `clock`).
 CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 INSERT INTO facts VALUES ('probe', 0);
 
@@ -54,8 +55,9 @@ CREATE TABLE plans (
     oldest_window INTEGER NOT NULL DEFAULT 0
 );
 
--- A release is the tally of a sealed crowd, written once. The counts of an open crowd, and how many
--- reports it has, are in the table of that name, encrypted.
+-- A release is the tally of a sealed crowd, written once; 'unreadable' is how many of its messages
+-- an analyzer could not read. The counts of an open crowd, and how many reports it has, are in the
+-- table of that name, encrypted.
 CREATE TABLE crowds (
     plan TEXT NOT NULL,
     number INTEGER NOT NULL,
@@ -65,6 +67,7 @@ CREATE TABLE crowds (
     reports INTEGER NOT NULL,
     tenths INTEGER,
     release BLOB,
+    unreadable INTEGER,
     PRIMARY KEY (plan, number)
 );
 -- A sealed crowd does not change, until its plan is closed and all that was collected destroyed.
@@ -90,14 +93,16 @@ CREATE TABLE counts (
     PRIMARY KEY (plan, number, part)
 );
 
--- 'expires' is the last day of a token, 'plans' a JSON list of the only plans it is for.
+-- 'expires' is the last day of a token, 'plans' a JSON list of the only plans it is for, 'key' the
+-- public key that a relay signs with.
 CREATE TABLE tokens (
     id TEXT PRIMARY KEY,
     role TEXT NOT NULL,
     digest BLOB NOT NULL,
     label TEXT NOT NULL,
     expires TEXT,
-    plans TEXT
+    plans TEXT,
+    key TEXT
 );
 
 -- Keyed hashes of report ids in rows of one length, encrypted.
@@ -117,6 +122,30 @@ CREATE TABLE wrapped_keys (
     number INTEGER NOT NULL,
     wrapped BLOB NOT NULL,
     PRIMARY KEY (plan, kind, number)
+) WITHOUT ROWID;
+
+-- At an analyzer, of each crowd that its relay has opened: the crowd's number there, the document
+-- with its public key, and how many chunks it has, how many have come, with how many messages. The
+-- private key is in wrapped_keys.
+CREATE TABLE sealing_keys (
+    plan TEXT NOT NULL,
+    window INTEGER NOT NULL,
+    crowd INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    document BLOB NOT NULL,
+    chunks INTEGER,
+    arrived INTEGER NOT NULL DEFAULT 0,
+    messages INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (plan, window, crowd)
+);
+
+-- Which chunks have come, and their SHA-256; the chunks themselves are files.
+CREATE TABLE chunks (
+    plan TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    chunk INTEGER NOT NULL,
+    digest BLOB NOT NULL,
+    PRIMARY KEY (plan, number, chunk)
 ) WITHOUT ROWID;
 """
 

@@ -23,6 +23,7 @@ from shoal.agreement.random_bits import SystemBits
 from shoal.agreement.vectors import Cohorts, Rows
 from shoal.analysis.crowds import Crowd
 from shoal.analysis.report_rows import Batch
+from shoal.analysis.tallying import Tally
 from shoal.collector import problems
 from shoal.collector.intake.database import NAME, StorageError
 from shoal.collector.intake.duplicates import SeenReports
@@ -31,7 +32,7 @@ from shoal.collector.intake.open_crowd import OpenCrowd
 from shoal.collector.plan_states import State
 from shoal.collector.problems import Problem
 
-__all__ = ["IncompleteCrowd", "OpenPlan", "Time"]
+__all__ = ["IncompleteCrowd", "OpenPlan", "Time", "release_bytes"]
 
 _DAY = 86_400
 _OF_STATES: dict[State, Problem] = {
@@ -257,12 +258,8 @@ class OpenPlan:
     def _seal(self, crowd: _Crowd) -> None:
         """Write the whole crowd's tally, once."""
         tally = crowd.counts.tally()
-        assert tally.reports == self.plan.reports_needed
-        named = None if self.plan.window is None else crowd.window
-        sealed = Crowd(tally.reports, str(crowd.number), named, sealed=True)
-        tally = replace(tally, crowds=(sealed,))
-        release = json.dumps(tally.to_json(), sort_keys=True, separators=(",", ":")).encode()
-        self._end(crowd, "sealed", tally.reports, 10, release)
+        release = release_bytes(self.plan, tally, crowd.number, crowd.window)
+        self._end(crowd.number, "sealed", tally.reports, 10, release)
 
     # Crowds
 
@@ -278,7 +275,7 @@ class OpenPlan:
         # The deadline of the next window's crowd must not run before people are asked in it.
         begins = window * (self.plan.window or 0) // _DAY
         self._database.execute(
-            "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL)",
+            "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL, NULL)",
             (self.plan.id, self._last, window, max(day, begins)),
         )
         key = self._keys.draw(self.plan.id, "crowd", self._last)
@@ -287,7 +284,7 @@ class OpenPlan:
     def _pretend_to_open(self, window: int, day: int) -> None:
         """Do the work of opening a crowd: an answer that took longer would reveal one."""
         self._database.execute(
-            "INSERT INTO crowds VALUES (?, 0, ?, 'open', ?, 0, NULL, NULL)",
+            "INSERT INTO crowds VALUES (?, 0, ?, 'open', ?, 0, NULL, NULL, NULL)",
             (self.plan.id, window, day),
         )
         self._keys.draw(self.plan.id, "crowd", 0)
@@ -315,20 +312,26 @@ class OpenPlan:
         ]
         crowds = [self._crowds.pop(window) for window in old]
         for crowd in crowds:
-            self._end(crowd, "given up", 0, self._tenths(crowd), None)
+            self._end(crowd.number, "given up", 0, self._tenths(crowd), None)
         return [IncompleteCrowd(crowd.number, self._tenths(crowd)) for crowd in crowds]
 
     def _end(
-        self, crowd: _Crowd, state: str, reports: int, tenths: int, release: bytes | None
+        self, number: int, state: str, reports: int, tenths: int, release: bytes | None
     ) -> None:
-        where = (self.plan.id, crowd.number)
+        where = (self.plan.id, number)
         self._database.execute(
             "UPDATE crowds SET state = ?, reports = ?, tenths = ?, release = ?"
             " WHERE plan = ? AND number = ?",
             (state, reports, tenths, release, *where),
         )
         self._database.execute("DELETE FROM counts WHERE plan = ? AND number = ?", where)
-        self._keys.forget(self.plan.id, "crowd", crowd.number)
+        self._keys.forget(self.plan.id, "crowd", number)
+
+    def destroy(self) -> None:
+        """Destroy all that was collected."""
+        self._database.execute(
+            "UPDATE crowds SET state = 'destroyed', release = NULL WHERE plan = ?", (self.plan.id,)
+        )
 
     # Windows
 
@@ -361,3 +364,12 @@ class OpenPlan:
             "UPDATE plans SET oldest_window = ? WHERE id = ?", (before, self.plan.id)
         )
         return self.give_up(before_window=before)
+
+
+def release_bytes(plan: Plan, tally: Tally, number: int, window: int) -> bytes:
+    """Return the release of a whole crowd: its tally, with the crowd's number and window."""
+    assert tally.reports == plan.reports_needed
+    named = None if plan.window is None else window
+    sealed = Crowd(tally.reports, str(number), named, sealed=True)
+    tally = replace(tally, crowds=(sealed,))
+    return json.dumps(tally.to_json(), sort_keys=True, separators=(",", ":")).encode()

@@ -41,7 +41,8 @@ class CrowdRecord:
     """One crowd of a plan.
 
     `window` is the one whose reports it takes, 0 where the plan has none. `reports` is known of a
-    sealed crowd only; of one that was given up, `tenths` says how full it was.
+    sealed crowd only; of one that was given up, `tenths` says how full it was. `unreadable` is how
+    many of its messages an analyzer could not read; None where reports are not sealed.
     """
 
     number: int
@@ -49,6 +50,7 @@ class CrowdRecord:
     state: str
     reports: int | None
     tenths: int
+    unreadable: int | None = None
 
 
 class Records:
@@ -79,12 +81,18 @@ class Records:
 
     def crowds(self, plan_id: str) -> list[CrowdRecord]:
         """Return a plan's crowds; of those that are open no tenths."""
-        query = "SELECT number, window, state, reports, tenths FROM crowds WHERE plan = ?"
+        columns = "number, window, state, reports, tenths, unreadable"
+        query = f"SELECT {columns} FROM crowds WHERE plan = ? ORDER BY number"  # noqa: S608  names
         return [
-            CrowdRecord(number, window, state, reports if state == "sealed" else None, tenths or 0)
-            for number, window, state, reports, tenths in self._rows(
-                f"{query} ORDER BY number", plan_id
+            CrowdRecord(
+                number,
+                window,
+                state,
+                reports if state == "sealed" else None,
+                tenths or 0,
+                unreadable if state == "sealed" else None,
             )
+            for number, window, state, reports, tenths, unreadable in self._rows(query, plan_id)
         ]
 
     def release(self, plan_id: str, number: int) -> bytes | None:

@@ -182,11 +182,14 @@ class Store:
         """Return what is in memory of a plan, read from the database if need be."""
         self._touched.add(plan_id)
         if plan_id not in self._open:
-            plan = OpenPlan.read(self._database, self._keys, plan_id)
+            plan = self._read_plan(plan_id)
             if plan is None:
                 return None
             self._open[plan_id] = plan
         return self._open[plan_id]
+
+    def _read_plan(self, plan_id: str) -> OpenPlan | None:
+        return OpenPlan.read(self._database, self._keys, plan_id)
 
     # Plans
 
@@ -249,10 +252,7 @@ class Store:
                 ended = plan.give_up()
                 plan.forget_windows()
             if wanted == "destroyed":
-                self._database.execute(
-                    "UPDATE crowds SET state = 'destroyed', release = NULL WHERE plan = ?",
-                    (plan_id,),
-                )
+                plan.destroy()
             self._database.execute("UPDATE plans SET state = ? WHERE id = ?", (wanted, plan_id))
             self._open.pop(plan_id, None)
         self._tell({plan_id: sealed}, {plan_id: ended})

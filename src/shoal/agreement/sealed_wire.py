@@ -138,12 +138,12 @@ def split_chunk(plan: Plan, content: bytes) -> Chunk:
     """Return a chunk of a plan's crowd; anything else raises `ReportError`."""
     if len(content) < _CHUNK.size:
         raise ReportError(f"a chunk starts with {_CHUNK.size} bytes, got {len(content)}.")
-    magic, plan_id, *numbers = _CHUNK.unpack_from(content)
+    magic, plan_id, window, key, number, chunks, messages = _CHUNK.unpack_from(content)
     if magic != CHUNK_MAGIC:
         raise ReportError("this is no chunk of a crowd of version 1.")
     if plan_id.hex() != plan.id:
         raise ReportError("the chunk is for another plan.")
-    chunk = Chunk(plan.id, *numbers, content[_CHUNK.size :])
+    chunk = Chunk(plan.id, window, key, number, chunks, messages, content[_CHUNK.size :])
     if chunk.number >= chunk.chunks or len(chunk.content) % message_bytes(plan):
         raise ReportError("the chunk is not what its header says.")
     return chunk

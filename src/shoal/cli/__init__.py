@@ -37,6 +37,7 @@ GROUPS = {
     "The collector": {
         "serve": "Collect reports as a service: whole crowds or nothing.",
         "collector": "Run a collector: serve, check, back up, restore, tokens.",
+        "relay": "Forward sealed reports to an analyzer: whole crowds or nothing.",
     },
     "From reports to answers": {
         "tally": "Count reports, and add tallies.",

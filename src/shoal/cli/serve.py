@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,10 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
-from shoal.cli._common import IN_FILE, OUT_FOLDER, json_option
+from shoal.cli._common import IN_FILE, OUT_FOLDER, json_option, settings_options
 from shoal.collector.plan_states import Declaration
 from shoal.collector.settings import Settings
 from shoal.errors import InputError
-
-
-def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for name, default, text in reversed(Settings.table()):
-        flag = f"--{name.replace('_', '-')}"
-        kind = type(default) if type(default) is not bool else click.BOOL
-        command = click.option(flag, name, type=kind, help=f"{text}  [default: {default}]")(command)
-    return command
 
 
 @click.command(cls=Command, example="shoal serve --data collector --honest all plan.json")
@@ -39,7 +30,7 @@ def _settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     is_flag=True,
     help="After a restore: state that these plans were not published before.",
 )
-@_settings_options
+@settings_options(Settings)
 @json_option
 def command(
     plans: tuple[Path, ...],

@@ -67,6 +67,7 @@ DYNAMIC = {
     "cli/audit",
     "cli/collector/__init__",
     "collector/__init__",
+    "collector/relay/__init__",
     "evidence/papers/__init__",
 }
 """Where a module is imported by a name that is computed: tables of names, which are read below, and

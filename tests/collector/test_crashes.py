@@ -367,7 +367,7 @@ class TestStorageInProcess:
 
         async def story(collector: Collector, post: Post, execute: Execute) -> None:
             assert await post(made[0]) == (202, "")
-            monkeypatch.setattr("shoal.collector.service.LONGEST_LOG", 0)
+            monkeypatch.setattr("shoal.collector.running.LONGEST_LOG", 0)
             collector._check_space()
             assert await post(made[1]) == (507, "storage-full")
             assert not await collector.ready()

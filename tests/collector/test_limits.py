@@ -264,9 +264,9 @@ class TestCommitting:
             return [None] * len(uploads)
 
         async def live() -> None:
-            committer = Committer(accept, most_waiting)
+            committer = Committer(accept, most_waiting, len)
             batches = [range(size) for size in sizes]
-            waiting = [asyncio.create_task(committer.submit(one)) for one in batches]  # type: ignore[arg-type]
+            waiting = [asyncio.create_task(committer.submit(one)) for one in batches]
             await asyncio.sleep(0)
             running = asyncio.create_task(committer.run())
             answers = await asyncio.gather(*waiting)

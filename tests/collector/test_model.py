@@ -33,7 +33,7 @@ from shoal.analysis.crowds import Crowd as TalliedCrowd
 from shoal.analysis.report_rows import Batch, unpack
 from shoal.analysis.tallying import Tally
 from shoal.collector import problems
-from shoal.collector.intake import store as store_module
+from shoal.collector.intake import keyed_store
 from shoal.collector.intake.database import StorageError, transaction
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.intake.records import CrowdRecord
@@ -216,7 +216,7 @@ def fault_at(when: str) -> Iterator[None]:
             raise Fault
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store_module, "transaction", failing)
+        patch.setattr(keyed_store, "transaction", failing)
         yield
 
 

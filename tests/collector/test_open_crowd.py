@@ -34,7 +34,8 @@ from shoal.collector.intake.ingest import Ingest
 from shoal.collector.intake.open_plan import OpenPlan
 from shoal.collector.intake.store import Store
 from shoal.collector.logs import LOG
-from shoal.collector.service import App, Collector
+from shoal.collector.running import App
+from shoal.collector.service import Collector
 
 from .privacy_help import (
     COUNTS_PLAN,

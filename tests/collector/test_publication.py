@@ -10,12 +10,12 @@ import pytest
 
 from shoal import Flags, FlipProbability, Memory, Plan, Promise, Survey, Text, plan
 from shoal.agreement.promise import read_certificate
+from shoal.agreement.signatures import check_public_key, check_signature
 from shoal.collector import problems
 from shoal.collector.plan_states import Declaration
 from shoal.collector.problems import Problem
 from shoal.collector.publication import objection
 from shoal.collector.settings import Settings
-from shoal.device.outbox.signatures import check_public_key, check_signature
 from shoal.errors import PlanError
 from tests.collector.privacy_help import World, in_world
 

@@ -20,7 +20,13 @@ from shoal.agreement.vectors import Rows
 from shoal.analysis.report_rows import Batch, parse_batch
 from shoal.collector import problems
 from shoal.collector.intake import duplicates as seen
-from shoal.collector.intake.database import NAME, VERSION, StorageError, open_database
+from shoal.collector.intake.database import (
+    NAME,
+    VERSION,
+    Schema,
+    StorageError,
+    open_database,
+)
 from shoal.collector.intake.open_crowd import OpenCrowd
 from shoal.collector.intake.records import CrowdRecord
 from shoal.collector.intake.store import Store
@@ -55,12 +61,12 @@ def closed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Close every database that a test opened."""
     opened: list[sqlite3.Connection] = []
 
-    def opening(path: Path) -> sqlite3.Connection:
-        opened.append(open_database(path))
+    def opening(path: Path, schema: Schema) -> sqlite3.Connection:
+        opened.append(open_database(path, schema=schema))
         opened[-1].execute("PRAGMA synchronous = OFF")  # no test here takes the disk away
         return opened[-1]
 
-    monkeypatch.setattr("shoal.collector.intake.store.open_database", opening)
+    monkeypatch.setattr("shoal.collector.intake.keyed_store.open_database", opening)
     yield
     for connection in opened:
         connection.close()

@@ -121,7 +121,7 @@ class TestSigned:
             HttpTransport(server.url, public_key=keys[0]).fetch_plan(PLAN.id)
 
     def test_a_signature_of_a_document_is_no_link(self, changed):
-        from shoal.device.outbox.signatures import check_signature
+        from shoal.agreement.signatures import check_signature
         from shoal.support.keys import link_content
 
         keys, signer = changed

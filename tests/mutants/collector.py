@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 STORE = "collector/intake/store.py"
 OPEN_PLAN = "collector/intake/open_plan.py"
+WINDOWS = "collector/intake/windows.py"
 DUPLICATES = "collector/intake/duplicates.py"
 ENCRYPTION = "collector/intake/encryption.py"
 TOKENS = "collector/console/tokens.py"
@@ -106,14 +107,14 @@ MUTANTS = (
     ),
     Mutant(
         "a report of a window that is over is counted",
-        OPEN_PLAN,
+        WINDOWS,
         "if first < max(time.first_window, self.oldest_window):",
         "if first < self.oldest_window:",
         "collector/test_store.py::TestWindows::test_last_this_and_next",
     ),
     Mutant(
         "a forgotten window opens again",
-        OPEN_PLAN,
+        WINDOWS,
         "if first < max(time.first_window, self.oldest_window):",
         "if first < time.first_window:",
         "collector/test_store.py::TestWindows::test_a_forgotten_window_stays_closed",
@@ -257,7 +258,7 @@ MUTANTS = (
     ),
     Mutant(
         "a token of some plans sends to others",
-        "collector/intake/ingest.py",
+        "collector/intake/device_ingest.py",
         'not token.may("app") or not token.covers(plan_id)',
         'not token.may("app")',
         "collector/test_observability.py::TestTokens::test_some_plans_only",
@@ -278,7 +279,7 @@ MUTANTS = (
     ),
     Mutant(
         "one request fills a crowd",
-        "collector/intake/ingest.py",
+        "collector/intake/device_ingest.py",
         "if count > limits.of_request:",
         "if False:",
         "collector/test_limits.py::TestSizes::test_json_is_for_a_few",

@@ -352,14 +352,14 @@ MUTANTS = (
     ),
     Mutant(
         "any signature will do",
-        "device/outbox/signatures.py",
+        "agreement/signatures.py",
         ".from_public_bytes(public_key).verify(given, content)",
         ".from_public_bytes(public_key)",
         "device/test_signatures.py::TestSigned::test_anything_else_is_not_used",
     ),
     Mutant(
         "a link to another key without its signature",
-        "device/outbox/signatures.py",
+        "agreement/signatures.py",
         '        check_signature(public_key, link_content(following), link.get("signature"))\n',
         "",
         "device/test_signatures.py::TestSigned::test_no_link_no_trust",

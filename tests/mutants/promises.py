@@ -259,7 +259,7 @@ MUTANTS = (
     # Who may import whom
     Mutant(
         "a collector that can encode answers",
-        "collector/service.py",
+        "collector/running.py",
         '        """Whether reports can be accepted now."""\n',
         '        """Whether reports can be accepted now."""\n'
         "        from shoal.device.encoding import encode  # noqa: F401\n\n",

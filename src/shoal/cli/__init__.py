@@ -38,6 +38,7 @@ GROUPS = {
         "serve": "Collect reports as a service: whole crowds or nothing.",
         "analyzer": "Open and count what a relay forwards: whole crowds or nothing.",
         "collector": "Run a collector: serve, check, back up, restore, tokens.",
+        "relay": "Forward sealed reports to an analyzer: whole crowds or nothing.",
     },
     "From reports to answers": {
         "tally": "Count reports, and add tallies.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import wraps
@@ -17,6 +17,7 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.survey import Choice, Choices, Flags, Question, Survey
+from shoal.collector.settings import SettingsTable
 from shoal.errors import InputError
 from shoal.support.rounding import text_near
 
@@ -280,6 +281,24 @@ def check_not_same(source: Path, output: Path) -> None:
     """Refuse to write over what is read."""
     if output.resolve() == source.resolve():
         raise InputError(f"{output} is the input; name another file to write to.")
+
+
+def settings_options(
+    table: type[SettingsTable], leave_out: Collection[str] = ()
+) -> Callable[[C], C]:
+    """Return what adds an option for each setting of a service, but for some."""
+
+    def added(command: C) -> C:
+        for name, default, text in reversed(table.table()):
+            if name in leave_out:
+                continue
+            flag = f"--{name.replace('_', '-')}"
+            kind = type(default) if type(default) is not bool else click.BOOL
+            option = click.option(flag, name, type=kind, help=f"{text}  [default: {default}]")
+            command = option(command)
+        return command
+
+    return added
 
 
 def print_json(document: object) -> None:

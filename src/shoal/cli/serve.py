@@ -11,7 +11,7 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
-from shoal.cli._common import IN_FILE, OUT_FOLDER, json_option
+from shoal.cli._common import IN_FILE, OUT_FOLDER, json_option, settings_options
 from shoal.collector.plan_states import Declaration
 from shoal.collector.settings import Settings
 from shoal.errors import InputError
@@ -22,15 +22,6 @@ AT_AN_ANALYZER = ("opening_processes",)
 
 def service_options(leave_out: Collection[str]) -> Callable[..., Any]:
     """Return the decorator that adds the options of a service, without some of its settings."""
-    settings = [
-        click.option(
-            f"--{name.replace('_', '-')}", name,
-            type=type(default) if type(default) is not bool else click.BOOL,
-            help=f"{text}  [default: {default}]",
-        )
-        for name, default, text in Settings.table()
-        if name not in leave_out
-    ]  # fmt: skip
     options = [
         click.argument("plans", nargs=-1, type=IN_FILE, metavar="[PLAN.json]..."),
         click.option("--data", type=OUT_FOLDER, required=True, help="Data folder."),
@@ -47,7 +38,7 @@ def service_options(leave_out: Collection[str]) -> Callable[..., Any]:
             is_flag=True,
             help="After a restore: state that these plans were not published before.",
         ),
-        *settings,
+        settings_options(Settings, leave_out),
         json_option,
     ]
 

@@ -7,6 +7,9 @@ releases that overlap can be told apart, and each hides less than it promises. S
 open crowds up, closes plans that have no window, and takes reports of the others only from the
 first window that nobody can have sent a report for. The same holds for plans that may have been
 published since: see `consistency`.
+
+A relay is backed up and restored by the same commands. Its backup holds no message: crowds that had
+not arrived at the analyzer are given up, open or whole.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ from shoal.collector.intake.database import (
     transaction,
 )
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
+from shoal.collector.kinds import schema_of
+from shoal.collector.relay.schema import RELAY
 from shoal.collector.signing import KEY_FILE, private_file
 from shoal.errors import InputError
 from shoal.support.disk import Disk
@@ -59,16 +64,21 @@ def back_up(folder: Path, target: Path, *, clock: Callable[[], float] = time.tim
         target = target / time.strftime("shoal-%Y%m%dT%H%M%SZ.backup", time.gmtime(now))
     if target.exists():
         raise InputError(f"{target} exists already; name another file.")
+    schema = schema_of(folder)
     with _part_of(target) as part:
         key = (folder / KEY_FILE).read_text()
         source = sqlite3.connect(
             f"{(folder / NAME).absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
         )
-        with closing(source), closing(open_database(part)) as copy:
+        with closing(source), closing(open_database(part, schema=schema)) as copy:
             _check_version(source, VERSION, f"{folder / NAME} is not this Shoal's data.")
             with transaction(copy):
                 source.execute("BEGIN")  # one state of the data, whatever is written meanwhile
                 _copy(source, copy)
+                if schema == RELAY:
+                    _copy_relay(source, copy)
+                else:
+                    _copy_crowds(source, copy)
                 # By the clock that the data believed: the wall clock may have jumped ahead.
                 last = read_moment(source)
                 seconds = now if last is None else min(now, int(last.seconds))
@@ -82,16 +92,35 @@ def back_up(folder: Path, target: Path, *, clock: Callable[[], float] = time.tim
 def _copy(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
     for row in source.execute("SELECT id, state, document, certificate, oldest_window FROM plans"):
         copy.execute("INSERT INTO plans VALUES (?, ?, ?, ?, ?)", row)
+    for row in source.execute("SELECT name, value FROM facts WHERE name IN ('restored', 'role')"):
+        copy.execute("INSERT INTO facts VALUES (?, ?)", row)
+    for row in source.execute("SELECT id, role, digest, label, expires, plans, key FROM tokens"):
+        copy.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _copy_crowds(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
+    """Copy a collector's crowds; of an open one only that it was given up."""
     columns = "plan, number, window, state, opened_day, reports, tenths, release, unreadable"
     for row in source.execute(f"SELECT {columns} FROM crowds"):  # noqa: S608  names
         plan, number, window, state, opened = row[:5]
         if state == "open":
             row = (plan, number, window, "given up", opened, 0, 0, None, None)
         copy.execute("INSERT INTO crowds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-    for row in source.execute("SELECT name, value FROM facts WHERE name IN ('restored', 'role')"):
+
+
+def _copy_relay(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
+    """Copy what a relay knows of the analyzer, and its crowds without a message of them."""
+    for row in source.execute("SELECT name, value FROM facts WHERE name = 'analyzer'"):
         copy.execute("INSERT INTO facts VALUES (?, ?)", row)
-    for row in source.execute("SELECT id, role, digest, label, expires, plans, key FROM tokens"):
-        copy.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    for row in source.execute("SELECT name, content, signature, signer FROM documents"):
+        copy.execute("INSERT INTO documents VALUES (?, ?, ?, ?)", row)
+    columns = "number, plan, window, place, state, day, tenths, chunks, document, signature, signer"
+    for row in source.execute(f"SELECT {columns} FROM crowds"):  # noqa: S608  names
+        number, plan, window, place, state, day, *more = row
+        if state != "forwarded":
+            state, more[:2] = "given up", (more[0] if state != "open" else 0, None)
+        values = (number, plan, window, place, state, day, *more)
+        copy.execute("INSERT INTO crowds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.time) -> Restoration:

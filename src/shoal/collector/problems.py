@@ -98,6 +98,11 @@ LAST_ADMIN = Problem(409, "last-admin", "The last admin token cannot be revoked.
 PLAN_CLOSED = Problem(410, "plan-closed", "The plan accepts no more reports.")
 WINDOW_EXPIRED = Problem(410, "window-expired", "A report belongs to a window that is over.")
 CROWD_GONE = Problem(410, "crowd-gone", "The crowd was given up or destroyed.")
+KEY_CHANGED = Problem(
+    412,
+    "key-changed",
+    "The reports are not sealed for the open crowd; fetch its key, seal them again, and send them.",
+)
 TOO_SLOW = Problem(408, "too-slow", "The request was too slow, or its answer was not read.")
 TOO_LARGE = Problem(413, "too-large", "The request is too large.")
 TOO_MANY_AT_ONCE = Problem(
@@ -167,6 +172,12 @@ BUSY = Problem(503, "busy", "Too many reports are waiting; try again soon.", 2)
 CROWDED = Problem(503, "busy", "Too many connections are open; try again soon.", 2)
 PAUSED = Problem(503, "paused", "The plan is paused; try again later.", 3600)
 UNAVAILABLE = Problem(503, "storage-unavailable", "The data cannot be written now.", 30)
+NO_KEY = Problem(
+    503, "no-key", "The analyzer's key for the next crowd has not come yet; try again soon.", 10
+)
+ANALYZER_SILENT = Problem(
+    503, "analyzer-silent", "The analyzer has not answered the relay yet; try again later.", 60
+)
 STOPPING = Problem(503, "stopping", "The collector is stopping; try again soon.", 10)
 STORAGE_FULL = Problem(507, "storage-full", "No disk space is left.", 300)
 

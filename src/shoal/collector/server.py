@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import uvicorn
 
@@ -18,11 +18,12 @@ from shoal.collector.intake.connections import Connection, Door, close_slow_ones
 from shoal.collector.logs import LOG, log_to
 from shoal.collector.plan_states import Declaration
 from shoal.collector.problems import Problem
-from shoal.collector.service import App, Collector
+from shoal.collector.running import App, Running
+from shoal.collector.service import Collector
 from shoal.collector.settings import Settings, address
 from shoal.errors import InputError, PrivacyRefusal
 
-__all__ = ["serve"]
+__all__ = ["Listener", "run", "serve"]
 
 
 def serve(
@@ -50,29 +51,83 @@ def serve(
         What runs: a collector, or an analyzer.
     """
     settings = settings or Settings()
+    collector = kind(folder, settings)
+
+    async def begin() -> None:
+        for plan in plans:
+            await _publish(collector, plan, declaration)
+
+    listeners = [
+        Listener("public", settings.public, lambda: collector.public),
+        Listener("console", settings.console, lambda: collector.console),
+    ]
+    run(collector, settings, listeners, begin=begin, ready=ready)
+
+
+class ServerSettings(Protocol):
+    """What settings say about listeners."""
+
+    @property
+    def most_connections(self) -> int:
+        """Most connections of one listener."""
+        ...
+
+    @property
+    def patience(self) -> int:
+        """Seconds that a request may take."""
+        ...
+
+    @property
+    def log_level(self) -> str:
+        """From which level on lines are logged."""
+        ...
+
+
+class Listener(NamedTuple):
+    """A listener: its name, its address, and the app, which exists when the service runs."""
+
+    name: str
+    where: str
+    app: Callable[[], App]
+
+
+def run(
+    service: Running,
+    settings: ServerSettings,
+    listeners: Sequence[Listener],
+    *,
+    begin: Callable[[], Awaitable[None]],
+    ready: Callable[[dict[str, str]], None],
+) -> None:
+    """Run a service until it is told to stop.
+
+    Parameters
+    ----------
+    service, settings, listeners
+        What runs, how, and where it answers.
+    begin
+        Called when the service runs, before anybody can reach it.
+    ready
+        Called with the addresses of the listeners, as URLs by their names.
+    """
     log_to(settings.log_level)
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(_serve(kind(folder, settings), plans, declaration, ready))
+        runner.run(_serve(service, settings, listeners, begin, ready))
 
 
 async def _serve(
-    collector: Collector,
-    plans: Sequence[Plan],
-    declaration: Declaration | None,
+    service: Running,
+    settings: ServerSettings,
+    listeners: Sequence[Listener],
+    begin: Callable[[], Awaitable[None]],
     ready: Callable[[dict[str, str]], None],
 ) -> None:
-    settings = collector.settings
     async with AsyncExitStack() as held:
-        sockets = {
-            name: held.enter_context(_bind(name, getattr(settings, name)))
-            for name in ("public", "console")
-        }
-        await held.enter_async_context(collector)
-        for plan in plans:
-            await _publish(collector, plan, declaration)
+        sockets = {name: held.enter_context(_bind(name, where)) for name, where, _ in listeners}
+        await held.enter_async_context(service)
+        await begin()
         servers = {
-            name: _Server(_config(app, settings, collector.refused))
-            for name, app in (("public", collector.public), ("console", collector.console))
+            name: _Server(_config(app(), settings, service.refused)) for name, _, app in listeners
         }
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -89,9 +144,9 @@ async def _serve(
         watching = asyncio.create_task(_watch(servers, settings.patience))
         LOG.info("ready")
         urls = {name: _url(bound) for name, bound in sockets.items()}
-        held.callback(remove_addresses, collector.folder)
+        held.callback(remove_addresses, service.folder)
         write_addresses(
-            collector.folder, {name: own_url(_address(bound)) for name, bound in sockets.items()}
+            service.folder, {name: own_url(_address(bound)) for name, bound in sockets.items()}
         )
         ready(urls)
         await asyncio.gather(*running)
@@ -106,7 +161,9 @@ class _Server(uvicorn.Server):
         return nullcontext()
 
 
-def _config(app: App, settings: Settings, refused: Callable[[Problem], None]) -> uvicorn.Config:
+def _config(
+    app: App, settings: ServerSettings, refused: Callable[[Problem], None]
+) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=Connection.at(Door(refused)),

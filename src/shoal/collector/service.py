@@ -3,56 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, ParamSpec, TypeVar
+from typing import Self
 
 from shoal.agreement.plan import Plan
 from shoal.analysis.report_rows import Batch
 from shoal.collector import problems, publication
-from shoal.collector.clock import GuardedClock
-from shoal.collector.consistency import check_role, check_signer, check_whole
 from shoal.collector.console.app import make_console
-from shoal.collector.console.metrics import Metrics
-from shoal.collector.console.tokens import TOKEN_FILE, Token, Tokens, new_secret
-from shoal.collector.http import Receive, Scope
-from shoal.collector.intake.database import (
-    LONGEST_LOG,
-    NAME,
-    StorageError,
-    data_lock,
-    log_size,
-    transaction,
-)
+from shoal.collector.intake.database import NAME, log_size
 from shoal.collector.intake.group_commit import Committer
 from shoal.collector.intake.ingest import Ingest
-from shoal.collector.intake.open_plan import IncompleteCrowd
 from shoal.collector.intake.records import PlanRecord
 from shoal.collector.intake.store import Store
+from shoal.collector.intake.windows import IncompleteCrowd
 from shoal.collector.logs import LOG
 from shoal.collector.plan_states import STATES, Declaration, State
-from shoal.collector.problems import Problem, Send
+from shoal.collector.problems import Problem
 from shoal.collector.public import PublicDoor, make_public, reports_door
+from shoal.collector.running import App, Running
 from shoal.collector.settings import Settings
-from shoal.collector.signing import private_file
 from shoal.errors import PrivacyRefusal
 
 __all__ = ["Collector"]
 
-_SWEEP_SECONDS = 20.0
 
-P = ParamSpec("P")
-R = TypeVar("R")
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-
-class Collector:
+class Collector(Running):
     """Receives reports for published plans and releases whole crowds.
 
     Use it as an asynchronous context; `public` and `console` are its two ASGI apps.
@@ -67,9 +46,6 @@ class Collector:
         Seconds since 1970; by default one that does not jump.
     """
 
-    role: ClassVar[str] = "collector"
-    """Whose data the folder holds."""
-
     def __init__(
         self,
         folder: Path | str,
@@ -77,25 +53,21 @@ class Collector:
         *,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self.folder, self.settings = Path(folder), settings or Settings()
-        self._clock = GuardedClock() if clock is None else clock
-        self._clock_was_held = False
-        self.metrics = Metrics()
+        self.settings = settings or Settings()
+        super().__init__(folder, self.settings.spare_megabytes, clock)
         self._plans: dict[str, PlanRecord] = {}
-        self._spare = True
         self._moving = asyncio.Lock()
-        self._sweep_now = asyncio.Event()
         self.public: App
         self.console: App
 
-    async def __aenter__(self) -> Collector:
+    async def __aenter__(self) -> Self:
         self._held = ExitStack()
         try:
             self._start()
         except BaseException:
             self._held.close()
             raise
-        self._committer = Committer(self._accept, self.settings.most_waiting)
+        self._committer = Committer(self._accept, self.settings.most_waiting, len)
         self.public = make_public(self._published, self._door(), self.signer, self.refused)
         self.console = make_console(self)
         self._tasks = [
@@ -116,7 +88,12 @@ class Collector:
         )
         return reports_door(ingest)
 
-    def _open_store(self) -> Store:
+    def _start(self) -> None:
+        self.store = self._hold(self._held, self._make_store)
+        self._plans = {record.plan.id: record for record in self.store.plans()}
+        self._start_threads()
+
+    def _make_store(self) -> Store:
         return Store(
             self.folder,
             deadline_days=self.settings.deadline_days,
@@ -125,33 +102,9 @@ class Collector:
             given_up=self._given_up,
         )
 
-    def _start(self) -> None:
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"cannot make {self.folder}: {error.strerror}.") from error
-        self._held.enter_context(data_lock(self.folder))
-        check_whole(self.folder)
-        self._held.enter_context(data_lock(self.folder, NAME))
-        self.store = self._open_store()
-        self._held.callback(self.store.close)
-        with transaction(self.store.database):
-            check_role(self.store.database, self.folder, self.role)
-            self.signer = check_signer(self.store.database, self.folder)
-        if self.store.begun_anew is not None:
-            LOG.warning(
-                "crowd-key is missing: open crowds are given up, plans without a window are closed",
-                extra={"facts": {"closed": self.store.begun_anew.closed}},
-            )
-        self.tokens = Tokens(self.store.database, self._clock)
-        self._make_admin()
-        self._plans = {record.plan.id: record for record in self.store.plans()}
-        self._check_space()
-        # One thread for SQLite, one for long computations, and one for large uploads, since anybody
-        # can send those.
-        self._store_thread = ThreadPoolExecutor(1, "store")
-        self._other_thread = ThreadPoolExecutor(1, "compute")
-        self._door_thread = ThreadPoolExecutor(1, "door")
+    @property
+    def _any_store(self) -> Store:
+        return self.store
 
     async def __aexit__(
         self,
@@ -162,24 +115,8 @@ class Collector:
         committing, sweeping = self._tasks
         self._committer.stop()
         await committing
-        sweeping.cancel()
-        with suppress(asyncio.CancelledError):
-            await sweeping
-        with suppress(StorageError):  # the next start seals what is whole
-            await self.in_store(self.store.sweep)
-        for thread in (self._store_thread, self._other_thread, self._door_thread):
-            await asyncio.to_thread(thread.shutdown)
+        await self._stop([sweeping])
         self._held.close()
-
-    async def in_store(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run work on the store's thread, after what is running there now."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._store_thread, lambda: work(*args, **kwargs))
-
-    async def compute(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a long computation on a thread of its own, so that reports do not wait."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._other_thread, lambda: work(*args, **kwargs))
 
     # Plans
 
@@ -285,14 +222,18 @@ class Collector:
         return answers
 
     def _accept_in_store(self, uploads: Sequence[Batch]) -> tuple[list[Problem | None], bool]:
-        began = time.monotonic()
-        answers = self.store.accept(uploads)
-        self.metrics.committed(time.monotonic() - began)
+        answers = self._timed(lambda: self.store.accept(uploads))
         return answers, self.store.is_behind
 
-    def refused(self, problem: Problem) -> None:
-        """Count a problem that was answered."""
-        self.metrics.refused(problem)
+    async def _sweep_once(self) -> None:
+        await self.in_store(self._sweep_store)
+
+    def _sweep_store(self) -> None:
+        self._timed(self.store.sweep)
+        self.metrics.turn()
+
+    def _last_sweep(self) -> None:
+        self.store.sweep()
 
     def _sealed(self, plan_id: str, number: int) -> None:
         self.metrics.sealed(self._plans[plan_id].plan.reports_needed)
@@ -304,92 +245,7 @@ class Collector:
         about = {"plan": plan_id, "crowd": ended.number, "tenths": ended.tenths}
         LOG.warning("crowd given up", extra={"facts": about})
 
-    # Housekeeping
-
-    async def _sweep(self) -> None:
-        while True:
-            try:
-                self._check_space()
-                self._check_clock()
-                self._log_failures()
-                await self.in_store(self._sweep_store)
-            except Exception as error:
-                LOG.error("housekeeping failed", exc_info=error)
-                await asyncio.sleep(_SWEEP_SECONDS)
-            self._sweep_now.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._sweep_now.wait(), _SWEEP_SECONDS)
-
-    def _sweep_store(self) -> None:
-        began = time.monotonic()
-        self.store.sweep()
-        self.metrics.committed(time.monotonic() - began)
-        self.metrics.turn()
-
-    def _log_failures(self) -> None:
-        """Log how often a sign-in failed, in one line: anybody can cause many."""
-        failures, self.tokens.failures = self.tokens.failures, 0
-        if failures:
-            LOG.warning("sign-ins failed", extra={"facts": {"times": failures}})
-
-    # The clock
-
-    @property
-    def clock_is_held(self) -> bool:
-        """Whether the clock jumped and is not trusted."""
-        return isinstance(self._clock, GuardedClock) and self._clock.is_held
-
-    def _check_clock(self) -> None:
-        is_held = self.clock_is_held
-        if is_held and not self._clock_was_held:
-            self.metrics.clock_stepped()
-            LOG.error("the clock jumped and is not trusted", extra={"facts": self.clock_line()})
-        elif self._clock_was_held and not is_held:
-            LOG.warning("the clock is trusted again", extra={"facts": self.clock_line()})
-        self._clock_was_held = is_held
-
-    def clock_line(self) -> dict[str, object]:
-        """Return the trusted time and the time that the clock shows, to the minute."""
-        shown = self._clock.wall() if isinstance(self._clock, GuardedClock) else self._clock()
-        times = {"believed": self._clock(), "shown": shown}
-        lines = {
-            name: time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(seconds))
-            for name, seconds in times.items()
-        }
-        return {"held": self.clock_is_held, **lines}
-
-    def accept_clock(self, *, by: str) -> None:
-        """Trust the clock as it is."""
-        if isinstance(self._clock, GuardedClock):
-            self._clock.accept()
-        LOG.warning("the clock was accepted", extra={"facts": self.clock_line() | {"by": by}})
-        self._check_clock()
-        self._sweep_now.set()
-
     # Whether it works
-
-    def _check_space(self) -> None:
-        free = shutil.disk_usage(self.folder).free
-        log = log_size(self.folder)
-        if log > LONGEST_LOG:
-            LOG.error("the write-ahead log cannot be emptied: another process is reading the data")
-        self._spare = free >= self.settings.spare_megabytes << 20 and log <= LONGEST_LOG
-
-    async def obstacle(self) -> Problem | None:
-        """Return why reports cannot be accepted now; it writes to the disk to find out."""
-        try:
-            await self.in_store(self.store.check)
-        except StorageError:
-            return problems.UNAVAILABLE
-        if self._tasks[0].done():
-            return problems.UNAVAILABLE
-        if not self._spare:
-            return problems.STORAGE_FULL
-        return problems.CLOCK_HELD if self.clock_is_held else None
-
-    async def ready(self) -> bool:
-        """Whether reports can be accepted now."""
-        return await self.obstacle() is None
 
     def metrics_text(self) -> bytes:
         """Return the metrics of this moment."""
@@ -401,12 +257,3 @@ class Collector:
             data_bytes=database.stat().st_size + log_size(self.folder),
             clock_is_held=self.clock_is_held,
         )
-
-    def _make_admin(self) -> None:
-        """Make the first admin token, in a file that only the owner can read."""
-        if any(token.can_always_administer for token in self.tokens):
-            return
-        path = self.folder / TOKEN_FILE
-        if not path.exists():  # else the process died between the file and the database
-            private_file(path, new_secret("admin") + "\n")
-        self.tokens.add(Token.new("admin", "first"), path.read_text().strip())

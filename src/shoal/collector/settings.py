@@ -10,87 +10,47 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from shoal.errors import InputError
 from shoal.support.checks import shown
 from shoal.support.files import first_line
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "SettingsTable", "setting"]
 
 _PREFIX = "SHOAL_"
 _OTHERS = ("SHOAL_DEBUG", "SHOAL_MEMORY_KEY")
 """Variables that other commands read."""
 
 
-def _setting(
+def setting(
     default: Any,
     help: str,
     *,
     lowest: int = 0,
     highest: int = 2**53,
     among: tuple[str, ...] = (),
+    is_address: bool = False,
 ) -> Any:
+    """Return the field of a setting: its default, its help, and what it may be."""
     metadata = {"help": help, "lowest": lowest, "highest": highest, "among": among}
+    metadata["is_address"] = is_address
     return field(default=default, metadata=metadata)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How a collector runs.
-
-    >>> Settings.read({"SHOAL_INGEST": "token"}, deadline_days=30).ingest
-    'token'
-    """
-
-    public: str = _setting("127.0.0.1:8400", "Address for reports: host:port.")
-    console: str = _setting("127.0.0.1:8401", "Address of the console: host:port.")
-    ingest: str = _setting(
-        "open",
-        "Who may send reports: open (anybody), or token (apps and relays).",
-        among=("open", "token"),
-    )
-    allow_unproven: bool = _setting(
-        False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
-    )
-    smallest_crowd: int = _setting(100, "Smallest crowd size of a plan.", lowest=1)
-    deadline_days: int = _setting(
-        90, "Days after which an incomplete crowd is given up; 0 for never."
-    )
-    reports_per_request: int = _setting(
-        100, "Most reports in one request, without a relay's token.", lowest=1
-    )
-    largest_share: int = _setting(
-        1,
-        "Most per cent of a crowd from one connection, without a relay's token.",
-        lowest=1,
-        highest=100,
-    )
-    reports_per_second: int = _setting(
-        0, "Most reports per second from one token, or one connection without; 0 for no limit."
-    )
-    largest_body: int = _setting(32 << 20, "Largest request of a relay, in bytes.", lowest=1024)
-    most_waiting: int = _setting(200_000, "Most reports that wait for the disk.", lowest=1)
-    most_connections: int = _setting(
-        2000, "Most connections per listener; the slowest is closed for a new one.", lowest=1
-    )
-    patience: int = _setting(20, "Request timeout in seconds.", lowest=1)
-    spare_megabytes: int = _setting(64, "Disk space in MB below which no reports are accepted.")
-    opening_processes: int = _setting(
-        0, "Processes that open a crowd, at an analyzer; 0 for one per core.", highest=1024
-    )
-    log_level: str = _setting("info", "Log level.", among=("debug", "info", "warning", "error"))
+class SettingsTable:
+    """Settings of a service: a frozen dataclass whose fields are made by `setting`."""
 
     @classmethod
     def read(
         cls, environment: Mapping[str, str], file: Path | None = None, **options: object
-    ) -> Settings:
+    ) -> Self:
         """Read settings from all sources; what is unknown or out of range is an error."""
-        known = {one.name: one for one in fields(cls)}
+        known = {one.name: one for one in fields(cls)}  # type: ignore[arg-type]
         given: dict[str, object] = {}
         if file is not None:
             given |= _file(file)
-        given |= _variables(environment)
+        given |= _variables(environment, list(known))
         given |= {name: value for name, value in options.items() if value is not None}
         for name in given:
             if name not in known:
@@ -102,8 +62,56 @@ class Settings:
     @classmethod
     def table(cls) -> list[tuple[str, Any, str]]:
         """Return name, default and help of every setting."""
-        assert all(one.default is not MISSING for one in fields(cls))
-        return [(one.name, one.default, one.metadata["help"]) for one in fields(cls)]
+        every = fields(cls)  # type: ignore[arg-type]  # of the dataclass that it is a base of
+        assert all(one.default is not MISSING for one in every)
+        return [(one.name, one.default, one.metadata["help"]) for one in every]
+
+
+@dataclass(frozen=True)
+class Settings(SettingsTable):
+    """How a collector runs.
+
+    >>> Settings.read({"SHOAL_INGEST": "token"}, deadline_days=30).ingest
+    'token'
+    """
+
+    public: str = setting("127.0.0.1:8400", "Address for reports: host:port.", is_address=True)
+    console: str = setting("127.0.0.1:8401", "Address of the console: host:port.", is_address=True)
+    ingest: str = setting(
+        "open",
+        "Who may send reports: open (anybody), or token (apps and relays).",
+        among=("open", "token"),
+    )
+    allow_unproven: bool = setting(
+        False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
+    )
+    smallest_crowd: int = setting(100, "Smallest crowd size of a plan.", lowest=1)
+    deadline_days: int = setting(
+        90, "Days after which an incomplete crowd is given up; 0 for never."
+    )
+    reports_per_request: int = setting(
+        100, "Most reports in one request, without a relay's token.", lowest=1
+    )
+    largest_share: int = setting(
+        1,
+        "Most per cent of a crowd from one connection, without a relay's token.",
+        lowest=1,
+        highest=100,
+    )
+    reports_per_second: int = setting(
+        0, "Most reports per second from one token, or one connection without; 0 for no limit."
+    )
+    largest_body: int = setting(32 << 20, "Largest request of a relay, in bytes.", lowest=1024)
+    most_waiting: int = setting(200_000, "Most reports that wait for the disk.", lowest=1)
+    most_connections: int = setting(
+        2000, "Most connections per listener; the slowest is closed for a new one.", lowest=1
+    )
+    patience: int = setting(20, "Request timeout in seconds.", lowest=1)
+    spare_megabytes: int = setting(64, "Disk space in MB below which no reports are accepted.")
+    opening_processes: int = setting(
+        0, "Processes that open a crowd, at an analyzer; 0 for one per core.", highest=1024
+    )
+    log_level: str = setting("info", "Log level.", among=("debug", "info", "warning", "error"))
 
 
 def address(text: str) -> tuple[str, int]:
@@ -118,16 +126,16 @@ def address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def _variables(environment: Mapping[str, str]) -> dict[str, str]:
+def _variables(environment: Mapping[str, str], known: list[str]) -> dict[str, str]:
     """Return the settings of the environment; a misspelt one must not be passed over."""
     texts = {}
     for variable, text in environment.items():
         if variable.startswith(_PREFIX) and variable not in _OTHERS:
             name = variable.removeprefix(_PREFIX).lower()
-            if variable != _PREFIX + name.upper() or name not in Settings.__dataclass_fields__:
+            if variable != _PREFIX + name.upper() or name not in known:
                 raise InputError(
                     f"the variable {shown(variable)} is no setting; there are"
-                    f" {', '.join(_PREFIX + one.name.upper() for one in fields(Settings))}."
+                    f" {', '.join(_PREFIX + one.upper() for one in known)}."
                 )
             texts[name] = text
     return texts
@@ -154,7 +162,7 @@ def _checked(setting: Any, value: object) -> Any:
         raise InputError(f"setting {name} must be at least {limits['lowest']}{most}, got {value}.")
     if limits["among"] and value not in limits["among"]:
         raise InputError(f"setting {name} is {' or '.join(limits['among'])}, got {shown(value)}.")
-    if name in ("public", "console"):
+    if limits["is_address"]:
         address(str(value))
     return value
 

@@ -20,7 +20,8 @@ from shoal.agreement.sealed_wire import Chunk
 from shoal.agreement.sealing import message_bytes
 from shoal.collector import problems
 from shoal.collector.intake.encryption import CrowdKeys
-from shoal.collector.intake.open_plan import IncompleteCrowd, OpenPlan, Time
+from shoal.collector.intake.open_plan import OpenPlan
+from shoal.collector.intake.windows import IncompleteCrowd, Time
 from shoal.collector.plan_states import State
 from shoal.collector.problems import Problem
 

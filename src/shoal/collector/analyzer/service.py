@@ -36,7 +36,7 @@ class Analyzer(Collector):
     role: ClassVar[str] = "analyzer"
 
     async def __aenter__(self) -> Analyzer:
-        self._whole, self._stop = asyncio.Event(), Stop()
+        self._whole, self._stop_opening = asyncio.Event(), Stop()
         self._whole.set()  # a crowd may have been waiting when the process ended
         self._damaged: set[tuple[str, int]] = set()
         await super().__aenter__()
@@ -50,7 +50,7 @@ class Analyzer(Collector):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stop.ask()
+        self._stop_opening.ask()
         self._whole.set()
         await self._opening
         await asyncio.to_thread(self._opening_thread.shutdown)
@@ -58,7 +58,7 @@ class Analyzer(Collector):
 
     # What differs from a collector
 
-    def _open_store(self) -> Store:
+    def _make_store(self) -> Store:
         return AnalyzerStore(
             self.folder,
             spare=self.settings.spare_megabytes << 20,
@@ -123,7 +123,7 @@ class Analyzer(Collector):
 
     async def _open_next(self) -> bool:
         """Open a crowd and seal it; return whether there was one."""
-        self._stop.check()
+        self._stop_opening.check()
         crowd = await self.in_store(self._sealed_store.next_whole, self._damaged)
         if crowd is None:
             return False
@@ -140,5 +140,5 @@ class Analyzer(Collector):
     async def _open(self, crowd: WholeCrowd) -> OpenedCrowd:
         scratch, processes = self._sealed_store.scratch, self.settings.opening_processes
         return await asyncio.get_running_loop().run_in_executor(
-            self._opening_thread, open_crowd, crowd, scratch, processes, self._stop
+            self._opening_thread, open_crowd, crowd, scratch, processes, self._stop_opening
         )

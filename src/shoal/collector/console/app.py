@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shoal.collector import problems
+from shoal.collector.console.guarded import guarded_app
 from shoal.collector.console.handlers import (
     FORMAT,
     HONEST,
@@ -27,24 +28,13 @@ from shoal.collector.console.handlers import (
     Handlers,
 )
 from shoal.collector.console.openapi import Operation, openapi
-from shoal.collector.console.requests import check_token
 from shoal.collector.console.responses import ARROW, PARQUET, json_answer
-from shoal.collector.console.routes import Endpoint, make_app
 from shoal.collector.console.tokens import LABEL, MOST_PLANS, ROLES
 
 if TYPE_CHECKING:
     from shoal.collector.service import Collector
 
 __all__ = ["OPERATIONS", "make_console"]
-
-SAFE = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:;"
-    " frame-ancestors 'none'; form-action 'none'; base-uri 'none'",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
-"""Headers of every answer."""
 
 _ESTIMATES = ("application/json", "text/csv", PARQUET, ARROW)
 
@@ -158,17 +148,4 @@ OPERATIONS: tuple[Operation, ...] = (
 
 def make_console(collector: Collector) -> Starlette:
     """Return the ASGI app of the console's listener."""
-    handlers = Handlers(collector)
-
-    def endpoint(operation: Operation) -> Endpoint:
-        async def answer(request: Request) -> Response:
-            if operation.role is not None:
-                request.state.token = check_token(collector.tokens, request, operation.role)
-            response: Response = await operation.handler(handlers, request)
-            for name, value in SAFE.items():
-                response.headers.setdefault(name, value)
-            return response
-
-        return answer
-
-    return make_app(OPERATIONS, endpoint, collector.refused)
+    return guarded_app(OPERATIONS, Handlers(collector), collector)

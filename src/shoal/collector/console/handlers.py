@@ -19,7 +19,6 @@ from shoal.analysis.tallying import Tally
 from shoal.collector import problems
 from shoal.collector.console import pages
 from shoal.collector.console.errors import Refusal
-from shoal.collector.console.metrics import Metrics
 from shoal.collector.console.parameters import Choice, Integer, Parameter, Probability
 from shoal.collector.console.requests import read_document, token_of
 from shoal.collector.console.responses import (
@@ -30,6 +29,7 @@ from shoal.collector.console.responses import (
     report_page,
     signed_answer,
 )
+from shoal.collector.console.service_handlers import ServiceHandlers
 from shoal.collector.console.tokens import Token
 from shoal.collector.intake.records import PlanRecord
 from shoal.collector.logs import LOG
@@ -73,10 +73,11 @@ class _SealedCrowd(NamedTuple):
     unreadable: int | None = None
 
 
-class Handlers:
+class Handlers(ServiceHandlers):
     """One method for each operation: a request to its answer."""
 
     def __init__(self, collector: Collector) -> None:
+        super().__init__(collector)
         self._collector = collector
         self._report_page = lru_cache(16)(report_page)
         self._screenings: dict[tuple[str, int], Screening] = {}
@@ -314,30 +315,6 @@ class Handlers:
             visible = looks and crowd.state == "sealed"
             lines.append(pages.CrowdLine(crowd, screening if visible else None))
         return pages.Section(record, lines, more)
-
-    async def healthz(self, request: Request) -> Response:
-        """Show that the process answers."""
-        return json_answer({"status": "alive"})
-
-    async def readyz(self, request: Request) -> Response:
-        """Show whether reports can be accepted."""
-        problem = await self._collector.obstacle()
-        if problem is not None:
-            raise Refusal(problem)
-        return json_answer({"status": "ready"})
-
-    async def clock(self, request: Request) -> Response:
-        """Show whether the clock is trusted."""
-        return json_answer(self._collector.clock_line())
-
-    async def accept_clock(self, request: Request) -> Response:
-        """Trust the clock."""
-        self._collector.accept_clock(by=token_of(request).label)
-        return json_answer(self._collector.clock_line())
-
-    async def metrics(self, request: Request) -> Response:
-        """Show the metrics."""
-        return Response(self._collector.metrics_text(), media_type=Metrics.media_type)
 
 
 def _page(rows: Sequence[T], page: int, length: int) -> tuple[Sequence[T], bool]:

@@ -23,6 +23,7 @@ from shoal.collector.intake.database import (
     data_lock,
     open_database,
 )
+from shoal.collector.kinds import schema_of
 from shoal.errors import InputError
 from shoal.support.checks import is_loopback, shown
 from shoal.support.files import first_line
@@ -71,12 +72,15 @@ def open_token_admin(
         raise InputError(f"{folder} holds no collector's data.")
     try:
         with data_lock(folder), data_lock(folder, NAME):
-            with closing(open_database(folder / NAME, create=False)) as database:
+            with closing(
+                open_database(folder / NAME, create=False, schema=schema_of(folder))
+            ) as database:
                 yield _Folder(Tokens(database))
             return
     except DataInUse:
         pass
-    console = read_addresses(folder).get("console")
+    running = read_addresses(folder)
+    console = running.get("console") or running.get("ops")
     if console is None:
         raise InputError(
             f"a collector is using {folder}, but where it listens is not known; give the console's"

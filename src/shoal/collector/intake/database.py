@@ -13,12 +13,16 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from shoal.errors import InputError, ShoalError
 
 __all__ = [
+    "COLLECTOR",
     "NAME",
+    "SHARED_TABLES",
     "DataInUse",
+    "Schema",
     "StorageError",
     "StorageFull",
     "data_lock",
@@ -39,7 +43,7 @@ LONGEST_LOG = 1 << 30
 """Bytes of the write-ahead log beyond which no reports are accepted. Every sweep empties it, unless
 another process goes on reading an old state of the data."""
 
-_SCHEMA = """
+SHARED_TABLES = """
 -- 'key' names the key in the file crowd-key, 'signer' is the public signing key, 'restored' is when
 -- the data lost their memory; 'role' says whose data they are, if not a collector's; 'probe' is
 -- written to see that it can be; 'time', 'origin' and 'boot' are the last time that was believed
@@ -55,6 +59,40 @@ CREATE TABLE plans (
     oldest_window INTEGER NOT NULL DEFAULT 0
 );
 
+-- 'expires' is the last day of a token, 'plans' a JSON list of the only plans it is for, 'key' the
+-- public key that a relay signs with.
+CREATE TABLE tokens (
+    id TEXT PRIMARY KEY,
+    role TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    label TEXT NOT NULL,
+    expires TEXT,
+    plans TEXT,
+    key TEXT
+);
+
+-- Keyed hashes of report ids in rows of one length, encrypted.
+CREATE TABLE seen (
+    id INTEGER PRIMARY KEY,
+    plan TEXT NOT NULL,
+    window INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    digests BLOB NOT NULL
+);
+CREATE INDEX seen_by_window ON seen (plan, window, place);
+
+-- Of each open crowd and of each window: its key, wrapped under the one in the file crowd-key.
+CREATE TABLE wrapped_keys (
+    plan TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    wrapped BLOB NOT NULL,
+    PRIMARY KEY (plan, kind, number)
+) WITHOUT ROWID;
+"""
+"""What collectors and relays both keep."""
+
+_CROWDS = """
 -- A release is the tally of a sealed crowd, written once; 'unreadable' is how many of its messages
 -- an analyzer could not read. The counts of an open crowd, and how many reports it has, are in the
 -- table of that name, encrypted.
@@ -93,37 +131,6 @@ CREATE TABLE counts (
     PRIMARY KEY (plan, number, part)
 );
 
--- 'expires' is the last day of a token, 'plans' a JSON list of the only plans it is for, 'key' the
--- public key that a relay signs with.
-CREATE TABLE tokens (
-    id TEXT PRIMARY KEY,
-    role TEXT NOT NULL,
-    digest BLOB NOT NULL,
-    label TEXT NOT NULL,
-    expires TEXT,
-    plans TEXT,
-    key TEXT
-);
-
--- Keyed hashes of report ids in rows of one length, encrypted.
-CREATE TABLE seen (
-    id INTEGER PRIMARY KEY,
-    plan TEXT NOT NULL,
-    window INTEGER NOT NULL,
-    place INTEGER NOT NULL,
-    digests BLOB NOT NULL
-);
-CREATE INDEX seen_by_window ON seen (plan, window, place);
-
--- Of each open crowd and of each window: its key, wrapped under the one in the file crowd-key.
-CREATE TABLE wrapped_keys (
-    plan TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    number INTEGER NOT NULL,
-    wrapped BLOB NOT NULL,
-    PRIMARY KEY (plan, kind, number)
-) WITHOUT ROWID;
-
 -- At an analyzer, of each crowd that its relay has opened: the crowd's number there, the document
 -- with its public key, and how many chunks it has, how many have come, with how many messages. The
 -- private key is in wrapped_keys.
@@ -150,6 +157,17 @@ CREATE TABLE chunks (
 """
 
 
+class Schema(NamedTuple):
+    """Whose tables a file has: the word for it, SQLite's number for that, and the tables."""
+
+    word: str
+    application: int
+    tables: str
+
+
+COLLECTOR = Schema("collector", 0, SHARED_TABLES + _CROWDS)
+
+
 class StorageError(ShoalError):
     """The data could not be read or written now; nothing of what was asked has happened."""
 
@@ -162,11 +180,13 @@ class DataInUse(InputError):  # noqa: N818  it names the state
     """Another process holds the data."""
 
 
-def open_database(path: Path, *, create: bool = True) -> sqlite3.Connection:
+def open_database(
+    path: Path, *, create: bool = True, schema: Schema = COLLECTOR
+) -> sqlite3.Connection:
     """Open the file, make its tables if it is new, and check that it is whole."""
     with storage_errors():
         if not create and not path.exists():
-            raise InputError(f"there is no collector data at {path}.")
+            raise InputError(f"there is no {schema.word} data at {path}.")
         # Before SQLite opens it: the write-ahead log is made with the mode of the database. One
         # that exists is not opened here, since closing it would let go of SQLite's locks.
         with suppress(FileExistsError):
@@ -182,7 +202,7 @@ def open_database(path: Path, *, create: bool = True) -> sqlite3.Connection:
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.execute(f"PRAGMA journal_size_limit = {_USUAL_LOG}")
-            _make_tables(connection)
+            _make_tables(connection, schema)
             damage = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             if damage != "ok":
                 raise StorageError(f"{path} is damaged: {damage}. Restore a backup.")
@@ -200,13 +220,16 @@ def log_size(folder: Path) -> int:
         return 0
 
 
-def _make_tables(connection: sqlite3.Connection) -> None:
+def _make_tables(connection: sqlite3.Connection, schema: Schema) -> None:
     with transaction(connection):
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:
-            for statement in _statements(_SCHEMA):
+            for statement in _statements(schema.tables):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.execute(f"PRAGMA application_id = {schema.application}")
+        elif application_of(connection) != schema.application:
+            raise InputError(f"these are not the data of a {schema.word}; name another folder.")
         elif version < 0:
             raise InputError("this is a backup; restore it with shoal collector restore.")
         elif version != VERSION:
@@ -228,6 +251,11 @@ def other_version(version: int) -> tuple[str, str]:
         "save their releases with the Shoal that wrote them, then start the collector in an empty"
         " folder and publish its plans anew"
     )
+
+
+def application_of(connection: sqlite3.Connection) -> int:
+    """Return the number that tells whose data a file holds."""
+    return int(connection.execute("PRAGMA application_id").fetchone()[0])
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -80,6 +80,10 @@ class SeenReports:
         """How many reports have come."""
         return self._place * _ROW + len(self._open)
 
+    def knows(self, ids: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Tell which report ids have come, and remember nothing."""
+        return self._digests.contain(self._hashed(ids))
+
     def remember(self, ids: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Remember report ids, inside a transaction, and tell which of them are new.
 

@@ -16,8 +16,8 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
 
-from shoal.analysis.report_rows import Batch
 from shoal.collector import problems
 from shoal.collector.intake.database import StorageError, StorageFull
 from shoal.collector.problems import Problem
@@ -33,13 +33,15 @@ SHORTEST_TICK, LONGEST_TICK = 2**-8, 2**-4
 _LONE = 4
 """Uploads of a commit that is answered at a tick; larger ones take longer by themselves."""
 
-Waiting = tuple[Batch, asyncio.Future[Problem | None]]
+
+U = TypeVar("U")
+Waiting = tuple[U, asyncio.Future[Problem | None]]
 """An upload, and its answer to come."""
 
-Accept = Callable[[Sequence[Batch]], Awaitable[list[Problem | None]]]
+Accept = Callable[[Sequence[U]], Awaitable[list[Problem | None]]]
 
 
-class Committer:
+class Committer(Generic[U]):
     """Gathers uploads and hands them on in groups, one group at a time.
 
     Parameters
@@ -48,11 +50,13 @@ class Committer:
         Takes a group of uploads durably and answers for each.
     most_waiting
         How many reports may wait before new ones are refused.
+    size
+        How much an upload is: its reports, or what else is limited.
     """
 
-    def __init__(self, accept: Accept, most_waiting: int) -> None:
-        self._accept, self._most_waiting = accept, most_waiting
-        self._uploads: list[Waiting] = []
+    def __init__(self, accept: Accept[U], most_waiting: int, size: Callable[[U], int]) -> None:
+        self._accept, self._most_waiting, self._size = accept, most_waiting, size
+        self._uploads: list[Waiting[U]] = []
         self._waiting = 0
         self._smallest_first = False
         self._wake = asyncio.Event()
@@ -64,11 +68,11 @@ class Committer:
         """Which part of the reports that may wait are waiting."""
         return self._waiting / self._most_waiting
 
-    async def submit(self, upload: Batch) -> Problem | None:
+    async def submit(self, upload: U) -> Problem | None:
         """Return when the upload is on the disk, or with the problem why it is not."""
         if self._stopping:
             return problems.STOPPING
-        count = len(upload)
+        count = self._size(upload)
         if self._waiting + count > self._most_waiting and self._is_full_for(count):
             return problems.BUSY
         answer: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
@@ -92,10 +96,11 @@ class Committer:
 
     def _is_full_for(self, size: int) -> bool:
         """Whether too many reports wait; those of larger uploads do not keep a small one out."""
-        waiting = sum(len(upload) for upload, _ in self._uploads if len(upload) <= size)
+        sizes = [self._size(upload) for upload, _ in self._uploads]
+        waiting = sum(one for one in sizes if one <= size)
         return waiting > 0 and waiting + size > self._most_waiting
 
-    def _next_group(self) -> list[Waiting]:
+    def _next_group(self) -> list[Waiting[U]]:
         """Return what goes into the next commit, in turns the smallest and the oldest uploads."""
         queue = self._uploads
         self._smallest_first = not self._smallest_first
@@ -103,19 +108,20 @@ class Committer:
             self._uploads, self._waiting = [], 0
             return queue
         if self._smallest_first:
-            queue = sorted(queue, key=lambda waiting: len(waiting[0]))
-        group, size = [queue[0]], len(queue[0][0])
+            queue = sorted(queue, key=lambda waiting: self._size(waiting[0]))
+        group, size = [queue[0]], self._size(queue[0][0])
         for one in queue[1:]:
-            if size + len(one[0]) > MOST_PER_COMMIT:
+            more = self._size(one[0])
+            if size + more > MOST_PER_COMMIT:
                 break
             group.append(one)
-            size += len(one[0])
+            size += more
         chosen = set(map(id, group))
         self._uploads = [one for one in self._uploads if id(one) not in chosen]
         self._waiting -= size
         return group
 
-    async def _commit(self, group: list[Waiting]) -> None:
+    async def _commit(self, group: list[Waiting[U]]) -> None:
         answers: Sequence[Problem | None]
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -144,7 +150,7 @@ class Committer:
         return tick
 
 
-def _answer(group: Sequence[Waiting], answers: Sequence[Problem | None]) -> None:
+def _answer(group: Sequence[Waiting[U]], answers: Sequence[Problem | None]) -> None:
     for (_, waiting), answer in zip(group, answers, strict=True):
         if not waiting.done():  # the sender may have gone
             waiting.set_result(answer)

@@ -8,13 +8,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.wire import batch_bytes
 from shoal.collector.settings import Settings
 
-__all__ = ["Allowance", "Limits", "Sender", "limits_document"]
+__all__ = ["Allowance", "DoorSettings", "Limits", "Sender", "limits_document"]
+
+
+class DoorSettings(Protocol):
+    """What settings say about how much a sender may send."""
+
+    @property
+    def reports_per_request(self) -> int:
+        """Most reports in one request."""
+        ...
+
+    @property
+    def largest_share(self) -> int:
+        """Most per cent of a crowd from one connection."""
+        ...
+
+    @property
+    def reports_per_second(self) -> int:
+        """Most reports per second from one sender; 0 for no limit."""
+        ...
+
+    @property
+    def largest_body(self) -> int:
+        """Most bytes of a request."""
+        ...
 
 
 class Limits(NamedTuple):
@@ -24,7 +47,7 @@ class Limits(NamedTuple):
     of_connection: int
 
     @classmethod
-    def of(cls, plan: Plan, settings: Settings) -> Limits:
+    def of(cls, plan: Plan, settings: DoorSettings) -> Limits:
         """Return the limits that the settings set for a plan.
 
         >>> from shoal import Flags, FlipProbability, Promise, Survey
@@ -35,10 +58,6 @@ class Limits(NamedTuple):
         """
         share = max(plan.reports_needed * settings.largest_share // 100, 1)
         return cls(min(settings.reports_per_request, share), share)
-
-    def largest_body(self, plan: Plan) -> int:
-        """Return the bytes of the largest request in the binary form."""
-        return batch_bytes(plan, self.of_request)
 
 
 def limits_document(plan: Plan, settings: Settings) -> dict[str, object]:

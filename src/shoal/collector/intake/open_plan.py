@@ -1,8 +1,5 @@
 """A plan that accepts reports: its open crowds, one for each window that is open.
 
-People may be asked once in every window, and the promise counts the reports of one person in one
-release. So a crowd never mixes windows: it fills within its own or is given up.
-
 A crowd that has its last report is sealed in a later transaction, since an answer that waited for
 it would tell its sender how many reports had come. Reports that come before that fill the next one.
 """
@@ -13,7 +10,6 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,48 +20,15 @@ from shoal.agreement.vectors import Cohorts, Rows
 from shoal.analysis.crowds import Crowd
 from shoal.analysis.report_rows import Batch
 from shoal.analysis.tallying import Tally
-from shoal.collector import problems
 from shoal.collector.intake.database import NAME, StorageError
 from shoal.collector.intake.duplicates import SeenReports
 from shoal.collector.intake.encryption import CrowdKeys, decrypt, encrypt
 from shoal.collector.intake.open_crowd import OpenCrowd
+from shoal.collector.intake.windows import DAY, IncompleteCrowd, Time, WindowedPlan
 from shoal.collector.plan_states import State
 from shoal.collector.problems import Problem
 
-__all__ = ["IncompleteCrowd", "OpenPlan", "Time", "release_bytes"]
-
-_DAY = 86_400
-_OF_STATES: dict[State, Problem] = {
-    "draft": problems.UNKNOWN_PLAN,
-    "paused": problems.PAUSED,
-    "closed": problems.PLAN_CLOSED,
-    "destroyed": problems.PLAN_CLOSED,
-}
-"""Why a plan in a state accepts no reports."""
-
-
-class Time(NamedTuple):
-    """The first and the last open window of a plan at a moment, and the day."""
-
-    first_window: int
-    last_window: int
-    day: int
-
-    @classmethod
-    def of(cls, plan: Plan, seconds: float) -> Time:
-        """Return the open windows at a time; a device's clock may be a little ahead of ours."""
-        day = int(seconds // _DAY)
-        if plan.window is None:
-            return cls(0, 0, day)
-        now = int(seconds // plan.window)
-        return cls(max(now - 1, 0), now + 1, day)
-
-
-class IncompleteCrowd(NamedTuple):
-    """A crowd that was given up: its number, and how many tenths of it had come."""
-
-    number: int
-    tenths: int
+__all__ = ["OpenPlan", "release_bytes"]
 
 
 @dataclass
@@ -76,7 +39,7 @@ class _Crowd:
     counts: OpenCrowd
 
 
-class OpenPlan:
+class OpenPlan(WindowedPlan):
     """A plan in memory, read from the database and written to it.
 
     Everything here happens inside a transaction of the store.
@@ -90,9 +53,7 @@ class OpenPlan:
         state: State,
         oldest_window: int,
     ) -> None:
-        self._database, self._keys, self.plan, self.state = database, keys, plan, state
-        self.oldest_window = oldest_window
-        self._seen: dict[int, SeenReports] = {}
+        super().__init__(database, keys, plan, state, oldest_window)
         self._crowds: dict[int, _Crowd] = {}
         self._whole: list[tuple[int, int]] = []
         rows = database.execute(
@@ -150,20 +111,11 @@ class OpenPlan:
 
     def objections(self, uploads: Sequence[Batch], time: Time) -> list[Problem | None]:
         """Return for each upload why it is refused, or None."""
-        problem = _OF_STATES.get(self.state)
-        if problem is None:
-            windows = np.concatenate([upload.windows for upload in uploads])
-            problem = self._window_problem(int(windows.min()), int(windows.max()), time)
-            if problem is not None and len(uploads) > 1:  # of some of them, perhaps not of all
-                return [self.objections([upload], time)[0] for upload in uploads]
+        windows = np.concatenate([upload.windows for upload in uploads])
+        problem = self.problem(int(windows.min()), int(windows.max()), time)
+        if problem is not None and len(uploads) > 1:  # of some of them, perhaps not of all
+            return [self.objections([upload], time)[0] for upload in uploads]
         return [problem] * len(uploads)
-
-    def _window_problem(self, first: int, last: int, time: Time) -> Problem | None:
-        if self.plan.window is None and last:
-            return problems.MALFORMED  # such a report is never right
-        if first < max(time.first_window, self.oldest_window):
-            return problems.WINDOW_EXPIRED
-        return problems.WINDOW_NOT_OPEN if last > time.last_window else None
 
     def count(self, uploads: Sequence[Batch], time: Time) -> None:
         """Count reports that have not come before."""
@@ -273,7 +225,7 @@ class OpenPlan:
     def _open_crowd(self, window: int, day: int) -> None:
         self._last += 1
         # The deadline of the next window's crowd must not run before people are asked in it.
-        begins = window * (self.plan.window or 0) // _DAY
+        begins = window * (self.plan.window or 0) // DAY
         self._database.execute(
             "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL, NULL)",
             (self.plan.id, self._last, window, max(day, begins)),
@@ -332,38 +284,6 @@ class OpenPlan:
         self._database.execute(
             "UPDATE crowds SET state = 'destroyed', release = NULL WHERE plan = ?", (self.plan.id,)
         )
-
-    # Windows
-
-    def forget_windows(self, before: int | None = None) -> None:
-        """Forget which reports have come, in all windows or in those before one."""
-        limit = 2**62 if before is None else before
-        for statement in (
-            "DELETE FROM seen WHERE plan = ? AND window < ?",
-            "DELETE FROM wrapped_keys WHERE plan = ? AND kind = 'window' AND number < ?",
-        ):
-            self._database.execute(statement, (self.plan.id, limit))
-        self._seen = {window: one for window, one in self._seen.items() if window >= limit}
-
-    def make_room(self) -> None:
-        """Do between commits what would make a later commit longer than others."""
-        for seen in self._seen.values():
-            seen.make_room()
-
-    def expire_windows(self, time: Time) -> list[IncompleteCrowd]:
-        """Close windows that are over, for ever, with the crowds that did not fill in time."""
-        return self.close_windows(before=time.first_window)
-
-    def close_windows(self, before: int) -> list[IncompleteCrowd]:
-        """Accept no more reports of windows before one, for ever."""
-        if before <= self.oldest_window:
-            return []
-        self.oldest_window = before
-        self.forget_windows(before=before)
-        self._database.execute(
-            "UPDATE plans SET oldest_window = ? WHERE id = ?", (before, self.plan.id)
-        )
-        return self.give_up(before_window=before)
 
 
 def release_bytes(plan: Plan, tally: Tally, number: int, window: int) -> bytes:

@@ -1,16 +1,10 @@
-"""The transactions of the collector: reports in, sealed crowds out, nothing in between.
-
-A store is used by one thread of one process. Its caches hold what is in the database and are thrown
-away when a transaction fails that touched them.
-"""
+"""The transactions of the collector: reports in, sealed crowds out, nothing in between."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -19,24 +13,12 @@ from shoal.agreement.plan import Plan
 from shoal.analysis.report_rows import Batch
 from shoal.analysis.tallying import Tally
 from shoal.collector import problems
-from shoal.collector.clock import GuardedClock, read_moment, write_moment
-from shoal.collector.consistency import (
-    Restoration,
-    begin_anew,
-    first_window,
-    forget_crowds,
-    restored_at,
-)
-from shoal.collector.intake.database import (
-    NAME,
-    PATIENCE,
-    open_database,
-    storage_errors,
-    transaction,
-)
-from shoal.collector.intake.encryption import CrowdKeys, Generation, generation_without_log
-from shoal.collector.intake.open_plan import IncompleteCrowd, OpenPlan, Time
+from shoal.collector.consistency import first_window, forget_crowds, restored_at
+from shoal.collector.intake.database import COLLECTOR, storage_errors
+from shoal.collector.intake.keyed_store import KeyedStore
+from shoal.collector.intake.open_plan import OpenPlan
 from shoal.collector.intake.records import CrowdRecord, PlanRecord, Records
+from shoal.collector.intake.windows import IncompleteCrowd
 from shoal.collector.plan_states import State, may_become
 from shoal.collector.problems import Problem
 from shoal.errors import InputError, PrivacyRefusal
@@ -47,7 +29,7 @@ __all__ = ["Store"]
 _MOST_WHOLE = 64
 
 
-class Store:
+class Store(KeyedStore[OpenPlan]):
     """Plans, open crowds and releases in one folder.
 
     Parameters
@@ -74,75 +56,16 @@ class Store:
         sealed: Callable[[str, int], None] = lambda plan_id, number: None,
         given_up: Callable[[str, IncompleteCrowd], None] = lambda plan_id, ended: None,
     ) -> None:
-        self.folder = folder
-        with storage_errors():
-            without_log = generation_without_log(folder / NAME)
-        self._database = open_database(folder / NAME)
-        self._records = Records(self._database)
-        self._deadline_days, self._clock = deadline_days, clock
+        self._deadline_days = deadline_days
         self._sealed, self._given_up = sealed, given_up
-        self._open: dict[str, OpenPlan] = {}
-        self._touched: set[str] = set()
-        self.begun_anew: Restoration | None = None
-        try:
-            self._start(without_log)
-        except BaseException:
-            self._database.close()
-            raise
+        super().__init__(folder, COLLECTOR, clock)
+        self._records = Records(self._database)
 
-    def _start(self, without_log: Generation) -> None:
-        """Bring the keys of the data in order."""
-        with storage_errors():
-            self._keys = CrowdKeys(self.folder, self._database)
-            self._keys.check(without_log)
-            last = read_moment(self._database)
-            if isinstance(self._clock, GuardedClock) and last is not None:
-                self._clock.resume(last)
-            is_new = self._keys.is_new or self._keys.is_lost
-        if is_new:
-            with self._transaction():
-                if self._keys.is_lost:
-                    forget_crowds(self._database)
-                    self.begun_anew = begin_anew(self._database, int(self._clock()))
-                self._keys.rotate()
-        self._settle(self._scrub() if is_new else False)
+    def _forget_crowds(self) -> None:
+        forget_crowds(self._database)
 
-    @property
-    def database(self) -> sqlite3.Connection:
-        """The connection, for what else is stored in the same file."""
-        return self._database
-
-    def close(self) -> None:
-        """Close the database; what was committed is in it."""
-        self._database.close()
-
-    def check(self) -> None:
-        """Raise `StorageError` if nothing can be written now."""
-        with transaction(self._database):
-            self._database.execute("UPDATE facts SET value = random() WHERE name = 'probe'")
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._touched.clear()
-        try:
-            with transaction(self._database):
-                yield
-        except BaseException:
-            for plan_id in self._touched:
-                self._open.pop(plan_id, None)  # it may be ahead of the database
-            raise
-
-    @contextmanager
-    def _changing_key(self, *, scrub: bool = False) -> Iterator[None]:
-        """Do something after which an older copy of the data is of no use."""
-        with self._transaction():
-            yield
-            self._keys.rotate()
-        self._settle(self._scrub() if scrub else False)
-
-    def _settle(self, log_is_empty: bool) -> None:
-        with storage_errors():
-            self._keys.settle(log_is_empty=log_is_empty)
+    def _read_plan(self, plan_id: str) -> OpenPlan | None:
+        return OpenPlan.read(self._database, self._keys, plan_id)
 
     # Reports
 
@@ -175,33 +98,7 @@ class Store:
         """Whether many crowds wait to be sealed, so that the next sweep should come soon."""
         return any(plan.whole_crowds > _MOST_WHOLE for plan in self._open.values())
 
-    def _time(self, plan: Plan) -> Time:
-        return Time.of(plan, self._clock())
-
-    def _opened(self, plan_id: str) -> OpenPlan | None:
-        """Return what is in memory of a plan, read from the database if need be."""
-        self._touched.add(plan_id)
-        if plan_id not in self._open:
-            plan = self._read_plan(plan_id)
-            if plan is None:
-                return None
-            self._open[plan_id] = plan
-        return self._open[plan_id]
-
-    def _read_plan(self, plan_id: str) -> OpenPlan | None:
-        return OpenPlan.read(self._database, self._keys, plan_id)
-
     # Plans
-
-    def add_plan(self, plan: Plan) -> bool:
-        """Add a plan as a draft; return whether it is new."""
-        document = json.dumps({"id": plan.id} | plan.to_json(), separators=(",", ":"))
-        with self._transaction():
-            added = self._database.execute(
-                "INSERT OR IGNORE INTO plans (id, state, document) VALUES (?, 'draft', ?)",
-                (plan.id, document.encode()),
-            )
-            return added.rowcount == 1
 
     def plan(self, plan_id: str) -> PlanRecord | None:
         """Return a plan by its id."""
@@ -267,20 +164,6 @@ class Store:
             raise PrivacyRefusal(problems.MAYBE_PUBLISHED.title)
         plan.close_windows(before=first_window(plan.plan, restored))
 
-    def _scrub(self) -> bool:
-        """Take what was deleted or overwritten out of the write-ahead log too.
-
-        While somebody else reads, a backup for one, that cannot be done; reports do not wait for
-        it, and the next sweep tries again. Tells whether it was done.
-        """
-        with storage_errors():
-            self._database.execute("PRAGMA busy_timeout = 0")
-            try:
-                (busy, *_), *_ = self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                return not busy
-            finally:
-                self._database.execute(f"PRAGMA busy_timeout = {PATIENCE * 1000}")
-
     # Crowds
 
     def _seal(self, plan_id: str) -> OpenPlan | None:
@@ -338,12 +221,6 @@ class Store:
             return None
         return plan.plan, Tally.from_json(json.loads(release), plan.plan)
 
-    # Time
-
-    @property
-    def _may_destroy(self) -> bool:
-        return not isinstance(self._clock, GuardedClock) or self._clock.is_settled
-
     def sweep(self) -> None:
         """Seal what is whole, close expired windows, give up crowds past their deadline.
 
@@ -353,8 +230,7 @@ class Store:
         """
         sealed, ended = {}, {}
         with self._changing_key(scrub=True):
-            if isinstance(self._clock, GuardedClock):
-                write_moment(self._database, self._clock.moment)
+            self._write_moment()
             for plan_id in self._records.plans_with_crowds():
                 plan = self._opened(plan_id)
                 assert plan is not None

@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING
 
 import shoal
 from shoal.agreement.sealed_wire import SEALED_MAGIC, SEALED_TYPE
-from shoal.device.outbox.addresses import parse_address, redirected_path
-from shoal.device.outbox.connections import cut_off_at, network_errors, open_connection
-from shoal.device.outbox.plan_checks import LARGEST_PLAN, check_plan_id
-from shoal.device.outbox.signatures import (
+from shoal.agreement.signatures import (
     KEY,
     LARGEST_KEYS,
     SIGNATURE,
@@ -25,9 +22,12 @@ from shoal.device.outbox.signatures import (
     check_signature,
     follow_links,
 )
+from shoal.device.outbox.plan_checks import LARGEST_PLAN, check_plan_id
 from shoal.device.outbox.transport import Reply
 from shoal.errors import InputError, TransportError
+from shoal.support.addresses import parse_address, redirected_path
 from shoal.support.checks import is_loopback, shown
+from shoal.support.connections import cut_off_at, network_errors, open_connection
 from shoal.support.keys import key_text
 
 if TYPE_CHECKING:  # these take longer to load than the rest of the device together

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from shoal.agreement.crowd_keys import CrowdKey
 from shoal.agreement.parties import Parties
-from shoal.device.outbox.addresses import parse_address
 from shoal.device.outbox.folder import Folder
 from shoal.device.outbox.records import Record
 from shoal.device.outbox.transport import RelayTransport, Transport
 from shoal.device.sealing import seal_report
 from shoal.errors import PrivacyRefusal, ReportError, TransportError
+from shoal.support.addresses import parse_address
 
 __all__ = ["Sealer", "check_parties"]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from shoal.device.outbox.addresses import PORTS, Origin
 from shoal.errors import InputError, TransportError
+from shoal.support.addresses import PORTS, Origin
 from shoal.support.files import first_line
 
 if TYPE_CHECKING:  # these take longer to load than the rest of the device together

@@ -1,0 +1,310 @@
+"""Asks the analyzer, and believes only what it signed.
+
+The analyzer's signing key is given by the operator, or taken at the first contact and kept. If the
+analyzer changes its key, the old key signs the new one, and the relay follows. Chunks are signed
+with the relay's own key, which the analyzer knows together with the relay's token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from socket import SHUT_RDWR, socket
+from typing import Literal, NamedTuple, Protocol
+
+from shoal.agreement.crowd_keys import CrowdKey
+from shoal.agreement.sealed_wire import CHUNK_TYPE
+from shoal.agreement.signatures import (
+    LARGEST_KEYS,
+    SIGNATURE,
+    check_public_key,
+    check_signature,
+    follow_links,
+)
+from shoal.collector.logs import LOG
+from shoal.collector.relay.open_plan import Document, Wanted
+from shoal.collector.relay.store import FrozenCrowd
+from shoal.collector.signing import Signer
+from shoal.errors import InputError, ReportError, TransportError
+from shoal.support.addresses import parse_address
+from shoal.support.checks import is_loopback, shown
+from shoal.support.connections import cut_off_at, network_errors, open_connection
+from shoal.support.files import strict_json
+from shoal.support.keys import key_text
+
+__all__ = ["Analyzer", "HttpAnalyzer", "Refused", "Reply", "Transport"]
+
+LARGEST_ANSWER = 16 << 20
+"""Bytes of an answer that are read before giving up: a certificate may be long."""
+
+
+class Reply(NamedTuple):
+    """What the analyzer answered; the names of headers are in small letters."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class Transport(Protocol):
+    """Brings requests to the analyzer."""
+
+    def ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+        """Return the answer to a request; without one there is a `TransportError`."""
+        ...
+
+    def stop(self) -> None:
+        """End what is under way: the relay stops."""
+        ...
+
+
+class Refused(TransportError):  # noqa: N818  it is an answer
+    """The analyzer answered with a problem."""
+
+    def __init__(self, status: int, name: str) -> None:
+        super().__init__(f"the analyzer answered {status} {name}".rstrip() + ".")
+        self.status, self.name = status, name
+
+
+class Analyzer:
+    """The analyzer as a relay sees it. Its methods block: they are called in threads.
+
+    Parameters
+    ----------
+    transport
+        Brings requests to it.
+    token
+        Returns the relay's token, or an empty text.
+    signer
+        Signs chunks with the relay's key.
+    pinned
+        The analyzer's key, if it is known.
+    pin
+        Keeps a key that was taken at the first contact, or that a link led to.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        token: Callable[[], str],
+        signer: Signer,
+        pinned: bytes | None,
+        pin: Callable[[bytes], None],
+    ) -> None:
+        self._transport, self._token, self._signer = transport, token, signer
+        self._pinned, self._pin = pinned, pin
+
+    def stop(self) -> None:
+        """End what is under way: the relay stops."""
+        self._transport.stop()
+
+    # Documents that are passed on
+
+    def plan(self, plan_id: str) -> Document:
+        """Return the analyzer's plan document."""
+        document = self._signed("plan", "GET", f"/v1/plans/{plan_id}")
+        if _json(document.content, "plan").get("id") != plan_id:
+            raise TransportError("the analyzer's document is of another plan.")
+        return document
+
+    def certificate(self, plan_id: str) -> Document:
+        """Return the analyzer's certificate of a plan."""
+        return self._signed("certificate", "GET", f"/v1/plans/{plan_id}/certificate")
+
+    def keys(self) -> Document:
+        """Return the analyzer's list of its keys, whose links are signed each by itself."""
+        reply = self._ask("GET", "/v1/keys")
+        if len(reply.content) > LARGEST_KEYS:
+            raise TransportError("the analyzer's list of its keys is too long.")
+        return Document(reply.content, "", "")
+
+    # Crowds
+
+    def crowd_key(self, wanted: Wanted) -> Document:
+        """Return the key of a crowd, after a look that it is that crowd's."""
+        body = json.dumps({"window": wanted.window, "crowd": wanted.place}).encode()
+        path = f"/v1/plans/{wanted.plan_id}/crowd-keys"
+        signed = self._signed("key", "POST", path, body, {"Content-Type": "application/json"})
+        try:
+            key = CrowdKey.from_bytes(signed.content)
+        except ReportError as error:
+            raise TransportError("the analyzer's key document cannot be read.") from error
+        if (key.plan_id, key.window, key.crowd) != wanted:
+            raise TransportError("the analyzer's key is of another crowd.")
+        return signed
+
+    def send_chunk(
+        self, crowd: FrozenCrowd, number: int, content: bytes
+    ) -> Literal["receiving", "complete"]:
+        """Send a chunk; return what the analyzer's signed receipt says of the crowd."""
+        path = f"/v1/plans/{crowd.plan_id}/crowds/{crowd.window}/{crowd.place}/chunks/{number}"
+        headers = {"Content-Type": CHUNK_TYPE, SIGNATURE: self._signer.sign(content)}
+        receipt = _json(self._signed("receipt", "PUT", path, content, headers).content, "receipt")
+        state = receipt.pop("state", None)
+        expected = {
+            "plan": crowd.plan_id,
+            "window": crowd.window,
+            "crowd": crowd.place,
+            "chunk": number,
+            "digest": hashlib.sha256(content).hexdigest(),
+        }
+        if {name: receipt.get(name) for name in expected} != expected:
+            raise TransportError("the analyzer's receipt is for something else.")
+        if state == "complete":
+            return "complete"
+        if state == "receiving":
+            return "receiving"
+        raise TransportError("the analyzer's receipt says nothing of the crowd.")
+
+    # Signatures
+
+    def _signed(
+        self,
+        what: str,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Document:
+        """Return a document with a signature of the pinned key."""
+        reply = self._ask(method, path, body, headers)
+        signature = reply.headers.get(SIGNATURE.lower(), "")
+        key = self._key()
+        try:
+            check_signature(key, reply.content, signature, what)
+        except TransportError:
+            newest = follow_links(key, self.keys().content)
+            if newest == key:
+                raise
+            check_signature(newest, reply.content, signature, what)
+            LOG.warning("the analyzer changed its key", extra={"facts": {"key": key_text(newest)}})
+            self._keep(newest)
+            key = newest
+        return Document(reply.content, signature, key_text(key))
+
+    def _key(self) -> bytes:
+        """Return the pinned key, taken from the analyzer at the first contact."""
+        if self._pinned is None:
+            listed = _json(self.keys().content, "list of keys").get("ed25519")
+            first = listed[0] if isinstance(listed, list) and listed else None
+            try:
+                key = check_public_key(str(first))
+            except InputError as error:
+                raise TransportError("the analyzer's list of its keys cannot be read.") from error
+            LOG.warning(
+                "the analyzer's key was taken at the first contact",
+                extra={"facts": {"key": key_text(key)}},
+            )
+            self._keep(key)
+            return key
+        return self._pinned
+
+    def _keep(self, key: bytes) -> None:
+        self._pin(key)
+        self._pinned = key
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        sent = dict(headers or {})
+        token = self._token()
+        if token:
+            sent["Authorization"] = f"Bearer {token}"
+        reply = self._transport.ask(method, path, body, sent)
+        if reply.status != 200:
+            raise Refused(reply.status, _problem_name(reply.content))
+        return reply
+
+
+def _json(content: bytes, what: str) -> dict[str, object]:
+    try:
+        document = strict_json(content)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise TransportError(f"the analyzer's {what} cannot be read.")
+    return document
+
+
+def _problem_name(content: bytes) -> str:
+    """Return the name of a problem, if it looks like one of ours: it goes to the log."""
+    try:
+        name = str(_json(content, "problem").get("type")).removeprefix("urn:shoal:problem:")
+    except TransportError:
+        return ""
+    return name if name.replace("-", "").isalnum() and name.isascii() and len(name) < 40 else ""
+
+
+class HttpAnalyzer:
+    """Reaches the analyzer over HTTP, each request on a connection of its own.
+
+    Parameters
+    ----------
+    url
+        ``https://host[:port][/path]``; ``http`` only for this machine itself, or if it is allowed.
+    timeout
+        Seconds that one request may take altogether.
+    allow_plain
+        Take ``http`` to other machines too, where the network is trusted.
+    context
+        How TLS is verified; by default the system's certificates and the host's name.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        timeout: float,
+        *,
+        allow_plain: bool = False,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._origin, path = parse_address(url)
+        if self._origin.scheme == "http" and not (allow_plain or is_loopback(self._origin.host)):
+            raise InputError(
+                f"crowds travel over https, got {shown(url)}; plain http is for this machine only,"
+                " unless it is allowed: --plain."
+            )
+        self._path, self._timeout, self._context = path.rstrip("/"), timeout, context
+        self._open: set[socket] = set()
+        self._stopped = False
+
+    def ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+        """Return the answer to a request."""
+        if self._stopped:
+            raise TransportError("the relay is stopping.")
+        deadline = time.monotonic() + self._timeout
+        if self._origin.scheme == "https" and self._context is None:
+            self._context = ssl.create_default_context()
+        connection = open_connection(self._origin, self._context, deadline)
+        wire = connection.sock
+        self._open.add(wire)
+        try:
+            with network_errors(self._origin.host), cut_off_at(deadline, wire):
+                connection.request(
+                    method, self._path + path, body, {"Connection": "close", **headers}
+                )
+                with connection.getresponse() as response:
+                    content = response.read(LARGEST_ANSWER + 1)
+                    # A body that was cut off looks like one that ended.
+                    if response.length or len(content) > LARGEST_ANSWER:
+                        raise TransportError("the analyzer's answer is too long, or cut off.")
+                    found = {name.lower(): text for name, text in response.getheaders()}
+                    return Reply(response.status, found, content)
+        finally:
+            self._open.discard(wire)
+            connection.close()
+
+    def stop(self) -> None:
+        """End what is under way: the relay stops."""
+        self._stopped = True
+        for wire in list(self._open):
+            with suppress(OSError):
+                socket.shutdown(wire, SHUT_RDWR)

@@ -1,0 +1,126 @@
+"""The chunks of a frozen crowd: files under the crowd's key, written once and then only read.
+
+A crowd's chunks are made anew as long as the database does not say that they are all there, and no
+byte of them leaves before that. Afterwards they are the same bytes until the crowd has ended.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from shoal.agreement.plan import Plan
+from shoal.agreement.sealed_wire import Chunk, chunk_header_bytes
+from shoal.agreement.sealing import message_bytes
+from shoal.collector.intake.database import StorageError, storage_errors
+from shoal.collector.intake.encryption import decrypt, encrypt
+from shoal.collector.relay.shuffling import Messages, shuffled
+from shoal.collector.relay.store import FrozenCrowd
+from shoal.support.disk import Disk
+
+__all__ = ["ChunkFiles", "crowd_bytes"]
+
+FOLDER = "chunks"
+LARGEST_CHUNK = 8 << 20
+"""Bytes of a chunk with its header."""
+_ROWS_AT_ONCE = 500
+
+Reports = Callable[[int, int], tuple[list[bytes], int | None]]
+"""Returns the messages of reports from a row on, and where to go on."""
+
+
+def crowd_bytes(plan: Plan) -> int:
+    """Return how many bytes the messages of a whole crowd have."""
+    messages = 1 if plan.parties is None else plan.parties.messages
+    return plan.reports_needed * messages * message_bytes(plan)
+
+
+class ChunkFiles:
+    """The chunks of all crowds on their way, in a folder of the relay's data."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._disk = folder / FOLDER, Disk()
+
+    def write(self, plan: Plan, crowd: FrozenCrowd, key: bytes, reports: Reports) -> int:
+        """Shuffle a crowd, write its chunks durably, and return how many there are."""
+        length = message_bytes(plan)
+        total = crowd_bytes(plan) // length
+        each = (LARGEST_CHUNK - chunk_header_bytes()) // length
+        count = -(-total // each)
+        with storage_errors():
+            self._disk.make_folder(self._folder)
+            self.keep_only(crowd.number)
+            parts = shuffled(
+                _messages(reports, length), crowd_bytes(plan), self._folder, str(crowd.number)
+            )
+            written = 0
+            for number, content in enumerate(_cut(parts, each)):
+                written += len(content)
+                chunk = Chunk(
+                    plan.id, crowd.window, crowd.key.digest, number, count, total, content.tobytes()
+                ).to_bytes()
+                (piece,) = encrypt(key, (chunk, _about(crowd.number, number)))
+                path = self._path(crowd.number, number)
+                self._disk.write(path, piece)
+                self._disk.sync_file(path)
+            self._disk.sync_folder(self._folder)
+        if written != total:
+            raise StorageError(f"a crowd of {total} messages has {written} on the disk.")
+        return count
+
+    def read(self, crowd: FrozenCrowd, key: bytes, number: int) -> bytes:
+        """Return a chunk as it is forwarded."""
+        with storage_errors():
+            piece = self._path(crowd.number, number).read_bytes()
+        return decrypt(key, piece, _about(crowd.number, number))
+
+    def keep_only(self, *less: int, numbers: Collection[int] | None = None) -> None:
+        """Remove the files of some crowds, or of all but some."""
+        if not self._folder.is_dir():
+            return
+        for path in list(self._folder.iterdir()):
+            number = int(path.name.partition("-")[0])
+            if number in less or (numbers is not None and number not in numbers):
+                self._disk.unlink(path)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        if not self._folder.is_dir():
+            return 0
+        with os.scandir(self._folder) as entries:
+            return sum(entry.stat().st_size for entry in entries)
+
+    def _path(self, number: int, chunk: int) -> Path:
+        return self._folder / f"{number}-{chunk}.chunk"
+
+
+def _about(number: int, chunk: int) -> str:
+    return f"chunk {number} {chunk}"
+
+
+def _messages(reports: Reports, length: int) -> Iterator[Messages]:
+    """Yield the messages of a crowd, each a row, as they are on the disk."""
+    following: int | None = 0
+    while following is not None:
+        found, following = reports(following, _ROWS_AT_ONCE)
+        if found:
+            yield np.frombuffer(b"".join(found), np.uint8).reshape(-1, length)
+
+
+def _cut(parts: Iterable[Messages], each: int) -> Iterator[Messages]:
+    """Yield the messages of all parts again, so many at a time."""
+    held: list[Messages] = []
+    count = 0
+    for part in parts:
+        held.append(part)
+        count += len(part)
+        while count >= each:
+            whole = np.concatenate(held)
+            yield whole[:each]
+            held, count = [whole[each:]], count - each
+    if count:
+        yield np.concatenate(held)

@@ -1,0 +1,191 @@
+"""Brings frozen crowds to the analyzer: each whole, shuffled once, and always the same bytes.
+
+Whatever the analyzer answers, a crowd is never cut anew: a second crowd of almost the same people
+would single out those who are in one of them only. A refusal is tried again, more and more seldom.
+A crowd that the analyzer says is gone, many times in a row, is given up as a whole, and so is one
+past its deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from shoal.agreement.plan import Plan
+from shoal.collector.intake.database import StorageError
+from shoal.collector.logs import LOG
+from shoal.collector.relay.analyzer import Analyzer, Refused
+from shoal.collector.relay.chunk_files import ChunkFiles
+from shoal.collector.relay.store import FrozenCrowd, RelayStore
+from shoal.errors import TransportError
+
+__all__ = ["Forwarder"]
+
+Run = Callable[..., Awaitable[Any]]
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+"""Seconds until a crowd is tried again: twice as many each time, up to five minutes."""
+FINAL_REFUSALS = 10
+"""How often in a row the analyzer must say that a crowd is gone before it is given up."""
+_GONE = ("window-expired", "plan-closed", "crowd-gone")
+
+
+class Forwarder:
+    """Shuffles frozen crowds and sends them, one after the other.
+
+    Parameters
+    ----------
+    store, in_store
+        Where crowds are, and what runs a function on the store's thread.
+    files
+        Where their chunks are.
+    analyzer, in_thread
+        Who gets them, and what runs a function that takes long.
+    plan_of
+        Returns a plan by its id.
+    forwarded
+        Called with a plan's id when a crowd has arrived.
+    failed
+        Called when a crowd was not taken this time.
+    """
+
+    def __init__(
+        self,
+        store: RelayStore,
+        in_store: Run,
+        files: ChunkFiles,
+        analyzer: Analyzer,
+        in_thread: Run,
+        plan_of: Callable[[str], Plan],
+        forwarded: Callable[[FrozenCrowd], None],
+        failed: Callable[[], None],
+    ) -> None:
+        self._store, self._in_store, self._files = store, in_store, files
+        self._analyzer, self._in_thread, self._plan_of = analyzer, in_thread, plan_of
+        self._forwarded, self._failed = forwarded, failed
+        self._wake = asyncio.Event()
+        self._due: dict[int, float] = {}
+        self._failures: dict[int, int] = {}
+        self._gone: dict[int, int] = {}
+        self._stopping = threading.Event()
+        self.waiting = 0
+        """How many crowds are frozen and not yet forwarded."""
+
+    def wake(self) -> None:
+        """Look at once whether there is something to forward."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End a shuffle that is under way: it begins anew at the next start."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Forward crowds as they are frozen."""
+        while True:
+            self._wake.clear()
+            pause = LONGEST_PAUSE
+            try:
+                pause = await self.forward()
+            except Exception as error:
+                LOG.error("crowds were not forwarded", exc_info=error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), pause)
+
+    async def forward(self) -> float:
+        """Try what is due; return after how many seconds to look again."""
+        loop = asyncio.get_running_loop()
+        for crowd in await self._in_store(self._store.on_their_way):
+            if self._due.get(crowd.number, 0.0) <= loop.time():
+                await self._try(crowd)
+        await self._tidy()
+        left = await self._in_store(self._store.on_their_way)
+        self.waiting = len(left)
+        due = [self._due.get(crowd.number, 0.0) - loop.time() for crowd in left]
+        return max(min(due, default=LONGEST_PAUSE), 0.05)
+
+    async def _try(self, crowd: FrozenCrowd) -> None:
+        try:
+            arrived = await self._send(crowd)
+        except (TransportError, StorageError) as error:
+            await self._put_off(crowd, error)
+            return
+        assert arrived
+        await self._in_store(lambda: self._store.end(crowd, forwarded=True))
+        self._forget(crowd)
+        self._forwarded(crowd)
+
+    async def _put_off(self, crowd: FrozenCrowd, error: Exception) -> None:
+        """Log why a crowd was not taken, and try again later, or give it up as a whole."""
+        if self._stopping.is_set():
+            return
+        self._failed()
+        is_gone = isinstance(error, Refused) and error.status == 410 and error.name in _GONE
+        self._gone[crowd.number] = self._gone.get(crowd.number, 0) + 1 if is_gone else 0
+        about = {"plan": crowd.plan_id, "window": crowd.window, "crowd": crowd.place}
+        why = str(error) if isinstance(error, TransportError) else "the data cannot be used."
+        if self._gone[crowd.number] >= FINAL_REFUSALS:
+            LOG.error(
+                "the analyzer refused a crowd for good", extra={"facts": about | {"why": why}}
+            )
+            await self._in_store(lambda: self._store.end(crowd, forwarded=False))
+            self._forget(crowd)
+            return
+        LOG.warning("a crowd was not forwarded", extra={"facts": about | {"why": why}})
+        failures = self._failures.get(crowd.number, 0)
+        self._failures[crowd.number] = failures + 1
+        pause = min(FIRST_PAUSE * 2.0 ** min(failures, 30), LONGEST_PAUSE)
+        self._due[crowd.number] = asyncio.get_running_loop().time() + pause
+
+    def _forget(self, crowd: FrozenCrowd) -> None:
+        for known in (self._due, self._failures, self._gone):
+            known.pop(crowd.number, None)
+
+    async def _send(self, crowd: FrozenCrowd) -> bool:
+        """Send the chunks that are not signed for; return when the analyzer has all of them."""
+        key = await self._in_store(self._store.crowd_key, crowd)
+        chunks = crowd.chunks
+        if chunks is None:
+            chunks = await self._shuffle(crowd, key)
+        signed_for = await self._in_store(self._store.receipts, crowd)
+        # If all are signed for, the last one tells again whether the crowd is complete.
+        missing = sorted(set(range(chunks)) - signed_for) or [chunks - 1]
+        state = ""
+        for number in missing:
+            content = await self._in_thread(self._files.read, crowd, key, number)
+            state = await self._in_thread(self._analyzer.send_chunk, crowd, number, content)
+            await self._in_store(self._store.keep_receipt, crowd, number)
+        if state == "complete":
+            return True
+        # It signed for all of them and does not have them all: it lost some, and gets all again.
+        await self._in_store(self._store.forget_receipts, crowd)
+        raise TransportError("the analyzer lost chunks that it signed for.")
+
+    async def _shuffle(self, crowd: FrozenCrowd, key: bytes) -> int:
+        loop, plan = asyncio.get_running_loop(), self._plan_of(crowd.plan_id)
+
+        def reports(after: int, most: int) -> tuple[list[bytes], int | None]:
+            if self._stopping.is_set():
+                raise StorageError("the relay is stopping.")
+            reading = self._in_store(self._store.reports, crowd, after, most)
+            found: tuple[list[bytes], int | None] = asyncio.run_coroutine_threadsafe(
+                _awaited(reading), loop
+            ).result()
+            return found
+
+        chunks: int = await self._in_thread(self._files.write, plan, crowd, key, reports)
+        await self._in_store(self._store.shuffled, crowd, chunks)
+        return chunks
+
+    async def _tidy(self) -> None:
+        """Remove rows and files that nobody needs, a little at a time."""
+        while await self._in_store(self._store.tidy):
+            await asyncio.sleep(0)
+        needed = await self._in_store(self._store.with_chunks)
+        await self._in_thread(lambda: self._files.keep_only(numbers=needed))
+
+
+async def _awaited(work: Awaitable[Any]) -> Any:
+    return await work

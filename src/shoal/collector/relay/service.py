@@ -1,0 +1,352 @@
+"""The relay as one object that tests can call in process, without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from shoal.agreement.plan import Plan
+from shoal.agreement.sealed_wire import SealedReports
+from shoal.agreement.signatures import check_public_key
+from shoal.collector import problems
+from shoal.collector.console.tokens import Token
+from shoal.collector.intake.database import NAME, log_size
+from shoal.collector.intake.group_commit import Committer
+from shoal.collector.intake.records import PlanRecord
+from shoal.collector.intake.windows import Time
+from shoal.collector.logs import LOG
+from shoal.collector.plan_states import STATES
+from shoal.collector.problems import Problem
+from shoal.collector.relay.analyzer import Analyzer, HttpAnalyzer, Transport
+from shoal.collector.relay.chunk_files import ChunkFiles, crowd_bytes
+from shoal.collector.relay.crowd_keys import KeyKeeper
+from shoal.collector.relay.forwarding import Forwarder
+from shoal.collector.relay.metrics import RelayMetrics
+from shoal.collector.relay.open_plan import Document
+from shoal.collector.relay.ops import make_ops
+from shoal.collector.relay.public import make_public
+from shoal.collector.relay.sealed_ingest import SealedIngest, kilobytes
+from shoal.collector.relay.settings import RelaySettings
+from shoal.collector.relay.store import FrozenCrowd, RelayStore
+from shoal.collector.running import App, Running
+from shoal.errors import InputError, PlanError
+
+__all__ = ["Relay"]
+
+TOKEN_FILE = "analyzer-token"  # noqa: S105  its name
+_CROWDS_OF_ROOM = 3
+"""How many whole crowds of a plan there must be room for: as rows, in buckets, as chunks."""
+
+
+class Relay(Running):
+    """Takes sealed reports for plans with two parties and forwards whole crowds, shuffled.
+
+    Use it as an asynchronous context; `public` and `ops` are its two ASGI apps.
+
+    Parameters
+    ----------
+    folder
+        The data folder, made if need be; one relay at a time uses it.
+    analyzer
+        The analyzer's URL, or what brings requests to it.
+    settings
+        How it runs.
+    analyzer_key
+        The analyzer's Ed25519 key, 32 bytes or their base64url; by default the one that was pinned
+        before, or else the one at the first contact.
+    token_file
+        A file with the relay's token at the analyzer; by default `analyzer-token` in the folder. It
+        is read for every request, so that it can be replaced.
+    clock
+        Seconds since 1970; by default one that does not jump.
+    """
+
+    metrics: RelayMetrics
+
+    def __init__(
+        self,
+        folder: Path | str,
+        analyzer: str | Transport,
+        settings: RelaySettings | None = None,
+        *,
+        analyzer_key: bytes | str | None = None,
+        token_file: Path | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.settings = settings or RelaySettings()
+        super().__init__(folder, self.settings.spare_megabytes, clock)
+        self.metrics = RelayMetrics()
+        self._transport = analyzer
+        if isinstance(analyzer, str):
+            self._transport = HttpAnalyzer(analyzer, self.settings.forward_patience)
+        self._given_key = None if analyzer_key is None else check_public_key(analyzer_key)
+        self._token_file = token_file or self.folder / TOKEN_FILE
+        self._plans: dict[str, PlanRecord] = {}
+        self._oldest: dict[str, int] = {}
+        self._documents: dict[str, Document] = {}
+        self._open_keys: dict[tuple[str, int], Document] = {}
+        self.public: App
+        self.ops: App
+
+    async def __aenter__(self) -> Self:
+        self._held = ExitStack()
+        try:
+            self._start()
+        except BaseException:
+            self._held.close()
+            raise
+        self._committer = Committer(self._accept, self.settings.most_waiting << 10, kilobytes)
+        no_token: Callable[[str], Token | None] = lambda secret: None  # noqa: E731
+        ingest = SealedIngest(
+            self.settings,
+            self._plan_for_reports,
+            self._committer,
+            no_token,
+            self.refused,
+            self._door_thread,
+        )
+        self.public, self.ops = make_public(self, ingest), make_ops(self)
+        await self.in_store(self._refresh)
+        self._tasks = [
+            asyncio.create_task(work)
+            for work in (
+                self._committer.run(),
+                self._sweep(),
+                self._keeper.run(),
+                self._forwarder.run(),
+            )
+        ]
+        return self
+
+    def _start(self) -> None:
+        self.store = self._hold(self._held, self._make_store)
+        pinned = self.store.pinned_key() if self._given_key is None else self._given_key
+        self._start_threads()
+        self._keys_thread = ThreadPoolExecutor(1, "keys")
+        self._forward_thread = ThreadPoolExecutor(1, "forward")
+        # Those that ask the store for something end before it.
+        self._threads = [self._keys_thread, self._forward_thread, *self._threads]
+        assert not isinstance(self._transport, str)
+        self._analyzer = Analyzer(self._transport, self._token, self.signer, pinned, self._pin)
+        self._files = ChunkFiles(self.folder)
+        self._keeper = KeyKeeper(
+            self.store, self.in_store, self._analyzer, partial(self._in, self._keys_thread),
+            self._look_again,
+        )  # fmt: skip
+        self._forwarder = Forwarder(
+            self.store, self.in_store, self._files, self._analyzer,
+            partial(self._in, self._forward_thread), self._known_plan, self._forwarded,
+            self.metrics.not_forwarded,
+        )  # fmt: skip
+
+    def _make_store(self) -> RelayStore:
+        return RelayStore(
+            self.folder,
+            deadline_days=self.settings.deadline_days,
+            clock=self._clock,
+            frozen=self._frozen,
+            given_up=self._given_up,
+        )
+
+    @property
+    def _any_store(self) -> RelayStore:
+        return self.store
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        committing, *others = self._tasks
+        self._committer.stop()
+        await committing
+        self._forwarder.stop()
+        self._analyzer.stop()
+        await self._stop(others)
+        self._held.close()
+
+    async def _in(self, thread: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(thread, work, *args)
+
+    def _token(self) -> str:
+        try:
+            return self._token_file.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            return ""  # the analyzer says that it needs one, and the log says so
+
+    def _pin(self, key: bytes) -> None:
+        self._store_thread.submit(self.store.pin_key, key).result()
+
+    # Plans
+
+    async def publish(self, plan: Plan, *, never_published: bool = False) -> None:
+        """Take reports of a plan from now on; a plan that is known stays as it is."""
+        self._check_plan(plan)
+        await self.in_store(self.store.publish, plan, never_published=never_published)
+        await self._look_again()
+        self._keeper.wake()
+
+    def _check_plan(self, plan: Plan) -> None:
+        name = f"plan {plan.id[:12]}"
+        if plan.parties is None:
+            raise PlanError(
+                f"{name} has no relay and no analyzer; collect its reports with shoal serve."
+            )
+        if plan.reports_needed < self.settings.smallest_crowd:
+            raise PlanError(
+                f"{name} has a crowd of {plan.reports_needed}, below this relay's smallest of"
+                f" {self.settings.smallest_crowd}; see smallest_crowd."
+            )
+        size = SealedIngest.bytes_of(plan, 1)
+        if size > self.settings.largest_body:
+            raise InputError(
+                f"a sealed report of {name} has {size:,} bytes, more than the largest request of"
+                f" {self.settings.largest_body:,}; raise largest_body."
+            )
+
+    async def close_plan(self, plan_id: str, *, by: str) -> bool:
+        """Take no more reports of a plan; return whether it took any before."""
+        closed = await self.in_store(self.store.close_plan, plan_id)
+        if closed:
+            LOG.info("plan closed", extra={"facts": {"plan": plan_id, "by": by}})
+            await self._look_again()
+        return closed
+
+    def plan(self, plan_id: str) -> PlanRecord | None:
+        """Return a plan by its id."""
+        return self._plans.get(plan_id)
+
+    def plans(self) -> list[PlanRecord]:
+        """Return all plans, in the order of their ids."""
+        return [self._plans[plan_id] for plan_id in sorted(self._plans)]
+
+    def _known_plan(self, plan_id: str) -> Plan:
+        return self._plans[plan_id].plan
+
+    # What devices fetch
+
+    def document(self, name: str) -> Document | Problem:
+        """Return a document of the analyzer by its name, or why there is none."""
+        if name in self._documents:
+            return self._documents[name]
+        known = name == "keys" or name.rpartition(" ")[2] in self._plans
+        return problems.ANALYZER_SILENT if known else problems.UNKNOWN_PLAN
+
+    def crowd_key(self, plan_id: str, window: int) -> Document | Problem:
+        """Return the key that reports of a window are sealed for now, or why there is none."""
+        record = self._plans.get(plan_id)
+        if record is None:
+            return problems.UNKNOWN_PLAN
+        if record.state != "published":
+            return problems.PLAN_CLOSED
+        time = Time.of(record.plan, self._clock())
+        if window < max(time.first_window, self._oldest.get(plan_id, 0)):
+            return problems.WINDOW_EXPIRED
+        if window > time.last_window:
+            return problems.WINDOW_NOT_OPEN
+        return self._open_keys.get((plan_id, window), problems.NO_KEY)
+
+    # Reports
+
+    def _plan_for_reports(self, plan_id: str) -> Plan | Problem:
+        record = self._plans.get(plan_id)
+        if record is None:
+            return problems.UNKNOWN_PLAN
+        room = self._spare_bytes + _CROWDS_OF_ROOM * crowd_bytes(record.plan)
+        if not self._spare or self._free < room:
+            return problems.STORAGE_FULL
+        return record.plan  # its state is checked in the transaction
+
+    async def _accept(self, uploads: Sequence[SealedReports]) -> list[Problem | None]:
+        try:
+            answers, is_behind = await self.in_store(self._accept_in_store, uploads)
+        except Exception as error:
+            LOG.error("reports were not accepted", exc_info=error)
+            raise
+        if is_behind:
+            self._sweep_now.set()
+        return answers
+
+    def _accept_in_store(
+        self, uploads: Sequence[SealedReports]
+    ) -> tuple[list[Problem | None], bool]:
+        answers = self._timed(lambda: self.store.accept(uploads))
+        self._open_keys = self.store.open_keys()
+        return answers, self.store.is_behind
+
+    def _refresh(self) -> None:
+        """Read again what listeners show, on the store's thread."""
+        self._plans = {record.plan.id: record for record in self.store.plans()}
+        self._oldest = {
+            plan_id: self.store.windows(record.plan).first_window
+            for plan_id, record in self._plans.items()
+        }
+        self._documents = self.store.documents()
+        self._open_keys = self.store.open_keys()
+
+    async def _look_again(self) -> None:
+        await self.in_store(self._refresh)
+
+    # Crowds
+
+    def _frozen(self, plan_id: str) -> None:
+        self.metrics.sealed(self._plans[plan_id].plan.reports_needed)
+        LOG.info("crowd frozen", extra={"facts": {"plan": plan_id}})
+
+    def _given_up(self, plan_id: str, tenths: int) -> None:
+        needed = self._plans[plan_id].plan.reports_needed
+        self.metrics.given_up(needed * tenths // 10)
+        LOG.warning("crowd given up", extra={"facts": {"plan": plan_id, "tenths": tenths}})
+
+    def _forwarded(self, crowd: FrozenCrowd) -> None:
+        self.metrics.forwarded()
+        about = {"plan": crowd.plan_id, "window": crowd.window, "crowd": crowd.place}
+        LOG.info("crowd forwarded", extra={"facts": about})
+        self._keeper.wake()
+
+    # Housekeeping
+
+    async def _sweep_once(self) -> None:
+        await self.in_store(self._sweep_store)
+        self._keeper.wake()
+        self._forwarder.wake()
+
+    def _sweep_store(self) -> None:
+        self._timed(self.store.sweep)
+        self.metrics.turn()
+        self._refresh()
+
+    def _last_sweep(self) -> None:
+        self.store.sweep()
+
+    async def obstacle(self) -> Problem | None:
+        """Return why reports cannot be accepted now; it writes to the disk to find out."""
+        problem = await super().obstacle()
+        if problem is None and any(task.done() for task in self._tasks):
+            return problems.UNAVAILABLE
+        if problem is None and any(
+            record.state == "published" and f"plan {record.plan.id}" not in self._documents
+            for record in self.plans()
+        ):
+            return problems.ANALYZER_SILENT
+        return problem
+
+    def metrics_text(self) -> bytes:
+        """Return the metrics of this moment."""
+        states = Counter(record.state for record in self.plans())
+        self.metrics.waiting(self._forwarder.waiting)
+        size = (self.folder / NAME).stat().st_size + log_size(self.folder) + self._files.size
+        return self.metrics.text(
+            plans={state: states[state] for state in STATES},
+            queue=self._committer.fill,
+            data_bytes=size,
+            clock_is_held=self.clock_is_held,
+        )

@@ -47,12 +47,14 @@ SURVEY = Survey(
     show_default=True,
     help="Write the report page to this file.",
 )
+@click.option("--parties", is_flag=True, help="Show a relay and an analyzer instead.")
 @json_option
-def command(users: int, seed: int, report: Path, as_json: bool) -> None:
+def command(users: int, seed: int, report: Path, parties: bool, as_json: bool) -> None:
     """Show the whole path in a minute, on this machine.
 
     A collector starts, simulated devices send their reports to it over HTTP, and the crowd's report
-    page is written. The seed decides who answers what; the flips are random each time.
+    page is written. With --parties, reports are sealed for an analyzer and sent to a relay. The
+    seed decides who answers what; the flips are random each time.
     """
     try:
         import starlette  # noqa: F401  the collector needs it, and begins in another process
@@ -61,6 +63,11 @@ def command(users: int, seed: int, report: Path, as_json: bool) -> None:
         raise InputError(
             f"the collector needs {error.name}: pip install 'shoal[server]'."
         ) from None
+    if parties:
+        from shoal.cli._demo_parties import show_parties
+
+        show_parties(SURVEY, users, seed, as_json=as_json)
+        return
     from shoal.evidence.demo import count_again, demonstrate
     from shoal.planning.plan import plan
 

@@ -1,0 +1,115 @@
+"""Services of this very program, in processes of their own, while a demonstration lasts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from shoal.errors import InputError, ShoalError
+
+__all__ = ["console_get", "free_port", "run_command", "running", "scratch_folder"]
+
+PATIENCE = 60.0
+"""Seconds that an answer may take."""
+
+
+@contextmanager
+def scratch_folder(below: Path | None = None) -> Iterator[Path]:
+    """Yield a folder that goes when it is no longer needed."""
+    with tempfile.TemporaryDirectory(prefix="shoal-demo-", dir=below) as name:
+        yield Path(name)
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens at now."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def running(what: str, words: list[str], data: Path) -> Iterator[dict[str, str]]:
+    """Run `shoal` as a service with some words, and yield what it says when it is ready."""
+    log_file = data / "log"
+    command = [sys.executable, "-m", "shoal", *words, "--data", str(data), "--json"]
+    with log_file.open("wb") as log, _ended_by_signals():
+        server = subprocess.Popen(  # noqa: S603  this very program
+            command, stdout=subprocess.PIPE, stderr=log, env=_settings(), start_new_session=True
+        )
+        try:
+            assert server.stdout is not None
+            ready = server.stdout.readline()
+            if not ready:
+                log_lines = log_file.read_text("utf-8", "replace").strip().splitlines()
+                reason = log_lines[-1].removeprefix("shoal: ") if log_lines else "it said nothing."
+                raise InputError(f"the {what} did not start: {reason}")
+            yield json.loads(ready)
+        finally:
+            _stop(server)
+
+
+def run_command(*words: str) -> str:
+    """Run `shoal` with some words to its end, and return what it prints."""
+    command = [sys.executable, "-m", "shoal", *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=_settings(), check=False)  # noqa: S603
+    if done.returncode:
+        raise ShoalError(f"shoal {words[0]} failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _settings() -> dict[str, str]:
+    """Return the environment without what the owner of this machine has set for other services."""
+    return {key: text for key, text in os.environ.items() if not key.startswith("SHOAL_")}
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    """Ask the collector to stop, which it does in order, and see that it is gone."""
+    with suppress(ProcessLookupError):
+        server.terminate()
+    try:
+        server.wait(20)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        server.kill()
+        server.wait()
+    if server.stdout is not None:
+        server.stdout.close()
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM end us as Ctrl-C does, so that no collector stays behind."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not the main thread; whoever is sees to it
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def console_get(url: str, path: str, token: str) -> tuple[int, bytes]:
+    """Ask the console, and return the status and the body."""
+    from http.client import HTTPConnection, HTTPException
+
+    connection = HTTPConnection(url.removeprefix("http://"), timeout=PATIENCE)
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+        with connection.getresponse() as answer:
+            return answer.status, answer.read()
+    except (OSError, HTTPException) as error:
+        raise ShoalError("the console did not answer; nothing can be shown.") from error
+    finally:
+        connection.close()

@@ -1,0 +1,210 @@
+"""A real relay and a real analyzer, each in a process of its own, and devices that go on sending.
+
+Every acknowledged report is in exactly one crowd, whoever is killed, and the releases add up to the
+very bits that the devices made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal import Choice, Flags, Outbox, Plan, Survey, plan
+from shoal.agreement.wire import ID_BYTES, split_batch
+from shoal.device.outbox import HttpTransport
+from shoal.device.outbox.records import Record
+from shoal.evidence.services import console_get, free_port, run_command
+from tests.faults import QuickDisk
+
+LONGEST = 600.0
+"""Seconds that anything here may take before it counts as hanging."""
+
+KILLS = int(os.environ.get("SHOAL_PARTY_KILLS", "4"))
+SURVEY = Survey(
+    "browser", (Flags("features", ("sync", "vpn", "reader")), Choice("channel", ("a", "b", "c")))
+)
+CROWD, CROWDS = 100, 3
+
+
+def planned(view: Any) -> tuple[Plan, int, int]:
+    """A plan with free ports for both parties."""
+    relay, analyzer = free_port(), free_port()
+    agreed = plan(
+        SURVEY,
+        crowd_size=CROWD,
+        epsilon="4",
+        delta="1e-4",
+        view=view,
+        relay=f"http://127.0.0.1:{relay}",
+        analyzer=f"http://127.0.0.1:{analyzer}",
+    )
+    return agreed, relay, analyzer
+
+
+class Party:
+    """One of the two, which can be killed and started again."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        folder.mkdir()
+        self.folder, self._words = folder, words
+        self.ready: dict[str, str] = {}
+        self._guard = threading.Lock()
+
+    def start(self) -> None:
+        self._log = (self.folder.parent / f"{self.folder.name}.log").open("ab")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "shoal", *self._words, "--data", str(self.folder), "--json"],
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        log = self.folder.parent / f"{self.folder.name}.log"
+        assert line, f"{self._words[0]} did not start: {log.read_text()[-2000:]}"
+        self.ready = json.loads(line)
+
+    def end(self, how: signal.Signals) -> None:
+        with self._guard:
+            self._process.send_signal(how)
+            self._process.communicate(timeout=LONGEST)
+            self._log.close()
+
+
+class Parties:
+    """A relay and an analyzer that know each other."""
+
+    def __init__(self, folder: Path, agreed: Plan, relay: int, analyzer: int) -> None:
+        assert agreed.parties is not None
+        self.plan = agreed
+        plan_file = folder / "plan.json"
+        agreed.write(plan_file)
+        self.analyzer = Party(
+            folder / "analyzer",
+            *("analyzer", "--public", f"127.0.0.1:{analyzer}", "--console", "127.0.0.1:0"),
+            *("--honest", "all", str(plan_file)),
+        )
+        self.relay = Party(
+            folder / "relay",
+            *("relay", "--listen", f"127.0.0.1:{relay}", "--ops", "127.0.0.1:0"),
+            *("--largest-share", "100", "--analyzer", agreed.parties.analyzer, str(plan_file)),
+        )
+
+    def __enter__(self) -> Parties:
+        self.analyzer.start()
+        self.relay.start()
+        words = ["collector", "token", "make", str(self.analyzer.folder), "--role", "relay"]
+        made = run_command(
+            *words, "--label", "relay", "--relay-key", self.relay.ready["key"], "--json"
+        )
+        (self.relay.folder / "analyzer-token").write_text(json.loads(made)["token"])
+        assert self.plan.parties is not None
+        _, keys = console_get(self.plan.parties.analyzer, "/v1/keys", "")
+        self.key = json.loads(keys)["ed25519"][0]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for party in (self.relay, self.analyzer):
+            party.end(signal.SIGTERM)
+
+    def tallies(self, count: int) -> list[dict[str, Any]]:
+        """The releases, as soon as there are so many."""
+        token = (self.analyzer.folder / "admin-token").read_text().strip()
+        end = time.monotonic() + LONGEST
+        found: list[dict[str, Any]] = []
+        while len(found) < count:
+            assert time.monotonic() < end, "the crowds were not released"
+            path = f"/v1/plans/{self.plan.id}/crowds/{len(found) + 1}/release"
+            status, content = console_get(self.analyzer.ready["console"], path, token)
+            if status == 200:
+                found.append(json.loads(content))
+            else:
+                time.sleep(0.2)
+        return found
+
+
+def answer_of(number: int) -> dict[str, object]:
+    flags = [label for place, label in enumerate(("sync", "vpn", "reader")) if number >> place & 1]
+    return {"features": flags, "channel": "abc"[number % 3]}
+
+
+class Devices:
+    """Outboxes that answer once and send until they are accepted."""
+
+    def __init__(self, folder: Path, parties: Parties, count: int) -> None:
+        self.plan = parties.plan
+        assert self.plan.parties is not None
+        transport = HttpTransport(self.plan.parties.relay, public_key=parties.key)
+        self.bits = np.zeros(self.plan.bits, np.int64)
+        self._boxes = []
+        for number in range(count):
+            at = folder / str(number)
+            box = Outbox(
+                at,
+                transport,
+                spread=0.0,
+                jitter=lambda: 0.0,
+                one_operator=True,
+                limit=1000,
+                recompute=False,
+                disk=QuickDisk(),
+            )
+            box.answer(self.plan, answer_of(number))
+            (record,) = (Record.from_bytes(path.read_bytes()) for path in at.glob("*.waiting"))
+            row = split_batch(self.plan, record.batch).content[ID_BYTES + 4 :]
+            value = int.from_bytes(row, "little")
+            self.bits += [value >> place & 1 for place in range(self.plan.bits)]
+            self._boxes.append(box)
+
+    def send(self) -> None:
+        """Send until every report was accepted."""
+        end = time.monotonic() + LONGEST
+        waiting = self._boxes
+        while waiting:
+            assert time.monotonic() < end, "reports were not accepted"
+            for box in waiting:
+                box.send_due(hurry=True)
+            waiting = [box for box in waiting if [one.state for one in box.tickets()] != ["sent"]]
+
+
+@pytest.mark.real_random
+@pytest.mark.parametrize("view", ["reports", "counts"])
+def test_every_bit_arrives_once_whoever_is_killed(view: str, tmp_path: Path):
+    agreed, relay, analyzer = planned(view)
+    chance = random.Random(view)
+    with Parties(tmp_path, agreed, relay, analyzer) as parties:
+        devices = Devices(tmp_path / "devices", parties, CROWD * CROWDS)
+        over = threading.Event()
+
+        def kill() -> None:
+            for _ in range(KILLS):
+                if over.wait(chance.uniform(0.1, 1.0)):
+                    return
+                chosen = chance.choice(
+                    [[parties.relay], [parties.analyzer], [parties.relay, parties.analyzer]]
+                )
+                for party in chosen:
+                    party.end(signal.SIGKILL)
+                for party in reversed(chosen):
+                    party.start()
+
+        killing = threading.Thread(target=kill)
+        killing.start()
+        devices.send()
+        over.set()
+        killing.join()
+        tallies = parties.tallies(CROWDS)
+    assert [tally["reports"] for tally in tallies] == [CROWD] * CROWDS
+    counts = sum(np.array(tally["counts"], np.int64) for tally in tallies)
+    assert counts.tolist() == devices.bits.tolist()

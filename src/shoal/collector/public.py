@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shoal.agreement.oblivious import KEYS_TYPE, REQUEST_TYPE, RESPONSE_TYPE
 from shoal.collector import problems
 from shoal.collector.console.errors import Refusal
 from shoal.collector.console.openapi import Operation, openapi
@@ -15,6 +16,7 @@ from shoal.collector.console.parameters import Parameter
 from shoal.collector.console.responses import json_answer, signed_answer
 from shoal.collector.console.routes import make_app
 from shoal.collector.http import Receive, Scope
+from shoal.collector.intake.gateway import PATH, Gateway
 from shoal.collector.intake.ingest import BINARY, Ingest
 from shoal.collector.intake.records import PlanRecord
 from shoal.collector.problems import Problem, Send
@@ -36,6 +38,17 @@ _REPORTS = {
         },
     },
 }
+_OBLIVIOUS = (
+    Operation(
+        "GET", PATH, None, "The key of Oblivious HTTP (RFC 9458), signed.", None,
+        media=(KEYS_TYPE,),
+    ),
+    Operation(
+        "POST", PATH, None, "A request for reports, sealed; its answer is sealed too.", None,
+        media=(RESPONSE_TYPE,), binary=(REQUEST_TYPE,),
+        problems=(problems.OBLIVIOUS_KEY, problems.UNOPENED, problems.TOO_LARGE),
+    ),
+)  # fmt: skip
 _AN_HOUR = "public, max-age=3600"
 """How long a signed document may be cached; after that the signing key may have changed."""
 
@@ -45,8 +58,9 @@ def make_public(
     ingest: Ingest,
     signer: Signer,
     refused: Callable[[Problem], None],
+    gateway: Gateway | None = None,
 ) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
-    """Return the ASGI app of the public listener."""
+    """Return the ASGI app of the public listener, with Oblivious HTTP if there is a gateway."""
 
     def published(request: Request) -> PlanRecord:
         record = find(request.path_params["plan_id"])
@@ -86,6 +100,7 @@ def make_public(
             problems=(problems.PLAN_CLOSED, problems.TOO_MANY),
         ),
         Operation("GET", "/v1/keys", None, "The signing key, and the earlier ones.", keys),
+        *(_OBLIVIOUS if gateway is not None else ()),
         Operation("GET", "/openapi.json", None, "This document.", document),
     )  # fmt: skip
     others = make_app(
@@ -95,7 +110,11 @@ def make_public(
     )
 
     async def public(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not await ingest.handle(scope, receive, send):
-            await others(scope, receive, send)
+        if scope["type"] == "http":
+            if await ingest.handle(scope, receive, send):
+                return
+            if gateway is not None and await gateway.handle(scope, receive, send):
+                return
+        await others(scope, receive, send)
 
     return public

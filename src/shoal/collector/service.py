@@ -30,6 +30,7 @@ from shoal.collector.intake.database import (
     log_size,
     transaction,
 )
+from shoal.collector.intake.gateway import Gateway
 from shoal.collector.intake.group_commit import Committer
 from shoal.collector.intake.ingest import Ingest
 from shoal.collector.intake.open_plan import IncompleteCrowd
@@ -101,13 +102,28 @@ class Collector:
             self.refused,
             self._door_thread,
         )
-        self.public = make_public(self._published, ingest, self.signer, self.refused)
+        gateway = self._gateway(ingest)
+        self.public = make_public(self._published, ingest, self.signer, self.refused, gateway)
         self.console = make_console(self)
         self._tasks = [
             asyncio.create_task(self._committer.run()),
             asyncio.create_task(self._sweep()),
         ]
         return self
+
+    def _gateway(self, ingest: Ingest) -> Gateway | None:
+        """Return what takes reports through an oblivious relay, if that is set."""
+        if self.settings.oblivious == "off":
+            return None
+        return Gateway(
+            self.folder,
+            ingest,
+            self._plan_for_reports,
+            self.signer,
+            self.refused,
+            self._door_thread,
+            trusted=self.settings.oblivious == "trusted",
+        )
 
     def _start(self) -> None:
         try:

@@ -50,6 +50,11 @@ class Settings:
         "Who may send reports: open (anybody), or token (apps and relays).",
         among=("open", "token"),
     )
+    oblivious: str = _setting(
+        "off",
+        "Oblivious HTTP: off, reports (not for plans for counts), or trusted (for all plans).",
+        among=("off", "reports", "trusted"),
+    )
     allow_unproven: bool = _setting(
         False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
     )

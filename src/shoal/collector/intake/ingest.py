@@ -34,7 +34,7 @@ from shoal.collector.problems import CLOSE, Problem, Send
 from shoal.collector.settings import Settings
 from shoal.errors import ReportError
 
-__all__ = ["BINARY", "Ingest"]
+__all__ = ["BINARY", "Ingest", "plan_id_of"]
 
 _PATH = re.compile(r"/v1/plans/([0-9a-f]{64})/reports")
 BINARY = ("application/vnd.shoal.reports", "application/octet-stream")
@@ -59,6 +59,12 @@ _EMPTY = [(b"content-length", b"0"), _NO_STORE]
 _ACCEPTED = {"type": "http.response.start", "status": 202, "headers": _EMPTY}
 _ACCEPTED_LAST = {"type": "http.response.start", "status": 202, "headers": [*_EMPTY, CLOSE]}
 _NO_BODY = {"type": "http.response.body", "body": b""}
+
+
+def plan_id_of(path: str) -> str | None:
+    """Return the plan that reports sent to a path are for, or None if it is no such path."""
+    matched = _PATH.fullmatch(path)
+    return None if matched is None else matched[1]
 
 
 class _Request(NamedTuple):
@@ -110,10 +116,10 @@ class Ingest:
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Answer a request if it is for this address; return whether it was."""
-        matched = _PATH.fullmatch(scope["path"])
-        if matched is None:
+        plan_id = plan_id_of(scope["path"])
+        if plan_id is None:
             return False
-        request = self._check_head(matched[1], scope)
+        request = self._check_head(plan_id, scope)
         if isinstance(request, Problem):
             await self._refuse(request, send, last=scope["method"] not in _WITHOUT_BODY)
         elif request.is_relay:

@@ -215,6 +215,14 @@ class HttpTransport:
         deadline: float,
     ) -> Iterator[http.client.HTTPResponse]:
         """Yield the response to a request on an open connection."""
+        headers = self._headers(body)
+        with network_errors(self._origin.host), cut_off_at(deadline, connection.sock):
+            connection.request(method, path, body, headers)
+            with connection.getresponse() as response:
+                yield response
+
+    def _headers(self, body: bytes | None) -> dict[str, str]:
+        """Return the headers of a request with or without a body."""
         headers = {"User-Agent": f"shoal/{shoal.__version__}"}
         if body is None:
             headers["Connection"] = "close"
@@ -222,10 +230,7 @@ class HttpTransport:
             headers["Content-Type"] = REPORTS_TYPE
             if self._token is not None:
                 headers["Authorization"] = f"Bearer {self._token}"
-        with network_errors(self._origin.host), cut_off_at(deadline, connection.sock):
-            connection.request(method, path, body, headers)
-            with connection.getresponse() as response:
-                yield response
+        return headers
 
     def _retry_after(self, text: str | None) -> float | None:
         """Return the seconds of a Retry-After header, in either of its forms."""

@@ -35,7 +35,7 @@ EVERYTHING = {"*"}
 FOLDERS = {
     "support": Folder(set(), set()),
     "theory": Folder(set(), NUMBERS),
-    "agreement": Folder({"support"}, {"cryptography"}),
+    "agreement": Folder({"support"}, {"cryptography", "pyhpke"}),
     "device": Folder({"support", "agreement"}, {"cryptography"}),
     "device/bulk": Folder({"support", "agreement"}, {"cryptography", "numpy"} | ARROW),
     "planning": Folder({"support", "agreement", "theory"}, NUMBERS | {"dp_accounting"}),

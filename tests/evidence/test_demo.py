@@ -93,9 +93,9 @@ class TestDemonstrate:
     def test_a_device_that_does_not_get_through(
         self, agreed: Plan, at: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(module, "_PATIENCE", 0.1)
+        monkeypatch.setattr(module, "PATIENCE", 0.1)
         monkeypatch.setattr("shoal.device.outbox.http._Flush.post_report", lambda *_: Reply(503))
-        with pytest.raises(ShoalError, match="report is waiting: the collector did not take it"):
+        with pytest.raises(ShoalError, match="report is waiting: nobody took it"):
             demonstrate(agreed, seed=1)
         assert left_behind(at) == []
 

@@ -13,6 +13,34 @@ TOKENS = "collector/console/tokens.py"
 
 MUTANTS = (
     Mutant(
+        "plans for counts come through an oblivious relay",
+        "collector/intake/gateway.py",
+        'plan.view == "counts" and not self._trusted:',
+        "False:",
+        "collector/test_oblivious.py::TestGateway::test_plans_for_counts_need_a_trusted_operator",
+    ),
+    Mutant(
+        "the length of a sealed answer tells what it is",
+        "collector/intake/gateway.py",
+        "inner = BinaryResponse(answer.status, kept, answer.body).to_bytes(ANSWER_BYTES)",
+        "inner = BinaryResponse(answer.status, kept, answer.body).to_bytes()",
+        "collector/test_oblivious.py::TestGateway::test_all_answers_are_equally_long",
+    ),
+    Mutant(
+        "a relay's connection has no limits",
+        "collector/intake/gateway.py",
+        "inner = {**scope, ",
+        'inner = {"type": "http", ',
+        "collector/test_oblivious.py::TestGateway::test_a_relay_s_connection_has_a_share",
+    ),
+    Mutant(
+        "the token of a device goes to the oblivious relay",
+        "device/outbox/oblivious.py",
+        'return super()._headers(None) | {"Content-Type"',
+        'return super()._headers(body) | {"Content-Type"',
+        "collector/test_oblivious.py::TestEndToEnd::test_the_relay_sees_no_token",
+    ),
+    Mutant(
         "a repeated report is counted again",
         DUPLICATES,
         "fresh[first] = ~self._digests.contain(ordered)",

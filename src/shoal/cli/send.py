@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -57,6 +57,12 @@ SPREAD = 3600.0
     metavar="KEY",
     help="The collector's or the analyzer's public key, which signs plans and certificates.",
 )
+@click.option("--oblivious-relay", metavar="URL", help="Send through this relay (Oblivious HTTP).")
+@click.option(
+    "--oblivious-keys",
+    type=IN_FILE,
+    help="The collector's key for that.  [default: fetched from the collector]",
+)
 @click.option("--limit", metavar="EPSILON", help="Refuse plans with a larger local epsilon.")
 @click.option(
     "--recompute/--no-recompute",
@@ -98,6 +104,8 @@ def command(
     memory_file: Path | None,
     key_file: Path | None,
     key: str | None,
+    oblivious_relay: str | None,
+    oblivious_keys: Path | None,
     limit: str | None,
     recompute: bool | None,
     now: bool,
@@ -118,15 +126,25 @@ def command(
     with --key.
     """
     from shoal.device.ledger import Ledger
-    from shoal.device.outbox import HttpTransport, Outbox
+    from shoal.device.outbox import HttpTransport, ObliviousTransport, Outbox
 
     memory = _memory(memory_file, key_file)
     ledger = None if ledger_file is None else Ledger(ledger_file)
 
+    if oblivious_keys is not None and oblivious_relay is None:
+        raise InputError("--oblivious-keys needs --oblivious-relay.")
+
+    def transport_to(url: str) -> HttpTransport:
+        options: dict[str, Any] = {"timeout": timeout, "allow_plain": plain, "public_key": key}
+        if oblivious_relay is None:
+            return HttpTransport(url, **options)
+        keys = None if oblivious_keys is None else oblivious_keys.read_bytes()
+        return ObliviousTransport(url, oblivious_relay, keys=keys, **options)
+
     def outbox_to(url: str) -> Outbox:
         return Outbox(
             folder,
-            HttpTransport(url, timeout=timeout, allow_plain=plain, public_key=key),
+            transport_to(url),
             memory=memory,
             ledger=ledger,
             limit=limit,
@@ -155,6 +173,8 @@ def command(
     words = ["shoal", "send", "--outbox", str(folder), "--to", to or base]
     if key is not None:
         words += ["--key", key]
+    if oblivious_relay is not None:
+        words += ["--oblivious-relay", oblivious_relay]
     again = shlex.join(words)
     repeated = ticket is not None and ticket.name in before
     return _show(outbox, ticket, repeated, again + " --plain" * plain, as_json)

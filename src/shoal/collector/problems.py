@@ -73,9 +73,19 @@ WINDOW_NOT_OPEN = Problem(
     retry_after=600,
 )
 BAD_REQUEST = Problem(400, "bad-request", "The request cannot be parsed.")
+OBLIVIOUS_KEY = Problem(
+    400, "ohttp-key", "The request was sealed for another key; fetch the key again."
+)
+UNOPENED = Problem(400, "ohttp-unopened", "The sealed request cannot be opened.")
 BAD_PARAMETER = Problem(400, "bad-parameter", "Invalid parameter value.")
 NO_TOKEN = Problem(401, "token-needed", "This needs a token.")
 WRONG_ROLE = Problem(403, "not-allowed", "The token does not allow this.")
+COUNTS_NOT_OBLIVIOUS = Problem(
+    403,
+    "counts-refused",
+    "Reports of a plan for counts are not accepted through an oblivious relay here: each would be"
+    " seen whole.",
+)
 UNKNOWN_PLAN = Problem(404, "unknown-plan", "There is no such plan.")
 UNKNOWN_CROWD = Problem(404, "unknown-crowd", "The plan has no such crowd.")
 UNKNOWN_TOKEN = Problem(404, "unknown-token", "There is no such token.")
@@ -83,6 +93,9 @@ NOT_FOUND = Problem(404, "not-found", "Nothing is at this address.")
 WRONG_METHOD = Problem(405, "method-not-allowed", "This address does not support this method.")
 ONLY_POST = Problem(405, "method-not-allowed", "Only POST is supported here.", allow="POST")
 ONLY_PUT = Problem(405, "method-not-allowed", "Only PUT is supported here.", allow="PUT")
+ONLY_GET_AND_POST = Problem(
+    405, "method-not-allowed", "Only GET and POST are supported here.", allow="GET, POST"
+)
 CROWD_OPEN = Problem(409, "crowd-open", "The crowd is not complete yet, so nothing is shown.")
 WRONG_STATE = Problem(409, "wrong-state", "The plan's state does not allow this.")
 MAYBE_PUBLISHED = Problem(

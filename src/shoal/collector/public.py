@@ -9,6 +9,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shoal.agreement.oblivious import KEYS_TYPE, REQUEST_TYPE, RESPONSE_TYPE
 from shoal.collector import problems
 from shoal.collector.console.errors import Refusal
 from shoal.collector.console.openapi import Operation, openapi
@@ -16,6 +17,7 @@ from shoal.collector.console.parameters import Parameter
 from shoal.collector.console.responses import json_answer, signed_answer
 from shoal.collector.console.routes import make_app
 from shoal.collector.http import Receive, Scope
+from shoal.collector.intake.gateway import PATH, Gateway
 from shoal.collector.intake.ingest import BINARY, Ingest
 from shoal.collector.intake.records import PlanRecord
 from shoal.collector.problems import Problem, Send
@@ -37,6 +39,17 @@ _REPORTS = {
         },
     },
 }
+_OBLIVIOUS = (
+    Operation(
+        "GET", PATH, None, "The key of Oblivious HTTP (RFC 9458), signed.", None,
+        media=(KEYS_TYPE,),
+    ),
+    Operation(
+        "POST", PATH, None, "A request for reports, sealed; its answer is sealed too.", None,
+        media=(RESPONSE_TYPE,), binary=(REQUEST_TYPE,),
+        problems=(problems.OBLIVIOUS_KEY, problems.UNOPENED, problems.TOO_LARGE),
+    ),
+)  # fmt: skip
 _AN_HOUR = "public, max-age=3600"
 """How long a signed document may be cached; after that the signing key may have changed."""
 
@@ -53,8 +66,8 @@ class PublicDoor(NamedTuple):
     handle: Callable[[Scope, Receive, Send], Awaitable[bool]]
 
 
-def reports_door(ingest: Ingest) -> PublicDoor:
-    """Return the door for reports of devices."""
+def reports_door(ingest: Ingest, gateway: Gateway | None = None) -> PublicDoor:
+    """Return the door for reports of devices, with Oblivious HTTP if there is a gateway."""
     operation = Operation(
         "POST", "/v1/plans/{plan_id}/reports", "app" if ingest.needs_token else None,
         "Send reports. Each is counted once; a repeated report gets the same answer. The answer"
@@ -63,7 +76,15 @@ def reports_door(ingest: Ingest) -> PublicDoor:
         problems=(problems.PLAN_CLOSED, problems.TOO_MANY),
     )  # fmt: skip
     summary = "Signed plans out, reports in."
-    return PublicDoor("Shoal collector", summary, (operation,), ingest.handle)
+    if gateway is None:
+        return PublicDoor("Shoal collector", summary, (operation,), ingest.handle)
+
+    async def handle(scope: Scope, receive: Receive, send: Send) -> bool:
+        return await ingest.handle(scope, receive, send) or await gateway.handle(
+            scope, receive, send
+        )
+
+    return PublicDoor("Shoal collector", summary, (operation, *_OBLIVIOUS), handle)
 
 
 def make_public(

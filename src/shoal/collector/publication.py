@@ -13,6 +13,7 @@ from shoal.collector.problems import Problem
 from shoal.collector.settings import Settings
 from shoal.errors import PrivacyRefusal
 from shoal.planning.certificate import audit
+from shoal.planning.observers import oblivious_collector
 from shoal.planning.plan_diff import plan_diff
 from shoal.planning.poisoning import poisoning
 from shoal.planning.promise import check_promise, compute_promise
@@ -52,6 +53,10 @@ def certificate(plan: Plan, settings: Settings) -> bytes:
     senders that this collector enforces on the day of publication.
     """
     check_promise(plan)
+    audited = audit(plan)
+    promised = audited.to_json(epsilon=float(plan.promise.epsilon))
+    if settings.oblivious != "off" and (plan.view == "reports" or settings.oblivious == "trusted"):
+        promised["observers"].append(oblivious_collector(audited).to_json())
     document = {
         "plan": plan.id,
         "shoal": __version__,
@@ -62,6 +67,6 @@ def certificate(plan: Plan, settings: Settings) -> bytes:
         # Where reports come through a relay, senders are known there only.
         "limits_when_published": None if plan.parties else limits_document(plan, settings),
         "poisoning": poisoning(plan).to_json(),
-        "certificate": audit(plan).to_json(epsilon=float(plan.promise.epsilon)),
+        "certificate": promised,
     }
     return json.dumps(document, ensure_ascii=False, allow_nan=False).encode()

@@ -15,6 +15,7 @@ from shoal.analysis.report_rows import Batch
 from shoal.collector import problems, publication
 from shoal.collector.console.app import make_console
 from shoal.collector.intake.database import NAME, log_size
+from shoal.collector.intake.gateway import Gateway
 from shoal.collector.intake.group_commit import Committer
 from shoal.collector.intake.ingest import Ingest
 from shoal.collector.intake.records import PlanRecord
@@ -86,7 +87,21 @@ class Collector(Running):
             self.refused,
             self._door_thread,
         )
-        return reports_door(ingest)
+        return reports_door(ingest, self._gateway(ingest))
+
+    def _gateway(self, ingest: Ingest) -> Gateway | None:
+        """Return what takes reports through an oblivious relay, if that is set."""
+        if self.settings.oblivious == "off":
+            return None
+        return Gateway(
+            self.folder,
+            ingest,
+            self._plan_for_reports,
+            self.signer,
+            self.refused,
+            self._door_thread,
+            trusted=self.settings.oblivious == "trusted",
+        )
 
     def _start(self) -> None:
         self.store = self._hold(self._held, self._make_store)

@@ -82,6 +82,11 @@ class Settings(SettingsTable):
         "Who may send reports: open (anybody), or token (apps and relays).",
         among=("open", "token"),
     )
+    oblivious: str = setting(
+        "off",
+        "Oblivious HTTP: off, reports (not for plans for counts), or trusted (for all plans).",
+        among=("off", "reports", "trusted"),
+    )
     allow_unproven: bool = setting(
         False, "Accept plans whose promise is not proven (sufficient, three-sigma)."
     )

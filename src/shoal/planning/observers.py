@@ -11,7 +11,7 @@ each of them alone more holds than against a collector.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.planning.composition import group_factor
@@ -21,7 +21,7 @@ from shoal.support.rounding import round_up
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
 
-__all__ = ["Observer", "observers", "single_report"]
+__all__ = ["Observer", "oblivious_collector", "observers", "single_report"]
 
 _MUCH = 10.0
 """Above this local epsilon a single report can move odds by a factor of 22,000."""
@@ -92,6 +92,20 @@ def observers(certificate: Certificate, epsilon: float) -> list[Observer]:
         _alone(certificate, "collector", "each report as it arrives"),
         _alone(certificate, "several of them together", "each report and its sender"),
     ]
+
+
+def oblivious_collector(certificate: Certificate) -> Observer:
+    """Return what holds against a collector that reports reach through an oblivious relay."""
+    observer = _alone(
+        certificate,
+        "collector, oblivious relay",
+        "each report as it arrives, without its sender's address",
+    )
+    words = (
+        "The relay keeps addresses to itself. It neither waits for a crowd nor shuffles, so no"
+        f" crowd is counted on, and times can point to people. {observer.assumption}"
+    )
+    return replace(observer, assumption=words)
 
 
 def _parties(certificate: Certificate, epsilon: float, proven: float) -> list[Observer]:

@@ -19,7 +19,15 @@ from shoal.errors import ShoalError
 __all__ = ["check_folder", "public_key", "registered_relays"]
 
 _OLDEST_SQLITE = (3, 35, 0)
-_SECRETS = (NAME, f"{NAME}-wal", f"{NAME}-shm", KEY_FILE, CROWD_KEY_FILE, "admin-token")
+_SECRETS = (
+    NAME,
+    f"{NAME}-wal",
+    f"{NAME}-shm",
+    KEY_FILE,
+    CROWD_KEY_FILE,
+    "oblivious-key",
+    "admin-token",
+)
 _NETWORK = (
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "beegfs", "glusterfs"),
     *("fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.rclone", "fuse.ceph", "virtiofs"),

@@ -19,7 +19,7 @@ from shoal.collector.intake.relay_batches import refusal_document, split_by_wind
 from shoal.collector.problems import Problem, Send
 from shoal.collector.settings import Settings
 
-__all__ = ["BINARY", "Ingest"]
+__all__ = ["BINARY", "Ingest", "plan_id_of"]
 
 BINARY = ("application/vnd.shoal.reports", "application/octet-stream")
 """Media types of a batch in the binary form."""
@@ -27,10 +27,19 @@ LARGE_BODIES = 8
 """How many requests of the largest size may be under way at a time."""
 
 
+_PATH = re.compile(r"/v1/plans/([0-9a-f]{64})/reports")
+
+
+def plan_id_of(path: str) -> str | None:
+    """Return the plan that reports sent to a path are for, or None if it is no such path."""
+    matched = _PATH.fullmatch(path)
+    return None if matched is None else matched[1]
+
+
 class Ingest(DeviceIngest[Batch]):
     """Accepts reports from devices, and from relays, which may send far more at once."""
 
-    path = re.compile(r"/v1/plans/([0-9a-f]{64})/reports")
+    path = _PATH
     media = frozenset({*(media.encode() for media in BINARY), JSON})
 
     def __init__(

@@ -223,20 +223,24 @@ class HttpTransport:
         path: str,
         body: bytes | None,
         deadline: float,
-        media: str = REPORTS_TYPE,
     ) -> Iterator[http.client.HTTPResponse]:
         """Yield the response to a request on an open connection."""
-        headers = {"User-Agent": f"shoal/{shoal.__version__}"}
-        if body is None:
-            headers["Connection"] = "close"
-        else:
-            headers["Content-Type"] = media
-            if self._token is not None:
-                headers["Authorization"] = f"Bearer {self._token}"
+        headers = self._headers(body)
         with network_errors(self._origin.host), cut_off_at(deadline, connection.sock):
             connection.request(method, path, body, headers)
             with connection.getresponse() as response:
                 yield response
+
+    def _headers(self, body: bytes | None) -> dict[str, str]:
+        """Return the headers of a request with or without a body."""
+        headers = {"User-Agent": f"shoal/{shoal.__version__}"}
+        if body is None:
+            headers["Connection"] = "close"
+        else:
+            headers["Content-Type"] = SEALED_TYPE if _is_sealed(body) else REPORTS_TYPE
+            if self._token is not None:
+                headers["Authorization"] = f"Bearer {self._token}"
+        return headers
 
     def _retry_after(self, text: str | None) -> float | None:
         """Return the seconds of a Retry-After header, in either of its forms."""
@@ -277,14 +281,11 @@ class _Flush:
 
     def _post(self, content: bytes, deadline: float) -> Reply:
         transport = self._transport
-        is_sealed = content.startswith(SEALED_MAGIC)
-        path = f"{transport._path}/v1/plans/{self._plan_id}/{'sealed' if is_sealed else 'reports'}"
-        media = SEALED_TYPE if is_sealed else REPORTS_TYPE
+        door = "sealed" if _is_sealed(content) else "reports"
+        path = f"{transport._path}/v1/plans/{self._plan_id}/{door}"
         if self._connection is None:
             self._connection = transport._open(deadline)
-        with transport._answer(
-            self._connection, "POST", path, content, deadline, media
-        ) as response:
+        with transport._answer(self._connection, "POST", path, content, deadline) as response:
             wait = transport._retry_after(response.getheader("Retry-After"))
             # What has a body is not read to its end, and the connection goes with it.
             reusable = not response.will_close and response.length == 0
@@ -297,6 +298,10 @@ class _Flush:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _is_sealed(content: bytes) -> bool:
+    return content.startswith(SEALED_MAGIC)
 
 
 def _checked_token(token: str) -> str:

@@ -1,0 +1,166 @@
+"""Reports through an oblivious relay (RFC 9458): the collector does not see where they come from.
+
+The report is sealed for the collector and handed to the relay, which forwards it and brings back
+the sealed answer. The relay sees addresses and no reports, the collector reports and no addresses.
+Plans and keys are no secrets and are fetched from the collector itself, unless they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from shoal.agreement.binary_http import BinaryRequest, BinaryResponse
+from shoal.agreement.oblivious import (
+    KEYS_TYPE,
+    REQUEST_TYPE,
+    RESPONSE_TYPE,
+    Exchange,
+    KeyConfiguration,
+)
+from shoal.device.outbox.http import HttpTransport
+from shoal.errors import InputError, ReportError, TransportError
+from shoal.support.addresses import parse_address
+from shoal.support.checks import is_loopback, shown
+from shoal.support.connections import open_connection
+
+if TYPE_CHECKING:
+    import http.client
+
+__all__ = ["ObliviousTransport"]
+
+STEP = 1024
+"""Requests are padded to multiples of so many bytes, so that reports of a plan are equally long."""
+
+LARGEST_ANSWER = 64 << 10
+"""Bytes of a relay's answer that are read before giving up."""
+
+_UNKNOWN_KEY = (400, 401)
+"""Plain answers of a gateway whose key has changed, or of a relay that does not know it."""
+
+
+class ObliviousTransport(HttpTransport):
+    """Talks to a collector through an oblivious relay.
+
+    Parameters
+    ----------
+    base_url
+        The collector.
+    relay_url
+        Where the relay takes requests for this collector.
+    keys
+        The collector's key configuration (``application/ohttp-keys``). By default it is fetched
+        from the collector once, which shows it this device's address, though no report. All devices
+        must use one key: one with a key of its own could be told apart by it.
+    options
+        As in `HttpTransport`. With a `public_key` the key configuration must be signed with it.
+    """
+
+    def __init__(
+        self, base_url: str, relay_url: str, *, keys: bytes | None = None, **options: Any
+    ) -> None:
+        super().__init__(base_url, **options)
+        self._relay, self._relay_path = parse_address(relay_url, query=True)
+        if self._relay.scheme == "http" and not (
+            options.get("allow_plain") or is_loopback(self._relay.host)
+        ):
+            raise InputError(f"reports travel over https, got {shown(relay_url)}.")
+        if self._relay == self._origin:
+            raise InputError(
+                f"the relay must be somebody else's, got {shown(relay_url)}: the collector itself"
+                " would see who sends."
+            )
+        self._given = keys is not None
+        self._key = None if keys is None else KeyConfiguration.from_list(keys)
+        self._direct = HttpTransport(base_url, **options)
+
+    def fetch_plan(self, plan_id: str) -> bytes:
+        """Return the plan's JSON, from the collector itself."""
+        return self._direct.fetch_plan(plan_id)
+
+    def fetch_certificate(self, plan_id: str) -> bytes:
+        """Return the plan's certificate, from the collector itself."""
+        return self._direct.fetch_certificate(plan_id)
+
+    def _open(self, deadline: float) -> http.client.HTTPConnection:
+        """Return a connection to the relay."""
+        if self._relay.scheme == "https" and self._context is None:
+            import ssl
+
+            self._context = ssl.create_default_context()
+        return open_connection(self._relay, self._context, deadline)
+
+    @contextmanager
+    def _answer(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: bytes | None,
+        deadline: float,
+    ) -> Iterator[Any]:
+        """Yield the collector's response to a request that the relay forwards."""
+        sealed, exchange = self._sealed(method, path, body or b"", deadline)
+        with super()._answer(connection, "POST", self._relay_path, sealed, deadline) as response:
+            content = response.read(LARGEST_ANSWER + 1)
+            if len(content) > LARGEST_ANSWER or response.length:
+                raise TransportError("the relay's answer is too long, or only a part of one.")
+            yield self._opened(response, content, exchange)
+
+    def _headers(self, body: bytes | None) -> dict[str, str]:
+        """Return the headers that the relay sees: neither the plan nor a token is among them."""
+        return super()._headers(None) | {"Content-Type": REQUEST_TYPE, "Connection": "keep-alive"}
+
+    def _sealed(
+        self, method: str, path: str, body: bytes, deadline: float
+    ) -> tuple[bytes, Exchange]:
+        headers = {
+            name.lower().encode(): value.encode()
+            for name, value in super()._headers(body).items()
+            if name in ("Content-Type", "Authorization")
+        }
+        authority = f"{self._origin.host}:{self._origin.port}"
+        request = BinaryRequest(method, self._origin.scheme, authority, path, headers, body)
+        length = -(-len(request.to_bytes()) // STEP) * STEP
+        return self._known_key().seal(request.to_bytes(length))
+
+    def _known_key(self) -> KeyConfiguration:
+        if self._key is None:
+            try:
+                content = self._direct._fetched(KEYS_TYPE, f"{self._path}/v1/oblivious")
+                self._key = KeyConfiguration.from_list(content)
+            except InputError as error:
+                raise TransportError(f"the collector has no usable key: {error}") from error
+        return self._key
+
+    def _opened(
+        self, response: http.client.HTTPResponse, content: bytes, exchange: Exchange
+    ) -> _Response:
+        kind = response.getheader("Content-Type", "").partition(";")[0].strip().lower()
+        if response.status != 200 or kind != RESPONSE_TYPE:
+            if response.status in _UNKNOWN_KEY and not self._given:
+                self._key = None  # the next attempt fetches the one that is valid now
+            raise TransportError(
+                f"the relay answered {response.status} instead of a sealed answer."
+            )
+        try:
+            inner = BinaryResponse.from_bytes(exchange.open(content))
+        except ReportError as error:
+            raise TransportError(f"the answer is not the collector's: {error}") from error
+        return _Response(inner, response.will_close)
+
+
+class _Response:
+    """The collector's answer, as far as a transport reads it."""
+
+    length = 0
+
+    def __init__(self, inner: BinaryResponse, will_close: bool) -> None:
+        self.status, self.will_close = inner.status, will_close
+        self._headers = inner.headers
+
+    def getheader(self, name: str) -> str | None:
+        """Return a header of the answer."""
+        value = self._headers.get(name.lower().encode())
+        return None if value is None else value.decode("latin-1")

@@ -6,7 +6,7 @@ those that harm people come first. ``python -m tests.mutants`` tries them.
 
 from __future__ import annotations
 
-from tests.mutants import analysis, collector, device, parties, promises, theory, views
+from tests.mutants import analysis, analyzer, collector, device, parties, promises, theory, views
 from tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -14,6 +14,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *promises.MUTANTS,
     *parties.MUTANTS,
     *collector.MUTANTS,
+    *analyzer.MUTANTS,
     *theory.MUTANTS,
     *views.MUTANTS,
     *analysis.MUTANTS,

@@ -32,12 +32,21 @@ from shoal.collector.analyzer.sealed_plan import Place
 from shoal.collector.analyzer.store import AnalyzerStore, Receipt
 from shoal.collector.intake.database import StorageError
 from shoal.support.keys import key_text
-from tests.collector.analyzer.relay_help import COUNTS, WHOLE, contents_of, cut, fragments, sealed
+from tests.collector.analyzer.relay_help import (
+    COUNTS,
+    PLANS,
+    WHOLE,
+    contents_of,
+    cut,
+    fragments,
+    sealed,
+)
 from tests.collector.crash_help import LONGEST, Served
-from tests.collector.store_help import Clock, counted_by_hand, make_plan, upload
+from tests.collector.store_help import DAY, Clock, counted_by_hand, make_plan, upload
 
 KILLS = int(os.environ.get("SHOAL_KILLS", "4"))
 FIRST = Place(0, 1)
+DAILY = PLANS["whole, daily"]
 
 
 class Killed(BaseException):
@@ -311,3 +320,26 @@ def test_random_kills_under_load(tmp_path: Path):
         assert seen.get(one["number"], expected) == expected
     assert not any((served.folder / "chunks").iterdir())
     print(f"{KILLS} kills, {len(shown)} crowds")
+
+
+def test_a_whole_crowd_is_opened_whatever_happens_to_its_plan(tmp_path: Path):
+    """The relay was told that it is complete, and has deleted it."""
+    batch, clock = upload(DAILY, DAILY.reports_needed, 8), Clock()
+    place, late = Place(int(clock.now // DAY), 1), Place(int(clock.now // DAY), 2)
+    (tmp_path / "data").mkdir()
+    with closing(AnalyzerStore(tmp_path / "data", clock=clock, deadline_days=3)) as store:
+        store.add_plan(DAILY)
+        assert store.move(DAILY.id, "published", b"{}")
+        document = store.crowd_key(DAILY.id, place)
+        assert isinstance(document, bytes)
+        assert isinstance(store.crowd_key(DAILY.id, late), bytes)
+        key = CrowdKey.from_bytes(document)
+        for chunk in cut(DAILY, key, sealed(DAILY, key, contents_of(DAILY, batch))):
+            assert isinstance(store.keep_chunk(place, chunk, chunk.to_bytes()), Receipt)
+        clock.now += 30 * DAY
+        store.sweep()
+        assert store.move(DAILY.id, "closed")
+        assert [crowd.state for crowd in store.crowds(DAILY.id)] == ["open", "given up"]
+        assert seal_next(store)
+        release = json.loads(store.release(DAILY.id, 1) or b"")
+        assert release["by_bit"] == counted_by_hand(DAILY, batch)["by_bit"]

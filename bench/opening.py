@@ -1,0 +1,157 @@
+"""The analyzer: sealed messages received, opened and counted a second, beside what HPKE allows."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from bench.measuring import LIMIT, Options, Table
+from shoal import Flags, FlipProbability, Plan, Promise, Survey
+from shoal.agreement.crowd_keys import CrowdKey
+from shoal.agreement.fragments import DUMMY, content_bytes, messages_of
+from shoal.agreement.parties import Parties
+from shoal.agreement.random_bits import SystemBits
+from shoal.agreement.sealed_wire import Chunk
+from shoal.agreement.sealing import (
+    message_bytes,
+    open_message,
+    public_key_of,
+    seal_message,
+    sealing_info,
+)
+from shoal.collector.analyzer.opening import Stop, open_crowd
+from shoal.collector.analyzer.sealed_plan import Place
+from shoal.collector.analyzer.store import AnalyzerStore, Receipt, WholeCrowd
+
+CORES = os.cpu_count() or 1
+CHUNK = 4096
+"""Messages in a chunk; a relay's are larger, so that this is on the safe side."""
+
+
+class _Crowd(NamedTuple):
+    """A crowd that is at the analyzer's door."""
+
+    plan: Plan
+    messages: list[bytes]
+    chunks: list[Chunk]
+
+
+def measure(options: Options) -> Table:
+    """Measure whole reports and reports of 40 fragments, and the opens alone."""
+    rows = [*_rows("whole reports", 1, options), *_rows("40 fragments each", 40, options)]
+    return Table(
+        "Opening crowds at the analyzer",
+        ["candidate", "messages/s", "reports/s", "core hours for a million reports"],
+        rows,
+        "A crowd of 80,000 messages of 40-bit reports. Receiving is a chunk that is written to the"
+        " disk, synced and noted, without HTTP and signature. Opening includes the start of the"
+        " processes, the search for messages that came twice, and the tally.",
+        [
+            "A message takes one HPKE open, whatever is in it. So a million devices a day that send"
+            " 40 fragments each take 40 times the work of whole reports, and this table says how"
+            " many cores that is.",
+        ],
+    )
+
+
+def _rows(name: str, fragments: int, options: Options) -> Iterator[list[object]]:
+    with tempfile.TemporaryDirectory() as scratch, closing(AnalyzerStore(Path(scratch))) as store:
+        crowd = _crowd(store, _plan(options.size(80_000) // fragments, fragments))
+        received = _spent(lambda: _receive(store, crowd))
+        whole = store.next_whole(set())
+        assert whole is not None
+        ways: dict[str, Callable[[], object]] = {
+            f"**Shoal**, {name}, one process": (
+                lambda: open_crowd(whole, store.scratch, 1, Stop())
+            ),
+            f"**Shoal**, {name}, {CORES} processes": (
+                lambda: open_crowd(whole, store.scratch, CORES, Stop())
+            ),
+            f"{LIMIT}{name}, HPKE opens on one core, nothing counted": (
+                lambda: _open(whole, crowd.messages)
+            ),
+        }  # fmt: skip
+        never = _Spent(float("inf"), float("inf"))
+        best = dict.fromkeys(ways, never)
+        for number in range(options.rounds):
+            for way, run in ways.items():
+                best[way] = min(best[way], _spent(run))
+            print(f"\r  round {number + 1} of {options.rounds}", end="", flush=True)
+        print()
+    total = len(crowd.messages)
+    yield _row(f"**Shoal**, {name}, received", total, received, fragments)
+    for way in ways:
+        yield _row(way, total, best[way], fragments)
+
+
+def _row(name: str, messages: int, spent: _Spent, each: int) -> list[object]:
+    hours = 1e6 * each / messages * spent.processor / 3600
+    return [name, messages / spent.seconds, messages / each / spent.seconds, hours]
+
+
+def _plan(reports: int, fragments: int) -> Plan:
+    survey = Survey("load", (Flags("answer", tuple(map(str, range(40)))),))
+    parties = Parties("https://relay.example", "https://analyzer.example", fragments)
+    promise = Promise("local", "99") if fragments == 1 else Promise("proven", "99", delta="1e-6")
+    view = "reports" if fragments == 1 else "counts"
+    q = FlipProbability.at_least(0.25)
+    return Plan(survey, q, promise, reports, view=view, parties=parties)  # type: ignore[arg-type]
+
+
+def _crowd(store: AnalyzerStore, plan: Plan) -> _Crowd:
+    """Publish a plan and seal a crowd of it."""
+    store.add_plan(plan)
+    assert store.move(plan.id, "published", b"{}")
+    document = store.crowd_key(plan.id, Place(0, 1))
+    assert isinstance(document, bytes)
+    key = CrowdKey.from_bytes(document)
+    public, info = public_key_of(key.public_key), sealing_info(plan, 0)
+    total = plan.reports_needed * messages_of(plan)
+    ends = [DUMMY, *range(40)]
+    tails = [
+        SystemBits().draw(content_bytes(plan) - 16)
+        if plan.view == "reports"
+        else ends[number % 41].to_bytes(4, "little")
+        for number in range(total)
+    ]
+    messages = [seal_message(SystemBits().draw(16) + tail, public, info) for tail in tails]
+    count = -(-total // CHUNK)
+    parts = [b"".join(messages[start : start + CHUNK]) for start in range(0, total, CHUNK)]
+    chunks = [
+        Chunk(plan.id, 0, key.digest, number, count, total, part)
+        for number, part in enumerate(parts)
+    ]
+    assert len(messages[0]) == message_bytes(plan)
+    return _Crowd(plan, messages, chunks)
+
+
+def _receive(store: AnalyzerStore, crowd: _Crowd) -> None:
+    for chunk in crowd.chunks:
+        receipt = store.keep_chunk(Place(0, 1), chunk, chunk.to_bytes())
+        assert isinstance(receipt, Receipt)
+
+
+def _open(whole: WholeCrowd, messages: list[bytes]) -> None:
+    key = X25519PrivateKey.from_private_bytes(whole.secret)
+    for message in messages:
+        open_message(message, key, whole.info)
+
+
+class _Spent(NamedTuple):
+    """Time that passed, and processor time of this process and those that it started."""
+
+    seconds: float
+    processor: float
+
+
+def _spent(work: Callable[[], object]) -> _Spent:
+    start, before = time.perf_counter(), sum(os.times()[:4])
+    work()
+    return _Spent(time.perf_counter() - start, sum(os.times()[:4]) - before)

@@ -6,13 +6,14 @@ those that harm people come first. ``python -m tests.mutants`` tries them.
 
 from __future__ import annotations
 
-from tests.mutants import analysis, collector, device, promises, theory, views
+from tests.mutants import analysis, collector, device, promises, relay, theory, views
 from tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
     *device.MUTANTS,
     *promises.MUTANTS,
     *collector.MUTANTS,
+    *relay.MUTANTS,
     *theory.MUTANTS,
     *views.MUTANTS,
     *analysis.MUTANTS,

@@ -13,6 +13,7 @@ from bench import (
     device,
     files,
     randomizing,
+    relaying,
     starting,
     tallying,
 )
@@ -30,6 +31,7 @@ SECTIONS = {
     "certifying-commands": certifying.commands,
     "decoding": decoding.measure,
     "collecting": collecting.measure,
+    "relaying": relaying.measure,
     "attacks": attacks.measure,
     "starting": starting.measure,
     "device": device.measure,

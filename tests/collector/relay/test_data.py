@@ -9,6 +9,7 @@ import pytest
 
 from shoal import Plan
 from shoal.collector.backup import back_up, restore
+from shoal.collector.doctor import examine
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.relay.store import RelayStore
 from shoal.collector.service import Collector
@@ -164,3 +165,14 @@ def test_a_crowd_past_its_window_is_given_up(tmp_path: Path) -> None:
 
     analyzer = story(WEEKLY, tmp_path, live, clock=lambda: now[0])
     assert analyzer.crowds == {}
+
+
+def test_the_doctor_knows_a_relay(tmp_path: Path) -> None:
+    async def live(world: RelayWorld) -> None:
+        pass
+
+    story(WHOLE, tmp_path, live)
+    (tmp_path / "shoal.toml").write_text('listen = "0.0.0.0:8410"\n')
+    found = {one.check: one.verdict for one in examine(tmp_path, environment={})}
+    assert found["settings"] == found["data"] == found["ops address"] == "ok"
+    assert found["listen address"] == "fail"

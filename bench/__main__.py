@@ -14,6 +14,7 @@ from bench import (
     files,
     opening,
     randomizing,
+    relaying,
     starting,
     tallying,
 )
@@ -32,6 +33,7 @@ SECTIONS = {
     "decoding": decoding.measure,
     "collecting": collecting.measure,
     "opening": opening.measure,
+    "relaying": relaying.measure,
     "attacks": attacks.measure,
     "starting": starting.measure,
     "device": device.measure,

@@ -6,7 +6,17 @@ those that harm people come first. ``python -m tests.mutants`` tries them.
 
 from __future__ import annotations
 
-from tests.mutants import analysis, analyzer, collector, device, parties, promises, theory, views
+from tests.mutants import (
+    analysis,
+    analyzer,
+    collector,
+    device,
+    parties,
+    promises,
+    relay,
+    theory,
+    views,
+)
 from tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -15,6 +25,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *parties.MUTANTS,
     *collector.MUTANTS,
     *analyzer.MUTANTS,
+    *relay.MUTANTS,
     *theory.MUTANTS,
     *views.MUTANTS,
     *analysis.MUTANTS,

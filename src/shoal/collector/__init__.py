@@ -11,16 +11,18 @@ is sealed in a later transaction, so that no answer waits for it. An open crowd 
 `serve`        runs both apps on their addresses until a signal stops it
 =============  ============================================================================
 
-* `intake`: `connections`, `ingest`, `limits` (how much one sender may send), `relay_batches`,
-  `group_commit`, `store`; of each plan `open_plan`, `open_crowd` and `duplicates`; on the disk
-  `database`, `records` and `encryption` (the keys of open crowds)
+* `intake`: `connections`, `device_ingest` and `ingest`, `limits` (how much one sender may send),
+  `relay_batches`, `group_commit`, `keyed_store` and `store`; of each plan `windows`, `open_plan`,
+  `open_crowd` and `duplicates`; on the disk `database`, `records` and `encryption` (the keys of
+  open crowds)
 * `console`: `app` (the table of operations), `routes`, `handlers`, `parameters`, `requests`,
   `responses`, `errors`, `pages`, `openapi`, `metrics`, `tokens` and `token_admin`
 * `public`: the listener for devices; `http`: what both listeners read of a request; `problems`:
   error documents (RFC 9457)
 * plans: `plan_states`, `publication` (whether a plan is accepted, and its certificate), `signing`
 * data over time: `clock`, `consistency` (files that belong together), `backup`, `addresses`
-* `service`, `server`, `logs`; `doctor` checks a deployment
+* `running` (what every service does while it runs), `service`, `server`, `logs`; `doctor` checks a
+  deployment; `relay` is a service of its own, made of the same parts
 """
 
 from __future__ import annotations

@@ -125,11 +125,12 @@ class Running(ABC):
 
     async def _stop(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         """End some tasks, sweep once more, and end the threads."""
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+        # Before Python 3.12, `wait_for` loses a cancellation that comes together with what it waits
+        # for; so a task is cancelled until it has ended.
+        while tasks := [task for task in tasks if not task.done()]:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=0.2)
         with suppress(StorageError):  # the next start does what is left
             await self.in_store(self._last_sweep)
         for thread in self._threads:

@@ -353,7 +353,9 @@ class RelayWorld:
         return (plan.id, this_window(plan)) in self.relay._open_keys
 
     async def key(self, plan: Plan, window: int | None = None) -> CrowdKey:
-        answer = await self.get_key(plan, window)
+        async with asyncio.timeout(LONGEST):
+            while (answer := await self.get_key(plan, window)).status_code == 503:
+                await asyncio.sleep(0.01)  # the key of the next crowd is on its way
         assert answer.status_code == 200, answer.text
         return CrowdKey.from_bytes(answer.content)
 

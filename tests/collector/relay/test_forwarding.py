@@ -162,7 +162,7 @@ class TestRefusals:
             await world.report(WHOLE, reports[:20])  # known: nothing of it comes a second time
             await world.report(WHOLE, reports[20:])
             await world.forwarded(WHOLE, 1)
-            assert not list((tmp_path / "chunks").iterdir())
+            await until(lambda: not list((tmp_path / "chunks").iterdir()))
 
         story(WHOLE, tmp_path, live, analyzer)
         (where,) = analyzer.complete(WHOLE)

@@ -17,6 +17,9 @@ from shoal.collector.doctor.data_folder import check_folder, public_key, registe
 from shoal.collector.doctor.findings import Finding, Verdict, worst
 from shoal.collector.doctor.probes import check_console, check_public
 from shoal.collector.doctor.proxies import check_proxy
+from shoal.collector.kinds import schema_of
+from shoal.collector.relay.schema import RELAY
+from shoal.collector.relay.settings import RelaySettings
 from shoal.collector.settings import Settings, address
 from shoal.errors import InputError
 from shoal.support.checks import is_loopback
@@ -63,7 +66,8 @@ def examine(
         Seconds since 1970.
     """
     given = os.environ if environment is None else environment
-    settings, findings = _settings(folder, config, given)
+    is_relay = schema_of(folder) == RELAY
+    settings, findings = _settings(folder, config, given, RelaySettings if is_relay else Settings)
     findings += check_folder(folder, settings.spare_megabytes)
     findings += _clock(folder, clock())
     findings += _addresses(settings, url, bool(proxies))
@@ -74,27 +78,42 @@ def examine(
         findings.append(_relays(relays, folder))
     for path in proxies:
         findings += check_proxy(path)
-    running = {"public": own_url(settings.public), "console": own_url(settings.console)}
-    running |= read_addresses(folder)
-    findings += check_public(url or running["public"], public_key(folder), clock)
+    names = _listeners(settings)
+    running = {side: own_url(getattr(settings, name)) for side, name in names.items()}
+    known = read_addresses(folder)
+    running |= {side: known[name] for side, name in (*names.items(), ("public", "public"))
+                if name in known}  # fmt: skip
+    # A relay's address shows the keys of its analyzer.
+    key = None if is_relay else public_key(folder)
+    findings += check_public(url or running["public"], key, clock)
     findings += check_console(console_url or running["console"])
     return findings
 
 
+def _listeners(settings: Settings | RelaySettings) -> dict[str, str]:
+    """Return the settings that say where devices, and where operators, reach a service."""
+    if isinstance(settings, RelaySettings):
+        return {"public": "listen", "console": "ops"}
+    return {"public": "public", "console": "console"}
+
+
 def _settings(
-    folder: Path, config: Path | None, environment: Mapping[str, str]
-) -> tuple[Settings, list[Finding]]:
+    folder: Path,
+    config: Path | None,
+    environment: Mapping[str, str],
+    table: type[Settings] | type[RelaySettings],
+) -> tuple[Settings | RelaySettings, list[Finding]]:
     file = config
     if file is None and os.access(folder / "shoal.toml", os.F_OK):
         file = folder / "shoal.toml"
     try:
-        settings = Settings.read(environment, file)
+        settings = table.read(environment, file)
     except InputError as error:
         sentence = f"The settings cannot be read: {first_line(error)}."
-        return Settings(), [
+        return table(), [
             Finding("settings", "fail", sentence, "Fix the settings; see shoal serve -h.")
         ]
-    if settings.allow_unproven:
+    if isinstance(settings, Settings) and settings.allow_unproven:
         sentence = "Plans whose promise is not proven are accepted (allow_unproven)."
         return settings, [
             Finding("settings", "warn", sentence, "Use allow_unproven for trials only.")
@@ -126,9 +145,11 @@ def _day(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
-def _addresses(settings: Settings, url: str | None, with_proxy: bool) -> Iterator[Finding]:
+def _addresses(
+    settings: Settings | RelaySettings, url: str | None, with_proxy: bool
+) -> Iterator[Finding]:
     behind = with_proxy or (url or "").startswith("https://")
-    for name in ("public", "console"):
+    for name in _listeners(settings).values():
         where = getattr(settings, name)
         host = address(where)[0]
         if is_loopback(host):
@@ -145,16 +166,17 @@ def _addresses(settings: Settings, url: str | None, with_proxy: bool) -> Iterato
             )  # fmt: skip
 
 
-def _limits(settings: Settings, with_proxy: bool) -> Iterator[Finding]:
+def _limits(settings: Settings | RelaySettings, with_proxy: bool) -> Iterator[Finding]:
     """Say what keeps one sender from filling a crowd alone."""
-    who = "Only apps and relays with a token" if settings.ingest == "token" else "Anybody"
+    needs_token = isinstance(settings, Settings) and settings.ingest == "token"
+    who = "Only apps and relays with a token" if needs_token else "Anybody"
     sentence = (
         f"{who} may send reports: {settings.reports_per_request:,} a request, and"
         f" {settings.largest_share} % of a crowd from one request or connection; relays more."
     )
     if settings.largest_share > _LARGE_SHARE:
         yield Finding("limits", "warn", sentence, f"Set largest_share to {_LARGE_SHARE} or less.")
-    elif settings.ingest == "open" and not with_proxy:
+    elif not needs_token and not with_proxy:
         yield Finding(
             "limits", "warn", f"{sentence} Limits per address were not checked.",
             "Name the proxy's configuration: --proxy FILE.",

@@ -1,0 +1,163 @@
+"""The relay under load: durable sealed reports a second, whole and in 40 messages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import uvloop
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from bench.collecting import _ECHO, _fsyncs
+from bench.load import Target, load
+from bench.measuring import LIMIT, Options, Table
+from bench.serving import running
+from shoal import Flags, FlipProbability, Plan, Promise, Survey
+from shoal.agreement.crowd_keys import CrowdKey
+from shoal.agreement.parties import Parties
+from shoal.agreement.sealed_wire import SEALED_TYPE, SealedReports
+from shoal.agreement.sealing import sealed_report_bytes
+from shoal.support.keys import key_text
+
+CROWD = 10**6
+"""So many that no crowd becomes whole."""
+
+
+def measure(options: Options) -> Table:
+    """Measure single sealed reports, and the limits in the same rounds."""
+    plans = {"whole": _plan(1), "in 40 messages": _plan(40)}
+    requests = options.size(20_000)
+    best: dict[str, tuple[float, float, float, int]] = {}
+    with tempfile.TemporaryDirectory() as scratch, _analyzer(*plans.values()) as url:
+        folder = Path(scratch)
+        files = []
+        for name, plan in plans.items():
+            files.append(folder / f"{len(name)}.json")
+            plan.write(files[-1])
+        command = [sys.executable, "-m", "shoal", "relay", "--data", str(folder / "data")]
+        command += ["--json", "--analyzer", url, "--listen", "127.0.0.1:0", "--ops", "127.0.0.1:0"]
+        command += ["--spare-megabytes", "0", "--largest-share", "100", *map(str, files)]
+        with running(command) as ours, running([sys.executable, "-c", _ECHO]) as echo:
+            keys = {name: _key(ours.port, plan) for name, plan in plans.items()}
+            for _ in range(options.rounds):
+                for name, plan in plans.items():
+                    bodies = [_body(plan, keys[name]) for _ in range(requests)]
+                    path = f"/v1/plans/{plan.id}/sealed"
+                    _run(best, f"**Shoal**, a report {name}", ours.port, path, bodies)
+                    _run(best, f"{LIMIT}Starlette echo, a report {name}, nothing stored", echo.port,
+                         "/echo", bodies)  # fmt: skip
+                best["fsync"] = max(best.get("fsync", (0.0, 0.0, 0.0, 0)), _fsyncs(folder))
+    disk = best.pop("fsync")
+    rows: list[list[object]] = [
+        [name, rate, size, 1000 * p50, 1000 * p99] for name, (rate, p50, p99, size) in best.items()
+    ]
+    rows.append([LIMIT + "4 KiB written and on the disk", disk[0], 4096, 1000 * disk[1],
+                 1000 * disk[2]])  # fmt: skip
+    return Table(
+        "Relaying sealed reports of 40 bits",
+        ["candidate", "reports/s", "bytes", "p50 ms", "p99 ms"],
+        rows,
+        "A relay on one core; 64 senders at a time, a report a request, over loopback. It answers"
+        " when the report is on disk, and forwards each report exactly once.",
+    )
+
+
+def _plan(messages: int) -> Plan:
+    return Plan(
+        Survey(f"load {messages}", (Flags("answer", tuple(map(str, range(40)))),)),
+        FlipProbability(1, 2),
+        Promise("proven", "99", delta="1e-6") if messages > 1 else Promise("local", "99"),
+        crowd_size=CROWD,
+        view="counts" if messages > 1 else "reports",
+        parties=Parties("https://relay.example", "https://analyzer.example", messages),
+    )
+
+
+def _body(plan: Plan, key: CrowdKey) -> bytes:
+    """Return a request's body with noise for messages: the relay cannot tell the difference."""
+    length = sealed_report_bytes(plan)
+    return SealedReports(plan.id, 0, key.digest, length, os.urandom(length)).to_bytes()
+
+
+def _run(
+    best: dict[str, tuple[float, float, float, int]],
+    name: str,
+    port: int,
+    path: str,
+    bodies: list[bytes],
+) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: {SEALED_TYPE}\r\nContent-Length: "
+    requests = [f"{head}{len(body)}\r\n\r\n".encode() + body for body in bodies]
+
+    async def work() -> dict[str, object]:
+        return await load(Target(port), requests, 64)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        found = runner.run(work())
+    assert found["statuses"] == {"202": len(requests)}, found["statuses"]
+    seconds, p50, p99 = (float(str(found[part])) for part in ("seconds", "p50", "p99"))
+    rate = len(requests) / seconds
+    if name not in best or rate > best[name][0]:
+        best[name] = (rate, p50, p99, len(bodies[0]))
+
+
+def _key(port: int, plan: Plan) -> CrowdKey:
+    """Return the key of the open crowd, as soon as the relay has it."""
+    for _ in range(600):
+        connection = HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("GET", f"/v1/plans/{plan.id}/crowd-key")
+        with connection.getresponse() as answer:
+            content = answer.read()
+            if answer.status == 200:
+                return CrowdKey.from_bytes(content)
+        connection.close()
+        time.sleep(0.1)
+    raise RuntimeError("the relay got no key.")
+
+
+@contextmanager
+def _analyzer(*plans: Plan) -> Iterator[str]:
+    """Give out signed documents and keys, which is all that a relay needs while it fills."""
+    signing = Ed25519PrivateKey.generate()
+    public = key_text(signing.public_key().public_bytes_raw())
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            parts = self.path.split("/")
+            document: object = {"ed25519": [public], "links": []}
+            if parts[2] == "plans":
+                plan = next(one for one in plans if one.id == parts[3])
+                document = {"id": plan.id} | plan.to_json()
+            content = json.dumps(document).encode()
+            if body:
+                asked = json.loads(body)
+                content = CrowdKey(parts[3], asked["window"], asked["crowd"], bytes(32)).to_bytes()
+            self.send_response(200)
+            self.send_header("Shoal-Signature", key_text(signing.sign(content)))
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = answer  # noqa: N815  its names
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -15,8 +15,8 @@ is sealed in a later transaction, so that no answer waits for it. An open crowd 
   `database`, `records` and `encryption` (the keys of open crowds)
 * `console`: `app` (the table of operations), `routes`, `handlers`, `parameters`, `requests`,
   `responses`, `errors`, `pages`, `openapi`, `metrics`, `tokens` and `token_admin`
-* `public`: the listener for devices; `http`: what both listeners read of a request; `problems`:
-  error documents (RFC 9457)
+* `public`: the listener for devices, `cors`: leave for web pages to use it; `http`: what both
+  listeners read of a request; `problems`: error documents (RFC 9457)
 * plans: `plan_states`, `publication` (whether a plan is accepted, and its certificate), `signing`
 * data over time: `clock`, `consistency` (files that belong together), `backup`, `addresses`
 * `service`, `server`, `logs`; `doctor` checks a deployment

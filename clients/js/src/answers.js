@@ -1,11 +1,11 @@
 /** Which bits an answer sets. Whatever is outside its question's domain is an error. */
 
-import { canonical, join, little, must, sha256, utf8 } from "./bytes.js";
+import { canonical, join, little, must, Octets, sha256, utf8 } from "./bytes.js";
 
 /** @typedef {import("./survey.js").Question} Question */
 
 // Unicode's White_Space, and U+001C to U+001F. `\s` has U+FEFF too, and lacks U+0085.
-const SPACE = "[\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]+";
+const SPACE = "(?:(?!\\ufeff)[\\s\\x1c-\\x1f\\x85])+";
 const ENDS = RegExp(`^${SPACE}|${SPACE}$`, "g");
 
 /** @param {string} text */
@@ -29,12 +29,12 @@ export const folded = (text) =>
  */
 export async function encode(survey, [blocks, bits], answers, cohort) {
   for (const name in answers)
-    must(blocks.has(name) && !blocks.get(name)?.[3], `question ${name} is not asked.`);
+    must(blocks.has(name) && !blocks.get(name)?.[3], `there is no question ${name}.`);
   /** @type {Record<string, any>} */
   const given = { __proto__: null, ...answers };
   /** @type {Map<string, number[]>} */
   const chosen = new Map();
-  const row = new Uint8Array(Math.ceil(bits / 8));
+  const row = new Octets(Math.ceil(bits / 8));
   for (const [name, [question, start, bits, sides]] of blocks) {
     const places = sides
       ? [
@@ -46,7 +46,7 @@ export async function encode(survey, [blocks, bits], answers, cohort) {
       : question.hashes
         ? await textPlaces(survey, question, given[name], cohort ?? 0)
         : optionPlaces(question, given[name], bits);
-    must(places, `question ${name}: ${JSON.stringify(given[name])} is no answer to ${question.kind}.`);
+    must(places, `question ${name}: ${JSON.stringify(given[name])} is not ${question.kind}.`);
     chosen.set(name, places);
     for (const place of places) row[(start + place) >> 3] |= 1 << ((start + place) & 7);
   }
@@ -123,7 +123,7 @@ async function textPlaces(survey, { name, bits = 0, hashes = 0, pairs }, answer,
   const places = [];
   // An empty text is no answer: it sets no bit.
   for (let i = 0; word && i < hashes; i++) {
-    const drawn = new DataView(digest.buffer).getUint32(4 * i, true);
+    const drawn = new Uint32Array(digest.buffer)[i];
     let place = Math.floor((drawn * (bits - i)) / 2 ** 32);
     // Step over the bits that are taken.
     for (const earlier of [...places].sort((a, b) => a - b)) if (place >= earlier) place++;

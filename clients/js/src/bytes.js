@@ -2,6 +2,11 @@
 
 /** @typedef {Uint8Array<ArrayBuffer>} Bytes */
 
+export const Octets = Uint8Array;
+
+/** Web Crypto, which a page has on https and on this machine itself. */
+export const { subtle } = globalThis.crypto ?? {};
+
 /** What went wrong, in one sentence. */
 export class ShoalError extends Error {}
 
@@ -24,8 +29,8 @@ export const utf8 = (text) => /** @type {Bytes} */ (new TextEncoder().encode(tex
  * @returns {Bytes}
  */
 export const join = (...parts) =>
-  new Uint8Array(
-    parts.flatMap((part) => [...(typeof part == "string" ? utf8(part) : new Uint8Array(part))]),
+  new Octets(
+    parts.flatMap((part) => [...(typeof part == "string" ? utf8(part) : new Octets(part))]),
   );
 
 /**
@@ -35,11 +40,11 @@ export const join = (...parts) =>
  * @param {number} size
  */
 export const little = (value, size) =>
-  Uint8Array.from({ length: size }, (_, place) => (value / 256 ** place) & 255);
+  Octets.from({ length: size }, (_, place) => (value / 256 ** place) & 255);
 
 /** @type {(bytes: Uint8Array) => string} */
 export const hex = (bytes) =>
-  [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  [...bytes].map((byte) => (256 + byte).toString(16).slice(1)).join("");
 
 /**
  * The bytes of a base64url text.
@@ -47,11 +52,13 @@ export const hex = (bytes) =>
  * @param {string} text
  */
 export const decoded = (text) =>
-  Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (one) => one.charCodeAt(0));
+  Octets.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (one) => one.charCodeAt(0));
+
+const SHA = "SHA-256";
 
 /** @type {(content: BufferSource) => Promise<Bytes>} */
 export const sha256 = async (content) =>
-  new Uint8Array(await crypto.subtle.digest("SHA-256", content));
+  new Octets(await subtle.digest(SHA, content));
 
 /**
  * A key of its raw bytes; not every browser has every kind.
@@ -62,12 +69,17 @@ export const sha256 = async (content) =>
  */
 export async function importKey(raw, algorithm, ...usages) {
   try {
-    const named = { name: algorithm, hash: "SHA-256" };
-    return await crypto.subtle.importKey("raw", raw, named, false, usages);
+    return await subtle.importKey("raw", raw, { name: algorithm, hash: SHA }, false, usages);
   } catch {
     throw new ShoalError(`this browser takes no such ${algorithm} key.`);
   }
 }
+
+/**
+ * @param {CryptoKey} key
+ * @param {...(Uint8Array | string)} parts
+ */
+export const hmac = (key, ...parts) => subtle.sign("HMAC", key, join(...parts));
 
 /**
  * The one JSON text of a document (RFC 8785).
@@ -78,7 +90,7 @@ export async function importKey(raw, algorithm, ...usages) {
 export const canonical = (value) =>
   Array.isArray(value)
     ? `[${value.map(canonical)}]`
-    : Object(value) == value
+    : Object(value) === value
       ? `{${Object.keys(value)
           .sort()
           .map((name) => canonical(name) + ":" + canonical(value[name]))}}`

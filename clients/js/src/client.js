@@ -1,7 +1,7 @@
 /** One plan in one browser: fetched and checked, answered once, sent until it is accepted. */
 
 import { encode } from "./answers.js";
-import { decoded, importKey, join, little, must, ShoalError } from "./bytes.js";
+import { decoded, hmac, importKey, join, little, must, Octets, ShoalError, subtle } from "./bytes.js";
 import { readPlan } from "./plan.js";
 import { below, draw, fairBytes, randomize } from "./random.js";
 import { isSigned, newestKey } from "./signatures.js";
@@ -45,7 +45,7 @@ const DAY = 864e5;
 
 /** @param {Options} options */
 export function shoal({ plan: planId, to, key, limit, fetch = globalThis.fetch, store = browserStore }) {
-  must(globalThis.crypto?.subtle, "this page has no Web Crypto; it must be on https.");
+  must(subtle, "there is no Web Crypto; use https.");
   const path = `/v1/plans/${planId}`;
 
   /** @type {(change?: (kept: Kept) => void) => Promise<Kept>} */
@@ -82,7 +82,7 @@ export function shoal({ plan: planId, to, key, limit, fetch = globalThis.fetch, 
       referrerPolicy: "no-referrer",
       redirect: "error",
       // Goes on when the tab is closed; browsers refuse larger bodies.
-      keepalive: body ? body.length < 6e4 : false,
+      keepalive: /** @type {Bytes} */ (body)?.length < 6e4,
       signal: AbortSignal.timeout(1e4),
     });
 
@@ -93,7 +93,7 @@ export function shoal({ plan: planId, to, key, limit, fetch = globalThis.fetch, 
    */
   const signed = async (reply) => {
     must(reply.ok, `the collector said ${reply.status}.`);
-    const content = new Uint8Array(await reply.clone().arrayBuffer());
+    const content = new Octets(await reply.clone().arrayBuffer());
     const signature = reply.headers.get("Shoal-Signature");
     must(
       !key ||
@@ -103,7 +103,7 @@ export function shoal({ plan: planId, to, key, limit, fetch = globalThis.fetch, 
           content,
           signature,
         )),
-      "what came was not signed with the pinned key.",
+      "this was not signed with the pinned key.",
     );
     return reply.text();
   };
@@ -117,7 +117,7 @@ export function shoal({ plan: planId, to, key, limit, fetch = globalThis.fetch, 
     const { parties } = read[0];
     must(
       !parties || (key && parties.relay == new URL(to).origin),
-      `this plan needs the analyzer's key, and the relay ${parties?.relay}.`,
+      `this plan needs a key, and the relay ${parties?.relay}.`,
     );
     if (!text) await keep((kept) => Object.assign(kept, { text: fetched, key }));
     return read;
@@ -130,22 +130,17 @@ export function shoal({ plan: planId, to, key, limit, fetch = globalThis.fetch, 
    * @type {(id: Bytes, vector: Bytes, bits: number, q: number[]) => Promise<Bytes>}
    */
   const permanent = async (id, vector, bits, q) => {
-    const { subtle } = crypto;
     const fresh = await importKey(draw(32), "HMAC", "sign");
     const { secret } = await keep((kept) => {
       kept.secret ??= fresh;
     });
-    const seed = await subtle.sign(
-      "HMAC",
-      /** @type {CryptoKey} */ (secret),
-      join("shoal permanent\0", id, vector),
-    );
+    const seed = await hmac(/** @type {CryptoKey} */ (secret), "shoal permanent\0", id, vector);
     const fair = await subtle.encrypt(
-      { name: "AES-CTR", counter: new Uint8Array(16), length: 64 },
+      { name: "AES-CTR", counter: new Octets(16), length: 64 },
       await importKey(seed, "AES-CTR", "encrypt"),
-      new Uint8Array(fairBytes(bits, q)),
+      new Octets(fairBytes(bits, q)),
     );
-    return randomize(vector, bits, q, new Uint8Array(fair));
+    return randomize(vector, bits, q, new Octets(fair));
   };
 
   /** @param {number} slot */
@@ -183,7 +178,7 @@ export function shoal({ plan: planId, to, key, limit, fetch = globalThis.fetch, 
           document.plan == planId && document.window == window && document.version == 1,
           "the crowd's key is for something else.",
         );
-        const contents = set ? packFragments(set, parties?.messages ?? 0) : [join(draw(16), row)];
+        const contents = set ? packFragments(set, /** @type {any} */ (parties).messages) : [join(draw(16), row)];
         body = await packSealed(planBytes, id, window, decoded(document.key), contents);
         await update(slot, (report) => ({ ...report, body }));
         reply = await send();

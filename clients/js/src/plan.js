@@ -29,7 +29,7 @@ import { layout } from "./survey.js";
 export async function readPlan(text, id, limit) {
   const { id: _, ...plan } = JSON.parse(text);
   const { version, q, memory, window, promise, parties, view, survey } = plan;
-  must(version === 2, `this client reads plans of version 2, got version ${version}.`);
+  must(version === 2, `a plan of version ${version} is not known here.`);
   const digest = await sha256(utf8(canonical(plan)));
   must(hex(digest) == id, "this is not the plan that was asked for.");
   const places = layout(survey);
@@ -43,7 +43,7 @@ export async function readPlan(text, id, limit) {
       plan.cohorts === cohorts &&
       !(memory && cohorts) &&
       (!parties || parties.messages <= (view == "counts" && !(plan.cohorts > 1) ? bits : 1)),
-    "the plan's questions, q, window, cohorts or messages are outside their bounds.",
+    "the plan is outside the bounds of this client.",
   );
   // d ln((1 - q) / q). With log1p no digits are lost near q = 1/2; the last ones are rounded up.
   const [numerator, digits] = memory ? memory.q1 : q;
@@ -51,7 +51,7 @@ export async function readPlan(text, id, limit) {
   const most = limit ?? (promise.kind == "local" ? +promise.epsilon : 0);
   must(
     epsilon <= most,
-    `the plan's local epsilon is ${epsilon.toFixed(4)}, and the limit is ${most}.`,
+    `a report reveals a local epsilon of ${epsilon.toFixed(4)}, above the limit of ${most}.`,
   );
   return [plan, digest, places, epsilon];
 }

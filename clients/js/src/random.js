@@ -9,6 +9,8 @@
  * depends on the plan alone, and they are drawn before the original is touched.
  */
 
+import { Octets } from "./bytes.js";
+
 /** @typedef {import("./bytes.js").Bytes} Bytes */
 /** @typedef {(size: number) => Bytes} Draw */
 
@@ -18,7 +20,7 @@
  * @type {Draw}
  */
 export function draw(size) {
-  const bytes = new Uint8Array(size);
+  const bytes = new Octets(size);
   // One call gives at most 65536 bytes.
   for (let at = 0; at < size; at += 65536) crypto.getRandomValues(bytes.subarray(at, at + 65536));
   return bytes;

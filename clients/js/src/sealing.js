@@ -4,10 +4,11 @@
  * ciphertext.
  */
 
-import { importKey, join } from "./bytes.js";
+import { hmac, importKey, join, Octets, subtle } from "./bytes.js";
 
 /** @typedef {import("./bytes.js").Bytes} Bytes */
 
+const V1 = "HPKE-v1";
 const KEM = "KEM\0\x20";
 const HPKE = "HPKE\0\x20\0\x01\0\x01";
 
@@ -18,11 +19,7 @@ const HPKE = "HPKE\0\x20\0\x01\0\x01";
  * @param {...(Uint8Array | string)} content
  */
 const extract = async (label, ...content) =>
-  crypto.subtle.sign(
-    "HMAC",
-    await importKey(new Uint8Array(32), "HMAC", "sign"),
-    join("HPKE-v1", HPKE, label, ...content),
-  );
+  hmac(await importKey(new Octets(32), "HMAC", "sign"), V1, HPKE, label, ...content);
 
 /**
  * LabeledExtract of a secret and LabeledExpand of what it gives, which together are HKDF.
@@ -36,14 +33,14 @@ const extract = async (label, ...content) =>
  * @param {number} size
  */
 const derive = async (suite, salt, name, secret, label, context, size) =>
-  crypto.subtle.deriveBits(
+  subtle.deriveBits(
     {
       name: "HKDF",
       hash: "SHA-256",
       salt,
-      info: join(Uint8Array.of(0, size), "HPKE-v1", suite, label, context),
+      info: join(Octets.of(0, size), V1, suite, label, context),
     },
-    await importKey(join("HPKE-v1", suite, name, secret), "HKDF", "deriveBits"),
+    await importKey(join(V1, suite, name, secret), "HKDF", "deriveBits"),
     8 * size,
   );
 
@@ -54,14 +51,13 @@ const derive = async (suite, salt, name, secret, label, context, size) =>
  * @param {CryptoKeyPair} [pair] for tests alone: every message has a key pair of its own
  */
 export async function seal(content, publicKey, info, pair) {
-  const { subtle } = crypto;
   const name = "X25519";
   const theirs = await importKey(publicKey, name);
   pair ??= /** @type {CryptoKeyPair} */ (await subtle.generateKey(name, false, ["deriveBits"]));
   const sent = await subtle.exportKey("raw", pair.publicKey);
   const shared = await derive(
     KEM,
-    new Uint8Array(),
+    new Octets(),
     "eae_prk",
     await subtle.deriveBits({ name, public: theirs }, pair.privateKey, 256),
     "shared_secret",
@@ -69,8 +65,10 @@ export async function seal(content, publicKey, info, pair) {
     32,
   );
   const context = join("\0", await extract("psk_id_hash"), await extract("info_hash", info));
-  const iv = await derive(HPKE, shared, "secret", "", "base_nonce", context, 12);
-  const key = await derive(HPKE, shared, "secret", "", "key", context, 16);
-  const aes = await importKey(key, "AES-GCM", "encrypt");
-  return join(sent, await subtle.encrypt({ name: "AES-GCM", iv }, aes, content));
+  const scheduled = (/** @type {string} */ label, /** @type {number} */ size) =>
+    derive(HPKE, shared, "secret", "", label, context, size);
+  const aes = "AES-GCM";
+  const key = await importKey(await scheduled("key", 16), aes, "encrypt");
+  const iv = await scheduled("base_nonce", 12);
+  return join(sent, await subtle.encrypt({ name: aes, iv }, key, content));
 }

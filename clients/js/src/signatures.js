@@ -1,6 +1,6 @@
 /** Documents that a pinned key signed, or a key that the pinned one leads to. */
 
-import { decoded, importKey, join } from "./bytes.js";
+import { decoded, importKey, join, subtle } from "./bytes.js";
 
 /** @typedef {import("./bytes.js").Bytes} Bytes */
 
@@ -10,7 +10,7 @@ import { decoded, importKey, join } from "./bytes.js";
  * @param {string | null} signature
  */
 export const isSigned = async (key, content, signature) =>
-  crypto.subtle.verify(
+  subtle.verify(
     "Ed25519",
     await importKey(decoded(key), "Ed25519", "verify"),
     decoded(signature ?? ""),

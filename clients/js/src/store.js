@@ -36,6 +36,6 @@ export const browserStore = async (name, change) => {
       };
     });
   } catch {
-    throw new ShoalError("this browser keeps nothing for this page, so no answer can be taken.");
+    throw new ShoalError("this browser keeps nothing for this page.");
   }
 };

@@ -127,9 +127,9 @@ def test_signatures_and_key_documents() -> None:
             check_signature(key, content + b" ", shared["signatures"][place])
         links = json.dumps({"links": shared["links"]}).encode()
         assert follow_links(key, links) == keys[2]
-    key = CrowdKey.from_bytes(content)
-    assert key.to_bytes() == content
-    assert base64.urlsafe_b64encode(key.public_key).decode().rstrip("=") in shared["key_document"]
+    document = CrowdKey.from_bytes(content)
+    assert document.to_bytes() == content
+    assert base64.urlsafe_b64encode(document.public_key).decode().rstrip("=") in shared["key_document"]
 
 
 def test_local_epsilons() -> None:

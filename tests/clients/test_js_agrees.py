@@ -172,7 +172,7 @@ def depends_on_the_system_alone(client: Path) -> bool:
 
 
 def test_all_random_bits_are_the_system_s(copy: Path) -> None:
-    """Math.random passes every test of rates; that it was asked shows where the system is silent."""
+    """Math.random passes every test of rates; zeros from the system show whether it was asked."""
     assert depends_on_the_system_alone(CLIENT)
     source = copy / "src" / "random.js"
     text = source.read_text("utf-8")

@@ -167,7 +167,7 @@ def pair_bits() -> list[Json]:
     alphabet, length = "abé𝒳", 4
     letters = list(alphabet)
     table = [a + b for a in letters for b in [*letters, "_"]] + ["__"]
-    survey = {
+    survey: Json = {
         "name": "words",
         "questions": [
             {"bits": 32, "cohorts": 6, "hashes": 2, "kind": "text", "name": "word",

@@ -45,12 +45,13 @@ export async function readPlan(text, id, limit) {
       (!parties || parties.messages <= (view == "counts" && !(plan.cohorts > 1) ? bits : 1)),
     "the plan is outside the bounds of this client.",
   );
-  // d ln((1 - q) / q). With log1p no digits are lost near q = 1/2; the last ones are rounded up.
+  // d ln((1 - q) / q). With log1p no digits are lost near q = 1/2; the last of 16 may be wrong, and
+  // a limit that is the exact number with 16 digits must do.
   const [numerator, digits] = memory ? memory.q1 : q;
-  const epsilon = differing * Math.log1p((2 ** digits - 2 * numerator) / numerator) * (1 + 2 ** -50);
+  const epsilon = differing * Math.log1p((2 ** digits - 2 * numerator) / numerator);
   const most = limit ?? (promise.kind == "local" ? +promise.epsilon : 0);
   must(
-    epsilon <= most,
+    epsilon <= most * (1 + 2 ** -50),
     `a report reveals a local epsilon of ${epsilon.toFixed(4)}, above the limit of ${most}.`,
   );
   return [plan, digest, places, epsilon];

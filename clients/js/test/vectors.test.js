@@ -144,7 +144,9 @@ test("local epsilons", async () => {
     const text = canonical(other);
     const id = hex(await sha256(utf8(text)));
     const [, , , computed] = await readPlan(text, id);
-    // Rounded up, by a few parts in 10^15.
-    assert.ok(computed >= +epsilon && computed <= +epsilon * (1 + 4e-15), `${computed} ${epsilon}`);
+    assert.ok(Math.abs(computed / epsilon - 1) < 4e-16, `${computed} ${epsilon}`);
+    // The number itself is a limit that will do, and what is less by a part in 10^14 is not.
+    await readPlan(text, id, +epsilon);
+    await assert.rejects(readPlan(text, id, epsilon * (1 - 1e-14)), /above the limit/);
   }
 });

@@ -1,4 +1,4 @@
-"""The client in a real browser: what happens to an answer when a tab is closed, and in bad weather."""
+"""The client in a real browser: an answer when a tab is closed, and in bad weather."""
 
 from __future__ import annotations
 

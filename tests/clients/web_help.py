@@ -39,7 +39,7 @@ class Pretended:
         self.clock = time.time
 
     def handler(self) -> type[BaseHTTPRequestHandler]:
-        """Return the class that answers requests; it allows pages what the collector allows them."""
+        """Return the class that answers; it allows pages what the collector allows them."""
         outer = self
 
         class Answers(BaseHTTPRequestHandler):

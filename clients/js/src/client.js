@@ -167,22 +167,23 @@ export function shoal({ plan: planId, to, key, limit, fetch = globalThis.fetch, 
   /** @type {(slot: number, report: Waiting) => Promise<Waiting>} */
   const post = async (slot, { id, window, row, set, body }) => {
     const [{ parties }, planBytes] = await agreed();
-    const send = () => request(path + (parties ? "/sealed" : "/reports"), body);
-    let reply = body && (await send());
+    /** @type {Response | undefined} */
+    let reply;
     // 412: the crowd has another key by now, and the same report is sealed again.
-    if (!reply || (parties && reply.status == 412)) {
-      reply = await request(`${path}/crowd-key?window=${window}`);
-      if (reply.ok) {
+    for (let turn = 0; !reply || (parties && reply.status == 412 && turn < 3); turn++) {
+      if (parties && (reply || !body)) {
+        reply = await request(`${path}/crowd-key?window=${window}`);
+        if (!reply.ok) break;
         const document = JSON.parse(await signed(reply));
         must(
           document.plan == planId && document.window == window && document.version == 1,
           "the crowd's key is for something else.",
         );
-        const contents = set ? packFragments(set, /** @type {any} */ (parties).messages) : [join(draw(16), row)];
+        const contents = set ? packFragments(set, parties.messages) : [join(draw(16), row)];
         body = await packSealed(planBytes, id, window, decoded(document.key), contents);
         await update(slot, (report) => ({ ...report, body }));
-        reply = await send();
       }
+      reply = await request(path + (parties ? "/sealed" : "/reports"), body);
     }
     const { status, headers } = reply;
     return update(slot, (report) =>

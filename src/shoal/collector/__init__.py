@@ -17,8 +17,8 @@ is sealed in a later transaction, so that no answer waits for it. An open crowd 
   open crowds)
 * `console`: `app` (the table of operations), `routes`, `handlers`, `parameters`, `requests`,
   `responses`, `errors`, `pages`, `openapi`, `metrics`, `tokens` and `token_admin`
-* `public`: the listener for devices; `http`: what both listeners read of a request; `problems`:
-  error documents (RFC 9457)
+* `public`: the listener for devices, `cors`: leave for web pages to use it; `http`: what both
+  listeners read of a request; `problems`: error documents (RFC 9457)
 * plans: `plan_states`, `publication` (whether a plan is accepted, and its certificate), `signing`
 * data over time: `clock`, `consistency` (files that belong together), `backup`, `addresses`
 * `running` (what every service does while it runs), `service`, `server`, `logs`; `doctor` checks a

@@ -1,0 +1,58 @@
+/**
+ * What a browser checks of a plan before it answers.
+ *
+ * A plan is known by its id, the hash of its content. The page ships the id, so that whoever hands
+ * out the plan cannot hand out another one.
+ */
+
+import { canonical, hex, must, sha256, utf8 } from "./bytes.js";
+import { layout } from "./survey.js";
+
+/**
+ * @typedef {{cohorts: number | null, crowd_size: number | null, max_reports_per_person: number,
+ *   memory: {q1: number[], q2: number[]} | null,
+ *   parties: {analyzer: string, messages: number, relay: string} | null,
+ *   promise: {kind: string, epsilon: string, delta: string | null, eta: string | null},
+ *   q: number[], survey: import("./survey.js").Survey, version: number, view: string,
+ *   window: number | null}} Plan
+ */
+
+/**
+ * Read a plan of whatever origin; it must be the plan that was asked for, and within the limit.
+ *
+ * @param {string} text
+ * @param {string} id
+ * @param {number} [limit] the largest local epsilon that is agreed to
+ * @returns {Promise<[plan: Plan, id: import("./bytes.js").Bytes,
+ *   layout: ReturnType<typeof layout>, localEpsilon: number]>}
+ */
+export async function readPlan(text, id, limit) {
+  const { id: _, ...plan } = JSON.parse(text);
+  const { version, q, memory, window, promise, parties, view, survey } = plan;
+  must(version === 2, `a plan of version ${version} is not known here.`);
+  const digest = await sha256(utf8(canonical(plan)));
+  must(hex(digest) == id, "this is not the plan that was asked for.");
+  const places = layout(survey);
+  const [, bits, differing, cohorts] = places;
+  must(
+    (memory ? [q, memory.q1, memory.q2] : [q]).every(
+      ([numerator, digits]) => numerator > 0 && digits <= 52 && numerator < 2 ** digits / 2,
+    ) &&
+      bits <= 65536 &&
+      (window ?? 3600) >= 3600 &&
+      plan.cohorts === cohorts &&
+      !(memory && cohorts) &&
+      (!parties || parties.messages <= (view == "counts" && !(plan.cohorts > 1) ? bits : 1)),
+    "the plan is outside the bounds of this client.",
+  );
+  // d ln((1 - q) / q). With log1p no digits are lost near q = 1/2; the last of 16 may be wrong, and
+  // a limit that is the exact number with 16 digits must do.
+  const [numerator, digits] = memory ? memory.q1 : q;
+  const epsilon = differing * Math.log1p((2 ** digits - 2 * numerator) / numerator);
+  const most = limit ?? (promise.kind == "local" ? +promise.epsilon : 0);
+  must(
+    epsilon <= most * (1 + 2 ** -50),
+    `a report reveals a local epsilon of ${epsilon.toFixed(4)}, above the limit of ${most}.`,
+  );
+  return [plan, digest, places, epsilon];
+}

@@ -1,0 +1,60 @@
+/** Where the bits of each question stand, and in how many of them two answers can differ. */
+
+/**
+ * @typedef {{kind: string, name: string, options?: string[], edges?: string[], fold?: boolean,
+ *   other?: boolean, missing?: string, at_most?: number, bits?: number, hashes?: number,
+ *   cohorts?: number, pairs?: {alphabet: string, length: number}, questions?: string[]}} Question
+ * @typedef {{name: string, questions: Question[]}} Survey
+ */
+
+/**
+ * A side of a cross: the question, how many values it has, and the bit that tells between two of
+ * them, null where exactly one bit of the question is set.
+ *
+ * @typedef {[name: string, values: number, bit: number | null]} Side
+ */
+
+/** @typedef {[question: Question, start: number, bits: number, sides?: Side[]]} Block */
+
+/**
+ * The blocks of a survey, by their questions' names; all bits; in how many of them two answers can
+ * differ; and the cohorts of text. The bits of what is not known here are not a number.
+ *
+ * @param {Survey} survey
+ * @returns {[Map<string, Block>, number, number, number | null]}
+ */
+export function layout({ questions }) {
+  /** @type {Map<string, Block>} */
+  const blocks = new Map();
+  let start = 0;
+  let differing = 0;
+  /** @type {number | null} */
+  let cohorts = null;
+  for (const question of questions) {
+    const { kind, name, options, edges, missing, other, pairs } = question;
+    /** @type {Side[] | undefined} */
+    const sides = question.questions?.map((side) => {
+      // The question of this name, or else the flag of the question before the first "=".
+      const whole = blocks.get(side);
+      const of = whole ? side : side.split("=", 1)[0];
+      const [asked, , bits] = /** @type {Block} */ (blocks.get(of));
+      const flag = asked.options?.indexOf(side.slice(of.length + 1)) ?? null;
+      const bit = !whole ? flag : bits == 1 ? 0 : null;
+      return [of, bit == null ? bits : 2, bit];
+    });
+    const listed = options ?? (edges && [...edges, kind]);
+    const size = listed
+      ? listed.length + (other ? 1 : 0) + (missing ? 1 : 0)
+      : sides
+        ? sides.reduce((cells, [, values]) => cells * values, 1)
+        : (question.bits ?? (kind == "yes/no" ? (missing ? 3 : 1) : NaN));
+    const most = kind == "flags" ? size : (question.at_most ?? question.hashes ?? 1);
+    const letters = pairs && [...pairs.alphabet].length;
+    const bits = size + (letters ? letters * (letters + 1) + 2 : 0);
+    blocks.set(name, [question, start, bits, sides]);
+    start += bits;
+    differing += Math.min(2 * most, size) + (pairs ? 2 : 0);
+    cohorts = question.cohorts ?? cohorts;
+  }
+  return [blocks, start, differing, cohorts];
+}

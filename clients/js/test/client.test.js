@@ -1,0 +1,333 @@
+/** One plan in one browser, with a collector or a relay that is only pretended. */
+
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { canonical, hex, sha256, utf8 } from "../src/bytes.js";
+import { shoal, ShoalError } from "../shoal.js";
+import { memoryStore, vectors } from "./help.js";
+
+const [{ plan: LOCAL }] = vectors("plans.json");
+const HOUR = 3600;
+const DAY = 864e5;
+const encoder = { name: "Ed25519" };
+
+/** A collector that signs, answers reports with the statuses that are given, and notes requests. */
+async function collector(content, { statuses = [202], status = 200, headers = {} } = {}) {
+  const pair = await crypto.subtle.generateKey(encoder, true, ["sign", "verify"]);
+  const sign = async (text) =>
+    Buffer.from(await crypto.subtle.sign(encoder, pair.privateKey, utf8(text))).toString("base64url");
+  const crowd = await crypto.subtle.generateKey("X25519", true, ["deriveBits"]);
+  const raw = Buffer.from(await crypto.subtle.exportKey("raw", crowd.publicKey));
+  const id = hex(await sha256(utf8(canonical(content))));
+  const requests = [];
+  const self = {
+    id,
+    requests,
+    statuses,
+    links: [],
+    sign,
+    crowdKey: (window) => ({
+      crowd: 1,
+      key: raw.toString("base64url"),
+      plan: id,
+      suite: "X25519, HKDF-SHA256, AES-128-GCM",
+      version: 1,
+      window,
+    }),
+    key: Buffer.from(await crypto.subtle.exportKey("raw", pair.publicKey)).toString("base64url"),
+    raw,
+    fetch: async (url, options) => {
+      const path = url.replace("https://to.example", "");
+      requests.push({ path, ...options });
+      if (self.isOffline) throw new TypeError("Failed to fetch");
+      if (options.method == "POST") {
+        const next = statuses.length > 1 ? statuses.shift() : statuses[0];
+        return new Response(null, { status: next, headers });
+      }
+      let text = JSON.stringify({ id, ...content });
+      if (path == "/v1/keys") text = JSON.stringify({ ed25519: [], links: self.links });
+      else if (path.includes("crowd-key"))
+        text = canonical(self.crowdKey(+path.split("=")[1]));
+      return new Response(text, { status, headers: { "Shoal-Signature": await sign(text) } });
+    },
+  };
+  return self;
+}
+
+const posts = ({ requests }) => requests.filter(({ method }) => method == "POST");
+
+const open = (server, options = {}) =>
+  shoal({ plan: server.id, to: "https://to.example", fetch: server.fetch, store: memoryStore(), ...options });
+
+test("an answer is randomized once and sent until it is accepted", async (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 1e12 });
+  const server = await collector(LOCAL, { statuses: [500, 503, 202] });
+  const client = open(server, { key: server.key });
+  const { survey, localEpsilon } = await client.plan();
+  assert.deepEqual(survey, LOCAL.survey);
+  assert.equal(localEpsilon.toFixed(6), "2.197225");
+  assert.deepEqual(await client.send(), []);
+  const ticket = await client.answer({ features: ["sync"] });
+  assert.equal(ticket.state, "waiting");
+  for (const expected of ["waiting", "waiting", "sent", "sent"]) {
+    const [{ state }] = await client.send();
+    assert.equal(state, expected);
+    t.mock.timers.tick(DAY);
+  }
+  const sent = posts(server);
+  assert.equal(sent.length, 3);
+  for (const { body, path, headers } of sent) {
+    assert.deepEqual(body, sent[0].body);
+    assert.equal(path, `/v1/plans/${server.id}/reports`);
+    assert.deepEqual(headers, { "Content-Type": "application/vnd.shoal.reports" });
+  }
+  assert.equal(sent[0].body.length, 63);
+  // Nothing of a report that was accepted is kept.
+  assert.deepEqual(await client.send(), [{ state: "sent", window: 0 }]);
+});
+
+test("a request tells as little as it can", async () => {
+  const server = await collector(LOCAL);
+  const client = open(server);
+  await client.answer({ features: [] });
+  await client.send();
+  for (const request of server.requests) {
+    assert.equal(request.credentials, "omit");
+    assert.equal(request.referrerPolicy, "no-referrer");
+    assert.equal(request.redirect, "error");
+    assert.equal(request.keepalive ?? false, request.method == "POST");
+  }
+  // The plan is fetched once.
+  assert.deepEqual(server.requests.map(({ method }) => method), ["GET", "POST"]);
+});
+
+test("a plan is answered once, in however many tabs", async () => {
+  const server = await collector(LOCAL);
+  const store = memoryStore();
+  const tabs = [open(server, { store }), open(server, { store }), open(server, { store })];
+  await Promise.all(tabs.map((tab, i) => tab.answer({ features: i ? ["vpn"] : ["sync"] })));
+  await Promise.all(tabs.map((tab) => tab.send()));
+  const bodies = posts(server).map(({ body }) => hex(body));
+  assert.equal(new Set(bodies).size, 1);
+  assert.deepEqual(await tabs[0].answer({ features: [] }), { state: "sent", window: 0 });
+  assert.equal(posts(server).length, bodies.length);
+});
+
+test("offline nothing is lost, and the next attempt waits", async (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 1e12 });
+  const server = await collector(LOCAL);
+  const client = open(server);
+  await client.plan();
+  server.isOffline = true;
+  await client.answer({ features: [] });
+  const [first] = await client.send();
+  assert.deepEqual([first.state, first.reason], ["waiting", "no answer"]);
+  assert.ok(first.due >= 1e12 && first.due < 1e12 + 3e4);
+  server.isOffline = false;
+  if (first.due > 1e12) assert.equal((await client.send())[0].state, "waiting");
+  t.mock.timers.tick(3e4);
+  assert.equal((await client.send())[0].state, "sent");
+});
+
+test("a collector may ask to wait, for a day at most", async (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 1e12 });
+  for (const [text, least, most] of [["3600", 36e5, 36e5], ["1e12", DAY, DAY], ["soon", 0, 0], ["-9", -9e3, 0]]) {
+    const server = await collector(LOCAL, { statuses: [503], headers: { "Retry-After": text } });
+    const client = open(server);
+    await client.answer({ features: [] });
+    const [{ due, reason }] = await client.send();
+    assert.equal(reason, "the collector said 503");
+    assert.ok(due >= 1e12 + least && due < 1e12 + most + 3e4, `${text}: ${due - 1e12}`);
+  }
+});
+
+test("a closed plan takes nothing more", async () => {
+  const server = await collector(LOCAL, { statuses: [410] });
+  const client = open(server);
+  await client.answer({ features: [] });
+  assert.deepEqual(await client.send(), [{ state: "expired", window: 0 }]);
+});
+
+test("a clock that is wrong", async (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 1e12 });
+  const window = Math.floor(1e9 / 86400);
+  const daily = { ...LOCAL, window: 86400 };
+  // A day ahead the collector says 425, a day behind 410. Either way the report waits for the clock.
+  for (const status of [425, 410]) {
+    const server = await collector(daily, { statuses: [status, 202] });
+    const client = open(server);
+    await client.answer({ features: [] });
+    const [{ state, reason }] = await client.send();
+    assert.deepEqual([state, reason], ["waiting", `the collector said ${status}`]);
+    t.mock.timers.tick(3e4);
+    assert.deepEqual(await client.send(), [{ state: "sent", window }]);
+    t.mock.timers.reset();
+    t.mock.timers.enable({ apis: ["Date"], now: 1e12 });
+  }
+  // When its window and the next one are over, it goes.
+  const server = await collector(daily, { statuses: [425] });
+  const client = open(server);
+  await client.answer({ features: [] });
+  await client.send();
+  t.mock.timers.setTime((window + 2) * DAY + 1);
+  assert.deepEqual(await client.send(), [{ state: "expired", window }]);
+  // A clock that was far ahead and is set right does not hold a report back.
+  const other = await collector(LOCAL, { statuses: [503, 202] });
+  const set = open(other);
+  await set.answer({ features: [] });
+  await set.send();
+  t.mock.timers.setTime(5e11);
+  assert.deepEqual(await set.send(), [{ state: "sent", window: 0 }]);
+});
+
+test("what came for one address is sent to no other", async () => {
+  const server = await collector(LOCAL);
+  const store = memoryStore();
+  await open(server, { store }).answer({ features: [] });
+  const moved = open(server, { store, to: "https://elsewhere.example" });
+  assert.equal((await moved.send())[0].state, "waiting");
+  assert.equal(posts(server).length, 0);
+});
+
+/** @type {[string, object, object, RegExp][]} */
+const REFUSED = [
+  ["another version", { version: 3 }, {}, /version 3 is not known/],
+  ["above the limit", {}, { limit: 2 }, /2\.1972, above the limit of 2/],
+  ["a broken local promise", { promise: { ...LOCAL.promise, epsilon: "2" } }, {}, /above the limit of 2/],
+  ["a crowd's promise without a limit", { promise: { kind: "proven", epsilon: "1", delta: "1e-6", eta: null } }, {}, /above the limit of 0/],
+  ["q of one half", { q: [1, 1] }, {}, /bounds/],
+  ["q of zero", { q: [0, 1] }, {}, /bounds/],
+  ["a short window", { window: HOUR - 1 }, {}, /bounds/],
+  ["cohorts without text", { cohorts: 4 }, {}, /bounds/],
+  ["a kind of the future", { survey: { name: "s", questions: [{ kind: "drawing", name: "d" }] } }, {}, /bounds/],
+  ["too many bits", { survey: { name: "s", questions: [{ kind: "text", name: "d", bits: 65537, hashes: 1, cohorts: 1 }] }, cohorts: 1 }, { limit: 99 }, /bounds/],
+  ["a relay without a key", { parties: { relay: "https://to.example", analyzer: "https://a.example", messages: 1 } }, {}, /needs a key/],
+  ["a relay of another name", { parties: { relay: "https://r.example", analyzer: "https://a.example", messages: 1 } }, { key: "ours" }, /the relay https:\/\/r.example/],
+  ["several messages of a whole report", { parties: { relay: "https://to.example", analyzer: "https://a.example", messages: 2 } }, { key: "ours" }, /bounds/],
+];
+for (const [what, change, options, sentence] of REFUSED)
+  test(`refused: ${what}`, async () => {
+    const server = await collector({ ...LOCAL, ...change });
+    if (options.key) options.key = server.key;
+    const client = open(server, options);
+    await assert.rejects(client.answer({ features: [] }), (error) => {
+      assert.ok(error instanceof ShoalError);
+      assert.match(error.message, sentence);
+      return true;
+    });
+    assert.equal(posts(server).length, 0);
+  });
+
+test("refused: another plan, no plan, a wrong signature", async () => {
+  const server = await collector(LOCAL);
+  await assert.rejects(open(server, { plan: "0".repeat(64) }).plan(), /not the plan that was asked for/);
+  const other = await collector(LOCAL);
+  await assert.rejects(open(server, { key: other.key }).plan(), /not signed with the pinned key/);
+  const missing = await collector(LOCAL, { status: 404 });
+  await assert.rejects(open(missing).plan(), /the collector said 404/);
+});
+
+test("a pinned key leads to the one that the collector has now", async () => {
+  const [old, server] = [await collector(LOCAL), await collector(LOCAL)];
+  const raw = Buffer.from(server.key, "base64url").toString("latin1");
+  const key = await old.sign("");
+  assert.ok(key);
+  const pair = await crypto.subtle.generateKey(encoder, true, ["sign", "verify"]);
+  const next = new Uint8Array([...utf8("shoal next key\0"), ...Buffer.from(raw, "latin1")]);
+  const signature = Buffer.from(await crypto.subtle.sign(encoder, pair.privateKey, next)).toString("base64url");
+  const pinned = Buffer.from(await crypto.subtle.exportKey("raw", pair.publicKey)).toString("base64url");
+  server.links = [{ key: pinned, next: server.key, signature }];
+  assert.equal((await open(server, { key: pinned }).plan()).version, 2);
+});
+
+const RELAY = { relay: "https://to.example", analyzer: "https://a.example", messages: 1 };
+
+test("a report is sealed for the crowd, and sealed again when the crowd's key changed", async (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 1e12 });
+  for (const view of ["reports", "counts"]) {
+    const messages = view == "counts" ? 2 : 1;
+    const content = { ...LOCAL, view, parties: { ...RELAY, messages } };
+    const server = await collector(content, { statuses: [503, 412, 202] });
+    const client = open(server, { key: server.key });
+    await client.answer({ features: ["sync"] });
+    assert.equal((await client.send())[0].state, "waiting");
+    t.mock.timers.tick(3e4);
+    assert.equal((await client.send())[0].state, "sent");
+    const bodies = posts(server).map(({ body }) => body);
+    assert.equal(bodies.length, 3);
+    const length = 79 + 16 + messages * (48 + (view == "counts" ? 20 : 17));
+    for (const body of bodies) {
+      assert.equal(body.length, length);
+      assert.equal(hex(body.slice(43, 75)), hex(await sha256(server.raw)));
+      assert.equal(hex(body.slice(79, 95)), hex(bodies[0].slice(79, 95)));
+    }
+    // The first retry is the same bytes; after 412 they are sealed anew.
+    assert.deepEqual(bodies[0], bodies[1]);
+    assert.notDeepEqual(bodies[1].slice(95), bodies[2].slice(95));
+    assert.equal(server.requests.filter(({ path }) => path.includes("crowd-key")).length, 2);
+  }
+});
+
+test("a crowd's key must be signed and for this plan and window", async () => {
+  const content = { ...LOCAL, parties: RELAY };
+  for (const change of [{ plan: "0".repeat(64) }, { window: 1 }, { version: 2 }]) {
+    const server = await collector(content);
+    const honest = server.crowdKey;
+    server.crowdKey = (window) => ({ ...honest(window), ...change });
+    const client = open(server, { key: server.key });
+    await client.answer({ features: [] });
+    const [{ state, reason }] = await client.send();
+    assert.deepEqual([state, reason], ["waiting", "the crowd's key is for something else."]);
+    assert.equal(posts(server).length, 0);
+  }
+});
+
+test("with memory a plan is answered in each window, on permanent flips", async (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 1e12 });
+  const options = Array.from({ length: 100 }, (_, place) => `${place}`);
+  const survey = { name: "s", questions: [{ kind: "flags", name: "f", options }] };
+  // Fresh flips are so rare here that none is seen; false alarm: 3e-9.
+  const memory = { q1: [1, 2], q2: [1, 40] };
+  const server = await collector({ ...LOCAL, survey, memory, window: 86400 });
+  const client = open(server, { limit: 200 });
+  for (const f of [[], [], ["0"]]) {
+    await client.answer({ f });
+    await client.answer({ f });
+    await client.send();
+    t.mock.timers.tick(DAY);
+  }
+  const rows = posts(server).map(({ body }) => hex(body.slice(62)));
+  assert.equal(rows.length, 3);
+  assert.equal(rows[0], rows[1]);
+  assert.notEqual(rows[0], "00".repeat(13));
+  assert.notEqual(rows[1].slice(2), rows[2].slice(2));
+  const ids = posts(server).map(({ body }) => hex(body.slice(42, 58)));
+  assert.equal(new Set(ids).size, 3);
+});
+
+test("text is reported with the cohort that it was hashed in", async () => {
+  const question = { kind: "text", name: "word", bits: 64, hashes: 2, cohorts: 300 };
+  const server = await collector({ ...LOCAL, q: [1, 40], cohorts: 300, survey: { name: "s", questions: [question] } });
+  const client = open(server, { limit: 200 });
+  await client.answer({ word: "shoal" });
+  await client.send();
+  const [{ body }] = posts(server);
+  assert.equal(body.length, 42 + 20 + 2 + 8);
+  assert.ok(body[62] + 256 * body[63] < 300);
+});
+
+test("an answer outside the domain makes no report", async () => {
+  const server = await collector(LOCAL);
+  const client = open(server);
+  await assert.rejects(client.answer({ features: ["sync", "cookies"] }), /question features: .*cookies/);
+  await assert.rejects(client.answer({}), /question features: undefined is not flags/);
+  assert.deepEqual(await client.send(), []);
+});
+
+test("without a place to keep things nothing is answered", async () => {
+  const server = await collector(LOCAL);
+  const client = shoal({ plan: server.id, to: "https://to.example", fetch: server.fetch });
+  await assert.rejects(client.answer({ features: [] }), /this browser keeps nothing for this page/);
+  assert.equal(server.requests.length, 0);
+});

@@ -1,0 +1,43 @@
+/** What several tests use. */
+
+import { readFileSync } from "node:fs";
+
+const data = new URL("../../../tests/data/", import.meta.url);
+
+/** @param {string} name */
+export const vectors = (name) => JSON.parse(readFileSync(new URL(name, data), "utf8"));
+
+/** @param {string} text */
+export const unhex = (text) => Uint8Array.from(Buffer.from(text, "hex"));
+
+/** A source of the random bytes that are given, and no others. */
+export function source(text) {
+  let rest = unhex(text);
+  return (size) => {
+    if (rest.length < size) throw new Error("more random bytes are drawn than expected");
+    const bytes = rest.slice(0, size);
+    rest = rest.slice(size);
+    return bytes;
+  };
+}
+
+/** A row of so many bits with these set. */
+export function rowOf(bits, places) {
+  const row = new Uint8Array(Math.ceil(bits / 8));
+  for (const place of places) row[place >> 3] |= 1 << (place & 7);
+  return row;
+}
+
+/** Keeps things in memory as IndexedDB does: what is inside is a copy. */
+export function memoryStore() {
+  const kept = new Map();
+  return async (name, change) => {
+    await null;
+    const { secret, ...old } = kept.get(name) ?? {};
+    const copy = kept.has(name) ? structuredClone(old) : undefined;
+    if (copy && secret) copy.secret = secret;
+    const value = change(copy);
+    kept.set(name, value);
+    return { ...value };
+  };
+}

@@ -1,0 +1,302 @@
+"""The client in a real browser: an answer when a tab is closed, and in bad weather."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shoal import Flags, FlipProbability, Parties, Plan, Promise, Survey
+from shoal.agreement.fragments import DUMMY
+from shoal.agreement.sealed_wire import split_sealed
+from shoal.agreement.sealing import open_message, sealing_info
+from shoal.agreement.wire import split_batch
+from tests.clients.web_help import Page, Pretended, settings
+from tests.evidence.test_peers import example
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Playwright
+    from playwright.sync_api import Page as Tab
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PATIENCE = 60_000
+"""Milliseconds until a test gives up; nothing is expected to take that long."""
+
+web = example("web_survey")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium in PATH"),
+]
+
+SURVEY = Survey("s", (Flags("features", ("sync", "vpn", "reader")),))
+PLAN = Plan(SURVEY, FlipProbability(1, 2), Promise("local", "4"))
+DAILY = replace(PLAN, window=86_400)
+ANSWER = {"features": ["sync"]}
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Playwright]:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with api.sync_playwright() as running:
+        yield running
+
+
+@contextmanager
+def profile(driver: Playwright, folder: Path) -> Iterator[BrowserContext]:
+    """A browser that keeps what pages store in a folder."""
+    browser = driver.chromium.launch_persistent_context(
+        folder, executable_path=CHROMIUM, args=FLAGS, headless=True
+    )
+    browser.set_default_timeout(PATIENCE)
+    try:
+        yield browser
+    finally:
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with web.served(Page) as at:
+        yield at
+
+
+@pytest.fixture
+def context(driver: Playwright, tmp_path: Path) -> Iterator[BrowserContext]:
+    with profile(driver, tmp_path / "profile") as browser:
+        yield browser
+
+
+def opened(context: BrowserContext, address: str, shipped: dict[str, Any], path: str = "") -> Tab:
+    tab = context.new_page()
+    tab.goto(address + path)
+    tab.wait_for_function("window.ready")
+    tab.evaluate("(settings) => { open_survey(settings); }", shipped)
+    return tab
+
+
+def answer(tab: Tab, given: dict[str, Any] = ANSWER) -> Any:
+    return tab.evaluate("(given) => survey.answer(given).then(({state}) => state)", given)
+
+
+def send(tab: Tab) -> Any:
+    """Send what waits and return the state and the reason of each answer."""
+    return tab.evaluate("() => survey.send().then((all) => all.map((t) => [t.state, t.reason]))")
+
+
+def refusal(tab: Tab) -> Any:
+    return tab.evaluate("(given) => survey.answer(given).catch((error) => error.message)", ANSWER)
+
+
+def test_a_closed_tab_loses_nothing_and_sends_once(
+    driver: Playwright, address: str, tmp_path: Path
+) -> None:
+    server = Pretended(PLAN)
+    with web.served(server.handler()) as collector:
+        shipped = settings(server, collector.rstrip("/"))
+        with profile(driver, tmp_path / "profile") as browser:
+            tab = opened(browser, address, shipped)
+            assert answer(tab) == "waiting"
+            tab.close()
+        assert server.posts == []
+        # The browser itself was closed, too.
+        with profile(driver, tmp_path / "profile") as browser:
+            tab = opened(browser, address, shipped)
+            requests: list[str] = []
+            tab.on("request", lambda request: requests.append(request.url))
+            assert send(tab) == [["sent", None]]
+            assert send(tab) == [["sent", None]]
+            assert answer(tab, {"features": ["vpn"]}) == "sent"
+            assert requests == [f"{shipped['to']}/v1/plans/{PLAN.id}/reports"]
+        assert len(server.posts) == 1
+        assert len(split_batch(PLAN, server.posts[0])) == 1
+
+
+def test_no_request_but_to_the_collector_and_nothing_about_the_visitor(
+    context: BrowserContext, address: str
+) -> None:
+    server = Pretended(PLAN)
+    with web.served(server.handler()) as collector:
+        tab = context.new_page()
+        requests: list[str] = []
+        context.on("request", lambda request: requests.append(request.url))
+        tab.goto(address)
+        tab.wait_for_function("window.ready")
+        tab.evaluate("(s) => { open_survey(s); }", settings(server, collector.rstrip("/")))
+        answer(tab)
+        assert send(tab) == [["sent", None]]
+        assert tab.evaluate("document.cookie") == "visitor=7"
+    starts = (address, collector, "data:")
+    assert all(url.startswith(starts) for url in requests)
+    assert server.heads
+    for head in server.heads:
+        assert not {"cookie", "referer", "authorization"} & {name.lower() for name in head}
+
+
+def test_offline_the_report_waits_as_it_is(context: BrowserContext, address: str) -> None:
+    server = Pretended(PLAN)
+    with web.served(server.handler()) as collector:
+        tab = opened(context, address, settings(server, collector.rstrip("/")))
+        tab.evaluate("() => survey.plan().then(() => {})")
+        context.set_offline(True)
+        assert answer(tab) == "waiting"
+        assert send(tab) == [["waiting", "no answer"]]
+        context.set_offline(False)
+        server.statuses = [503]
+        tab.clock.set_fixed_time(time.time() + 60)
+        assert send(tab) == [["waiting", "the collector said 503"]]
+        tab.clock.set_fixed_time(time.time() + 3600)
+        assert send(tab) == [["sent", None]]
+    assert len(server.posts) == 2
+    assert server.posts[0] == server.posts[1]
+
+
+def test_a_private_window_is_a_device_of_its_own(driver: Playwright, address: str) -> None:
+    server = Pretended(PLAN)
+    browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    try:
+        with web.served(server.handler()) as collector:
+            shipped = settings(server, collector.rstrip("/"))
+            for expected in (1, 2):
+                private = browser.new_context()
+                tab = opened(private, address, shipped)
+                answer(tab)
+                answer(tab)
+                assert send(tab) == [["sent", None]]
+                private.close()
+                assert len(server.posts) == expected
+    finally:
+        browser.close()
+
+
+def test_without_storage_nothing_is_answered(context: BrowserContext, address: str) -> None:
+    server = Pretended(PLAN)
+    with web.served(server.handler()) as collector:
+        tab = opened(context, address, settings(server, collector.rstrip("/")), "sandboxed")
+        assert refusal(tab) == "this browser keeps nothing for this page."
+    assert server.posts == server.heads == []
+
+
+@pytest.mark.parametrize(
+    ("days", "first", "later"),
+    [
+        (1, ["waiting", "the collector said 425"], ["sent", None]),
+        (-1, ["sent", None], ["sent", None]),
+        (-2, ["waiting", "the collector said 410"], ["expired", None]),
+    ],
+)
+def test_a_clock_that_is_wrong(
+    context: BrowserContext, address: str, days: int, first: list[Any], later: list[Any]
+) -> None:
+    """A day ahead waits for the day, a day behind is taken, and more is dropped in the end."""
+    server = Pretended(DAILY)
+    noon = (int(time.time() // 86_400) + 0.5) * 86_400
+    server.clock = lambda: noon
+    with web.served(server.handler()) as collector:
+        tab = opened(context, address, settings(server, collector.rstrip("/")))
+        tab.clock.set_fixed_time(noon + days * 86_400)
+        assert answer(tab) == "waiting"
+        assert send(tab) == [first]
+        server.clock = lambda: noon + 86_400
+        tab.clock.set_fixed_time(noon + (days + 1) * 86_400 + 86_400 * (days < -1))
+        assert send(tab) == [later]
+    assert len(set(server.posts)) == 1
+
+
+def test_a_plan_with_a_bad_signature_is_not_used(context: BrowserContext, address: str) -> None:
+    server = Pretended(PLAN)
+    with web.served(server.handler()) as collector:
+        shipped = settings(server, collector.rstrip("/"), key="A" * 43)
+        assert "not signed" in refusal(opened(context, address, shipped))
+    assert server.posts == []
+
+
+def test_a_plan_of_the_future_is_not_used(context: BrowserContext, address: str) -> None:
+    server = Pretended(PLAN)
+    server.document |= {"version": 3}
+    with web.served(server.handler()) as collector:
+        tab = opened(context, address, settings(server, collector.rstrip("/")))
+        assert refusal(tab) == "a plan of version 3 is not known here."
+    assert server.posts == []
+
+
+@pytest.mark.parametrize("view", ["reports", "counts"])
+def test_a_sealed_report_opens_at_the_analyzer(
+    context: BrowserContext, address: str, view: Any
+) -> None:
+    """When the crowd's key changed, the same report is sealed again."""
+    server = Pretended(PLAN)
+    with web.served(server.handler()) as relay:
+        parties = Parties(
+            relay.rstrip("/"), "https://analyzer.example", 1 if view == "reports" else 3
+        )
+        promise = Promise("proven", "1", delta="1e-6")
+        plan = replace(PLAN, promise=promise, crowd_size=1000, view=view, parties=parties)
+        server.plan, server.document = plan, {"id": plan.id} | plan.to_json()
+        server.statuses = [412, 202]
+        tab = opened(context, address, settings(server, relay.rstrip("/")))
+        answer(tab)
+        post, server.post = server.post, lambda body: _other_key(server, post(body))  # type: ignore[method-assign]
+        assert send(tab) == [["sent", None]]
+    contents = []
+    for body, secret in zip(server.posts, server.crowd_secrets, strict=True):
+        batch = split_sealed(plan, body)
+        size = (batch.length - 16) // parties.messages
+        cut = [batch.content[at : at + size] for at in range(16, batch.length, size)]
+        opening = [open_message(one, secret, sealing_info(plan, 0)) for one in cut]
+        contents.append((batch.ids, sorted(one[16:] for one in opening)))
+    assert contents[0] == contents[1]
+    if view == "counts":
+        places = [int.from_bytes(one, "little") for one in contents[0][1]]
+        assert all(place == DUMMY or place < 3 for place in places)
+
+
+def _other_key(server: Pretended, status: int) -> int:
+    server.crowd = 1
+    return status
+
+
+def test_the_example_shows_what_left_and_its_collector_takes_it(
+    context: BrowserContext, tmp_path: Path
+) -> None:
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=PATIENCE)
+    agreed = web.survey_plan()
+    with web.collector(tmp_path, agreed) as public:
+        shipped = web.settings(public, agreed)
+        with web.served(web.pages(shipped, public)) as page:
+            tab = context.new_page()
+            sent: list[bytes] = []
+            problems: list[str] = []
+            tab.on("console", lambda message: problems.append(message.text))
+            tab.on("pageerror", lambda error: problems.append(str(error)))
+            tab.on("request", lambda request: sent.append(request.post_data_buffer or b""))
+            tab.goto(page)
+            tab.locator("input[value=bicycle]").check()
+            tab.locator("input[value=late]").check()
+            tab.locator("input[type=number]").fill("20")
+            tab.locator("button").click()
+            expect(tab.locator("#state")).to_have_text("Your report was accepted. Thank you.")
+            (body,) = filter(None, sent)
+            assert len(split_batch(agreed, body)) == 1
+            expect(tab.locator("#requests li").last).to_contain_text(body.hex())
+            expect(tab.locator("#requests li")).to_have_count(2)
+            tab.reload()
+            expect(tab.locator("#state")).to_have_text("Your report was accepted. Thank you.")
+            expect(tab.locator("form")).to_be_hidden()
+            assert problems == []

@@ -1,0 +1,249 @@
+"""The JavaScript client and Python: equal originals, exact flips, messages that open."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from numpy.typing import NDArray
+
+from shoal import Flags, FlipProbability, Parties, Plan, Promise, Survey
+from shoal.agreement.fragments import DUMMY, set_positions
+from shoal.agreement.sealed_wire import split_sealed
+from shoal.agreement.sealing import KEY_BYTES, OVERHEAD, key_digest, open_message, sealing_info
+from shoal.agreement.wire import ID_BYTES
+from shoal.device.answers import AnswerRules
+from shoal.errors import AnswerError
+from shoal.evidence.black_box import Verdict, inspect_randomizer
+from shoal.support.keys import key_text
+from tests.clients.js_help import CLIENT, needs_node, run_driver
+from tests.clients.surveys import cases
+
+pytestmark = needs_node
+
+
+def original_of(case: dict[str, Any]) -> list[Any]:
+    survey = Survey.from_json(case["survey"])
+    assert survey.to_json() == case["survey"]
+    facts = [survey.bits, survey.differing_bits, survey.cohorts]
+    try:
+        bits = AnswerRules(survey).set_bits(case["answers"], case["cohort"])
+    except AnswerError:
+        return [*facts, None]
+    row = sum(1 << bit for bit in bits).to_bytes(-(-survey.bits // 8), "little")
+    return [*facts, row.hex()]
+
+
+def test_10_000_random_surveys_and_answers_give_equal_originals() -> None:
+    asked = cases(10_000, seed=17)
+    lines = "\n".join(json.dumps(case) for case in asked)
+    answered = [json.loads(line) for line in run_driver(lines.encode(), "encode").splitlines()]
+    expected = [original_of(case) for case in asked]
+    assert len(answered) == len(expected)
+    for case, ours, theirs in zip(asked, expected, answered, strict=True):
+        assert ours == theirs, case
+    # Most answers are answers, and many are not.
+    refused = sum(row[-1] is None for row in expected)
+    assert 1_000 < refused < 5_000
+
+
+def test_folding_agrees_on_every_letter() -> None:
+    """Letters that one of the two Unicode versions does not have are left out."""
+    import unicodedata
+
+    letters = [
+        chr(code)
+        for code in range(0x20, 0x20000)
+        if unicodedata.category(chr(code)) in ("Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "So", "Mn")
+        and unicodedata.normalize("NFC", chr(code)) == chr(code)
+    ]
+    asked = []
+    for start in range(0, len(letters), 400):
+        part = letters[start : start + 400]
+        # Each letter between two others, and the same in upper and in lower case.
+        words = [f"a{letter}b" for letter in part]
+        question = {
+            "fold": True,
+            "kind": "choice",
+            "name": "c",
+            "options": ["x", "y"],
+            "other": True,
+        }
+        for word in (words[0].upper(), words[-1].lower()):
+            survey = {"name": "s", "questions": [question | {"options": ["x", word.strip()]}]}
+            asked.append({"survey": survey, "answers": {"c": word}, "cohort": None})
+    random = Random(1)
+    for letter in random.sample(letters, 3_000):
+        survey = {"name": "s", "questions": [
+            {"fold": True, "kind": "choice", "name": "c", "options": [f"{letter}b", "z"],
+             "other": True}
+        ]}  # fmt: skip
+        for answer in (f"{letter}b".upper(), f"{letter}b".lower(), f"{letter}b".title()):
+            asked.append({"survey": survey, "answers": {"c": answer}, "cohort": None})
+    lines = "\n".join(json.dumps(case) for case in asked)
+    answered = [json.loads(line) for line in run_driver(lines.encode(), "encode").splitlines()]
+    assert answered == [original_of(case) for case in asked]
+
+
+BITS = 40
+Q = FlipProbability(5751, 14)
+
+
+class JavaScript:
+    """The randomizer of a copy of the client, for rows of 0 and 1."""
+
+    def __init__(self, client: Path) -> None:
+        self._client = client
+
+    def __call__(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        packed = np.packbits(rows, axis=1, bitorder="little")
+        made = run_driver(
+            packed.tobytes(), "randomize", BITS, Q.numerator, Q.digits, client=self._client
+        )
+        out = np.frombuffer(made, np.uint8).reshape(packed.shape)
+        return np.unpackbits(out, axis=1, bitorder="little", count=BITS)
+
+
+def verdict_on(client: Path, samples: int) -> Verdict:
+    return inspect_randomizer(
+        JavaScript(client),
+        q=Q.fraction,
+        bits=BITS,
+        samples=samples,
+        confidence=1 - 1e-11,
+        seed=5,
+    )
+
+
+@pytest.mark.real_random
+def test_200_000_reports_are_flipped_as_often_as_the_plan_says() -> None:
+    """False alarm: 1e-11."""
+    verdict = verdict_on(CLIENT, 200_000)
+    assert not verdict.convicted, verdict
+    assert verdict.samples >= 200_000
+
+
+class JsMutant(NamedTuple):
+    name: str
+    old: str
+    new: str
+
+
+MUTANTS = [
+    JsMutant("a bit never flipped", "255 >> (-bits & 7)", "(255 >> (-bits & 7)) & 127"),
+    JsMutant("q off by 3 %", "const [numerator, digits] = q;",
+             "const [numerator, digits] = [5579, 14];"),
+    JsMutant("and for or", "? flip | bit", "? flip & bit"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    target = tmp_path / "js"
+    unneeded = shutil.ignore_patterns("node_modules", "types")
+    shutil.copytree(CLIENT, target, ignore=unneeded)
+    return target
+
+
+@pytest.mark.real_random
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_mutants_of_the_randomizer_are_convicted(mutant: JsMutant, copy: Path) -> None:
+    """A mutant whose q is 3 % too small escapes with probability below 1e-12."""
+    source = copy / "src" / "random.js"
+    text = source.read_text("utf-8")
+    assert text.count(mutant.old) == 1
+    changed = text.replace(mutant.old, mutant.new)
+    source.write_text(changed, "utf-8")
+    assert verdict_on(copy, 64_000).convicted
+
+
+def depends_on_the_system_alone(client: Path) -> bool:
+    """Whether zeros from the system flip nothing, as they must if all random bits are its own."""
+    rows = Random(3).randbytes(5_000)
+    made = run_driver(rows, "randomize", BITS, Q.numerator, Q.digits, "zeros", client=client)
+    return made == rows
+
+
+def test_all_random_bits_are_the_system_s(copy: Path) -> None:
+    """Math.random passes every test of rates; zeros from the system show whether it was asked."""
+    assert depends_on_the_system_alone(CLIENT)
+    source = copy / "src" / "random.js"
+    text = source.read_text("utf-8")
+    drawn = "crypto.getRandomValues(bytes.subarray(at, at + 65536));"
+    assert text.count(drawn) == 1
+    other = "bytes.subarray(at, at + 65536).forEach((_, i, all) => (all[i] = 256 * Math.random()));"
+    source.write_text(text.replace(drawn, other), "utf-8")
+    assert not depends_on_the_system_alone(copy)
+
+
+SECRET = X25519PrivateKey.from_private_bytes(bytes(range(32)))
+PUBLIC = SECRET.public_key().public_bytes_raw()
+
+
+def sealed_plan(view: Any, messages: int, bits: int) -> Plan:
+    survey = Survey("s", (Flags("f", tuple(f"o{place}" for place in range(bits))),))
+    parties = Parties("https://relay.example", "https://analyzer.example", messages)
+    promise = Promise("proven", "1", delta="1e-6")
+    return Plan(survey, Q, promise, crowd_size=1000, view=view, parties=parties)
+
+
+@pytest.mark.parametrize(("view", "messages"), [("reports", 1), ("counts", 20), ("counts", 4)])
+def test_python_opens_what_javascript_seals(view: str, messages: int) -> None:
+    plan = sealed_plan(view, messages, bits=20)
+    rows = [0b1011, 0, 2**20 - 1, 1 << 19]
+    asked = [
+        {"plan": plan.id, "window": 7, "key": key_text(PUBLIC),
+         "row": row.to_bytes(3, "little").hex(), "messages": messages if view == "counts" else 0}
+        for row in rows
+    ]  # fmt: skip
+    info, seen = sealing_info(plan, 7), set()
+    for row, content in zip(
+        rows, json.loads(run_driver(json.dumps(asked).encode(), "seal")), strict=True
+    ):
+        batch = split_sealed(plan, bytes.fromhex(content))
+        assert (len(batch), batch.window, batch.key) == (1, 7, key_digest(PUBLIC))
+        size = (batch.length - ID_BYTES) // messages
+        cut = range(ID_BYTES, batch.length, size)
+        opened = [open_message(batch.content[at : at + size], SECRET, info) for at in cut]
+        assert len(opened) == messages
+        assert len({batch.content[at : at + KEY_BYTES] for at in cut}) == messages
+        assert all(len(one) == size - OVERHEAD for one in opened)
+        seen |= {one[:ID_BYTES] for one in opened} | set(batch.ids)
+        if view == "reports":
+            assert int.from_bytes(opened[0][ID_BYTES:], "little") == row
+            continue
+        places = [int.from_bytes(one[ID_BYTES:], "little") for one in opened]
+        real = [place for place in places if place != DUMMY]
+        assert len(set(real)) == len(real) == min(row.bit_count(), messages)
+        assert set(real) <= set(set_positions(row))
+    # No identifier is used twice.
+    assert len(seen) == len(rows) * (messages + 1)
+
+
+def test_which_bits_are_dropped_is_uniform() -> None:
+    """False alarm: 1e-10. Of five bits two are kept; each is kept in two of five reports."""
+    reports = 400
+    plan = sealed_plan("counts", 2, bits=5)
+    one = {"plan": plan.id, "window": 0, "key": key_text(PUBLIC), "row": "1f", "messages": 2}
+    made = json.loads(run_driver(json.dumps([one] * reports).encode(), "seal"))
+    counts = np.zeros(5)
+    info = sealing_info(plan, 0)
+    for content in made:
+        batch = split_sealed(plan, bytes.fromhex(content))
+        for at in (ID_BYTES, ID_BYTES + 68):
+            place = open_message(batch.content[at : at + 68], SECRET, info)[ID_BYTES:]
+            counts[int.from_bytes(place, "little")] += 1
+    assert counts.sum() == 2 * reports
+    # Six and a half standard deviations, for each of five counts.
+    assert (abs(counts - 0.4 * reports) < 6.8 * (reports * 0.4 * 0.6) ** 0.5).all()
+
+
+def test_a_public_key_is_base64url() -> None:
+    assert base64.urlsafe_b64decode(key_text(PUBLIC) + "=") == PUBLIC

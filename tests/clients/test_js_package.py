@@ -1,0 +1,106 @@
+"""The npm package: its size, its types, and that what is packed works in a clean folder."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.clients.js_help import CLIENT, NODE, NPM, needs_npm
+
+pytestmark = [pytest.mark.system, needs_npm]
+
+LARGEST, LARGEST_COMPRESSED = 9_600, 5_200
+"""Bytes of the minified client; docs/browser.md names them."""
+
+
+def run(folder: Path, *command: str) -> str:
+    environment = os.environ | {"npm_config_update_notifier": "false", "npm_config_audit": "false"}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package, built in a copy of the sources."""
+    assert NPM is not None
+    folder = tmp_path_factory.mktemp("npm")
+    copy = folder / "js"
+    unneeded = shutil.ignore_patterns("node_modules", "types", "shoal.min.js")
+    shutil.copytree(CLIENT, copy, ignore=unneeded)
+    environment = os.environ | {"npm_config_fund": "false", "npm_config_audit": "false"}
+    command = [NPM, "ci", "--prefer-offline", "--ignore-scripts"]
+    installed = subprocess.run(
+        command, cwd=copy, env=environment, capture_output=True, text=True, check=False
+    )
+    if installed.returncode:
+        pytest.skip(f"npm cannot install esbuild and typescript: {installed.stderr[-200:]}")
+    run(copy, NPM, "pack", "--pack-destination", str(folder))
+    (archive,) = folder.glob("shoal-*.tgz")
+    return archive
+
+
+def test_it_is_small(packed: Path) -> None:
+    content = (packed.parent / "js" / "shoal.min.js").read_bytes()
+    assert len(content) <= LARGEST
+    assert len(gzip.compress(content, 9, mtime=0)) <= LARGEST_COMPRESSED
+    assert b"Math.random" not in content
+
+
+def test_what_is_packed_works_in_a_clean_folder(packed: Path, tmp_path: Path) -> None:
+    assert NPM is not None
+    assert NODE is not None
+    (tmp_path / "package.json").write_text('{"private": true, "type": "module"}')
+    run(tmp_path, NPM, "install", "--offline", "--no-fund", str(packed))
+    (tmp_path / "use.js").write_text(
+        """
+import { shoal, ShoalError } from "shoal";
+import * as small from "shoal/shoal.min.js";
+const seen = [];
+for (const open of [shoal, small.shoal]) {
+  const kept = {};
+  const survey = open({
+    plan: "0".repeat(64),
+    to: "http://127.0.0.1:9",
+    store: async (name, change) => (kept[name] = change(kept[name])),
+    fetch: async () => new Response('{"version": 9}'),
+  });
+  seen.push(await survey.answer({}).catch((error) => error.message));
+}
+console.log(JSON.stringify([seen, ShoalError.name]));
+"""
+    )
+    sentence = "a plan of version 9 is not known here."
+    assert json.loads(run(tmp_path, NODE, "use.js")) == [[sentence] * 2, "ShoalError"]
+    installed = tmp_path / "node_modules" / "shoal"
+    assert json.loads((installed / "package.json").read_text()).get("dependencies") is None
+    assert {path.name for path in installed.iterdir()} == {
+        "package.json", "shoal.js", "shoal.min.js", "src", "types",
+    }  # fmt: skip
+
+
+def test_types_are_for_callers(packed: Path, tmp_path: Path) -> None:
+    """A caller who forgets the plan's id, or misspells a state, is told by the compiler."""
+    compiler = packed.parent / "js" / "node_modules" / "typescript" / "bin" / "tsc"
+    types = packed.parent / "js" / "types" / "shoal.d.ts"
+    assert types.exists()
+    head = f'import {{ shoal }} from "{types.with_suffix("").with_suffix("").as_posix()}";\n'
+    good = 'const t = await shoal({ plan: "x", to: "y" }).send(); t[0].state == "sent";\n'
+    bad = ('shoal({ to: "y" });\n', 'const t = await shoal({ plan: "x", to: "y" }).send();'
+           ' t[0].state == "gone";\n')  # fmt: skip
+    assert NODE is not None
+    for place, text in enumerate((good, *bad)):
+        file = tmp_path / f"use{place}.mts"
+        file.write_text(head.replace("shoal.d", "shoal").replace('shoal"', 'shoal.js"') + text)
+        command = [NODE, str(compiler), "--noEmit", "--strict", "--module", "nodenext"]
+        command += ["--target", "es2022", "--lib", "es2022,dom", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) == (place == 0), done.stdout

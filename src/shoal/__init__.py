@@ -61,8 +61,8 @@ Errors
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # without loading `typing`, for tools that want none of our time
 if TYPE_CHECKING:
     from shoal.agreement.flip_probability import FlipProbability
     from shoal.agreement.parties import Parties
@@ -272,7 +272,16 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'shoal' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"shoal.{_HOME[name]}"), name)
+    try:
+        home = importlib.import_module(f"shoal.{_HOME[name]}")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("shoal."):
+            raise
+        # An attribute, so that `hasattr` answers and does not raise.
+        raise AttributeError(
+            f"shoal.{name} is not part of the light device: pip install shoal."
+        ) from error
+    return getattr(home, name)
 
 
 def __dir__() -> list[str]:

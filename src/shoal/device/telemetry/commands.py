@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "delete", "off", "on", "show", "show_json", "status"]
 
+_PATIENCE = 15.0
+"""Seconds to wait for the process that sends to end; it finds that it may not go on."""
+
 _SAID = {
     "yes": "You said yes.",
     "no": "You said no.",
@@ -127,7 +130,10 @@ def delete(telemetry: Telemetry) -> str:
     off(telemetry)
     for entry in folder.iterdir():
         if entry.is_dir():
-            shutil.rmtree(entry)
+            with Disk().lock(entry / "working", patience=_PATIENCE) as mine:
+                if not mine:
+                    raise ShoalError("a report is being sent right now; try again in a minute.")
+                shutil.rmtree(entry)
         elif entry.name not in ("off", QUIET):
             entry.unlink()
     if rest:

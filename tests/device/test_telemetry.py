@@ -5,15 +5,31 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import click.testing
 import pytest
 
-from shoal import Choice, Flags, InputError, Number, Plan, PrivacyRefusal, Survey, Text, YesNo
+from shoal import (
+    Choice,
+    Choices,
+    Flags,
+    FlipProbability,
+    InputError,
+    Number,
+    Plan,
+    PrivacyRefusal,
+    Promise,
+    Survey,
+    Text,
+    YesNo,
+    encode,
+)
 from shoal.device.telemetry import Telemetry, commands, home
 from shoal.device.telemetry.merging import Event, merge, read_events
 from shoal.device.telemetry.surroundings import CI_VARIABLES
@@ -212,8 +228,6 @@ class TestMerging:
             merge(Survey("s", (Choice("c", ("x", "y")),)), [])
 
     def test_choices_take_the_first(self):
-        from shoal import Choices
-
         survey = Survey("s", (Choices("c", ("x", "y", "z"), 2),))
         events: list[Event] = [("record", {"c": name}) for name in ("z", "z", "x", "y")]
         assert merge(survey, events) == {"c": ["z", "x"]}
@@ -483,3 +497,28 @@ class TestCommands:
     def test_click_is_loaded_only_for_its_commands(self):
         script = "import sys, shoal.device.telemetry.commands; sys.exit('click' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_the_factor_that_is_shown_by_enumeration():
+    """Over all pairs of answers and all reports of a small survey, in fractions."""
+    survey = Survey("s", (Flags("f", ("a",)), Choice("c", ("x", "y", "z"))))
+    plan = Plan(survey, FlipProbability(19, 6), Promise("local", "9"), window=3600)
+    q = plan.q.fraction
+    originals = [
+        encode(plan, {"f": flags, "c": choice}).value for flags in ([], ["a"]) for choice in "xyz"
+    ]
+
+    def probability(original: int, report: int) -> Fraction:
+        flips = (original ^ report).bit_count()
+        return q**flips * (1 - q) ** (plan.bits - flips)
+
+    worst = max(
+        probability(one, report) / probability(other, report)
+        for one in originals
+        for other in originals
+        for report in range(1 << plan.bits)
+    )
+    telemetry = Telemetry("mytool", plan=plan, to="https://x.example", environ={})
+    shown = re.search(r"by a factor of at most ([0-9.]+)", commands.status(telemetry))
+    assert shown
+    assert worst <= Fraction(shown[1]) <= worst * Fraction(102, 100)

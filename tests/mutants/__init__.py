@@ -6,11 +6,12 @@ those that harm people come first. ``python -m tests.mutants`` tries them.
 
 from __future__ import annotations
 
-from tests.mutants import analysis, collector, device, promises, theory, views
+from tests.mutants import analysis, collector, device, promises, telemetry, theory, views
 from tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
     *device.MUTANTS,
+    *telemetry.MUTANTS,
     *promises.MUTANTS,
     *collector.MUTANTS,
     *theory.MUTANTS,

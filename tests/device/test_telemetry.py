@@ -94,6 +94,15 @@ class TestConsent:
         assert telemetry.choice() == "changed"
         assert not list(world.home.glob("*/events.*"))
 
+    def test_the_name_of_a_folder_proves_nothing(self, world: World):
+        """It is a checksum; what counts is the text within."""
+        world.say_yes()
+        (agreed,) = world.home.glob("*/agreed")
+        world.plan = replace(PLAN, crowd_size=7)
+        agreement = world.tool().agreement()
+        agreed.parent.rename(home.agreement_folder(str(world.home), agreement))
+        assert world.tool().choice() == "changed"
+
     def test_two_versions_do_not_ask_in_turns(self, world: World):
         world.say_yes()
         first, world.plan = world.plan, replace(PLAN, crowd_size=7)
@@ -174,6 +183,10 @@ class TestPlaces:
         owned = os.stat_result((*seen[:4], 1000, *seen[5:]))
         monkeypatch.setattr("os.stat", lambda *args, **named: owned)
         assert home.why_not_here(str(tmp_path / "deep" / "er")) is not None
+
+    def test_root_and_a_folder_that_is_nowhere(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr("os.geteuid", lambda: 0)
+        home.why_not_here("not/yet/there")  # comes back
 
     def test_files_are_the_owners_alone(self, world: World):
         world.say_yes()

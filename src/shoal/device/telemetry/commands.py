@@ -19,7 +19,7 @@ from shoal.device.telemetry import consent, events, home
 from shoal.device.telemetry.explaining import report_in_words, terms_in_words
 from shoal.device.telemetry.log import Log, Request
 from shoal.device.telemetry.terms import Terms
-from shoal.device.telemetry.worker import NOTE, QUIET
+from shoal.device.telemetry.worker import NOTE, QUIET, WORKING
 from shoal.errors import InputError, ShoalError
 from shoal.support.disk import Disk
 
@@ -128,14 +128,15 @@ def delete(telemetry: Telemetry) -> str:
         (_window_end(within, telemetry.clock()) for within in _agreements(folder)), default=0
     )
     off(telemetry)
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            with Disk().lock(entry / "working", patience=_PATIENCE) as mine:
-                if not mine:
-                    raise ShoalError("a report is being sent right now; try again in a minute.")
+    with Disk().lock(folder / WORKING, patience=_PATIENCE) as mine:
+        if not mine:
+            raise ShoalError("a report is being sent right now; try again in a minute.")
+        for entry in folder.iterdir():
+            if entry.is_dir():
                 shutil.rmtree(entry)
-        elif entry.name not in ("off", QUIET):
-            entry.unlink()
+            elif entry.name not in ("off", QUIET, WORKING):
+                entry.unlink()
+    (folder / WORKING).unlink()
     if rest:
         # So that whoever turns it on again makes no second report in this window.
         home.store_file(str(folder), QUIET, b"%d" % rest)

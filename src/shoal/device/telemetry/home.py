@@ -39,7 +39,7 @@ def why_not_here(folder: str | None) -> str | None:
         return "this user has no home folder"
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         # Files of root in a person's home would keep the person from writing there.
-        above = folder
+        above = os.path.abspath(folder)
         while not os.path.exists(above):
             above = os.path.dirname(above)
         if os.stat(above).st_uid != 0:

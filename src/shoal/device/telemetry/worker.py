@@ -30,7 +30,7 @@ from shoal.device.telemetry.terms import Terms
 from shoal.errors import AnswerError, PlanError, PrivacyRefusal, ShoalError
 from shoal.support.disk import Disk
 
-__all__ = ["NOTE", "QUIET", "Worker", "main"]
+__all__ = ["NOTE", "QUIET", "WORKING", "Worker", "main"]
 
 LONGEST = 120
 """Seconds after which the process ends, whatever it is waiting for."""
@@ -38,6 +38,9 @@ LONGEST = 120
 _TAKEN = "taken."
 NOTE = "note"
 """The file that says why the last report was not made."""
+
+WORKING = "working"
+"""The file whose lock the process holds."""
 
 QUIET = "quiet"
 """The file that says until when no report is made, since one may have been made and deleted."""
@@ -76,7 +79,8 @@ class Worker:
         """Make the report that is due, send what waits, and say when to come back."""
         if not self.permitted():
             return
-        with Disk().lock(self._folder / "working", patience=0.0) as mine:
+        # One for each tool, whatever was agreed to: they share a log.
+        with Disk().lock(self._home / WORKING, patience=0.0) as mine:
             if not mine:
                 return
             terms = Terms.read(self._agreement)

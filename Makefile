@@ -25,16 +25,16 @@ docs: .venv/.ready-dev
 clean:
 	rm -rf .venv docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
 
-.venv/.ready: pyproject.toml
+.venv/.ready: pyproject.toml packages/shoal-device/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shoal needs Python 3.11 or newer; set PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[server]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e packages/shoal-device -e '.[server]'
 	touch $@
 
 .venv/.ready-dev: .venv/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e packages/shoal-device -e '.[dev]'
 	touch $@
 
 .venv/.ready-bench: .venv/.ready-dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e packages/shoal-device -e '.[bench]'
 	touch $@

@@ -17,6 +17,7 @@ from bench import (
     relaying,
     starting,
     tallying,
+    telemetry,
 )
 from bench.measuring import Options
 from bench.reporting import machine, markdown, save
@@ -37,6 +38,7 @@ SECTIONS = {
     "attacks": attacks.measure,
     "starting": starting.measure,
     "device": device.measure,
+    "telemetry": telemetry.measure,
 }
 """Each section, in the order of the page: a function from Options to a Table."""
 

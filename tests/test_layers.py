@@ -37,6 +37,7 @@ FOLDERS = {
     "theory": Folder(set(), NUMBERS),
     "agreement": Folder({"support"}, {"cryptography", "pyhpke"}),
     "device": Folder({"support", "agreement"}, {"cryptography"}),
+    "device/telemetry": Folder({"support", "agreement"}, {"click"}),
     "device/bulk": Folder({"support", "agreement"}, {"cryptography", "numpy"} | ARROW),
     "planning": Folder({"support", "agreement", "theory"}, NUMBERS | {"dp_accounting"}),
     "analysis": Folder({"support", "agreement", "planning", "theory"}, NUMBERS | ARROW),

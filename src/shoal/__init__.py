@@ -24,7 +24,8 @@ On the device, the only place where an Original exists
     `pack_reports` puts it into `Reports` for the wire. Many answers become an `Original` and a
     `Synthetic`, rows in arrays. An `Outbox` does all three once for each answer, and sends the same
     bytes through an `HttpTransport` until they are accepted. A `DeviceMemory` keeps permanent
-    flips, and a `Ledger` counts what the device has revealed.
+    flips, and a `Ledger` counts what the device has revealed. `Telemetry` is all of it for a tool:
+    three lines, off until a person says yes.
 
 At the collector
     `shoal.collector` takes reports over HTTP and releases complete crowds. `parse_batch` reads what
@@ -61,8 +62,8 @@ Errors
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # without loading `typing`, for tools that want none of our time
 if TYPE_CHECKING:
     from shoal.agreement.flip_probability import FlipProbability
     from shoal.agreement.parties import Parties
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
     from shoal.device.outbox import HttpTransport, Outbox
     from shoal.device.packing import pack_reports
     from shoal.device.randomizing import randomize
+    from shoal.device.telemetry import Telemetry
     from shoal.device.vectors import OriginalVector, SyntheticVector
     from shoal.errors import InputError, PrivacyRefusal, ShoalError
     from shoal.evidence.black_box import inspect_pairs, inspect_pipeline, inspect_randomizer
@@ -161,6 +163,7 @@ _MODULES = {
     "device.outbox": ["HttpTransport", "Outbox"],
     "device.packing": ["pack_reports"],
     "device.randomizing": ["randomize"],
+    "device.telemetry": ["Telemetry"],
     "device.vectors": ["OriginalVector", "SyntheticVector"],
     "errors": ["InputError", "PrivacyRefusal", "ShoalError"],
     "evidence.black_box": ["inspect_pairs", "inspect_pipeline", "inspect_randomizer"],
@@ -231,6 +234,7 @@ __all__ = [
     "SystemBits",
     "Tally",
     "Tallying",
+    "Telemetry",
     "Text",
     "YesNo",
     "associate",
@@ -272,7 +276,16 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'shoal' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"shoal.{_HOME[name]}"), name)
+    try:
+        home = importlib.import_module(f"shoal.{_HOME[name]}")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("shoal."):
+            raise
+        # An attribute, so that `hasattr` answers and does not raise.
+        raise AttributeError(
+            f"shoal.{name} is not part of the light device: pip install shoal."
+        ) from error
+    return getattr(home, name)
 
 
 def __dir__() -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shoal.agreement.signatures import check_public_key, check_signature, follow_links
 
 from shoal import FlipProbability, OriginalVector, Survey, randomize
 from shoal.agreement.crowd_keys import CrowdKey
@@ -19,7 +20,6 @@ from shoal.agreement.random_bits import draw_below
 from shoal.agreement.sealing import _INFO, VERSION, key_digest, open_message
 from shoal.agreement.wire import Reports, join_report
 from shoal.device.answers import AnswerRules
-from shoal.device.outbox.signatures import check_public_key, check_signature, follow_links
 from shoal.errors import AnswerError, TransportError
 from shoal.support.files import canonical_json
 from tests.data import generate_client_vectors
@@ -129,7 +129,9 @@ def test_signatures_and_key_documents() -> None:
         assert follow_links(key, links) == keys[2]
     document = CrowdKey.from_bytes(content)
     assert document.to_bytes() == content
-    assert base64.urlsafe_b64encode(document.public_key).decode().rstrip("=") in shared["key_document"]
+    assert (
+        base64.urlsafe_b64encode(document.public_key).decode().rstrip("=") in shared["key_document"]
+    )
 
 
 def test_local_epsilons() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.ciphers import algorithms
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from shoal import FlipProbability, Original, SimulationBits, SystemBits, randomize
 from shoal.agreement import random_bits as door
@@ -132,7 +132,7 @@ class TestFresh:
             return asked[-1]
 
         monkeypatch.setattr(door, "_system_entropy", watched)
-        drawn = b"".join(SystemBits().draw(1 << 16) for _ in range(10))
+        drawn = b"".join(SystemBits().draw(size) for size in 5 * (1 << 16, 1 << 12))
         assert len(asked) == len(set(asked)) == 10
         blocks = [drawn[i : i + 16] for i in range(0, len(drawn), 16)]
         assert len(set(blocks)) == len(blocks)  # no block of any key stream comes back
@@ -147,6 +147,35 @@ class TestFresh:
         drawn = SystemBits().draw(1 << 18)
         assert next(keys) == 4
         assert len({drawn[i : i + 16] for i in range(0, len(drawn), 1 << 16)}) == 4
+
+
+class TestKeyStreams:
+    """What is drawn is the key stream of a published function: SHAKE-256, or AES for much."""
+
+    KEY = bytes(range(32))
+
+    @pytest.fixture(autouse=True)
+    def _known_key(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(door, "_fresh_key", lambda: self.KEY)
+
+    @pytest.mark.parametrize("size", [1, 16, 136, door.SMALL])
+    def test_a_small_draw_needs_no_aes(self, size: int, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers", None)
+        assert SystemBits().draw(size) == hashlib.shake_256(self.KEY + bytes(8)).digest(size)
+
+    def test_a_large_draw_is_aes(self):
+        size = door.SMALL + 1
+        expected = Cipher(algorithms.AES(self.KEY), modes.CTR(bytes(16))).encryptor()
+        assert SystemBits().draw(size) == expected.update(bytes(size))
+
+    def test_a_large_draw_without_aes(self, monkeypatch: pytest.MonkeyPatch):
+        """No piece of the stream comes back."""
+        monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers", None)
+        monkeypatch.setattr(door, "_BLOCK", 1 << 14)
+        drawn = SystemBits().draw((1 << 15) + 5)
+        numbers = [number.to_bytes(8, "little") for number in range(3)]
+        pieces = [hashlib.shake_256(self.KEY + n).digest(1 << 14) for n in numbers]
+        assert drawn == b"".join(pieces)[: len(drawn)]
 
 
 State = dict[str, object]
@@ -214,13 +243,13 @@ class TestClones:
     def test_what_stays_in_memory_tells_no_key(self, monkeypatch: pytest.MonkeyPatch):
         """The pool is not the key, nor is any entropy left behind."""
         keys: list[bytes] = []
-        real = algorithms.AES
+        real = door._fresh_key
 
-        def watched(key: bytes) -> object:
-            keys.append(key)
-            return real(key)
+        def watched() -> bytes:
+            keys.append(real())
+            return keys[-1]
 
-        monkeypatch.setattr(algorithms, "AES", watched)
+        monkeypatch.setattr(door, "_fresh_key", watched)
         entropy = b"e" * 32
         monkeypatch.setattr("os.urandom", lambda count: entropy)
         SystemBits().draw(1)

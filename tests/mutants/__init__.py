@@ -14,6 +14,7 @@ from tests.mutants import (
     parties,
     promises,
     relay,
+    telemetry,
     theory,
     views,
 )
@@ -21,6 +22,7 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
     *device.MUTANTS,
+    *telemetry.MUTANTS,
     *promises.MUTANTS,
     *parties.MUTANTS,
     *collector.MUTANTS,

@@ -1,8 +1,12 @@
 """The one door to random bits.
 
-`SystemBits` is what protects people: AES-256-CTR under a fresh key for every call, and for every
+`SystemBits` is what protects people: a key stream under a fresh key for every call, and for every
 gibibyte within a call. There is no fallback: if the system does not deliver, an `EntropyError` is
 raised and nothing is drawn.
+
+The key stream of a large draw is AES-256-CTR, which is fast. A draw as small as one report's is
+SHAKE-256 of the key (FIPS 202), from the standard library: loading AES would take longer than all
+else that a device does. Where `cryptography` is not installed, every draw is SHAKE-256.
 
 A key is the hash of 32 new bytes of the operating system, of the clocks and of all keys before.
 So no key stream outlives the call that drew it, and nothing of it is left for a fork, another
@@ -26,11 +30,11 @@ each other. Nothing in a process can see that.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
-
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from shoal.errors import EntropyError
 
@@ -45,8 +49,14 @@ __all__ = ["RandomBits", "SystemBits", "draw_below"]
 REKEY_AFTER = 1 << 30
 """Bytes drawn under one key."""
 
+SMALL = 1 << 14
+"""A draw of at most so many bytes does without AES."""
+
 _BLOCK = 1 << 18
 _ZEROS = memoryview(bytes(_BLOCK))
+
+KeyStream = Callable[[memoryview], object]
+"""Fills one piece of memory after another, each with the next bytes of one key stream."""
 
 
 class RandomBits(Protocol):
@@ -63,7 +73,7 @@ class RandomBits(Protocol):
 
 
 class SystemBits:
-    """Random bits that protect people: AES-256-CTR under a key of its own for every call.
+    """Random bits that protect people: a key stream under a key of its own for every call.
 
     One instance may be shared by all threads and used across forks; it holds no state.
 
@@ -91,21 +101,43 @@ def byte_view(out: Writable) -> memoryview:
 
 
 def _fill(out: memoryview) -> None:
+    key_stream = _shake if len(out) <= SMALL else _aes
     left = 0
     for start in range(0, len(out), _BLOCK):
         piece = out[start : start + _BLOCK]
         if len(piece) > left:
-            cipher, left = _fresh_cipher(), REKEY_AFTER
+            fill, left = key_stream(_fresh_key()), REKEY_AFTER
         left -= len(piece)
-        cipher.update_into(_ZEROS[: len(piece)], piece)
+        fill(piece)
+
+
+def _aes(key: bytes) -> KeyStream:
+    """Return AES-256-CTR under the key, or SHAKE-256 where there is no AES."""
+    try:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+    except ImportError:
+        return _shake(key)
+    cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    return lambda piece: cipher.update_into(_ZEROS[: len(piece)], piece)
+
+
+def _shake(key: bytes) -> KeyStream:
+    """Return SHAKE-256 of the key and the number of each piece."""
+    pieces = itertools.count()
+
+    def fill(piece: memoryview) -> None:
+        number = next(pieces).to_bytes(8, "little")
+        piece[:] = hashlib.shake_256(key + number).digest(len(piece))
+
+    return fill
 
 
 _pool = bytes(32)
 _last_digest = b""
 
 
-def _fresh_cipher() -> CipherContext:
-    """Return a key stream that nobody else has, and add what went into its key to the pool.
+def _fresh_key() -> bytes:
+    """Return a key that nobody else has, and add what went into it to the pool.
 
     The pool tells nothing of the key: they are two halves of one hash.
     """
@@ -113,7 +145,7 @@ def _fresh_cipher() -> CipherContext:
     clocks = b"%d %d" % (time.time_ns(), time.perf_counter_ns())
     mixed = hashlib.sha512(_pool + _fresh_entropy() + clocks).digest()
     key, _pool = mixed[:32], mixed[32:]
-    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    return key
 
 
 def _fresh_entropy() -> bytes:

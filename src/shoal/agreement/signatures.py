@@ -44,9 +44,13 @@ def check_signature(
     public_key: bytes, content: bytes, signature: str | None, what: str = "plan"
 ) -> None:
     """Raise `TransportError` unless the key's holder signed exactly these bytes."""
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ImportError:
+        raise InputError(
+            "checking a signature needs cryptography: pip install 'shoal-device[signatures]'."
+        ) from None
     given = _decoded(signature)
     if given is None or len(given) != _SIGNATURE_BYTES:
         raise TransportError(f"the {what} came without a signature of the pinned key; not used.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -66,6 +65,8 @@ def cut_off_at(deadline: float, wire: socket.socket) -> Iterator[None]:
 
     A timeout of the socket would begin anew with every byte that trickles in.
     """
+    import threading
+
     cut = threading.Timer(max(deadline - time.monotonic(), 0), _cut_off, (wire,))
     cut.daemon = True
     cut.start()

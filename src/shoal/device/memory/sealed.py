@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from typing import TYPE_CHECKING
 
 from shoal.agreement.random_bits import SystemBits
 from shoal.errors import InputError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 __all__ = ["check_key", "derive", "seal", "unseal"]
 
@@ -46,7 +47,7 @@ def seal(key: bytes, content: bytes) -> bytes:
     nonce = SystemBits().draw(_NONCE)
     size = len(content).to_bytes(4, "little")
     padded = size + content + bytes(-(len(size) + len(content)) % _PAGE)
-    return header + nonce + AESGCM(key).encrypt(nonce, padded, header + nonce)
+    return header + nonce + _cipher(key).encrypt(nonce, padded, header + nonce)
 
 
 def unseal(key: bytes, sealed: bytes, where: object) -> bytes:
@@ -57,8 +58,11 @@ def unseal(key: bytes, sealed: bytes, where: object) -> bytes:
     if sealed[start - 1] != _VERSION:
         raise InputError(f"{where} has version {sealed[start - 1]}; this Shoal reads {_VERSION}.")
     aside, body = sealed[: start + _NONCE], sealed[start + _NONCE :]
+    cipher = _cipher(key)
+    from cryptography.exceptions import InvalidTag
+
     try:
-        padded = AESGCM(key).decrypt(aside[start:], body, aside)
+        padded = cipher.decrypt(aside[start:], body, aside)
     except InvalidTag:
         raise InputError(
             f"{where} does not open: the key is not the one it was written with, or the file was"
@@ -66,3 +70,14 @@ def unseal(key: bytes, sealed: bytes, where: object) -> bytes:
             " permanent flips, which reveals more."
         ) from None
     return padded[4 : 4 + int.from_bytes(padded[:4], "little")]
+
+
+def _cipher(key: bytes) -> AESGCM:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError:
+        raise InputError(
+            "a device's memory is encrypted, which needs cryptography: pip install"
+            " 'shoal-device[memory]'."
+        ) from None
+    return AESGCM(key)

@@ -32,9 +32,12 @@ class PlanGate:
         self._folder, self._transport, self._has_memory = folder, transport, has_memory
         self._limit, self._shortest_window = limit, shortest_window
         self._one_operator = one_operator
-        computes = importlib.util.find_spec("scipy") is not None
+        # The whole of Shoal computes promises; its light device alone does not.
+        computes = all(importlib.util.find_spec(name) for name in ("scipy", "shoal.planning"))
         if recompute and not computes:
-            raise InputError("computing a promise needs SciPy: pip install scipy.")
+            raise InputError(
+                "computing a promise needs the whole of Shoal, with SciPy: pip install shoal."
+            )
         self._recompute = computes if recompute is None else recompute
         self._confirmed: set[str] = set()
 

@@ -1,0 +1,198 @@
+"""What a person can do: ``mytool telemetry status|on|off|show|delete``, each a text.
+
+`click_commands` and `argparse_commands` give them to a tool.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shoal.device.ledger import Ledger
+from shoal.device.outbox.folder import Folder
+from shoal.device.outbox.records import Ticket
+from shoal.device.telemetry import consent, events, home
+from shoal.device.telemetry.explaining import report_in_words, terms_in_words
+from shoal.device.telemetry.log import Log, Request
+from shoal.device.telemetry.terms import Terms
+from shoal.device.telemetry.worker import NOTE, QUIET, WORKING
+from shoal.errors import InputError, ShoalError
+from shoal.support.disk import Disk
+
+if TYPE_CHECKING:
+    from shoal.agreement.plan import Plan
+    from shoal.device.telemetry.telemetry import Telemetry
+
+__all__ = ["COMMANDS", "delete", "off", "on", "show", "show_json", "status"]
+
+_PATIENCE = 15.0
+"""Seconds to wait for the process that sends to end; it finds that it may not go on."""
+
+_SAID = {
+    "yes": "You said yes.",
+    "no": "You said no.",
+    "not asked": "You were not asked yet.",
+    "changed": "You said yes to other questions, or to another address, and were not asked again.",
+}
+
+
+def status(telemetry: Telemetry) -> str:
+    """Say whether telemetry is on, why, what it asks, and what it revealed so far."""
+    why, folder = telemetry.why_off(), telemetry.folder
+    agreement = telemetry.agreement()
+    said = "not asked" if folder is None else consent.read_choice(folder, agreement)
+    is_on = why is None and said == "yes"
+    because = f": {why}" if why else ""
+    lines = [f"Telemetry of {telemetry.tool} is {'on' if is_on else 'off'}{because}. {_SAID[said]}"]
+    lines += terms_in_words(Terms.read(agreement))
+    if folder is not None:
+        lines += _state(Path(folder), agreement, telemetry.limit)
+    return "\n".join(lines)
+
+
+def _state(folder: Path, agreement: bytes, limit: object) -> list[str]:
+    """Say what was sent, what waits, and what went wrong."""
+    within = Path(home.agreement_folder(str(folder), agreement))
+    states = [ticket.state for ticket in _tickets(within)]
+    epsilon = Ledger(folder / "ledger.json").read().epsilon
+    within_limit = "" if limit is None else f" (limit {limit})"
+    lines = [
+        f"Reports: {states.count('sent')} sent, {states.count('waiting')} waiting. All that were"
+        f" made reveal at most a local epsilon of {epsilon.normalize():f}{within_limit}.",
+        f"Files: {folder}",
+    ]
+    note = home.read_file(str(within), NOTE)
+    return lines if note is None else [*lines, f"Last problem: {note.decode('utf-8', 'replace')}"]
+
+
+def _tickets(within: Path) -> Iterator[Ticket]:
+    if (within / "outbox").is_dir():
+        box = Folder(within / "outbox", Disk())
+        yield from (box.ticket(name) for name in box.names())
+
+
+def on(telemetry: Telemetry) -> str:
+    """Keep the person's yes."""
+    if (why := telemetry.why_off()) is not None:
+        raise InputError(f"telemetry stays off: {why}.")
+    telemetry.turn_on()
+    terms = Terms.read(telemetry.agreement())
+    return "\n".join([f"Telemetry of {telemetry.tool} is on.", *terms_in_words(terms)])
+
+
+def off(telemetry: Telemetry) -> str:
+    """Keep the person's no, and drop what was recorded or waits; the log and ledger stay."""
+    folder = _folder(telemetry)
+    consent.say_no(str(folder))
+    for within in _agreements(folder):
+        for pattern in (f"{events.PREFIX}*", "taken.*"):
+            for file in within.glob(pattern):
+                file.unlink()
+        if (within / "outbox").is_dir():
+            _drop_waiting(Folder(within / "outbox", Disk()))
+    return f"Telemetry of {telemetry.tool} is off. What was recorded or waited was deleted."
+
+
+def _drop_waiting(box: Folder) -> None:
+    """Delete reports that wait, and keep the notes: a window's report was made, if not received."""
+    for name in box.names(state="waiting"):
+        with box.changing():
+            if (record := box.waiting(name)) is not None:
+                box.settle(name, record, "expired", "telemetry was turned off")
+
+
+def show(telemetry: Telemetry) -> str:
+    """Show every request that left, byte for byte and in words."""
+    requests = _requests(telemetry)
+    if not requests:
+        return "Nothing has left this machine."
+    plans = dict(_plans(_folder(telemetry)))
+    return "\n\n".join(
+        _request_text(number, request, plans) for number, request in enumerate(requests, 1)
+    )
+
+
+def show_json(telemetry: Telemetry) -> str:
+    """Show every request that left as JSON, its bytes in base64."""
+    return json.dumps([request.to_json() for request in _requests(telemetry)], indent=1)
+
+
+def delete(telemetry: Telemetry) -> str:
+    """Turn it off and delete all files; what left cannot be called back, since it has no id."""
+    folder = _folder(telemetry)
+    rest = max(
+        (_window_end(within, telemetry.clock()) for within in _agreements(folder)), default=0
+    )
+    off(telemetry)
+    with Disk().lock(folder / WORKING, patience=_PATIENCE) as mine:
+        if not mine:
+            raise ShoalError("a report is being sent right now; try again in a minute.")
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry.name not in ("off", QUIET, WORKING):
+                entry.unlink()
+    (folder / WORKING).unlink()
+    if rest:
+        # So that whoever turns it on again makes no second report in this window.
+        home.store_file(str(folder), QUIET, b"%d" % rest)
+    return (
+        f"Everything that {telemetry.tool} kept for telemetry was deleted, and it is off. What was"
+        " sent cannot be deleted: it has no id by which anybody could find it."
+    )
+
+
+COMMANDS: dict[str, tuple[str, Callable[[Telemetry], str]]] = {
+    "status": ("Say whether telemetry is on, and what it asks.", status),
+    "on": ("Say yes.", on),
+    "off": ("Say no, and delete what was not sent.", off),
+    "show": ("Show every byte that left, and what it said.", show),
+    "delete": ("Say no, and delete everything that is kept here.", delete),
+}
+
+
+def _folder(telemetry: Telemetry) -> Path:
+    if (why := home.why_not_here(telemetry.folder)) is not None:
+        raise InputError(f"there is no place for telemetry: {why}.")
+    return Path(str(telemetry.folder))
+
+
+def _agreements(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        yield from (file.parent for file in folder.glob("*/agreed"))
+
+
+def _window_end(within: Path, now: float) -> int:
+    """Return when the window after the present one begins, by the agreement in a folder."""
+    window = int((within / "agreed").read_bytes().partition(b"\n")[0] or b"0")
+    return int(now // window + 1) * window if window else 0
+
+
+def _plans(folder: Path) -> Iterator[tuple[str, Plan]]:
+    for within in _agreements(folder):
+        try:
+            plan = Terms.read((within / "agreed").read_bytes().partition(b"\n")[2]).plan
+        except (ShoalError, OSError):
+            continue
+        yield plan.id, plan
+
+
+def _requests(telemetry: Telemetry) -> list[Request]:
+    return Log(_folder(telemetry) / "log", time.time).requests()
+
+
+def _request_text(number: int, request: Request, plans: dict[str, Plan]) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(request.at))
+    answer = "no answer came" if request.status is None else f"the answer was {request.status}"
+    head = request.sent.partition(b"\r\n\r\n")[0].decode("latin-1").splitlines()
+    lines = [f"{number}. {when}, to {request.to}; {answer}.", *(f"  {line}" for line in head)]
+    if request.body:
+        lines.append(f"  and {len(request.body)} bytes: {request.body.hex()}")
+        plan = next((plan for name, plan in plans.items() if f"/{name}/" in head[0]), None)
+        if plan is not None:
+            lines += report_in_words(plan, request)
+    return "\n".join(lines)

@@ -1,0 +1,146 @@
+"""Every byte that left, written down before it left.
+
+The log has what was given to the network within TLS: of each request its head and its body. It does
+not have the handshake of TLS, nor what the system asks a name server. Lines are JSON; when the file
+grows large, the older half goes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.device.outbox.http import HttpTransport
+from shoal.errors import TransportError
+
+if TYPE_CHECKING:
+    import http.client
+
+__all__ = ["Log", "LoggedTransport", "Request"]
+
+LARGEST = 1 << 20
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: when, where to, its bytes, and the status of the answer if one came."""
+
+    at: float
+    to: str
+    sent: bytes
+    status: int | None
+
+    @property
+    def body(self) -> bytes:
+        """What came after the head: of a report, the batch."""
+        return self.sent.partition(b"\r\n\r\n")[2]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the request as plain JSON values, its bytes in base64."""
+        sent = base64.b64encode(self.sent).decode()
+        return {"at": int(self.at), "sent": sent, "status": self.status, "to": self.to}
+
+
+class Log:
+    """The file that says what left."""
+
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+        self._path, self._clock = path, clock
+
+    def begin(self, to: str) -> None:
+        """Note that a request begins."""
+        self._shorten()
+        self._write({"at": self._clock(), "to": to})
+
+    def sent(self, piece: bytes) -> None:
+        """Note bytes that are about to leave."""
+        self._write({"sent": base64.b64encode(piece).decode()})
+
+    def answered(self, status: int) -> None:
+        """Note that an answer came."""
+        self._write({"status": status})
+
+    def requests(self) -> list[Request]:
+        """Return all requests, the oldest first."""
+        found: list[Request] = []
+        for line in self._lines():
+            try:
+                fields = json.loads(line)
+                if "to" in fields:
+                    found.append(Request(float(fields["at"]), str(fields["to"]), b"", None))
+                elif found:
+                    last = found.pop()
+                    piece = base64.b64decode(fields.get("sent", ""))
+                    status = fields.get("status", last.status)
+                    found.append(Request(last.at, last.to, last.sent + piece, status))
+            except (ValueError, KeyError, TypeError):
+                continue  # a line that a crash cut off
+        return [request for request in found if request.sent]
+
+    def _lines(self) -> list[bytes]:
+        try:
+            return self._path.read_bytes().splitlines()
+        except FileNotFoundError:
+            return []
+
+    def _write(self, fields: dict[str, object]) -> None:
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with open(handle, "wb", buffering=0) as file:
+            file.write(json.dumps(fields).encode() + b"\n")
+
+    def _shorten(self) -> None:
+        """Drop the older half of a log that grew too large."""
+        if not self._path.exists() or self._path.stat().st_size <= LARGEST:
+            return
+        lines = self._lines()
+        kept = next(
+            (at for at in range(len(lines) // 2, len(lines)) if b'"to"' in lines[at]), len(lines)
+        )
+        scratch = self._path.with_name(self._path.name + ".part")
+        scratch.write_bytes(b"".join(line + b"\n" for line in lines[kept:]))
+        scratch.replace(self._path)
+
+
+class LoggedTransport(HttpTransport):
+    """Asks before each request whether it may be made, and logs each byte before it leaves."""
+
+    def __init__(self, to: str, log: Log, permitted: Callable[[], bool], **options: Any) -> None:
+        super().__init__(to, **options)
+        self._log, self._permitted = log, permitted
+
+    def _open(self, deadline: float) -> http.client.HTTPConnection:
+        self._check_permitted()
+        connection = super()._open(deadline)
+        send = connection.send
+
+        def logged(piece: bytes) -> None:
+            self._log.sent(piece)
+            send(piece)
+
+        connection.send = logged  # type: ignore[method-assign, assignment]  # the one way out
+        return connection
+
+    @contextmanager
+    def _answer(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: bytes | None,
+        deadline: float,
+    ) -> Iterator[http.client.HTTPResponse]:
+        self._check_permitted()
+        self._log.begin(self.address)
+        with super()._answer(connection, method, path, body, deadline) as response:
+            self._log.answered(response.status)
+            yield response
+
+    def _check_permitted(self) -> None:
+        if not self._permitted():
+            raise TransportError("telemetry was turned off; nothing was sent.")

@@ -1,0 +1,243 @@
+"""The three lines of a tool: `Telemetry`, `record`, `flush`.
+
+Nothing here opens a connection, waits for another process, or raises. A tool that runs pays for
+reading two small files and, where the person said yes, for writing a line.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from shoal.device.telemetry import consent, events, home, spawning, surroundings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Protocol
+
+    import click
+
+    from shoal.agreement.plan import Plan
+
+    class Readable(Protocol):
+        """A file of a package, as `importlib.resources.files` gives it."""
+
+        def read_bytes(self) -> bytes: ...
+
+
+__all__ = ["Telemetry"]
+
+_DUE = "due"
+_PAUSE = 60
+"""Seconds between two attempts to start the worker, if it does not say when it is needed next."""
+
+
+class Telemetry:
+    """Off until a person says yes; then one randomized report per window of the plan.
+
+    Parameters
+    ----------
+    tool
+        The tool's name: of its folder, its messages and the variable ``MYTOOL_TELEMETRY``.
+    plan
+        The plan that the tool ships: a file, something with `read_bytes`, its bytes, or a `Plan`.
+        It needs a window. People say yes to exactly this plan.
+    to
+        The collector's address: ``https://host[:port][/path]``.
+    limit
+        The largest local epsilon that the device reveals, of one report, and of all reports of a
+        plan without memory together. Without a limit the plan's promise must be local, or
+        confirmed: computed where the whole of Shoal is installed, or signed with `public_key`.
+    public_key
+        The collector's key, for plans and certificates that must be signed.
+    ask
+        Whether `flush` may ask at a terminal. Without it, only ``mytool telemetry on`` turns it on.
+    worker
+        A command that calls `worker.main` with the words that are added to it, for a tool that was
+        frozen into one file. Leave it out otherwise.
+    environ, clock, folder
+        The environment, the time and the place of the files; tests bring their own.
+
+    Examples
+    --------
+    >>> telemetry = Telemetry("mytool", plan="plan.json", to="https://telemetry.example.org")
+    >>> telemetry.record(command="build", platform="linux")
+    >>> telemetry.flush()
+    """
+
+    def __init__(
+        self,
+        tool: str,
+        *,
+        plan: str | os.PathLike[str] | bytes | Plan | Readable,
+        to: str,
+        limit: object = None,
+        public_key: str | None = None,
+        ask: bool = True,
+        worker: Sequence[str] | None = None,
+        environ: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.time,
+        folder: str | None = None,
+    ) -> None:
+        self.tool, self.to, self.limit, self.public_key = tool, to, limit, public_key
+        self.environ: Mapping[str, str] = os.environ if environ is None else environ
+        self.clock = clock
+        self.folder = home.state_folder(tool, self.environ) if folder is None else folder
+        self.problem: str | None = None
+        """What kept the last call from doing its work; for the tool's own tests, and `status`."""
+        self._plan, self._ask, self._worker = plan, ask, worker
+        self._held: list[bytes] = []
+        self._child: int | None = None
+
+    def record(self, **answers: object) -> None:
+        """Note what happened: a value, or several options, for each of some questions.
+
+        What happens in one window becomes one answer. Options of flags add up; of a choice, or a
+        text, the first one counts; of numbers the largest; a yes stays a yes.
+        """
+        self._note("record", answers)
+
+    def count(self, **amounts: float) -> None:
+        """Add to the answer of number questions: what happened in one window is summed."""
+        self._note("count", amounts)
+
+    def _note(self, kind: str, values: Mapping[str, object]) -> None:
+        try:
+            line = events.event_line(kind, values)
+            choice = self.choice()
+            if choice == "yes":
+                self._write([line])
+            elif choice in ("not asked", "changed"):
+                self._held.append(line)  # in memory, until somebody says yes
+        except Exception as error:
+            self._excuse(error)
+
+    def flush(self) -> None:
+        """Ask, if nobody was asked yet; start the process that sends, if anything is due.
+
+        Call it when the tool's own work is done.
+        """
+        try:
+            spawning.bury(self._child)
+            if self._held and self._ask and surroundings.can_be_asked():
+                self._ask = False
+                self._put_the_question()
+            if self.choice() == "yes":
+                self._start_worker()
+        except Exception as error:
+            self._excuse(error)
+
+    def why_off(self) -> str | None:
+        """Return what speaks against telemetry in this run, whatever the person said, or None."""
+        return surroundings.why_off(self.tool, self.environ) or home.why_not_here(self.folder)
+
+    def choice(self) -> consent.Choice:
+        """Return what counts in this run: `yes`, `no`, `not asked`, or `changed`."""
+        if self.why_off() is not None:
+            return "no"
+        assert self.folder is not None
+        return consent.read_choice(self.folder, self.agreement())
+
+    def agreement(self) -> bytes:
+        """Return what a person says yes to: the plan, the address and the limit, as one text."""
+        limit, key = ("" if one is None else str(one) for one in (self.limit, self.public_key))
+        return consent.agreement_text(self._plan_bytes(), self.to, limit, key)
+
+    def check(self, **answers: object) -> None:
+        """Raise an error if the plan cannot be used, or if `record` would drop these answers.
+
+        For the tests of the tool: nothing is written, and nobody is asked.
+        """
+        from shoal.device.telemetry.merging import check_answers
+        from shoal.device.telemetry.terms import Terms
+
+        check_answers(Terms.read(self.agreement()).plan.survey, answers)
+
+    def click_group(self) -> click.Group:
+        """Return ``status|on|off|show|delete`` as a group of click commands, named telemetry."""
+        from shoal.device.telemetry.click_commands import click_group
+
+        return click_group(self)
+
+    def add_commands(self, parser: ArgumentParser) -> None:
+        """Add ``status|on|off|show|delete`` to a parser; `options.run(options)` does it."""
+        from shoal.device.telemetry.argparse_commands import add_commands
+
+        add_commands(self, parser)
+
+    def ask_nobody(self) -> None:
+        """Put no question in this run: the person came by themselves."""
+        self._ask = False
+
+    def turn_on(self) -> None:
+        """Keep the person's yes; a plan that this device would not answer raises an error."""
+        from shoal.device.telemetry.terms import Terms
+
+        self._ask = False
+        assert self.folder is not None
+        agreement = self.agreement()
+        terms = Terms.read(agreement)
+        consent.say_yes(self.folder, agreement, terms.window)
+        now = self.clock()
+        # Nothing is to be done before the window is over.
+        self._store_due(int(now // terms.window + 1) * terms.window)
+        self._write(self._held)
+        self._held = []
+
+    def _plan_bytes(self) -> bytes:
+        plan = self._plan
+        if isinstance(plan, bytes):
+            return plan
+        if isinstance(plan, (str, os.PathLike)):
+            content = home.read_file(os.fspath(plan))
+            if content is None:
+                raise FileNotFoundError(f"there is no plan {os.fspath(plan)}.")
+        elif hasattr(plan, "read_bytes"):
+            content = plan.read_bytes()
+        else:
+            from shoal.support.files import canonical_json
+
+            content = canonical_json(plan.to_json())
+        self._plan = content  # it is compared often and never changes while the tool runs
+        return content
+
+    def _write(self, lines: list[bytes]) -> None:
+        assert self.folder is not None
+        window = consent.agreed_window(self.folder, self.agreement())
+        if window is None:
+            return
+        folder = home.agreement_folder(self.folder, self.agreement())
+        for line in lines:
+            events.append_event(folder, int(self.clock() // window), line)
+
+    def _put_the_question(self) -> None:
+        if self.choice() in ("not asked", "changed"):
+            from shoal.device.telemetry.prompt import ask
+
+            ask(self)
+
+    def _start_worker(self) -> None:
+        assert self.folder is not None
+        folder, now = home.agreement_folder(self.folder, self.agreement()), self.clock()
+        due, _, written = (home.read_file(folder, _DUE) or b"0 0").partition(b" ")
+        if int(written) <= now < int(due):  # a clock that was set back proves nothing
+            return
+        command = self._worker or spawning.worker_command()
+        if command is None:
+            self.problem = "a frozen tool needs a worker= of its own to send anything."
+            return
+        # Before the start, so that a worker that fails at once is not started by every run.
+        self._store_due(int(now) + _PAUSE)
+        words = [*command, self.tool, self.folder, os.path.basename(folder)]
+        self._child = spawning.spawn(words, self.environ)
+
+    def _store_due(self, due: int) -> None:
+        assert self.folder is not None
+        folder = home.agreement_folder(self.folder, self.agreement())
+        home.store_file(folder, _DUE, b"%d %d" % (due, self.clock()))
+
+    def _excuse(self, error: Exception) -> None:
+        """Keep what went wrong for whoever looks; a tool's work is none of our business."""
+        self.problem = f"{type(error).__name__}: {error}"

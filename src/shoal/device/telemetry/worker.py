@@ -1,0 +1,175 @@
+"""The process beside the tool: one report of the last window that is over, made, sent, logged.
+
+Several may run at once, be killed, or find the clock changed. An answer becomes one report, and a
+window has one report:
+
+1. The events of the last window before this one are renamed: they are to be this window's report.
+2. The outbox makes the report, under a key that names the window, and stores it.
+3. The events are deleted.
+
+Whoever is killed after 2 finds a stored report of the window that the events are named after, and
+deletes them. Whoever is killed before it finds none, and goes on with 2.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from shoal.agreement.wire import current_window
+from shoal.device.ledger import Ledger
+from shoal.device.memory import DeviceMemory
+from shoal.device.outbox.outbox import Outbox
+from shoal.device.telemetry import consent, events, home, surroundings
+from shoal.device.telemetry.log import Log, LoggedTransport
+from shoal.device.telemetry.merging import merge, read_events
+from shoal.device.telemetry.terms import Terms
+from shoal.errors import AnswerError, PlanError, PrivacyRefusal, ShoalError
+from shoal.support.disk import Disk
+
+__all__ = ["NOTE", "QUIET", "WORKING", "Worker", "main"]
+
+LONGEST = 120
+"""Seconds after which the process ends, whatever it is waiting for."""
+
+_TAKEN = "taken."
+NOTE = "note"
+"""The file that says why the last report was not made."""
+
+WORKING = "working"
+"""The file whose lock the process holds."""
+
+QUIET = "quiet"
+"""The file that says until when no report is made, since one may have been made and deleted."""
+
+
+class Worker:
+    """Does what is due for one tool and one agreement.
+
+    Parameters
+    ----------
+    tool, folder, name
+        The tool, the folder of its telemetry, and of the agreement within.
+    environ, clock
+        The environment and the time; tests bring their own.
+    """
+
+    def __init__(
+        self,
+        tool: str,
+        folder: Path,
+        name: str,
+        environ: Mapping[str, str],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._tool, self._home, self._folder = tool, folder, folder / name
+        self._environ, self._clock = environ, clock
+        stored = home.read_file(str(self._folder), "agreed") or b""
+        self._agreement = stored.partition(b"\n")[2]
+
+    def permitted(self) -> bool:
+        """Whether the person's yes stands, and nothing speaks against it here and now."""
+        off = surroundings.why_off(self._tool, self._environ)
+        return off is None and consent.read_choice(str(self._home), self._agreement) == "yes"
+
+    def work(self) -> None:
+        """Make the report that is due, send what waits, and say when to come back."""
+        if not self.permitted():
+            return
+        # One for each tool, whatever was agreed to: they share a log.
+        with Disk().lock(self._home / WORKING, patience=0.0) as mine:
+            if not mine:
+                return
+            terms = Terms.read(self._agreement)
+            outbox = self._outbox(terms)
+            self._report(terms, outbox)
+            outbox.send_due(hurry=True)
+            self._say_when(terms, outbox)
+
+    def _outbox(self, terms: Terms) -> Outbox:
+        log = Log(self._home / "log", self._clock)
+        transport = LoggedTransport(
+            terms.to, log, self.permitted, public_key=terms.public_key, clock=self._clock
+        )
+        memory = None
+        if terms.plan.memory is not None:
+            from shoal.device.memory.keys import read_key
+
+            file = self._home / "memory"
+            memory = DeviceMemory(file, read_key(self._home / "memory.key", file))
+        return Outbox(
+            self._folder / "outbox",
+            transport,
+            ledger=Ledger(self._home / "ledger.json"),
+            memory=memory,
+            limit=terms.limit,
+            # What is sent now is about a window that is over; waiting would lose rare users.
+            spread=0.0,
+            clock=self._clock,
+        )
+
+    def _report(self, terms: Terms, outbox: Outbox) -> None:
+        """Make this window's report of the events of the last window before it."""
+        plan, window = terms.plan, current_window(terms.plan, self._clock())
+        reported = {one.window for one in outbox.tickets() if one.plan_id == plan.id}
+        for taken in self._folder.glob(f"{_TAKEN}*"):
+            if int(taken.suffix[1:]) in reported:  # a crash came before it could be deleted
+                taken.unlink()
+        if window in reported or self._is_quiet(terms):
+            return
+        mine = self._take(window)
+        if mine is None:
+            return
+        try:
+            answer = merge(plan.survey, read_events(mine.read_bytes()))
+            outbox.answer(plan, answer, answer_key=f"window {window}")
+        except (AnswerError, PlanError, PrivacyRefusal) as refusal:
+            home.store_file(str(self._folder), NOTE, str(refusal).encode())
+        else:
+            (self._folder / NOTE).unlink(missing_ok=True)
+        mine.unlink()
+
+    def _is_quiet(self, terms: Terms) -> bool:
+        """Whether everything was deleted in this very window."""
+        until = int(home.read_file(str(self._home), QUIET) or b"0")
+        return 0 < until - self._clock() <= terms.window
+
+    def _take(self, window: int) -> Path | None:
+        """Return the events that become this window's report; those before them are dropped."""
+        mine = self._folder / f"{_TAKEN}{window}"
+        past = sorted(one for one in events.event_windows(str(self._folder)) if one != window)
+        if past:
+            (self._folder / events.file_name(past.pop())).replace(mine)
+        for taken in self._folder.glob(f"{_TAKEN}*"):
+            if taken != mine and not mine.exists():
+                taken.replace(mine)
+            elif taken != mine:
+                taken.unlink()
+        for older in past:
+            (self._folder / events.file_name(older)).unlink()
+        return mine if mine.exists() else None
+
+    def _say_when(self, terms: Terms, outbox: Outbox) -> None:
+        """Write down when there is something to do again: a report is due, or a window is over."""
+        now = self._clock()
+        waiting = [one.due for one in outbox.tickets() if one.due is not None]
+        due = min([(now // terms.window + 1) * terms.window, *waiting])
+        home.store_file(str(self._folder), "due", b"%d %d" % (int(due) + 1, now))
+
+
+def main(words: Sequence[str]) -> None:
+    """Run as the process beside a tool; nobody sees what goes wrong, so that nothing is printed."""
+    tool, folder, name = words
+    os.chdir(folder)
+    if sys.platform != "win32":
+        import signal
+
+        signal.alarm(LONGEST)
+        os.nice(10)
+    try:
+        Worker(tool, Path(folder), name, os.environ).work()
+    except (ShoalError, OSError) as error:
+        home.store_file(os.path.join(folder, name), NOTE, str(error).encode())

@@ -1,0 +1,537 @@
+"""Telemetry within the tool: nothing before a yes, nothing on the network, never an error."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import click.testing
+import pytest
+
+from shoal import (
+    Choice,
+    Choices,
+    Flags,
+    FlipProbability,
+    InputError,
+    Number,
+    Plan,
+    PrivacyRefusal,
+    Promise,
+    Survey,
+    Text,
+    YesNo,
+    encode,
+)
+from shoal.device.telemetry import Telemetry, commands, home
+from shoal.device.telemetry.merging import Event, merge, read_events
+from shoal.device.telemetry.surroundings import CI_VARIABLES
+from shoal.errors import AnswerError, PlanError
+from tests.device.outbox_help import Server
+from tests.device.telemetry_help import (
+    PLAN,
+    TOOL,
+    World,
+    a_persons_environment,
+    run_tool,
+    tool_command,
+    wait_for,
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path, server: Server) -> World:
+    return World(tmp_path, server.url)
+
+
+def everything(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+class TestConsent:
+    def test_nothing_is_written_before_a_yes(self, world: World, tmp_path: Path):
+        telemetry = world.run("c1", "c2")
+        assert telemetry.choice() == "not asked"
+        assert everything(tmp_path) == []
+
+    def test_a_yes_keeps_what_was_recorded_in_that_run(self, world: World):
+        telemetry = world.tool()
+        telemetry.record(command="c1")
+        commands.on(telemetry)
+        (file,) = world.home.glob("*/events.*")
+        assert read_events(file.read_bytes()) == [("record", {"command": "c1"})]
+
+    def test_a_no_is_for_good(self, world: World, server: Server):
+        world.say_yes()
+        world.run("c1")
+        commands.off(world.tool())
+        world.run("c2")
+        world.next_window()
+        world.work()
+        assert not list(world.home.glob("*/events.*"))
+        assert server.connections == []
+        other = World(Path(world.environ["XDG_STATE_HOME"]), world.to, replace(PLAN, crowd_size=9))
+        assert other.tool().choice() == "no"  # another version of the tool does not ask again
+
+    @pytest.mark.parametrize("change", ["plan", "address", "limit"])
+    def test_a_yes_is_to_one_plan_one_address_and_one_limit(self, world: World, change: str):
+        world.say_yes()
+        assert world.tool().choice() == "yes"
+        if change == "plan":
+            world.plan = replace(PLAN, crowd_size=PLAN.crowd_size and PLAN.crowd_size + 1)
+        elif change == "address":
+            world.to = "http://127.0.0.1:9"
+        else:
+            world.options["limit"] = 900
+        telemetry = world.run("c1")
+        assert telemetry.choice() == "changed"
+        assert not list(world.home.glob("*/events.*"))
+
+    def test_the_name_of_a_folder_proves_nothing(self, world: World):
+        """It is a checksum; what counts is the text within."""
+        world.say_yes()
+        (agreed,) = world.home.glob("*/agreed")
+        world.plan = replace(PLAN, crowd_size=7)
+        agreement = world.tool().agreement()
+        agreed.parent.rename(home.agreement_folder(str(world.home), agreement))
+        assert world.tool().choice() == "changed"
+
+    def test_two_versions_do_not_ask_in_turns(self, world: World):
+        world.say_yes()
+        first, world.plan = world.plan, replace(PLAN, crowd_size=7)
+        world.say_yes()
+        assert world.tool().choice() == "yes"
+        world.plan = first
+        assert world.tool().choice() == "yes"
+
+    @pytest.mark.parametrize("name", [*CI_VARIABLES, "DO_NOT_TRACK"])
+    def test_what_speaks_against_it_wins(self, world: World, server: Server, name: str):
+        world.say_yes()
+        world.run("c1")
+        world.run("c2", **{name: "1"})
+        (file,) = world.home.glob("*/events.*")
+        assert b"c2" not in file.read_bytes()
+        world.next_window()
+        world.work(**{name: "1"})
+        assert server.connections == []
+        with pytest.raises(InputError, match=f"stays off: {name} is set"):
+            commands.on(world.tool(**{name: "1"}))
+
+    def test_the_tools_own_switch(self, world: World):
+        world.say_yes()
+        for word in ("0", "off", "False", "no"):
+            assert world.tool(MYTOOL_TELEMETRY=word).choice() == "no"
+        for word in ("", "1", "on"):
+            assert world.tool(MYTOOL_TELEMETRY=word).choice() == "yes"
+
+    def test_no_variable_turns_it_on(self, world: World):
+        assert world.tool(MYTOOL_TELEMETRY="1").choice() == "not asked"
+
+
+class TestPlaces:
+    def test_no_home(self, server: Server):
+        telemetry = Telemetry("mytool", plan=PLAN, to=server.url, environ={})
+        telemetry.record(command="c1")
+        telemetry.flush()
+        assert telemetry.folder is None
+        assert telemetry.why_off() == "this user has no home folder"
+        assert "is off: this user has no home folder" in commands.status(telemetry)
+        for do in (commands.on, commands.off, commands.show, commands.delete):
+            with pytest.raises(InputError):
+                do(telemetry)
+
+    def test_relative_paths_mean_nothing(self):
+        assert home.state_folder("t", {"XDG_STATE_HOME": "state", "HOME": "here"}) is None
+
+    @pytest.mark.skipif(sys.platform in ("darwin", "win32"), reason="other folders there")
+    def test_the_usual_home(self):
+        assert home.state_folder("t", {"HOME": "/home/ada"}) == "/home/ada/.local/state/t/telemetry"
+
+    def test_where_nothing_can_be_written(self, tmp_path: Path, server: Server):
+        (tmp_path / "file").write_text("not a folder")
+        world = World(tmp_path / "file", server.url)
+        telemetry = world.tool()
+        telemetry.record(command="c1")
+        telemetry.flush()
+        with pytest.raises(OSError, match="file"):
+            commands.on(telemetry)
+        assert telemetry.choice() == "not asked"
+
+    def test_a_disk_that_is_full_or_read_only_later(self, world: World, monkeypatch):
+        world.say_yes()
+
+        def full(*args: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("os.write", full)
+        telemetry = world.tool()
+        telemetry.record(command="c1")
+        telemetry.flush()
+        assert telemetry.problem is not None
+        assert "No space left" in telemetry.problem
+
+    def test_root_in_the_home_of_another(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr("os.geteuid", lambda: 0)
+        seen = os.stat(tmp_path)
+        owned = os.stat_result((*seen[:4], 1000, *seen[5:]))
+        monkeypatch.setattr("os.stat", lambda *args, **named: owned)
+        assert home.why_not_here(str(tmp_path / "deep" / "er")) is not None
+
+    def test_root_and_a_folder_that_is_nowhere(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr("os.geteuid", lambda: 0)
+        home.why_not_here("not/yet/there")  # comes back
+
+    def test_files_are_the_owners_alone(self, world: World):
+        world.say_yes()
+        world.run("c1")
+        for path in world.home.rglob("*"):
+            assert path.stat().st_mode & 0o077 == 0
+
+
+class TestMerging:
+    SURVEY = Survey(
+        "all",
+        (
+            Flags("f", ("a", "b", "c")),
+            Choice("c", ("x", "y"), missing="option"),
+            Number("n", (1, 10)),
+            YesNo("y"),
+            Text("t", 64, 2, 8),
+        ),
+    )
+
+    def merged(self, *events: Event) -> dict[str, object]:
+        return merge(self.SURVEY, events)
+
+    def test_nothing_happened(self):
+        assert self.merged() == {"f": [], "c": None, "n": 0.0, "y": "no", "t": ""}
+
+    def test_many_events_are_one_answer(self):
+        answer = self.merged(
+            ("record", {"f": "a", "c": "y", "n": 3, "y": False, "t": "first"}),
+            ("record", {"f": ["c", "a"], "c": "x", "n": 2, "y": True, "t": "second"}),
+            ("record", {"f": "a", "y": False}),
+        )
+        assert answer == {"f": ["a", "c"], "c": "y", "n": 3.0, "y": "yes", "t": "first"}
+
+    def test_counts_add_up(self):
+        assert self.merged(*[("count", {"n": 4})] * 5)["n"] == 20.0
+
+    def test_what_does_not_fit_is_left_out(self):
+        bad = {"f": "z", "c": "z", "n": "many", "y": "perhaps", "t": 7, "nobody": "asked"}
+        assert self.merged(("record", bad), ("count", {"f": 1})) == self.merged()
+        for name, value in bad.items():
+            with pytest.raises(AnswerError):
+                self.telemetry().check(**{name: value})
+        self.telemetry().check(f="a;b", c="x", n=2, y=True, t="words")
+
+    def telemetry(self) -> Telemetry:
+        plan = Plan(self.SURVEY, PLAN.q, PLAN.promise, window=3600)
+        return Telemetry("mytool", plan=plan, to="https://x.example", folder="/nowhere")
+
+    def test_a_choice_that_nobody_made(self):
+        with pytest.raises(AnswerError, match="nothing was recorded for question 'c'"):
+            merge(Survey("s", (Choice("c", ("x", "y")),)), [])
+
+    def test_choices_take_the_first(self):
+        survey = Survey("s", (Choices("c", ("x", "y", "z"), 2),))
+        events: list[Event] = [("record", {"c": name}) for name in ("z", "z", "x", "y")]
+        assert merge(survey, events) == {"c": ["z", "x"]}
+
+    def test_damaged_lines_are_left_out(self):
+        whole = b"('record', {'f': ['a']})\n"
+        content = (
+            whole + b"('rec" + b"\n\xff\xfe\n(1)\n[]\n('other', {})\n('record', 3)\n" + whole[:9]
+        )
+        assert read_events(content) == [("record", {"f": ["a"]})]
+
+    def test_a_line_is_written_once_but_counts_repeat(self, world: World):
+        world.say_yes()
+        for _ in range(50):
+            telemetry = world.run("c1", "c2")
+            telemetry.count(runs=1)
+        (file,) = world.home.glob("*/events.*")
+        assert len(file.read_bytes().splitlines()) == 52
+
+    def test_a_file_of_events_does_not_grow_for_ever(self, world: World):
+        world.say_yes()
+        telemetry = world.tool()
+        for _ in range(4):
+            telemetry.count(**{"x" * (1 << 18): 1})
+        (file,) = world.home.glob("*/events.*")
+        assert file.stat().st_size < 1 << 20
+
+
+class TestPlansThatCannotBe:
+    @pytest.mark.parametrize("plan", ["no such file", b"{", b"[]", b"\xff"])
+    def test_the_tool_goes_on(self, world: World, plan: object):
+        telemetry = Telemetry("mytool", plan=plan, to=world.to, environ=world.environ)  # type: ignore[arg-type]
+        telemetry.record(command="c1")
+        telemetry.flush()
+        with pytest.raises((PlanError, OSError)):
+            telemetry.check()
+        with pytest.raises((PlanError, OSError)):
+            commands.on(telemetry)
+
+    def test_without_a_window(self, world: World):
+        world.plan = replace(PLAN, window=None)
+        with pytest.raises(PlanError, match="--window"):
+            world.tool().check()
+
+    def test_above_the_limit(self, world: World):
+        world.options["limit"] = 2
+        with pytest.raises(PrivacyRefusal, match="more than this device's limit of 2"):
+            commands.on(world.tool())
+
+    def test_an_address_that_is_none(self, world: World):
+        world.to = "http://elsewhere.example"
+        with pytest.raises(InputError, match="travel over https"):
+            commands.on(world.tool())
+
+    def test_a_plan_in_every_form(self, world: World, tmp_path: Path):
+        PLAN.write(tmp_path / "plan.json")
+        path = tmp_path / "plan.json"
+        for plan in (str(path), path, path.read_bytes(), PLAN):
+            Telemetry("mytool", plan=plan, to=world.to, environ=world.environ).check(command="c1")
+
+
+AUDIT = """
+import sys
+seen = []
+sys.addaudithook(lambda name, _: seen.append(name) if name.startswith("socket.") else None)
+"""
+
+
+class TestProcesses:
+    """The tool in a process of its own, and what the system sees of it."""
+
+    QUIET: tuple[tuple[bool, dict[str, str]], ...] = (
+        (False, {}),
+        (True, {"DO_NOT_TRACK": "1"}),
+        (True, {"CI": "true"}),
+        (True, {"GITHUB_ACTIONS": "true"}),
+        (True, {"MYTOOL_TELEMETRY": "0"}),
+    )
+
+    @pytest.mark.parametrize(("agreed", "environ"), QUIET)
+    def test_nothing_leaves(self, tmp_path: Path, server: Server, agreed: bool, environ):
+        """Although a report is due: the events of an earlier window wait."""
+        if agreed:
+            self.agree(tmp_path, server.url)
+        done = run_tool(tmp_path, server.url, "c1", **environ)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert server.connections == []
+
+    @pytest.mark.parametrize(("agreed", "environ"), QUIET)
+    def test_the_system_sees_no_call(self, tmp_path: Path, server: Server, agreed: bool, environ):
+        """Of the tool and of whatever it starts, as strace sees it."""
+        if agreed:
+            self.agree(tmp_path, server.url)
+        calls = self.traced(tmp_path, server.url, environ)
+        assert "socket(AF_INET" not in calls
+        assert "connect(" not in calls
+
+    def test_a_trace_sees_what_leaves(self, tmp_path: Path, server: Server):
+        """The judge of the test above convicts a tool that may send."""
+        self.agree(tmp_path, server.url)
+        assert "connect(" in self.traced(tmp_path, server.url, {})
+
+    def traced(self, folder: Path, to: str, environ: dict[str, str]) -> str:
+        trace = folder / "trace"
+        command = ["strace", "-f", "-e", "trace=network", "-o", str(trace)]
+        try:
+            done = subprocess.run(
+                [*command, *tool_command(folder, to, "c1")],
+                env=a_persons_environment(folder, **environ),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+        except FileNotFoundError:
+            pytest.skip("there is no strace here")
+        if "ptrace" in done.stderr.lower():
+            pytest.skip("processes may not be traced here")
+        assert done.returncode == 0, done.stderr
+        return trace.read_text()  # strace ends when the last of its processes has
+
+    def agree(self, folder: Path, to: str) -> None:
+        """Say yes, and let a window pass: there is a report to make."""
+        world = World(folder / ".local" / "state", to)
+        PLAN.write(folder / "plan.json")
+        world.plan = (folder / "plan.json").read_bytes()  # type: ignore[assignment]
+        world.say_yes()
+        world.run("c7")
+
+    def test_a_due_report_is_sent_by_another_process(self, tmp_path: Path, server: Server):
+        """The tool itself makes no call, even if a report is due and the server is there."""
+        self.agree(tmp_path, server.url)
+        script = AUDIT + TOOL.replace("sys.exit(", "sys.exit(', '.join(seen) or ")
+        command = [sys.executable, "-c", script, *tool_command(tmp_path, server.url, "c1")[3:]]
+        done = subprocess.run(command, env=a_persons_environment(tmp_path), timeout=60)
+        assert done.returncode == 0
+        wait_for(lambda: server.requests)
+        log = tmp_path / ".local/state/mytool/telemetry/log"
+        wait_for(lambda: b"status" in log.read_bytes())
+
+    def test_a_dead_server_is_the_other_processs_business(self, tmp_path: Path):
+        self.agree(tmp_path, "http://127.0.0.1:9")
+        script = AUDIT + TOOL.replace("sys.exit(", "sys.exit(', '.join(seen) or ")
+        words = tool_command(tmp_path, "http://127.0.0.1:9", "c1")[3:]
+        for _ in range(2):
+            command = [sys.executable, "-c", script, *words]
+            done = subprocess.run(command, env=a_persons_environment(tmp_path), timeout=60)
+            assert done.returncode == 0
+        folder = tmp_path / ".local/state/mytool/telemetry"
+        wait_for(lambda: list(folder.glob("*/outbox/*.waiting")))
+
+    def test_the_tool_loads_next_to_nothing(self):
+        """What every tool with telemetry pays for: only modules that take no time."""
+        script = (
+            "import os, sys; before = set(sys.modules);"
+            " from shoal.device.telemetry import Telemetry;"
+            " t = Telemetry('t', plan=b'', to='', environ={'HOME': '/nowhere'});"
+            " t.record(a='b'); t.flush(); print(*(set(sys.modules) - before))"
+        )
+        command = [sys.executable, "-I", "-S", "-c", script]
+        command[4] = (
+            f"import sys; sys.path.append({str(Path(home.__file__).parents[3])!r}); {script}"
+        )
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        loaded = {name for name in done.stdout.split() if not name.startswith("shoal")}
+        assert loaded <= {
+            "importlib",
+            "importlib._bootstrap",
+            "importlib._bootstrap_external",
+            "warnings",
+            "binascii",
+            "_warnings",
+            "__future__",
+        }
+
+
+class TestTerminal:
+    """A person at a terminal, who is asked once."""
+
+    SCRIPT = "import os\nos.open(os.ttyname(0), os.O_RDWR)  # our terminal now\n" + TOOL
+
+    def answer(self, folder: Path, to: str, typed: bytes, **environ: str) -> bytes:
+        pty = pytest.importorskip("pty", reason="no terminals here")
+        ours, theirs = pty.openpty()
+        command = tool_command(folder, to, "c1")
+        command[2] = self.SCRIPT
+        process = subprocess.Popen(
+            command,
+            env=a_persons_environment(folder, TERM="xterm", **environ),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        os.write(ours, typed)
+        shown = b""
+        try:
+            while piece := os.read(ours, 4096):
+                shown += piece
+        except OSError:  # how a terminal ends
+            pass
+        os.close(ours)
+        assert process.wait(60) == 0, shown
+        return shown
+
+    def test_yes(self, tmp_path: Path, server: Server):
+        shown = self.answer(tmp_path, server.url, b"y\n")
+        assert b"Send these reports? [y/N]" in shown
+        assert b"which of c0, c1" in shown
+        assert server.url.encode() in shown
+        folder = tmp_path / ".local/state/mytool/telemetry"
+        (file,) = folder.glob("*/events.*")
+        assert read_events(file.read_bytes()) == [
+            ("record", {"command": "c1", "platform": "linux"})
+        ]
+        assert b"Send these" not in self.answer(tmp_path, server.url, b"")
+        assert server.connections == []
+
+    @pytest.mark.parametrize("typed", [b"\n", b"n\n", b"what?\n", b"\x04", b"\x03"])
+    def test_anything_else_is_no(self, tmp_path: Path, server: Server, typed: bytes):
+        assert b"Nothing will be sent" in self.answer(tmp_path, server.url, typed)
+        folder = tmp_path / ".local/state/mytool/telemetry"
+        assert everything(folder) == ["off"]
+        assert b"Send these" not in self.answer(tmp_path, server.url, b"y\n")
+        assert server.connections == []
+
+    def test_nobody_is_asked_where_it_is_off(self, tmp_path: Path, server: Server):
+        for environ in ({"CI": "1"}, {"DO_NOT_TRACK": "1"}, {"MYTOOL_TELEMETRY": "0"}):
+            assert b"Send these" not in self.answer(tmp_path, server.url, b"y\n", **environ)
+        assert not (tmp_path / ".local").exists()
+
+
+class TestCommands:
+    def test_click(self, world: World):
+        group, runner = world.tool().click_group(), click.testing.CliRunner()
+        assert "is off. You were not asked yet." in runner.invoke(group, ["status"]).output
+        assert "mytool is on" in runner.invoke(group, ["on"]).output
+        assert "is on. You said yes." in runner.invoke(group, ["status"]).output
+        assert runner.invoke(group, ["show"]).output == "Nothing has left this machine.\n"
+        assert json.loads(runner.invoke(group, ["show", "--json"]).output) == []
+        assert "is off" in runner.invoke(group, ["off"]).output
+        assert "was deleted" in runner.invoke(group, ["delete"]).output
+        world.options["limit"] = 1
+        refused = runner.invoke(world.tool().click_group(), ["on"])
+        assert refused.exit_code == 1
+        assert "limit of 1" in refused.output
+
+    def test_argparse(self, world: World, capsys: pytest.CaptureFixture[str]):
+        parser = argparse.ArgumentParser("mytool")
+        below = parser.add_subparsers()
+        world.tool().add_commands(below.add_parser("telemetry"))
+        for word, shown in (("on", "is on"), ("status", "You said yes"), ("show", "Nothing has")):
+            options = parser.parse_args(["telemetry", word])
+            assert options.run(options) == 0
+            assert shown in capsys.readouterr().out
+        options = parser.parse_args(["telemetry", "show", "--json"])
+        assert options.run(options) == 0
+        assert json.loads(capsys.readouterr().out) == []
+        world.to = "nowhere"
+        parser = argparse.ArgumentParser("mytool")
+        world.tool().add_commands(parser)
+        options = parser.parse_args(["on"])
+        assert options.run(options) == 2
+        assert capsys.readouterr().err.startswith("mytool: a collector's address is")
+
+    def test_click_is_loaded_only_for_its_commands(self):
+        script = "import sys, shoal.device.telemetry.commands; sys.exit('click' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_the_factor_that_is_shown_by_enumeration():
+    """Over all pairs of answers and all reports of a small survey, in fractions."""
+    survey = Survey("s", (Flags("f", ("a",)), Choice("c", ("x", "y", "z"))))
+    plan = Plan(survey, FlipProbability(19, 6), Promise("local", "9"), window=3600)
+    q = plan.q.fraction
+    originals = [
+        encode(plan, {"f": flags, "c": choice}).value for flags in ([], ["a"]) for choice in "xyz"
+    ]
+
+    def probability(original: int, report: int) -> Fraction:
+        flips = (original ^ report).bit_count()
+        return q**flips * (1 - q) ** (plan.bits - flips)
+
+    worst = max(
+        probability(one, report) / probability(other, report)
+        for one in originals
+        for other in originals
+        for report in range(1 << plan.bits)
+    )
+    telemetry = Telemetry("mytool", plan=plan, to="https://x.example", environ={})
+    shown = re.search(r"by a factor of at most ([0-9.]+)", commands.status(telemetry))
+    assert shown
+    assert worst <= Fraction(shown[1]) <= worst * Fraction(102, 100)

@@ -1,0 +1,162 @@
+"""The two distributions: `shoal-device`, and `shoal`, which brings the rest."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+import urllib.request
+import venv
+from importlib.metadata import distribution
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+import shoal
+from shoal import Flags, FlipProbability, Plan, Promise, Survey
+from tests.collector.serving_help import clean_environment, served
+
+ROOT = Path(__file__).parent.parent
+LIGHT = ROOT / "packages" / "shoal-device"
+MOST_BYTES = 1_000_000
+"""What the light device may take installed, without `cryptography`."""
+
+PLAN = Plan(
+    Survey("tool", (Flags("commands", ("build", "test")),)),
+    FlipProbability(1, 2),
+    Promise("local", "2.2"),
+    crowd_size=2,
+)
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Both wheels, built with nothing but what is installed here."""
+    folder = tmp_path_factory.mktemp("wheels")
+    options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    command = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", str(folder)]
+    done = subprocess.run([*command, ROOT, LIGHT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return {path.name.split("-")[0]: path for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def clean_python(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with nothing but the light device."""
+    folder = tmp_path_factory.mktemp("clean") / "venv"
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    words = ["--python", str(python), "install", "--quiet", "--no-index", "--no-compile"]
+    words += ["--disable-pip-version-check", str(wheels["shoal_device"])]
+    done = subprocess.run([sys.executable, "-m", "pip", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return python
+
+
+def run_clean(python: Path, script: str, *words: str) -> str:
+    """Run a script where only the light device is installed; warnings are errors there too."""
+    command = [str(python), "-I", "-W", "error", "-c", script, *words]
+    environment = clean_environment()
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def files_of(wheel: Path) -> dict[str, int]:
+    """What a wheel puts into `shoal`, with the bytes of each."""
+    return {
+        entry.filename: entry.file_size
+        for entry in ZipFile(wheel).infolist()
+        if entry.filename.startswith("shoal/")
+    }
+
+
+class TestWheels:
+    def test_no_file_is_in_both_and_none_is_missing(self, wheels: dict[str, Path]):
+        device, rest = files_of(wheels["shoal_device"]), files_of(wheels["shoal"])
+        assert not device.keys() & rest.keys()
+        sources = {
+            path.relative_to(ROOT / "src").as_posix()
+            for path in (ROOT / "src" / "shoal").rglob("*")
+            if path.is_file() and path.suffix != ".pyc"
+        }
+        assert device.keys() | rest.keys() == sources
+
+    def test_the_device_is_three_folders(self, wheels: dict[str, Path]):
+        names = files_of(wheels["shoal_device"])
+        folders = {name.split("/")[1] for name in names if name.count("/") > 1}
+        assert folders == {"agreement", "device", "support"}
+        assert not [name for name in names if name.startswith("shoal/device/bulk/")]
+
+    def test_it_is_small(self, wheels: dict[str, Path]):
+        """With the compiled files that pip writes, which are about as large again."""
+        assert 2 * sum(files_of(wheels["shoal_device"]).values()) < MOST_BYTES
+
+    def test_it_needs_nothing(self):
+        assert [
+            line for line in distribution("shoal-device").requires or [] if "extra" not in line
+        ] == []
+
+    def test_one_version(self):
+        pinned = f"shoal-device=={shoal.__version__}"
+        assert (
+            pinned
+            in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+        )
+        assert distribution("shoal-device").version == distribution("shoal").version
+        assert (LIGHT / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+SEND = """
+import sys
+from shoal import HttpTransport, Outbox, Plan
+plan, to, folder = sys.argv[1:]
+for person in ("one", "other"):
+    outbox = Outbox(f"{folder}/{person}", HttpTransport(to), spread=0)
+    outbox.answer(Plan.read(plan), {"commands": ["build"]})
+    print(*[ticket.state for ticket in outbox.send_due(hurry=True)])
+"""
+
+WITHOUT_CRYPTOGRAPHY = """
+from shoal.errors import InputError
+from shoal.device.memory import DeviceMemory
+from shoal.device.outbox.signatures import check_signature
+from shoal import Flags, FlipProbability, Memory, Plan, Promise, Survey, encode
+memory = Memory(FlipProbability(1, 2), FlipProbability(1, 2))
+survey = Survey("s", (Flags("f", ("a", "b")),))
+plan = Plan(survey, memory.q, Promise("local", "3"), memory=memory)
+device = DeviceMemory("memory", bytes(range(32)))
+for use in (lambda: device.report(plan, encode(plan, {"f": ["a"]})),
+            lambda: check_signature(bytes(32), b"", "A" * 86)):
+    try:
+        use()
+    except InputError as error:
+        print(error)
+"""
+
+
+class TestClean:
+    def test_reports_that_a_collector_counts(self, clean_python: Path, tmp_path: Path):
+        with served(tmp_path / "data", PLAN, "--smallest-crowd", "2") as collector:
+            PLAN.write(tmp_path / "plan.json")
+            words = [str(tmp_path / "plan.json"), collector.public, str(tmp_path / "outbox")]
+            assert run_clean(clean_python, SEND, *words) == "sent\nsent\n"
+            crowd = f"{collector.console}/v1/plans/{PLAN.id}/crowds/1/estimates"
+            headers = {"Authorization": f"Bearer {collector.token}"}
+            # The console answers for a whole crowd only.
+            with urllib.request.urlopen(urllib.request.Request(crowd, headers=headers)) as answer:
+                assert answer.status == 200
+
+    def test_what_needs_cryptography_says_so(self, clean_python: Path, tmp_path: Path):
+        script = f"import os\nos.chdir({str(tmp_path)!r})\n{WITHOUT_CRYPTOGRAPHY}"
+        memory, signature = run_clean(clean_python, script).splitlines()
+        assert "pip install 'shoal-device[memory]'" in memory
+        assert "pip install 'shoal-device[signatures]'" in signature
+
+    def test_what_is_elsewhere_says_where(self, clean_python: Path):
+        script = "import shoal\ntry: shoal.plan\nexcept AttributeError as e: print(e)"
+        told = run_clean(clean_python, script)
+        assert told == "shoal.plan is not part of the light device: pip install shoal.\n"
+        loaded = "import sys, shoal; from shoal import Outbox, encode; print(*sys.modules)"
+        assert "cryptography" not in run_clean(clean_python, loaded).split()

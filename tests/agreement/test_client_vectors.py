@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shoal.agreement.signatures import check_public_key, check_signature, follow_links
 
 from shoal import FlipProbability, OriginalVector, Survey, randomize
 from shoal.agreement.crowd_keys import CrowdKey
@@ -18,6 +17,7 @@ from shoal.agreement.fragments import pack_fragments
 from shoal.agreement.local_privacy import EXACT, local_epsilon
 from shoal.agreement.random_bits import draw_below
 from shoal.agreement.sealing import _INFO, VERSION, key_digest, open_message
+from shoal.agreement.signatures import check_public_key, check_signature, follow_links
 from shoal.agreement.wire import Reports, join_report
 from shoal.device.answers import AnswerRules
 from shoal.errors import AnswerError, TransportError

@@ -129,7 +129,9 @@ def test_signatures_and_key_documents() -> None:
         assert follow_links(key, links) == keys[2]
     document = CrowdKey.from_bytes(content)
     assert document.to_bytes() == content
-    assert base64.urlsafe_b64encode(document.public_key).decode().rstrip("=") in shared["key_document"]
+    assert (
+        base64.urlsafe_b64encode(document.public_key).decode().rstrip("=") in shared["key_document"]
+    )
 
 
 def test_local_epsilons() -> None:

@@ -188,7 +188,8 @@ def test_without_storage_nothing_is_answered(context: BrowserContext, address: s
     with web.served(server.handler()) as collector:
         tab = opened(context, address, settings(server, collector.rstrip("/")), "sandboxed")
         assert refusal(tab) == "this browser keeps nothing for this page."
-    assert server.posts == server.heads == []
+    assert not server.posts
+    assert not server.heads
 
 
 @pytest.mark.parametrize(

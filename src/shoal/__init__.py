@@ -61,8 +61,6 @@ Errors
 
 from __future__ import annotations
 
-import importlib
-
 TYPE_CHECKING = False  # without loading `typing`, for tools that want none of our time
 if TYPE_CHECKING:
     from shoal.agreement.flip_probability import FlipProbability
@@ -276,6 +274,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'shoal' has no attribute {name!r}")
+    import importlib
+
     try:
         home = importlib.import_module(f"shoal.{_HOME[name]}")
     except ModuleNotFoundError as error:

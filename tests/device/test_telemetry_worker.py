@@ -18,7 +18,7 @@ from threading import Thread
 import pytest
 
 from shoal import FlipProbability, Memory, Promise
-from shoal.device.telemetry import commands
+from shoal.device.telemetry import commands, consent
 from shoal.device.telemetry.log import LARGEST, Log, Request
 from shoal.device.telemetry.merging import read_events
 from tests.device.outbox_help import Server, reply
@@ -97,6 +97,9 @@ class TestWindows:
         world.next_window()
         world.work()
         assert len(received(server, world.plan)) == 1
+        world.next_window()
+        world.work()  # what happened meanwhile is not lost
+        assert [told for _, told in received(server, world.plan).values()] == [{"c1"}, {"c2"}]
 
     def test_the_server_is_away(self, world: World, server: Server):
         """The same bytes are sent again, in the window and the next one, and then dropped."""
@@ -181,7 +184,7 @@ class TestTurnedOff:
         send = Outbox.send_due
 
         def late(box: Outbox, **options: bool) -> object:
-            commands.off(world.tool())
+            consent.say_no(str(world.home))
             return send(box, **options)
 
         monkeypatch.setattr(Outbox, "send_due", late)

@@ -97,11 +97,12 @@ MUTANTS = (
         "::test_one_report_of_all_that_happened_in_a_window",
     ),
     Mutant(
-        "a second report in a window",
+        "what happened after the clock was set back is lost",
         WORKER,
         "if window in reported or self._is_quiet(terms):",
         "if self._is_quiet(terms):",
-        "device/test_telemetry_worker.py::TestWindows",
+        "device/test_telemetry_worker.py::TestWindows"
+        "::test_a_plan_for_several_reports_still_gets_one",
     ),
     Mutant(
         "a second report after everything was deleted",

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing, suppress
 from pathlib import Path
 
-from shoal.collector.intake.database import COLLECTOR, NAME, Schema, application_of
+from shoal.collector.intake.database import COLLECTOR, NAME, Schema
 from shoal.collector.relay.schema import RELAY
 
-__all__ = ["schema_of", "schema_of_file"]
+__all__ = ["schema_of"]
+
+_PLACE = slice(68, 72)
+"""Where SQLite's file format has the number of the application."""
 
 
 def schema_of(folder: Path) -> Schema:
-    """Return the schema of a folder's data; a collector's where it cannot be told."""
-    return schema_of_file(folder / NAME)
+    """Return the schema of a folder's data; a collector's where it cannot be told.
 
-
-def schema_of_file(path: Path) -> Schema:
-    """Return the schema of a database, or of a backup."""
-    if path.is_file():
-        with (
-            suppress(sqlite3.Error),
-            closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database,
-        ):
-            if application_of(database) == RELAY.application:
-                return RELAY
-    return COLLECTOR
+    The file is read and not opened by SQLite, which might make files beside one that is not ours.
+    """
+    try:
+        with (folder / NAME).open("rb") as file:
+            head = file.read(_PLACE.stop)
+    except OSError:
+        return COLLECTOR
+    return RELAY if int.from_bytes(head[_PLACE], "big") == RELAY.application else COLLECTOR

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from shoal.agreement import random_bits
 
@@ -24,18 +23,17 @@ def _bits_of(name: str) -> Iterator[None]:
     """Draw from key streams that follow from a name."""
     home, calls = os.getpid(), itertools.count()
 
-    def repeatable_cipher() -> CipherContext:
+    def repeatable_key() -> bytes:
         if os.getpid() != home:  # a fork would repeat its parent
             return before()
-        key = hashlib.sha256(f"{name} {next(calls)}".encode()).digest()
-        return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+        return hashlib.sha256(f"{name} {next(calls)}".encode()).digest()
 
-    before = random_bits._fresh_cipher
-    random_bits._fresh_cipher = repeatable_cipher
+    before = random_bits._fresh_key
+    random_bits._fresh_key = repeatable_key
     try:
         yield
     finally:
-        random_bits._fresh_cipher = before
+        random_bits._fresh_key = before
 
 
 @pytest.hookimpl(wrapper=True)

@@ -15,7 +15,9 @@ from bench.measuring import (
     candidates_of,
     compare_rates,
 )
+from bench.without_kernels import without_kernels
 from shoal import Flags, Plan, Survey, Tallying, plan
+from shoal.analysis import bit_counter
 from shoal.analysis.bit_counter import BitCounter
 
 Counts = Callable[[], np.ndarray]
@@ -66,6 +68,16 @@ def _measure(
     makers = [
         ("**Shoal `BitCounter`**", len(rows), lambda: _counter(rows, bits)),
         ("**Shoal `tally`**", len(rows), lambda: _tallying(rows, bits)),
+        (
+            "**Shoal `BitCounter`**, NumPy alone",
+            len(rows),
+            lambda: without_kernels(bit_counter, _counter(rows, bits)),
+        ),
+        (
+            "**Shoal `tally`**, NumPy alone",
+            len(rows),
+            lambda: without_kernels(bit_counter, _tallying(rows, bits)),
+        ),
         ("NumPy bincount of each byte", len(rows), lambda: _bincount(rows, bits)),
         ("NumPy unpackbits and sum", len(rows), lambda: _unpackbits(rows, bits)),
     ]

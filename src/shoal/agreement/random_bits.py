@@ -83,6 +83,13 @@ class SystemBits:
         _fill(memoryview(out))
         return bytes(out)
 
+    def key(self) -> bytes:
+        """Return a key of its own, for whoever makes the stream of one call of `fill` from it.
+
+        The stream is AES-256-CTR from counter 0 on, of less than `REKEY_AFTER` bytes.
+        """
+        return _fresh_key()
+
 
 def byte_view(out: Writable) -> memoryview:
     """Return a buffer's bytes, to be written to."""
@@ -105,7 +112,12 @@ _last_digest = b""
 
 
 def _fresh_cipher() -> CipherContext:
-    """Return a key stream that nobody else has, and add what went into its key to the pool.
+    """Return a key stream that nobody else has."""
+    return Cipher(algorithms.AES(_fresh_key()), modes.CTR(bytes(16))).encryptor()
+
+
+def _fresh_key() -> bytes:
+    """Return a key that nobody else has, and add what went into it to the pool.
 
     The pool tells nothing of the key: they are two halves of one hash.
     """
@@ -113,7 +125,7 @@ def _fresh_cipher() -> CipherContext:
     clocks = b"%d %d" % (time.time_ns(), time.perf_counter_ns())
     mixed = hashlib.sha512(_pool + _fresh_entropy() + clocks).digest()
     key, _pool = mixed[:32], mixed[32:]
-    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    return key
 
 
 def _fresh_entropy() -> bytes:

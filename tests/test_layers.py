@@ -39,7 +39,9 @@ FOLDERS = {
     "device": Folder({"support", "agreement"}, {"cryptography"}),
     "device/bulk": Folder({"support", "agreement"}, {"cryptography", "numpy"} | ARROW),
     "planning": Folder({"support", "agreement", "theory"}, NUMBERS | {"dp_accounting"}),
-    "analysis": Folder({"support", "agreement", "planning", "theory"}, NUMBERS | ARROW),
+    "analysis": Folder(
+        {"support", "agreement", "planning", "theory"}, NUMBERS | ARROW | {"polars"}
+    ),
     "curator": Folder({"support", "agreement", "analysis", "theory"}, NUMBERS | ARROW | {"opendp"}),
     "collector": Folder(
         {"support", "agreement", "planning", "analysis", "theory", "curator", "charts"},
@@ -48,6 +50,7 @@ FOLDERS = {
     "charts": Folder(
         {"support", "agreement", "planning", "analysis", "theory"}, NUMBERS | {"matplotlib"}
     ),
+    "engines": Folder({"support", "agreement", "analysis", "device"}, ARROW),
     "evidence": Folder(EVERYTHING - {"cli"}, EVERYTHING),
     "cli": Folder(EVERYTHING, EVERYTHING),
 }

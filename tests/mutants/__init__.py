@@ -6,7 +6,7 @@ those that harm people come first. ``python -m tests.mutants`` tries them.
 
 from __future__ import annotations
 
-from tests.mutants import analysis, collector, device, promises, theory, views
+from tests.mutants import analysis, collector, device, engines, promises, theory, views
 from tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -16,4 +16,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *theory.MUTANTS,
     *views.MUTANTS,
     *analysis.MUTANTS,
+    *engines.MUTANTS,
 )

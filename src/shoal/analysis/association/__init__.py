@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,12 +31,16 @@ from shoal.analysis.association.sides import (
 from shoal.analysis.contrasts import Combination
 from shoal.analysis.crowds import way_out
 from shoal.analysis.estimating import estimate
+from shoal.analysis.frames import Frames, table_of
 from shoal.analysis.intervals import Interval, Target, drawn_sigma, normal_interval
 from shoal.analysis.tallying import Tally
 from shoal.analysis.views import check_links
 from shoal.errors import InputError
 from shoal.support.checks import check_level
 from shoal.theory.normal import normal_factor
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Association", "Independence", "TableCell", "associate", "check_people", "joint_groups"]
 
@@ -67,7 +71,7 @@ class TableCell:
 
 
 @dataclass(frozen=True)
-class Association:
+class Association(Frames):
     """The estimated table of two answers: ``association["beta", "sync"]`` is one cell of it."""
 
     plan: Plan
@@ -206,6 +210,30 @@ class Association:
         used = expected > 0
         squared = float((((shares - expected) ** 2)[used] / expected[used]).sum())
         return math.sqrt(squared / (min(shares.shape) - 1))
+
+    def to_arrow(self, level: float = 0.95) -> pa.Table:
+        """Return the cells as an Arrow table."""
+        rows = []
+        for cell in self:
+            bounds = cell.interval(level)
+            rows.append(
+                {
+                    "first": cell.first,
+                    "second": cell.second,
+                    "count": float(cell.count),
+                    "sigma": float(cell.sigma),
+                    "low": float(bounds.low),
+                    "high": float(bounds.high),
+                    "constrained": float(cell.constrained),
+                }
+            )
+        return table_of(
+            ["first", "second"],
+            rows,
+            level=level,
+            reports=self.tally.reports,
+            simulated=self.tally.simulated,
+        )
 
     def to_json(self, level: float = 0.95) -> dict[str, Any]:
         """Return the table and what it says as plain JSON values; null where nothing is known."""

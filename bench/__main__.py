@@ -13,6 +13,7 @@ from bench import (
     device,
     files,
     randomizing,
+    scale,
     starting,
     tallying,
 )
@@ -25,6 +26,7 @@ SECTIONS = {
     "tallying-40": tallying.short,
     "tallying-1000": tallying.long,
     "files": files.measure,
+    "scale": scale.measure,
     "certifying": certifying.measure,
     "certifying-wide": certifying.wide,
     "certifying-commands": certifying.commands,

@@ -28,7 +28,7 @@ __all__ = ["REPORT_SUFFIXES", "tally_files"]
 
 REPORT_SUFFIXES = (".parquet", ".arrow", ".rows")
 _PIECE_ROWS = 1 << 22
-_ALONE_ROWS = 1 << 22
+_ALONE_ROWS = 1 << 26
 """So few reports are counted before a second process has started."""
 
 _SAME_CROWD = "the same crowd"

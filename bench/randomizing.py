@@ -65,12 +65,12 @@ def _measure(bits: int, reports: int, options: Options) -> Table:
     few = max(50, options.size(4_000_000) // (2000 + 20 * bits))
     some = options.size(2_000_000) // bits
     makers = [
-        ("**Shoal `randomize`**", reports, lambda: _shoal(packed, bits)),
-        ("**Shoal**, AES-NI without VAES", reports, lambda: _aes_ni(packed, bits)),
+        ("**Shoal `randomize`**", reports, lambda: shoal_randomize(packed, bits)),
+        ("**Shoal**, AES-NI without VAES", reports, lambda: aes_ni(packed, bits)),
         (
             "**Shoal**, NumPy alone",
             reports,
-            lambda: without_kernels(randomizing, _shoal(packed, bits)),
+            lambda: without_kernels(randomizing, shoal_randomize(packed, bits)),
         ),
         (
             "NumPy `rng.random() < q` and packbits",
@@ -88,7 +88,7 @@ def _measure(bits: int, reports: int, options: Options) -> Table:
         Candidate("AES-256-CTR of `cryptography`, 16 bits per bit", reports, _cipher(size))
     )
     with tempfile.TemporaryDirectory() as folder:
-        rounds = _aes_rounds(size, Path(folder))
+        rounds = aes_rounds(size, Path(folder))
     if rounds is not None:
         candidates.append(Candidate(LIMIT + "AES-256, 16 bits per bit", reports, rounds))
     text = (
@@ -110,17 +110,17 @@ def _check(bits: int, name: str, result: np.ndarray) -> None:
         raise SystemExit(f"{name} set {ones} of {total} bits, expected about {expected:.0f}.")
 
 
-def _shoal(packed: np.ndarray, bits: int) -> Callable[[], np.ndarray]:
+def shoal_randomize(packed: np.ndarray, bits: int) -> Callable[[], np.ndarray]:
     original = Original(packed, bits)
     return lambda: randomize(original, Q).rows
 
 
-def _aes_ni(packed: np.ndarray, bits: int) -> Callable[[], np.ndarray]:
+def aes_ni(packed: np.ndarray, bits: int) -> Callable[[], np.ndarray]:
     """The same kernel as on a processor that has no VAES."""
     kernels = load_kernels()
     if kernels is None or kernels.aes < 2:
         raise ImportError("no kernel with VAES to compare with")
-    run = _shoal(packed, bits)
+    run = shoal_randomize(packed, bits)
 
     def with_aes_ni() -> np.ndarray:
         kernels.aes = 1
@@ -199,7 +199,7 @@ def _cipher(size: int) -> Callable[[], None]:
     return run
 
 
-def _aes_rounds(size: int, folder: Path) -> Callable[[], object] | None:
+def aes_rounds(size: int, folder: Path) -> Callable[[], object] | None:
     """Return what runs the rounds alone, or None without a compiler and AES instructions."""
     kernels, compiler = load_kernels(), shutil.which("cc")
     if kernels is None or not kernels.aes or compiler is None:

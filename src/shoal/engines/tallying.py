@@ -29,7 +29,7 @@ __all__ = ["REPORT_SUFFIXES", "tally_files"]
 REPORT_SUFFIXES = (".parquet", ".arrow", ".rows")
 _PIECE_ROWS = 1 << 22
 _ALONE_ROWS = 1 << 26
-"""So few reports are counted before a second process has started."""
+"""So few reports are counted in the time that other processes take to start."""
 
 _SAME_CROWD = "the same crowd"
 

@@ -213,32 +213,15 @@ class Association(Frames):
 
     def to_arrow(self, level: float = 0.95) -> pa.Table:
         """Return the cells as an Arrow table."""
-        rows = []
-        for cell in self:
-            bounds = cell.interval(level)
-            rows.append(
-                {
-                    "first": cell.first,
-                    "second": cell.second,
-                    "count": float(cell.count),
-                    "sigma": float(cell.sigma),
-                    "low": float(bounds.low),
-                    "high": float(bounds.high),
-                    "constrained": float(cell.constrained),
-                }
-            )
         return table_of(
             ["first", "second"],
-            rows,
+            self._cells_json(level),
             level=level,
             reports=self.tally.reports,
             simulated=self.tally.simulated,
         )
 
-    def to_json(self, level: float = 0.95) -> dict[str, Any]:
-        """Return the table and what it says as plain JSON values; null where nothing is known."""
-        check_level(level)
-        sensitivity = self.sensitivity(1 - level)
+    def _cells_json(self, level: float) -> list[dict[str, Any]]:
         cells = []
         for cell in self:
             bounds = cell.interval(level)
@@ -253,6 +236,12 @@ class Association(Frames):
                     "constrained": cell.constrained,
                 }
             )
+        return cells
+
+    def to_json(self, level: float = 0.95) -> dict[str, Any]:
+        """Return the table and what it says as plain JSON values; null where nothing is known."""
+        check_level(level)
+        sensitivity = self.sensitivity(1 - level)
         small = self.table.shape == (2, 2)
         return {
             "plan": self.plan.id,
@@ -262,7 +251,7 @@ class Association(Frames):
             "second": self.second.name,
             "level": level,
             "target": self.target,
-            "table": cells,
+            "table": self._cells_json(level),
             "constrained_by": self.constrained_by,
             "independence": asdict(self.independence),
             "sensitivity": sensitivity and sensitivity.to_json(),

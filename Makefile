@@ -25,7 +25,7 @@ docs: .venv/.ready-dev
 clean:
 	rm -rf .venv docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
 
-.venv/.ready: pyproject.toml packages/shoal-device/pyproject.toml
+.venv/.ready: pyproject.toml packages/shoal-device/pyproject.toml hatch_build.py src/shoal/support/kernels.c
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shoal needs Python 3.11 or newer; set PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e packages/shoal-device -e '.[server]'

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -18,7 +23,10 @@ from bench.measuring import (
     candidates_of,
     compare_rates,
 )
+from bench.without_kernels import without_kernels
 from shoal import FlipProbability, Original, randomize
+from shoal.device.bulk import randomizing
+from shoal.support.kernels import load_kernels
 
 Q = FlipProbability(23003, 16)
 _BLOCK = 1 << 16
@@ -32,7 +40,10 @@ _NOTES = [
     "pure-ldp and multi-freq-ldpy handle one answer per call and return unpacked vectors; NumPy"
     " works on blocks that fit the cache and packs the result, as Shoal does.",
     f"q = {Q.numerator}/2^{Q.digits} for all, which makes Shoal draw its usual 16 random bits per"
-    " bit; the limit is AES-256-CTR drawing exactly those through `cryptography`.",
+    " bit; the limit is as many rounds of AES-256, on registers, without counters and without"
+    " storing anything (`bench/aes_limit.c`).",
+    "The C kernel uses VAES or AES-NI, whichever the processor has. NumPy alone is what runs where"
+    " there is no compiler, or a processor without either.",
 ]
 
 
@@ -54,7 +65,13 @@ def _measure(bits: int, reports: int, options: Options) -> Table:
     few = max(50, options.size(4_000_000) // (2000 + 20 * bits))
     some = options.size(2_000_000) // bits
     makers = [
-        ("**Shoal `randomize`**", reports, lambda: _shoal(packed, bits)),
+        ("**Shoal `randomize`**", reports, lambda: shoal_randomize(packed, bits)),
+        ("**Shoal**, AES-NI without VAES", reports, lambda: aes_ni(packed, bits)),
+        (
+            "**Shoal**, NumPy alone",
+            reports,
+            lambda: without_kernels(randomizing, shoal_randomize(packed, bits)),
+        ),
         (
             "NumPy `rng.random() < q` and packbits",
             reports // 4,
@@ -66,8 +83,14 @@ def _measure(bits: int, reports: int, options: Options) -> Table:
         ("OpenDP, one call a report", few, lambda: _opendp(packed[:few])),
     ]
     candidates = candidates_of(makers, partial(_check, bits))
-    limit = LIMIT + "AES-256-CTR, 16 bits per bit"
-    candidates.append(Candidate(limit, reports, _cipher(packed.size * Q.digits)))
+    size = packed.size * Q.digits
+    candidates.append(
+        Candidate("AES-256-CTR of `cryptography`, 16 bits per bit", reports, _cipher(size))
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        rounds = aes_rounds(size, Path(folder))
+    if rounds is not None:
+        candidates.append(Candidate(LIMIT + "AES-256, 16 bits per bit", reports, rounds))
     text = (
         f"Synthetic vectors of {bits} bits made from one-hot answers. Making random bits is nearly"
         " all of the work. The last column says how much of the cipher's speed is left after they"
@@ -87,9 +110,26 @@ def _check(bits: int, name: str, result: np.ndarray) -> None:
         raise SystemExit(f"{name} set {ones} of {total} bits, expected about {expected:.0f}.")
 
 
-def _shoal(packed: np.ndarray, bits: int) -> Callable[[], np.ndarray]:
+def shoal_randomize(packed: np.ndarray, bits: int) -> Callable[[], np.ndarray]:
     original = Original(packed, bits)
     return lambda: randomize(original, Q).rows
+
+
+def aes_ni(packed: np.ndarray, bits: int) -> Callable[[], np.ndarray]:
+    """The same kernel as on a processor that has no VAES."""
+    kernels = load_kernels()
+    if kernels is None or kernels.aes < 2:
+        raise ImportError("no kernel with VAES to compare with")
+    run = shoal_randomize(packed, bits)
+
+    def with_aes_ni() -> np.ndarray:
+        kernels.aes = 1
+        try:
+            return run()
+        finally:
+            kernels.aes = 2
+
+    return with_aes_ni
 
 
 def _numpy(vectors: np.ndarray) -> Callable[[], np.ndarray]:
@@ -157,3 +197,15 @@ def _cipher(size: int) -> Callable[[], None]:
             cipher.update_into(zeros[:length], out[:length])
 
     return run
+
+
+def aes_rounds(size: int, folder: Path) -> Callable[[], object] | None:
+    """Return what runs the rounds alone, or None without a compiler and AES instructions."""
+    kernels, compiler = load_kernels(), shutil.which("cc")
+    if kernels is None or not kernels.aes or compiler is None:
+        return None
+    source, library = Path(__file__).with_name("aes_limit.c"), folder / "aes_limit.so"
+    subprocess.run([compiler, "-O3", "-shared", "-fPIC", "-o", library, source], check=True)
+    rounds = ctypes.CDLL(str(library)).aes_rounds
+    rounds.argtypes, rounds.restype = [ctypes.c_size_t, ctypes.c_int], ctypes.c_uint64
+    return lambda: rounds(size, kernels.aes == 2)

@@ -15,7 +15,9 @@ from bench.measuring import (
     candidates_of,
     compare_rates,
 )
+from bench.without_kernels import without_kernels
 from shoal import Flags, Plan, Survey, Tallying, plan
+from shoal.analysis import bit_counter
 from shoal.analysis.bit_counter import BitCounter
 
 Counts = Callable[[], np.ndarray]
@@ -43,7 +45,7 @@ def flags_plan(bits: int) -> Plan:
 
 def short(options: Options) -> Table:
     """Measure reports of 40 bits."""
-    rows = _random_rows(options.size(10_000_000), 40)
+    rows = random_rows(options.size(10_000_000), 40)
     few = rows[: len(rows) // 5]
     numbers = few.astype(np.uint64) @ (np.uint64(1) << np.arange(0, 40, 8, dtype=np.uint64))
     makers = [
@@ -57,15 +59,25 @@ def short(options: Options) -> Table:
 
 def long(options: Options) -> Table:
     """Measure reports of 1000 bits."""
-    return _measure(_random_rows(options.size(400_000), 1000), 1000, options, [], [])
+    return _measure(random_rows(options.size(400_000), 1000), 1000, options, [], [])
 
 
 def _measure(
     rows: np.ndarray, bits: int, options: Options, more: list[Candidate], notes: list[str]
 ) -> Table:
     makers = [
-        ("**Shoal `BitCounter`**", len(rows), lambda: _counter(rows, bits)),
-        ("**Shoal `tally`**", len(rows), lambda: _tallying(rows, bits)),
+        ("**Shoal `BitCounter`**", len(rows), lambda: shoal_counter(rows, bits)),
+        ("**Shoal `tally`**", len(rows), lambda: shoal_tally(rows, bits)),
+        (
+            "**Shoal `BitCounter`**, NumPy alone",
+            len(rows),
+            lambda: without_kernels(bit_counter, shoal_counter(rows, bits)),
+        ),
+        (
+            "**Shoal `tally`**, NumPy alone",
+            len(rows),
+            lambda: without_kernels(bit_counter, shoal_tally(rows, bits)),
+        ),
         ("NumPy bincount of each byte", len(rows), lambda: _bincount(rows, bits)),
         ("NumPy unpackbits and sum", len(rows), lambda: _unpackbits(rows, bits)),
     ]
@@ -88,7 +100,7 @@ def _read(words: np.ndarray) -> None:
         np.bitwise_xor.reduce(words)
 
 
-def _random_rows(count: int, bits: int) -> np.ndarray:
+def random_rows(count: int, bits: int) -> np.ndarray:
     return np.random.default_rng(1).integers(0, 256, (count, bits // 8), dtype=np.uint8)
 
 
@@ -97,7 +109,7 @@ def _check(expected: np.ndarray, name: str, counts: np.ndarray) -> None:
         raise SystemExit(f"{name} counts something else than NumPy.")
 
 
-def _counter(rows: np.ndarray, bits: int) -> Counts:
+def shoal_counter(rows: np.ndarray, bits: int) -> Counts:
     def run() -> np.ndarray:
         counter = BitCounter(rows.shape[1])
         counter.add(rows)
@@ -106,7 +118,7 @@ def _counter(rows: np.ndarray, bits: int) -> Counts:
     return run
 
 
-def _tallying(rows: np.ndarray, bits: int) -> Counts:
+def shoal_tally(rows: np.ndarray, bits: int) -> Counts:
     agreed = flags_plan(bits)
 
     def run() -> np.ndarray:

@@ -40,7 +40,9 @@ FOLDERS = {
     "device/telemetry": Folder({"support", "agreement"}, {"click"}),
     "device/bulk": Folder({"support", "agreement"}, {"cryptography", "numpy"} | ARROW),
     "planning": Folder({"support", "agreement", "theory"}, NUMBERS | {"dp_accounting"}),
-    "analysis": Folder({"support", "agreement", "planning", "theory"}, NUMBERS | ARROW),
+    "analysis": Folder(
+        {"support", "agreement", "planning", "theory"}, NUMBERS | ARROW | {"polars"}
+    ),
     "curator": Folder({"support", "agreement", "analysis", "theory"}, NUMBERS | ARROW | {"opendp"}),
     "collector": Folder(
         {"support", "agreement", "planning", "analysis", "theory", "curator", "charts"},
@@ -49,6 +51,7 @@ FOLDERS = {
     "charts": Folder(
         {"support", "agreement", "planning", "analysis", "theory"}, NUMBERS | {"matplotlib"}
     ),
+    "engines": Folder({"support", "agreement", "analysis", "device"}, ARROW),
     "evidence": Folder(EVERYTHING - {"cli"}, EVERYTHING),
     "cli": Folder(EVERYTHING, EVERYTHING),
 }

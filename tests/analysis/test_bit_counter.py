@@ -1,4 +1,4 @@
-"""The carry-save counter against unpacking every bit."""
+"""The carry-save counter, of NumPy and of the C kernel, against unpacking every bit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.analysis import bit_counter
 from shoal.analysis.bit_counter import BitCounter, count_set_bits
+from tests.kernels_help import compiled_kernels
 from tests.strategies import bounded
 
 
@@ -17,6 +19,14 @@ def slowly(rows: np.ndarray) -> np.ndarray:
 
 def random_rows(count: int, width: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (count, width), np.uint8)
+
+
+@pytest.fixture(params=["numpy", "c"], autouse=True, scope="module")
+def _either_way(request: pytest.FixtureRequest):
+    kernels = None if request.param == "numpy" else compiled_kernels()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bit_counter, "load_kernels", lambda: kernels)
+        yield
 
 
 class TestBitCounter:
@@ -80,6 +90,23 @@ class TestBitCounter:
         rows = np.full((counter._rest.size // width - 1, width), 255, np.uint8)
         counter.add(rows)
         assert counter.counts().tolist() == [len(rows)] * (8 * width)
+
+    @pytest.mark.parametrize("width", [1, 5, 8, 9, 125])
+    def test_rows_by_their_set_bits(self, width: int):
+        counter, total = BitCounter(width), np.zeros(8 * width + 1, np.int64)
+        chunks = [random_rows(count, width, seed=count) for count in (1, 1000, 60_000 // width)]
+        for chunk in chunks:
+            counter.add(chunk, total)
+        rows = np.concatenate(chunks)
+        bits = np.unpackbits(rows, axis=1, bitorder="little")
+        ones = bits.sum(axis=1, dtype=np.int64)
+        assert (total == np.bincount(ones, minlength=8 * width + 1)).all()
+        assert (counter.counts() == slowly(rows)).all()
+
+    def test_more_set_bits_than_there_are_counts(self):
+        """Padding that is set is noticed; nothing is written beyond the counts."""
+        with pytest.raises(ValueError, match=r"set bits|broadcast"):
+            BitCounter(1).add(np.full((9, 1), 255, np.uint8), np.zeros(8, np.int64))
 
     def test_the_input_is_not_changed_or_kept(self):
         rows = random_rows(200_000, 3, seed=3)

@@ -188,7 +188,7 @@ class TestReports:
             (tmp_path / name).mkdir()
             with pytest.raises(InputError, match="cannot write"):
                 write(tmp_path / name, Synthetic(ROWS, 8))
-        with pytest.raises(InputError, match=r"\.parquet or \.rows"):
+        with pytest.raises(InputError, match=r"\.parquet, \.arrow or \.rows"):
             VectorWriter(tmp_path / "r.csv", PLAN)
 
     @pytest.mark.parametrize(
@@ -394,7 +394,7 @@ class TestAnswers:
 
     def test_other_files(self, tmp_path: Path):
         (tmp_path / "a.txt").write_text("x", "utf-8")
-        with pytest.raises(AnswerError, match=r"\.csv, \.ndjson or \.parquet"):
+        with pytest.raises(AnswerError, match=r"\.csv, \.ndjson, \.arrow or \.parquet"):
             answers(tmp_path / "a.txt")
         for name in ("none.csv", "none.ndjson", "none.parquet"):
             with pytest.raises(AnswerError, match="cannot read answers"):

@@ -11,6 +11,7 @@ from tests.mutants import (
     analyzer,
     collector,
     device,
+    engines,
     parties,
     promises,
     relay,
@@ -31,4 +32,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *theory.MUTANTS,
     *views.MUTANTS,
     *analysis.MUTANTS,
+    *engines.MUTANTS,
 )

@@ -8,8 +8,45 @@ COUNTER = "analysis/bit_counter.py"
 INTERVALS = "analysis/intervals.py"
 LIMITS = "analysis/limits.py"
 
+KERNELS = "support/kernels.c"
+
 MUTANTS = (
     # Counting
+    Mutant(
+        "256 carries are summed in a byte of the kernel",
+        KERNELS,
+        "if (++waiting == 255) {",
+        "if (++waiting == 256) {",
+        "support/test_kernels.py::TestTally::test_unanimous_rows",
+    ),
+    Mutant(
+        "the kernel counts bytes of the next row",
+        KERNELS,
+        "<< shift",
+        "",
+        "support/test_kernels.py::TestTally::test_the_same_counts_as_unpacking",
+    ),
+    Mutant(
+        "the kernel reads behind the rows",
+        KERNELS,
+        "? 0 : ((size_t)(end - rows) - 8) / width + 1;",
+        "? 0 : count;",
+        "support/test_kernels.py::TestTally::test_nothing_is_read_behind_the_rows",
+    ),
+    Mutant(
+        "a library of another source is used",
+        "support/kernels.py",
+        "if digest != source_digest():",
+        "if False:",
+        "support/test_kernels.py::TestLoading::test_a_library_of_another_source_is_not_used",
+    ),
+    Mutant(
+        "set bits are counted twice",
+        "analysis/count_table.py",
+        "set_bits=not whole",
+        "set_bits=True",
+        "analysis/test_tallying.py",
+    ),
     Mutant(
         "256 rows are summed in a byte",
         COUNTER,

@@ -11,8 +11,47 @@ MEMORY = "device/memory/device.py"
 LEDGER = "device/ledger.py"
 OUTBOX = "device/outbox/outbox.py"
 
+KERNELS = "support/kernels.c"
+KERNEL_TESTS = "support/test_kernels.py::TestRandomize"
+
 MUTANTS = (
     # The sampler
+    Mutant(
+        "the kernel uses one key for all blocks",
+        BULK,
+        "    digits = bytes(q.binary_digits())\n",
+        "    digits = bytes(q.binary_digits())\n    key = random_bits.key()\n"
+        "    random_bits = type('', (), {'key': lambda self: key})()\n",
+        f"{KERNEL_TESTS}::test_every_block_has_a_key_of_its_own",
+    ),
+    Mutant(
+        "the kernel draws where other bits were given",
+        BULK,
+        "type(random_bits) is SystemBits",
+        "isinstance(random_bits, SystemBits)",
+        f"{KERNEL_TESTS}::test_bits_of_another_source_are_used",
+    ),
+    Mutant(
+        "the kernel takes the same blocks of the key stream for every digit",
+        KERNELS,
+        "    __m128i fair[8], flips[8];\n",
+        "    __m128i fair[8], flips[8];\n    stride = 0;\n",
+        f"{KERNEL_TESTS}::test_the_same_bytes_as_another_library",
+    ),
+    Mutant(
+        "the kernel exchanges and and or in what is left over",
+        KERNELS,
+        "digits[j] ? flips[w] | drawn : flips[w] & drawn",
+        "digits[j] ? flips[w] & drawn : flips[w] | drawn",
+        f"{KERNEL_TESTS}::test_the_same_bytes_as_another_library",
+    ),
+    Mutant(
+        "the kernel does a round of AES less",
+        KERNELS,
+        "enum { ROUNDS = 14,",
+        "enum { ROUNDS = 13,",
+        f"{KERNEL_TESTS}::test_the_same_bytes_as_another_library",
+    ),
     Mutant(
         "the sampler of one vector drops a digit of q",
         RANDOMIZING,

@@ -93,6 +93,13 @@ class SystemBits:
         _fill(memoryview(out))
         return bytes(out)
 
+    def key(self) -> bytes:
+        """Return a key of its own, for whoever makes the stream of one call of `fill` from it.
+
+        The stream is AES-256-CTR from counter 0 on, of less than `REKEY_AFTER` bytes.
+        """
+        return _fresh_key()
+
 
 def byte_view(out: Writable) -> memoryview:
     """Return a buffer's bytes, to be written to."""

@@ -22,6 +22,7 @@ Looking for fake reports
 
 Estimating
     `estimating`        a tally to `Estimates`
+    `frames`            results as tables of Arrow, pandas and polars
     `intervals`         the intervals of a count: exact, normal, simultaneous, Chebyshev
     `limits`            one-sided exact limits, of one count and of two together
     `contrasts`         differences, totals and ratios of estimates

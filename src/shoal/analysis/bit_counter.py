@@ -4,6 +4,9 @@ Three words of weight w add up, bit by bit and without carries between positions
 weight w and one of weight 2w (Harley and Seal). Chained, this counts every position at once with
 about five logic operations per word of input, whatever the data. The accumulators stay between
 calls, so memory is constant however long the stream is.
+
+Where the C kernel is there (`shoal.support.kernels`), it counts the same in one pass over the rows,
+together with the rows by their number of set bits.
 """
 
 from __future__ import annotations
@@ -15,11 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.agreement.vectors import Rows
+from shoal.support.kernels import Kernels, load_kernels
 
 _WORDS = 8192
 """Words that one logic operation handles: 64 KiB, so that the operands stay in the cache."""
 
+_BYTES_AT_ONCE = 1 << 18
+"""Bytes of rows whose set bits are counted at a time."""
+
 Words = NDArray[np.uint64]
+Counts = NDArray[np.int64]
 
 
 class BitCounter:
@@ -27,6 +35,8 @@ class BitCounter:
 
     def __init__(self, row_bytes: int) -> None:
         self._row_bytes = row_bytes
+        kernels = load_kernels()
+        self._kernel = None if kernels is None else _Kernel(kernels, row_bytes)
         # The bit pattern of rows repeats after this many words, some 50 of them at least.
         pattern = row_bytes // math.gcd(row_bytes, 8)
         self._period = pattern * max(1, 64 // pattern)
@@ -37,9 +47,22 @@ class BitCounter:
         self._rest = np.zeros(2 * self._width * 8, np.uint8)  # rows short of a block
         self._rest_bytes = 0
 
-    def add(self, rows: Rows) -> None:
-        """Count more rows."""
-        flat = np.ascontiguousarray(rows).reshape(-1)
+    def add(self, rows: Rows, by_set_bits: Counts | None = None) -> None:
+        """Count more rows, and add them to counts by their number of set bits, if there are such.
+
+        These have a place for 0 to as many set bits as a row may have.
+        """
+        if self._kernel is not None:
+            self._kernel.add(np.ascontiguousarray(rows), by_set_bits)
+            return
+        self._add_planes_of(np.ascontiguousarray(rows).reshape(-1))
+        if by_set_bits is not None:
+            step = max(1, _BYTES_AT_ONCE // self._row_bytes)
+            for start in range(0, len(rows), step):
+                counts = count_set_bits(rows[start : start + step])
+                by_set_bits += np.bincount(counts, minlength=by_set_bits.size)
+
+    def _add_planes_of(self, flat: NDArray[np.uint8]) -> None:
         block = self._rest.size
         if self._rest_bytes:
             missing = min(block - self._rest_bytes, flat.size)
@@ -56,6 +79,8 @@ class BitCounter:
 
     def counts(self) -> NDArray[np.int64]:
         """Return the count of each bit position of a row, padding included."""
+        if self._kernel is not None:
+            return self._kernel.by_bit.copy()
         used = -(-self._rest_bytes // (self._period * 8)) * self._period * 8
         self._rest[self._rest_bytes : used] = 0
         total = self._column_sums(self._rest[:used])
@@ -99,6 +124,33 @@ class BitCounter:
 
     def _plane(self) -> Words:
         return self._free.pop() if self._free else np.empty(self._width, np.uint64)
+
+
+class _Kernel:
+    """The counts of the C kernel, which keeps nothing of the rows."""
+
+    def __init__(self, kernels: Kernels, row_bytes: int) -> None:
+        self._kernels, self._row_bytes = kernels, row_bytes
+        self.by_bit = np.zeros(8 * row_bytes, np.int64)
+        self._scratch = np.empty(kernels.tally_scratch(row_bytes), np.uint8)
+
+    def add(self, rows: Rows, by_set_bits: Counts | None) -> None:
+        """Count contiguous rows."""
+        if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != self._row_bytes:
+            raise ValueError(f"rows must be bytes, {self._row_bytes} each.")
+        found = None if by_set_bits is None else np.zeros(8 * self._row_bytes + 1, np.int64)
+        self._kernels.tally(
+            rows.ctypes.data,
+            len(rows),
+            self._row_bytes,
+            self.by_bit.ctypes.data,
+            None if found is None else found.ctypes.data,
+            self._scratch.ctypes.data,
+        )
+        if by_set_bits is not None and found is not None:
+            if found[by_set_bits.size :].any():
+                raise ValueError("a row has more set bits than there are counts.")
+            by_set_bits += found[: by_set_bits.size]
 
 
 def column_sums(bits: NDArray[np.uint8]) -> NDArray[np.int64]:

@@ -102,32 +102,33 @@ class CountTable:
         if weights is not None:
             # A report that does not count is all zeros, and is counted that many times: not at all.
             rows = rows & (weights * 255).astype(np.uint8)[:, None]
+        whole = cohorts is None and weights is None and rows.size > _FEW_BYTES
         if cohorts is None:
-            self._add_bits(rows)
+            self._add_bits(rows, self.by_set_bits if whole and self.by_set_bits.size else None)
         step = max(1, _BYTES_AT_ONCE // rows.shape[1])
         for start in range(0, len(rows), step):
             here = slice(start, start + step)
             chosen = None if weights is None else weights[here]
-            self._add(rows[here], chosen)
+            self._add(rows[here], chosen, set_bits=not whole)
             if cohorts is not None:
                 self._add_cohorts(rows[here], cohorts[here], chosen)
 
-    def _add(self, rows: Rows, weights: Weights | None) -> None:
+    def _add(self, rows: Rows, weights: Weights | None, *, set_bits: bool) -> None:
         self._reports += len(rows) if weights is None else weights.sum()
-        if self.by_set_bits.size:
+        if self.by_set_bits.size and set_bits:  # else they were counted with the single bits
             _add_at(self.by_set_bits, count_set_bits(rows), weights)
         if self.by_vector.size:
             _add_at(self.by_vector, rows @ (1 << 8 * np.arange(rows.shape[1])), weights)
         for bits, table in self.joint.items():
             _add_at(table, joint_values(rows, bits), weights)
 
-    def _add_bits(self, rows: Rows) -> None:
+    def _add_bits(self, rows: Rows, by_set_bits: Counts | None) -> None:
         if rows.size <= _FEW_BYTES:
             self._by_bit += column_sums(_unpack(rows, self._bits))
             return
         if self._counter is None:
             self._counter = BitCounter(row_bytes(self._bits))
-        self._counter.add(rows)
+        self._counter.add(rows, by_set_bits)
 
     def _gather(self) -> None:
         if self._counter is not None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,17 +25,21 @@ from shoal.analysis.association.independence import InteractionTest
 from shoal.analysis.association.sides import side_of
 from shoal.analysis.contrasts import Combination, part_of, total
 from shoal.analysis.estimating import Estimate, Estimates, estimate
+from shoal.analysis.frames import Frames, table_of
 from shoal.analysis.intervals import Target
 from shoal.analysis.tallying import Tally
 from shoal.errors import InputError
 from shoal.support.checks import check_level
 from shoal.support.documents import listed
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 __all__ = ["CrossTable", "cross_named", "cross_table"]
 
 
 @dataclass(frozen=True, eq=False)
-class CrossTable:
+class CrossTable(Frames):
     """The cells of crossed questions: ``table["young", "new"]`` is the estimate of one.
 
     `questions` are their names and `values` what each can be. `given` says of whom a slice is: the
@@ -160,6 +164,29 @@ class CrossTable:
         table = np.array([[cell.count for cell in row] for row in self._matrix()])
         q, n = float(plan.q), tally.reports
         return InteractionTest(table, np.eye(table.size) * n * q * (1 - q) / (1 - 2 * q) ** 2)
+
+    def to_arrow(self, level: float = 0.95) -> pa.Table:
+        """Return the cells as an Arrow table, with a column for each question."""
+        rows = []
+        for place in product(*(range(len(values)) for values in self.values)):
+            one = self._cell(*place)
+            bounds = one.interval(level)
+            answers = [values[i] for values, i in zip(self.values, place, strict=True)]
+            rows.append(
+                {
+                    **dict(zip(self.questions, answers, strict=True)),
+                    "count": one.count,
+                    "share": one.share,
+                    "sigma": one.sigma,
+                    "low": float(bounds.low),
+                    "high": float(bounds.high),
+                    "constrained": one.constrained,
+                }
+            )
+        tally = self.estimates.tally
+        return table_of(
+            self.questions, rows, level=level, reports=tally.reports, simulated=tally.simulated
+        )
 
     def to_json(self, level: float = 0.95) -> dict[str, Any]:
         """Return cells, totals, shares and the test as plain JSON values."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from shoal.agreement.flip_probability import FlipProbability, exact_fraction
 from shoal.agreement.plan import Plan
 from shoal.agreement.survey import Question, Text
 from shoal.analysis.crowds import way_out
+from shoal.analysis.frames import Frames
 from shoal.analysis.intervals import (
     Interval,
     IntervalKind,
@@ -36,6 +37,9 @@ from shoal.planning.promise import check_promise
 from shoal.support.checks import check_level, check_number
 from shoal.theory.calibration import smallest
 from shoal.theory.normal import normal_factor
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Estimate", "Estimates", "check_crowd", "estimate", "sample_size"]
 
@@ -89,7 +93,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Estimates(Mapping[str, Mapping[str, Estimate]]):
+class Estimates(Frames, Mapping[str, Mapping[str, Estimate]]):
     """Estimates of every option of every question: ``estimates["features"]["sync"]``."""
 
     plan: Plan
@@ -139,6 +143,12 @@ class Estimates(Mapping[str, Mapping[str, Estimate]]):
         check_links(self.plan, "joint counts", positions)
         counts = self.tally.joint_counts(positions)
         return estimate_joint(counts, float(self.plan.q), bits, self.target)
+
+    def to_arrow(self, level: float = 0.95, kind: IntervalKind = "exact") -> pa.Table:
+        """Return the estimates as an Arrow table, a row for each option."""
+        from shoal.analysis.publishing.tables import arrow_table
+
+        return arrow_table({"estimates": self.to_json(level, kind)})
 
     def to_json(self, level: float = 0.95, kind: IntervalKind = "exact") -> dict[str, Any]:
         """Return the estimates as plain JSON values, low and high in counts."""

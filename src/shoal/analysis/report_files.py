@@ -1,6 +1,6 @@
 """Reports in files larger than memory, read chunk by chunk.
 
-Parquet with one fixed-size binary column `report`, raw rows behind a 64-byte header
+Parquet or Arrow with one fixed-size binary column `report`, raw rows behind a 64-byte header
 (`shoal.agreement.wire`), or a batch as it travels. Each names its plan. A row is the packed bits,
 behind the cohort as two bytes, little endian, if the plan has cohorts.
 """
@@ -8,7 +8,9 @@ behind the cohort as two bytes, little endian, if the plan has cohorts.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +24,11 @@ from shoal.analysis.report_rows import Batch, parse_batch, synthetics_of
 from shoal.errors import InputError, ReportError
 from shoal.support.files import first_line
 
-__all__ = ["read_reports"]
+__all__ = ["Part", "parts_of", "read_part", "read_reports", "rows_of_column"]
 
 _CHUNK_ROWS = 1 << 18
 _LARGEST_BATCH = 1 << 30
+_PARQUET, _ARROW = b"PAR1", b"ARROW1"
 
 
 def read_reports(plan: Plan, path: Path, seen: set[bytes] | None = None) -> Iterator[Synthetic]:
@@ -34,13 +37,10 @@ def read_reports(plan: Plan, path: Path, seen: set[bytes] | None = None) -> Iter
     A batch names its reports; those whose id is in `seen`, or comes twice, are left out, and `seen`
     is kept up to date. It also knows their windows, and so do the vectors that come out of it.
     """
-    try:
-        with path.open("rb") as file:
-            start = file.read(8)
-        if start[:4] == b"PAR1":
-            yield from _read_parquet(plan, path)
-        elif start == FILE_MAGIC:
-            yield from _read_rows(plan, path)
+    with _problems_of(path):
+        start = _start_of(path)
+        if start in _READERS:
+            yield from _READERS[start](plan, path, None)
         elif start[: len(MAGIC)] == MAGIC or start[:1] == b"{":
             if path.stat().st_size > _LARGEST_BATCH:
                 raise ReportError(f"{path} is too large for one batch of reports.")
@@ -48,12 +48,84 @@ def read_reports(plan: Plan, path: Path, seen: set[bytes] | None = None) -> Iter
             fresh = _first_seen(batch, set() if seen is None else seen)
             yield from synthetics_of(batch, plan, fresh)
         else:
-            raise ReportError(f"{path} holds no reports: neither Parquet, raw rows nor a batch.")
+            raise ReportError(
+                f"{path} holds no reports: neither Parquet, Arrow, raw rows nor a batch."
+            )
+
+
+class Part(NamedTuple):
+    """A part of a file: row groups of Parquet, batches of Arrow or raw rows, from first to last."""
+
+    first: int
+    last: int
+    rows: int
+
+
+def parts_of(plan: Plan, path: Path, rows: int) -> list[Part] | None:
+    """Cut a file into parts of about so many rows, or return None if it is a batch.
+
+    >>> parts_of(None, Path("none"), 1)
+    Traceback (most recent call last):
+    ...
+    shoal.errors.ReportError: cannot read reports none: No such file or directory.
+    """
+    with _problems_of(path):
+        start = _start_of(path)
+        if start not in _READERS:
+            return None
+        if start == FILE_MAGIC:
+            content = path.stat().st_size - FILE_HEADER.size
+            count = -(-content // _record(plan).itemsize)  # what is cut off is told when it is read
+            ends = range(0, count, rows)
+            return [Part(at, min(at + rows, count), min(rows, count - at)) for at in ends]
+        if start == _PARQUET:
+            with pq.ParquetFile(path) as file:
+                groups = file.num_row_groups
+                sizes = [file.metadata.row_group(group).num_rows for group in range(groups)]
+        else:
+            with pa.memory_map(str(path)) as source:  # of which only the lengths are read
+                reader = pa.ipc.open_file(source)
+                sizes = [
+                    reader.get_batch(batch).num_rows for batch in range(reader.num_record_batches)
+                ]
+        return _gathered(sizes, rows)
+
+
+def _gathered(sizes: list[int], rows: int) -> list[Part]:
+    """Put groups that follow each other together, up to so many rows or one group."""
+    parts: list[Part] = []
+    for group, size in enumerate(sizes):
+        if parts and parts[-1].rows + size <= rows:
+            before = parts.pop()
+            parts.append(Part(before.first, group + 1, before.rows + size))
+        else:
+            parts.append(Part(group, group + 1, size))
+    return parts
+
+
+def read_part(plan: Plan, path: Path, part: Part) -> Iterator[Synthetic]:
+    """Read the reports of one of the `parts_of` a file."""
+    with _problems_of(path):
+        yield from _READERS[_start_of(path)](plan, path, range(part.first, part.last))
+
+
+@contextmanager
+def _problems_of(path: Path) -> Iterator[None]:
+    """Say in one sentence why a file cannot be read."""
+    try:
+        yield
     except OSError as error:
         reason = error.strerror or first_line(error)
         raise ReportError(f"cannot read reports {path}: {reason}.") from error
     except pa.ArrowException as error:
         raise ReportError(f"cannot read reports {path}: {first_line(error)}.") from error
+
+
+def _start_of(path: Path) -> bytes:
+    """Return the first bytes of a file, as far as they tell its form."""
+    with path.open("rb") as file:
+        start = file.read(8)
+    return next((magic for magic in (_PARQUET, _ARROW) if start.startswith(magic)), start)
 
 
 def _first_seen(batch: Batch, seen: set[bytes]) -> list[int]:
@@ -65,29 +137,50 @@ def _first_seen(batch: Batch, seen: set[bytes]) -> list[int]:
     return fresh
 
 
-def _read_parquet(plan: Plan, path: Path) -> Iterator[Synthetic]:
-    record = _record(plan)
+def _read_parquet(plan: Plan, path: Path, groups: range | None) -> Iterator[Synthetic]:
     # With pre-buffering Arrow keeps the whole file in memory.
     with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
-        if file.schema_arrow.names == ["original"]:
-            raise ReportError(f"{path} holds originals, the truth; count what randomize makes.")
-        if file.schema_arrow.names != ["report"]:
-            raise ReportError(f"{path} must have exactly one column, report.")
-        metadata = file.schema_arrow.metadata or {}
-        _check_plan(plan, path, metadata.get(b"shoal.plan", b"").decode("ascii", "replace"))
-        simulated = metadata.get(b"shoal.simulated") == b"true"
-        for batch in file.iter_batches(_CHUNK_ROWS, use_threads=False):
-            column = batch.column(0)
-            if column.type != pa.binary(record.itemsize):
-                raise ReportError(f"reports of this plan have {record.itemsize} bytes each.")
-            if column.null_count:
-                raise ReportError("a report is missing (null) in the file.")
-            end = column.offset + len(column)
-            records = np.frombuffer(column.buffers()[1] or b"", record, end)[column.offset :]
-            yield _checked(records, plan, path, simulated)
+        simulated = _check_schema(plan, path, file.schema_arrow)
+        chosen = range(file.num_row_groups) if groups is None else groups
+        batches = file.iter_batches(_CHUNK_ROWS, row_groups=list(chosen), use_threads=False)
+        for batch in batches:
+            yield _checked(rows_of_column(plan, batch.column(0)), plan, path, simulated)
 
 
-def _read_rows(plan: Plan, path: Path) -> Iterator[Synthetic]:
+def _read_arrow(plan: Plan, path: Path, batches: range | None) -> Iterator[Synthetic]:
+    with pa.OSFile(str(path)) as source:
+        reader = pa.ipc.open_file(source)
+        simulated = _check_schema(plan, path, reader.schema)
+        for number in range(reader.num_record_batches) if batches is None else batches:
+            column = reader.get_batch(number).column(0)
+            for start in range(0, len(column), _CHUNK_ROWS):
+                piece = column.slice(start, _CHUNK_ROWS)
+                yield _checked(rows_of_column(plan, piece), plan, path, simulated)
+
+
+def _check_schema(plan: Plan, path: Path, schema: Any) -> bool:
+    """Refuse what is not reports of the plan; return whether they are simulated."""
+    if schema.names == ["original"]:
+        raise ReportError(f"{path} holds originals, the truth; count what randomize makes.")
+    if schema.names != ["report"]:
+        raise ReportError(f"{path} must have exactly one column, report.")
+    metadata = schema.metadata or {}
+    _check_plan(plan, path, metadata.get(b"shoal.plan", b"").decode("ascii", "replace"))
+    return bool(metadata.get(b"shoal.simulated") == b"true")
+
+
+def rows_of_column(plan: Plan, column: Any) -> NDArray[np.void]:
+    """Return the rows of an Arrow column of fixed-size binary, as they lie in memory."""
+    record = _record(plan)
+    if column.type != pa.binary(record.itemsize):
+        raise ReportError(f"reports of this plan have {record.itemsize} bytes each.")
+    if column.null_count:
+        raise ReportError("a report is missing (null) in the file.")
+    end = column.offset + len(column)
+    return np.frombuffer(column.buffers()[1] or b"", record, end)[column.offset :]
+
+
+def _read_rows(plan: Plan, path: Path, rows: range | None) -> Iterator[Synthetic]:
     record = _record(plan)
     width = record.itemsize
     with path.open("rb") as file:
@@ -98,7 +191,12 @@ def _read_rows(plan: Plan, path: Path) -> Iterator[Synthetic]:
         if version != 1 or flags > 1:
             raise ReportError(f"{path} holds raw rows of version {version}; this reads version 1.")
         _check_plan(plan, path, plan_id.hex())
-        while content := file.read(_CHUNK_ROWS * width):
+        left = path.stat().st_size
+        if rows is not None:
+            file.seek(rows.start * width, 1)
+            left = len(rows) * width
+        while content := file.read(min(_CHUNK_ROWS * width, left)):
+            left -= len(content)
             if len(content) % width:
                 raise ReportError(f"{path} is cut off in the middle of a row of {width} bytes.")
             yield _checked(np.frombuffer(content, record), plan, path, bool(flags))
@@ -120,3 +218,7 @@ def _check_plan(plan: Plan, path: Path, named: str) -> None:
     if named != plan.id:
         other = f"plan {named[:12]}" if named else "no plan"
         raise ReportError(f"{path} holds reports of {other}, not of {plan.id[:12]}.")
+
+
+_READERS = {_PARQUET: _read_parquet, _ARROW: _read_arrow, FILE_MAGIC: _read_rows}
+"""By the first bytes of a file."""

@@ -340,33 +340,64 @@ def show_simulated(console: Any, document: dict[str, Any]) -> None:
         console.print("[yellow]simulated: these numbers are about nobody[/yellow]")
 
 
+processes_option = click.option(
+    "--processes",
+    type=click.IntRange(1, 1024),
+    metavar="P",
+    help="How many processes work.  [default: one for each core]",
+)
+
+
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Yield a function to call with the work done; shows a bar on a terminal after a second."""
+    done = 0
+
+    def advance(more: int) -> None:
+        nonlocal done
+        done += more
+        reached(done, total)
+
+    with progress_to(what) as reached:
+        yield advance
+
+
+@contextmanager
+def progress_to(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield a function to call with all the work done so far, and how much there is.
+
+    The bar shows the rate, and the time left where it is known how much there is.
+    """
     if not sys.stderr.isatty():
-        yield lambda done: None
+        yield lambda done, total: None
         return
     import time
 
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Any) -> Text:
+            return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
 
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed:,.0f}"),
+        Rate(),
         TimeRemainingColumn(),
     )
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task(what, total=total)
+    task = bar.add_task(what, total=None)
     began = time.monotonic()
 
-    def advance(done: int) -> None:
-        bar.advance(task, done)
+    def reached(done: int, total: int | None) -> None:
+        bar.update(task, completed=done, total=total)
         if not bar.live.is_started and time.monotonic() - began > 1:
             bar.start()
 
     try:
-        yield advance
+        yield reached
     finally:
         bar.stop()

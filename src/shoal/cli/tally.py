@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from shoal.agreement.plan import Plan
-from shoal.analysis.tallying import Tally, Tallying
+from shoal.analysis.tallying import Tally
 from shoal.cli._commands import Command
 from shoal.cli._common import (
     IN_FILE,
@@ -18,7 +18,8 @@ from shoal.cli._common import (
     output_option,
     plan_argument,
     print_json,
-    progress,
+    processes_option,
+    progress_to,
 )
 from shoal.errors import InputError, ReportError, ShoalError
 from shoal.support.files import read_json
@@ -48,6 +49,7 @@ from shoal.support.files import read_json
     type=click.Choice(["different"]),
     help="Declare that no person is in two of the crowds; this is not checked.",
 )
+@processes_option
 @json_option
 def command(
     plan_file: Path,
@@ -58,9 +60,13 @@ def command(
     crowd_name: str | None,
     window_number: int | None,
     people: str | None,
+    processes: int | None,
     as_json: bool,
 ) -> None:
     """Count reports, and add tallies.
+
+    REPORTS are files, or folders of them. Large ones are counted in pieces, on all cores, in
+    constant memory. If the command is interrupted, run it again: it goes on where it stopped.
 
     All files of reports are one crowd, unless they carry windows: then each window is a crowd.
     Tallies, and a collector's answer about a sealed crowd, are added under the crowds they name.
@@ -71,7 +77,8 @@ def command(
     Under a plan with view counts only single bits are counted: --vectors and --joint are refused
     (exit code 3). Cross the questions in the plan instead.
     """
-    from shoal.analysis.report_files import read_reports
+    from shoal.engines.journal import remove_journal
+    from shoal.engines.tallying import tally_files
     from shoal.planning.promise import compute_promise
 
     plan = Plan.read(plan_file)
@@ -80,17 +87,23 @@ def command(
     if len({path.resolve() for path in reports}) < len(reports):
         raise InputError("a file is named twice and would be counted twice; name it once.")
     groups = [[_bit(plan, part) for part in group.split(";")] for group in joint]
-    tallying = Tallying(plan, vectors=vectors, joint=groups, crowd=crowd_name, window=window_number)
     tallies = [path for path in reports if _holds_tally(path)]
-    report_ids: set[bytes] = set()
-    with progress("tallying") as advance:
-        for path in reports:
-            for chunk in read_reports(plan, path, report_ids) if path not in tallies else ():
-                tallying.add_vectors(chunk)
-                advance(len(chunk))
+    journal = None if output is None else output.with_name(output.name + ".journal")
+    with progress_to("tallying") as reached:
+        counted = tally_files(
+            plan,
+            [path for path in reports if path not in tallies],
+            processes=processes,
+            journal=journal,
+            vectors=vectors,
+            joint=groups,
+            crowd=crowd_name,
+            window=window_number,
+            progress=reached,
+        )
     parts = [Tally.read(path, plan) for path in tallies]
     if len(tallies) < len(reports):
-        parts.append(tallying.result())
+        parts.append(counted)
     tally = reduce(add, parts)
     if crowd_name is not None:
         tally = tally.named(crowd_name)
@@ -98,6 +111,8 @@ def command(
         tally = tally.of_different_people()
     if output is not None:
         tally.write(output)
+    if journal is not None:
+        remove_journal(journal)
     if as_json:
         print_json(tally.to_json())
     else:

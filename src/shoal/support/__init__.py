@@ -1,1 +1,1 @@
-"""Checks, files and rounding. Imports nothing of ours."""
+"""Checks, files, rounding, and the C kernels. Imports nothing of ours."""

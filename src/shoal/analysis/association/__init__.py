@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,12 +31,16 @@ from shoal.analysis.association.sides import (
 from shoal.analysis.contrasts import Combination
 from shoal.analysis.crowds import way_out
 from shoal.analysis.estimating import estimate
+from shoal.analysis.frames import Frames, table_of
 from shoal.analysis.intervals import Interval, Target, drawn_sigma, normal_interval
 from shoal.analysis.tallying import Tally
 from shoal.analysis.views import check_links
 from shoal.errors import InputError
 from shoal.support.checks import check_level
 from shoal.theory.normal import normal_factor
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Association", "Independence", "TableCell", "associate", "check_people", "joint_groups"]
 
@@ -67,7 +71,7 @@ class TableCell:
 
 
 @dataclass(frozen=True)
-class Association:
+class Association(Frames):
     """The estimated table of two answers: ``association["beta", "sync"]`` is one cell of it."""
 
     plan: Plan
@@ -207,10 +211,17 @@ class Association:
         squared = float((((shares - expected) ** 2)[used] / expected[used]).sum())
         return math.sqrt(squared / (min(shares.shape) - 1))
 
-    def to_json(self, level: float = 0.95) -> dict[str, Any]:
-        """Return the table and what it says as plain JSON values; null where nothing is known."""
-        check_level(level)
-        sensitivity = self.sensitivity(1 - level)
+    def to_arrow(self, level: float = 0.95) -> pa.Table:
+        """Return the cells as an Arrow table."""
+        return table_of(
+            ["first", "second"],
+            self._cells_json(level),
+            level=level,
+            reports=self.tally.reports,
+            simulated=self.tally.simulated,
+        )
+
+    def _cells_json(self, level: float) -> list[dict[str, Any]]:
         cells = []
         for cell in self:
             bounds = cell.interval(level)
@@ -225,6 +236,12 @@ class Association:
                     "constrained": cell.constrained,
                 }
             )
+        return cells
+
+    def to_json(self, level: float = 0.95) -> dict[str, Any]:
+        """Return the table and what it says as plain JSON values; null where nothing is known."""
+        check_level(level)
+        sensitivity = self.sensitivity(1 - level)
         small = self.table.shape == (2, 2)
         return {
             "plan": self.plan.id,
@@ -234,7 +251,7 @@ class Association:
             "second": self.second.name,
             "level": level,
             "target": self.target,
-            "table": cells,
+            "table": self._cells_json(level),
             "constrained_by": self.constrained_by,
             "independence": asdict(self.independence),
             "sensitivity": sensitivity and sensitivity.to_json(),

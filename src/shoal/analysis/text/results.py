@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shoal.agreement.hashing import normal_text
+from shoal.analysis.frames import Frames, table_of
 from shoal.analysis.intervals import Interval
 from shoal.analysis.text.design import Floats
 from shoal.analysis.text.inference import Regression
 from shoal.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["DecodedText", "DecodedTexts"]
 
@@ -40,7 +44,7 @@ class DecodedText:
 
 
 @dataclass(frozen=True)
-class DecodedTexts(Sequence[DecodedText]):
+class DecodedTexts(Frames, Sequence[DecodedText]):
     """The candidates by falling count; ``decoded["word"]`` is the row of one of them.
 
     `unexplained` is how many reports the texts found do not account for: people who answered
@@ -111,6 +115,24 @@ class DecodedTexts(Sequence[DecodedText]):
         combinations = np.zeros((len(rows), len(chosen) + 1))
         combinations[np.arange(len(rows)), np.ravel(rows).astype(int) + 1] = 1
         return combinations
+
+    def to_arrow(self) -> pa.Table:
+        """Return the candidates as an Arrow table, at the level they were decoded with."""
+        rows = [
+            {
+                "value": one.value,
+                "count": float(one.count),
+                "sigma": float(one.sigma),
+                "low": float(one.low),
+                "high": float(one.high),
+                "found": bool(one.found),
+                "constrained": float(one.constrained),
+            }
+            for one in self.texts
+        ]
+        return table_of(
+            ["value"], rows, level=self.level, reports=self.reports, simulated=self.simulated
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that `shoal decode --json` prints."""

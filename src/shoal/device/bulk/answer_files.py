@@ -24,21 +24,24 @@ from shoal.device.bulk.vectors import Original
 from shoal.errors import AnswerError, InputError
 from shoal.support.files import first_line, unique_keys
 
-__all__ = ["read_answers"]
+__all__ = ["ANSWER_SUFFIXES", "read_answers"]
+
+ANSWER_SUFFIXES = (".csv", ".ndjson", ".jsonl", ".parquet", ".arrow", ".feather")
 
 _BLOCK_BYTES = 8 << 20
 
 
 def read_answers(survey: Survey, path: Path) -> Iterator[Original]:
-    """Encode the answers in a CSV, NDJSON or Parquet file, or take the originals in Parquet.
+    """Encode the answers in a CSV, NDJSON, Arrow or Parquet file, or take originals in Parquet.
 
     Originals are only taken for the survey that they were encoded for. A file of nobody's answers
     is an error: it is rarely meant.
     """
     readers = {".csv": _read_csv, ".ndjson": _read_ndjson, ".jsonl": _read_ndjson}
-    reader = (readers | {".parquet": _read_parquet}).get(path.suffix.lower())
+    readers |= {".parquet": _read_parquet, ".arrow": _read_arrow, ".feather": _read_arrow}
+    reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise AnswerError(f"answers come as .csv, .ndjson or .parquet, got {path.name!r}.")
+        raise AnswerError(f"answers come as .csv, .ndjson, .arrow or .parquet, got {path.name!r}.")
     nobody = True
     try:
         for original in reader(survey, path):
@@ -124,6 +127,17 @@ def _read_parquet(survey: Survey, path: Path) -> Iterator[Original]:
         check_columns(survey, names)
         for batch in file.iter_batches(1 << 16, columns=table_columns(survey)):
             yield encode_table(survey, batch, row)
+            row += batch.num_rows
+
+
+def _read_arrow(survey: Survey, path: Path) -> Iterator[Original]:
+    with pa.OSFile(str(path)) as source:
+        reader = pa.ipc.open_file(source)
+        check_columns(survey, reader.schema.names)
+        row = 1
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            yield encode_table(survey, batch.select(table_columns(survey)), row)
             row += batch.num_rows
 
 

@@ -2,6 +2,9 @@
 
 There is no branch and no look-up that depends on data, the noise is drawn before the original is
 touched, and the work is the same whatever the original holds.
+
+Where the C kernel is there and the bits come from the system, it makes the same bytes from the same
+keys, block for block, without writing the random bits to memory (`shoal.support.kernels`).
 """
 
 from __future__ import annotations
@@ -11,15 +14,18 @@ from numpy.typing import NDArray
 
 from shoal.agreement.flip_probability import FlipProbability
 from shoal.agreement.plan import Plan
-from shoal.agreement.random_bits import RandomBits
+from shoal.agreement.random_bits import RandomBits, SystemBits
 from shoal.agreement.vectors import Synthetic, padding_mask
 from shoal.device.bulk.domain import check_domain
 from shoal.device.bulk.vectors import Original
+from shoal.support.kernels import Kernels, load_kernels
 
 __all__ = ["fill_flips", "randomize_rows"]
 
 _WORDS = 16384
 """Noise words made at a time: 128 KiB, times the digits of q it stays in the cache."""
+
+Bytes = NDArray[np.uint8]
 
 
 def randomize_rows(
@@ -31,6 +37,18 @@ def randomize_rows(
     q = plan.q if isinstance(plan, Plan) else plan
     truth = np.ascontiguousarray(original.rows).reshape(-1)
     out = np.empty_like(truth)
+    kernels = load_kernels()
+    if kernels is not None and kernels.aes and type(random_bits) is SystemBits:
+        _flip_with_kernel(truth, out, q, random_bits, kernels)
+    else:
+        _flip(truth, out, q, random_bits)
+    rows = out.reshape(original.rows.shape)
+    if original.bits % 8:
+        rows[:, -1] &= padding_mask(original.bits)
+    return Synthetic(rows, original.bits, random_bits.simulated, original.cohorts)
+
+
+def _flip(truth: Bytes, out: Bytes, q: FlipProbability, random_bits: RandomBits) -> None:
     noise = np.empty(min(_WORDS * 8, -(-truth.size // 8)), np.uint64)
     step = noise.size * 8
     for start in range(0, truth.size, step or 1):
@@ -38,10 +56,15 @@ def randomize_rows(
         words = noise[: -(-piece.size // 8)]
         fill_flips(words, q, random_bits)
         np.bitwise_xor(piece, words.view(np.uint8)[: piece.size], out=out[start : start + step])
-    rows = out.reshape(original.rows.shape)
-    if original.bits % 8:
-        rows[:, -1] &= padding_mask(original.bits)
-    return Synthetic(rows, original.bits, random_bits.simulated, original.cohorts)
+
+
+def _flip_with_kernel(
+    truth: Bytes, out: Bytes, q: FlipProbability, random_bits: SystemBits, kernels: Kernels
+) -> None:
+    digits = bytes(q.binary_digits())
+    for start in range(0, truth.size, _WORDS * 8):  # as many words under one key as above
+        piece, to = truth[start : start + _WORDS * 8], out[start : start + _WORDS * 8]
+        kernels.randomize(random_bits.key(), digits, piece.ctypes.data, to.ctypes.data, piece.size)
 
 
 def fill_flips(out: NDArray[np.uint64], q: FlipProbability, random_bits: RandomBits) -> None:

@@ -1,10 +1,10 @@
 """Vectors to files larger than memory, written chunk by chunk.
 
 Reports are kept as Parquet, one fixed-size binary column `report` without dictionary or
-compression (random bits have nothing to compress), or as raw rows behind a 64-byte header
-(`shoal.agreement.wire`). Either names its plan. A row is the packed bits, behind the cohort as two
-bytes, little endian, if the plan has cohorts. A file is written whole or not at all.
-`shoal.analysis.report_files` reads it.
+compression (random bits have nothing to compress), as an Arrow file of that column, or as raw rows
+behind a 64-byte header (`shoal.agreement.wire`). Each names its plan. A row is the packed bits,
+behind the cohort as two bytes, little endian, if the plan has cohorts. A file is written whole or
+not at all. `shoal.analysis.report_files` reads it.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from shoal.support.checks import shown
 from shoal.support.files import first_line
 from shoal.support.rounding import text_up
 
-__all__ = ["VectorWriter", "warning_of"]
+__all__ = ["VectorWriter", "column_of", "file_rows", "report_schema", "warning_of"]
 
 
 class VectorWriter(AbstractContextManager["VectorWriter"]):
     """Write vectors chunk by chunk; the file appears when the block ends without an error.
 
-    The suffix chooses the form: ``.parquet``, or ``.rows`` for raw rows. Whether the file holds
-    simulated reports must be said at the start; originals go to Parquet only, in a column that no
-    reader of reports accepts. The whole reports of a plan with view counts are nearly the truth, so
-    such a file must be asked for with `whole_reports`.
+    The suffix chooses the form: ``.parquet``, ``.arrow``, or ``.rows`` for raw rows. Whether the
+    file holds simulated reports must be said at the start; originals go to Parquet only, in a
+    column that no reader of reports accepts. The whole reports of a plan with view counts are
+    nearly the truth, so such a file must be asked for with `whole_reports`.
     """
 
     def __init__(
@@ -56,32 +56,31 @@ class VectorWriter(AbstractContextManager["VectorWriter"]):
             )
         if kind == "original" and path.suffix.lower() != ".parquet":
             raise InputError(f"originals are written as .parquet, got {path.name!r}.")
-        if path.suffix.lower() not in (".parquet", ".rows"):
-            raise InputError(f"reports are written as .parquet or .rows, got {path.name!r}.")
+        if path.suffix.lower() not in (".parquet", ".arrow", ".rows"):
+            raise InputError(
+                f"reports are written as .parquet, .arrow or .rows, got {path.name!r}."
+            )
         self._path = path
         self._scratch = path.with_name(path.name + ".part")
         self._plan, self._kind, self._simulated = plan, kind, simulated
-        self._parquet: Any = None
+        self._table: Any = None
         self._raw: BinaryIO | None = None
         self.written = 0
 
     def __enter__(self) -> Self:
-        width = file_row_bytes(self._plan.bits, self._plan.cohorts is not None)
-        mark = b"true" if self._simulated else b"false"
-        metadata = {b"shoal.plan": self._plan.id.encode(), b"shoal.simulated": mark}
-        if self._kind == "original":
-            metadata = {b"shoal.survey": self._plan.survey.digest.encode()}
+        schema = report_schema(self._plan, self._kind, self._simulated)
+        suffix = self._path.suffix.lower()
         try:
-            if self._path.suffix.lower() == ".parquet":
-                column = pa.field(self._kind, pa.binary(width), nullable=False)
-                schema = pa.schema([column], metadata=metadata)
-                self._parquet = pq.ParquetWriter(
+            if suffix == ".parquet":
+                self._table = pq.ParquetWriter(
                     self._scratch,
                     schema,
                     use_dictionary=False,
                     compression="none",
                     write_statistics=False,
                 )
+            elif suffix == ".arrow":
+                self._table = pa.ipc.new_file(str(self._scratch), schema)
             else:
                 self._raw = self._scratch.open("wb")
                 plan_id = bytes.fromhex(self._plan.id)
@@ -102,14 +101,12 @@ class VectorWriter(AbstractContextManager["VectorWriter"]):
             raise InputError("simulated and real reports do not go into one file.")
         if (vectors.cohorts is None) != (self._plan.cohorts is None):
             raise InputError("vectors have cohorts exactly when their plan has.")
-        rows = _with_cohorts(vectors)
+        rows = file_rows(vectors)
         if self._raw is not None:
             self._raw.write(rows.data)
         else:
-            array = pa.FixedSizeBinaryArray.from_buffers(
-                pa.binary(rows.shape[1]), len(rows), [None, pa.py_buffer(rows)]
-            )
-            self._parquet.write(pa.record_batch([array], schema=self._parquet.schema))
+            schema = report_schema(self._plan, self._kind, self._simulated)
+            self._table.write(pa.record_batch([column_of(rows)], schema=schema))
         self.written += len(rows)
 
     def __exit__(
@@ -118,7 +115,7 @@ class VectorWriter(AbstractContextManager["VectorWriter"]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        (self._raw or self._parquet).close()
+        (self._raw or self._table).close()
         try:
             if kind is None:
                 self._scratch.replace(self._path)
@@ -137,7 +134,24 @@ def warning_of(plan: Plan) -> str:
     )
 
 
-def _with_cohorts(vectors: Synthetic | Original) -> Rows:
+def report_schema(plan: Plan, kind: str = "report", simulated: bool = False) -> Any:
+    """Return the Arrow schema of a file of reports, or of originals: one column and its plan."""
+    mark = b"true" if simulated else b"false"
+    metadata = {b"shoal.plan": plan.id.encode(), b"shoal.simulated": mark}
+    if kind == "original":
+        metadata = {b"shoal.survey": plan.survey.digest.encode()}
+    width = file_row_bytes(plan.bits, plan.cohorts is not None)
+    return pa.schema([pa.field(kind, pa.binary(width), nullable=False)], metadata=metadata)
+
+
+def column_of(rows: Rows) -> Any:
+    """Return rows as an Arrow column, without a copy."""
+    buffers = [None, pa.py_buffer(rows)]
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(rows.shape[1]), len(rows), buffers)
+
+
+def file_rows(vectors: Synthetic | Original) -> Rows:
+    """Return the rows as they are written: the packed bits, behind the cohort if there is one."""
     if vectors.cohorts is None:
         return np.ascontiguousarray(vectors.rows)
     cohorts = vectors.cohorts.astype("<u2").view(np.uint8).reshape(-1, 2)

@@ -1,0 +1,127 @@
+"""Tables of others, in and out: pandas, polars, Arrow, whatever has the Arrow C stream interface.
+
+A table is read batch by batch, so that a stream may be larger than memory. Reports come out as an
+Arrow reader of one column `report`, which those libraries take in turn. It can be read once: no
+answer is randomized in two versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from shoal.agreement.plan import Plan
+from shoal.agreement.vectors import Synthetic
+from shoal.analysis.report_files import rows_of_column
+from shoal.analysis.tallying import Tally, Tallying
+from shoal.errors import InputError, PrivacyRefusal, ReportError
+from shoal.support.files import first_line
+
+__all__ = ["randomize_table", "tally_table"]
+
+_ROWS = 1 << 18
+
+
+def randomize_table(plan: Plan, answers: Any, *, whole_reports: bool = False) -> Any:
+    """Return the reports of a table of answers, one row per person, as a `RecordBatchReader`.
+
+    Parameters
+    ----------
+    plan
+        The plan. Whether it keeps its promise is not computed here: see `shoal.audit`.
+    answers
+        A pandas, polars or Arrow table, or anything with ``__arrow_c_stream__``.
+    whole_reports
+        Make the reports of a plan with view counts, though each is nearly the truth.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from shoal import Flags, Survey, plan
+    >>> agreed = plan(Survey("s", (Flags("f", ("a", "b")),)), q="0.25")
+    >>> reader = randomize_table(agreed, pa.table({"f": ["a", "a;b", ""]}))
+    >>> tally_table(agreed, reader).reports
+    3
+    """
+    from shoal.device.bulk.report_files import column_of, file_rows, report_schema, warning_of
+    from shoal.device.bulk.tables import check_columns, encode_table, table_columns
+    from shoal.device.randomizing import randomize
+
+    if plan.view == "counts" and not whole_reports:
+        raise PrivacyRefusal(
+            f"the plan's view is counts, and {warning_of(plan)} Ask for them with"
+            " whole_reports=True."
+        )
+    stream, schema = _stream_of(answers), report_schema(plan)
+    check_columns(plan.survey, stream.schema.names)
+
+    def batches() -> Iterator[Any]:
+        row = 1
+        for batch in stream:
+            for start in range(0, batch.num_rows, _ROWS):
+                part = batch.slice(start, _ROWS).select(table_columns(plan.survey))
+                original = encode_table(plan.survey, part, row)
+                rows = file_rows(randomize(original, plan))
+                yield pa.record_batch([column_of(rows)], schema=schema)
+                row += part.num_rows
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def tally_table(
+    plan: Plan,
+    reports: Any,
+    *,
+    vectors: bool | None = None,
+    crowd: str | None = None,
+    window: int | None = None,
+) -> Tally:
+    """Count the reports in a table with a column `report`, as one crowd.
+
+    The column may be any binary type: polars has none of a fixed size. A table that names its plan
+    must name this one; where a library has dropped the name, the caller is believed.
+    """
+    stream = _stream_of(reports)
+    if stream.schema.names != ["report"]:
+        raise ReportError("a table of reports must have exactly one column, report.")
+    metadata = stream.schema.metadata or {}
+    named = metadata.get(b"shoal.plan", plan.id.encode()).decode("ascii", "replace")
+    if named != plan.id:
+        raise ReportError(f"the table holds reports of plan {named[:12]}, not {plan.id[:12]}.")
+    simulated = metadata.get(b"shoal.simulated") == b"true"
+    tallying = Tallying(plan, vectors=vectors, crowd=crowd, window=window)
+    for batch in stream:
+        for start in range(0, batch.num_rows, _ROWS):
+            tallying.add_vectors(_synthetic(plan, batch.column(0).slice(start, _ROWS), simulated))
+    return tallying.result()
+
+
+def _synthetic(plan: Plan, column: Any, simulated: bool) -> Synthetic:
+    from shoal.agreement.wire import file_row_bytes
+
+    width = file_row_bytes(plan.bits, plan.cohorts is not None)
+    if not pa.types.is_fixed_size_binary(column.type):
+        try:
+            column = column.cast(pa.large_binary()).cast(pa.binary(width))
+        except pa.ArrowException as error:
+            raise ReportError(f"reports of this plan have {width} bytes each.") from error
+    records = rows_of_column(plan, column)
+    cohorts = None if plan.cohorts is None else records["cohort"].astype("uint16")
+    return Synthetic(records["bits"], plan.bits, simulated, cohorts)
+
+
+def _stream_of(table: Any) -> Any:
+    """Return a reader of the batches of a table, whatever library made it."""
+    try:
+        if isinstance(table, pa.RecordBatchReader):
+            return table
+        if hasattr(table, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(table)
+        return pa.table(table).to_reader()
+    except (TypeError, pa.ArrowException) as error:
+        raise InputError(
+            "a table must be of pandas, polars or Arrow, or have __arrow_c_stream__:"
+            f" {first_line(error)}."
+        ) from error

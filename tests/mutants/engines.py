@@ -1,0 +1,77 @@
+"""Many files: what is done once, and what was done before a crash."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+RANDOMIZING = "engines/randomizing.py"
+KILLS = "engines/test_randomizing.py::TestKills"
+
+MUTANTS = (
+    Mutant(
+        "reports are published before the journal says so",
+        RANDOMIZING,
+        "            journal.record(number, [hidden, reports, marks[number]])\n"
+        "            _publish(folder, hidden, names[number])\n",
+        "            _publish(folder, hidden, names[number])\n"
+        "            journal.record(number, [hidden, reports, marks[number]])\n",
+        f"{KILLS}::test_no_answer_is_published_twice",
+    ),
+    Mutant(
+        "what was recorded and not yet published is lost",
+        RANDOMIZING,
+        "            _publish(folder, hidden, names[number])\n        _clean(folder)\n",
+        "            pass\n        _clean(folder)\n",
+        f"{KILLS}::test_no_answer_is_published_twice",
+    ),
+    Mutant(
+        "reports that were never published stay in the folder",
+        RANDOMIZING,
+        "        path.unlink(missing_ok=True)\n",
+        "        pass\n",
+        f"{KILLS}::test_no_answer_is_published_twice",
+    ),
+    Mutant(
+        "what was taken away is randomized again",
+        RANDOMIZING,
+        "            if number not in journal.done\n",
+        "            if number not in journal.done or not (folder / names[number]).exists()\n",
+        f"{KILLS}::test_reports_that_were_taken_away_are_not_made_again",
+    ),
+    Mutant(
+        "answers that changed are taken for the same",
+        RANDOMIZING,
+        "if mark != marks[number]:",
+        "if False:",
+        "engines/test_randomizing.py::TestRefused"
+        "::test_answers_that_changed_after_they_were_published",
+    ),
+    Mutant(
+        "a line of the journal that was cut off stays",
+        "engines/journal.py",
+        "            os.truncate(self._path, len(whole))\n",
+        "            pass\n",
+        "engines/test_tallying.py::TestJournal::test_a_line_that_was_cut_off_is_not_there",
+    ),
+    Mutant(
+        "two processes write one journal",
+        "engines/journal.py",
+        "if not self._held.enter_context(self._disk.lock(lock, patience=0)):",
+        "if False:",
+        "engines/test_tallying.py::TestJournal::test_one_process_at_a_time",
+    ),
+    Mutant(
+        "the parts of one crowd become several crowds",
+        "engines/tallying.py",
+        "[renamed(one, None, _SAME_CROWD) for one in parts]",
+        "parts",
+        "engines/test_tallying.py::TestTheSameCounts::test_a_folder_of_all_forms",
+    ),
+    Mutant(
+        "the mark of simulated reports is lost in a table",
+        "engines/tables.py",
+        'simulated = metadata.get(b"shoal.simulated") == b"true"',
+        "simulated = False",
+        "engines/test_tables.py::TestRandomizeAndTally::test_simulated_reports_stay_marked",
+    ),
+)

@@ -121,7 +121,7 @@ for person in ("one", "other"):
 WITHOUT_CRYPTOGRAPHY = """
 from shoal.errors import InputError
 from shoal.device.memory import DeviceMemory
-from shoal.device.outbox.signatures import check_signature
+from shoal.agreement.signatures import check_signature
 from shoal import Flags, FlipProbability, Memory, Plan, Promise, Survey, encode
 memory = Memory(FlipProbability(1, 2), FlipProbability(1, 2))
 survey = Survey("s", (Flags("f", ("a", "b")),))

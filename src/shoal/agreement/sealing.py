@@ -74,6 +74,7 @@ def _suite() -> Suite:
 
 def public_key_of(raw: bytes) -> X25519PublicKey:
     """Return a public key from its 32 bytes."""
+    _suite()
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
     if len(raw) != KEY_BYTES:

@@ -159,8 +159,8 @@ def together(findings: Findings, n: int, text: str) -> None:
 
         if target == "crowd":
             held = [float(single[m] @ holds(m)) for m in range(n + 1)]
-            for (a, first), (b, second) in product(enumerate(held), repeat=2):
-                where = f"N {n}, q {text}, {a}, {b}"
+            for (m, first), (k, second) in product(enumerate(held), repeat=2):
+                where = f"N {n}, q {text}, {m}, {k}"
                 key = "simultaneous", target, "both of two options"
                 findings.add(key, first * second, n * q * (1 - q), where)
             continue

@@ -245,8 +245,8 @@ def _convolved(left: Ratios, right: Ratios) -> Ratios | None:
                     shifted[:, j : j + width] += mass * rectangle
                 total[first + i : first + i + len(rectangle)] += shifted
             with np.errstate(divide="ignore"):
-                found = np.log(total).astype(np.float64) + (top + other_top)
-            log_total = np.logaddexp(log_total, found)
+                logs = np.log(total).astype(np.float64) + (top + other_top)
+            log_total = np.logaddexp(log_total, logs)
     live = np.nonzero(log_total > -np.inf)
     return Ratios(
         live[0] * row_pitch + left.towards.min() + right.towards.min(),

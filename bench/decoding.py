@@ -3,7 +3,7 @@
 Run by itself: ``python -m bench.decoding [--repetitions 20] [--candidates 10000]``; ``--alone``
 leaves RAPPOR's method out, ``--large`` only measures time and memory with 100,000 candidates. The
 words and their frequencies are those of the package `wordfreq`. Half of the candidates are real
-words, half are agreed up. The size of the question is what `propose` says. In every repetition the
+words, half are made up. The size of the question is what `propose` says. In every repetition the
 same people draw cohorts and flips afresh, under a survey of another name and so with other hashes;
 the counts are drawn from their exact law (`shoal.evidence.tally_laws.simulate_texts`).
 """

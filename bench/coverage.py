@@ -159,8 +159,8 @@ def together(findings: Findings, n: int, text: str) -> None:
 
         if target == "crowd":
             held = [float(single[m] @ holds(m)) for m in range(n + 1)]
-            for (a, first), (b, second) in product(enumerate(held), repeat=2):
-                where = f"N {n}, q {text}, {a}, {b}"
+            for (m, first), (k, second) in product(enumerate(held), repeat=2):
+                where = f"N {n}, q {text}, {m}, {k}"
                 key = "simultaneous", target, "both of two options"
                 findings.add(key, first * second, n * q * (1 - q), where)
             continue
@@ -179,7 +179,7 @@ def two_crowds(
     """Shares in two independent crowds."""
     sizes, texts = (first[0], second[0]), (first[1], second[1])
     qs = [float(text) for text in texts]
-    flips = [shoal.FlipProbability.at_least(text) for text in texts]
+    chances = [shoal.FlipProbability.at_least(text) for text in texts]
     flips = min(n * q * (1 - q) for n, q in zip(sizes, qs, strict=True))
     tried = [shares_of(n) for n in sizes]
     laws: dict[Target, list[list[tuple[float, Array]]]] = {
@@ -198,7 +198,7 @@ def two_crowds(
         def estimates(x: int, y: int, target: Target = target) -> Any:
             return [
                 shoal.Estimate(FLAGS, "a", ones, n, q, target, 0.0)
-                for ones, n, q in zip((x, y), sizes, flips, strict=True)
+                for ones, n, q in zip((x, y), sizes, chances, strict=True)
             ]
 
         ends = _combined(

@@ -37,14 +37,14 @@ PENALTIES = (0.001, 0.003, 0.01)
 
 
 @dataclass
-class Found:
+class Decoding:
     """What one method found, with its estimates and, where it has them, intervals."""
 
     counts: dict[str, float]
     intervals: dict[str, tuple[float, float]]
 
     @classmethod
-    def of(cls, decoded: DecodedTexts) -> Found:
+    def of(cls, decoded: DecodedTexts) -> Decoding:
         return cls(
             {row.value: row.count for row in decoded.discoveries},
             {row.value: (row.low, row.high) for row in decoded.discoveries},
@@ -68,21 +68,23 @@ def crowd_of_words(people: int, seed: int = 0) -> dict[str, int]:
     return {word: int(n) for word, n in zip(shares, drawn, strict=True) if n}
 
 
-def rappor_decode(made: Plan, tally: Tally, candidates: Sequence[str], penalty: float) -> Found:
+def rappor_decode(
+    agreed: Plan, tally: Tally, candidates: Sequence[str], penalty: float
+) -> Decoding:
     """RAPPOR 4: LASSO selects, least squares estimates, Bonferroni at 0.05 decides.
 
     `penalty` is LASSO's alpha as a share of the smallest one that selects nothing.
     """
     from sklearn.linear_model import Lasso
 
-    (question,) = made.survey.questions
+    (question,) = agreed.survey.questions
     assert isinstance(question, Text)
     assert tally.cohorts is not None
-    q, m, c = float(made.q), question.bits, question.cohorts
+    q, m, c = float(agreed.q), question.bits, question.cohorts
     sizes = np.array([cohort.reports for cohort in tally.cohorts], float)[:, None]
     ones = np.array([cohort.by_bit for cohort in tally.cohorts], float)
     y = ((ones - q * sizes) / (1 - 2 * q)).ravel() * c
-    table = hash_table(made.survey.text_hash(question.name), candidates, c).astype(np.int64)
+    table = hash_table(agreed.survey.text_hash(question.name), candidates, c).astype(np.int64)
     rows = (table + m * np.arange(c)[None, :, None]).reshape(len(candidates), -1)
     columns = np.repeat(np.arange(len(candidates)), rows.shape[1])
     X = sparse.csc_array((np.ones(rows.size), (rows.ravel(), columns)), (m * c, len(candidates)))
@@ -100,7 +102,7 @@ def rappor_decode(made: Plan, tally: Tally, candidates: Sequence[str], penalty: 
     kept = stats.t.sf(estimates / sigma, freedom) < 0.05 / len(candidates)
     reach = 1.959964 * sigma
     names = [candidates[i] for i in chosen]
-    return Found(
+    return Decoding(
         {w: float(d) for w, d, k in zip(names, estimates, kept, strict=True) if k},
         {
             w: (float(d - r), float(d + r))
@@ -110,12 +112,14 @@ def rappor_decode(made: Plan, tally: Tally, candidates: Sequence[str], penalty: 
     )
 
 
-def shoal_decode(made: Plan, tally: Tally, candidates: Sequence[str], fdr: float = 0.05) -> Found:
+def shoal_decode(
+    agreed: Plan, tally: Tally, candidates: Sequence[str], fdr: float = 0.05
+) -> Decoding:
     """Our method."""
-    return Found.of(decode(made, tally, candidates, fdr=fdr))
+    return Decoding.of(decode(agreed, tally, candidates, fdr=fdr))
 
 
-def scores(found: Found, truth: dict[str, int], candidates: Sequence[str], above: float) -> dict:
+def scores(found: Decoding, truth: dict[str, int], candidates: Sequence[str], above: float) -> dict:
     """Recall of the words above a count, false discoveries, error and coverage of those found."""
     wanted = [word for word in candidates if truth.get(word, 0) > above]
     errors = [found.counts.get(word, 0.0) - truth[word] for word in wanted]
@@ -164,11 +168,11 @@ def measure(
         ways[name] = partial(rappor_decode, penalty=penalty)
     results: dict[str, list[dict]] = {name: [] for name in ways}
     for number in range(repetitions):
-        made = text_plan(people, size.bits, size.hashes, size.cohorts, f"words {number}")
-        tally = simulate_texts(made, truth, seed=number)
+        agreed = text_plan(people, size.bits, size.hashes, size.cohorts, f"words {number}")
+        tally = simulate_texts(agreed, truth, seed=number)
         for name, way in ways.items():
             began = time.perf_counter()
-            result = scores(way(made, tally, texts), truth, texts, 6 * size.sigma)
+            result = scores(way(agreed, tally, texts), truth, texts, 6 * size.sigma)
             result["s"] = time.perf_counter() - began
             results[name].append(result)
             shown = ", ".join(f"{key} {value:.4g}" for key, value in result.items())
@@ -181,7 +185,7 @@ def measure(
     wanted = results["shoal, false discoveries 5 %"][0]["wanted"]
     text = (
         f"{people:,} people answer English words under a proven promise of epsilon {EPSILON} and"
-        f" delta {DELTA} (q = {float(made.q):.4g}); {size.bits} bits, {size.hashes} hash,"
+        f" delta {DELTA} (q = {float(agreed.q):.4g}); {size.bits} bits, {size.hashes} hash,"
         f" {size.cohorts} cohorts, as proposed; {candidates:,} candidates, half of them answered"
         f" by nobody; means of {repetitions} repetitions. Recall and error are of the {wanted}"
         f" words answered by more than six predicted sigmas, {6 * size.sigma:.0f} people; coverage"
@@ -200,11 +204,11 @@ def large_note() -> str:
 
 def large() -> str:
     """Decode 100,000 candidates in 64 cohorts of 256 bits."""
-    made = text_plan(CROWD, 256, 1, 64, "words")
-    tally, texts = simulate_texts(made, crowd_of_words(CROWD), seed=0), candidate_list(100_000)
+    agreed = text_plan(CROWD, 256, 1, 64, "words")
+    tally, texts = simulate_texts(agreed, crowd_of_words(CROWD), seed=0), candidate_list(100_000)
     before = _peak_memory()
     began, busy = time.perf_counter(), time.process_time()
-    found = decode(made, tally, texts).discoveries
+    found = decode(agreed, tally, texts).discoveries
     peak = _peak_memory()
     return (
         f"100,000 candidates, 256 bits, 64 cohorts: {time.perf_counter() - began:.1f} s"

@@ -110,7 +110,7 @@ class Run:
             self.done.set_result(None)
 
 
-def made(plan: Plan, requests: int, reports: int, path: str, token: str = "") -> list[bytes]:
+def requests_of(plan: Plan, requests: int, reports: int, path: str, token: str = "") -> list[bytes]:
     """Return requests of so many reports each, with noise for content."""
     rng = np.random.default_rng()
     width = -(-plan.bits // 8)
@@ -199,7 +199,7 @@ def main() -> None:
     options = parser.parse_args()
     plan = Plan.read(options.plan)
     path = options.path or f"/v1/plans/{plan.id}/reports"
-    requests = made(plan, options.requests, options.reports, path, options.token)
+    requests = requests_of(plan, options.requests, options.reports, path, options.token)
     context = None
     if options.tls:
         context = ssl.create_default_context()

@@ -422,6 +422,20 @@ class TestProcesses:
         assert "shoal.analysis.tallying" in loaded
         assert "device" not in folders_of(loaded)
 
+    def test_small_commands_load_no_scipy(self, tmp_path: Path):
+        """It takes half a second, and neither a plan with a given q nor an estimate needs it."""
+        import numpy as np
+
+        from shoal import Flags, Survey, Synthetic, plan, tally
+
+        agreed = plan(Survey("s", (Flags("f", ("a",)),)), q="0.25")
+        files = [str(tmp_path / name) for name in ("p.json", "t.json")]
+        agreed.write(files[0])
+        tally(agreed, Synthetic(np.ones((200, 1), np.uint8), bits=1)).write(files[1])
+        for words in (["plan", "--flags", "5", "--q", "0.2"], ["estimate", *files]):
+            loaded = loaded_after(f"import shoal.cli; assert shoal.cli.run({words!r}) == 0")
+            assert "scipy" not in loaded
+
     def test_help_is_instant(self):
         loaded = loaded_after("import shoal.cli")
         assert not loaded & {"numpy", "scipy", "pyarrow", "rich", "cryptography"}

@@ -1,7 +1,8 @@
-"""Run the adversary by hand: ``python -m tests.adversary [PART/PARTS]``.
+"""Run the adversary by hand: ``python -m tests.adversary [PART/PARTS] [kind ...]``.
 
-How many cases is said by SHOAL_ADVERSARY_CASES. Prints the cases and claims of each kind, the
-smallest margin seen, and every violation; the exit code says whether there were any.
+Without kinds all of them run. How many cases is said by SHOAL_ADVERSARY_CASES. Prints the cases and
+claims of each kind, the smallest margin seen, and every violation; the exit code says whether there
+were any.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from .judging import CASES
 from .kinds import KINDS, run
 
 
-def main(part: int = 0, parts: int = 1) -> int:
-    """Run every kind and print what was seen."""
+def main(words: list[str]) -> int:
+    """Run kinds of cases and print what was seen."""
     warnings.simplefilter("error")
+    part, parts = map(int, words.pop(0).split("/")) if words and "/" in words[0] else (0, 1)
     results = []
-    for name in KINDS:
+    for name in words or KINDS:
         results.append(run(name, CASES, part, parts))
         print(results[-1], flush=True)
         for violation in results[-1].violations:
@@ -30,4 +32,4 @@ def main(part: int = 0, parts: int = 1) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1].split("/"))) if len(sys.argv) > 1 else main())
+    sys.exit(main(sys.argv[1:]))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from . import counts, crowds, pieces, plans, times
+from . import counts, crowds, pieces, plans, times, views
 from .judging import CASES, Kind, Result, judge
 
 KINDS: dict[str, tuple[Kind, int]] = {
     "one bit": (crowds.one_bit, 240),
     "small world": (crowds.small_world, 220),
     "homogeneous crowd": (crowds.homogeneous, 150),
-    "several reports": (crowds.group, 230),
+    "counts of a crowd": (views.counts, 30),
+    "several reports": (crowds.group, 190),
     "colluders": (crowds.colluders, 160),
     "text with cohorts": (crowds.cohorts, 164),
     "reports in pieces": (pieces.dropped, 40),
@@ -18,6 +19,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "sum of windows": (times.sums, 40),
     "memory": (times.memory, 30),
     "plan": (plans.planned, 100),
+    "plan for counts": (views.planned, 10),
     "plan with memory": (plans.planned_with_memory, 30),
     "other promises": (plans.other_promises, 80),
     "publication": (plans.printed, 110),

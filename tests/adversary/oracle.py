@@ -54,6 +54,12 @@ def histogram(bits: int) -> Key:
     return lambda release, v: 1 << DIGIT * (release * cells + v - 1) if v else 0
 
 
+def counted(bits: int) -> Key:
+    """Each bit is counted by itself in each release, and nothing links the bits of a report."""
+    places = [sum(1 << DIGIT * bit for bit in range(bits) if v >> bit & 1) for v in range(2**bits)]
+    return lambda release, v: places[v] << DIGIT * bits * release
+
+
 def summed(bits: int) -> Key:
     """Whole vectors are counted over all releases together."""
     one = histogram(bits)

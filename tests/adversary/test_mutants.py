@@ -16,11 +16,12 @@ from shoal import Certificate, Estimate, Plan, Survey
 from shoal.curator import Release
 from shoal.planning.fragments import Overflow
 from shoal.theory import proven as theory
+from shoal.theory.counts import delta as counts_theory
 from shoal.theory.proven import AttackDelta, Proven
 from shoal.theory.stop_loss.bracket import Bracket
 from shoal.theory.sufficient import sufficient_eta
 
-from . import counts, crowds, plans, times
+from . import counts, crowds, plans, times, views
 from .judging import judge
 from .kinds import KINDS
 
@@ -67,6 +68,24 @@ def attack_times(factor: float) -> Mutate:
         return AttackDelta(Bracket(low, high), found.crowd)
 
     return lambda patch: patch.setattr(shoal.planning.views, "attack_delta", mutant)
+
+
+def proven_counts(change: Callable[..., float]) -> Mutate:
+    """Change the proven delta of counts: a function of the real one and its arguments."""
+    real = counts_theory.proven_counts
+    return lambda patch: patch.setattr(
+        shoal.planning.views, "proven_counts", lambda *given: change(real, *given)
+    )
+
+
+def counts_attack_times(factor: float) -> Mutate:
+    real = counts_theory.attack_counts
+
+    def mutant(*given: Any) -> Any:
+        found = real(*given)
+        return found._replace(delta=found.delta * factor)
+
+    return lambda patch: patch.setattr(shoal.planning.views, "attack_counts", mutant)
 
 
 def eta_times(factor: float) -> Mutate:
@@ -196,6 +215,23 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
     "one bit less that differs": (
         "small world",
         value(Survey, "differing_bits", lambda _, bits: bits - 1),
+    ),
+    "counts with one person more": (
+        "counts of a crowd",
+        proven_counts(lambda real, d, n, *rest: real(d, n + 1, *rest)),
+    ),
+    "counts of one bit less that differs": (
+        "counts of a crowd",
+        proven_counts(lambda real, d, *rest: real(d - 1, *rest)),
+    ),
+    "counts a thousandth too small": (
+        "counts of a crowd",
+        proven_counts(lambda real, *given: real(*given) * (1 - 1e-3)),
+    ),
+    "an attack on counts a hundredth too large": ("counts of a crowd", counts_attack_times(1.01)),
+    "half the flips that were planned for counts": (
+        "plan for counts",
+        public(views, "plan", less_noise),
     ),
     "group privacy without its factor": (
         "several reports",

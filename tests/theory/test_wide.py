@@ -310,6 +310,27 @@ def test_products_of_tables_by_two_routes(q):
     assert fast.log_mass == pytest.approx(pairs.log_mass, rel=1e-13, abs=1e-13)
 
 
+def test_masses_in_bands(monkeypatch):
+    """What is added up in three bands of short floats is what long ones add up at once.
+
+    Log-masses are right to 8 u (1 + |entry|), as a law takes them to be.
+    """
+    (table,) = blanket._tables(choice(2), 0.45)
+    left, right = blanket._power(table, 40, 0.45), blanket._power(table, 30, 0.45)
+    assert np.ptp(left.log_mass) > 40
+    monkeypatch.setattr(blanket, "_range", lambda kind: 20.0 if kind is np.float64 else 5000.0)
+    assert len(blanket._bands(left.log_mass, np.float64)) == 3
+    banded = blanket._convolved(left, right)
+    monkeypatch.setattr(blanket, "_range", lambda kind: 0.0 if kind is np.float64 else 5000.0)
+    whole = blanket._convolved(left, right)
+    assert banded is not None
+    assert whole is not None
+    assert (banded.towards == whole.towards).all()
+    assert (banded.away == whole.away).all()
+    apart = np.abs(banded.log_mass - whole.log_mass)
+    assert (apart <= 8 * UNIT * (1 + np.abs(whole.log_mass))).all()
+
+
 def test_masses_that_no_float_holds_are_merged():
     far = blanket.Ratios(np.array([0, 1]), np.array([1, 0]), np.array([0.0, -20_000.0]))
     assert blanket._convolved(far, far) is None

@@ -7,7 +7,7 @@ keeps the list: parts of one crowd become one crowd again, and nothing else does
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -140,6 +140,12 @@ def way_out(crowds: Sequence[Crowd]) -> str:
         f"{parts} no person is in two of them, declare that with Tally.of_different_people or"
         " shoal tally --people different."
     )
+
+
+def in_crowds(estimates: Mapping[str, Any]) -> str:
+    """Return in how many crowds the reports are, if there are several."""
+    crowds = len(estimates["crowds"])
+    return f" of {crowds:,} crowds" if crowds > 1 else ""
 
 
 def note_on(crowds: int, people: People | None) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shoal.analysis.publishing.words import in_crowds
+from shoal.analysis.crowds import in_crowds
 from shoal.cli._common import outward, printer, show_bullets, show_simulated
 
 if TYPE_CHECKING:

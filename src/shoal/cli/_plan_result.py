@@ -72,6 +72,8 @@ def _document(plan: Plan, over_time: list[Statement]) -> dict[str, Any]:
 
 
 def _other(plan: Plan) -> dict[str, Any] | None:
+    if plan.crowd_size is None:
+        return None
     from shoal.planning.views import other_view
 
     other = other_view(plan)

@@ -26,7 +26,7 @@ from shoal.support.files import read_json, write_json
 from shoal.theory import homogeneous
 from shoal.theory.domains import Domain, Triple, differing_bits
 from shoal.theory.proven import proven_delta
-from shoal.theory.search.worlds import Found, World, homogeneous_best, world_of
+from shoal.theory.search.worlds import CollectionPair, World, homogeneous_best, world_of
 from shoal.theory.stop_loss.bracket import Bracket
 
 __all__ = ["Measure", "Search", "Searching", "search"]
@@ -99,7 +99,7 @@ class Search:
     forward: Bracket
     reverse: Bracket
     best: tuple[Triple, Bracket]
-    worst: Found
+    worst: CollectionPair
     proven: Bracket
 
     @property
@@ -182,7 +182,7 @@ class Searching:
         self.steps = self._world.steps
         self.done = 0
         self._searched = 0
-        self._worst: Found | None = None
+        self._worst: CollectionPair | None = None
         if self._state is not None and self._state.exists():
             self._load(self._state)
 
@@ -312,7 +312,7 @@ def _domain_json(domain: Domain) -> list[dict[str, int]]:
     ]
 
 
-def _pair_json(pair: Found) -> dict[str, Any]:
+def _pair_json(pair: CollectionPair) -> dict[str, Any]:
     return {
         "value": list(pair.value),
         "others": {_text(vector): count for vector, count in pair.others},
@@ -321,11 +321,11 @@ def _pair_json(pair: Found) -> dict[str, Any]:
     }
 
 
-def _pair(document: dict[str, Any]) -> Found:
+def _pair(document: dict[str, Any]) -> CollectionPair:
     low, high = document["value"]
     others = tuple((_vector(text), int(count)) for text, count in document["others"].items())
     value = Bracket(float(low), float(high))
-    return Found(value, others, _vector(document["x"]), _vector(document["x_prime"]))
+    return CollectionPair(value, others, _vector(document["x"]), _vector(document["x_prime"]))
 
 
 def _vector(text: str) -> tuple[int, ...]:

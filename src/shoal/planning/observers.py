@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.planning.composition import group_factor
-from shoal.planning.views import bound_of
 from shoal.support.rounding import round_up
 
 if TYPE_CHECKING:
@@ -184,6 +183,8 @@ def _analyzer(certificate: Certificate, epsilon: float, proven: float) -> Observ
 def _delta_of_reports(certificate: Certificate, epsilon: float) -> float:
     """Return what is proven for whole reports where the plan counts on counts."""
     reports = certificate.reports_per_person
+    from shoal.planning.views import bound_of  # the words of a page need none of the theory
+
     bound = bound_of(certificate.survey, "reports")
     q, part = float(certificate.q), epsilon / reports
     single = bound.proven(certificate.crowd_size, q, part, 1e-3).delta.high

@@ -97,6 +97,12 @@ def at_most(highest: int, bits: int) -> Block:
 
 def check_domain(domain: Iterable[Block]) -> Domain:
     """Return the domain as a tuple of blocks, or say what is wrong with it."""
+    return _checked(tuple(domain))
+
+
+@functools.lru_cache(maxsize=64)
+def _checked(domain: tuple[Block, ...]) -> Domain:
+    # A survey of a thousand questions is asked about a hundred times while it is planned.
     blocks = tuple(Block(*block) for block in domain)
     if not blocks:
         raise ValueError("a domain needs at least one block, got none.")

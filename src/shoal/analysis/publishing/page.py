@@ -8,6 +8,7 @@ from typing import Any
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.survey import Question
+from shoal.analysis.crowds import in_crowds
 from shoal.analysis.estimating import Estimates
 from shoal.analysis.intervals import IntervalKind
 from shoal.analysis.publishing.charts import ACCENT, Layout, chart
@@ -20,7 +21,6 @@ from shoal.analysis.publishing.words import (
     count_unit,
     facts,
     flip_in_words,
-    in_crowds,
     one_crowd,
     possible_answers,
     release_note,

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shoal.agreement.plan import Plan
+from shoal.analysis.crowds import in_crowds
 from shoal.analysis.publishing.observers import observers_markdown
 from shoal.analysis.publishing.words import (
     SIMULATED,
     Figures,
     facts,
-    in_crowds,
     one_crowd,
     possible_answers,
     release_note,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shoal.agreement.local_privacy import EXACT, local_epsilon
 from shoal.agreement.plan import Plan, View
 from shoal.agreement.survey import Choices, Question
-from shoal.analysis.crowds import note_on
+from shoal.analysis.crowds import in_crowds, note_on
 from shoal.analysis.tallying import Tally
 from shoal.planning.observers import single_report
 from shoal.support.rounding import float_up, text_down, text_up
@@ -28,7 +28,6 @@ __all__ = [
     "count_unit",
     "facts",
     "flip_in_words",
-    "in_crowds",
     "one_crowd",
     "plain_promise",
     "possible_answers",
@@ -200,12 +199,6 @@ def one_crowd(whole: Mapping[str, Any] | None) -> str:
 def count_unit(estimates: Mapping[str, Any]) -> str:
     """Return what the counts are of: people, or answers of people who may be the same."""
     return "answers" if len(estimates["crowds"]) > 1 and not estimates["people"] else "people"
-
-
-def in_crowds(estimates: Mapping[str, Any]) -> str:
-    """Return in how many crowds the reports are, if there are several."""
-    crowds = len(estimates["crowds"])
-    return f" of {crowds:,} crowds" if crowds > 1 else ""
 
 
 def sum_note(estimates: Mapping[str, Any]) -> list[str]:

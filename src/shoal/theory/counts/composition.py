@@ -36,7 +36,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft, optimize
 
 from shoal.theory.counts.curve import Atoms
 from shoal.theory.counts.profile import Profile
@@ -127,6 +126,8 @@ def composed_delta(losses: Losses, d: int, epsilon: float) -> Bracket:
     >>> composed_delta(fair, 2, 1.0).high, 0.25 * (1 - np.exp(-1))
     (0.1580301397..., np.float64(0.1580301397...))
     """
+    from scipy import fft  # here, so that commands that need none of this begin sooner
+
     finite = float(losses.mass.sum()) * (1.0 + UNIT * losses.mass.size)
     total = finite + losses.infinite
     # total^d - finite^d
@@ -172,6 +173,7 @@ def _log_sum(losses: Losses, t: float) -> float:
 
 def _tilt(losses: Losses, d: int, epsilon: float) -> _Tilt:
     """Tilt to the saddle point of ``M(t)^d e^(-t eps) / (t (t + 1))``."""
+    from scipy import optimize
 
     def action(log_t: float) -> float:
         t = math.exp(log_t)
@@ -212,6 +214,8 @@ def _power(
     node: npt.NDArray[np.int64], mass: FloatArray, d: int, length: int
 ) -> tuple[FloatArray, float]:
     """Return the d-fold circular convolution of the masses, and a bound on each entry's error."""
+    from scipy import fft
+
     cells = np.bincount(np.mod(node, length), weights=mass, minlength=length)
     one = fft.rfft(cells)
     wraps = 2.0 + float(node[-1] - node[0]) / length

@@ -53,8 +53,8 @@ from shoal.theory.stop_loss.law import FloatArray
 from shoal.theory.sufficient import sufficient_eta
 
 __all__ = [
+    "CollectionPair",
     "FamilyWorld",
-    "Found",
     "OneBitWorld",
     "SmallWorld",
     "World",
@@ -70,7 +70,7 @@ _MOST_CELLS = 12
 _ONE_BIT_ALL = 20_000
 
 
-class Found(NamedTuple):
+class CollectionPair(NamedTuple):
     """A pair of collections, by the counts of the others' values, and what it reaches."""
 
     value: Bracket
@@ -86,7 +86,7 @@ class World(Protocol):
     description: str
     steps: int
 
-    def step(self, index: int) -> tuple[Found, int]:
+    def step(self, index: int) -> tuple[CollectionPair, int]:
         """Return the worst pair of one step and how many pairs it looked at."""
 
 
@@ -153,7 +153,7 @@ class OneBitWorld:
         self._ones = ones
         self.steps = -(-ones.size // self._chunk)
 
-    def step(self, index: int) -> tuple[Found, int]:
+    def step(self, index: int) -> tuple[CollectionPair, int]:
         """Look at one stretch of the number of ones."""
         _, n, q, epsilon, eta = self._question
         ones = self._ones[index * self._chunk : (index + 1) * self._chunk]
@@ -162,7 +162,7 @@ class OneBitWorld:
         count = int(ones[top])
         value = Bracket(float(ends.low[top]), float(ends.high[top]))
         others = [((0,), n - 1 - count), ((1,), count)]
-        return Found(value, _present(others), (0,), (1,)), ones.size
+        return CollectionPair(value, _present(others), (0,), (1,)), ones.size
 
 
 def _first_largest(values: FloatArray) -> int:
@@ -205,7 +205,7 @@ class SmallWorld:
         self._laws: list[tuple[int, FloatArray]] = [(-1, np.ones(1))]
         self.steps = len(self._crowds)
 
-    def step(self, index: int) -> tuple[Found, int]:
+    def step(self, index: int) -> tuple[CollectionPair, int]:
         """Try every pair of records in one crowd."""
         _, N, _, epsilon, eta = self._question
         counts = self._crowds[index]
@@ -226,7 +226,7 @@ class SmallWorld:
         value = gap(laws[towards], laws[away], lam, self._relative, eta)
         others = _present(zip(self._vectors, counts.tolist(), strict=True))
         pairs = len(laws) * (len(laws) - 1)
-        return Found(value, others, self._vectors[away], self._vectors[towards]), pairs
+        return CollectionPair(value, others, self._vectors[away], self._vectors[towards]), pairs
 
     def _rest(self, records: list[int]) -> FloatArray:
         """Law of the others; what the crowd before had in common is kept."""
@@ -288,7 +288,7 @@ class FamilyWorld:
                         cost = max(cost for cost, _ in costs if math.isfinite(cost))
                         yield cost, configuration, near
 
-    def step(self, index: int) -> tuple[Found, int]:
+    def step(self, index: int) -> tuple[CollectionPair, int]:
         """Evaluate one crowd."""
         _, N, q, epsilon, eta = self._question
         (x, x_prime, values), counts = self._crowds[index]
@@ -298,7 +298,7 @@ class FamilyWorld:
             value = measure(self._triples[index], N, q, epsilon)
         else:
             value = mixed_crowd(dict(others), x, x_prime, q, epsilon, eta)
-        return Found(value, _present(others), x, x_prime), 1
+        return CollectionPair(value, _present(others), x, x_prime), 1
 
 
 def _kinds(domain: Domain, values: int) -> Iterator[Configuration]:

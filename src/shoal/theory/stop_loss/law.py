@@ -58,10 +58,16 @@ def _binomial_log_weights(n: int, q: float) -> FloatArray:
         logs = np.empty(n + 1)
         for i in range(n + 1):
             near = float(term)
-            logs[i] = math.log(near) if near > 1e-290 else float(term.ln())
+            logs[i] = math.log(near) if near > 1e-290 else _log_of_tiny(term)
             term = term * (n - i) / (i + 1) * heads / tails
     logs.setflags(write=False)
     return logs
+
+
+def _log_of_tiny(term: decimal.Decimal) -> float:
+    """Logarithm of a number too small for a float, as that of its digits and of a power of ten."""
+    power = term.adjusted()
+    return math.log(float(term.scaleb(-power))) + power * math.log(10.0)
 
 
 def binomial_log_weights(n: int, q: float) -> FloatArray:

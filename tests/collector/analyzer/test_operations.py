@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def test_the_commands_refuse_what_is_for_the_other(tmp_path: Path):
         file = tmp_path / f"{word}.json"
         agreed.write(file)
         done = subprocess.run(
-            ["python", "-m", "shoal", word, "--data", str(tmp_path / word), "--honest", "all",
+            [sys.executable, "-m", "shoal", word, "--data", str(tmp_path / word), "--honest", "all",
              "--public", "127.0.0.1:0", "--console", "127.0.0.1:0", str(file)],
             capture_output=True, text=True, timeout=60,
         )  # fmt: skip

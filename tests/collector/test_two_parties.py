@@ -30,11 +30,11 @@ from tests.faults import QuickDisk
 LONGEST = 600.0
 """Seconds that anything here may take before it counts as hanging."""
 
-KILLS = int(os.environ.get("SHOAL_PARTY_KILLS", "4"))
+KILLS = int(os.environ.get("SHOAL_PARTY_KILLS", "2"))
 SURVEY = Survey(
     "browser", (Flags("features", ("sync", "vpn", "reader")), Choice("channel", ("a", "b", "c")))
 )
-CROWD, CROWDS = 100, 3
+CROWD, CROWDS = 100, 2
 
 
 def planned(view: Any) -> tuple[Plan, int, int]:

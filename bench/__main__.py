@@ -68,4 +68,5 @@ def main() -> None:
         save(tables, options, list(SECTIONS))
 
 
-main()
+if __name__ == "__main__":
+    main()

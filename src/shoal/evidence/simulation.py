@@ -160,8 +160,8 @@ def _reported(
     truth = BitCounter(row_bytes(plan.bits))
     tallying = Tallying(plan)
     for original in originals:
+        synthetic = randomize(original, plan, random_bits=noise)  # refuses another survey's bits
         truth.add(original.rows)
-        synthetic = randomize(original, plan, random_bits=noise)
         tallying.add(synthetic.rows, simulated=True, cohorts=synthetic.cohorts)
         if progress is not None:
             progress(len(original))

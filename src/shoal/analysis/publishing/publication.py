@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,9 +15,11 @@ from shoal.analysis.estimating import Estimates, check_crowd, estimate
 from shoal.analysis.intervals import IntervalKind, Target
 from shoal.analysis.publishing import words
 from shoal.analysis.publishing.page import notebook_html, page
+from shoal.analysis.publishing.results import results
 from shoal.analysis.publishing.sums import promise_of_sum
 from shoal.analysis.publishing.tables import arrow_table, csv_text, markdown_text
 from shoal.analysis.tallying import Tally
+from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
 from shoal.planning.promise import check_promise
 from shoal.support.checks import check_level, check_text
@@ -45,6 +48,7 @@ class Publication:
     interval: IntervalKind = "exact"
     title: str | None = None
     date: str | None = None
+    texts: tuple[DecodedTexts, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -65,6 +69,7 @@ class Publication:
             "date": self.date,
             "shoal": __version__,
             "estimates": self.estimates.to_json(self.level, self.interval),
+            **results(self.estimates, self.level, self.texts),
             "promise": {
                 "kind": plan.promise.kind,
                 "guarantee": computed.is_guarantee,
@@ -141,6 +146,7 @@ def publish(
     target: Target = "crowd",
     title: str | None = None,
     date: str | None = None,
+    texts: Iterable[DecodedTexts] = (),
 ) -> Publication:
     """Put estimates, plan and certificate together, to be shown and written.
 
@@ -159,6 +165,8 @@ def publish(
         Stands on top of the page; by default the survey's name.
     date
         Stands in the citation as it is given. Shoal does not look at the clock.
+    texts
+        What `shoal.decode` found for text questions, to be listed with its false-discovery rate.
 
     Examples
     --------
@@ -174,7 +182,9 @@ def publish(
         if text is not None:
             check_text(name, text)
     estimates = estimate(plan, tally, target=target)
-    publication = Publication(estimates, certificate_for(plan), level, interval, title, date)
+    publication = Publication(
+        estimates, certificate_for(plan), level, interval, title, date, tuple(texts)
+    )
     publication.to_json()  # whatever cannot be computed is told here
     return publication
 

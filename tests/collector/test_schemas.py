@@ -26,6 +26,14 @@ include-name = "POST /v1/plans"
 checks.positive_data_acceptance.expected-statuses = ["2xx", 422]
 
 [[operations]]
+include-name = "POST /v1/prospect"
+checks.positive_data_acceptance.expected-statuses = ["2xx", 422]
+
+[[operations]]
+include-name = "POST /v1/plans/{plan_id}/crowds/{number}/decode"
+checks.positive_data_acceptance.expected-statuses = ["2xx", 400, 404, 409]
+
+[[operations]]
 include-name = "POST /v1/plans/{plan_id}/reports"
 checks.positive_data_acceptance.expected-statuses = ["2xx", 400, 404]
 """

@@ -848,7 +848,8 @@ class TestSealedStays:
             "UPDATE crowds SET number = 9 WHERE number = 1",
             "UPDATE crowds SET state = 'destroyed' WHERE number = 1",
             "DELETE FROM crowds WHERE number = 1",
-            "INSERT OR REPLACE INTO crowds SELECT plan, 1, 0, 'open', 0, 0, 0, NULL FROM crowds",
+            "INSERT OR REPLACE INTO crowds"
+            " SELECT plan, 1, 0, 'open', 0, 0, 0, NULL, NULL FROM crowds",
         ],
     )
     def test_no_statement_changes_it(self, change: str, tmp_path: Path):

@@ -263,11 +263,11 @@ MUTANTS = (
         "collector/test_observability.py::TestTokens::test_some_plans_only",
     ),
     Mutant(
-        "a password changes things",
+        "a page elsewhere changes things",
         "collector/console/requests.py",
-        'if not secret and request.method == "GET":',
-        "if not secret:",
-        "collector/test_access.py::test_a_password_is_enough_for_looking_only",
+        'if request.headers.get("sec-fetch-site") != "same-origin":',
+        'if request.headers.get("sec-fetch-site") == "cross-site":',
+        "collector/test_sessions.py::test_another_port_changes_nothing",
     ),
     Mutant(
         "one connection fills a crowd",

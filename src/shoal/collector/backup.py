@@ -82,16 +82,20 @@ def back_up(folder: Path, target: Path, *, clock: Callable[[], float] = time.tim
 def _copy(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
     for row in source.execute("SELECT id, state, document, certificate, oldest_window FROM plans"):
         copy.execute("INSERT INTO plans VALUES (?, ?, ?, ?, ?)", row)
-    columns = "plan, number, window, state, opened_day, reports, tenths, release"
+    columns = "plan, number, window, state, opened_day, reports, tenths, release, reason"
     for row in source.execute(f"SELECT {columns} FROM crowds"):  # noqa: S608  names
         plan, number, window, state, opened = row[:5]
         if state == "open":
-            row = (plan, number, window, "given up", opened, 0, 0, None)
-        copy.execute("INSERT INTO crowds VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            row = (plan, number, window, "given up", opened, 0, 0, None, "restored")
+        copy.execute("INSERT INTO crowds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
     for row in source.execute("SELECT name, value FROM facts WHERE name = 'restored'"):
         copy.execute("INSERT INTO facts VALUES (?, ?)", row)
-    for row in source.execute("SELECT id, role, digest, label, expires, plans FROM tokens"):
-        copy.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?)", row)
+    for row in source.execute(
+        "SELECT id, role, digest, label, expires, plans, used_day FROM tokens"
+    ):
+        copy.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    for row in source.execute("SELECT id, minute, actor, action, subject FROM actions"):
+        copy.execute("INSERT INTO actions VALUES (?, ?, ?, ?, ?)", row)
 
 
 def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.time) -> Restoration:

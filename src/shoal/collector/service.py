@@ -16,8 +16,10 @@ from typing import ParamSpec, TypeVar
 from shoal.agreement.plan import Plan
 from shoal.analysis.report_rows import Batch
 from shoal.collector import problems, publication
+from shoal.collector.backup import back_up
 from shoal.collector.clock import GuardedClock
 from shoal.collector.consistency import check_signer, check_whole
+from shoal.collector.console.actions import Actions
 from shoal.collector.console.app import make_console
 from shoal.collector.console.metrics import Metrics
 from shoal.collector.console.tokens import TOKEN_FILE, Token, Tokens, new_secret
@@ -28,6 +30,7 @@ from shoal.collector.intake.database import (
     StorageError,
     data_lock,
     log_size,
+    storage_errors,
     transaction,
 )
 from shoal.collector.intake.group_commit import Committer
@@ -41,11 +44,13 @@ from shoal.collector.problems import Problem, Send
 from shoal.collector.public import make_public
 from shoal.collector.settings import Settings
 from shoal.collector.signing import private_file
-from shoal.errors import PrivacyRefusal
+from shoal.errors import InputError, PrivacyRefusal
 
 __all__ = ["Collector"]
 
 _SWEEP_SECONDS = 20.0
+BACKUPS = "backups"
+"""The folder of backups that were made from the console."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -133,6 +138,7 @@ class Collector:
                 extra={"facts": {"closed": self.store.begun_anew.closed}},
             )
         self.tokens = Tokens(self.store.database, self._clock)
+        self.actions = Actions(self.store.database, self._clock)
         self._make_admin()
         self._plans = {record.plan.id: record for record in self.store.plans()}
         self._check_space()
@@ -201,6 +207,7 @@ class Collector:
             problem = await self._move_plan(plan_id, wanted, declaration or Declaration())
         if problem is None:
             LOG.info("plan %s", wanted, extra={"facts": {"plan": plan_id, "by": by}})
+            await self.in_store(self.actions.add, by, f"plan {wanted}", plan_id)
         return problem
 
     async def _move_plan(
@@ -350,6 +357,25 @@ class Collector:
         LOG.warning("the clock was accepted", extra={"facts": self.clock_line() | {"by": by}})
         self._check_clock()
         self._sweep_now.set()
+
+    # Backups
+
+    def backups(self) -> list[str]:
+        """Return the names of the backups that were made in the data folder, rising."""
+        return sorted(path.name for path in (self.folder / BACKUPS).glob("*.backup"))
+
+    async def make_backup(self, *, by: str) -> str | Problem:
+        """Make a backup in the data folder, and return its name, or why not."""
+        target = self.folder / BACKUPS
+        with storage_errors():
+            target.mkdir(mode=0o700, exist_ok=True)
+        try:
+            made = await self.compute(back_up, self.folder, target, clock=self._clock)
+        except InputError:  # its name is the second in which it was made
+            return problems.BACKUP_EXISTS
+        LOG.info("backup made", extra={"facts": {"by": by}})
+        await self.in_store(self.actions.add, by, "backup made", made.name)
+        return made.name
 
     # Whether it works
 

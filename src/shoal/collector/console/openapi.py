@@ -89,6 +89,7 @@ def openapi(operations: Iterable[Operation], title: str, summary: str) -> dict[s
             "type": {"type": "string"},
             "title": {"type": "string"},
             "status": {"type": "integer"},
+            "parameter": {"type": "string", "description": "Which one is invalid."},
         },
     }
     return {

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 NAME = "shoal.db"
-VERSION = 3
+VERSION = 4
 """What is stored changes with it. Data of another version are refused, not converted."""
 
 PATIENCE = 10
@@ -54,8 +54,8 @@ CREATE TABLE plans (
     oldest_window INTEGER NOT NULL DEFAULT 0
 );
 
--- A release is the tally of a sealed crowd, written once. The counts of an open crowd, and how many
--- reports it has, are in the table of that name, encrypted.
+-- A release is the tally of a sealed crowd, written once; 'reason' is why one was given up. The
+-- counts of an open crowd, and how many reports it has, are in the table of that name, encrypted.
 CREATE TABLE crowds (
     plan TEXT NOT NULL,
     number INTEGER NOT NULL,
@@ -65,6 +65,7 @@ CREATE TABLE crowds (
     reports INTEGER NOT NULL,
     tenths INTEGER,
     release BLOB,
+    reason TEXT,
     PRIMARY KEY (plan, number)
 );
 -- A sealed crowd does not change, until its plan is closed and all that was collected destroyed.
@@ -90,14 +91,25 @@ CREATE TABLE counts (
     PRIMARY KEY (plan, number, part)
 );
 
--- 'expires' is the last day of a token, 'plans' a JSON list of the only plans it is for.
+-- 'expires' is the last day of a token, 'plans' a JSON list of the only plans it is for, 'used_day'
+-- the last day on which it was used at the console.
 CREATE TABLE tokens (
     id TEXT PRIMARY KEY,
     role TEXT NOT NULL,
     digest BLOB NOT NULL,
     label TEXT NOT NULL,
     expires TEXT,
-    plans TEXT
+    plans TEXT,
+    used_day INTEGER
+);
+
+-- What people did at the console, to the minute.
+CREATE TABLE actions (
+    id INTEGER PRIMARY KEY,
+    minute INTEGER NOT NULL,
+    actor TEXT NOT NULL,
+    action TEXT NOT NULL,
+    subject TEXT NOT NULL
 );
 
 -- Keyed hashes of report ids in rows of one length, encrypted.

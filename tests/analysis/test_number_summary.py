@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import product
+from typing import Literal
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy.stats import binom
 
 from shoal import Choice, InputError, Number, Plan, Survey, Tally, estimate, plan
+from shoal.analysis.estimating import Estimate
 from shoal.analysis.number_summary import NumberSummary, number_summary
 
 EDGES = (20, 30, 50, 80)
@@ -31,28 +37,48 @@ PLAIN = plan(Survey("s", (Number("age", EDGES),)), q="0.25")
 MISSING = plan(Survey("s", (Number("age", EDGES, missing="option"),)), q="0.25")
 
 
-def true_range(people: list[int], part: float) -> int:
-    below = np.cumsum(people)
-    return int(np.searchsorted(below, part * below[-1]))
+def law_of_ones(people: int, reports: int, q: float) -> NDArray[np.float64]:
+    """Return the probability of each number of ones: those who are set and those who are not."""
+    kept = binom.pmf(np.arange(people + 1), people, 1 - q)
+    return np.convolve(kept, binom.pmf(np.arange(reports - people + 1), reports - people, q))
 
 
-@pytest.mark.parametrize("agreed", [PLAIN, MISSING], ids=["plain", "missing"])
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.95])
 @pytest.mark.parametrize(
-    "people", [[100, 300, 50, 50, 100], [0, 0, 600, 0, 0], [290, 10, 10, 10, 280]]
-)
-def test_quantiles_are_where_they_are_said_to_be(agreed: Plan, people: list[int]) -> None:
-    """400 seeded crowds; at a level of 80 % at most 20 % may be missed, and not many more."""
-    extra = [120] if agreed is MISSING else []
-    ends = [-np.inf, *EDGES, np.inf]
-    for part in (0.25, 0.5, 0.9):
-        truth = true_range(people, part)
-        missed = 0
-        for seed in range(400):
-            found = summary(agreed, people + extra, seed, 0.8).quantile(part)
-            low = -np.inf if found.low is None else found.low
-            high = np.inf if found.high is None else found.high
-            missed += not (low <= ends[truth] and ends[truth + 1] <= high)
-        assert missed <= 80 + 3 * 8  # three sigmas of 400 tries at 20 %
+    ("missing", "truth"),
+    [
+        (None, (6, 3, 5)), (None, (0, 14, 0)), (None, (7, 0, 7)), (None, (1, 1, 12)),
+        ("option", (2, 3, 1, 2)), ("option", (0, 4, 0, 4)), ("option", (1, 0, 1, 6)),
+    ],
+)  # fmt: skip
+def test_quantiles_are_in_their_ranges_as_often_as_said(
+    missing: Literal["option"] | None, truth: tuple[int, ...], level: float
+) -> None:
+    """Every outcome of a small crowd with its exact probability, from the law of the flips."""
+    agreed = plan(Survey("s", (Number("n", (0, 1), missing=missing),)), q="0.2")
+    reports, q = sum(truth), float(agreed.q)
+    laws = [law_of_ones(people, reports, q) for people in truth]
+    below = np.cumsum(truth[:3])
+    question = agreed.survey["n"]
+    assert isinstance(question, Number)
+    covered = dict.fromkeys((0.25, 0.5, 0.9), 0.0)
+    for ones in product(range(reports + 1), repeat=len(truth)):
+        chance = float(np.prod([law[one] for law, one in zip(laws, ones, strict=True)]))
+        if chance < 1e-7:  # counted as missed
+            continue
+        ranges = tuple(
+            Estimate(question, label, one, reports, agreed.q, "crowd", float(one))
+            for label, one in zip(question.labels[:3], ones, strict=False)
+        )
+        found = NumberSummary(question, ranges, level)
+        for part in covered:
+            where = int(np.searchsorted(below, part * below[-1]))
+            said = found.quantile(part)
+            first = 0 if said.low is None else (0.0, 1.0).index(said.low) + 1
+            last = 2 if said.high is None else (0.0, 1.0).index(said.high)
+            covered[part] += chance * (first <= where <= last)
+    for part, probability in covered.items():
+        assert probability >= level - 1e-3, part
 
 
 def test_a_quantile_is_narrow_where_much_is_known() -> None:
@@ -77,7 +103,7 @@ def test_the_mean_covers_every_place_in_a_range() -> None:
         for places in (lows, highs):
             truth = float(np.average(places, weights=people))
             missed += not mean.low <= truth <= mean.high
-    assert missed <= 20 + 3 * 5
+    assert missed <= 20 + 3 * 5  # of 400, at a level of 95 %
 
 
 def test_the_sigma_of_the_mean_is_that_of_many_tries() -> None:

@@ -81,7 +81,7 @@ def test_any_address(server: Server, side: str) -> None:
 def test_addresses_of_a_plan_with_a_sealed_crowd(server: Server, side: str) -> None:
     """The same where there is something to answer."""
     known = f'[parameters]\n"path.plan_id" = "{FLAGS_PLAN.id}"\n"path.number" = 1\n'
-    known += f'"query.plan" = "{FLAGS_PLAN.id}"\n'
+    known += f'"query.with_plan" = "{FLAGS_PLAN.id}"\n"query.first" = 1\n"query.second" = 1\n'
     without = ("--exclude-path-regex", "(close|destroy|pause|tokens.*)$")
     found = explore(server, side, known + CONFIG, *without)
     assert {200, 400} <= found <= {*range(200, 500)} - {404}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -16,7 +17,7 @@ from shoal.collector.console.tokens import Token
 from shoal.collector.console.web import PAGES
 from shoal.collector.plan_states import Declaration
 
-from .privacy_help import FLAGS_PLAN, Headers, World, in_world, make_reports
+from .privacy_help import FLAGS_PLAN, NOW, Headers, World, in_world, make_reports
 
 SAME = {"sec-fetch-site": "same-origin"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -125,6 +126,20 @@ def test_a_session_ends_with_its_token(tmp_path: Path) -> None:
         assert (await world.ask("console", "GET", "/v1/plans", mine)).status_code == 401
 
     in_world(live, tmp_path / "data")
+
+
+def test_a_session_ends_with_the_last_day_of_its_token(tmp_path: Path) -> None:
+    now = [NOW]
+
+    async def live(world: World) -> None:
+        token = Token.new("viewer", "today", expires=date(2027, 1, 15))
+        secret = await world.collector.in_store(world.collector.tokens.add, token)
+        mine = await signed_in(world, secret)
+        assert (await world.ask("console", "GET", "/", mine)).status_code == 200
+        now[0] += 86_400
+        assert (await world.ask("console", "GET", "/", mine)).status_code == 303
+
+    in_world(live, tmp_path / "data", lambda: now[0])
 
 
 def test_a_role_stays_what_it_is(tmp_path: Path) -> None:

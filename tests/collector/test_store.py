@@ -695,7 +695,7 @@ class TestDeadline:
         clock.now += DAY
         store.sweep()
         assert store.crowds(FLAGS.id) == [
-            CrowdRecord(1, 0, "given up", None, 7),
+            CrowdRecord(1, 0, "given up", None, 7, "deadline"),
             CrowdRecord(2, 0, "open", None, 0),
         ]
         rows = store.database.execute("SELECT reports, release FROM crowds").fetchall()
@@ -754,7 +754,8 @@ class TestDeadline:
         assert store.progress(FLAGS.id) == count * 10 // 50
         assert store.crowds(FLAGS.id) == [CrowdRecord(1, 0, "open", None, count * 10 // 50)]
         store.move(FLAGS.id, "closed")
-        assert store.crowds(FLAGS.id) == [CrowdRecord(1, 0, "given up", None, count * 10 // 50)]
+        ended = CrowdRecord(1, 0, "given up", None, count * 10 // 50, "closed")
+        assert store.crowds(FLAGS.id) == [ended]
 
 
 class TestRemains:

@@ -263,6 +263,27 @@ MUTANTS = (
         "collector/test_observability.py::TestTokens::test_some_plans_only",
     ),
     Mutant(
+        "a session outlives its token",
+        TOKENS,
+        "return None if token is None or self.has_ended(token) else token",
+        "return token",
+        "collector/test_sessions.py::test_a_session_ends_with_the_last_day_of_its_token",
+    ),
+    Mutant(
+        "a session does not end",
+        "collector/console/sessions.py",
+        "if token is None or self._clock() >= session.ends:",
+        "if token is None:",
+        "collector/test_sessions.py::test_time_and_number_are_limited",
+    ),
+    Mutant(
+        "whoever signs in keeps a cookie that was planted",
+        "collector/console/sessions.py",
+        "secret = SystemBits().draw(32).hex()",
+        'secret = "a" * 64',
+        "collector/test_sessions.py::test_a_cookie_that_was_brought_along_is_not_taken_over",
+    ),
+    Mutant(
         "a page elsewhere changes things",
         "collector/console/requests.py",
         'if request.headers.get("sec-fetch-site") != "same-origin":',

@@ -26,7 +26,7 @@ def matrix(table: Mapping[str, Any], *, name: str) -> list[Markup]:
             drawn.append(element("h3", element("bdi", given)))
         drawn.append(
             element(
-                "div", _matrix(part, place), class_="scroll", tabindex=0, role="region",
+                "div", _matrix(part, place), class_="scroll", tabindex=0, role="group",
                 aria_labelledby=place,
             )
         )  # fmt: skip

@@ -208,7 +208,7 @@ def _observers(document: Mapping[str, Any]) -> list[Markup]:
     return [
         element("h3", "Who sees what", id="observers"),
         element(
-            "div", table, class_="scroll", tabindex=0, role="region", aria_labelledby="observers"
+            "div", table, class_="scroll", tabindex=0, role="group", aria_labelledby="observers"
         ),
     ]
 

@@ -37,7 +37,7 @@ def level_in_words(estimates: Mapping[str, Any]) -> str:
 
 def scrolling(table: Markup, name: str) -> Markup:
     """Return a table that scrolls by itself where the screen is narrow; `name` labels it."""
-    return element("div", table, class_="scroll", tabindex=0, role="region", aria_labelledby=name)
+    return element("div", table, class_="scroll", tabindex=0, role="group", aria_labelledby=name)
 
 
 def question_section(

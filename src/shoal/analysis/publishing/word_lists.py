@@ -36,7 +36,7 @@ def word_list(decoded: Mapping[str, Any], *, name: str) -> list[Markup]:
         parts.append(
             element(
                 "div", _table(finds[:MOST_WORDS], decoded, name), class_="scroll", tabindex=0,
-                role="region", aria_labelledby=name,
+                role="group", aria_labelledby=name,
             )
         )  # fmt: skip
     if len(finds) > MOST_WORDS:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import jsonschema_rs
 import numpy as np
 import pytest
 
@@ -16,6 +17,9 @@ import shoal
 from shoal import Choice, Survey, Tally
 from shoal.analysis.publishing.shares import whole_shares
 from shoal.analysis.trends import crowd_difference, trend
+from shoal.collector.console.answers import ANSWERS
+from shoal.collector.console.app import OPERATIONS
+from shoal.collector.console.planning import EXAMPLE
 
 from .console_help import every_kind, reports
 from .privacy_help import FLAGS_PLAN, TEXT_PLAN, Headers, World, in_world, make_reports
@@ -196,5 +200,44 @@ def test_one_crowd_is_too_few(word: str, tmp_path: Path) -> None:
         page = await world.ask("console", "GET", f"/surveys/{FLAGS_PLAN.id}/{word}", world.admin())
         assert page.status_code == 409
         assert "needs two sealed crowds" in page.text
+
+    in_world(live, tmp_path / "data")
+
+
+def test_every_json_answer_has_a_shape() -> None:
+    """But those that are signed documents of their own, and the description itself."""
+    json_ones = {(one.method, one.path) for one in OPERATIONS if "application/json" in one.media}
+    own = {("GET", "/v1/plans/{plan_id}/certificate"), ("GET", "/openapi.json")}
+    assert json_ones - own == set(ANSWERS)
+
+
+def test_answers_have_the_shape_they_are_said_to_have(tmp_path: Path) -> None:
+    """Of a survey with a question of every kind, and of crowds in every state."""
+
+    async def live(world: World) -> None:
+        await sealed(world, 2)
+        typed = world.admin() | {"content-type": "application/json"}
+        wish = {"survey": EXAMPLE, "crowd": 1000, "epsilon": "4", "delta": "1e-6"}
+        bodies: dict[str, object] = {
+            "/v1/plans/{plan_id}/crowds/{number}/decode": {"candidates": ["tea", "coffee"]},
+            "/v1/prospect": wish,
+            "/v1/tokens": {"role": "viewer", "label": "x"},
+            "/v1/plans": {"id": FLAGS_PLAN.id} | FLAGS_PLAN.to_json(),
+        }
+        moves = [
+            f"/v1/plans/{{plan_id}}/{word}" for word in ("pause", "publish", "close", "destroy")
+        ]
+        tried = set()
+        order = sorted(ANSWERS, key=lambda place: place[1] in moves and moves.index(place[1]) + 1)
+        for method, path in [*order, ("GET", "/v1/plans/{plan_id}/crowds")]:
+            where = path.replace("{plan_id}", PLAN.id).replace("{number}", "1")
+            body = json.dumps(bodies[path]).encode() if method == "POST" and path in bodies else b""
+            answer = await world.ask("console", method, where, typed, body)
+            assert answer.status_code in (200, 201), (path, answer.text)
+            jsonschema_rs.validate(ANSWERS[method, path], answer.json())
+            tried.add((method, path))
+        assert tried == set(ANSWERS)
+        with pytest.raises(jsonschema_rs.ValidationError):
+            jsonschema_rs.validate(ANSWERS["GET", "/healthz"], {"status": 5})
 
     in_world(live, tmp_path / "data")

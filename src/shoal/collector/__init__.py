@@ -14,9 +14,10 @@ is sealed in a later transaction, so that no answer waits for it. An open crowd 
   `group_commit`, `store`; of each plan `open_plan`, `open_crowd` and `duplicates`; on the disk
   `database`, `records` and `encryption` (the keys of open crowds)
 * `console`: for programs `app` (the table of operations), `routes`, `handlers`, `parameters`,
-  `requests`, `responses`, `errors`, `searches` and `openapi`; for people `web` (the pages),
-  `layout`, `forms`, `survey_pages`, `crowd_pages`, `planner_pages`, `admin_pages` and `windows`;
-  for both `sealed_crowds`, `planning`, `sessions`, `actions`, `metrics`, `tokens` and `token_admin`
+  `requests`, `responses`, `answers`, `errors`, `searches` and `openapi`; for people `web` (the
+  pages), `layout`, `forms`, `survey_pages`, `crowd_pages`, `planner_pages`, `admin_pages` and
+  `windows`; for both `sealed_crowds`, `planning`, `sessions`, `actions`, `metrics`, `tokens` and
+  `token_admin`
 * `public`: the listener for devices; `http`: what both listeners read of a request; `problems`:
   error documents (RFC 9457)
 * plans: `plan_states`, `publication` (whether a plan is accepted, and its certificate), `signing`

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shoal.collector import problems
+from shoal.collector.console.answers import ANSWERS
 from shoal.collector.console.errors import Refusal
 from shoal.collector.console.handlers import (
     CROWDS,
@@ -68,7 +69,7 @@ _ESTIMATES = ("application/json", "text/csv", PARQUET, ARROW)
 
 async def _openapi(handlers: Handlers, request: Request) -> Response:
     summary = "Plans, progress in tenths, and sealed crowds."
-    return json_answer(openapi(OPERATIONS, "Shoal console", summary))
+    return json_answer(openapi(OPERATIONS, "Shoal console", summary, ANSWERS))
 
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 import shoal
 from shoal import Choice, Flags, Number, Plan, Reports, Survey, Text, YesNo
+from tests.analysis.test_publishing import CHROMIUM
 
 SURVEY = Survey(
     "people",
@@ -24,9 +24,6 @@ SURVEY = Survey(
     ),
 ).cross("channel", "smokes")
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync"
     " --disable-background-networking --disable-component-update --disable-default-apps"

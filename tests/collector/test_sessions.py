@@ -15,6 +15,7 @@ from shoal.collector.console import sessions as sessions_module
 from shoal.collector.console.sessions import COOKIE, Sessions
 from shoal.collector.console.tokens import Token
 from shoal.collector.console.web import PAGES
+from shoal.collector.intake.database import StorageFull
 from shoal.collector.plan_states import Declaration
 
 from .privacy_help import FLAGS_PLAN, NOW, Headers, World, in_world, make_reports
@@ -255,6 +256,24 @@ def test_the_last_day_of_use_is_stored_for_people_only(tmp_path: Path) -> None:
 
     in_world(live, tmp_path / "data")
     in_world(lambda world: _still_known(world), tmp_path / "data")
+
+
+def test_a_full_disk_keeps_nobody_from_looking(tmp_path: Path) -> None:
+    async def live(world: World) -> None:
+        def full(*_: object) -> None:
+            raise StorageFull("no space left")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(world.collector.tokens, "mark_used", full)
+            assert (await world.ask("console", "GET", "/", world.admin())).status_code == 200
+            patch.setattr(world.collector.store, "crowd_counts", full)
+            await world.publish(FLAGS_PLAN)
+            answer = await world.ask("console", "GET", "/", world.admin())
+            assert answer.status_code == 507
+            assert "No disk space is left" in answer.text
+            assert answer.headers["content-type"].startswith("text/html")
+
+    in_world(live, tmp_path / "data")
 
 
 async def _still_known(world: World) -> None:

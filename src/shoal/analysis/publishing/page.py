@@ -29,7 +29,7 @@ from shoal.analysis.publishing.words import (
     sum_note,
 )
 
-__all__ = ["notebook_html", "page"]
+__all__ = ["notebook_html", "page", "whole_page"]
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -51,17 +51,7 @@ _TARGETS = {
 
 def page(plan: Plan, document: Mapping[str, Any]) -> str:
     """Return the page of a publication, from its JSON form."""
-    css = (files("shoal.analysis.publishing") / "templates" / "page.css").read_text("utf-8")
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        element("meta", name="referrer", content="no-referrer"),
-        element("meta", name="generator", content=f"Shoal {document['shoal']}"),
-        element("title", document["title"]),
-        element("style", Markup(css)),
-    )
+    generator = element("meta", name="generator", content=f"Shoal {document['shoal']}")
     estimates = document["estimates"]
     layouts = {
         "wide": Layout.of(estimates, WIDE),
@@ -75,6 +65,22 @@ def page(plan: Plan, document: Mapping[str, Any]) -> str:
         "main", _opening(plan, document), *sections, _protection(plan, document),
         _cite(document), _footer(document), data_block(document, "publication"),
     )  # fmt: skip
+    return whole_page(document["title"], main, generator)
+
+
+def whole_page(title: str, main: Markup, *more: Markup) -> str:
+    """Return a page in one file, which loads nothing; `more` goes into its head."""
+    css = (files("shoal.analysis.publishing") / "templates" / "page.css").read_text("utf-8")
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("meta", name="referrer", content="no-referrer"),
+        *more,
+        element("title", title),
+        element("style", Markup(css)),
+    )
     return f'<!doctype html>\n<html lang="en">{head}{element("body", main)}</html>\n'
 
 

@@ -6,14 +6,13 @@ Every page is one file that needs nothing else, as a single publication's is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from shoal.agreement.plan import Plan
 from shoal.analysis.publishing.crowd_parts import difference_parts, trend_parts
 from shoal.analysis.publishing.markup import Markup, data_block, element
-from shoal.analysis.publishing.page import POLICY
+from shoal.analysis.publishing.page import whole_page
 from shoal.analysis.publishing.publication import Publication
 from shoal.analysis.publishing.sections import scrolling
 from shoal.analysis.screening import screen
@@ -137,16 +136,5 @@ def _back() -> Markup:
 
 
 def _page(title: str, parts: Sequence[Markup], document: Any = None) -> str:
-    css = (files("shoal.analysis.publishing") / "templates" / "page.css").read_text("utf-8")
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        element("meta", name="referrer", content="no-referrer"),
-        element("title", title),
-        element("style", Markup(css + "a { color: var(--accent); }\n")),
-    )
     data = [] if document is None else [data_block(document, "document")]
-    main = element("main", element("h1", element("bdi", title)), *parts, *data)
-    return f'<!doctype html>\n<html lang="en">{head}{element("body", main)}</html>\n'
+    return whole_page(title, element("main", element("h1", element("bdi", title)), *parts, *data))

@@ -6,6 +6,7 @@ from it.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -14,7 +15,7 @@ from starlette.responses import Response
 
 from shoal.collector import problems
 from shoal.collector.console.answers import ANSWERS
-from shoal.collector.console.errors import Refusal
+from shoal.collector.console.errors import Refusal, problem_of
 from shoal.collector.console.handlers import (
     CROWDS,
     FIRST,
@@ -41,6 +42,7 @@ from shoal.collector.console.searches import SEARCH
 from shoal.collector.console.sessions import Sessions
 from shoal.collector.console.tokens import LABEL, MOST_PLANS, ROLES, Role
 from shoal.collector.console.web import PAGES, Pages, refused_page
+from shoal.collector.intake.database import StorageError
 
 if TYPE_CHECKING:
     from shoal.collector.service import Collector
@@ -215,7 +217,8 @@ def make_console(collector: Collector) -> Starlette:
         token = check_token(collector.tokens, sessions, request, role)
         request.state.token = token
         if collector.tokens.is_unused_today(token):
-            await collector.in_store(collector.tokens.mark_used, token)
+            with suppress(StorageError):  # a full disk must not keep anybody from looking
+                await collector.in_store(collector.tokens.mark_used, token)
 
     def endpoint(operation: Operation) -> Endpoint:
         async def answer(request: Request) -> Response:
@@ -234,9 +237,10 @@ def make_console(collector: Collector) -> Starlette:
                 if operation.role is not None:
                     await check(request, operation.role)
                 response: Response = await operation.handler(web, request)
-            except Refusal as refusal:
-                collector.refused(refusal.problem)
-                response = refused_page(request, refusal.problem)
+            except (Refusal, StorageError) as error:
+                problem = problem_of(error)
+                collector.refused(problem)
+                response = refused_page(request, problem)
             for name, value in SAFE_PAGE.items():
                 response.headers.setdefault(name, value)
             return response

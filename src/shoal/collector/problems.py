@@ -90,6 +90,7 @@ CROSS_SITE = Problem(
 )
 UNKNOWN_PLAN = Problem(404, "unknown-plan", "There is no such plan.")
 UNKNOWN_CROWD = Problem(404, "unknown-crowd", "The plan has no such crowd.")
+UNKNOWN_QUESTION = Problem(404, "unknown-question", "The survey has no such question of this kind.")
 UNKNOWN_TOKEN = Problem(404, "unknown-token", "There is no such token.")
 NOT_FOUND = Problem(404, "not-found", "Nothing is at this address.")
 WRONG_METHOD = Problem(405, "method-not-allowed", "This address does not support this method.")

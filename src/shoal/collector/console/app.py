@@ -146,7 +146,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "GET", "/v1/plans/{plan_id}/trend", "analyst",
         "How the answers to a question change over sealed crowds.", Handlers.trend,
         (PLAN, QUESTION, CROWDS, LEVEL),
-        problems=(problems.TOO_FEW_CROWDS, problems.CROWD_GONE),
+        problems=(problems.TOO_FEW_CROWDS, problems.CROWD_GONE, problems.UNKNOWN_QUESTION),
     ),
     Operation(
         "GET", "/v1/plans/{plan_id}/difference", "analyst", "How two sealed crowds differ.",

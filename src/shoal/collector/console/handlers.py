@@ -228,12 +228,14 @@ class Handlers:
 
     async def trend_of(self, request: Request) -> dict[str, Any]:
         """Return the trend that a request asks for."""
-        plan, level = self.plan_of(request).plan, LEVEL.read(request)
+        plan, level, length = (
+            self.plan_of(request).plan, LEVEL.read(request), CROWDS.read(request)
+        )  # fmt: skip
         asked = [one.name for one in plan.survey if one.kind != "text"]
         question = QUESTION.text(request) or (asked[0] if asked else "")
         if question not in asked:
-            raise Refusal(problems.BAD_PARAMETER.about("question"))
-        numbers = await self.sealed.numbers(plan, CROWDS.read(request))
+            raise Refusal(problems.UNKNOWN_QUESTION.about("question"))
+        numbers = await self.sealed.numbers(plan, length)
         return await self.sealed.trend(plan, question, numbers, level)
 
     async def difference(self, request: Request) -> Response:
@@ -243,8 +245,8 @@ class Handlers:
     async def difference_of(self, request: Request) -> dict[str, Any]:
         """Return the difference that a request asks for."""
         record, level = self.plan_of(request), LEVEL.read(request)
-        other = self._other_plan(request) or record
         first, second = FIRST.maybe(request), SECOND.maybe(request)
+        other = self._other_plan(request) or record
         last = await self.sealed.numbers(record.plan, 2)
         theirs = last if other is record else await self.sealed.numbers(other.plan, 1)
         if not first and last:
@@ -268,9 +270,9 @@ class Handlers:
 
     async def decode(self, request: Request) -> Response:
         """Find which candidates a sealed crowd answered."""
-        document = await read_document(request)
+        search = read_search(await read_document(request))
         crowd = await self.sealed.crowd(self.plan_of(request).plan, NUMBER.read(request))
-        return json_answer(await self.decoded(crowd, *read_search(document)))
+        return json_answer(await self.decoded(crowd, *search))
 
     async def decoded(
         self,
@@ -285,7 +287,7 @@ class Handlers:
         if not texts:
             raise Refusal(problems.NO_TEXT)
         if question not in (None, *texts) or (question is None and len(texts) > 1):
-            raise Refusal(problems.BAD_PARAMETER.about("question"))
+            raise Refusal(problems.UNKNOWN_QUESTION.about("question"))
         try:
             return await self.sealed.decode(crowd, candidates, question, fdr, level)
         except InputError as error:

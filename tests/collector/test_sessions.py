@@ -59,6 +59,11 @@ def test_a_cookie_looks_and_acts(tmp_path: Path) -> None:
         assert "shoal_viewer_" in made.text
         assert "shoal_viewer_" not in (await world.ask("console", "GET", "/tokens", mine)).text
         assert "admin" in (await world.ask("console", "GET", "/", mine)).text
+        relay = fields | {"role": "relay", "label": "forwards", "key": "A" * 43}
+        assert (await post(world, "/tokens", relay, mine | SAME)).status_code == 200
+        assert {one.label: one.key for one in world.collector.tokens}["forwards"] == "A" * 43
+        wrong = await post(world, "/tokens", fields | {"key": "A" * 43}, mine | SAME)
+        assert wrong.status_code == 400
         out = await post(world, "/sign-out", {}, mine | SAME)
         assert "Max-Age=0" in out.headers["set-cookie"]
         assert (await world.ask("console", "GET", "/tokens", mine)).status_code == 303

@@ -129,9 +129,9 @@ def _crowd_record(
     reason: Reason | None,
     unreadable: int | None,
 ) -> CrowdRecord:
-    if state != "sealed":
-        return CrowdRecord(number, window, state, None, tenths or 0, reason)
-    return CrowdRecord(number, window, state, reports, tenths or 0, reason, unreadable)
+    told = reports if state == "sealed" else None
+    garbage = unreadable if state == "sealed" else None
+    return CrowdRecord(number, window, state, told, tenths or 0, reason, garbage)
 
 
 def _plan_record(document: bytes, state: State, certificate: bytes | None) -> PlanRecord:

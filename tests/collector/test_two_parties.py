@@ -206,5 +206,5 @@ def test_every_bit_arrives_once_whoever_is_killed(view: str, tmp_path: Path):
         killing.join()
         tallies = parties.tallies(CROWDS)
     assert [tally["reports"] for tally in tallies] == [CROWD] * CROWDS
-    counts = np.sum([tally["counts"] for tally in tallies], axis=0)
+    counts = np.sum([tally["by_bit"] for tally in tallies], axis=0)
     assert counts.tolist() == devices.bits.tolist()

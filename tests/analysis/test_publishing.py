@@ -129,7 +129,8 @@ class Reader(HTMLParser):
 
 TAGS = set(
     "html head meta title style body main header h1 h2 h3 p ul li span bdi section figure div"
-    " table caption thead tbody tr th td data dl dt dd blockquote footer script strong"
+    " table caption thead tbody tr th td data dl dt dd blockquote footer script strong details"
+    " summary"
     " svg desc g text line rect circle polygon polyline".split()
 )
 ATTRIBUTES = set(
@@ -297,8 +298,9 @@ class TestPage:
                 assert given["scope"] in ("row", "col")
         tags = [tag for tag, _ in page.elements]
         assert tags.count("h1") == tags.count("main") == 1
-        assert tags.count("caption") == tags.count("table") == 4 + 1  # questions, observers
-        assert tags.count("desc") == 8
+        # Questions with one answer also show what is unconstrained; and the observers.
+        assert tags.count("caption") == tags.count("table") == 4 + 2 + 1
+        assert tags.count("desc") == 2 * (4 + 2)
         assert ("html", {"lang": "en"}) in page.elements
 
     def test_a_text_question_is_named_and_left_to_decoding(self):

@@ -252,5 +252,5 @@ def test_no_word_is_broken_at_80_columns(capsys, monkeypatch, files, widths, nam
 
 
 def test_every_command_that_prints_a_table_is_tried():
-    silent = {"demo", "encode", "randomize", "send", "tally", "decode"}
+    silent = {"demo", "encode", "randomize", "send", "tally", "decode", "look"}
     assert {name.split()[0] for name in TABLES} | silent == set(WORDS) - OPERATION

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from shoal.collector.console.app import OPERATIONS
+from shoal.collector.console.web import PAGES
 from shoal.collector.problems import PROBLEMS
 from shoal.collector.settings import Settings
 
@@ -33,6 +34,11 @@ def tables() -> dict[str, str]:
     operations = (
         (f"`{one.method} {one.path}`", one.role or "anybody", one.summary) for one in OPERATIONS
     )
+    pages = (
+        (f"`{one.path}`", one.role or "anybody", one.summary)
+        for one in PAGES
+        if one.method == "GET"
+    )
     problems = (
         (one.status, f"`{one.name}`", one.title)
         for one in sorted(PROBLEMS, key=lambda one: (one.status, one.name))
@@ -40,6 +46,7 @@ def tables() -> dict[str, str]:
     return {
         "settings": table("Setting | Default | What it is", settings),
         "operations": table("Request | Role | What it does", operations),
+        "pages": table("Page | Role | What it shows", pages),
         "problems": table("Status | Name | What it says", problems),
     }
 

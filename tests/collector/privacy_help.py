@@ -19,7 +19,7 @@ import httpx
 import numpy as np
 
 import shoal
-from shoal import Batch, Choice, Flags, FlipProbability, Plan, Promise, Survey, Text
+from shoal import Batch, Choice, Flags, FlipProbability, Plan, Promise, Reports, Survey, Text
 from shoal.collector import Collector, Settings
 from shoal.collector.console.tokens import Role, Token
 from shoal.collector.logs import log_to
@@ -148,7 +148,9 @@ class World:
             is None
         )
 
-    async def upload(self, batch: Batch, headers: Headers | None = None) -> httpx.Response:
+    async def upload(
+        self, batch: Batch | Reports, headers: Headers | None = None
+    ) -> httpx.Response:
         path = f"/v1/plans/{batch.plan_id}/reports"
         return await self.ask("public", "POST", path, BINARY | (headers or {}), batch.to_bytes())
 

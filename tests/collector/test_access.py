@@ -22,6 +22,7 @@ from shoal.collector.console import tokens
 from shoal.collector.console.app import OPERATIONS
 from shoal.collector.console.openapi import Operation
 from shoal.collector.console.tokens import ROLES, Role
+from shoal.collector.console.web import PAGES
 
 from .privacy_help import BINARY, FLAGS_PLAN, Headers, World, in_world, make_reports
 
@@ -37,10 +38,6 @@ MAY: dict[str, set[Role]] = {
 
 def bearer(secret: str) -> Headers:
     return {"authorization": f"Bearer {secret}"}
-
-
-def basic(secret: str, name: str = "me") -> Headers:
-    return {"authorization": f"Basic {base64.b64encode(f'{name}:{secret}'.encode()).decode()}"}
 
 
 async def all_tokens(world: World) -> dict[str, str]:
@@ -64,7 +61,7 @@ def test_every_operation_with_every_role(tmp_path: Path) -> None:
         made = {role: bearer(secret) for role, secret in (await all_tokens(world)).items()}
         readers = {"nobody": {}, "stranger": bearer("shoal_admin_" + "0" * 64)} | made
         found = {}
-        for operation in OPERATIONS:
+        for operation in (*OPERATIONS, *PAGES):
             for reader, headers in readers.items():
                 path = path_of(operation)
                 answer = await world.ask("console", operation.method, path, headers)
@@ -72,16 +69,17 @@ def test_every_operation_with_every_role(tmp_path: Path) -> None:
         return found
 
     statuses = run(live, tmp_path)
-    assert len(statuses) == len(OPERATIONS) * 7
-    for operation in OPERATIONS:
+    assert len(statuses) == (len(OPERATIONS) + len(PAGES)) * 7
+    for operation in (*OPERATIONS, *PAGES):
+        is_page = operation in PAGES and operation.method == "GET"
         for reader in ("nobody", "stranger", *ROLES):
             status = statuses[operation.method, operation.path, reader]
-            if operation.role is None:
-                assert status == 200
+            if operation.role is None:  # who signs in or out must come from a page of the console
+                assert status == (403 if operation.method == "POST" else 200)
             elif reader not in MAY:
-                assert status == 401
+                assert status == (303 if is_page else 401)
             elif operation.role in MAY[reader]:
-                assert status in (200, 404, 409, 415)
+                assert status in (200, 201, 303, 404, 409, 415)
             else:
                 assert status == 403
 
@@ -91,7 +89,19 @@ def test_what_is_open_and_who_may_change_things() -> None:
     asked = {(one.method, one.path): one.role for one in OPERATIONS}
     no_token = {path for (_, path), role in asked.items() if role is None}
     assert no_token == {"/openapi.json", "/healthz", "/readyz", "/metrics"}
-    assert {role for (method, _), role in asked.items() if method != "GET"} == {"admin"}
+    changing = {(role, path) for (method, path), role in asked.items() if method != "GET"}
+    # These only compute.
+    changing -= {("analyst", "/v1/plans/{plan_id}/crowds/{number}/decode"),
+                 ("viewer", "/v1/prospect")}  # fmt: skip
+    assert {role for role, _ in changing} == {"admin"}
+    pages = {(one.method, one.path): one.role for one in PAGES}
+    open_pages = {place for place, role in pages.items() if role is None}
+    assert open_pages == {("GET", "/sign-in"), ("POST", "/sign-in"), ("POST", "/sign-out"),
+                        ("GET", "/static/console.css"), ("GET", "/static/icon.svg"),
+                          ("GET", "/static/console.js")}  # fmt: skip
+    changing = {(role, path) for (method, path), role in pages.items() if method != "GET" and role}
+    changing -= {("analyst", "/surveys/{plan_id}/crowds/{number}/texts"), ("viewer", "/planner")}
+    assert {role for role, _ in changing} == {"admin"}
     crowds = {role for (_, path), role in asked.items() if "{number}" in path or "report" in path}
     assert crowds == {"analyst"}
 
@@ -102,7 +112,6 @@ def test_reports_need_an_apps_token_if_so_set(tmp_path: Path) -> None:
         body = make_reports(FLAGS_PLAN, 1, np.random.default_rng(1)).to_bytes()
         readers: dict[str, Headers] = {"nobody": {}}
         readers |= {r: bearer(s) for r, s in (await all_tokens(world)).items()}
-        readers["app by password"] = basic(readers["app"]["authorization"].split()[1])
         return {
             name: (
                 await world.ask(
@@ -117,25 +126,17 @@ def test_reports_need_an_apps_token_if_so_set(tmp_path: Path) -> None:
     assert set(found.values()) == {401}
 
 
-def test_a_password_is_enough_for_looking_only(tmp_path: Path) -> None:
-    """A browser sends it by itself, so a page elsewhere could make it send one that changes."""
+def test_only_a_bearer_token_is_taken(tmp_path: Path) -> None:
+    """A browser sends a password by itself, whichever page makes it ask."""
 
     async def live(world: World) -> None:
         secret = world.admin()["authorization"].split()[1]
-        for name in ("me", "", "a name"):
-            answer = await world.ask("console", "GET", "/v1/plans", basic(secret, name))
-            assert answer.status_code == 200
-        for operation in OPERATIONS:
-            if operation.method != "GET":
-                path = path_of(operation)
-                answer = await world.ask("console", operation.method, path, basic(secret))
-                assert answer.status_code == 401
-        for bad in ("Basic", "Basic *", "Basic " + base64.b64encode(b"\xff:\xff").decode(),
-                    "Basic " + base64.b64encode(secret.encode()).decode(), f"Digest {secret}",
-                    f"Bearer{secret}", "Bearer", secret):  # fmt: skip
+        password = base64.b64encode(f"me:{secret}".encode()).decode()
+        for bad in ("Basic", f"Basic {password}", f"Digest {secret}", f"Bearer{secret}", "Bearer",
+                    secret):  # fmt: skip
             answer = await world.ask("console", "GET", "/v1/plans", {"authorization": bad})
             assert answer.status_code == 401
-            assert "www-authenticate" in answer.headers
+            assert answer.headers["www-authenticate"].startswith("Bearer")
         head = await world.ask("console", "HEAD", "/v1/plans")
         assert head.status_code == 401
 
@@ -320,7 +321,10 @@ def pages_of(plan: Plan, folder: Path) -> list[httpx.Response]:
     async def live(world: World) -> list[httpx.Response]:
         await world.publish(plan)
         await world.upload(make_reports(plan, 100, np.random.default_rng(1)))
-        paths = ("/", f"/v1/plans/{plan.id}/crowds/1/report.html",
+        await world.upload(make_reports(plan, 100, np.random.default_rng(2)))
+        base = f"/surveys/{plan.id}"
+        paths = ("/", f"/v1/plans/{plan.id}/crowds/1/report.html", base, f"{base}/crowds/1",
+                 f"{base}/trend", f"{base}/difference",
                  f"/v1/plans/{plan.id}/crowds/1/estimates?format=csv")  # fmt: skip
         return [await world.ask("console", "GET", path, world.admin()) for path in paths]
 
@@ -340,11 +344,16 @@ def test_pages_show_names_as_text(word: str, tmp_path: Path) -> None:
         assert set(found.names) == set(usual.names)
         assert {name for name, _ in found.attributes} == {name for name, _ in usual.attributes}
         assert set(found.scripts) <= {"application/json"}  # data, which no browser runs
-        assert not {"iframe", "object", "form"} & set(usual.names)
+        assert not {"iframe", "object", "base"} & set(usual.names)
         assert not [name for name, _ in usual.attributes if name.startswith("on")]
+        assert not [
+            name
+            for name, value in found.attributes
+            if name in ("href", "src", "action") and not str(value).startswith(("/", "#"))
+        ]
         policy = page.headers["content-security-policy"]
         assert "default-src 'none'" in policy
-        assert "script-src" not in policy
+        assert "unsafe" not in policy or "report.html" in str(page.url)
         assert "frame-ancestors 'none'" in policy
     assert table.headers["content-disposition"] == 'attachment; filename="estimates.csv"'
     cells = [cell for line in csv.reader(table.text.splitlines()) for cell in line]
@@ -355,19 +364,21 @@ def test_every_answer_of_the_console_is_safe_to_open(tmp_path: Path) -> None:
     async def live(world: World) -> list[httpx.Response]:
         await world.publish(FLAGS_PLAN)
         assert await world.collector.add_plan(replace(FLAGS_PLAN, crowd_size=300)) is None
-        await world.upload(make_reports(FLAGS_PLAN, 100, np.random.default_rng(1)))
+        for seed in (1, 2):
+            await world.upload(make_reports(FLAGS_PLAN, 100, np.random.default_rng(seed)))
         return [
             await world.ask("console", "GET", path_of(operation), world.admin())
-            for operation in OPERATIONS
+            for operation in (*OPERATIONS, *PAGES)
             if operation.method == "GET"
         ]
 
     answers = run(live, tmp_path)
-    assert len(answers) > 10
+    assert len(answers) > 20
     for answer in answers:
-        assert answer.status_code == 200
+        assert answer.status_code == 200, answer.url
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert answer.headers["cache-control"] == "no-store"
+        is_static = "/static/" in str(answer.url)
+        assert (answer.headers["cache-control"] == "no-store") is not is_static
         assert answer.headers["referrer-policy"] == "no-referrer"
         assert "default-src 'none'" in answer.headers["content-security-policy"]
         assert not {"set-cookie", "server", "date", "etag"} & set(answer.headers)

@@ -176,13 +176,13 @@ class TestRestore:
         with closing(Store(tmp_path / "new", clock=clock)) as store:
             assert store.crowds(ENDLESS.id) == [
                 CrowdRecord(1, 0, "sealed", 50, 10),
-                CrowdRecord(2, 0, "given up", None, 0),
+                CrowdRecord(2, 0, "given up", None, 0, "restored"),
             ]
             assert store.crowds(WEEKLY.id) == [
-                CrowdRecord(1, NOW - 1, "given up", None, 0),
+                CrowdRecord(1, NOW - 1, "given up", None, 0, "restored"),
                 CrowdRecord(2, NOW, "sealed", 40, 10),
-                CrowdRecord(3, NOW + 1, "given up", None, 0),
-                CrowdRecord(4, NOW, "given up", None, 0),
+                CrowdRecord(3, NOW + 1, "given up", None, 0, "restored"),
+                CrowdRecord(4, NOW, "given up", None, 0, "restored"),
             ]
             assert store.accept([upload(ENDLESS, 1, 7)]) == [problems.PLAN_CLOSED]
             taken = []

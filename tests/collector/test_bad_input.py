@@ -30,6 +30,7 @@ from uvicorn.server import ServerState
 
 from shoal import Batch
 from shoal.agreement.wire import MAGIC
+from shoal.collector.console.app import OPERATIONS
 from shoal.collector.intake.connections import Connection, Door
 from shoal.collector.problems import PROBLEMS
 
@@ -46,7 +47,13 @@ from .privacy_help import (
 )
 
 PATH = f"/v1/plans/{FLAGS_PLAN.id}/reports"
-DOCUMENTS = {problem.body for problem in PROBLEMS}
+DOCUMENTS = {problem.body for problem in PROBLEMS} | {
+    problem.about(one.name).body
+    for problem in PROBLEMS
+    for operation in OPERATIONS
+    for one in operation.parameters
+}
+"""Every problem, and with the name of each parameter: nothing of a request is in them."""
 LARGEST_BODY = 2 << 20
 GIGABYTES = float(os.environ.get("SHOAL_GIGABYTES", "0.1"))
 """How much an endless body sends."""
@@ -623,7 +630,8 @@ def test_a_failure_inside_is_told_without_its_message(tmp_path: Any) -> None:
 
         world.collector.store.crowds = fail  # type: ignore[assignment, method-assign]
         await world.publish(FLAGS_PLAN)
-        answer = await world.ask("console", "GET", "/", world.admin())
+        path = f"/v1/plans/{FLAGS_PLAN.id}/crowds"
+        answer = await world.ask("console", "GET", path, world.admin())
         return answer, world.log.getvalue()
 
     answer, log = in_world(live, tmp_path / "data")

@@ -36,7 +36,7 @@ from shoal.collector import problems
 from shoal.collector.intake import keyed_store
 from shoal.collector.intake.database import StorageError, transaction
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
-from shoal.collector.intake.records import CrowdRecord
+from shoal.collector.intake.records import CrowdRecord, Reason
 from shoal.collector.intake.store import Store
 from shoal.collector.plan_states import STATES, State
 from shoal.collector.problems import Problem
@@ -93,6 +93,7 @@ class Crowd:
     state: str = "open"
     reports: int = 0
     tenths: int = 0
+    reason: Reason | None = None
 
 
 @dataclass
@@ -175,8 +176,8 @@ class Modelled:
         crowd.state, crowd.tenths = "sealed", 10
         return True
 
-    def give_up(self, crowd: Crowd) -> None:
-        crowd.state, crowd.tenths = "given up", self.tenths(crowd)
+    def give_up(self, crowd: Crowd, reason: Reason) -> None:
+        crowd.state, crowd.tenths, crowd.reason = "given up", self.tenths(crowd), reason
 
     def sweep(self, now: float) -> None:
         oldest = self.window(now) - 1
@@ -185,7 +186,7 @@ class Modelled:
             self.known = {w: ids for w, ids in self.known.items() if w >= oldest}
         for window, crowd in self.open.items():
             if window < self.oldest_window or int(now // DAY) >= crowd.opened + DEADLINE:
-                self.give_up(crowd)
+                self.give_up(crowd, "window" if window < self.oldest_window else "deadline")
         self.open_crowds(now)
 
     def shown(self) -> list[CrowdRecord]:
@@ -197,6 +198,7 @@ class Modelled:
                 crowd.state,
                 needed if crowd.state == "sealed" else None,
                 self.tenths(crowd) if crowd.state == "open" else crowd.tenths,
+                crowd.reason,
             )
             for number, crowd in enumerate(self.crowds, 1)
         ]
@@ -433,7 +435,7 @@ class Life(RuleBasedStateMachine):
             model.open_crowds(self.clock.now)
         if wanted == "closed":
             for crowd in model.open.values():
-                model.give_up(crowd)
+                model.give_up(crowd, "closed")
             model.known = {}
         if wanted == "destroyed":
             for crowd in model.crowds:

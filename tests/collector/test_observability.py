@@ -101,7 +101,7 @@ class TestTokens:
             home = (await world.ask("console", "GET", "/", viewer)).text
             assert FLAGS_PLAN.id[:12] in home
             assert OTHER.id[:12] not in home
-            assert await status(viewer, "GET", f"/?plan={OTHER.id}") == 404
+            assert await status(viewer, "GET", f"/surveys/{OTHER.id}") == 403
             assert await status(admin, "POST", f"{mine}/pause") == 200
             assert await status(admin, "POST", f"{others}/pause") == 403
             for method, path in (

@@ -25,9 +25,11 @@ from starlette.responses import Response
 from shoal import Batch, Plan
 from shoal.analysis.screening import Screening
 from shoal.collector.console.app import OPERATIONS
-from shoal.collector.console.handlers import Handlers, _SealedCrowd
+from shoal.collector.console.handlers import Handlers
 from shoal.collector.console.metrics import Metrics
+from shoal.collector.console.sealed_crowds import SealedCrowd, SealedCrowds
 from shoal.collector.console.tokens import ROLES
+from shoal.collector.console.web import PAGES
 from shoal.collector.intake.database import NAME
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.intake.ingest import Ingest
@@ -127,7 +129,7 @@ class Base:
     def addresses(self) -> list[tuple[str, str]]:
         """Every address that can be read, those of crowds sealed, open and unknown."""
         found = []
-        for operation in OPERATIONS:
+        for operation in (*OPERATIONS, *PAGES):
             if operation.method != "GET":
                 continue
             for number in "12345" if "{number}" in operation.path else ("",):
@@ -272,6 +274,14 @@ def test_there_is_something_to_see(flags_base: Base, tmp_path: Path) -> None:
     assert names[f"upload: admin {base}/crowds/2"].startswith(b"409")
     assert names[f"upload: viewer {base}/crowds/1"].startswith(b"403")
     assert names[f"upload: nobody {base}/crowds"].startswith(b"401")
+    page = f"GET console /surveys/{FLAGS_PLAN.id}"
+    assert names[f"upload: admin {page}/crowds/1"].startswith(b"200")
+    assert names[f"upload: admin {page}/crowds/2"].startswith(b"409")
+    assert names[f"upload: viewer {page}/crowds/1"].startswith(b"403")
+    assert names[f"upload: nobody {page}"].startswith(b"303")
+    assert b"open, 3 tenths full" in names[f"upload: viewer {page}"]
+    assert b"its plan was closed; it was 5 tenths full" in names[f"close: viewer {page}"]
+    assert b"Crowd 2: 3 tenths full" in names["upload: viewer GET console /"]
     assert names[f"upload: nobody GET public /v1/plans/{FLAGS_PLAN.id}"].startswith(b"200")
     assert names[f"close: admin {base}/crowds/2"].startswith(b"410")
     assert b'"tenths": 3' in names[f"upload: viewer {base}/progress"]
@@ -316,22 +326,22 @@ def exact_progress(patch: pytest.MonkeyPatch) -> None:
 
 
 def open_crowd_shown(patch: pytest.MonkeyPatch) -> None:
-    sealed = Handlers._sealed_crowd
+    sealed = SealedCrowds.crowd
 
-    async def shown(self: Handlers, plan: Plan, number: int) -> Any:
+    async def shown(self: SealedCrowds, plan: Plan, number: int) -> Any:
         found = self._collector.store._opened(plan.id)
         assert found is not None
         crowds = {crowd.number: crowd for crowd in found._crowds.values()}
         if number not in crowds:
             return await sealed(self, plan, number)
         tally = crowds[number].counts.tally()
-        return _SealedCrowd(plan, number, tally, json.dumps(tally.to_json()).encode())
+        return SealedCrowd(plan, number, tally, json.dumps(tally.to_json()).encode())
 
-    async def not_screened(self: Handlers, plan: Any, tally: Any, number: int) -> Any:
-        return Screening(1.0, 1e-3, (), 0.0, tally.reports, plan.id)
+    async def not_screened(self: SealedCrowds, crowd: SealedCrowd) -> Any:
+        return Screening(1.0, 1e-3, (), 0.0, crowd.tally.reports, crowd.plan.id)
 
-    patch.setattr(Handlers, "_sealed_crowd", shown)
-    patch.setattr(Handlers, "_screening", not_screened)  # it would refuse an incomplete crowd
+    patch.setattr(SealedCrowds, "crowd", shown)
+    patch.setattr(SealedCrowds, "screening", not_screened)  # it would refuse an incomplete crowd
 
 
 def vectors_logged(patch: pytest.MonkeyPatch) -> None:

@@ -701,7 +701,7 @@ class TestDeadline:
         clock.now += DAY
         store.sweep()
         assert store.crowds(FLAGS.id) == [
-            CrowdRecord(1, 0, "given up", None, 7),
+            CrowdRecord(1, 0, "given up", None, 7, "deadline"),
             CrowdRecord(2, 0, "open", None, 0),
         ]
         rows = store.database.execute("SELECT reports, release FROM crowds").fetchall()
@@ -760,7 +760,8 @@ class TestDeadline:
         assert store.progress(FLAGS.id) == count * 10 // 50
         assert store.crowds(FLAGS.id) == [CrowdRecord(1, 0, "open", None, count * 10 // 50)]
         store.move(FLAGS.id, "closed")
-        assert store.crowds(FLAGS.id) == [CrowdRecord(1, 0, "given up", None, count * 10 // 50)]
+        ended = CrowdRecord(1, 0, "given up", None, count * 10 // 50, "closed")
+        assert store.crowds(FLAGS.id) == [ended]
 
 
 class TestRemains:
@@ -855,7 +856,7 @@ class TestSealedStays:
             "UPDATE crowds SET state = 'destroyed' WHERE number = 1",
             "DELETE FROM crowds WHERE number = 1",
             "INSERT OR REPLACE INTO crowds"
-            " SELECT plan, 1, 0, 'open', 0, 0, 0, NULL, NULL FROM crowds",
+            " SELECT plan, 1, 0, 'open', 0, 0, 0, NULL, NULL, NULL FROM crowds",
         ],
     )
     def test_no_statement_changes_it(self, change: str, tmp_path: Path):

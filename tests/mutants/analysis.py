@@ -11,6 +11,35 @@ LIMITS = "analysis/limits.py"
 KERNELS = "support/kernels.c"
 
 MUTANTS = (
+    # Several crowds, and numbers
+    Mutant(
+        "the intervals of a trend hold one by one",
+        "analysis/trends.py",
+        "level = 1 - (1 - self.level) / (len(options) * len(self.crowds))",
+        "level = self.level",
+        "analysis/test_trends.py::test_every_interval_is_at_its_part_of_the_miss",
+    ),
+    Mutant(
+        "the intervals of a difference hold one by one",
+        "analysis/trends.py",
+        "level = 1 - (1 - self.level) / len(labels)",
+        "level = self.level",
+        "analysis/test_trends.py::test_a_difference_is_that_of_the_shares",
+    ),
+    Mutant(
+        "a quantile is where it was estimated",
+        "analysis/number_summary.py",
+        "if bounds[n + 1][1] >= part and (n == 0 or bounds[n][0] < part)",
+        "if n == place",
+        "analysis/test_number_summary.py::test_quantiles_are_in_their_ranges_as_often_as_said",
+    ),
+    Mutant(
+        "those who gave no number are counted as if they had",
+        "analysis/number_summary.py",
+        "if self.question.missing is None:",
+        "if True:",
+        "analysis/test_number_summary.py::test_quantiles_are_in_their_ranges_as_often_as_said",
+    ),
     # Counting
     Mutant(
         "256 carries are summed in a byte of the kernel",

@@ -43,7 +43,7 @@ from shoal.agreement.promise import read_certificate
 from shoal.analysis.publishing import Publication
 from shoal.cli import run
 from shoal.collector import publication
-from shoal.collector.console import pages
+from shoal.collector.console import survey_pages
 from shoal.collector.intake.records import PlanRecord
 from shoal.collector.settings import Settings
 from shoal.errors import InputError, PlanError
@@ -337,7 +337,7 @@ class TestCertificates:
 
     def test_the_console_says_what_was_computed(self):
         def home(kept: PlanRecord) -> str:
-            return pages.home([pages.Section(kept, [], more=False)], newer=None, older=None)
+            return "".join(survey_pages.home_parts([survey_pages.Survey(kept, {}, [])], False))
 
         drafts = home(PlanRecord(KEPT, "draft", None))
         assert "asks for: proven, epsilon 1, delta 1e-6" in drafts

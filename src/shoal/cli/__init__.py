@@ -47,6 +47,7 @@ GROUPS = {
         "discover": "Find frequent words without a list of candidates.",
         "associate": "Test whether two answers go together.",
         "screen": "Look for traces of fake reports in a whole crowd.",
+        "look": "Open the pages of crowds in a browser, from files.",
         "publish": "Write a report page or tables of the estimates.",
     },
     "With a trusted curator": {

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from shoal.agreement.plan import Plan
-from shoal.analysis.tallying import Tally
 from shoal.cli._commands import Command
 from shoal.cli._common import (
     check_not_same,
@@ -21,17 +20,20 @@ from shoal.cli._common import (
     printer,
     show_bullets,
     show_simulated,
-    tally_argument,
     target_option,
 )
+from shoal.cli._crowds import candidates_options, publications, tallies_argument
+from shoal.errors import InputError
 
 
 @click.command(cls=Command, example="shoal publish plan.json tally.json -o report.html")
 @plan_argument
-@tally_argument
+@tallies_argument
 @output_option(
-    "a page (.html), a table (.csv, .md) or data (.json, .parquet, .arrow)", required=True
+    "a page (.html), a table (.csv, .md), data (.json, .parquet, .arrow), or a folder of pages",
+    required=True,
 )
+@candidates_options
 @level_option
 @interval_option
 @target_option
@@ -40,8 +42,11 @@ from shoal.cli._common import (
 @json_option
 def command(
     plan_file: Path,
-    tally_file: Path,
+    tally_files: tuple[Path, ...],
     output: Path,
+    candidate_file: Path | None,
+    question: str | None,
+    fdr: float,
     level: float,
     kind: Any,
     target: Any,
@@ -51,25 +56,32 @@ def command(
 ) -> None:
     """Write a report page or tables of the estimates.
 
-    The plan's certificate is included. The page is one file that loads nothing from elsewhere. A
-    tally of fewer reports than the plan's crowd is refused (exit code 3).
+    The plan's certificate is included. The page is one file that loads nothing from elsewhere.
+    Several tallies make a folder: a page for each, a trend over them and their differences. A tally
+    of fewer reports than the plan's crowd is refused (exit code 3).
     """
-    from shoal.analysis.publishing.publication import check_suffix, publish
+    from shoal.analysis.publishing.publication import check_suffix
+    from shoal.analysis.publishing.site import check_folder, write_site
 
-    check_suffix(output)
-    for source in (plan_file, tally_file):
+    many = len(tally_files) > 1
+    if many and output.suffix:
+        raise InputError(f"several tallies make a folder of pages; {output.name!r} names a file.")
+    if many:
+        check_folder(output)
+    else:
+        check_suffix(output)
+    for source in (plan_file, *tally_files):
         check_not_same(source, output)
     plan = Plan.read(plan_file)
-    publication = publish(
-        plan,
-        Tally.read(tally_file, plan),
-        level=level,
-        interval=kind,
-        target=target,
-        title=title,
-        date=date,
-    )
-    publication.write(output)
+    found = publications(
+        plan, tally_files, candidate_file, question, fdr, level,
+        interval=kind, target=target, title=title, date=date,
+    )  # fmt: skip
+    publication, *_ = found.values()
+    if many:
+        write_site(found, output, level)
+    else:
+        publication.write(output)
     if as_json:
         print_json(publication.to_json())
         return

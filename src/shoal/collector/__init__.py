@@ -15,8 +15,11 @@ is sealed in a later transaction, so that no answer waits for it. An open crowd 
   `relay_batches`, `group_commit`, `keyed_store` and `store`; of each plan `windows`, `open_plan`,
   `open_crowd` and `duplicates`; on the disk `database`, `records` and `encryption` (the keys of
   open crowds)
-* `console`: `app` (the table of operations), `routes`, `handlers`, `parameters`, `requests`,
-  `responses`, `errors`, `pages`, `openapi`, `metrics`, `tokens` and `token_admin`
+* `console`: for programs `app` (the table of operations), `routes`, `handlers`, `parameters`,
+  `requests`, `responses`, `answers`, `errors`, `searches` and `openapi`; for people `web` (the
+  pages), `layout`, `forms`, `survey_pages`, `crowd_pages`, `planner_pages`, `admin_pages` and
+  `windows`; for both `sealed_crowds`, `planning`, `sessions`, `actions`, `metrics`, `tokens` and
+  `token_admin`
 * `public`: the listener for devices, `cors`: leave for web pages to use it; `http`: what both
   listeners read of a request; `problems`: error documents (RFC 9457)
 * plans: `plan_states`, `publication` (whether a plan is accepted, and its certificate), `signing`

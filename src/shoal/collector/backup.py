@@ -94,18 +94,23 @@ def _copy(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
         copy.execute("INSERT INTO plans VALUES (?, ?, ?, ?, ?)", row)
     for row in source.execute("SELECT name, value FROM facts WHERE name IN ('restored', 'role')"):
         copy.execute("INSERT INTO facts VALUES (?, ?)", row)
-    for row in source.execute("SELECT id, role, digest, label, expires, plans, key FROM tokens"):
-        copy.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    columns = "id, role, digest, label, expires, plans, key, used_day"
+    for row in source.execute(f"SELECT {columns} FROM tokens"):  # noqa: S608  names
+        copy.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def _copy_crowds(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
-    """Copy a collector's crowds; of an open one only that it was given up."""
-    columns = "plan, number, window, state, opened_day, reports, tenths, release, unreadable"
+    """Copy a collector's crowds and actions; of an open crowd only that it was given up."""
+    columns = (
+        "plan, number, window, state, opened_day, reports, tenths, release, unreadable, reason"
+    )
     for row in source.execute(f"SELECT {columns} FROM crowds"):  # noqa: S608  names
         plan, number, window, state, opened = row[:5]
         if state == "open":
-            row = (plan, number, window, "given up", opened, 0, 0, None, None)
-        copy.execute("INSERT INTO crowds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            row = (plan, number, window, "given up", opened, 0, 0, None, None, "restored")
+        copy.execute("INSERT INTO crowds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    for row in source.execute("SELECT id, minute, actor, action, subject FROM actions"):
+        copy.execute("INSERT INTO actions VALUES (?, ?, ?, ?, ?)", row)
 
 
 def _copy_relay(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:

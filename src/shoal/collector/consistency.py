@@ -104,7 +104,8 @@ def begin_anew(database: sqlite3.Connection, now: int) -> Restoration:
 def forget_crowds(database: sqlite3.Connection) -> None:
     """Give up all open crowds, none of which can be read any more."""
     database.execute(
-        "UPDATE crowds SET state = 'given up', reports = 0, tenths = 0 WHERE state = 'open'"
+        "UPDATE crowds SET state = 'given up', reports = 0, tenths = 0, reason = 'key'"
+        " WHERE state = 'open'"
     )
     for table in ("counts", "seen", "wrapped_keys", "sealing_keys", "chunks"):
         database.execute(f"DELETE FROM {table}")  # noqa: S608  five names

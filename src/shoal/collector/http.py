@@ -6,8 +6,6 @@ share a budget of memory, so that many large requests at a time cannot exhaust t
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -19,8 +17,8 @@ __all__ = [
     "BodyBudget",
     "Receive",
     "Scope",
-    "basic_password",
     "bearer_token",
+    "cookie",
     "media_type",
     "read_body",
 ]
@@ -47,15 +45,12 @@ def bearer_token(headers: Headers) -> str:
     return secret.strip().decode("latin-1") if scheme.lower() == b"bearer" else ""
 
 
-def basic_password(headers: Headers) -> str:
-    """Return the password that a browser sent, or an empty text."""
-    scheme, _, content = headers.get(b"authorization", b"").partition(b" ")
-    if scheme.lower() != b"basic":
-        return ""
-    try:
-        return base64.b64decode(content, validate=True).partition(b":")[2].decode("utf-8")
-    except (binascii.Error, ValueError):
-        return ""
+def cookie(headers: Headers, name: str) -> str:
+    """Return a cookie of a request, or an empty text; of several with one name none is taken."""
+    wanted = name.encode() + b"="
+    parts = (part.strip() for part in headers.get(b"cookie", b"").split(b";"))
+    found = [part.removeprefix(wanted) for part in parts if part.startswith(wanted)]
+    return found[0].decode("latin-1") if len(found) == 1 else ""
 
 
 class BodyBudget:

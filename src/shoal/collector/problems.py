@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from http import HTTPStatus
 from typing import Any
@@ -26,13 +26,22 @@ class Problem:
     title: str
     retry_after: int | None = None
     allow: str | None = None
+    parameter: str | None = None
+
+    def about(self, parameter: str) -> Problem:
+        """Return the same problem with the name of the parameter that has it."""
+        return replace(self, parameter=parameter)
 
     @cached_property
     def body(self) -> bytes:
-        """The problem document."""
-        return json.dumps(
-            {"type": f"urn:shoal:problem:{self.name}", "title": self.title, "status": self.status}
-        ).encode()
+        """The problem document; a parameter by the name that we gave it, never by its value."""
+        document = {
+            "type": f"urn:shoal:problem:{self.name}",
+            "title": self.title,
+            "status": self.status,
+        }
+        named = {} if self.parameter is None else {"parameter": self.parameter}
+        return json.dumps(document | named).encode()
 
     @cached_property
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -48,7 +57,7 @@ class Problem:
         if self.allow is not None:
             headers.append((b"allow", self.allow.encode()))
         if self.status == 401:
-            headers.append((b"www-authenticate", b'Basic realm="Shoal", charset="UTF-8"'))
+            headers.append((b"www-authenticate", b'Bearer realm="Shoal"'))
         return headers
 
     @cached_property
@@ -86,8 +95,12 @@ COUNTS_NOT_OBLIVIOUS = Problem(
     "Reports of a plan for counts are not accepted through an oblivious relay here: each would be"
     " seen whole.",
 )
+CROSS_SITE = Problem(
+    403, "cross-site", "The request does not come from the console's own pages; nothing was done."
+)
 UNKNOWN_PLAN = Problem(404, "unknown-plan", "There is no such plan.")
 UNKNOWN_CROWD = Problem(404, "unknown-crowd", "The plan has no such crowd.")
+UNKNOWN_QUESTION = Problem(404, "unknown-question", "The survey has no such question of this kind.")
 UNKNOWN_TOKEN = Problem(404, "unknown-token", "There is no such token.")
 NOT_FOUND = Problem(404, "not-found", "Nothing is at this address.")
 WRONG_METHOD = Problem(405, "method-not-allowed", "This address does not support this method.")
@@ -143,6 +156,16 @@ PROTECTS_LESS = Problem(
     "plan-unsafe",
     "It protects less than an open plan of the same survey; see shoal plan diff.",
 )
+BACKUP_EXISTS = Problem(
+    409, "backup-exists", "A backup was made in this second already; try again in the next."
+)
+TOO_FEW_CROWDS = Problem(
+    409, "too-few-crowds", "A trend needs two sealed crowds of the plan; wait for the next one."
+)
+NOTHING_IN_COMMON = Problem(
+    409, "nothing-in-common", "The two surveys have no option in common, so nothing is compared."
+)
+NO_TEXT = Problem(409, "no-text", "The plan's survey asks for no text, so there is none to find.")
 HONEST_UNSAID = Problem(
     422,
     "honest-fraction-unsaid",

@@ -13,8 +13,10 @@ from typing import Self
 from shoal.agreement.plan import Plan
 from shoal.analysis.report_rows import Batch
 from shoal.collector import problems, publication
+from shoal.collector.backup import back_up
+from shoal.collector.console.actions import Actions
 from shoal.collector.console.app import make_console
-from shoal.collector.intake.database import NAME, log_size
+from shoal.collector.intake.database import NAME, log_size, storage_errors
 from shoal.collector.intake.gateway import Gateway
 from shoal.collector.intake.group_commit import Committer
 from shoal.collector.intake.ingest import Ingest
@@ -27,9 +29,12 @@ from shoal.collector.problems import Problem
 from shoal.collector.public import PublicDoor, make_public, reports_door
 from shoal.collector.running import App, Running
 from shoal.collector.settings import Settings
-from shoal.errors import PrivacyRefusal
+from shoal.errors import InputError, PrivacyRefusal
 
 __all__ = ["Collector"]
+
+BACKUPS = "backups"
+"""The folder of backups that were made from the console."""
 
 
 class Collector(Running):
@@ -105,6 +110,7 @@ class Collector(Running):
 
     def _start(self) -> None:
         self.store = self._hold(self._held, self._make_store)
+        self.actions = Actions(self.store.database, self._clock)
         self._plans = {record.plan.id: record for record in self.store.plans()}
         self._start_threads()
 
@@ -168,6 +174,7 @@ class Collector(Running):
             problem = await self._move_plan(plan_id, wanted, declaration or Declaration())
         if problem is None:
             LOG.info("plan %s", wanted, extra={"facts": {"plan": plan_id, "by": by}})
+            await self.in_store(self.actions.add, by, f"plan {wanted}", plan_id)
         return problem
 
     async def _move_plan(
@@ -259,6 +266,25 @@ class Collector(Running):
         self.metrics.given_up(needed * ended.tenths // 10)
         about = {"plan": plan_id, "crowd": ended.number, "tenths": ended.tenths}
         LOG.warning("crowd given up", extra={"facts": about})
+
+    # Backups
+
+    def backups(self) -> list[str]:
+        """Return the names of the backups that were made in the data folder, rising."""
+        return sorted(path.name for path in (self.folder / BACKUPS).glob("*.backup"))
+
+    async def make_backup(self, *, by: str) -> str | Problem:
+        """Make a backup in the data folder, and return its name, or why not."""
+        target = self.folder / BACKUPS
+        with storage_errors():
+            target.mkdir(mode=0o700, exist_ok=True)
+        try:
+            made = await self.compute(back_up, self.folder, target, clock=self._clock)
+        except InputError:  # its name is the second in which it was made
+            return problems.BACKUP_EXISTS
+        LOG.info("backup made", extra={"facts": {"by": by}})
+        await self.in_store(self.actions.add, by, "backup made", made.name)
+        return made.name
 
     # Whether it works
 

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema_rs
 import pytest
 
 from shoal import Flags, Survey, plan
 from shoal.agreement.plan import Plan
 from shoal.cli import run
+from shoal.collector.console.answers import ANSWERS
 from shoal.collector.doctor import examine
 from tests.collector.analyzer.relay_help import (
     COUNTS,
@@ -87,12 +89,18 @@ def test_everything_after_a_release_works_as_at_a_collector(tmp_path: Path):
         key = await relay.crowd_key(agreed)
         await relay.forward(cut(agreed, key, sealed(agreed, key, contents_of(agreed, batch))))
         await relay.released(agreed)
-        at = f"/v1/plans/{agreed.id}"
-        paths = [f"{at}/crowds/1{end}" for end in ("", "/estimates", "/report.html")]
-        return {path: await relay.console(path) for path in [*paths, f"{at}/report.html", "/"]}
+        at, survey = f"/v1/plans/{agreed.id}", f"/surveys/{agreed.id}"
+        paths = [f"{at}/crowds/1{end}" for end in ("", "/estimates", "/report.html", "/results")]
+        paths += [at, f"{at}/progress", f"{at}/crowds", "/v1/tokens", f"{at}/report.html"]
+        paths += ["/", survey, f"{survey}/crowds/1", "/tokens"]
+        return {path: await relay.console(path) for path in paths}
 
     answers = beside_analyzer(work, tmp_path / "data", agreed, opening_processes=2)
     assert {answer.status_code for answer in answers.values()} == {200}
+    for path, answer in answers.items():
+        shape = ("GET", path.replace(agreed.id, "{plan_id}").replace("crowds/1", "crowds/{number}"))
+        if answer.headers["content-type"] == "application/json":
+            jsonschema_rs.validate(ANSWERS[shape], answer.json())
     crowd, estimates, report, *_ = answers.values()
     assert crowd.json()["unreadable"] == 0
     assert crowd.json()["screening"]

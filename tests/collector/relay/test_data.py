@@ -9,6 +9,7 @@ import pytest
 
 from shoal import Plan
 from shoal.collector.backup import back_up, restore
+from shoal.collector.console.sessions import COOKIE
 from shoal.collector.doctor import examine
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.relay.store import RelayStore
@@ -61,6 +62,20 @@ def test_two_contents_of_an_open_crowd_look_the_same(plan: Plan, tmp_path: Path)
     assert seen[0] == seen[1]
     seen[0].pop(f"/v1/plans/{plan.id}/crowds")
     assert seen[0] == seen[2]
+
+
+def test_operators_show_a_token_and_its_last_day_is_stored(tmp_path: Path) -> None:
+    async def live(world: RelayWorld) -> None:
+        (token,) = world.relay.tokens
+        assert world.relay.tokens.last_used(token) is None
+        ops = world.clients["ops"]
+        cookie = {"cookie": f"{COOKIE}={'a' * 64}"}  # only the console has sessions
+        assert (await ops.get("/v1/plans", headers=cookie)).status_code == 401
+        assert world.relay.tokens.last_used(token) is None
+        assert (await ops.get("/v1/plans", headers=world.admin())).status_code == 200
+        assert world.relay.tokens.last_used(token) is not None
+
+    story(WHOLE, tmp_path, live)
 
 
 def test_nothing_is_left_of_a_crowd_that_has_arrived(tmp_path: Path) -> None:

@@ -10,8 +10,15 @@ In the order of the data's way:
 `words`            the sentences and numbers that every form shows
 `observers`        who sees what, as a table
 `markup`           HTML and SVG in which every text from a survey is escaped
-`charts`           one question as a picture (SVG)
+`charts`, `bars`   one question as a picture (SVG): unbiased, or as shares that add to 100 %
+`lines`            several crowds as a picture
+`shares`           shares of a whole, rounded so that they add to 100 %
+`matrices`         a cross table; `word_lists`: decoded text
+`results`          numbers, cross tables and texts as one document
+`sections`         one question in the form of its kind
+`crowd_parts`      one crowd, a trend, a difference: what the console and files both show
 `page`             the whole page, and the short form for notebooks
+`site`             a folder of pages for several crowds
 `tables`           CSV, Arrow and Markdown
 
 A page makes no request to anywhere, runs no script, and shows the numbers of its JSON: every text

@@ -15,7 +15,7 @@ from shoal.agreement.survey import Question
 from shoal.analysis.publishing.markup import Markup, element
 from shoal.analysis.publishing.words import Figures, percent
 
-__all__ = ["Layout", "Scale", "chart"]
+__all__ = ["Layout", "Scale", "chart", "line", "text_at", "text_width", "wrapped"]
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
 ACCENT = "#1f6f9f"
@@ -93,10 +93,11 @@ def chart(
     *,
     name: str,
     class_: str | None = None,
+    style: str | None = None,
 ) -> Markup:
     """Return the SVG of one question, from the JSON form of the estimates.
 
-    `name` begins the ids in it.
+    `name` begins the ids in it. A `style` is for where there is no style sheet.
     """
     options, reports = estimates["questions"][question.name], estimates["reports"]
     figures = {label: Figures.of(row, reports) for label, row in options.items()}
@@ -127,7 +128,7 @@ def chart(
         role="img",
         aria_labelledby=f"{name}-title {name}-text",
         class_=class_,
-        style="max-width:100%;height:auto",
+        style=style,
         font_family=FONT,
         font_size=f"{SIZE:g}",
         fill="currentColor",
@@ -150,12 +151,12 @@ def _option(
         middle = y + LINE * len(lines) + 13
         first = at = y + 9
     texts = [
-        _text(line, 0, first + LINE * number, unicode_bidi="isolate")
-        for number, line in enumerate(lines)
+        text_at(piece, 0, first + LINE * number, unicode_bidi="isolate")
+        for number, piece in enumerate(lines)
     ]
     values = [
-        _text(one.share, layout.share, at, text_anchor="end", font_weight=600),
-        _text(one.people, layout.people, at, text_anchor="end"),
+        text_at(one.share, layout.share, at, text_anchor="end", font_weight=600),
+        text_at(one.people, layout.people, at, text_anchor="end"),
     ]
     title = element("title", _sentence(label, one))
     drawn = _interval(row, reports, layout, middle)
@@ -177,14 +178,14 @@ def _grid(layout: Layout, strips: list[tuple[float, float]]) -> list[Markup]:
                 drawn.append(element("rect", **box, height=f"{bottom - top:g}", opacity=0.06))
         for share in (0.0, 0.25, 0.5, 0.75, 1.0):
             x, strength = layout.x(share), 0.45 if share in (0.0, 1.0) else 0.16
-            drawn.append(_line(x, top, x, bottom, stroke="currentColor", opacity=strength))
+            drawn.append(line(x, top, x, bottom, stroke="currentColor", opacity=strength))
     quiet: dict[str, object] = {"opacity": 0.7, "font_size": "12.5"}
     for share in (0.0, 0.25, 0.5, 0.75, 1.0) if layout.beside else (0.0, 0.5, 1.0):
         x = min(max(layout.x(share), 16), layout.width - 20)  # all of it in the picture
-        drawn.append(_text(percent(share, 0), x, 12, text_anchor="middle", **quiet))
+        drawn.append(text_at(percent(share, 0), x, 12, text_anchor="middle", **quiet))
     if layout.beside:
-        drawn.append(_text("share", layout.share, 12, text_anchor="end", **quiet))
-        drawn.append(_text("people", layout.people, 12, text_anchor="end", **quiet))
+        drawn.append(text_at("share", layout.share, 12, text_anchor="end", **quiet))
+        drawn.append(text_at("people", layout.people, 12, text_anchor="end", **quiet))
     return drawn
 
 
@@ -209,24 +210,26 @@ def _interval(row: Mapping[str, Any], reports: int, layout: Layout, y: float) ->
         points = f"{back:g},{y - 5.5:g} {at:g},{y:g} {back:g},{y + 5.5:g}"
         drawn.append(element("polygon", points=points, fill=ACCENT, class_="accent"))
     tick = layout.x(row["constrained"] / reports)
-    drawn.append(_line(tick, y + 8, tick, y + 15, stroke="currentColor", stroke_width=2))
+    drawn.append(line(tick, y + 8, tick, y + 15, stroke="currentColor", stroke_width=2))
     return drawn
 
 
 def _end(cut: bool, x: float, y: float, way: int, pen: Mapping[str, object]) -> Markup:
     """Draw the end of a bar: a cap, or an arrow where it goes on beyond the picture."""
     if not cut:
-        return _line(x, y - 6, x, y + 6, **pen)
+        return line(x, y - 6, x, y + 6, **pen)
     points = f"{x - 7 * way:g},{y - 6:g} {x:g},{y:g} {x - 7 * way:g},{y + 6:g}"
     return element("polyline", points=points, **{**pen, "fill": "none", "class_": "accent-line"})
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, **attributes: object) -> Markup:
+def line(x1: float, y1: float, x2: float, y2: float, **attributes: object) -> Markup:
+    """Draw a line."""
     ends = {"x1": f"{x1:g}", "y1": f"{y1:g}", "x2": f"{x2:g}", "y2": f"{y2:g}"}
     return element("line", **ends, **attributes)
 
 
-def _text(text: str, x: float, y: float, **attributes: object) -> Markup:
+def text_at(text: str, x: float, y: float, **attributes: object) -> Markup:
+    """Write a text whose middle is as high as `y`."""
     return element("text", text, x=f"{x:g}", y=f"{y:g}", dominant_baseline="central", **attributes)
 
 

@@ -7,7 +7,7 @@ from html import escape
 
 __all__ = ["Markup", "data_block", "element"]
 
-_VOID = {"br", "hr", "meta", "link"}
+_VOID = {"br", "hr", "input", "link", "meta"}
 
 
 class Markup(str):

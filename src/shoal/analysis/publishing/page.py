@@ -7,30 +7,31 @@ from importlib.resources import files
 from typing import Any
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.survey import Question
 from shoal.analysis.crowds import in_crowds
 from shoal.analysis.estimating import Estimates
 from shoal.analysis.intervals import IntervalKind
 from shoal.analysis.publishing.charts import ACCENT, Layout, chart
 from shoal.analysis.publishing.markup import Markup, data_block, element
 from shoal.analysis.publishing.observers import observers_table
-from shoal.analysis.publishing.tables import NUMBERS
+from shoal.analysis.publishing.sections import (
+    NARROW,
+    WIDE,
+    level_in_words,
+    option_table,
+    question_section,
+)
 from shoal.analysis.publishing.words import (
     SIMULATED,
-    Figures,
-    count_unit,
     facts,
     flip_in_words,
     one_crowd,
-    possible_answers,
     release_note,
     sum_note,
 )
 
-__all__ = ["notebook_html", "page"]
+__all__ = ["notebook_html", "page", "whole_page"]
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-WIDE, NARROW = 768, 328
 
 _KINDS = {
     "exact": "Each interval contains the true count with at least this probability, whatever the"
@@ -50,6 +51,25 @@ _TARGETS = {
 
 def page(plan: Plan, document: Mapping[str, Any]) -> str:
     """Return the page of a publication, from its JSON form."""
+    generator = element("meta", name="generator", content=f"Shoal {document['shoal']}")
+    estimates = document["estimates"]
+    layouts = {
+        "wide": Layout.of(estimates, WIDE),
+        "narrow": Layout.of(estimates, NARROW),
+    }
+    sections = [
+        question_section(question, number, document, layouts)
+        for number, question in enumerate(plan.survey, 1)
+    ]
+    main = element(
+        "main", _opening(plan, document), *sections, _protection(plan, document),
+        _cite(document), _footer(document), data_block(document, "publication"),
+    )  # fmt: skip
+    return whole_page(document["title"], main, generator)
+
+
+def whole_page(title: str, main: Markup, *more: Markup) -> str:
+    """Return a page in one file, which loads nothing; `more` goes into its head."""
     css = (files("shoal.analysis.publishing") / "templates" / "page.css").read_text("utf-8")
     head = element(
         "head",
@@ -57,23 +77,10 @@ def page(plan: Plan, document: Mapping[str, Any]) -> str:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", http_equiv="Content-Security-Policy", content=POLICY),
         element("meta", name="referrer", content="no-referrer"),
-        element("meta", name="generator", content=f"Shoal {document['shoal']}"),
-        element("title", document["title"]),
+        *more,
+        element("title", title),
         element("style", Markup(css)),
     )
-    estimates = document["estimates"]
-    layouts = {
-        "wide": Layout.of(estimates, WIDE),
-        "narrow": Layout.of(estimates, NARROW),
-    }
-    sections = [
-        _question(question, number, estimates, layouts)
-        for number, question in enumerate(plan.survey, 1)
-    ]
-    main = element(
-        "main", _opening(plan, document), *sections, _protection(plan, document),
-        _cite(document), _footer(document), data_block(document, "publication"),
-    )  # fmt: skip
     return f'<!doctype html>\n<html lang="en">{head}{element("body", main)}</html>\n'
 
 
@@ -87,7 +94,9 @@ def notebook_html(
     numbers = estimates.to_json(level, interval) if document is None else document["estimates"]
     layout = Layout.of(numbers, WIDE)
     title = estimates.plan.survey.name if document is None else document["title"]
-    kind = f"{numbers['interval']} intervals at {_level(numbers)}, for the {numbers['target']}"
+    kind = (
+        f"{numbers['interval']} intervals at {level_in_words(numbers)}, for the {numbers['target']}"
+    )
     parts = [
         element("p", element("strong", element("bdi", title)),
                 f": {numbers['reports']:,} reports{in_crowds(numbers)}, {kind}")
@@ -102,8 +111,8 @@ def notebook_html(
         )
         parts += [
             element("p", element("strong", element("bdi", question.name))),
-            chart(question, numbers, layout, name=name),
-            _table(question, numbers),
+            chart(question, numbers, layout, name=name, style="max-width:100%;height:auto"),
+            option_table(question, numbers),
         ]
     parts += [element("p", note) for note in numbers["notes"]]
     if document is not None:
@@ -126,7 +135,7 @@ def _opening(plan: Plan, document: Mapping[str, Any]) -> Markup:
         " for the flips."
     )
     about = (
-        f"The bars are {estimates['interval']} intervals at {_level(estimates)}, for"
+        f"The bars are {estimates['interval']} intervals at {level_in_words(estimates)}, for"
         f" {_TARGETS[estimates['target']]}. {_KINDS[estimates['interval']]}"
     )
     return element(
@@ -139,10 +148,6 @@ def _opening(plan: Plan, document: Mapping[str, Any]) -> Markup:
         *(element("p", note) for note in [*sum_note(estimates), *release_note(plan)]),
         _key(Layout.of(estimates, WIDE)),
     )
-
-
-def _level(estimates: Mapping[str, Any]) -> str:
-    return f"{estimates['level'] * 100:.6g}\N{NARROW NO-BREAK SPACE}%"
 
 
 def _key(layout: Layout) -> Markup:
@@ -172,58 +177,6 @@ def _key(layout: Layout) -> Markup:
         for drawn, text in marks
     ]
     return element("ul", *items, class_="key", aria_label="How to read the charts")
-
-
-def _question(
-    question: Question, number: int, estimates: Mapping[str, Any], layouts: Mapping[str, Layout]
-) -> Markup:
-    title = element("h2", element("bdi", question.name), id=f"question-{number}")
-    about = element("p", possible_answers(question), class_="quiet")
-    if question.name not in estimates["questions"]:
-        return element("section", title, about, aria_labelledby=f"question-{number}")
-    charts = [
-        chart(question, estimates, layout, name=f"chart-{number}-{kind}", class_=kind)
-        for kind, layout in layouts.items()
-    ]
-    table = _table(question, estimates)
-    return element(
-        "section",
-        title,
-        about,
-        element("figure", *charts),
-        element(
-            "div", table, class_="scroll", tabindex=0, role="region",
-            aria_labelledby=f"question-{number}",
-        ),
-        aria_labelledby=f"question-{number}",
-    )  # fmt: skip
-
-
-def _table(question: Question, estimates: Mapping[str, Any]) -> Markup:
-    reports = estimates["reports"]
-    body = []
-    for label, row in estimates["questions"][question.name].items():
-        note = (
-            [element("span", "no true count fits these reports", class_="misfit")]
-            if row.get("incompatible")
-            else []
-        )
-        cells = [
-            element("td", element("data", text, value=repr(float(row[name]))), class_="n")
-            for name, text in zip(NUMBERS, Figures.of(row, reports), strict=True)
-        ]
-        body.append(element("tr", element("th", element("bdi", label), *note, scope="row"), *cells))
-    caption = (
-        f"Counts of {count_unit(estimates)} with their standard deviation (sigma) and"
-        f" {estimates['interval']} interval at {_level(estimates)}"
-    )
-    heads = [element("th", name, scope="col", class_="n") for name in NUMBERS]
-    return element(
-        "table",
-        element("caption", element("span", caption)),
-        element("thead", element("tr", element("th", "option", scope="col"), *heads)),
-        element("tbody", *body),
-    )
 
 
 def _protection(plan: Plan, document: Mapping[str, Any]) -> Markup:
@@ -261,7 +214,7 @@ def _observers(document: Mapping[str, Any]) -> list[Markup]:
     return [
         element("h3", "Who sees what", id="observers"),
         element(
-            "div", table, class_="scroll", tabindex=0, role="region", aria_labelledby="observers"
+            "div", table, class_="scroll", tabindex=0, role="group", aria_labelledby="observers"
         ),
     ]
 

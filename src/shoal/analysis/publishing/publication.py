@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,9 +15,11 @@ from shoal.analysis.estimating import Estimates, check_crowd, estimate
 from shoal.analysis.intervals import IntervalKind, Target
 from shoal.analysis.publishing import words
 from shoal.analysis.publishing.page import notebook_html, page
+from shoal.analysis.publishing.results import results
 from shoal.analysis.publishing.sums import promise_of_sum
 from shoal.analysis.publishing.tables import arrow_table, csv_text, markdown_text
 from shoal.analysis.tallying import Tally
+from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
 from shoal.planning.promise import check_promise
 from shoal.support.checks import check_level, check_text
@@ -47,6 +49,7 @@ class Publication:
     title: str | None = None
     date: str | None = None
     remarks: tuple[str, ...] = ()
+    texts: tuple[DecodedTexts, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -67,6 +70,7 @@ class Publication:
             "date": self.date,
             "shoal": __version__,
             "estimates": self.estimates.to_json(self.level, self.interval),
+            **results(self.estimates, self.level, self.texts),
             "promise": {
                 "kind": plan.promise.kind,
                 "guarantee": computed.is_guarantee,
@@ -147,6 +151,7 @@ def publish(
     title: str | None = None,
     date: str | None = None,
     remarks: Sequence[str] = (),
+    texts: Iterable[DecodedTexts] = (),
 ) -> Publication:
     """Put estimates, plan and certificate together, to be shown and written.
 
@@ -167,6 +172,8 @@ def publish(
         Stands in the citation as it is given. Shoal does not look at the clock.
     remarks
         Sentences about this release that stand beside its assumptions.
+    texts
+        What `shoal.decode` found for text questions, to be listed with its false-discovery rate.
 
     Examples
     --------
@@ -183,7 +190,14 @@ def publish(
             check_text(name, text)
     estimates = estimate(plan, tally, target=target)
     publication = Publication(
-        estimates, certificate_for(plan), level, interval, title, date, tuple(remarks)
+        estimates,
+        certificate_for(plan),
+        level,
+        interval,
+        title,
+        date,
+        tuple(remarks),
+        tuple(texts),
     )
     publication.to_json()  # whatever cannot be computed is told here
     return publication

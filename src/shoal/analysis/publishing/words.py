@@ -34,6 +34,7 @@ __all__ = [
     "ratio_in_words",
     "release_note",
     "sum_note",
+    "whole_number",
 ]
 
 SIMULATED = "simulated: these numbers are about nobody"
@@ -64,12 +65,12 @@ class Figures(NamedTuple):
         ('−3', '−0.3\u202f%', '27.39', '−57', '51')
         """
         return cls(
-            _whole(round(row["count"])),
+            whole_number(round(row["count"])),
             percent(row["share"], share_decimals(row["sigma"] / reports)),
             _grouped(text_up(row["sigma"], 4)),
-            _whole(math.floor(row["low"])),
-            _whole(math.ceil(row["high"])),
-            _whole(round(row["constrained"])),
+            whole_number(math.floor(row["low"])),
+            whole_number(math.ceil(row["high"])),
+            whole_number(round(row["constrained"])),
         )
 
 
@@ -89,7 +90,8 @@ def share_decimals(spread: float) -> int:
     return min(max(math.ceil(-math.log10(max(spread * 100, 1e-9))), 1), 4)
 
 
-def _whole(number: int) -> str:
+def whole_number(number: int) -> str:
+    """Write a whole number, its thousands apart."""
     return f"{number:,}".replace("-", MINUS)
 
 

@@ -21,6 +21,7 @@ from shoal.agreement.sealing import message_bytes
 from shoal.collector import problems
 from shoal.collector.intake.encryption import CrowdKeys
 from shoal.collector.intake.open_plan import OpenPlan
+from shoal.collector.intake.records import Reason
 from shoal.collector.intake.windows import IncompleteCrowd, Time
 from shoal.collector.plan_states import State
 from shoal.collector.problems import Problem
@@ -119,7 +120,7 @@ class SealedPlan(OpenPlan):
         ).fetchone()
         begins = place.window * (self.plan.window or 0) // _DAY
         self._database.execute(
-            "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL, NULL)",
+            "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL, NULL, NULL)",
             (self.plan.id, last + 1, place.window, max(day, begins)),
         )
         secret = self._keys.draw(self.plan.id, "crowd", last + 1)
@@ -202,7 +203,7 @@ class SealedPlan(OpenPlan):
         return bool(changed.rowcount)
 
     def give_up(
-        self, *, before_window: int | None = None, before_day: int | None = None
+        self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
         """Give up crowds whose chunks have not all come, with their keys.
 
@@ -216,7 +217,7 @@ class SealedPlan(OpenPlan):
             (self.plan.id, *(2**62 if end is None else end for end in (before_window, before_day))),
         ).fetchall()
         for (number,) in rows:
-            self._end(number, "given up", 0, 0, None)
+            self._end(number, "given up", 0, 0, None, reason)
             self._database.execute(
                 "DELETE FROM chunks WHERE plan = ? AND number = ?", (self.plan.id, number)
             )

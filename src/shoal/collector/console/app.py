@@ -13,42 +13,58 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shoal.collector import problems
-from shoal.collector.console.guarded import guarded_app
+from shoal.collector.console.answers import ANSWERS
+from shoal.collector.console.errors import Refusal, problem_of
+from shoal.collector.console.guarded import SAFE, guarded, token_check, with_headers
 from shoal.collector.console.handlers import (
+    CROWDS,
+    FIRST,
     FORMAT,
     HONEST,
     INTERVAL,
     LEVEL,
     NEVER_PUBLISHED,
     NUMBER,
-    ONE_PLAN,
+    OTHER,
     PAGE,
     PLAN,
+    QUESTION,
+    SECOND,
     TOKEN,
     Handlers,
 )
 from shoal.collector.console.openapi import Operation, openapi
+from shoal.collector.console.planning import WISH
 from shoal.collector.console.responses import ARROW, PARQUET, json_answer
+from shoal.collector.console.routes import Endpoint, make_app
+from shoal.collector.console.searches import SEARCH
+from shoal.collector.console.sessions import Sessions
 from shoal.collector.console.tokens import LABEL, MOST_PLANS, ROLES
+from shoal.collector.console.web import PAGES, Pages, refused_page
+from shoal.collector.intake.database import StorageError
 
 if TYPE_CHECKING:
     from shoal.collector.service import Collector
 
 __all__ = ["OPERATIONS", "make_console"]
 
+SAFE_PAGE = SAFE | {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data:;"
+    " script-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""Headers of every page: no style or script but those of the console, and no frame around it."""
+
 _ESTIMATES = ("application/json", "text/csv", PARQUET, ARROW)
 
 
 async def _openapi(handlers: Handlers, request: Request) -> Response:
     summary = "Plans, progress in tenths, and sealed crowds."
-    return json_answer(openapi(OPERATIONS, "Shoal console", summary))
+    return json_answer(openapi(OPERATIONS, "Shoal console", summary, ANSWERS))
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    Operation(
-        "GET", "/", "viewer", "The console's page.", Handlers.home, (PAGE, ONE_PLAN),
-        media=("text/html",), problems=(problems.UNKNOWN_PLAN,),
-    ),
     Operation("GET", "/v1/plans", "viewer", "List plans and their states.", Handlers.plans),
     Operation(
         "POST", "/v1/plans", "admin", "Add a plan as a draft.", Handlers.add_plan, status=201,
@@ -105,6 +121,29 @@ OPERATIONS: tuple[Operation, ...] = (
         Handlers.latest_report, (PLAN,), media=("text/html",),
         problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
     ),
+    Operation(
+        "GET", "/v1/plans/{plan_id}/crowds/{number}/results", "analyst",
+        "All that the page of a sealed crowd shows.", Handlers.results,
+        (PLAN, NUMBER, INTERVAL, LEVEL), problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
+    ),
+    Operation(
+        "POST", "/v1/plans/{plan_id}/crowds/{number}/decode", "analyst",
+        "Which texts a sealed crowd answered, of a list of candidates.", Handlers.decode,
+        (PLAN, NUMBER), body=SEARCH,
+        problems=(problems.CROWD_OPEN, problems.CROWD_GONE, problems.NO_TEXT),
+    ),
+    Operation(
+        "GET", "/v1/plans/{plan_id}/trend", "analyst",
+        "How the answers to a question change over sealed crowds.", Handlers.trend,
+        (PLAN, QUESTION, CROWDS, LEVEL),
+        problems=(problems.TOO_FEW_CROWDS, problems.CROWD_GONE, problems.UNKNOWN_QUESTION),
+    ),
+    Operation(
+        "GET", "/v1/plans/{plan_id}/difference", "analyst", "How two sealed crowds differ.",
+        Handlers.difference, (PLAN, FIRST, SECOND, OTHER, LEVEL),
+        problems=(problems.TOO_FEW_CROWDS, problems.NOTHING_IN_COMMON, problems.CROWD_OPEN,
+                  problems.CROWD_GONE, problems.UNKNOWN_CROWD),
+    ),
     Operation("GET", "/v1/tokens", "admin", "List tokens, without their secrets.", Handlers.tokens),
     Operation(
         "POST", "/v1/tokens", "admin", "Make a token; its secret is shown once.",
@@ -131,6 +170,21 @@ OPERATIONS: tuple[Operation, ...] = (
         "DELETE", "/v1/tokens/{token_id}", "admin", "Revoke a token.", Handlers.remove_token,
         (TOKEN,), status=204, media=(), problems=(problems.LAST_ADMIN,),
     ),
+    Operation(
+        "POST", "/v1/prospect", "viewer", "What a plan would promise; nothing is stored.",
+        Handlers.prospect, body=WISH, problems=(problems.MALFORMED_PLAN,),
+    ),
+    Operation(
+        "GET", "/v1/actions", "admin", "What people did, the last first.", Handlers.actions,
+        (PAGE,),
+    ),
+    Operation(
+        "GET", "/v1/backups", "admin", "List the backups in the data folder.", Handlers.backups,
+    ),
+    Operation(
+        "POST", "/v1/backups", "admin", "Make a backup in the data folder.", Handlers.make_backup,
+        status=201, problems=(problems.BACKUP_EXISTS,),
+    ),
     Operation("GET", "/v1/clock", "viewer", "Whether the clock is trusted.", Handlers.clock),
     Operation(
         "POST", "/v1/clock/accept", "admin", "Trust the clock after it jumped.",
@@ -148,4 +202,25 @@ OPERATIONS: tuple[Operation, ...] = (
 
 def make_console(collector: Collector) -> Starlette:
     """Return the ASGI app of the console's listener."""
-    return guarded_app(OPERATIONS, Handlers(collector), collector)
+    handlers = Handlers(collector)
+    sessions = Sessions(collector.tokens)
+    web = Pages(collector, handlers, sessions)
+    check = token_check(collector, sessions)
+    pages = {id(one) for one in PAGES}
+
+    def endpoint(operation: Operation) -> Endpoint:
+        if id(operation) not in pages:
+            return guarded(operation, handlers, check, SAFE)
+
+        async def page(request: Request) -> Response:
+            try:
+                return await shown(request)
+            except (Refusal, StorageError) as error:
+                problem = problem_of(error)
+                collector.refused(problem)
+                return with_headers(refused_page(request, problem), SAFE_PAGE)
+
+        shown = guarded(operation, web, check, SAFE_PAGE)
+        return page
+
+    return make_app((*OPERATIONS, *PAGES), endpoint, collector.refused)

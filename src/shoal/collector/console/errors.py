@@ -14,7 +14,7 @@ from shoal.collector.intake.database import StorageError, StorageFull
 from shoal.collector.logs import LOG
 from shoal.collector.problems import Problem
 
-__all__ = ["Refusal", "exception_handlers"]
+__all__ = ["Refusal", "exception_handlers", "problem_of"]
 
 
 class Refusal(Exception):  # noqa: N818  it is an answer
@@ -41,7 +41,7 @@ def exception_handlers(
     """
 
     def answer(request: Request, error: Exception) -> Response:
-        problem = _problem(error)
+        problem = problem_of(error)
         refused(problem)
         response = _problem_response(problem)
         if isinstance(error, HTTPException) and error.headers:
@@ -51,7 +51,8 @@ def exception_handlers(
     return dict.fromkeys((HTTPException, Refusal, StorageError, Exception), answer)
 
 
-def _problem(error: Exception) -> Problem:
+def problem_of(error: Exception) -> Problem:
+    """Return the problem that an exception is answered with."""
     if isinstance(error, Refusal):
         return error.problem
     if isinstance(error, StorageFull):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -14,12 +12,17 @@ from starlette.responses import HTMLResponse, Response
 from shoal.agreement.plan import Plan
 from shoal.analysis.estimating import estimate
 from shoal.analysis.intervals import IntervalKind
-from shoal.analysis.screening import Screening, screen
-from shoal.analysis.tallying import Tally
 from shoal.collector import problems
-from shoal.collector.console import pages
+from shoal.collector.console.actions import Action
 from shoal.collector.console.errors import Refusal
-from shoal.collector.console.parameters import Choice, Integer, Parameter, Probability
+from shoal.collector.console.parameters import (
+    Choice,
+    Integer,
+    OptionalInteger,
+    Parameter,
+    Probability,
+)
+from shoal.collector.console.planning import Wish, prospect
 from shoal.collector.console.requests import read_document, token_of
 from shoal.collector.console.responses import (
     FORMS,
@@ -28,22 +31,28 @@ from shoal.collector.console.responses import (
     plan_line,
     report_page,
     signed_answer,
+    token_line,
 )
+from shoal.collector.console.sealed_crowds import SealedCrowd, SealedCrowds
+from shoal.collector.console.searches import read_search
 from shoal.collector.console.service_handlers import ServiceHandlers
 from shoal.collector.console.tokens import Token
 from shoal.collector.intake.records import PlanRecord
 from shoal.collector.logs import LOG
 from shoal.collector.plan_states import Declaration, State
-from shoal.errors import InputError
+from shoal.errors import InputError, ShoalError
 
 if TYPE_CHECKING:
     from shoal.collector.service import Collector
 
 __all__ = ["Handlers"]
 
-T = TypeVar("T")
-
 PLAN = Parameter("plan_id", "path", "The plan's id.")
+MOST_CROWDS = 60
+"""Crowds of one trend."""
+PAGE_LENGTH = 50
+"""Actions on a page."""
+
 NUMBER = Integer("number", "path", "The crowd's number.", 1, 2**53, problem=problems.UNKNOWN_CROWD)
 TOKEN = Parameter("token_id", "path", "The token's id.")
 FORMAT = Choice("format", "The format of the answer.", tuple(FORMS))
@@ -60,17 +69,15 @@ NEVER_PUBLISHED = Choice(
     ("no", "yes"),
 )
 PAGE = Integer("page", "query", "The number of the page, from 0.", 0, 10**9 - 1, 0)
-ONE_PLAN = Parameter("plan", "query", "Show only the crowds of this plan.")
-
-
-class _SealedCrowd(NamedTuple):
-    """A sealed crowd, with its release as it is stored."""
-
-    plan: Plan
-    number: int
-    tally: Tally
-    release: bytes
-    unreadable: int | None = None
+QUESTION = Parameter("question", "query", "The name of a question; by default the first.")
+CROWDS = Integer("crowds", "query", "How many of the last sealed crowds.", 2, MOST_CROWDS, 12)
+FIRST = OptionalInteger(
+    "first", "query", "The number of a crowd; by default the last sealed one.", 1, 2**53
+)
+SECOND = OptionalInteger(
+    "second", "query", "The number of the other; by default the one before.", 1, 2**53
+)
+OTHER = Parameter("with_plan", "query", "The plan of the second crowd, if it is of another.")
 
 
 class Handlers(ServiceHandlers):
@@ -80,22 +87,22 @@ class Handlers(ServiceHandlers):
         super().__init__(collector)
         self._collector = collector
         self._report_page = lru_cache(16)(report_page)
-        self._screenings: dict[tuple[str, int], Screening] = {}
+        self.sealed = SealedCrowds(collector)
 
     # Plans
 
     async def plans(self, request: Request) -> Response:
         """List all plans."""
-        return json_answer({"plans": [plan_line(record) for record in self._plans(request)]})
+        return json_answer({"plans": [plan_line(record) for record in self.plans_of(request)]})
 
-    def _plans(self, request: Request) -> list[PlanRecord]:
+    def plans_of(self, request: Request) -> list[PlanRecord]:
         """Return the plans that a request's token is for."""
         token = token_of(request)
         return [record for record in self._collector.plans() if token.covers(record.plan.id)]
 
     async def plan(self, request: Request) -> Response:
         """Show one plan."""
-        record = self._plan(request)
+        record = self.plan_of(request)
         more = {"observers": record.observers, "plan": record.document}
         return json_answer(plan_line(record) | more)
 
@@ -106,12 +113,20 @@ class Handlers(ServiceHandlers):
             plan = await self._collector.compute(Plan.from_json, document)
         except (InputError, RecursionError) as error:
             raise Refusal(problems.MALFORMED_PLAN) from error
+        return json_answer(plan_line(await self.add_draft(request, plan)), 201)
+
+    async def add_draft(self, request: Request, plan: Plan) -> PlanRecord:
+        """Add a plan as a draft, or refuse to."""
+        is_new = self._collector.plan(plan.id) is None
         problem = await self._collector.add_plan(plan)
         if problem is not None:
             raise Refusal(problem)
+        if is_new:
+            by = token_of(request).label
+            await self._collector.in_store(self._collector.actions.add, by, "draft added", plan.id)
         record = self._collector.plan(plan.id)
         assert record is not None
-        return json_answer(plan_line(record), 201)
+        return record
 
     async def publish(self, request: Request) -> Response:
         """Publish a draft, or resume after a pause."""
@@ -136,16 +151,22 @@ class Handlers(ServiceHandlers):
     async def _move(
         self, request: Request, wanted: State, declaration: Declaration | None = None
     ) -> Response:
+        await self.move(request, wanted, declaration)
+        return json_answer(plan_line(self.plan_of(request)))
+
+    async def move(
+        self, request: Request, wanted: State, declaration: Declaration | None = None
+    ) -> None:
+        """Change the state of the plan that a request names, or refuse to."""
         plan_id = request.path_params["plan_id"]
         by = token_of(request).label
         problem = await self._collector.move_plan(plan_id, wanted, declaration, by=by)
         if problem is not None:
             raise Refusal(problem)
-        return json_answer(plan_line(self._plan(request)))
 
     async def certificate(self, request: Request) -> Response:
         """Show the certificate a plan was published with."""
-        record = self._plan(request)
+        record = self.plan_of(request)
         if record.certificate is None:
             raise Refusal(problems.WRONG_STATE)
         return signed_answer(record.certificate, self._collector.signer)
@@ -154,7 +175,7 @@ class Handlers(ServiceHandlers):
 
     async def progress(self, request: Request) -> Response:
         """Show how full the open crowd is."""
-        record = self._plan(request)
+        record = self.plan_of(request)
         if record.plan.parties is not None:  # only the relay knows
             return json_answer({"state": record.state, "tenths": None})
         tenths = await self._collector.in_store(self._collector.store.progress, record.plan.id)
@@ -162,21 +183,21 @@ class Handlers(ServiceHandlers):
 
     async def crowds(self, request: Request) -> Response:
         """List the crowds of a plan."""
-        record = self._plan(request)
+        record = self.plan_of(request)
         crowds = await self._collector.in_store(self._collector.store.crowds, record.plan.id)
-        return json_answer({"crowds": [crowd_line(crowd) for crowd in crowds]})
+        return json_answer({"crowds": [crowd_line(record.plan, crowd) for crowd in crowds]})
 
     async def crowd(self, request: Request) -> Response:
         """Show a sealed crowd."""
-        crowd = await self._sealed_crowd(self._plan(request).plan, NUMBER.read(request))
-        screening = await self._screening(crowd.plan, crowd.tally, crowd.number)
+        crowd = await self.sealed.crowd(self.plan_of(request).plan, NUMBER.read(request))
+        screening = await self.sealed.screening(crowd)
         return json_answer(
             {
                 "plan": crowd.plan.id,
                 "number": crowd.number,
                 "state": "sealed",
                 "reports": crowd.tally.reports,
-                **({} if crowd.unreadable is None else {"unreadable": crowd.unreadable}),
+                **_unreadable(crowd),
                 "sha256": hashlib.sha256(crowd.release).hexdigest(),
                 "signature": self._collector.signer.sign(crowd.release),
                 "screening": screening.to_json(),
@@ -188,7 +209,7 @@ class Handlers(ServiceHandlers):
         """Show what a sealed crowd answered."""
         level, interval = LEVEL.read(request), INTERVAL.read(request)
         form = FORMS[FORMAT.read(request)]
-        crowd = await self._sealed_crowd(self._plan(request).plan, NUMBER.read(request))
+        crowd = await self.sealed.crowd(self.plan_of(request).plan, NUMBER.read(request))
 
         def answer() -> Response:
             estimates = estimate(crowd.plan, crowd.tally)
@@ -196,13 +217,93 @@ class Handlers(ServiceHandlers):
 
         return await self._collector.compute(answer)
 
+    async def results(self, request: Request) -> Response:
+        """Show what the page of a sealed crowd shows."""
+        level, kind = LEVEL.read(request), INTERVAL.read(request)
+        crowd = await self.sealed.crowd(self.plan_of(request).plan, NUMBER.read(request))
+        found = await self.sealed.results(crowd, level, kind)  # type: ignore[arg-type]
+        screening = await self.sealed.screening(crowd)
+        about = {"plan": crowd.plan.id, "number": crowd.number, "screening": screening.to_json()}
+        return json_answer(about | _unreadable(crowd) | found)
+
+    async def trend(self, request: Request) -> Response:
+        """Show how a question changes over crowds."""
+        return json_answer(await self.trend_of(request))
+
+    async def trend_of(self, request: Request) -> dict[str, Any]:
+        """Return the trend that a request asks for."""
+        plan, level, length = (
+            self.plan_of(request).plan, LEVEL.read(request), CROWDS.read(request)
+        )  # fmt: skip
+        asked = [one.name for one in plan.survey if one.kind != "text"]
+        question = QUESTION.text(request) or (asked[0] if asked else "")
+        if question not in asked:
+            raise Refusal(problems.UNKNOWN_QUESTION.about("question"))
+        numbers = await self.sealed.numbers(plan, length)
+        return await self.sealed.trend(plan, question, numbers, level)
+
+    async def difference(self, request: Request) -> Response:
+        """Show how two crowds differ."""
+        return json_answer(await self.difference_of(request))
+
+    async def difference_of(self, request: Request) -> dict[str, Any]:
+        """Return the difference that a request asks for."""
+        record, level = self.plan_of(request), LEVEL.read(request)
+        first, second = FIRST.maybe(request), SECOND.maybe(request)
+        other = self._other_plan(request) or record
+        last = await self.sealed.numbers(record.plan, 2)
+        theirs = last if other is record else await self.sealed.numbers(other.plan, 1)
+        if not first and last:
+            first = last[-1]
+        if not second and theirs:
+            second = theirs[-2] if other is record and len(theirs) > 1 else theirs[-1]
+        if not first or not second:
+            raise Refusal(problems.TOO_FEW_CROWDS)
+        one = await self.sealed.crowd(record.plan, first)
+        two = await self.sealed.crowd(other.plan, second)
+        return await self.sealed.difference(one, two, level)
+
+    def _other_plan(self, request: Request) -> PlanRecord | None:
+        wanted = OTHER.text(request)
+        if not wanted:
+            return None
+        record = self._collector.plan(wanted)
+        if record is None or not token_of(request).covers(wanted):
+            raise Refusal(problems.UNKNOWN_PLAN)
+        return record
+
+    async def decode(self, request: Request) -> Response:
+        """Find which candidates a sealed crowd answered."""
+        search = read_search(await read_document(request))
+        crowd = await self.sealed.crowd(self.plan_of(request).plan, NUMBER.read(request))
+        return json_answer(await self.decoded(crowd, *search))
+
+    async def decoded(
+        self,
+        crowd: SealedCrowd,
+        candidates: list[str],
+        question: str | None,
+        fdr: float,
+        level: float,
+    ) -> dict[str, Any]:
+        """Return the texts that were found; refuse what cannot be decoded."""
+        texts = [one.name for one in crowd.plan.survey if one.kind == "text"]
+        if not texts:
+            raise Refusal(problems.NO_TEXT)
+        if question not in (None, *texts) or (question is None and len(texts) > 1):
+            raise Refusal(problems.UNKNOWN_QUESTION.about("question"))
+        try:
+            return await self.sealed.decode(crowd, candidates, question, fdr, level)
+        except InputError as error:
+            raise Refusal(problems.BAD_PARAMETER.about("candidates")) from error
+
     async def report(self, request: Request) -> Response:
         """Show a sealed crowd as a page."""
-        return await self._report_of(self._plan(request).plan, NUMBER.read(request))
+        return await self._report_of(self.plan_of(request).plan, NUMBER.read(request))
 
     async def latest_report(self, request: Request) -> Response:
         """Show the last sealed crowd as a page."""
-        plan = self._plan(request).plan
+        plan = self.plan_of(request).plan
         crowds = await self._collector.in_store(self._collector.store.crowds, plan.id)
         sealed = [crowd.number for crowd in crowds if crowd.state == "sealed"]
         if not sealed:
@@ -210,46 +311,26 @@ class Handlers(ServiceHandlers):
         return await self._report_of(plan, sealed[-1])
 
     async def _report_of(self, plan: Plan, number: int) -> Response:
-        crowd = await self._sealed_crowd(plan, number)
+        crowd = await self.sealed.crowd(plan, number)
         return HTMLResponse(
             await self._collector.compute(
                 self._report_page, crowd.plan, crowd.release, crowd.unreadable
             )
         )
 
-    def _plan(self, request: Request) -> PlanRecord:
+    def plan_of(self, request: Request) -> PlanRecord:
+        """Return the plan that a request names."""
         record = self._collector.plan(request.path_params["plan_id"])
         if record is None:
             raise Refusal(problems.UNKNOWN_PLAN)
         return record
 
-    async def _sealed_crowd(self, plan: Plan, number: int) -> _SealedCrowd:
-        """Return a crowd, if it is sealed."""
-        store = self._collector.store
-        crowds = await self._collector.in_store(store.crowds, plan.id)
-        found = {crowd.number: crowd for crowd in crowds}.get(number)
-        if found is None:
-            raise Refusal(problems.UNKNOWN_CROWD)
-        if found.state == "open":
-            raise Refusal(problems.CROWD_OPEN)
-        release = await self._collector.in_store(store.release, plan.id, number)
-        if release is None:
-            raise Refusal(problems.CROWD_GONE)
-        tally = Tally.from_json(json.loads(release), plan)
-        return _SealedCrowd(plan, number, tally, release, found.unreadable)
-
-    async def _screening(self, plan: Plan, tally: Tally, number: int) -> Screening:
-        """Return the screening of a sealed crowd, which is computed once."""
-        place = (plan.id, number)
-        if place not in self._screenings:
-            self._screenings[place] = await self._collector.compute(screen, plan, tally)
-        return self._screenings[place]
-
     # Tokens
 
     async def tokens(self, request: Request) -> Response:
         """List all tokens."""
-        return json_answer({"tokens": [token.to_json() for token in self._collector.tokens]})
+        tokens = self._collector.tokens
+        return json_answer({"tokens": [token_line(token, tokens) for token in tokens]})
 
     async def add_token(self, request: Request) -> Response:
         """Make a token."""
@@ -257,66 +338,82 @@ class Handlers(ServiceHandlers):
             token = Token.from_request(await read_document(request))
         except InputError as error:
             raise Refusal(problems.BAD_PARAMETER) from error
-        secret = await self._collector.in_store(self._collector.tokens.add, token)
-        self._tell("token made", request, token)
+        secret = await self.make_token(request, token)
         return json_answer(token.to_json() | {"token": secret}, 201)
+
+    async def make_token(self, request: Request, token: Token) -> str:
+        """Keep a new token and return its secret."""
+        secret = await self._collector.in_store(self._collector.tokens.add, token)
+        await self._tell("token made", request, token)
+        return secret
 
     async def remove_token(self, request: Request) -> Response:
         """Revoke a token."""
+        await self.revoke_token(request)
+        return Response(status_code=204)
+
+    async def revoke_token(self, request: Request) -> None:
+        """Revoke the token that a request names, or refuse to."""
         wanted, tokens = request.path_params["token_id"], self._collector.tokens
         gone = next((token for token in tokens if token.id == wanted), None)
         problem = await self._collector.in_store(tokens.remove, wanted)
         if problem is not None:
             raise Refusal(problem)
         assert gone is not None
-        self._tell("token revoked", request, gone)
-        return Response(status_code=204)
+        await self._tell("token revoked", request, gone)
 
-    def _tell(self, event: str, request: Request, token: Token) -> None:
-        about = {"token": token.id, "role": token.role, "label": token.label}
-        LOG.info(event, extra={"facts": about | {"by": token_of(request).label}})
+    async def _tell(self, event: str, request: Request, token: Token) -> None:
+        about, by = {"token": token.id, "role": token.role, "label": token.label}, token_of(request)
+        LOG.info(event, extra={"facts": about | {"by": by.label}})
+        line = f"{event}: {token.role}, {token.label}"
+        await self._collector.in_store(self._collector.actions.add, by.label, line, token.id)
+
+    # Actions and backups
+
+    async def actions(self, request: Request) -> Response:
+        """List what people did."""
+        lines = await self.actions_of(request)
+        return json_answer({"actions": [line.to_json() for line in lines]})
+
+    async def actions_of(self, request: Request) -> list[Action]:
+        """Return the actions on the page that a request asks for."""
+        skip = PAGE.read(request) * PAGE_LENGTH
+        return await self._collector.in_store(self._collector.actions.last, skip, PAGE_LENGTH)
+
+    async def backups(self, request: Request) -> Response:
+        """List the backups that were made here."""
+        return json_answer({"backups": self._collector.backups()})
+
+    async def make_backup(self, request: Request) -> Response:
+        """Make a backup in the data folder."""
+        return json_answer({"name": await self.back_up(request)}, 201)
+
+    async def back_up(self, request: Request) -> str:
+        """Make a backup, or refuse to, and return its name."""
+        made = await self._collector.make_backup(by=token_of(request).label)
+        if not isinstance(made, str):
+            raise Refusal(made)
+        return made
+
+    async def prospect(self, request: Request) -> Response:
+        """Show what a plan would promise; nothing is stored."""
+        document = await read_document(request)
+        try:
+            found = await self._collector.compute(lambda: prospect(Wish.read(document)))
+        except ShoalError as error:
+            raise Refusal(problems.MALFORMED_PLAN) from error
+        return json_answer(found)
 
     # The service itself
 
-    async def home(self, request: Request) -> Response:
-        """Show the page for people; what is in a sealed crowd, to those who may look at it."""
-        looks = token_of(request).may("analyst")
-        page, plan_id = PAGE.read(request), ONE_PLAN.text(request)
-        if plan_id is None:
-            plans, has_more = _page(self._plans(request), page, pages.PLANS)
-            sections = [
-                (await self._section(record, looks, 0, pages.CROWDS_OF_EACH)) for record in plans
-            ]
-            where = "/?"
-        else:
-            record = self._collector.plan(plan_id)
-            if record is None or not token_of(request).covers(plan_id):
-                raise Refusal(problems.UNKNOWN_PLAN)
-            section = await self._section(record, looks, page, pages.CROWDS_OF_ONE)
-            sections, has_more = [section._replace(more=False)], section.more
-            where = f"/?plan={plan_id}&"
-        newer = f"{where}page={page - 1}" if page else None
-        older = f"{where}page={page + 1}" if has_more else None
-        return HTMLResponse(pages.home(sections, newer=newer, older=older))
-
-    async def _section(
-        self, record: PlanRecord, looks: bool, page: int, length: int
-    ) -> pages.Section:
-        """Return a page of a plan's crowds, those that are sealed with their screening."""
-        plan_id, store, lines = record.plan.id, self._collector.store, []
-        crowds = await self._collector.in_store(store.crowds, plan_id)
-        shown, more = _page(crowds[::-1], page, length)
-        for crowd in shown:
-            screening = self._screenings.get((plan_id, crowd.number))
-            if looks and screening is None and crowd.state == "sealed":
-                sealed = await self._collector.in_store(store.tally, plan_id, crowd.number)
-                if sealed is not None:  # it may have been destroyed meanwhile
-                    screening = await self._screening(*sealed, crowd.number)
-            visible = looks and crowd.state == "sealed"
-            lines.append(pages.CrowdLine(crowd, screening if visible else None))
-        return pages.Section(record, lines, more)
+    async def accept_clock(self, request: Request) -> Response:
+        """Trust the clock, and store who said so."""
+        answer = await super().accept_clock(request)
+        by = token_of(request).label
+        await self._collector.in_store(self._collector.actions.add, by, "clock accepted")
+        return answer
 
 
-def _page(rows: Sequence[T], page: int, length: int) -> tuple[Sequence[T], bool]:
-    """Return the rows of a page, and whether there are more after them."""
-    return rows[page * length : (page + 1) * length], len(rows) > (page + 1) * length
+def _unreadable(crowd: SealedCrowd) -> dict[str, int]:
+    """Return how many messages of a crowd an analyzer could not read, if it came sealed."""
+    return {} if crowd.unreadable is None else {"unreadable": crowd.unreadable}

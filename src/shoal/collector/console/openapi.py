@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,13 +49,13 @@ class Operation:
             possible += [problems.BAD_REQUEST, problems.WRONG_TYPE, problems.TOO_LARGE]
         return (*possible, problems.UNAVAILABLE, problems.STORAGE_FULL)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the operation as OpenAPI describes it."""
+    def to_json(self, answer: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the operation as OpenAPI describes it; `answer` is the schema of its JSON."""
         answers: dict[str, Any] = {
             str(problem.status): {"$ref": "#/components/responses/Problem"}
             for problem in self.all_problems()
         }
-        content = {media: {"schema": _schema(media)} for media in self.media}
+        content = {media: {"schema": _schema(media, answer)} for media in self.media}
         answers[str(self.status)] = {"description": self.summary} | (
             {"content": content} if content else {}
         )
@@ -77,11 +77,17 @@ class Operation:
         return document
 
 
-def openapi(operations: Iterable[Operation], title: str, summary: str) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of operations."""
+def openapi(
+    operations: Iterable[Operation],
+    title: str,
+    summary: str,
+    answers: Mapping[tuple[str, str], dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of operations; `answers` are the schemas of their JSON."""
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = operation.to_json()
+        answer = (answers or {}).get((operation.method, operation.path))
+        paths.setdefault(operation.path, {})[operation.method.lower()] = operation.to_json(answer)
     problem = {
         "type": "object",
         "required": ["type", "title", "status"],
@@ -89,6 +95,7 @@ def openapi(operations: Iterable[Operation], title: str, summary: str) -> dict[s
             "type": {"type": "string"},
             "title": {"type": "string"},
             "status": {"type": "integer"},
+            "parameter": {"type": "string", "description": "Which one is invalid."},
         },
     }
     return {
@@ -111,9 +118,9 @@ def openapi(operations: Iterable[Operation], title: str, summary: str) -> dict[s
     }
 
 
-def _schema(media: str) -> dict[str, Any]:
+def _schema(media: str, answer: dict[str, Any] | None) -> dict[str, Any]:
     if media == "application/json":
-        return {"type": "object"}
+        return answer or {"type": "object"}
     return {"type": "string"} if media.startswith("text/") else {}
 
 

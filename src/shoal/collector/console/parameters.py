@@ -14,7 +14,7 @@ from shoal.collector import problems
 from shoal.collector.console.errors import Refusal
 from shoal.collector.problems import Problem
 
-__all__ = ["Choice", "Integer", "Parameter", "Probability"]
+__all__ = ["Choice", "Integer", "OptionalInteger", "Parameter", "Probability"]
 
 Where = Literal["path", "query"]
 
@@ -56,7 +56,7 @@ class Choice(Parameter):
         if word is None:
             return self._words[0]
         if word not in self._words:
-            raise Refusal(self.problem)
+            raise Refusal(self.problem.about(self.name))
         return word
 
 
@@ -85,11 +85,19 @@ class Integer(Parameter):
         if text is None and self._default is not None:
             return self._default
         if text is None or not (text.isascii() and text.isdigit() and len(text) <= 18):
-            raise Refusal(self.problem)
+            raise Refusal(self.problem.about(self.name))
         number = int(text)
         if not self._lowest <= number <= self._highest:
-            raise Refusal(self.problem)
+            raise Refusal(self.problem.about(self.name))
         return number
+
+
+class OptionalInteger(Integer):
+    """A whole number that may be left out."""
+
+    def maybe(self, request: Request) -> int | None:
+        """Return the number of a request; None if there is none."""
+        return None if self.text(request) in (None, "") else self.read(request)
 
 
 class Probability(Parameter):
@@ -106,7 +114,7 @@ class Probability(Parameter):
         try:
             number = self._default if text is None else float(text)
         except ValueError:
-            raise Refusal(self.problem) from None
+            raise Refusal(self.problem.about(self.name)) from None
         if not 0 < number < 1:
-            raise Refusal(self.problem)
+            raise Refusal(self.problem.about(self.name))
         return number

@@ -8,22 +8,25 @@ from starlette.requests import Request
 
 from shoal.collector import problems
 from shoal.collector.console.errors import Refusal
+from shoal.collector.console.sessions import COOKIE, Sessions
 from shoal.collector.console.tokens import Role, Token, Tokens
-from shoal.collector.http import JSON, basic_password, bearer_token, media_type, read_body
+from shoal.collector.http import JSON, bearer_token, cookie, media_type, read_body
 from shoal.support.files import strict_json
 
-__all__ = ["check_token", "read_document", "token_of"]
+__all__ = ["check_same_origin", "check_token", "read_document", "token_of"]
 
 LARGEST_DOCUMENT = 4 << 20
 """Bytes that a plan, or another document sent to the console, may have."""
 
 
-def check_token(tokens: Tokens, request: Request, role: Role) -> Token:
+def check_token(
+    tokens: Tokens, request: Request, role: Role, sessions: Sessions | None = None
+) -> Token:
     """Return the token of a request; refuse one that does not allow the operation.
 
     A token that is limited to some plans does not allow operations that concern all plans.
     """
-    token = _find_token(tokens, request)
+    token = _find_token(tokens, request, sessions)
     if token is None:
         raise Refusal(problems.NO_TOKEN)
     plan_id = request.path_params.get("plan_id")
@@ -42,14 +45,25 @@ def token_of(request: Request) -> Token:
     return token
 
 
-def _find_token(tokens: Tokens, request: Request) -> Token | None:
+def _find_token(tokens: Tokens, request: Request, sessions: Sessions | None) -> Token | None:
     headers = dict(request.scope["headers"])
     secret = bearer_token(headers)
-    # A browser asks for a name and a password; the token is the password. It sends the password
-    # with every later request by itself, so a password only allows to look.
-    if not secret and request.method == "GET":
-        secret = basic_password(headers)
-    return tokens.find(secret) if secret else None
+    if secret:
+        return tokens.find(secret)
+    token = None if sessions is None else sessions.find(cookie(headers, COOKIE))
+    # A browser sends the cookie by itself, whichever page makes it ask.
+    if token is not None and request.method not in ("GET", "HEAD"):
+        check_same_origin(request)
+    return token
+
+
+def check_same_origin(request: Request) -> None:
+    """Refuse what a page of another origin, another port included, made a browser send.
+
+    Every browser that accepts the cookie sends this header, and no page can change it.
+    """
+    if request.headers.get("sec-fetch-site") != "same-origin":
+        raise Refusal(problems.CROSS_SITE)
 
 
 async def read_document(request: Request) -> object:

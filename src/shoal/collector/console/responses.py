@@ -13,6 +13,8 @@ from shoal.agreement.plan import Plan
 from shoal.analysis.publishing import publish
 from shoal.analysis.publishing.tables import arrow_table, csv_text
 from shoal.analysis.tallying import Tally
+from shoal.collector.console.tokens import Token, Tokens
+from shoal.collector.console.windows import window_times
 from shoal.collector.intake.records import CrowdRecord, PlanRecord
 from shoal.collector.signing import Signer
 
@@ -23,6 +25,7 @@ __all__ = [
     "plan_line",
     "report_page",
     "signed_answer",
+    "token_line",
     "unreadable_note",
 ]
 
@@ -58,7 +61,7 @@ def plan_line(record: PlanRecord) -> dict[str, Any]:
     }
 
 
-def crowd_line(crowd: CrowdRecord) -> dict[str, Any]:
+def crowd_line(plan: Plan, crowd: CrowdRecord) -> dict[str, Any]:
     """Return what the list of crowds says of one."""
     line: dict[str, Any] = {
         "number": crowd.number,
@@ -70,7 +73,16 @@ def crowd_line(crowd: CrowdRecord) -> dict[str, Any]:
         line["reports"] = crowd.reports
     if crowd.unreadable is not None:
         line["unreadable"] = crowd.unreadable
-    return line
+    if crowd.reason is not None:
+        line["reason"] = crowd.reason
+    times = window_times(plan, crowd.window)
+    return line if times is None else line | {"from": times[0], "until": times[1]}
+
+
+def token_line(token: Token, tokens: Tokens) -> dict[str, Any]:
+    """Return what the list of tokens says of one."""
+    day = tokens.last_used(token)
+    return token.to_json() | {"last_used": None if day is None else day.isoformat()}
 
 
 def report_page(plan: Plan, release: bytes, unreadable: int | None = None) -> str:

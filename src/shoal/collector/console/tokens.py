@@ -16,7 +16,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from typing import Any, Literal, get_args
 
 from shoal.agreement.random_bits import SystemBits
@@ -41,6 +41,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 _SENDERS: tuple[Role, ...] = ("app", "relay")
 _PLAN_ID = re.compile(r"[0-9a-f]{64}")
 _KEY = re.compile(r"[A-Za-z0-9_-]{43}")
+_EPOCH = date(1970, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -144,9 +145,11 @@ class Tokens:
         """How often a secret was shown that is nobody's, or of a token that has ended."""
         with storage_errors():
             rows = database.execute(
-                "SELECT id, role, label, expires, plans, key, digest FROM tokens ORDER BY id"
-            )
+                "SELECT id, role, label, expires, plans, key, digest, used_day FROM tokens"
+                " ORDER BY id"
+            ).fetchall()
             self._kept = {row[0]: (_read(*row[:6]), bytes(row[6])) for row in rows}
+            self._used = {row[0]: row[7] for row in rows if row[7] is not None}
 
     def __iter__(self) -> Iterator[Token]:
         return (token for token, _ in list(self._kept.values()))
@@ -163,6 +166,34 @@ class Tokens:
         self.failures += 1
         return None
 
+    def by_id(self, token_id: str) -> Token | None:
+        """Return a token that was not revoked and has not ended."""
+        token, _ = self._kept.get(token_id, (None, b""))
+        return None if token is None or self.has_ended(token) else token
+
+    def last_used(self, token: Token) -> date | None:
+        """Return the last day on which a token was used at the console.
+
+        When an application sent reports is not stored: it would tell something of an open crowd.
+        """
+        day = self._used.get(token.id)
+        return None if day is None else _EPOCH + timedelta(days=day)
+
+    def is_unused_today(self, token: Token) -> bool:
+        """Whether a use of a token today is still to be stored."""
+        return self._used.get(token.id) != self._today
+
+    @property
+    def _today(self) -> int:
+        return int(self._clock() // 86_400)
+
+    def mark_used(self, token: Token) -> None:
+        """Store that a token was used today."""
+        today = self._today
+        with transaction(self._database):
+            self._database.execute("UPDATE tokens SET used_day = ? WHERE id = ?", (today, token.id))
+        self._used[token.id] = today
+
     def has_ended(self, token: Token) -> bool:
         """Whether a token's last day is over."""
         if token.expires is None:
@@ -170,7 +201,7 @@ class Tokens:
         now = self._clock()
         if isinstance(self._clock, GuardedClock):
             now = max(now, self._clock.wall())
-        return now // 86_400 > (token.expires - date(1970, 1, 1)).days
+        return now // 86_400 > (token.expires - _EPOCH).days
 
     def add(self, token: Token, secret: str | None = None) -> str:
         """Keep a new token and return its secret, which is told once and never again."""
@@ -206,7 +237,7 @@ def add_token(database: sqlite3.Connection, token: Token, secret: str) -> None:
     expires = None if token.expires is None else token.expires.isoformat()
     plans = None if token.plans is None else json.dumps(token.plans)
     row = (token.id, token.role, _digest(secret), token.label, expires, plans, token.key)
-    database.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    database.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", row)
 
 
 def _read(

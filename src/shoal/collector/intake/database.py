@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 NAME = "shoal.db"
-VERSION = 4
+VERSION = 5
 """What is stored changes with it. Data of another version are refused, not converted."""
 
 PATIENCE = 10
@@ -60,7 +60,7 @@ CREATE TABLE plans (
 );
 
 -- 'expires' is the last day of a token, 'plans' a JSON list of the only plans it is for, 'key' the
--- public key that a relay signs with.
+-- public key that a relay signs with, 'used_day' the last day on which a person's token was used.
 CREATE TABLE tokens (
     id TEXT PRIMARY KEY,
     role TEXT NOT NULL,
@@ -68,7 +68,8 @@ CREATE TABLE tokens (
     label TEXT NOT NULL,
     expires TEXT,
     plans TEXT,
-    key TEXT
+    key TEXT,
+    used_day INTEGER
 );
 
 -- Keyed hashes of report ids in rows of one length, encrypted.
@@ -92,10 +93,10 @@ CREATE TABLE wrapped_keys (
 """
 """What collectors and relays both keep."""
 
-_CROWDS = """
+_TABLES = """
 -- A release is the tally of a sealed crowd, written once; 'unreadable' is how many of its messages
--- an analyzer could not read. The counts of an open crowd, and how many reports it has, are in the
--- table of that name, encrypted.
+-- an analyzer could not read, 'reason' why a crowd was given up. The counts of an open crowd, and
+-- how many reports it has, are in the table of that name, encrypted.
 CREATE TABLE crowds (
     plan TEXT NOT NULL,
     number INTEGER NOT NULL,
@@ -106,6 +107,7 @@ CREATE TABLE crowds (
     tenths INTEGER,
     release BLOB,
     unreadable INTEGER,
+    reason TEXT,
     PRIMARY KEY (plan, number)
 );
 -- A sealed crowd does not change, until its plan is closed and all that was collected destroyed.
@@ -129,6 +131,15 @@ CREATE TABLE counts (
     part INTEGER NOT NULL,
     numbers BLOB NOT NULL,
     PRIMARY KEY (plan, number, part)
+);
+
+-- What people did at the console, to the minute.
+CREATE TABLE actions (
+    id INTEGER PRIMARY KEY,
+    minute INTEGER NOT NULL,
+    actor TEXT NOT NULL,
+    action TEXT NOT NULL,
+    subject TEXT NOT NULL
 );
 
 -- At an analyzer, of each crowd that its relay has opened: the crowd's number there, the document
@@ -165,7 +176,7 @@ class Schema(NamedTuple):
     tables: str
 
 
-COLLECTOR = Schema("collector", 0, SHARED_TABLES + _CROWDS)
+COLLECTOR = Schema("collector", 0, SHARED_TABLES + _TABLES)
 
 
 class StorageError(ShoalError):

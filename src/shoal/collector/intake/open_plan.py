@@ -24,6 +24,7 @@ from shoal.collector.intake.database import NAME, StorageError
 from shoal.collector.intake.duplicates import SeenReports
 from shoal.collector.intake.encryption import CrowdKeys, decrypt, encrypt
 from shoal.collector.intake.open_crowd import OpenCrowd
+from shoal.collector.intake.records import Reason
 from shoal.collector.intake.windows import DAY, IncompleteCrowd, Time, WindowedPlan
 from shoal.collector.plan_states import State
 from shoal.collector.problems import Problem
@@ -227,7 +228,7 @@ class OpenPlan(WindowedPlan):
         # The deadline of the next window's crowd must not run before people are asked in it.
         begins = window * (self.plan.window or 0) // DAY
         self._database.execute(
-            "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL, NULL)",
+            "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL, NULL, NULL)",
             (self.plan.id, self._last, window, max(day, begins)),
         )
         key = self._keys.draw(self.plan.id, "crowd", self._last)
@@ -236,7 +237,7 @@ class OpenPlan(WindowedPlan):
     def _pretend_to_open(self, window: int, day: int) -> None:
         """Do the work of opening a crowd: an answer that took longer would reveal one."""
         self._database.execute(
-            "INSERT INTO crowds VALUES (?, 0, ?, 'open', ?, 0, NULL, NULL, NULL)",
+            "INSERT INTO crowds VALUES (?, 0, ?, 'open', ?, 0, NULL, NULL, NULL, NULL)",
             (self.plan.id, window, day),
         )
         self._keys.draw(self.plan.id, "crowd", 0)
@@ -244,7 +245,7 @@ class OpenPlan(WindowedPlan):
         self._keys.forget(self.plan.id, "crowd", 0)
 
     def give_up(
-        self, *, before_window: int | None = None, before_day: int | None = None
+        self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
         """Destroy open crowds, all or the old ones; only how many tenths they had is stored.
 
@@ -264,17 +265,23 @@ class OpenPlan(WindowedPlan):
         ]
         crowds = [self._crowds.pop(window) for window in old]
         for crowd in crowds:
-            self._end(crowd.number, "given up", 0, self._tenths(crowd), None)
+            self._end(crowd.number, "given up", 0, self._tenths(crowd), None, reason)
         return [IncompleteCrowd(crowd.number, self._tenths(crowd)) for crowd in crowds]
 
     def _end(
-        self, number: int, state: str, reports: int, tenths: int, release: bytes | None
+        self,
+        number: int,
+        state: str,
+        reports: int,
+        tenths: int,
+        release: bytes | None,
+        reason: Reason | None = None,
     ) -> None:
         where = (self.plan.id, number)
         self._database.execute(
-            "UPDATE crowds SET state = ?, reports = ?, tenths = ?, release = ?"
+            "UPDATE crowds SET state = ?, reports = ?, tenths = ?, release = ?, reason = ?"
             " WHERE plan = ? AND number = ?",
-            (state, reports, tenths, release, *where),
+            (state, reports, tenths, release, reason, *where),
         )
         self._database.execute("DELETE FROM counts WHERE plan = ? AND number = ?", where)
         self._keys.forget(self.plan.id, "crowd", number)

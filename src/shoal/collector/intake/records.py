@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import sqlite3
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from shoal.agreement.plan import Plan
 from shoal.collector.intake.database import storage_errors
 from shoal.collector.plan_states import State
 
-__all__ = ["CrowdRecord", "PlanRecord", "Records"]
+__all__ = ["CrowdRecord", "PlanRecord", "Reason", "Records"]
+
+Reason = Literal["window", "deadline", "closed", "key", "restored"]
+"""Why a crowd was given up: its window or the deadline was over, its plan was closed, the key of
+open crowds was lost, or the data are from a backup."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,9 @@ class CrowdRecord:
     """One crowd of a plan.
 
     `window` is the one whose reports it takes, 0 where the plan has none. `reports` is known of a
-    sealed crowd only; of one that was given up, `tenths` says how full it was. `unreadable` is how
-    many of its messages an analyzer could not read; None where reports are not sealed.
+    sealed crowd only; of one that was given up, `tenths` says how full it was, and `reason` why.
+    `unreadable` is how many of its messages an analyzer could not read; None where reports are not
+    sealed.
     """
 
     number: int
@@ -50,6 +55,7 @@ class CrowdRecord:
     state: str
     reports: int | None
     tenths: int
+    reason: Reason | None = None
     unreadable: int | None = None
 
 
@@ -79,27 +85,53 @@ class Records:
         rows = self._rows("SELECT id FROM plans WHERE state IN ('published', 'paused')")
         return [plan_id for (plan_id,) in rows]
 
-    def crowds(self, plan_id: str) -> list[CrowdRecord]:
-        """Return a plan's crowds; of those that are open no tenths."""
-        columns = "number, window, state, reports, tenths, unreadable"
-        query = f"SELECT {columns} FROM crowds WHERE plan = ? ORDER BY number"  # noqa: S608  names
-        return [
-            CrowdRecord(
-                number,
-                window,
-                state,
-                reports if state == "sealed" else None,
-                tenths or 0,
-                unreadable if state == "sealed" else None,
-            )
-            for number, window, state, reports, tenths, unreadable in self._rows(query, plan_id)
-        ]
+    def crowds(self, plan_id: str, skip: int = 0, length: int = -1) -> list[CrowdRecord]:
+        """Return a plan's crowds, the last one first; of those that are open no tenths."""
+        query = f"{_CROWDS} ORDER BY number DESC LIMIT ? OFFSET ?"
+        return [_crowd_record(*row) for row in self._rows(query, plan_id, length, skip)]
+
+    def crowd(self, plan_id: str, number: int) -> list[CrowdRecord]:
+        """Return one crowd of a plan, or none."""
+        rows = self._rows(f"{_CROWDS} AND number = ?", plan_id, number)
+        return [_crowd_record(*row) for row in rows]
+
+    def crowd_counts(self, plan_id: str) -> dict[str, int]:
+        """Return how many crowds of a plan are in each state."""
+        query = "SELECT state, count(*) FROM crowds WHERE plan = ? GROUP BY state"
+        return dict(self._rows(query, plan_id))
+
+    def sealed_numbers(self, plan_id: str, length: int) -> list[int]:
+        """Return the numbers of the last sealed crowds, rising."""
+        query = (
+            "SELECT number FROM crowds WHERE plan = ? AND state = 'sealed'"
+            " ORDER BY number DESC LIMIT ?"
+        )
+        return [number for (number,) in self._rows(query, plan_id, length)][::-1]
 
     def release(self, plan_id: str, number: int) -> bytes | None:
         """Return the tally of a sealed crowd, the same bytes every time; None if there is none."""
         query = "SELECT release FROM crowds WHERE plan = ? AND number = ? AND state = 'sealed'"
         rows = self._rows(query, plan_id, number)
         return bytes(rows[0][0]) if rows else None
+
+
+_CROWDS = (
+    "SELECT number, window, state, reports, tenths, reason, unreadable FROM crowds WHERE plan = ?"
+)
+
+
+def _crowd_record(
+    number: int,
+    window: int,
+    state: str,
+    reports: int,
+    tenths: int | None,
+    reason: Reason | None,
+    unreadable: int | None,
+) -> CrowdRecord:
+    told = reports if state == "sealed" else None
+    garbage = unreadable if state == "sealed" else None
+    return CrowdRecord(number, window, state, told, tenths or 0, reason, garbage)
 
 
 def _plan_record(document: bytes, state: State, certificate: bytes | None) -> PlanRecord:

@@ -146,7 +146,7 @@ class Store(KeyedStore[OpenPlan]):
                 plan.open_crowds(time)
             if wanted == "closed":
                 sealed = plan.seal_crowds(time)
-                ended = plan.give_up()
+                ended = plan.give_up("closed")
                 plan.forget_windows()
             if wanted == "destroyed":
                 plan.destroy()
@@ -201,13 +201,37 @@ class Store(KeyedStore[OpenPlan]):
 
     def crowds(self, plan_id: str) -> list[CrowdRecord]:
         """Return a plan's crowds; of those that are open no more than their tenths."""
+        return self._with_tenths(plan_id, lambda: self._records.crowds(plan_id)[::-1])
+
+    def _with_tenths(
+        self, plan_id: str, read: Callable[[], list[CrowdRecord]]
+    ) -> list[CrowdRecord]:
         plan = self._seal(plan_id)
         return [
             replace(crowd, tenths=plan.tenths(crowd.window))
             if crowd.state == "open" and plan is not None
             else crowd
-            for crowd in self._records.crowds(plan_id)
+            for crowd in read()
         ]
+
+    def some_crowds(self, plan_id: str, skip: int, length: int) -> list[CrowdRecord]:
+        """Return some of a plan's crowds, the last one first; see `crowds`."""
+        return self._with_tenths(plan_id, lambda: self._records.crowds(plan_id, skip, length))
+
+    def crowd(self, plan_id: str, number: int) -> CrowdRecord | None:
+        """Return one of a plan's crowds; see `crowds`."""
+        found = self._with_tenths(plan_id, lambda: self._records.crowd(plan_id, number))
+        return found[0] if found else None
+
+    def crowd_counts(self, plan_id: str) -> dict[str, int]:
+        """Return how many crowds of a plan are in each state."""
+        self._seal(plan_id)
+        return self._records.crowd_counts(plan_id)
+
+    def sealed_numbers(self, plan_id: str, length: int) -> list[int]:
+        """Return the numbers of the last sealed crowds of a plan, rising."""
+        self._seal(plan_id)
+        return self._records.sealed_numbers(plan_id, length)
 
     def release(self, plan_id: str, number: int) -> bytes | None:
         """Return the tally of a sealed crowd, the same bytes every time; None if there is none."""
@@ -240,7 +264,7 @@ class Store(KeyedStore[OpenPlan]):
                     ended[plan_id] = plan.expire_windows(time)
                     if self._deadline_days:
                         oldest = time.day - self._deadline_days + 1
-                        ended[plan_id] += plan.give_up(before_day=oldest)
+                        ended[plan_id] += plan.give_up("deadline", before_day=oldest)
                 plan.open_crowds(time)
                 plan.make_room()
         self._tell(sealed, ended)

@@ -15,6 +15,7 @@ from shoal.agreement.plan import Plan
 from shoal.collector import problems
 from shoal.collector.intake.duplicates import SeenReports
 from shoal.collector.intake.encryption import CrowdKeys
+from shoal.collector.intake.records import Reason
 from shoal.collector.plan_states import State
 from shoal.collector.problems import Problem
 
@@ -85,7 +86,7 @@ class WindowedPlan(ABC):
 
     @abstractmethod
     def give_up(
-        self, *, before_window: int | None = None, before_day: int | None = None
+        self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
         """Destroy open crowds, all or the old ones; only how many tenths they had is stored."""
 
@@ -117,4 +118,4 @@ class WindowedPlan(ABC):
         self._database.execute(
             "UPDATE plans SET oldest_window = ? WHERE id = ?", (before, self.plan.id)
         )
-        return self.give_up(before_window=before)
+        return self.give_up("window", before_window=before)

@@ -26,6 +26,7 @@ from shoal.collector import problems
 from shoal.collector.intake.database import NAME, StorageError
 from shoal.collector.intake.duplicates import SeenReports
 from shoal.collector.intake.encryption import CrowdKeys
+from shoal.collector.intake.records import Reason
 from shoal.collector.intake.windows import DAY, IncompleteCrowd, Time, WindowedPlan
 from shoal.collector.plan_states import State
 from shoal.collector.problems import Problem
@@ -254,9 +255,12 @@ class RelayPlan(WindowedPlan):
         return [crowd.number for crowd in frozen]
 
     def give_up(
-        self, *, before_window: int | None = None, before_day: int | None = None
+        self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
-        """Destroy open crowds, all or the old ones; only how many tenths they had is stored."""
+        """Destroy open crowds, all or the old ones; only how many tenths they had is stored.
+
+        A relay does not store why.
+        """
         old = [
             crowd
             for crowd in self._all()

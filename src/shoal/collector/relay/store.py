@@ -133,7 +133,7 @@ class RelayStore(KeyedStore[RelayPlan]):
             if plan is None or plan.state != "published":
                 return False
             frozen = plan.freeze(self._time(plan.plan))
-            ended = plan.give_up()
+            ended = plan.give_up("closed")
             plan.forget_windows()
             self._set_state(plan_id, "closed")
         self._tell(plan_id, frozen, ended)
@@ -247,7 +247,8 @@ class RelayStore(KeyedStore[RelayPlan]):
                 if self._may_destroy:
                     ended[plan_id] = plan.expire_windows(now)
                     if self._deadline_days:
-                        ended[plan_id] += plan.give_up(before_day=now.day - self._deadline_days + 1)
+                        oldest = now.day - self._deadline_days + 1
+                        ended[plan_id] += plan.give_up("deadline", before_day=oldest)
                 plan.make_room()
             if self._may_destroy and self._deadline_days:
                 oldest = int(self._clock() // 86_400) - self._deadline_days + 1

@@ -1,0 +1,209 @@
+"""The mean and the quantiles of a number question, from the counts of its ranges.
+
+A report says only in which range a number falls, and the first and the last range have no end. So
+two things are stated, and neither guesses:
+
+* the *limited mean*: the mean of the numbers when those below the first edge count as the first
+  edge, and those above the last one as the last. From the ranges alone it is known up to the place
+  of each number in its range; the interval contains every place.
+* for each quantile the range it is in, with all ranges that are compatible with the reports.
+
+==========  =================================================================================
+quantiles   the ranges contain the true one with at least the level, for every crowd (theorem:
+            each range is left out by one of two one-sided exact tests)
+mean        approximate: the normal interval of a sum of independent flips
+==========  =================================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+from shoal.agreement.questions import Number
+from shoal.analysis.contrasts import total
+from shoal.analysis.estimating import Estimate, Estimates
+from shoal.errors import InputError
+from shoal.support.checks import check_level
+from shoal.theory.normal import normal_factor
+
+__all__ = ["LimitedMean", "NumberSummary", "Quantile", "number_summary"]
+
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+@dataclass(frozen=True)
+class LimitedMean:
+    """The mean of numbers that are limited to the outer edges: the centre, and its interval.
+
+    `value` takes every number to be in the middle of its range. `low` and `high` allow for any
+    place in it, and for the flips at `level`.
+    """
+
+    value: float
+    sigma: float
+    low: float
+    high: float
+    level: float
+
+    def to_json(self) -> dict[str, float]:
+        """Return plain JSON values."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """In which range a part of the crowd ends: `label` is the estimate.
+
+    The true quantile is at least `low` and at most `high`; None stands for no end.
+    """
+
+    part: float
+    label: str
+    low: float | None
+    high: float | None
+    level: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class NumberSummary:
+    """What the counts of ranges say about the numbers themselves."""
+
+    question: Number
+    ranges: tuple[Estimate, ...]
+    level: float
+
+    @property
+    def _edges(self) -> list[float]:
+        return [float(edge) for edge in self.question.edges]
+
+    @property
+    def mean(self) -> LimitedMean | None:
+        """The limited mean; None if nobody may have given a number, or there is only one edge."""
+        edges = self._edges
+        counts = [one.constrained for one in self.ranges]
+        people = sum(counts)
+        if len(edges) < 2 or people <= 0:
+            return None
+        lows, highs = [edges[0], *edges], [*edges, edges[-1]]
+        below, above = (
+            sum(count * place for count, place in zip(counts, places, strict=True)) / people
+            for places in (lows, highs)
+        )
+        middle = (below + above) / 2
+        centres = [(a + b) / 2 - middle for a, b in zip(lows, highs, strict=True)]
+        sigma = self._spread(centres) / people
+        reach = normal_factor(self.level) * sigma
+        low, high = max(below - reach, edges[0]), min(above + reach, edges[-1])
+        return LimitedMean(middle, sigma, low, high, self.level)
+
+    def _spread(self, weights: Sequence[float]) -> float:
+        """Return the sigma of the sum of the ranges' counts with these weights.
+
+        Everybody has one option, so that all counts together are known: a weight matters by how
+        far it is from the average weight. The option of no answer has the weight 0.
+        """
+        missing = self.question.bits - len(weights)
+        average = sum(weights) / self.question.bits
+        squares = sum((weight - average) ** 2 for weight in weights) + missing * average**2
+        return self.ranges[0].sigma * math.sqrt(squares)
+
+    def quantile(self, part: float) -> Quantile:
+        """Return the range in which a part of the numbers ends; 0 < part < 1."""
+        if not 0 < part < 1:
+            raise InputError(f"a quantile is strictly between 0 and 1, got {part}.")
+        edges: list[float | None] = [None, *self._edges, None]
+        below = list(accumulate(one.constrained for one in self.ranges))
+        place = next(
+            (n for n, count in enumerate(below) if count >= part * below[-1]), len(below) - 1
+        )
+        bounds = self._parts_below
+        # The part ends in range n: it is reached at its upper edge, and not at its lower one.
+        possible = [
+            n
+            for n in range(len(self.ranges))
+            if bounds[n + 1][1] >= part and (n == 0 or bounds[n][0] < part)
+        ] or [place]
+        first, last = min(possible[0], place), max(possible[-1], place)
+        return Quantile(part, self.ranges[place].label, edges[first], edges[last + 1], self.level)
+
+    @cached_property
+    def _parts_below(self) -> list[tuple[float, float]]:
+        """Limits of the part of the numbers below each edge, each wrong with at most half a miss.
+
+        Without the option of no answer everybody gave a number, and a total of ranges is compared
+        with the reports. Otherwise those below and those above are both uncertain: misses add.
+        """
+        number, reports = len(self.ranges), self.ranges[0].reports
+        inner: Iterator[tuple[float, float]]
+        if self.question.missing is None:
+            sums = (total(self.ranges[:n], self.level) for n in range(1, number))
+            inner = ((one.low / reports, one.high / reports) for one in sums)
+        else:
+            level = (1 + self.level) / 2
+            pairs = (
+                (total(self.ranges[:n], level), total(self.ranges[n:], level))
+                for n in range(1, number)
+            )
+            inner = (
+                (_part(below.low, above.high, 0.0), _part(below.high, above.low, 1.0))
+                for below, above in pairs
+            )
+        return [(0.0, 0.0), *inner, (1.0, 1.0)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the mean and the usual quantiles as plain JSON values."""
+        mean = self.mean
+        return {
+            "level": self.level,
+            "mean": None if mean is None else mean.to_json(),
+            "quantiles": [self.quantile(part).to_json() for part in QUANTILES],
+        }
+
+
+def _part(first: float, second: float, otherwise: float) -> float:
+    both = max(first, 0.0) + max(second, 0.0)
+    return max(first, 0.0) / both if both else otherwise
+
+
+def number_summary(estimates: Estimates, name: str, level: float = 0.95) -> NumberSummary:
+    """Return the mean and the quantiles of a number question, with intervals.
+
+    Parameters
+    ----------
+    estimates
+        The estimates of a crowd, as `shoal.estimate` returns them.
+    name
+        The question.
+    level
+        The confidence level of each interval.
+
+    Examples
+    --------
+    >>> import shoal
+    >>> survey = shoal.Survey("people", (shoal.Number("age", (20, 40, 60)),))
+    >>> plan = shoal.plan(survey, q="0.01")
+    >>> answers = [{"age": age} for age in (15, 30, 35, 50) for _ in range(500)]
+    >>> noise = shoal.SimulationBits(1)
+    >>> originals = shoal.encode(survey, answers)
+    >>> counted = shoal.tally(plan, shoal.randomize(originals, plan, random_bits=noise))
+    >>> ages = number_summary(shoal.estimate(plan, counted), "age")
+    >>> ages.quantile(0.6)
+    Quantile(part=0.6, label='20 to below 40', low=20.0, high=40.0, level=0.95)
+    >>> round(ages.mean.low), round(ages.mean.high)
+    (25, 40)
+    """
+    check_level(level)
+    question = estimates.plan.survey[name]
+    if not isinstance(question, Number):
+        raise InputError(f"question {name!r} is not a number; only numbers have a mean.")
+    options = list(estimates[name].values())
+    return NumberSummary(question, tuple(options[: len(question.edges) + 1]), level)

@@ -1,0 +1,168 @@
+"""Several crowds side by side: how shares change over crowds, and how two crowds differ.
+
+Each crowd is estimated by itself; nothing is added up, so that it does not matter whether the same
+people are in several crowds. The intervals are exact and hold together: with at least the level all
+intervals of a question contain their truths at once, over all its options and all crowds (misses
+add, theorem). So a change that the intervals show is not the best of many looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.agreement.plan import Plan
+from shoal.analysis.contrasts import Combination, share_difference
+from shoal.analysis.crowds import Crowd
+from shoal.analysis.estimating import Estimate, Estimates, estimate
+from shoal.analysis.tallying import Tally
+from shoal.errors import InputError
+from shoal.support.checks import check_level
+from shoal.support.documents import listed
+
+__all__ = ["CrowdDifference", "Trend", "crowd_difference", "trend"]
+
+
+@dataclass(frozen=True)
+class Trend:
+    """The same questions in several crowds, in their order."""
+
+    crowds: tuple[Estimates, ...]
+    level: float
+
+    def to_json(self, questions: Iterable[str] | None = None) -> dict[str, Any]:
+        """Return the share of each option in each crowd, with intervals that hold together.
+
+        `questions` names those that are wanted; by default all but text.
+        """
+        plan = self.crowds[0].plan
+        wanted = list(self.crowds[0]) if questions is None else list(questions)
+        return {
+            "plan": plan.id,
+            "level": self.level,
+            "interval": "exact, all of a question at once",
+            "simulated": any(one.tally.simulated for one in self.crowds),
+            "crowds": [_crowd_json(one) for one in self.crowds],
+            "questions": {name: self._question(name) for name in wanted},
+        }
+
+    def _question(self, name: str) -> dict[str, list[dict[str, float]]]:
+        options = self.crowds[0][name]
+        level = 1 - (1 - self.level) / (len(options) * len(self.crowds))
+        return {
+            label: [_share(crowd[name][label], level) for crowd in self.crowds] for label in options
+        }
+
+
+def trend(plan: Plan, tallies: Sequence[Tally], level: float = 0.95) -> Trend:
+    """Return how the answers to a plan change over crowds.
+
+    Parameters
+    ----------
+    plan
+        The plan of all of them.
+    tallies
+        The tallies of two or more whole crowds, in the order to be shown.
+    level
+        The level at which all intervals of a question hold together.
+
+    Examples
+    --------
+    >>> import shoal
+    >>> plan = shoal.plan(shoal.Survey("browser", (shoal.YesNo("sync"),)), q="0.25")
+    >>> runs = [shoal.simulate(plan, users=1000, seed=seed) for seed in (1, 2)]
+    >>> shown = trend(plan, [run.estimates.tally for run in runs]).to_json()
+    >>> [sorted(row) for row in shown["questions"]["sync"]["yes"]]
+    [['constrained', 'high', 'low', 'share'], ['constrained', 'high', 'low', 'share']]
+    """
+    check_level(level)
+    if len(tallies) < 2:
+        raise InputError(f"a trend needs two crowds or more, got {len(tallies)}.")
+    return Trend(tuple(estimate(plan, one) for one in tallies), level)
+
+
+@dataclass(frozen=True)
+class CrowdDifference:
+    """How the shares of two crowds differ: the first minus the second.
+
+    The crowds may be of two plans; what is compared are the options that both have.
+    """
+
+    first: Estimates
+    second: Estimates
+    level: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the differences of shares, with intervals that hold together in a question."""
+        return {
+            "level": self.level,
+            "interval": "exact, all of a question at once",
+            "simulated": self.first.tally.simulated or self.second.tally.simulated,
+            "first": {"plan": self.first.plan.id} | _crowd_json(self.first),
+            "second": {"plan": self.second.plan.id} | _crowd_json(self.second),
+            "questions": {
+                name: self._question(name, labels) for name, labels in self._common().items()
+            },
+        }
+
+    def _common(self) -> dict[str, list[str]]:
+        """Return the options that both have, question by question."""
+        both = {
+            name: [label for label in self.first[name] if label in self.second[name]]
+            for name in self.first
+            if name in set(self.second)
+        }
+        return {name: labels for name, labels in both.items() if labels}
+
+    def _question(self, name: str, labels: Sequence[str]) -> dict[str, dict[str, Any]]:
+        level = 1 - (1 - self.level) / len(labels)
+        rows = {}
+        for label in labels:
+            one, other = self.first[name][label], self.second[name][label]
+            apart = share_difference(one, other, level)
+            rows[label] = {"first": one.share, "second": other.share} | _difference_json(apart)
+        return rows
+
+
+def crowd_difference(
+    first: tuple[Plan, Tally], second: tuple[Plan, Tally], level: float = 0.95
+) -> CrowdDifference:
+    """Return how the answers of two crowds differ, each given as its plan and its tally."""
+    check_level(level)
+    result = CrowdDifference(estimate(*first), estimate(*second), level)
+    if not result._common():
+        mine, theirs = (
+            listed([question.name for question in one.plan.survey])
+            for one in (result.first, result.second)
+        )
+        raise InputError(f"the surveys have no option in common: one asks {mine}, one {theirs}.")
+    return result
+
+
+def _crowd_json(estimates: Estimates) -> dict[str, Any]:
+    crowds: tuple[Crowd, ...] = estimates.tally.crowds
+    return {
+        "reports": estimates.tally.reports,
+        "crowds": [crowd.to_json() for crowd in crowds],
+    }
+
+
+def _share(one: Estimate, level: float) -> dict[str, float]:
+    bounds = one.interval(level)
+    return {
+        "share": one.share,
+        "constrained": one.constrained / one.reports,
+        "low": bounds.low / one.reports,
+        "high": bounds.high / one.reports,
+    }
+
+
+def _difference_json(one: Combination) -> dict[str, Any]:
+    return {
+        "difference": one.value,
+        "sigma": one.sigma,
+        "low": one.low,
+        "high": one.high,
+        "differs": one.differs,
+    }

@@ -1,0 +1,193 @@
+"""What a survey would promise and how precise it would be: the numbers of the planner.
+
+They are computed by the same functions as `shoal plan`, `shoal audit` and `shoal compare`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from shoal.agreement.plan import Plan, View
+from shoal.agreement.survey import Cross, Survey
+from shoal.analysis.association.independence import InteractionTest
+from shoal.errors import InputError, ShoalError
+from shoal.planning.certificate import audit
+from shoal.planning.observers import observers, single_report
+from shoal.planning.plan import plan
+from shoal.planning.trust_costs import compare
+from shoal.support.checks import shown
+from shoal.theory.coin import count_sigma
+from shoal.theory.normal import normal_factor
+
+__all__ = ["EXAMPLE", "MOST_BITS", "WISH", "Wish", "prospect"]
+
+MOST_BITS = 512
+"""The longest report that the planner computes with; `shoal plan` takes longer ones."""
+
+EXAMPLE = """name = "browser"
+
+[[question]]
+name = "channel"
+kind = "choice"
+options = ["release", "beta", "nightly"]
+
+[[question]]
+name = "sync"
+kind = "yes/no"
+
+[[cross]]
+questions = ["channel", "sync"]
+"""
+
+_POWER = 0.8
+_FIELDS = ("survey", "crowd", "epsilon", "delta", "view", "share", "compare")
+
+WISH: dict[str, Any] = {
+    "type": "object",
+    "required": ["survey", "crowd", "epsilon", "delta"],
+    "additionalProperties": False,
+    "properties": {
+        "survey": {"type": "string", "description": "The survey as TOML."},
+        "crowd": {"type": "integer", "minimum": 1},
+        "epsilon": {"type": "string"},
+        "delta": {"type": "string"},
+        "view": {"type": "string", "enum": list(get_args(View))},
+        "share": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        "compare": {"type": "boolean", "description": "Also the curator and the people needed."},
+    },
+}
+"""The schema of what somebody wants to plan."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What somebody wants to ask, of how many people, and at which promise.
+
+    `share` is the group of interest, as a part of the crowd. `compare` asks for a trusted curator
+    and for how many people are needed too, which takes longer.
+    """
+
+    survey: Survey
+    crowd: int
+    epsilon: str
+    delta: str
+    view: View = "reports"
+    share: float = 0.01
+    compare: bool = False
+
+    @classmethod
+    def read(cls, document: object) -> Wish:
+        """Read a wish from JSON values or the fields of a form; an error says what is wrong."""
+        if not isinstance(document, Mapping) or not set(document) <= set(_FIELDS):
+            raise InputError(f"a plan to be computed has {', '.join(_FIELDS)}.")
+        text, view = document.get("survey"), document.get("view", "reports")
+        epsilon, delta = document.get("epsilon"), document.get("delta")
+        if not isinstance(text, str) or not isinstance(epsilon, str) or not isinstance(delta, str):
+            raise InputError("survey, epsilon and delta are texts.")
+        if view not in get_args(View):
+            raise InputError(f"view is one of {', '.join(get_args(View))}.")
+        survey = Survey.from_toml(text)
+        if survey.bits > MOST_BITS:
+            raise InputError(
+                f"the planner takes reports of at most {MOST_BITS} bits, this survey has"
+                f" {survey.bits:,}; use shoal plan."
+            )
+        crowd, share = document.get("crowd"), document.get("share", 0.01)
+        if isinstance(crowd, bool) or not isinstance(crowd, int):
+            raise InputError("crowd is a whole number of people.")
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise InputError("share is a part of the crowd, above 0 and at most 1.")
+        wanted = document.get("compare", False)
+        if not isinstance(wanted, bool):
+            raise InputError("compare is true or false.")
+        return cls(survey, crowd, epsilon, delta, view, float(share), wanted)
+
+    @classmethod
+    def from_form(cls, fields: Mapping[str, str]) -> Wish:
+        """Read a wish from the fields of a form, which are texts."""
+        crowd, share = fields["crowd"], fields["share"]
+        try:
+            numbers: dict[str, object] = {"crowd": int(crowd[:20]), "share": float(share)}
+        except ValueError:
+            raise InputError(
+                f"crowd and share are numbers, got {shown(crowd)} and {shown(share)}."
+            ) from None
+        return cls.read(dict(fields) | numbers | {"compare": fields.get("compare") == "yes"})
+
+
+def prospect(wish: Wish) -> dict[str, Any]:
+    """Return the plan that a wish leads to, what it gives, and what other kinds of trust cost."""
+    survey = wish.survey
+    agreed = plan(
+        survey, crowd_size=wish.crowd, epsilon=wish.epsilon, delta=wish.delta, view=wish.view
+    )
+    certificate = audit(agreed)
+    visible = (normal_factor(0.95) + normal_factor(2 * _POWER - 1)) * certificate.sigma
+    return {
+        "plan": {"id": agreed.id} | agreed.to_json(),
+        "q": float(agreed.q),
+        "sigma": certificate.sigma,
+        "local_epsilon": agreed.local_epsilon,
+        "single_report": single_report(agreed.local_epsilon, float(agreed.q)),
+        "smallest_group": {
+            "people": math.ceil(visible),
+            "level": 0.95,
+            "power": _POWER,
+            "status": "approximate",
+        },
+        "observers": [one.to_json() for one in observers(certificate, float(wish.epsilon))],
+        "views": {
+            "local": _side(wish, "local"),
+            "reports": _side(wish, "reports"),
+            "counts": _side(wish, "counts"),
+        },
+        "compare": _compared(wish) if wish.compare else None,
+        "crosses": {cross.name: _power(agreed, cross) for cross in survey.crosses},
+    }
+
+
+def _side(wish: Wish, kind: Literal["local"] | View) -> dict[str, Any]:
+    """Return the noise of one kind of trust, at the same epsilon; or why there is none."""
+    try:
+        if kind == "local":
+            agreed = plan(wish.survey, epsilon=wish.epsilon, promise="local")
+        else:
+            agreed = plan(
+                wish.survey,
+                crowd_size=wish.crowd,
+                epsilon=wish.epsilon,
+                delta=wish.delta,
+                view=kind,
+            )
+    except ShoalError as error:
+        return {"q": None, "sigma": None, "half_width": None, "reason": str(error)}
+    q = float(agreed.q)
+    sigma = count_sigma(wish.crowd, q) if q < 0.5 else math.inf
+    if not math.isfinite(sigma):
+        return {"q": q, "sigma": None, "half_width": None, "reason": "reports would say nothing."}
+    return {"q": q, "sigma": sigma, "half_width": normal_factor(0.95) * sigma, "reason": None}
+
+
+def _compared(wish: Wish) -> dict[str, Any]:
+    return compare(
+        wish.survey,
+        crowd_size=wish.crowd,
+        epsilon=wish.epsilon,
+        delta=wish.delta,
+        share=wish.share,
+    ).to_json()
+
+
+def _power(agreed: Plan, cross: Cross) -> dict[str, Any] | None:
+    """Return which effect the test of a cross would see, if all its cells were equally large."""
+    if len(cross.sizes) != 2 or agreed.crowd_size is None:
+        return None
+    q, people = float(agreed.q), agreed.crowd_size
+    table = np.full(cross.sizes, people / cross.bits)
+    noise = np.eye(cross.bits) * people * q * (1 - q) / (1 - 2 * q) ** 2
+    return InteractionTest(table, noise).sensitivity(0.05, _POWER).to_json()

@@ -1,0 +1,153 @@
+"""Sealed crowds and what is computed from them: the same documents for pages and for programs.
+
+Everything here starts from a release, which does not change; so what was computed once is kept, as
+long as there is room. What a release says is never computed from anything else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from shoal.agreement.plan import Plan
+from shoal.analysis.estimating import estimate
+from shoal.analysis.intervals import IntervalKind
+from shoal.analysis.publishing.results import results
+from shoal.analysis.screening import Screening, screen
+from shoal.analysis.tallying import Tally
+from shoal.analysis.text import decode
+from shoal.analysis.trends import crowd_difference, trend
+from shoal.collector import problems
+from shoal.collector.console.errors import Refusal
+from shoal.collector.intake.records import CrowdRecord
+from shoal.errors import InputError
+
+if TYPE_CHECKING:
+    from shoal.collector.service import Collector
+
+__all__ = ["SealedCrowd", "SealedCrowds"]
+
+R = TypeVar("R")
+
+_KEPT = 256
+"""Documents that are kept of each kind."""
+
+
+class SealedCrowd(NamedTuple):
+    """A sealed crowd, with its release as it is stored."""
+
+    plan: Plan
+    number: int
+    tally: Tally
+    release: bytes
+    unreadable: int | None = None
+
+
+class SealedCrowds:
+    """Reads the sealed crowds of a collector and computes what they say."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+        self._tally = lru_cache(_KEPT)(_read_tally)
+        self._screen = lru_cache(4096)(_screening)
+        self._results = lru_cache(_KEPT)(_results)
+        self._trend = lru_cache(_KEPT)(_trend)
+        self._difference = lru_cache(_KEPT)(_difference)
+
+    async def crowd(self, plan: Plan, number: int) -> SealedCrowd:
+        """Return a crowd, if it is sealed."""
+        record = await self.record(plan, number)
+        if record.state == "open":
+            raise Refusal(problems.CROWD_OPEN)
+        release = await self._collector.in_store(self._collector.store.release, plan.id, number)
+        if release is None:
+            raise Refusal(problems.CROWD_GONE)
+        tally = self._tally(plan, release)
+        return SealedCrowd(plan, number, tally, release, record.unreadable)
+
+    async def record(self, plan: Plan, number: int) -> CrowdRecord:
+        """Return what is known of a crowd, sealed or not."""
+        found = await self._collector.in_store(self._collector.store.crowd, plan.id, number)
+        if found is None:
+            raise Refusal(problems.UNKNOWN_CROWD)
+        return found
+
+    async def numbers(self, plan: Plan, length: int) -> list[int]:
+        """Return the numbers of the last sealed crowds of a plan, rising."""
+        store = self._collector.store
+        return await self._collector.in_store(store.sealed_numbers, plan.id, length)
+
+    async def screening(self, crowd: SealedCrowd) -> Screening:
+        """Return the traces of fake reports in a crowd."""
+        return await self._computed(self._screen, crowd.plan, crowd.release)
+
+    async def results(self, crowd: SealedCrowd, level: float, kind: IntervalKind) -> dict[str, Any]:
+        """Return estimates, numbers and cross tables of a crowd."""
+        return await self._computed(self._results, crowd.plan, crowd.release, level, kind)
+
+    async def trend(
+        self, plan: Plan, question: str, numbers: Sequence[int], level: float
+    ) -> dict[str, Any]:
+        """Return how one question changes over sealed crowds."""
+        if len(numbers) < 2:
+            raise Refusal(problems.TOO_FEW_CROWDS)
+        releases = [(await self.crowd(plan, number)).release for number in numbers]
+        return await self._computed(self._trend, plan, question, tuple(releases), level)
+
+    async def difference(
+        self, first: SealedCrowd, second: SealedCrowd, level: float
+    ) -> dict[str, Any]:
+        """Return how two sealed crowds differ, of one plan or of two."""
+        sides = (first.plan, first.release), (second.plan, second.release)
+        try:
+            return await self._computed(self._difference, *sides, level)
+        except InputError as error:
+            raise Refusal(problems.NOTHING_IN_COMMON) from error
+
+    async def decode(
+        self,
+        crowd: SealedCrowd,
+        candidates: Sequence[str],
+        question: str | None,
+        fdr: float,
+        level: float,
+    ) -> dict[str, Any]:
+        """Return which candidates a crowd answered."""
+
+        def work() -> dict[str, Any]:
+            found = decode(
+                crowd.plan, crowd.tally, candidates, question=question, fdr=fdr, level=level
+            )
+            return found.to_json()
+
+        return await self._collector.compute(work)
+
+    async def _computed(self, work: Callable[..., R], *about: Any) -> R:
+        return await self._collector.compute(work, *about)
+
+
+def _read_tally(plan: Plan, release: bytes) -> Tally:
+    return Tally.from_json(json.loads(release), plan)
+
+
+def _screening(plan: Plan, release: bytes) -> Screening:
+    return screen(plan, _read_tally(plan, release))
+
+
+def _results(plan: Plan, release: bytes, level: float, kind: IntervalKind) -> dict[str, Any]:
+    estimates = estimate(plan, _read_tally(plan, release))
+    return {"estimates": estimates.to_json(level, kind), **results(estimates, level)}
+
+
+def _trend(plan: Plan, question: str, releases: Sequence[bytes], level: float) -> dict[str, Any]:
+    tallies = [_read_tally(plan, release) for release in releases]
+    return trend(plan, tallies, level).to_json([question])
+
+
+def _difference(
+    first: tuple[Plan, bytes], second: tuple[Plan, bytes], level: float
+) -> dict[str, Any]:
+    sides = [(plan, _read_tally(plan, release)) for plan, release in (first, second)]
+    return crowd_difference(sides[0], sides[1], level).to_json()

@@ -214,7 +214,7 @@ class TestRealWords:
         results = []
         for (made, counted), decoded in zip(runs[:4], repetitions[1], strict=False):
             theirs = bench.rappor_decode(made, counted, candidates, penalty)
-            ours = bench.Found.of(decoded)
+            ours = bench.Decoding.of(decoded)
             results.append([bench.scores(f, counts, candidates, 6 * sigma) for f in (theirs, ours)])
 
         def means(key):

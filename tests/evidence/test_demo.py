@@ -13,10 +13,12 @@ import pytest
 
 from shoal import InputError, Plan, ShoalError, plan
 from shoal.analysis.report_rows import unpack
+from shoal.cli._demo_parties import tell
 from shoal.cli.demo import SURVEY
 from shoal.device.outbox import Reply
 from shoal.evidence import demo as module
 from shoal.evidence.demo import count_again, demonstrate
+from shoal.evidence.parties_demo import demonstrate_parties
 from shoal.evidence.populations import populate
 from shoal.evidence.simulation_bits import simulation_generator
 
@@ -98,6 +100,27 @@ class TestDemonstrate:
         with pytest.raises(ShoalError, match="report is waiting: nobody took it"):
             demonstrate(agreed, seed=1)
         assert left_behind(at) == []
+
+
+class TestTwoParties:
+    def test_a_crowd_through_a_relay_and_an_analyzer(
+        self, at: Path, capsys: pytest.CaptureFixture[str]
+    ):
+        """By Hoeffding as above: false alarm at most 2.1e-13 for the 8 counts together."""
+        shown = demonstrate_parties(SURVEY, 100, seed=3)
+        assert shown.early == 409
+        assert shown.estimates["reports"] == 100
+        assert shown.messages == 100 * SURVEY.bits
+        assert len(shown.request) == shown.request_bytes
+        reach = 4 * 100**0.5 / (1 - 2 * float(shown.plan.q))
+        for options in shown.estimates["questions"].values():
+            for row in options.values():
+                assert abs(row["count"] - row["truth"]) < reach
+        assert left_behind(at) == []
+        tell(shown)
+        said = capsys.readouterr().out
+        assert "the analyzer" in said
+        assert max(map(len, said.splitlines())) <= 80
 
 
 def children(parent: int) -> list[int]:

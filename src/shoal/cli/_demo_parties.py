@@ -11,7 +11,7 @@ from shoal.support.rounding import text_near, text_up
 if TYPE_CHECKING:
     from shoal.evidence.parties_demo import TwoParties
 
-__all__ = ["show_parties"]
+__all__ = ["show_parties", "tell"]
 
 _SHOWN_BYTES = 12
 
@@ -20,8 +20,8 @@ def show_parties(survey: Survey, users: int, seed: int, *, as_json: bool) -> Non
     """Run the demonstration and tell what happened."""
     from shoal.evidence.parties_demo import demonstrate_parties
 
-    console = printer()
     if not as_json:
+        console = printer()
         console.rule("[bold]1. Two parties")
         console.print(
             "A relay and an analyzer start on this machine, as two processes. In earnest two"
@@ -41,6 +41,12 @@ def show_parties(survey: Survey, users: int, seed: int, *, as_json: bool) -> Non
             }
         )
         return
+    tell(shown)
+
+
+def tell(shown: TwoParties) -> None:
+    """Tell what each party saw, and what came out."""
+    console = printer()
     _show_views(console, shown)
     console.rule("[bold]3. The crowd")
     _show_estimates(console, shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,11 @@ def forged(reply: Reply) -> Reply:
     return FakeAnalyzer().signed(reply.content)
 
 
-def of_another(reply: Reply) -> Reply:
-    return reply._replace(content=reply.content.replace(b'"chunk": ', b'"chunk": 1'))
+def of_another(analyzer: FakeAnalyzer, reply: Reply) -> Reply:
+    """A receipt that the analyzer signed, for another chunk."""
+    content = reply.content.replace(b'"chunk": ', b'"chunk": 1')
+    assert content != reply.content
+    return analyzer.signed(content)
 
 
 def lost_on_the_way_back(reply: Reply) -> Reply:
@@ -129,17 +133,18 @@ FAULTS = {
     "nobody": lost,
     "no signature": lambda: unsigned,
     "another's signature": lambda: forged,
-    "another receipt": lambda: of_another,
     "cut off": lambda: lost_on_the_way_back,
 }
+ANOTHER = "another receipt"
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("fault", FAULTS)
+    @pytest.mark.parametrize("fault", [*FAULTS, ANOTHER])
     def test_a_crowd_is_never_cut_anew(self, fault: str, tmp_path: Path) -> None:
         reports = made(WHOLE, 20, seed=3)
         analyzer = FakeAnalyzer(WHOLE)
-        analyzer.fault = times(5, FAULTS[fault])
+        faults = FAULTS | {ANOTHER: lambda: partial(of_another, analyzer)}
+        analyzer.fault = times(5, faults[fault])
 
         async def live(world: RelayWorld) -> None:
             await world.report(WHOLE, reports)

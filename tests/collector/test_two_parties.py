@@ -25,6 +25,7 @@ from shoal.agreement.wire import ID_BYTES, split_batch
 from shoal.device.outbox import HttpTransport
 from shoal.device.outbox.records import Record
 from shoal.evidence.services import console_get, free_port, run_command
+from tests.collector.serving_help import clean_environment
 from tests.faults import QuickDisk
 
 LONGEST = 600.0
@@ -67,7 +68,7 @@ class Party:
             [sys.executable, "-m", "shoal", *self._words, "--data", str(self.folder), "--json"],
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+            env=clean_environment() | {"OPENBLAS_NUM_THREADS": "1"},
         )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()

@@ -1,8 +1,16 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Each sets up .venv by itself.
+# Two commands on a fresh machine: `make demo` and `make test`. Each sets up .venv by itself, with the
+# versions of constraints.txt, which were tested.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := -m pip install --quiet --disable-pip-version-check
+BOTH := -e packages/shoal-device -e
+LOWEST := tests/agreement tests/device/test_randomizing.py tests/device/test_memory.py tests/engines \
+	tests/analysis/test_estimating.py tests/analysis/test_tallying.py tests/planning/test_plan.py \
+	tests/theory/test_proven.py tests/curator tests/charts tests/cli/test_cli.py \
+	tests/collector/test_store.py tests/collector/test_limits.py tests/collector/test_oblivious.py \
+	tests/collector/test_schemas.py
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench docs outputs constraints lowest dist clean
 
 demo: .venv/.ready
 	$(BIN)/shoal demo
@@ -22,19 +30,50 @@ docs: .venv/.ready-dev
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
-clean:
-	rm -rf .venv docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+# Write what the commands of the documents print into the documents.
+outputs: .venv/.ready-dev
+	$(BIN)/python -m tests.doc_pages
 
-.venv/.ready: pyproject.toml packages/shoal-device/pyproject.toml hatch_build.py src/shoal/support/kernels.c
+# The newest versions that fit, into constraints.txt.
+constraints:
+	rm -rf .venv-constraints
+	$(PYTHON) -m venv .venv-constraints
+	.venv-constraints/bin/python $(PIP) $(BOTH) '.[dev,bench,spark]'
+	( echo "# The versions that were tested. Written by \`make constraints\`; \`make demo\` and \`make test\` use it."; \
+	  .venv-constraints/bin/python -m pip freeze --exclude-editable ) > constraints.txt
+	rm -rf .venv-constraints
+
+# The lowest versions that pyproject.toml allows, and the tests of what they are used for. What they need is
+# newer than they are, and may call their ways outdated: that is no failure here.
+lowest: .venv/.ready-dev
+	rm -rf .venv-lowest
+	$(PYTHON) -m venv .venv-lowest
+	$(BIN)/python -m tests.lowest_versions > .venv-lowest/constraints.txt
+	.venv-lowest/bin/python $(PIP) -c .venv-lowest/constraints.txt $(BOTH) '.[compose,curator,ohttp,plots,server,test]'
+	.venv-lowest/bin/python -m pytest -q -n 2 -W default::DeprecationWarning $(LOWEST)
+
+# Wheels and source distributions of both packages, tried alone in a clean environment.
+dist: .venv/.ready-dev
+	rm -rf dist
+	$(BIN)/python -m tests.build_distributions dist
+
+clean:
+	rm -rf .venv .venv-constraints .venv-lowest docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+
+.venv/.ready: pyproject.toml packages/shoal-device/pyproject.toml hatch_build.py src/shoal/support/kernels.c constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shoal needs Python 3.11 or newer; set PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e packages/shoal-device -e '.[server]'
+	$(BIN)/python $(PIP) -c constraints.txt $(BOTH) '.[server,curator,plots]'
 	touch $@
 
 .venv/.ready-dev: .venv/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e packages/shoal-device -e '.[dev]'
+	$(BIN)/python $(PIP) -c constraints.txt $(BOTH) '.[dev]'
 	touch $@
 
-.venv/.ready-bench: .venv/.ready-dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e packages/shoal-device -e '.[bench]'
+.venv/.ready-spark: .venv/.ready-dev
+	$(BIN)/python $(PIP) -c constraints.txt $(BOTH) '.[spark]'
+	touch $@
+
+.venv/.ready-bench: .venv/.ready-spark
+	$(BIN)/python $(PIP) -c constraints.txt $(BOTH) '.[bench]'
 	touch $@

@@ -2,6 +2,8 @@
 
 Only the source is replaced, and only in this process: a test of the source itself is marked
 `real_random`, and a process that a test starts draws from the system as always.
+
+And no test fails because the machine is busy: Hypothesis measures no time.
 """
 
 from __future__ import annotations
@@ -14,8 +16,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from shoal.agreement import random_bits
+
+settings.register_profile(
+    "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("patient")
 
 
 @contextmanager

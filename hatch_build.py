@@ -1,7 +1,9 @@
-"""Build hook: compile the C kernels into the wheel if there is a compiler, else leave them out.
+"""Build hook: what is in the wheel beside the Python sources.
 
-A wheel with kernels runs on any Python 3 of its platform, since they do not use Python's headers.
-An editable install gets them beside their source.
+The C kernels are compiled if there is a compiler, else left out. A wheel with kernels runs on any
+Python 3 of its platform, since they do not use Python's headers. An editable install gets them
+beside their source. The client for web pages is put beside the demonstration that serves it, which
+finds it in `clients/js` where nothing is installed.
 """
 
 from __future__ import annotations
@@ -14,16 +16,23 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+CLIENT = {"clients/js/shoal.js": "shoal.js", "clients/js/src": "src"}
+"""The client for web pages, and where it is below `shoal/evidence/web_demo/client`."""
 
-class KernelHook(BuildHookInterface):
-    """Compile `src/shoal/support/kernels.c`."""
+
+class WheelHook(BuildHookInterface):
+    """Compile `src/shoal/support/kernels.c`, and bring the client for web pages."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and tell the builder what came of it."""
+        """Compile, and tell the builder what came of it and what else is in the wheel."""
         support = Path(self.root, "src", "shoal", "support")
         compile_kernels = runpy.run_path(str(support / "kernel_compiler.py"))["compile_kernels"]
         self._folder = tempfile.TemporaryDirectory()
         editable = version == "editable"
+        if not editable:
+            for source, target in CLIENT.items():
+                where = f"shoal/evidence/web_demo/client/{target}"
+                build_data["force_include"][str(Path(self.root, source))] = where
         library = (support if editable else Path(self._folder.name)) / "_kernels.so"
         problem = compile_kernels(library)
         if problem is not None:

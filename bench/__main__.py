@@ -13,17 +13,20 @@ from bench import (
     decoding,
     device,
     files,
+    javascript,
     kernels,
     opening,
+    postgres,
     randomizing,
     relaying,
     scale,
+    spark,
     starting,
     tallying,
     telemetry,
 )
 from bench.measuring import Options
-from bench.reporting import machine, markdown, save
+from bench.reporting import machine, markdown, report, save
 
 SECTIONS = {
     "randomizing-40": randomizing.short,
@@ -33,11 +36,13 @@ SECTIONS = {
     "kernels": kernels.measure,
     "files": files.measure,
     "scale": scale.measure,
+    "spark": spark.measure,
     "certifying": certifying.measure,
     "certifying-wide": certifying.wide,
     "certifying-commands": certifying.commands,
     "decoding": decoding.measure,
     "collecting": collecting.measure,
+    "postgres": postgres.measure,
     "opening": opening.measure,
     "relaying": relaying.measure,
     "console": console.measure,
@@ -45,6 +50,7 @@ SECTIONS = {
     "starting": starting.measure,
     "device": device.measure,
     "telemetry": telemetry.measure,
+    "javascript": javascript.measure,
 }
 """Each section, in the order of the page: a function from Options to a Table."""
 
@@ -55,7 +61,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="rounds per section (default 15; quick: 2)")
     parser.add_argument("--quick", action="store_true", help="less work; writes nothing")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, help="only these sections")
+    parser.add_argument(
+        "--report", action="store_true", help="write the page again; measure nothing"
+    )
     arguments = parser.parse_args()
+    if arguments.report:
+        report()
+        return
     rounds = arguments.rounds or (2 if arguments.quick else 15)
     if rounds < 1:
         parser.error("--rounds must be at least 1")

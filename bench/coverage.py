@@ -105,7 +105,8 @@ def people(n: int, q: float, shares: Truth) -> Array:
 
 def same_crowd(findings: Findings, kinds: tuple[str, ...], n: int, text: str) -> None:
     """Two options of one tally."""
-    q, flip = float(text), shoal.FlipProbability.at_least(text)
+    flip = shoal.FlipProbability.at_least(text)
+    q = float(flip)
     flips = n * q * (1 - q)
     single = crowd_laws(n, q)
     truths = range(n + 1) if n <= 20 else sorted({0, 1, 2, 3, n // 4, n // 2, n - 1, n})
@@ -178,8 +179,8 @@ def two_crowds(
 ) -> None:
     """Shares in two independent crowds."""
     sizes, texts = (first[0], second[0]), (first[1], second[1])
-    qs = [float(text) for text in texts]
     chances = [shoal.FlipProbability.at_least(text) for text in texts]
+    qs = [float(chance) for chance in chances]
     flips = min(n * q * (1 - q) for n, q in zip(sizes, qs, strict=True))
     tried = [shares_of(n) for n in sizes]
     laws: dict[Target, list[list[tuple[float, Array]]]] = {
@@ -216,7 +217,7 @@ def study(quick: bool) -> Findings:
     findings = Findings()
     both = "exact", "normal"
     singles(findings, SMALL if quick else (*SMALL, 50, 200, 1000), FLIPS)
-    for n, text in [*product(SMALL, FLIPS), *product(() if quick else (50,), FLIPS[2:7])]:
+    for n, text in [*product(SMALL, FLIPS), *product(() if quick else (50,), FLIPS[3:11])]:
         same_crowd(findings, both, n, text)
         together(findings, n, text)
         two_crowds(findings, both, (n, text), (n, text))
@@ -226,8 +227,11 @@ def study(quick: bool) -> Findings:
     if not quick:
         same_crowd(findings, ("normal",), 100, "0.3")
         two_crowds(findings, ("normal",), (100, "0.3"), (60, "0.3"))
-    for n, text in [*product(SMALL[:3], FLIPS), *product(() if quick else (20,), FLIPS[2:5])]:
+    for n, text in [*product(SMALL[:4], FLIPS), *product(() if quick else (10,), FLIPS)]:
         tables(findings, n, text)
+    if not quick:
+        for text in FLIPS[3:6]:
+            tables(findings, 20, text)
     return findings
 
 

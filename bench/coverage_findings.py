@@ -14,8 +14,11 @@ __all__ = ["FLIPS", "LEVEL", "SMALL", "Array", "Findings", "covered", "shares_of
 Array = NDArray[np.float64]
 
 LEVEL = 0.95
-SMALL = (1, 2, 5, 20)
-FLIPS = ("1e-9", "1e-5", "0.001", "0.01", "0.05", "0.3", "0.45", "0.49", "0.499999")
+SMALL = (1, 2, 3, 5, 10, 20)
+FLIPS = (
+    *("1e-12", "1e-9", "1e-5", "0.001", "0.01", "0.05", "0.1"),
+    *("0.2", "0.3", "0.4", "0.45", "0.49", "0.499999"),
+)
 LARGE = 10.0
 """Normal intervals are for crowds with N p q above this."""
 
@@ -73,7 +76,8 @@ def _down(share: float) -> str:
 
 def shares_of(n: int) -> list[float]:
     """Return the shares of a population that are tried."""
-    found = {0.0, 0.001, 0.05, 0.25, 0.5, 0.9, 0.999, 1.0, 1 / n, 1 - 1 / n}
+    found = {0.0, 1e-6, 0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0}
+    found |= {1 / n, 1 - 1 / n}
     return sorted(found | ({1.5 / n, 3 / n} if n > 3 else set()))
 
 

@@ -25,7 +25,6 @@ def tables(findings: Findings, n: int, text: str) -> None:
     """Two options counted together: joint cells, the table, the test, and how strongly."""
     plan = shoal.plan(SURVEY, q=text)
     q = float(plan.q)
-    flips = n * q * (1 - q)
     sides = side_of(SURVEY, "f=a"), side_of(SURVEY, "f=b")
     outcomes = [
         (n - i - j - k, i, j, k)
@@ -56,7 +55,7 @@ def tables(findings: Findings, n: int, text: str) -> None:
             note(target, "odds ratio", at, *_ends(pair.odds_ratio(LEVEL)))
         p_value = pair.independence.p_value
         note("test", "test of independence at 5 %", at, p_value, p_value)
-    _table_coverage(findings, ends, n, text, flips)
+    _table_coverage(findings, ends, n, text, q)
 
 
 def _ends(one: Any) -> tuple[float, float]:
@@ -65,9 +64,9 @@ def _ends(one: Any) -> tuple[float, float]:
 
 def _table_coverage(
     findings: Findings, ends: dict[tuple[str, str], tuple[Array, Array]], n: int, text: str,
-    flips: float,
+    q: float,
 ) -> None:  # fmt: skip
-    q = float(text)
+    flips = n * q * (1 - q)
     types = {}
     for a, b in product((0, 1), repeat=2):
         one = np.zeros((n + 1,) * 3)

@@ -88,6 +88,8 @@ def compare_rates(
     best = best_times(candidates, options.rounds)
     rates = {candidate.name: candidate.reports / best[candidate.name] for candidate in candidates}
     ours, limit = rates[candidates[0].name], rates[candidates[-1].name]
-    rows = [(name, rate / 1e6, ours / rate, 100 * rate / limit) for name, rate in rates.items()]
+    rows: list[Sequence[Any]] = [
+        (name, rate / 1e6, ours / rate, 100 * rate / limit) for name, rate in rates.items()
+    ]
     columns = ("candidate", "M reports/s", "ours / candidate", "% of the limit")
     return Table(title, columns, rows, text, notes)

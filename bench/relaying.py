@@ -25,8 +25,9 @@ from bench.serving import running
 from shoal import Flags, FlipProbability, Plan, Promise, Survey
 from shoal.agreement.crowd_keys import CrowdKey
 from shoal.agreement.parties import Parties
-from shoal.agreement.sealed_wire import SEALED_TYPE, SealedReports
+from shoal.agreement.sealed_wire import SealedReports
 from shoal.agreement.sealing import sealed_report_bytes
+from shoal.agreement.wire import SEALED_TYPE
 from shoal.support.keys import key_text
 
 CROWD = 10**6

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from bench.conclusion import conclusion, save_picture
 from bench.measuring import Options, Table
 
 HERE = Path(__file__).parent
@@ -29,6 +30,7 @@ _LIBRARIES = (
     "numba",
     "duckdb",
     "polars",
+    "pyspark",
     "scikit-learn",
     "wordfreq",
     "starlette",
@@ -38,8 +40,8 @@ _LIBRARIES = (
 _HEAD = """\
 # Benchmarks
 
-How fast Shoal is, next to other libraries and to the limits of the machine. `make bench` writes
-this page; do not edit it.
+{conclusion}
+`make bench` writes this page from `bench/results.json`; do not edit it.
 
 {machine}.
 
@@ -57,9 +59,10 @@ _TAIL = """\
 ## Run it again
 
 `make bench` installs the other libraries (the extra `bench`) and writes this page and
-`bench/results.json`. It takes about half an hour. `python -m bench --only tallying-40 --rounds 30`
-measures one section more carefully. `python -m bench --quick` tries everything with less work and
-writes nothing. Each section is a small module in `bench/`.
+`bench/results.json`. It takes about half an hour. `python -m bench --report` writes the page again
+without measuring. `python -m bench --only tallying-40 --rounds 30` measures one section more
+carefully. `python -m bench --quick` tries everything with less work and writes nothing. Each
+section is a small module in `bench/`.
 """
 
 
@@ -79,7 +82,14 @@ def save(tables: dict[str, Table], options: Options, order: list[str]) -> None:
     kept = {name: results["sections"][name] for name in order if name in results["sections"]}
     results["sections"] = kept
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    PAGE.write_text(_page(results))
+    report()
+
+
+def report() -> None:
+    """Write the page and its picture from the results that are stored, without measuring."""
+    results = json.loads(RESULTS.read_text())
+    PAGE.write_text(page(results))
+    save_picture(results)
 
 
 def machine() -> str:
@@ -135,7 +145,8 @@ def _cell(value: object) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
-def _page(results: dict[str, Any]) -> str:
-    parts = [_HEAD.format(**results)]
+def page(results: dict[str, Any]) -> str:
+    """Return the page of these results."""
+    parts = [_HEAD.format(**results, conclusion=conclusion(results))]
     parts += [markdown(table) for table in results["sections"].values()]
     return "\n".join([*parts, _TAIL])

@@ -36,15 +36,15 @@ class Running(NamedTuple):
 
 
 @contextmanager
-def running(command: list[str], core: int = SERVER_CORE) -> Iterator[Running]:
-    """Run a server that prints its addresses as one line of JSON."""
+def running(command: list[str], core: int | None = SERVER_CORE) -> Iterator[Running]:
+    """Run a server that prints its addresses as one line of JSON, on one core or on all."""
     environment = {key: text for key, text in os.environ.items() if not key.startswith("SHOAL_")}
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=environment,
-        preexec_fn=lambda: pin(core),
+        preexec_fn=None if core is None else lambda: pin(core),
     )
     try:
         assert process.stdout is not None

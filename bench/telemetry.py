@@ -6,13 +6,11 @@ import os
 import tempfile
 from pathlib import Path
 
-from bench.device import cpu_time
+from bench.device import cpu_time, tool_plan
 from bench.measuring import Options, Table
-from shoal import Flags, FlipProbability, Plan, Promise, Survey
 from shoal.device.telemetry import Telemetry
 
 DEAD = "http://127.0.0.1:9"
-WEEK = 7 * 86_400
 
 _TEXT = (
     "CPU time, user and system, of the tool's own process, from its start to its end. The tool"
@@ -32,13 +30,7 @@ def measure(options: Options) -> Table:
     """Measure a tool with telemetry beside one without."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        plan = Plan(
-            Survey("tool", (Flags("command", ("build", "test")),)),
-            FlipProbability(1, 2),
-            Promise("local", "3"),
-            window=WEEK,
-        )
-        plan.write(folder / "plan.json")
+        tool_plan().write(folder / "plan.json")
         script = _TOOL.format(plan=str(folder / "plan.json"), to=DEAD)
         off = {"DO_NOT_TRACK": "1"}
         tools = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import tomllib
 import urllib.request
 import venv
@@ -15,10 +17,14 @@ import pytest
 
 import shoal
 from shoal import Flags, FlipProbability, Plan, Promise, Survey
+from tests.build_distributions import build
 from tests.collector.serving_help import clean_environment, served
+from tests.whole_way import PEOPLE, whole_way
 
 ROOT = Path(__file__).parent.parent
 LIGHT = ROOT / "packages" / "shoal-device"
+CLIENT = "shoal/evidence/web_demo/client"
+"""Where the client for web pages is installed."""
 MOST_BYTES = 1_000_000
 """What the light device may take installed, without `cryptography`."""
 
@@ -41,17 +47,21 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {path.name.split("-")[0]: path for path in folder.iterdir()}
 
 
+def python_with(folder: Path, *words: str) -> Path:
+    """Make a Python with what pip installs by these words, without asking an index."""
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+    command += ["--no-index", "--no-compile", "--disable-pip-version-check", *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return python
+
+
 @pytest.fixture(scope="module")
 def clean_python(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python with nothing but the light device."""
-    folder = tmp_path_factory.mktemp("clean") / "venv"
-    venv.create(folder, with_pip=False)
-    python = folder / "bin" / "python"
-    words = ["--python", str(python), "install", "--quiet", "--no-index", "--no-compile"]
-    words += ["--disable-pip-version-check", str(wheels["shoal_device"])]
-    done = subprocess.run([sys.executable, "-m", "pip", *words], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return python
+    return python_with(tmp_path_factory.mktemp("clean") / "venv", str(wheels["shoal_device"]))
 
 
 def run_clean(python: Path, script: str, *words: str) -> str:
@@ -81,7 +91,13 @@ class TestWheels:
             for path in (ROOT / "src" / "shoal").rglob("*")
             if path.is_file() and path.suffix != ".pyc"
         }
-        assert device.keys() | rest.keys() == sources
+        client = {f"{CLIENT}/shoal.js"} | {
+            f"{CLIENT}/src/{path.name}" for path in (ROOT / "clients" / "js" / "src").iterdir()
+        }
+        assert device.keys() | rest.keys() == sources | client
+        for name in client:
+            source = ROOT / "clients" / "js" / name.removeprefix(f"{CLIENT}/")
+            assert ZipFile(wheels["shoal"]).read(name) == source.read_bytes()
 
     def test_the_device_is_three_folders(self, wheels: dict[str, Path]):
         names = files_of(wheels["shoal_device"])
@@ -160,3 +176,58 @@ class TestClean:
         assert told == "shoal.plan is not part of the light device: pip install shoal.\n"
         loaded = "import sys, shoal; from shoal import Outbox, encode; print(*sys.modules)"
         assert "cryptography" not in run_clean(clean_python, loaded).split()
+
+
+@pytest.fixture(scope="module")
+def whole_python(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with both wheels; the libraries of others are those that are installed here."""
+    folder = tmp_path_factory.mktemp("whole") / "venv"
+    python = python_with(folder, "--no-deps", *map(str, wheels.values()))
+    (packages,) = folder.glob("lib/python*/site-packages")
+    # Links in there to our sources are not followed: only a site's own .pth files are read.
+    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+class TestWhole:
+    """Both wheels in a place where nothing else of this repository is."""
+
+    def test_it_is_the_wheel(self, whole_python: Path) -> None:
+        """Every module comes from the wheels."""
+        script = (
+            "import shoal, shoal.cli, shoal.collector; print(shoal.cli.__file__, shoal.__file__)"
+        )
+        assert str(ROOT) not in run_clean(whole_python, script)
+
+    def test_the_whole_way(self, whole_python: Path, tmp_path: Path) -> None:
+        """False alarm: sigma is below 9 people, and ten of it happen once in 1e23."""
+        found = whole_way(whole_python, tmp_path)
+        assert all(abs(count - PEOPLE / 2) < 90 for count in found.values()), found
+
+
+class TestSources:
+    def test_a_wheel_of_the_source_distribution_is_the_same(
+        self, wheels: dict[str, Path], tmp_path: Path
+    ) -> None:
+        archives = {path.name.split("-")[0]: path for path in build(tmp_path / "dist", "sdist")}
+        assert archives.keys() == {"shoal", "shoal_device"}
+        for name, archive in archives.items():
+            with tarfile.open(archive) as packed:
+                packed.extractall(tmp_path, filter="data")
+            (unpacked,) = tmp_path.glob(f"{name}-*")
+            folder = tmp_path / f"wheel of {name}"
+            options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+            command = [
+                sys.executable,
+                "-m",
+                "pip",
+                "wheel",
+                *options,
+                "-w",
+                str(folder),
+                str(unpacked),
+            ]
+            done = subprocess.run(command, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            (wheel,) = folder.iterdir()
+            assert files_of(wheel).keys() == files_of(wheels[name]).keys()

@@ -46,12 +46,14 @@ FOLDERS = {
     "curator": Folder({"support", "agreement", "analysis", "theory"}, NUMBERS | ARROW | {"opendp"}),
     "collector": Folder(
         {"support", "agreement", "planning", "analysis", "theory", "curator", "charts"},
-        NUMBERS | ARROW | {"cryptography", "prometheus_client", "starlette", "uvicorn", "uvloop"},
+        NUMBERS
+        | ARROW
+        | {"cryptography", "prometheus_client", "psycopg", "starlette", "uvicorn", "uvloop"},
     ),
     "charts": Folder(
         {"support", "agreement", "planning", "analysis", "theory"}, NUMBERS | {"matplotlib"}
     ),
-    "engines": Folder({"support", "agreement", "analysis", "device"}, ARROW),
+    "engines": Folder({"support", "agreement", "analysis", "device"}, ARROW | {"pyspark"}),
     "evidence": Folder(EVERYTHING - {"cli"}, EVERYTHING),
     "cli": Folder(EVERYTHING, EVERYTHING),
 }
@@ -374,6 +376,13 @@ HttpTransport("https://collector.example")
 """
 
 
+SLOW_TO_LOAD = {
+    "base64", "collections", "contextlib", "dataclasses", "decimal", "email", "enum", "functools",
+    "hashlib", "http", "inspect", "json", "pathlib", "re", "socket", "ssl", "typing", "urllib",
+}  # fmt: skip
+"""What takes longer to load than all our modules that need it."""
+
+
 class TestProcesses:
     @pytest.mark.parametrize("script", [ONE_REPORT, WHOLE_DEVICE], ids=["verbs", "outbox"])
     def test_a_device_loads_only_its_side(self, script: str):
@@ -382,6 +391,13 @@ class TestProcesses:
         assert not loaded & HEAVY
         assert folders_of(loaded) == {"agreement", "device", "errors", "support"}
         assert not {name for name in loaded if name.startswith("shoal.device.bulk")}
+
+    def test_importing_a_device_loads_little(self):
+        """Its own modules, and of the standard library only what Python loads in a moment."""
+        modules = "encoding randomizing packing ledger memory outbox outbox.http"
+        loaded = loaded_after("".join(f"import shoal.device.{name}\n" for name in modules.split()))
+        assert "shoal.agreement.plan" in loaded
+        assert not loaded & SLOW_TO_LOAD
 
     def test_a_device_needs_no_numpy(self):
         """The whole of it runs where NumPy, SciPy and pyarrow cannot be imported."""

@@ -9,7 +9,8 @@ Before any data exists
     `Number` or `Text`, and a `Cross` of several, whose answer follows from theirs. `plan` turns a
     survey into a `Plan`: the `FlipProbability` q, the crowd size, the `Promise`, and the `Parties`
     if a relay and an analyzer share the work. `audit` computes the `Certificate` of a plan: what it
-    promises, and against whom. For people who report again, `plan_with_memory` splits q into
+    promises, and against whom. `propose_survey` makes a `SurveyProposal` of a table of answers.
+    For people who report again, `plan_with_memory` splits q into
     permanent and fresh flips (a `Memory`), and `statements` lists what holds over time, each as a
     `Statement`.
 
@@ -38,7 +39,8 @@ From reports to results
     estimates. `sample_size` says how many reports a precision needs.
 
     `decode` finds which candidates a crowd answered with text: `DecodedTexts`, one
-    `DecodedText` for each candidate. `discover` finds frequent words without candidates, as a
+    `DecodedText` for each candidate. `decode_rappor` does so for a collection that RAPPOR made, as
+    a `RapporDecoded`. `discover` finds frequent words without candidates, as a
     `Discovery`, if the text question has `Pairs`.
     `associate` tests whether two answers go together, as an `Association`. `cross_table` shows the
     cells of questions that a survey crosses, as a `CrossTable`. `screen` looks for signs of fake
@@ -93,6 +95,8 @@ if TYPE_CHECKING:
     from shoal.analysis.tallying import Tally, Tallying, tally
     from shoal.analysis.text.decode import DecodedText, DecodedTexts, decode
     from shoal.analysis.text.discovery import Discovery, discover
+    from shoal.analysis.text.rappor import RapporDecoded, decode_rappor
+    from shoal.device.bulk.survey_proposals import SurveyProposal, propose_survey
     from shoal.device.bulk.vectors import Original
     from shoal.device.encoding import encode
     from shoal.device.ledger import Ledger
@@ -154,6 +158,8 @@ _MODULES = {
     "analysis.tallying": ["Tally", "Tallying", "tally"],
     "analysis.text.decode": ["DecodedText", "DecodedTexts", "decode"],
     "analysis.text.discovery": ["Discovery", "discover"],
+    "analysis.text.rappor": ["RapporDecoded", "decode_rappor"],
+    "device.bulk.survey_proposals": ["SurveyProposal", "propose_survey"],
     "device.bulk.vectors": ["Original"],
     "device.encoding": ["encode"],
     "device.ledger": ["Ledger"],
@@ -218,6 +224,7 @@ __all__ = [
     "Proposal",
     "Publication",
     "Question",
+    "RapporDecoded",
     "RapporParameters",
     "Reports",
     "Screening",
@@ -227,6 +234,7 @@ __all__ = [
     "Statement",
     "Study",
     "Survey",
+    "SurveyProposal",
     "Synthetic",
     "SyntheticVector",
     "SystemBits",
@@ -240,6 +248,7 @@ __all__ = [
     "compare",
     "cross_table",
     "decode",
+    "decode_rappor",
     "difference",
     "discover",
     "discovery_survey",
@@ -256,6 +265,7 @@ __all__ = [
     "plan_with_memory",
     "poisoning",
     "propose",
+    "propose_survey",
     "publish",
     "randomize",
     "ratio",

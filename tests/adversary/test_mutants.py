@@ -110,7 +110,7 @@ def method(owner: type, name: str, change: Callable[..., Any]) -> Mutate:
 
 def value(owner: type, name: str, change: Callable[[Any, Any], Any]) -> Mutate:
     """Change a property: a function of the object and the real value."""
-    attribute = owner.__dict__[name]
+    attribute = getattr(owner, name)
     real = attribute.func if isinstance(attribute, cached_property) else attribute.fget
     changed = property(lambda self: change(self, real(self)))
     return lambda patch: patch.setattr(owner, name, changed)

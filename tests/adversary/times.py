@@ -245,9 +245,9 @@ def memory(rng: random.Random) -> Iterator[Claim]:
     agreed = Plan(world.survey, q, Promise("proven", "9", delta="0.5"), size, memory=kept)
     wish, changed = 10.0 ** rng.uniform(-5, -0.5), rng.choice([0, 0, 1])
     where = f"{world.survey.questions}, {releases} releases, N={size}, q1={q1}, q2={q2}"
-    told = _Told(rng, world, releases, size, changed if q1 else 0, q1, q2)
+    laws = _PairsOfLaws(rng, world, releases, size, changed if q1 else 0, q1, q2)
     for one in statements(agreed, releases, delta=wish, changed=changed):
-        for towards, away in told.pairs(one.holds_for, one.kind):
+        for towards, away in laws.pairs(one.holds_for, one.kind):
             if one.delta:
                 _, lam = oracle.lam_between(one.epsilon)
                 truth = oracle.delta(towards, away, lam)
@@ -257,7 +257,7 @@ def memory(rng: random.Random) -> Iterator[Claim]:
                 yield at_least(one.epsilon, low, f"{one.holds_for}, {where}")
 
 
-class _Told:
+class _PairsOfLaws:
     """Pairs of laws that a statement is about, for each thing that it may hold for."""
 
     def __init__(

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import math
+import typing
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -29,6 +30,8 @@ from shoal import (
     ShoalError,
     Survey,
 )
+from shoal.agreement.plan import PROMISES, VIEWS, Fragments, PromiseKind, View
+from shoal.device.outbox.records import SETTLED, State
 from shoal.errors import PlanError
 from shoal.support.checks import canonical_decimal, check_decimal
 from shoal.support.files import canonical_json
@@ -40,6 +43,11 @@ SURVEY = Survey("s", (Flags("f", ("a", "b")), Choice("c", ("x", "y", "z"))))
 QUARTER = FlipProbability(1, 2)
 LOCAL = Promise("local", "9")
 PARTIES = Parties("https://relay.example", "https://analyzer.example")
+
+
+def test_the_names_that_are_checked_are_those_of_the_types() -> None:
+    for alias, names in ((View, VIEWS), (PromiseKind, PROMISES), (State, ("waiting", *SETTLED))):
+        assert typing.get_args(eval(str(alias), vars(typing))) == names
 
 
 class TestCanonical:
@@ -466,7 +474,7 @@ class TestFields:
 
     def test_a_plan_for_counts_has_no_joint_groups(self):
         plan = Plan(SURVEY, QUARTER, Promise("proven", "9", delta="1e-6"), 10, view="counts")
-        assert plan.fragments == (5, 4)
+        assert plan.fragments == Fragments(5, 4)
         with pytest.raises(PlanError, match="cross the questions in the survey instead"):
             replace(plan, joint=((("f", "a"), ("f", "b")),))
 

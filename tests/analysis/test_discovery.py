@@ -32,6 +32,7 @@ from shoal import (
     randomize,
     tally,
 )
+from shoal.agreement.survey import Part
 from shoal.agreement.word_pairs import Pairs
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.text.chains import Pair, chain_pairs, frequent_pairs
@@ -70,7 +71,7 @@ class TestPairs:
         assert isinstance(question, Text)
         assert question.pairs == Pairs(10, string.ascii_lowercase)
         assert question.pairs.positions == 9
-        assert question.parts == ((1024, 0, 1), (26 * 26 + 26 + 1 + 1, 1, 1))
+        assert question.parts == (Part(1024, 0, 1), Part(26 * 26 + 26 + 1 + 1, 1, 1))
         assert question.bits == survey.bits == len(question.labels) == 1024 + 704
         assert len(set(question.labels)) == question.bits
         assert (question.fewest_set_bits, question.most_set_bits) == (1, 2)

@@ -89,3 +89,10 @@ def test_a_part_of_a_crowd_is_refused() -> None:
         trend(PLAN, TALLIES[:1])
     assert estimate(agreed, whole)
     assert np.isfinite(trend(agreed, [whole, whole]).to_json()["questions"]["f"]["a"][0]["low"])
+
+
+def test_a_difference_prints_as_a_table_and_becomes_a_data_frame() -> None:
+    apart = crowd_difference((PLAN, TALLIES[0]), (PLAN, TALLIES[1]))
+    rows = apart.to_json()["questions"]
+    assert len(str(apart).splitlines()) == 1 + len(apart.to_pandas()) == 6
+    assert apart.to_polars()["difference"].to_list()[0] == rows["f"]["a"]["difference"]

@@ -446,8 +446,10 @@ class TestEstimate:
             *("target", "simulated"),
             "questions",
             "notes",
+            "numbers",
         ]
         assert document["notes"] == []
+        assert list(document["numbers"]) == ["age"]
         plan = Plan.read(at / "plan.json")
         assert document["plan"] == plan.id
         assert document["crowd_size"] is None
@@ -501,12 +503,14 @@ class TestEstimate:
         plan = Plan(survey, FlipProbability.at_least("0.001"), promise, 300, view="counts")
         plan.write(at / "seen.json")
         write = ("randomize", "seen.json", "answers.csv", "-o", "r.parquet")
-        assert "each row of this file is nearly the truth" in shoal(*write, code=3)
+        assert "each row of this file is the whole report of one person" in shoal(*write, code=3)
         assert not (at / "r.parquet").exists()
         assert run([*write, "--whole-reports"]) == 0
         said = capsys.readouterr()
         assert said.out == "300 reports written to r.parquet.\n"
-        assert said.err.startswith("shoal: warning: each row of this file is nearly the truth")
+        assert said.err.startswith(
+            "shoal: warning: each row of this file is the whole report of one person"
+        )
         refused = shoal("tally", "seen.json", "r.parquet", "--vectors", code=3)
         assert "whole vectors" in refused
         both = "features=sync;channel=beta"

@@ -17,6 +17,7 @@ from shoal.agreement.fragments import DUMMY
 from shoal.agreement.sealed_wire import split_sealed
 from shoal.agreement.sealing import open_message, sealing_info
 from shoal.agreement.wire import split_batch
+from tests.axe import obstacles
 from tests.clients.web_help import Page, Pretended, settings
 from tests.evidence.test_peers import example
 
@@ -288,6 +289,8 @@ def test_the_example_shows_what_left_and_its_collector_takes_it(
             tab.on("pageerror", lambda error: problems.append(str(error)))
             tab.on("request", lambda request: sent.append(request.post_data_buffer or b""))
             tab.goto(page)
+            expect(tab.locator("form")).to_be_visible()
+            assert obstacles(tab) == []
             tab.locator("input[value=bicycle]").check()
             tab.locator("input[value=late]").check()
             tab.locator("input[type=number]").fill("20")
@@ -297,6 +300,8 @@ def test_the_example_shows_what_left_and_its_collector_takes_it(
             assert len(split_batch(agreed, body)) == 1
             expect(tab.locator("#requests li").last).to_contain_text(body.hex())
             expect(tab.locator("#requests li")).to_have_count(2)
+            tab.emulate_media(color_scheme="dark")
+            assert obstacles(tab) == []
             tab.reload()
             expect(tab.locator("#state")).to_have_text("Your report was accepted. Thank you.")
             expect(tab.locator("form")).to_be_hidden()

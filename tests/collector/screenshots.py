@@ -1,4 +1,4 @@
-"""Pictures of the console for the documents, of a collector that runs on this machine.
+"""Pictures for the documents, of a collector and a demonstration that run on this machine.
 
 `python -m tests.collector.screenshots` writes them to docs/pictures; it needs chromium and the
 package playwright.
@@ -11,6 +11,10 @@ import tempfile
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+from shoal import plan
+from shoal.cli.demo import SURVEY
+from shoal.evidence.web_demo import web_demonstration
 
 from .console_help import browser, every_kind
 from .privacy_help import serving
@@ -32,17 +36,17 @@ SHOWN = {
 
 def take(folder: Path, *, everything: bool = False) -> None:
     """Write pictures of the pages; everything in full length, or what the documents show."""
-    plan = every_kind(2000, epsilon="4", window=7 * 86_400)
+    shown = every_kind(2000, epsilon="4", window=7 * 86_400)
     folder.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as data,
-        serving(Path(data), plan) as server,
+        serving(Path(data), shown) as server,
         browser() as chromium,
     ):
         for seed in range(5):
-            send(server, plan, seed, 2000)
-        send(server, plan, 9, 900)
-        base = f"/surveys/{plan.id}"
+            send(server, shown, seed, 2000)
+        send(server, shown, 9, 900)
+        base = f"/surveys/{shown.id}"
         pages = {
             "surveys": "/",
             "survey": base,
@@ -70,5 +74,24 @@ def take(folder: Path, *, everything: bool = False) -> None:
             context.close()
 
 
+def take_demo(folder: Path, users: int = 3000) -> None:
+    """Write pictures of the demonstration in a browser, when its crowd is sealed."""
+    agreed = plan(SURVEY, crowd_size=users, epsilon="1", delta="1e-6")
+    with web_demonstration(agreed, seed=2017) as address, browser() as chromium:
+        page = chromium.new_page()
+        page.set_default_timeout(240_000)
+        page.goto(address)
+        for label in ("sync", "reader", "beta"):
+            page.check(f"label:text-is('{label}') >> input")
+        page.click("button:has-text('Answer')")
+        page.wait_for_selector("#results:not([hidden])")
+        for (size, (width, height)), scheme in product(SIZES.items(), SCHEMES):
+            page.set_viewport_size({"width": width, "height": height})
+            page.emulate_media(color_scheme=scheme)
+            page.screenshot(path=str(folder / f"demo-{size}-{scheme}.png"), full_page=True)
+
+
 if __name__ == "__main__":
-    take(Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURES, everything=len(sys.argv) > 1)
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURES
+    take(target, everything=len(sys.argv) > 1)
+    take_demo(target)

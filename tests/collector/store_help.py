@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,8 +15,8 @@ from shoal import Choice, Flags, FlipProbability, Plan, Promise, Survey, Text, t
 from shoal.agreement.vectors import Synthetic
 from shoal.analysis.report_rows import Batch, unpack
 from shoal.analysis.tallying import Tally
-from shoal.collector.intake.database import NAME
-from shoal.collector.intake.encryption import CrowdKeys
+from shoal.collector.intake.database import NAME, Database
+from shoal.collector.intake.encryption import CrowdKeys, FolderKeys
 from shoal.collector.intake.open_plan import OpenPlan
 from shoal.collector.intake.store import Store
 from shoal.device.bulk.vectors import pack
@@ -180,7 +179,7 @@ def summed(tallies: Sequence[Tally]) -> Tally:
 TABLES = ("facts", "plans", "crowds", "counts", "wrapped_keys", "seen")
 
 
-def content(database: sqlite3.Connection) -> dict[str, list[Any]]:
+def content(database: Database) -> dict[str, list[Any]]:
     """Return everything the database holds about plans and reports."""
     return {
         table: database.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()
@@ -188,9 +187,20 @@ def content(database: sqlite3.Connection) -> dict[str, list[Any]]:
     }
 
 
+def file_keys(store: Store) -> CrowdKeys:
+    """Return the keys of open crowds, as the file of the collector opens them."""
+    if not store.is_shared:
+        return FolderKeys(store.folder, store.database)
+    from shoal.collector.postgres.ratchet import Ratchet
+
+    keys = Ratchet(store.folder, store.database)
+    keys.follow()
+    return keys
+
+
 def on_the_disk(store: Store, plan: Plan) -> OpenPlan:
     """Read a plan's open crowds from the database, with the key that only the owner has."""
-    found = OpenPlan.read(store.database, CrowdKeys(store.folder, store.database), plan.id)
+    found = OpenPlan.read(store.database, file_keys(store), plan.id)
     assert found is not None
     return found
 

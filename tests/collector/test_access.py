@@ -12,12 +12,13 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import numpy as np
 import pytest
 
-from shoal import Flags, FlipProbability, Plan, Promise, Survey
+from shoal import Choice, Flags, FlipProbability, Plan, Promise, Survey, YesNo
 from shoal.collector.console import tokens
 from shoal.collector.console.app import OPERATIONS
 from shoal.collector.console.openapi import Operation
@@ -324,12 +325,40 @@ def pages_of(plan: Plan, folder: Path) -> list[httpx.Response]:
         await world.upload(make_reports(plan, 100, np.random.default_rng(2)))
         base = f"/surveys/{plan.id}"
         paths = ("/", f"/v1/plans/{plan.id}/crowds/1/report.html", base, f"{base}/crowds/1",
-                 f"{base}/trend", f"{base}/difference",
+                 f"{base}/trend", f"{base}/difference", "/actions", "/tokens",
                  f"/v1/plans/{plan.id}/crowds/1/estimates?format=csv")  # fmt: skip
         return [await world.ask("console", "GET", path, world.admin()) for path in paths]
 
     found: list[httpx.Response] = run(live, folder)
     return found
+
+
+@pytest.mark.parametrize("word", NASTY)
+def test_the_planner_shows_what_was_typed_as_text(word: str, tmp_path: Path) -> None:
+    """In every field, and in the result of a survey whose names are hostile."""
+
+    async def live(world: World) -> None:
+        async def planned(name: str, **fields: str) -> Elements:
+            crossed = Survey(name, (YesNo(name), Choice("c", (name, "other")))).cross(name, "c")
+            usual = {"survey": crossed.to_toml(), "crowd": "2000", "epsilon": "4",
+                     "delta": "1e-6", "share": "0.05", "view": "counts"}  # fmt: skip
+            head = world.admin() | {"content-type": "application/x-www-form-urlencoded"}
+            body = urlencode(usual | fields).encode()
+            page = await world.ask("console", "POST", "/planner", head, body)
+            assert page.status_code == (422 if fields else 200)
+            return Elements(page.text)
+
+        usual = await planned("plain")
+        nasty = await planned(word)
+        assert word in nasty.text
+        wrong = [await planned("plain", **{field: word})
+                 for field in ("survey", "crowd", "epsilon", "delta", "share", "view")]  # fmt: skip
+        for found in (nasty, *wrong):
+            assert set(found.names) <= set(usual.names)
+            names = {name for name, _ in found.attributes}
+            assert names <= {name for name, _ in usual.attributes} | {"role"}
+
+    run(live, tmp_path)
 
 
 @pytest.mark.parametrize("word", NASTY)

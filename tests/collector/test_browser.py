@@ -12,6 +12,8 @@ import httpx
 import pytest
 
 from shoal import Plan, Tally
+from shoal.collector.console.web import PAGES
+from tests.axe import obstacles
 
 from .console_help import SURVEY, browser, every_kind, reports
 from .privacy_help import BINARY, Server, serving
@@ -143,6 +145,45 @@ def test_another_port_and_the_policy(tmp_path: Path) -> None:
         inline = "() => { const s = document.createElement('script'); s.text = 'window.ran = 1';"
         inline += " document.body.append(s); return window.ran ?? 'no'; }"
         assert page.evaluate(inline) == "no"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
+def test_nothing_keeps_people_out(width: int, scheme: str, tmp_path: Path) -> None:
+    """axe-core finds nothing serious or critical on any page, with whatever is on it."""
+    plan = every_kind(200, epsilon="8")
+    with serving(tmp_path, plan) as server, browser() as chromium:
+        for seed in range(2):
+            send(server, plan, seed, 200)
+        size = {"width": width, "height": 844}
+        page = chromium.new_context(viewport=size, color_scheme=scheme).new_page()
+        page.set_content("<main><button></button></main>")
+        assert len(obstacles(page)) > 1, "a page without title or names passes"
+        page.goto(f"{server.console}/sign-in")
+        assert obstacles(page) == []
+        sign_in(page, server, server.admin()["authorization"].split()[1])
+        base = f"/surveys/{plan.id}"
+        paths = [one.path.format(plan_id=plan.id, number=1, question="channel") for one in PAGES
+                 if one.method == "GET" and not one.path.startswith("/static/")]  # fmt: skip
+        report = f"/v1/plans/{plan.id}/crowds/1/report.html"
+        for path in (*paths, report, "/surveys/unknown"):
+            page.goto(f"{server.console}{path}")
+            page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+            assert obstacles(page) == [], path
+        page.goto(f"{server.console}{base}/crowds/1")
+        page.fill("textarea[name=candidates]", "tea\ncoffee\nwater\ncocoa")
+        page.click("button:has-text('Find')")
+        page.wait_for_selector("text=candidates were found")
+        assert obstacles(page) == []
+        page.goto(f"{server.console}/planner")
+        page.fill("textarea[name=survey]", SURVEY.to_toml())
+        page.click("button:has-text('Compute')")
+        page.wait_for_selector("h2:has-text('This plan')")
+        assert obstacles(page) == []
+        page.goto(f"{server.console}/tokens")
+        page.fill("input[name=label]", "Ada")
+        page.click("button:has-text('Make a token')")
+        page.wait_for_selector(".secret")
+        assert obstacles(page) == []
 
 
 @pytest.mark.parametrize("width", [390, 1280])

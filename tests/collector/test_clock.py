@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.collector import problems
+from shoal.collector import Collector, problems
 from shoal.collector.clock import LONGEST_OUTAGE, SETTLING, STEP, GuardedClock, Moment
+from shoal.collector.intake.records import CrowdRecord
 from shoal.collector.intake.store import Store
 
 from .privacy_help import FLAGS_PLAN, World
@@ -188,6 +189,12 @@ def with_world(machine: Machine, folder: Path, story) -> None:
     asyncio.run(told())
 
 
+async def crowds_of(collector: Collector) -> list[CrowdRecord]:
+    """The crowds of the plan, read where the collector's own sweeps run: one at a time."""
+    found: list[CrowdRecord] = await collector.in_store(collector.store.crowds, WINDOWED.id)
+    return found
+
+
 def today(machine: Machine) -> int:
     return int(machine.wall // DAY)
 
@@ -226,7 +233,7 @@ class TestCollector:
             collector._check_clock()
             assert (await world.ask("console", "GET", "/readyz")).status_code == 200
             assert "trusted again" in world.log.getvalue()
-            states = [one.state for one in collector.store.crowds(WINDOWED.id)]
+            states = [one.state for one in await crowds_of(collector)]
             assert "given up" not in states
             assert states.count("sealed") == 1
 
@@ -249,7 +256,7 @@ class TestCollector:
             assert answer.json()["held"] is False
             assert '"by": "first"' in world.log.getvalue()
             await collector.in_store(collector.store.sweep)
-            assert [one.state for one in collector.store.crowds(WINDOWED.id)].count("given up") == 3
+            assert [one.state for one in await crowds_of(collector)].count("given up") == 3
             given = b"shoal_crowds_given_up_total 3.0"
             assert given in collector.metrics_text()
             tenths = 10 * 30 // WINDOWED.reports_needed
@@ -271,7 +278,7 @@ class TestCollector:
         async def second(world: World) -> None:
             assert world.collector.clock_is_held
             await world.collector.in_store(world.collector.store.sweep)
-            states = {one.state for one in world.collector.store.crowds(WINDOWED.id)}
+            states = {one.state for one in await crowds_of(world.collector)}
             assert states == {"open"}
 
         with_world(machine, tmp_path / "data", first)
@@ -293,7 +300,7 @@ class TestCollector:
 
             async def states() -> set[str]:
                 await collector.in_store(collector.store.sweep)
-                return {one.state for one in collector.store.crowds(WINDOWED.id)}
+                return {one.state for one in await crowds_of(collector)}
 
             assert await states() == {"open"}
             machine.wall -= 2.5 * DAY  # it has asked others

@@ -16,6 +16,7 @@ import pytest
 import shoal
 from shoal import Choice, Survey, Tally
 from shoal.analysis.publishing.shares import whole_shares
+from shoal.analysis.publishing.words import percent
 from shoal.analysis.trends import crowd_difference, trend
 from shoal.collector.console.answers import ANSWERS
 from shoal.collector.console.app import OPERATIONS
@@ -64,6 +65,12 @@ def test_a_crowd_shows_each_kind_in_its_form(tmp_path: Path) -> None:
         (cross,) = document["crosses"].values()
         assert "channel (rows) by smokes (columns)" in page
         assert cross["sensitivity"]["in_words"] in page
+        # The groups of either question: shares of the row, and of the column.
+        assert "Groups by smokes, and the part of each that answered channel" in page
+        for cell in cross["table"]:
+            for kind in ("row_share", "column_share"):
+                low, high = (percent(cell[kind][end]) for end in ("low", "high"))
+                assert f"{percent(cell[kind]['value'])} ({low} to {high})" in page
         for finding in document["screening"]["findings"]:
             assert finding in page
         assert "style=" not in answer.text

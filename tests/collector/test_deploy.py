@@ -25,6 +25,7 @@ import pytest
 
 from shoal.cli import shoal
 from shoal.cli.analyzer import command as analyzer_command
+from shoal.cli.relay import command as relay_command
 from shoal.cli.serve import command as serve_command
 from shoal.collector.doctor import examine
 from shoal.collector.doctor.proxies import check_proxy
@@ -42,14 +43,19 @@ CANARY = "canary-6b1f"
 
 
 def options_of(words: list[str], word: str = "serve") -> dict[str, Any]:
-    """Parse the words after `shoal serve`, or `shoal analyzer`, as the command does."""
+    """Parse the words after `shoal serve`, `relay` or `analyzer`, as the command does."""
     # Below its group: a command remembers the options for help that its first context had.
     parent = shoal.make_context("shoal", [word])
-    command = {"serve": serve_command, "analyzer": analyzer_command}[word]
+    command = COMMANDS_OF[word]
     return command.make_context(word, list(words), parent=parent).params
 
 
-UNITS = {"shoal.service": "serve", "shoal-analyzer.service": "analyzer"}
+COMMANDS_OF = {"serve": serve_command, "relay": relay_command, "analyzer": analyzer_command}
+UNITS = {
+    "shoal.service": "serve",
+    "shoal-relay.service": "relay",
+    "shoal-analyzer.service": "analyzer",
+}
 
 
 @pytest.mark.parametrize("name", UNITS)
@@ -88,27 +94,30 @@ class TestContainers:
         assert (program, word) == ("/opt/shoal/bin/shoal", "serve")
         assert options_of(rest)["data"] == Path("/data")
 
-    @pytest.mark.parametrize("role", ["collector", "analyzer"])
+    @pytest.mark.parametrize("role", ["collector", "relay", "analyzer"])
     def test_compose_shows_only_the_proxy(self, role: str):
         yaml = pytest.importorskip("yaml", reason="no reader of YAML here")
-        end = "" if role == "collector" else "-analyzer"
+        end = "" if role == "collector" else f"-{role}"
         document = yaml.safe_load((DEPLOY / f"compose{end}.yaml").read_text("utf-8"))
         collector, proxy = document["services"][role], document["services"]["proxy"]
         assert collector["read_only"] is True
         assert collector["cap_drop"] == ["ALL"]
         assert collector["security_opt"] == ["no-new-privileges:true"]
-        assert collector["ports"] == ["127.0.0.1:8401:8401"]
-        assert "outside" not in collector["networks"]
+        port, people = (8410, 8411) if role == "relay" else (8400, 8401)
+        assert collector["ports"] == [f"127.0.0.1:{people}:{people}"]
+        # A relay goes out to its analyzer; devices reach none of them but through the proxy.
+        assert ("outside" in collector["networks"]) == (role == "relay")
         assert document["networks"]["inside"] == {"internal": True}
-        assert proxy["environment"] == {"SHOAL_PUBLIC_LISTENER": f"{role}:8400"}
-        file = f"Caddyfile{end}"
+        assert proxy["environment"] == {"SHOAL_PUBLIC_LISTENER": f"{role}:{port}"}
+        file = "Caddyfile-analyzer" if role == "analyzer" else "Caddyfile"
         assert "{$SHOAL_PUBLIC_LISTENER:127.0.0.1:8400}" in (DEPLOY / file).read_text()
         mounted = {volume.split(":")[0] for volume in collector["volumes"] + proxy["volumes"]}
-        assert mounted - {f"./{file}"} == set(document["volumes"])
-        if role == "analyzer":
+        assert mounted - {f"./{file}", "./plans"} == set(document["volumes"])
+        if role != "collector":
             program, word, *rest = collector["entrypoint"]
-            assert (program, word) == ("/opt/shoal/bin/shoal", "analyzer")
-            assert options_of(rest, word)["data"] == Path("/data")
+            assert (program, word) == ("/opt/shoal/bin/shoal", role)
+            chosen = options_of(rest, word)
+            assert chosen["data"] == Path("/data")
 
 
 def free_port() -> int:
@@ -170,10 +179,10 @@ def nginx_command(at: Path, port: int, upstream: int) -> list[str]:
     return ["nginx", "-p", str(at), "-e", str(at / "main.log"), "-c", str(at / "nginx.conf")]
 
 
-def caddy_command(at: Path, port: int, upstream: int) -> list[str]:
-    text = (DEPLOY / "Caddyfile").read_text("utf-8")
+def caddy_command(at: Path, port: int, upstream: int, file: str = "Caddyfile") -> list[str]:
+    text = (DEPLOY / file).read_text("utf-8")
     tls = f"https://localhost:{port} {{\n\ttls {at}/cert.pem {at}/key.pem"
-    text = text.replace("collect.example.org {", tls)
+    text = re.sub(r"^\w+\.example\.org \{", tls, text, flags=re.M)
     text = text.replace("{\n", "{\n\tadmin off\n\tauto_https disable_redirects\n", 1)
     text = text.replace("{$SHOAL_PUBLIC_LISTENER:127.0.0.1:8400}", f"127.0.0.1:{upstream}")
     version = subprocess.run(["caddy", "version"], capture_output=True, text=True, check=True)
@@ -184,6 +193,7 @@ def caddy_command(at: Path, port: int, upstream: int) -> list[str]:
 
 
 COMMANDS = {"nginx": nginx_command, "caddy": caddy_command}
+FOR_ANALYZERS = "caddy, for an analyzer"
 
 
 @contextmanager
@@ -191,11 +201,13 @@ def proxied(name: str, at: Path, upstream: int) -> Iterator[int]:
     """Run a proxy with our configuration before a port, and yield its own."""
     port = free_port()
     make_certificate(at)
+    if name == FOR_ANALYZERS:
+        command = caddy_command(at, port, upstream, "Caddyfile-analyzer")
+    else:
+        command = COMMANDS[name](at, port, upstream)
     homes = {"HOME": str(at), "XDG_DATA_HOME": str(at), "XDG_CONFIG_HOME": str(at)}
     with (at / "said").open("wb") as said:
-        proxy = subprocess.Popen(
-            COMMANDS[name](at, port, upstream), stdout=said, stderr=said, env=os.environ | homes
-        )
+        proxy = subprocess.Popen(command, stdout=said, stderr=said, env=os.environ | homes)
         try:
             for _ in range(600):
                 assert proxy.poll() is None, (at / "said").read_text()
@@ -240,6 +252,8 @@ def listening() -> Iterator[tuple[int, Came]]:
             self.send_response_only(202)
             self.send_header("Content-Length", "0")
             self.end_headers()
+
+        do_PUT = do_POST  # noqa: N815  its name
 
     with handled_by(Handler) as port:
         yield port, came
@@ -314,6 +328,31 @@ class TestRealProxies:
         assert "127.0.0.1" not in {value for key, value in headers.items() if key != "host"}
         assert headers["content-type"] == sent["Content-Type"]
         assert headers["authorization"] == sent["Authorization"]
+        for path in tmp_path.rglob("*"):
+            if path.is_file():
+                assert CANARY.encode() not in path.read_bytes(), path
+
+    @pytest.mark.skipif(shutil.which("caddy") is None, reason="no caddy here")
+    def test_a_relay_reaches_an_analyzer(self, tmp_path: Path):
+        """The largest chunk passes with its token and signature, and nothing of it is kept."""
+        body = CANARY.encode() * ((8 << 20) // len(CANARY))
+        sent = {"Authorization": "Bearer relay", "Shoal-Signature": "abc", "User-Agent": CANARY}
+        with listening() as (upstream, came), proxied(FOR_ANALYZERS, tmp_path, upstream) as port:
+            trust = ssl.create_default_context(cafile=tmp_path / "cert.pem")
+            connection = HTTPSConnection("localhost", port, context=trust, timeout=60)
+            connection.request("PUT", "/v1/plans/x/crowds/0/1/chunks/0", body, sent)
+            with connection.getresponse() as answer:
+                assert answer.status == 202
+            connection.request("GET", "/metrics")
+            with connection.getresponse() as answer:
+                assert answer.status == 404
+            connection.close()
+        ((headers, arrived),) = came
+        assert arrived == body
+        assert headers["authorization"] == sent["Authorization"]
+        assert headers["shoal-signature"] == sent["Shoal-Signature"]
+        assert CANARY not in str(headers)
+        assert "127.0.0.1" not in {value for key, value in headers.items() if key != "host"}
         for path in tmp_path.rglob("*"):
             if path.is_file():
                 assert CANARY.encode() not in path.read_bytes(), path

@@ -17,7 +17,7 @@ from shoal import Batch, Plan, parse_batch
 from shoal.collector import problems
 from shoal.collector.intake import group_commit, ingest
 from shoal.collector.intake.group_commit import Committer
-from shoal.collector.intake.limits import Allowance, Limits, Sender
+from shoal.collector.intake.limits import Allowance, Limits, Sender, limits_document
 from shoal.collector.intake.relay_batches import refusal_document, split_by_window
 from shoal.collector.problems import Problem
 from shoal.collector.settings import Settings
@@ -368,3 +368,10 @@ def test_a_slash_too_many_leads_nowhere(tmp_path: Path):
             assert "canary" not in answer.text + str(answer.headers)
 
     in_world(live, tmp_path / "data")
+
+
+def test_the_certificate_of_a_shared_database_says_that_rates_are_of_each_process():
+    """A token that is used at two collectors may send twice as much."""
+    alone = limits_document(FLAGS_PLAN, Settings(reports_per_second=5))
+    shared = limits_document(FLAGS_PLAN, Settings(reports_per_second=5, database="postgresql:///x"))
+    assert shared == alone | {"reports_per_second_at": "each process"}

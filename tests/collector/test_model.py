@@ -34,7 +34,7 @@ from shoal.analysis.report_rows import Batch, unpack
 from shoal.analysis.tallying import Tally
 from shoal.collector import problems
 from shoal.collector.intake import keyed_store
-from shoal.collector.intake.database import StorageError, transaction
+from shoal.collector.intake.database import Database, StorageError, transaction
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.intake.records import CrowdRecord, Reason
 from shoal.collector.intake.store import Store
@@ -611,7 +611,7 @@ class TestFaultsOfTheDatabase:
 class Breaking:
     """A connection whose n-th statement from now fails."""
 
-    def __init__(self, database: sqlite3.Connection, statement: int) -> None:
+    def __init__(self, database: Database, statement: int) -> None:
         self._real, self._left = database, statement
 
     def __getattr__(self, name: str) -> object:

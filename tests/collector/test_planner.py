@@ -99,10 +99,19 @@ def test_the_page_the_api_and_a_draft(tmp_path: Path) -> None:
         added = await world.ask("console", "POST", "/drafts", admin | FORM, draft)
         assert added.headers["location"] == f"/surveys/{document['plan']['id']}"
         assert world.collector.plan(document["plan"]["id"]) is not None
-        for wrong in ("[]", "{}", '{"survey": 1}', json.dumps(wish | {"crowd": "2000"})):
+        wrong: list[tuple[object, str | None]] = [
+            ([], None), ({"number": 1} | wish, None), ({}, "survey"), ({"survey": 1}, "survey"),
+            (wish | {"survey": "no TOML"}, "survey"), (wish | {"crowd": "2000"}, "crowd"),
+            (wish | {"crowd": 0}, "crowd"), (wish | {"epsilon": 4}, "epsilon"),
+            (wish | {"epsilon": "-1"}, "epsilon"), (wish | {"delta": "2"}, "delta"),
+            (wish | {"share": 2}, "share"), (wish | {"view": "all"}, "view"),
+            (wish | {"compare": "yes"}, "compare"),
+        ]  # fmt: skip
+        for document, parameter in wrong:
             refused = await world.ask(
-                "console", "POST", "/v1/prospect", admin | JSON, wrong.encode()
+                "console", "POST", "/v1/prospect", admin | JSON, json.dumps(document).encode()
             )
             assert refused.status_code == 422
+            assert refused.json().get("parameter") == parameter
 
     in_world(live, tmp_path / "data")

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import pytest
@@ -20,15 +20,10 @@ from shoal.agreement.vectors import Rows
 from shoal.analysis.report_rows import Batch, parse_batch
 from shoal.collector import problems
 from shoal.collector.intake import duplicates as seen
-from shoal.collector.intake.database import (
-    NAME,
-    VERSION,
-    Schema,
-    StorageError,
-    open_database,
-)
+from shoal.collector.intake.database import NAME, StorageError, open_database
 from shoal.collector.intake.open_crowd import OpenCrowd
 from shoal.collector.intake.records import CrowdRecord
+from shoal.collector.intake.schema import Schema
 from shoal.collector.intake.store import Store
 from shoal.collector.plan_states import STATES, State
 from shoal.errors import InputError, TallyError
@@ -183,9 +178,9 @@ class TestSealing:
         store.accept([upload(plan, 1, 0)])
         for seed in range(1, 8):
             done: set[str] = set()  # a statement with a trigger is told twice
-            store.database.set_trace_callback(done.add)
+            cast(sqlite3.Connection, store.database).set_trace_callback(done.add)
             store.accept([upload(plan, 1, seed)])
-            store.database.set_trace_callback(None)
+            cast(sqlite3.Connection, store.database).set_trace_callback(None)
             for table in ("crowds", "wrapped_keys"):
                 assert sum(one.startswith(f"INSERT INTO {table} ") for one in done) == 1
         assert store.database.execute("SELECT count(*) FROM crowds").fetchone() == (3,)
@@ -1005,7 +1000,7 @@ class TestFile:
         with pytest.raises(StorageError):
             Store(tmp_path)
 
-    @pytest.mark.parametrize(("version", "advice"), [(99, "newer"), (VERSION - 1, "empty folder")])
+    @pytest.mark.parametrize(("version", "advice"), [(99, "newer"), (2, "empty folder")])
     def test_data_of_another_version_are_refused(self, tmp_path: Path, version: int, advice: str):
         store = Store(tmp_path)
         store.database.execute(f"PRAGMA user_version = {version}")

@@ -8,13 +8,14 @@ distribution (Kolmogorov-Smirnov, for anything else).
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pytest
@@ -28,7 +29,6 @@ from .privacy_help import (
     LONG_PLAN,
     NOW,
     TEXT_PLAN,
-    Server,
     make_reports,
     serving,
     some_of,
@@ -74,11 +74,19 @@ SeenReports.remember = short
 """
 
 
+class Reachable(Protocol):
+    """A collector or a relay in a process of its own."""
+
+    def connect(self) -> socket.socket: ...
+
+
 class Line:
     """One connection that stays open and measures."""
 
-    def __init__(self, server: Server, plan: Plan) -> None:
-        self._server, self._plan = server, plan
+    def __init__(
+        self, server: Reachable, path: str, media: str = "application/octet-stream"
+    ) -> None:
+        self._server, self._path, self._media = server, path, media
         self.connect()
 
     def connect(self) -> None:
@@ -88,8 +96,8 @@ class Line:
 
     def time_of(self, body: bytes) -> float:
         head = (
-            f"POST /v1/plans/{self._plan.id}/reports HTTP/1.1\r\nHost: c\r\n"
-            f"Content-Type: application/octet-stream\r\nContent-Length: {len(body)}\r\n\r\n"
+            f"POST {self._path} HTTP/1.1\r\nHost: c\r\n"
+            f"Content-Type: {self._media}\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         before = time.perf_counter()
         self._socket.sendall(head.encode() + body)
@@ -111,7 +119,7 @@ def line_to(before: str = "", plan: Plan = PLAN) -> Iterator[Line]:
         TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder,
         serving(Path(folder), plan, before=before) as server,
     ):
-        line = Line(server, plan)
+        line = Line(server, f"/v1/plans/{plan.id}/reports")
         try:
             yield line
         finally:

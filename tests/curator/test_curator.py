@@ -340,7 +340,7 @@ class TestRefusals:
         assert budget.spent == "0"
 
     def test_a_mechanism_that_promises_less(self, monkeypatch):
-        monkeypatch.setattr(noise, "_opendp", lambda *_: (None, 1.0000001))
+        monkeypatch.setattr(noise, "_opendp", lambda *_: (lambda values: values, 1.0000001))
         budget = Budget(1)
         with pytest.raises(PrivacyRefusal, match="nothing was released"):
             curator([True], budget=budget).count("x=true", epsilon=1)
@@ -755,6 +755,12 @@ class TestColumns:
         assert read_columns(at / "one.csv", []).rows == 3
         assert np.isnan(read_columns(at / "one.csv", ["x"]).numbers("x")).tolist() == [0, 1, 0]
 
+    def test_csv_as_a_spreadsheet_writes_it(self, at: Path):
+        (at / "x.csv").write_bytes("stra\u00dfe;a\nb\u00e4r;1,5\nb;-2\n".encode("cp1252"))
+        read = read_columns(at / "x.csv", ["a", "stra\u00dfe"])
+        assert read.numbers("a").tolist() == [1.5, -2]
+        assert read.texts("stra\u00dfe") == ["b\u00e4r", "b"]
+
     @pytest.mark.parametrize(
         ("name", "content", "said"),
         [
@@ -762,7 +768,8 @@ class TestColumns:
             ("x.csv", b"a,b\n1\n", "cannot read"),
             ("x.csv", b"a,a\n1,2\n", "twice"),
             ("x.csv", b"b\n1\n", "no column 'a'"),
-            ("x.csv", b"a\n\xff\xfe\n", "UTF-8|UTF8"),
+            ("x.csv", b"a\n\xff\x81\n", "neither UTF-8 nor Windows-1252"),
+            ("x.csv", b"a\n1,5\n", "cannot read|is not a number"),
             ("x.csv", b"a\n1\nx\n", "row 2 of column 'a' is not a number"),
             ("x.parquet", b"PAR1", "cannot read"),
             ("x.txt", b"a\n1\n", "come as .csv or .parquet"),

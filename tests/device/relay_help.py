@@ -11,7 +11,7 @@ from shoal.agreement.sealed_wire import split_sealed
 from shoal.agreement.sealing import message_bytes, open_message, sealing_info
 from shoal.agreement.wire import ID_BYTES
 from shoal.device.outbox import Reply
-from shoal.device.outbox.records import KEY_CHANGED
+from shoal.device.outbox.replies import KEY_CHANGED
 from shoal.support.files import canonical_json
 from tests.faults import Faults
 

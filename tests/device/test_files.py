@@ -172,7 +172,7 @@ class TestReports:
         seen = Plan(SURVEY, FlipProbability.at_least("0.001"), promise, 10, view="counts")
         for name in ("r.parquet", "r.rows"):
             path = tmp_path / name
-            with pytest.raises(PrivacyRefusal, match="learns the answer: local epsilon"):
+            with pytest.raises(PrivacyRefusal, match="only local epsilon"):
                 VectorWriter(path, seen)
             assert not path.exists()
             with VectorWriter(path, seen, whole_reports=True) as writer:
@@ -285,11 +285,10 @@ class TestAnswers:
             (b"f,c\na,x\n", "n"),
             (b"f,c,n\na,x\n", "columns"),
             (b"f,c,n\na,x,1,2\n", "columns"),
-            (b"f,c,n\n\xff,x,1\n", "UTF8"),
+            (b"f,c,n\n\xff\x81,x,1\n", "neither UTF-8 nor Windows-1252"),
+            (b"f,c,n\n\0,x,1\n", "zero byte"),
             (b"f,c,n\na,x,1\nb,z,1\n", "row 2, question 'c': 'z'"),
             (b"f,f,c,n\na,b,x,1\n", "'?f'?"),
-            (b"f;c;n\na;x;1\n", "no column 'f'; it has 'f;c;n', as if semicolons separated"),
-            (b"f\tc\tn\na\tx\t1\n", "as if tabs separated the columns; put commas between"),
             (b"g;h,c,n\na,x,1\n", r"it has 'g;h', 'c', 'n'\.$"),
             (b"f,c,n\n", "there are no answers in .*a.csv"),
             (b"f,c,n", "there are no answers"),
@@ -299,6 +298,69 @@ class TestAnswers:
         (tmp_path / "a.csv").write_bytes(content)
         with pytest.raises(AnswerError, match=why):
             answers(tmp_path / "a.csv")
+
+    @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "cp1252"])
+    def test_csv_as_spreadsheets_write_it(self, separator: str, encoding: str, tmp_path: Path):
+        """Encodings and separators, and numbers with a decimal comma where that can be one."""
+        survey = Survey("s", (Choice("cäfé", ("thé", "café")), Number("price", ("2.5",))))
+        comma = "." if separator == "," else ","
+        lines = ["cäfé,price", f"thé,2{comma}49", f"café,2{comma}5"]
+        text = (
+            "\r\n".join(lines).replace(",", separator)
+            if separator == ","
+            else "\r\n".join(line.replace(",", separator, 1) for line in lines)
+        )
+        mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
+        (tmp_path / "a.csv").write_bytes(mark + text.encode(encoding))
+        assert answers(tmp_path / "a.csv", survey) == [[0b0101], [0b1010]]
+
+    def test_points_for_thousands(self, tmp_path: Path):
+        survey = Survey("s", (Choice("c", ("x", "y")), Number("price", ("1000",))))
+        (tmp_path / "a.csv").write_text("c;price\nx;1.234,50\nx;999,5\nx;1.234.567\n", "utf-8")
+        assert answers(tmp_path / "a.csv", survey) == [[0b1001], [0b0101], [0b1001]]
+        (tmp_path / "a.csv").write_text("c;price\nx;999\nx;1.678\n", "utf-8")
+        with pytest.raises(AnswerError, match=r"row 2, question 'price': '1.678' can be 1678 or"):
+            answers(tmp_path / "a.csv", survey)
+
+    def test_a_decimal_comma_between_commas_is_no_number(self, tmp_path: Path):
+        survey = Survey("s", (Number("price", ("2.5",)),))
+        (tmp_path / "a.csv").write_text('price\n"2,5"\n', "utf-8")
+        with pytest.raises(AnswerError, match="'2,5' is not a number"):
+            answers(tmp_path / "a.csv", survey)
+
+    @pytest.mark.parametrize("suffix", [".csv", ".ndjson", ".parquet", ".arrow"])
+    def test_all_wrong_answers_are_named_together(self, suffix: str, tmp_path: Path):
+        """The first ten in full and by row, the others as a number."""
+        survey = Survey("s", (Choice("c", ("x", "y")), Number("n", (1, 2))))
+        rows = [{"c": "x", "n": "1"} for _ in range(40_000)]
+        for place in (7, 9, 30_000, 39_999):
+            rows[place]["c"] = "z"
+        for place in range(20, 30):
+            rows[place]["n"] = "many"
+        rows[9]["n"] = ""
+        path = tmp_path / f"a{suffix}"
+        if suffix == ".csv":
+            content = "".join(f"{row['c']},{row['n']}\n" for row in rows)
+            path.write_text("c,n\n" + content, "utf-8")
+        elif suffix == ".ndjson":
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        elif suffix == ".parquet":
+            pq.write_table(pa.Table.from_pylist(rows), path)
+        else:
+            table = pa.Table.from_pylist(rows)
+            with pa.ipc.new_file(str(path), table.schema) as file:
+                file.write_table(table, 1000)
+        with pytest.raises(AnswerError) as refused:
+            answers(path, survey)
+        lines = str(refused.value).splitlines()
+        wrong = 14 if suffix == ".ndjson" else 15  # a JSON row is refused as a whole
+        assert lines[0] == f"{wrong} answers are not allowed, so nothing was written:"
+        assert lines[1] == "  row 8, question 'c': 'z' is not one of its options."
+        assert len(lines) == 12
+        assert lines[-1] == f"  and {wrong - 10} more."
+        numbers = [int(line.split(",")[0].split()[1]) for line in lines[1:-1]]
+        assert numbers == sorted(numbers)
 
     def test_files_with_nobody_in_them(self, tmp_path: Path):
         (tmp_path / "a.ndjson").write_text("\n\n", "utf-8")
@@ -446,7 +508,8 @@ class TestFuzz:
                 assert chunk.bits == 8
         except ShoalError as error:
             said = str(error)
-        assert len(said.splitlines()) <= 1
+        first, *rest = said.splitlines() or [""]
+        assert not rest or first.endswith("are not allowed, so nothing was written:")
 
 
 MEASURE = """

@@ -20,8 +20,7 @@ from shoal import (
 )
 from shoal.agreement.crowd_keys import CrowdKey
 from shoal.agreement.random_bits import SystemBits
-from shoal.agreement.sealed_wire import SEALED_MAGIC
-from shoal.agreement.wire import ID_BYTES, split_batch
+from shoal.agreement.wire import ID_BYTES, SEALED_MAGIC, split_batch
 from shoal.device.outbox import HttpTransport, Reply, TransportError
 from shoal.device.outbox.sealer import check_parties
 from shoal.device.sealing import fit_to_messages, seal_report

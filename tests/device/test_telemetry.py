@@ -436,11 +436,13 @@ class TestTerminal:
             start_new_session=True,
         )
         os.close(theirs)
-        os.write(ours, typed)
-        shown = b""
+        shown, answered = b"", False
         try:
             while piece := os.read(ours, 4096):
                 shown += piece
+                if b"[y/N]" in shown and not answered:
+                    os.write(ours, typed)
+                    answered = True
         except OSError:  # how a terminal ends
             pass
         os.close(ours)

@@ -123,6 +123,11 @@ class TestRefused:
         with pytest.raises(ReportError, match="cut off in the middle"):
             tally_files(PLAN, [folder], processes=processes)
 
+    def test_a_file_that_is_cut_off_in_its_header(self, folder: Path):
+        os.truncate(folder / "c.rows", 20)
+        with pytest.raises(ReportError, match="cut off in its header"):
+            tally_files(PLAN, [folder])
+
     def test_simulated_and_real(self, tmp_path: Path):
         files = [write(tmp_path / "1.rows", CHUNKS[0]), tmp_path / "2.rows"]
         with VectorWriter(files[1], PLAN) as writer:

@@ -41,7 +41,8 @@ def first_failure(tests: Iterable[str], sources: Path) -> str | None:
         return None
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     # Sources that cannot even be imported prove nothing about the test: only 1 is a failed test.
-    if done.returncode != 1 or not failed:
+    # Nor does a mutant with a name that is no longer there.
+    if done.returncode != 1 or not failed or "NameError" in failed[0]:
         raise RuntimeError(f"the tests did not run:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
     return failed[0].partition(" ")[2]
 

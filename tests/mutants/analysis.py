@@ -40,6 +40,21 @@ MUTANTS = (
         "if True:",
         "analysis/test_number_summary.py::test_quantiles_are_in_their_ranges_as_often_as_said",
     ),
+    # RAPPOR's collections
+    Mutant(
+        "a 1 is as noisy as a 0",
+        "analysis/text/fitting.py",
+        "return np.asarray(self.noise + self.noise_of_one * people)",
+        "return np.broadcast_to(self.noise, self.debiased.shape)",
+        "analysis/test_rappor.py::TestChannel::test_debiased_counts_have_the_stated_mean_and_variance",
+    ),
+    Mutant(
+        "hashes that collide count twice",
+        "analysis/text/design.py",
+        "somewhere = places < self.bits",
+        "somewhere = places <= self.bits",
+        "analysis/test_rappor.py::TestChannel::test_hashes_that_collide_set_one_bit",
+    ),
     # Counting
     Mutant(
         "256 carries are summed in a byte of the kernel",
@@ -202,8 +217,8 @@ MUTANTS = (
     Mutant(
         "a share of fakes at a level of its own",
         "analysis/screening.py",
-        "for p, _ in family.traces(fakes)) * len(looked_at)",
-        "for p, _ in family.traces(fakes))",
+        "limit = alarm / len(looked_at)",
+        "limit = alarm",
         "analysis/test_screening.py::TestInterface",
     ),
     Mutant(
@@ -228,7 +243,7 @@ MUTANTS = (
         "the tail of a text's score is that of a normal law",
         "analysis/text/null_law.py",
         "points.append((score, w + np.log(u / w) / w))",
-        "points.append((score, score / self.sigma))",
+        "points.append((score, score / sigma))",
         "analysis/test_text.py::TestParts::test_null_law",
     ),
     Mutant(

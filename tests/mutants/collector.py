@@ -13,6 +13,80 @@ TOKENS = "collector/console/tokens.py"
 
 MUTANTS = (
     Mutant(
+        "an older PostgreSQL database is taken for today's",
+        "collector/postgres/ratchet.py",
+        "if last is None or last[0] < known.generation:",
+        "if last is None:",
+        "collector/test_postgres_secrets.py::TestLostState::test_an_older_database",
+    ),
+    Mutant(
+        "a database that went its own way is joined",
+        "collector/postgres/ratchet.py",
+        "        if name_of(step.key) != name:\n",
+        "        if False:\n",
+        "collector/test_postgres_secrets.py::TestLostState::test_a_database_that_went_its_own_way",
+    ),
+    Mutant(
+        "what a collector has seen and not written down is forgotten",
+        "collector/postgres/ratchet.py",
+        "last, known = self._last(), self._known",
+        "last, known = self._last(), self._filed",
+        "collector/test_postgres_failover.py::TestSealing::"
+        "test_a_standby_that_went_on_by_itself_is_refused",
+    ),
+    Mutant(
+        "a standby that may lack commits is served",
+        "collector/postgres/ratchet.py",
+        "        if left is not None:\n",
+        "        if False:\n",
+        "collector/test_postgres_failover.py::TestTimeLines::"
+        "test_a_standby_that_may_lack_commits_is_refused_until_keys_are_renewed",
+    ),
+    Mutant(
+        "what was read from a lost server is used",
+        "collector/postgres/shared.py",
+        "            self._open.clear()\n",
+        "            pass\n",
+        "collector/test_postgres_failover.py::TestMemory::"
+        "test_a_row_of_digests_that_is_full_with_others",
+    ),
+    Mutant(
+        "an interrupted move goes on to another database",
+        "collector/postgres/moving.py",
+        'if mark is not None and mark.partition(" ")[2] != target:',
+        "if False:",
+        "collector/test_postgres_moving.py::test_interrupted_it_does_not_go_elsewhere",
+    ),
+    Mutant(
+        "the key of a shared database does not change",
+        "collector/postgres/ratchet.py",
+        "self._now = before.next(salt)",
+        "self._now = Step(before.generation + 1, before.key)",
+        "collector/test_postgres_secrets.py::TestRemnants::"
+        "test_old_states_cannot_be_read_with_the_key_of_today",
+    ),
+    Mutant(
+        "what another collector counted is not read",
+        "collector/postgres/shared.py",
+        "            known.catch_up(*row[1:])\n",
+        "            pass\n",
+        "collector/test_postgres.py::TestTwoCollectors::test_many_rows_of_digests",
+    ),
+    Mutant(
+        "a folder that was moved to PostgreSQL starts again",
+        "collector/intake/keyed_store.py",
+        "if read_fact(self._database, MOVED) is not None:",
+        "if False:",
+        "collector/test_postgres_moving.py::test_the_old_folder_does_not_start_again",
+    ),
+    Mutant(
+        "PostgreSQL answers before a commit is on the disk",
+        "collector/postgres/connection.py",
+        "SELECT set_config('synchronous_commit', 'on', false)",
+        "SELECT set_config('synchronous_commit', 'off', false)",
+        "collector/test_postgres.py::TestServer::test_commits_are_on_the_disk",
+    ),
+    Mutant(
         "plans for counts come through an oblivious relay",
         "collector/intake/gateway.py",
         'plan.view == "counts" and not self._trusted:',

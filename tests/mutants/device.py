@@ -281,7 +281,7 @@ MUTANTS = (
         "no fresh flips",
         MEMORY,
         "sent = randomize(again, plan.memory.q2, random_bits=random_bits)",
-        "sent = kept",
+        "sent = permanent",
         "device/test_memory.py::TestRemember::test_a_report_flips_with_q2_on_top_and_with_q_in_all",
     ),
     Mutant(
@@ -318,7 +318,7 @@ MUTANTS = (
     Mutant(
         "the limit is passed once",
         LEDGER,
-        "and changed.epsilon > Decimal(account.limit)",
+        "and changed.epsilon > decimal.Decimal(account.limit)",
         "and account.epsilon > Decimal(account.limit)",
         "device/test_ledger.py::TestCharging"
         "::test_a_limit_refuses_before_it_is_passed_and_counts_nothing",
@@ -416,5 +416,20 @@ MUTANTS = (
         "q = plan.memory.q1 if plan.memory else plan.q",
         "q = plan.q",
         "device/test_plan_checks.py::TestChecking::test_with_memory_the_permanent_flips_count",
+    ),
+    # A survey from a table
+    Mutant(
+        "what one person answered is an option",
+        "device/bulk/column_kinds.py",
+        "value for value, times in usable.items() if times >= RARE",
+        "value for value, times in usable.items() if times >= 1",
+        "device/test_survey_proposals.py::test_what_a_rare_person_answered_is_not_in_the_survey",
+    ),
+    Mutant(
+        "addresses are asked for",
+        "device/bulk/column_kinds.py",
+        "if pattern.fullmatch(value)) > people / 2:",
+        "if pattern.fullmatch(value)) > 2 * people:",
+        "device/test_survey_proposals.py::test_kinds",
     ),
 )

@@ -74,4 +74,53 @@ MUTANTS = (
         "simulated = False",
         "engines/test_tables.py::TestRandomizeAndTally::test_simulated_reports_stay_marked",
     ),
+    Mutant(
+        "all attempts of a part are published",
+        "engines/staging.py",
+        "            os.rename(reports, self._folder)\n",
+        "            os.rename(self.attempts, self._folder)\n",
+        "engines/test_staging.py::test_one_attempt_of_each_part_appears",
+    ),
+    Mutant(
+        "reports that are there are replaced by others",
+        "engines/staging.py",
+        "            self._check_free()\n",
+        "            shutil.rmtree(self._folder, ignore_errors=True)\n",
+        "engines/test_staging.py::test_killed_at_every_step",
+    ),
+    Mutant(
+        "what a killed driver left stays on the disk",
+        "engines/staging.py",
+        "                _remove(left)\n",
+        "                pass\n",
+        "engines/test_staging.py::test_killed_at_every_step",
+    ),
+    Mutant(
+        "an attempt has the name of the one before it",
+        "engines/staging.py",
+        'return attempts / f"part-{part:05}-{_token()}.parquet"',
+        'return attempts / f"part-{part:05}.parquet"',
+        "engines/test_staging.py::test_an_attempt_that_still_writes_is_not_seen",
+    ),
+    Mutant(
+        "the reports of Spark are a recipe that is computed at every look",
+        "engines/spark.py",
+        "    assert reports is not None\n    return reports\n",
+        "    assert reports is not None\n"
+        "    from shoal.device.bulk.report_files import column_of, file_rows\n"
+        "    from shoal.engines.tables import randomize_batches\n\n"
+        "    def recipe(batches: Any) -> Any:\n"
+        "        for made in randomize_batches(plan, batches):\n"
+        "            column = column_of(file_rows(made)).cast(pa.binary())\n"
+        "            yield pa.RecordBatch.from_arrays([column], ['report'])\n\n"
+        "    return df.select(*columns).mapInArrow(recipe, 'report binary')\n",
+        "engines/test_spark.py::TestSpark::test_on_one_machine",
+    ),
+    Mutant(
+        "rows that were dealt out twice are published",
+        "engines/spark.py",
+        "    if answers and _repeated_stages(context, group):\n",
+        "    if False:\n",
+        "engines/test_spark.py::TestSpark::test_on_a_cluster_whose_executors_are_killed",
+    ),
 )

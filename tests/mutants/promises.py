@@ -26,8 +26,8 @@ MUTANTS = (
     Mutant(
         "a local epsilon is rounded down",
         "agreement/local_privacy.py",
-        "quantize(last, rounding=ROUND_CEILING)",
-        'quantize(last, rounding="ROUND_FLOOR")',
+        "quantize(last, rounding=decimal.ROUND_CEILING)",
+        "quantize(last, rounding=decimal.ROUND_FLOOR)",
         "agreement/test_local_privacy.py::TestLocalEpsilon::test_rounded_up_by_less_than_a_place",
     ),
     Mutant(
@@ -40,15 +40,15 @@ MUTANTS = (
     Mutant(
         "a local promise is not held against q",
         "agreement/plan.py",
-        "if local and exact > Decimal(self.promise.epsilon):",
+        "if local and exact > decimal.Decimal(self.promise.epsilon):",
         "if False:",
         "planning/test_certificate.py::test_a_false_local_promise_is_no_plan",
     ),
     Mutant(
         "the honest part of a crowd is all of it",
         "agreement/plan.py",
-        'honest = Fraction(self.honest_fraction or "1")',
-        "honest = Fraction(1)",
+        'honest = fractions.Fraction(self.honest_fraction or "1")',
+        "honest = fractions.Fraction(1)",
         "planning/test_certificate.py::test_an_honest_fraction_needs_more_reports",
     ),
     Mutant(

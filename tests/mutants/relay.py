@@ -8,6 +8,9 @@ OPEN_PLAN = "collector/relay/open_plan.py"
 FORWARDING = "collector/relay/forwarding.py"
 TESTS = "collector/relay/test_relay.py"
 FORWARDED = "collector/relay/test_forwarding.py"
+SHARED = "collector/relay/test_shared.py"
+SHARED_STORE = "collector/postgres/relay_store.py"
+SHARED_CROWD = "collector/postgres/relay_crowd.py"
 
 MUTANTS = (
     Mutant(
@@ -27,8 +30,8 @@ MUTANTS = (
     Mutant(
         "a refused crowd is shuffled and cut anew",
         FORWARDING,
-        "        if chunks is None:\n",
-        "        if True:\n",
+        "        chunks = crowd.chunks\n",
+        "        chunks = crowd.chunks and await self._shuffle(crowd, key) or crowd.chunks\n",
         f"{FORWARDED}::TestRefusals",
     ),
     Mutant(
@@ -67,5 +70,100 @@ MUTANTS = (
         "if not (ordered[1:] == ordered[:-1]).any():",
         "if True:",
         "collector/relay/test_shuffling.py::test_equal_words_are_drawn_again",
+    ),
+    Mutant(
+        "a shuffle counts whose chunks are not all in the database",
+        SHARED_STORE,
+        '" AND (SELECT count(*) FROM chunks WHERE number = ? AND attempt = ?) = ?"',
+        '" AND (SELECT count(*) FROM chunks WHERE number = ? AND attempt = ?) <= ?"',
+        f"{SHARED}::TestForwarding::test_a_shuffle_that_another_one_removed",
+    ),
+    Mutant(
+        "chunks of another shuffle are forwarded",
+        SHARED_STORE,
+        ' ON crowds.number = chunks.number AND crowds.attempt = chunks.attempt"',
+        ' ON crowds.number = chunks.number"',
+        f"{SHARED}::TestForwarding::test_two_shuffles_of_a_crowd",
+    ),
+    Mutant(
+        "chunks that are forwarded are removed by who begins another shuffle",
+        SHARED_STORE,
+        " (SELECT number FROM crowds WHERE number = ? AND state = 'frozen') LIMIT",
+        " (SELECT number FROM crowds WHERE number = ?) LIMIT",
+        f"{SHARED}::TestForwarding::test_a_shuffle_begun_when_another_one_counts",
+    ),
+    Mutant(
+        "a shuffle is stated while another relay removes it",
+        SHARED_STORE,
+        "        attempt = self._attempts.pop(crowd.number)\n"
+        "        with self._transaction(alone=False):\n"
+        "            self._lock_plan(crowd.plan_id)\n",
+        "        attempt = self._attempts.pop(crowd.number)\n"
+        "        with self._transaction(alone=False):\n",
+        f"{SHARED}::TestForwarding::test_one_at_a_time_states_or_removes_a_shuffle",
+    ),
+    Mutant(
+        "a crowd that another relay has under way is taken",
+        SHARED_STORE,
+        "        if not is_free:\n            return None\n",
+        "",
+        f"{SHARED}::TestForwarding::test_claims",
+    ),
+    Mutant(
+        "what another relay took is not counted",
+        SHARED_CROWD,
+        "            crowd._follow(content)\n",
+        "            pass\n",
+        f"{SHARED}::TestReports",
+    ),
+    Mutant(
+        "relays write to each other's rows",
+        SHARED_CROWD,
+        "            self._follow(row[0])\n\n",
+        "            super()._read()\n            self._follow(row[0])\n\n",
+        f"{SHARED}::TestReports",
+    ),
+    Mutant(
+        "a report that came at another relay is not recognized",
+        OPEN_PLAN,
+        "            seen.catch_up()\n",
+        "            pass\n",
+        f"{SHARED}::TestReports",
+    ),
+    Mutant(
+        "a relay opens the database of a collector",
+        "collector/postgres/schema.py",
+        "    if word != schema.word:\n",
+        "    if False:\n",
+        f"{SHARED}::TestWhoseDatabase",
+    ),
+    Mutant(
+        "anybody can have a relay's database asked for names",
+        "collector/relay/following.py",
+        "can_be_told = lookups.take(1)",
+        "can_be_told = True",
+        f"{SHARED}::test_plans_that_somebody_made_up_are_soon_not_asked_for",
+    ),
+    Mutant(
+        "chunks leave before standbys know which ones they are",
+        "collector/relay/forwarding.py",
+        "        await self._in_store(self._store.check)\n",
+        "",
+        "collector/relay/test_shared.py::TestForwarding"
+        "::test_no_chunk_leaves_before_a_commit_has_arrived",
+    ),
+    Mutant(
+        "a commit that standbys may lack is believed",
+        "collector/postgres/connection.py",
+        'self._warned |= diagnostic.severity_nonlocalized == "WARNING"',
+        "pass",
+        "collector/relay/test_shared.py::TestReports::test_a_warned_commit_is_not_believed",
+    ),
+    Mutant(
+        "a plan that cannot be looked up is unknown",
+        "collector/relay/following.py",
+        "can_be_told = False  # it may have been published",
+        "pass",
+        "collector/relay/test_shared.py::test_plans_that_somebody_made_up_are_soon_not_asked_for",
     ),
 )

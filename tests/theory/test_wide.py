@@ -12,13 +12,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.theory import blanket, homogeneous, solve, sufficient
+from shoal.theory import blanket, homogeneous, ratio_tables, solve, sufficient
 from shoal.theory.domains import Block, Triple, at_most, choice, classes, flags, maximal_classes
 from shoal.theory.proven import attack_delta, proven_delta
 from shoal.theory.stop_loss import merging, softening, stop_loss
 from shoal.theory.stop_loss.estimation import log_estimate
 from shoal.theory.stop_loss.law import Law, binomial_log_weights, log_sum
 from shoal.theory.stop_loss.reduction import UNIT, reduce_law
+
+SURE = ratio_tables.Doubt(0.0, 0.0)
 
 SMALL = [
     (flags(6),),
@@ -146,7 +148,7 @@ class TestBlanket:
     def test_spread_ratios_keep_mass_and_mean(self, highest, q, monkeypatch):
         """Sum to 1, have mean (q theta^2 + p)^k, and are larger in convex order."""
         monkeypatch.setattr(blanket, "_MOST_POWERS", 12)
-        powers, log_mass = blanket._loose_side(highest, q)
+        powers, log_mass, _ = blanket._loose_side(highest, q)
         assert powers.size <= 14
         unit = math.log((1 - q) / q)
         mass = np.exp(log_mass)
@@ -182,7 +184,9 @@ class TestBlanket:
             assert many >= count * one - blanket._LEAST_GAIN - 1e-9
 
     def test_equal_pairs_of_powers_are_added(self):
-        table = blanket._merged([3, -2, 3, 0], [-5, 4, -5, 0], np.log([0.25, 0.25, 0.25, 0.25]))
+        table = ratio_tables.merged(
+            [3, -2, 3, 0], [-5, 4, -5, 0], np.log([0.25, 0.25, 0.25, 0.25]), SURE
+        )
         pairs = dict(zip(zip(table.towards, table.away, strict=True), table.log_mass, strict=True))
         assert {pair: round(math.exp(m), 12) for pair, m in pairs.items()} == {
             (-2, 4): 0.25,
@@ -297,12 +301,13 @@ def test_the_attack_on_a_wide_survey_is_within_its_promise(domain, q):
 def test_products_of_tables_by_two_routes(q):
     """Shifted rectangles beside a merge of all pairs, in logarithms of a wide range too."""
     (table,) = blanket._tables(Block(4, 1, 1), q)
-    left, right = blanket._power(table, 12, q), blanket._power(table, 5, q)
-    fast = blanket._convolved(left, right)
-    pairs = blanket._merged(
+    left, right = ratio_tables.power(table, 12, q), ratio_tables.power(table, 5, q)
+    fast = ratio_tables._convolved(left, right)
+    pairs = ratio_tables.merged(
         left.towards[:, None] + right.towards[None, :],
         left.away[:, None] + right.away[None, :],
         left.log_mass[:, None] + right.log_mass[None, :],
+        left.doubt.times(right.doubt),
     )
     assert fast is not None
     assert (fast.towards == pairs.towards).all()
@@ -313,25 +318,27 @@ def test_products_of_tables_by_two_routes(q):
 def test_masses_in_bands(monkeypatch):
     """What is added up in three bands of short floats is what long ones add up at once.
 
-    Log-masses are right to 8 u (1 + |entry|), as a law takes them to be.
+    They are as far off as they say, at most.
     """
     (table,) = blanket._tables(choice(2), 0.45)
-    left, right = blanket._power(table, 40, 0.45), blanket._power(table, 30, 0.45)
+    left, right = ratio_tables.power(table, 40, 0.45), ratio_tables.power(table, 30, 0.45)
     assert np.ptp(left.log_mass) > 40
-    monkeypatch.setattr(blanket, "_range", lambda kind: 20.0 if kind is np.float64 else 5000.0)
-    assert len(blanket._bands(left.log_mass, np.float64)) == 3
-    banded = blanket._convolved(left, right)
-    monkeypatch.setattr(blanket, "_range", lambda kind: 0.0 if kind is np.float64 else 5000.0)
-    whole = blanket._convolved(left, right)
+    monkeypatch.setattr(ratio_tables, "_range", lambda kind: 20.0 if kind is np.float64 else 5000.0)
+    assert len(ratio_tables._bands(left.log_mass, np.float64)) == 3
+    banded = ratio_tables._convolved(left, right)
+    monkeypatch.setattr(ratio_tables, "_range", lambda kind: 0.0 if kind is np.float64 else 5000.0)
+    whole = ratio_tables._convolved(left, right)
     assert banded is not None
     assert whole is not None
     assert (banded.towards == whole.towards).all()
     assert (banded.away == whole.away).all()
     apart = np.abs(banded.log_mass - whole.log_mass)
-    assert (apart <= 8 * UNIT * (1 + np.abs(whole.log_mass))).all()
+    flat, slope = banded.doubt
+    assert (apart <= 8 * UNIT * (flat + slope * np.abs(whole.log_mass))).all()
+    assert (apart <= 8 * UNIT * (1 + np.abs(whole.log_mass))).all()  # far less, in fact
 
 
 def test_masses_that_no_float_holds_are_merged():
-    far = blanket.Ratios(np.array([0, 1]), np.array([1, 0]), np.array([0.0, -20_000.0]))
-    assert blanket._convolved(far, far) is None
-    assert blanket._product(far, far, 0.5).log_mass[-1] == pytest.approx(-40_000.0)
+    far = ratio_tables.Ratios(np.array([0, 1]), np.array([1, 0]), np.array([0.0, -20_000.0]), SURE)
+    assert ratio_tables._convolved(far, far) is None
+    assert ratio_tables.product(far, far, 0.5).log_mass[-1] == pytest.approx(-40_000.0)

@@ -5,22 +5,26 @@
 export const Octets = Uint8Array;
 
 /** Web Crypto, which a page has on https and on this machine itself. */
-export const { subtle } = globalThis.crypto ?? {};
+export const { subtle } = crypto;
 
 /** What went wrong, in one sentence. */
 export class ShoalError extends Error {}
 
-/**
- * @param {unknown} holds
- * @param {string} sentence what is said where it does not hold
- * @returns {asserts holds}
- */
-export function must(holds, sentence) {
-  if (!holds) throw new ShoalError(sentence);
-}
+/** @type {(sentence: string) => never} */
+export const fail = (sentence) => {
+  throw new ShoalError(sentence);
+};
+
+/** @type {(holds: unknown, sentence: string) => asserts holds} */
+export const must = (holds, sentence) => {
+  holds || fail(sentence);
+};
 
 /** @type {(text: string) => Bytes} */
 export const utf8 = (text) => /** @type {Bytes} */ (new TextEncoder().encode(text));
+
+/** @type {(value: unknown) => value is string} */
+export const isText = (value) => typeof value == "string";
 
 /**
  * One behind the other; a text as UTF-8.
@@ -30,7 +34,7 @@ export const utf8 = (text) => /** @type {Bytes} */ (new TextEncoder().encode(tex
  */
 export const join = (...parts) =>
   new Octets(
-    parts.flatMap((part) => [...(typeof part == "string" ? utf8(part) : new Octets(part))]),
+    parts.flatMap((part) => [...(isText(part) ? utf8(part) : new Octets(part))]),
   );
 
 /**
@@ -44,7 +48,7 @@ export const little = (value, size) =>
 
 /** @type {(bytes: Uint8Array) => string} */
 export const hex = (bytes) =>
-  [...bytes].map((byte) => (256 + byte).toString(16).slice(1)).join("");
+  bytes.reduce((text, byte) => text + (256 + byte).toString(16).slice(1), "");
 
 /**
  * The bytes of a base64url text.
@@ -52,13 +56,18 @@ export const hex = (bytes) =>
  * @param {string} text
  */
 export const decoded = (text) =>
-  Octets.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (one) => one.charCodeAt(0));
+  Octets.from(atob(text.replace(/[-_]/g, (sign) => (sign < "A" ? "+" : "/"))), (one) =>
+    one.charCodeAt(0),
+  );
 
 const SHA = "SHA-256";
 
-/** @type {(content: BufferSource) => Promise<Bytes>} */
-export const sha256 = async (content) =>
-  new Octets(await subtle.digest(SHA, content));
+/**
+ * The hash of the parts, one behind the other.
+ *
+ * @param {...(Uint8Array | ArrayBuffer | string)} parts
+ */
+export const sha256 = async (...parts) => join(await subtle.digest(SHA, join(...parts)));
 
 /**
  * A key of its raw bytes; not every browser has every kind.
@@ -67,19 +76,10 @@ export const sha256 = async (content) =>
  * @param {string} algorithm
  * @param {KeyUsage[]} usages
  */
-export async function importKey(raw, algorithm, ...usages) {
-  try {
-    return await subtle.importKey("raw", raw, { name: algorithm, hash: SHA }, false, usages);
-  } catch {
-    throw new ShoalError(`this browser takes no such ${algorithm} key.`);
-  }
-}
-
-/**
- * @param {CryptoKey} key
- * @param {...(Uint8Array | string)} parts
- */
-export const hmac = (key, ...parts) => subtle.sign("HMAC", key, join(...parts));
+export const importKey = (raw, algorithm, ...usages) =>
+  subtle
+    .importKey("raw", raw, { name: algorithm, hash: SHA }, false, usages)
+    .catch(() => fail(`this browser takes no such ${algorithm} key.`));
 
 /**
  * The one JSON text of a document (RFC 8785).

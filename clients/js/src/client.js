@@ -1,12 +1,12 @@
 /** One plan in one browser: fetched and checked, answered once, sent until it is accepted. */
 
 import { encode } from "./answers.js";
-import { decoded, hmac, importKey, join, little, must, Octets, ShoalError, subtle } from "./bytes.js";
+import { decoded, importKey, join, little, must, Octets, sha256, ShoalError, subtle, utf8 } from "./bytes.js";
 import { readPlan } from "./plan.js";
 import { below, draw, fairBytes, randomize } from "./random.js";
 import { isSigned, newestKey } from "./signatures.js";
 import { browserStore } from "./store.js";
-import { packFragments, packReport, packSealed, setPositions } from "./wire.js";
+import { fragments, packMessages, packReport, packSealed } from "./wire.js";
 
 /** @typedef {import("./bytes.js").Bytes} Bytes */
 /** @typedef {import("./plan.js").Plan} Plan */
@@ -22,11 +22,12 @@ import { packFragments, packReport, packSealed, setPositions } from "./wire.js";
  */
 
 /**
- * A report that waits. When it is settled, its id and its bits are forgotten.
+ * A report that waits: its parts, each of which a relay gets in a message of its own, and the body
+ * of the request to a relay once it is made. When it is settled, all that is forgotten.
  *
- * @typedef {Ticket & {to: string, due: number, tries: number, ends: number, id: Bytes, row: Bytes,
- *   set: number[] | null, body: Bytes | null}} Waiting
- * @typedef {{text?: string, key?: string, secret?: CryptoKey, reports: Record<number, Waiting>}} Kept
+ * @typedef {Ticket & {to: string, due: number, tries: number, ends: number, id: Bytes,
+ *   parts: Bytes[], body?: Bytes}} Waiting
+ * @typedef {{text?: string, key?: string, secret?: CryptoKey, reports: Record<number | string, Waiting>}} Kept
  */
 
 /**
@@ -42,9 +43,10 @@ import { packFragments, packReport, packSealed, setPositions } from "./wire.js";
  */
 
 const DAY = 864e5;
+const WAITING = "waiting";
 
 /** @param {Options} options */
-export function shoal({ plan: planId, to, key, limit, fetch = globalThis.fetch, store = browserStore }) {
+export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store = browserStore }) => {
   must(subtle, "there is no Web Crypto; use https.");
   const path = `/v1/plans/${planId}`;
 
@@ -56,28 +58,30 @@ export function shoal({ plan: planId, to, key, limit, fetch = globalThis.fetch, 
     });
 
   /**
-   * Change a report that still waits.
+   * Change a report that still waits, or is new; of one that is settled, the rest is forgotten.
    *
-   * @type {(slot: number, change: (report: Waiting) => Ticket) => Promise<Waiting>}
+   * @type {(slot: number | string, change: (report: Waiting) => Partial<Waiting> | void) => Promise<Waiting>}
    */
-  const update = async (slot, change) => {
-    const { reports } = await keep(({ reports }) => {
-      if (reports[slot].state == "waiting")
-        reports[slot] = /** @type {Waiting} */ (change(reports[slot]));
-    });
-    return reports[slot];
-  };
+  const update = async (slot, change) =>
+    (
+      await keep(({ reports }) => {
+        const report = (reports[slot] ??= /** @type {Waiting} */ ({ state: WAITING }));
+        if (report.state == WAITING) Object.assign(report, change(report));
+        const { state, window } = report;
+        if (state != WAITING) reports[slot] = /** @type {Waiting} */ ({ state, window });
+      })
+    ).reports[slot];
 
   /**
    * One request, with as little about the sender as a browser allows.
    *
-   * @type {(door: string, body?: Bytes | null) => Promise<Response>}
+   * @type {(door: string, body?: Bytes) => Promise<Response>}
    */
   const request = (door, body) =>
-    fetch(to + door, {
+    ask(to + door, {
       method: body ? "POST" : "GET",
       body,
-      headers: body ? { "Content-Type": `application/vnd.shoal.${door.slice(path.length + 1)}` } : {},
+      headers: body && { "Content-Type": `application/vnd.shoal.${/\w+$/.exec(door)}` },
       credentials: "omit",
       referrerPolicy: "no-referrer",
       redirect: "error",
@@ -93,7 +97,8 @@ export function shoal({ plan: planId, to, key, limit, fetch = globalThis.fetch, 
    */
   const signed = async (reply) => {
     must(reply.ok, `the collector said ${reply.status}.`);
-    const content = new Octets(await reply.clone().arrayBuffer());
+    const text = await reply.text();
+    const content = utf8(text);
     const signature = reply.headers.get("Shoal-Signature");
     must(
       !key ||
@@ -105,7 +110,7 @@ export function shoal({ plan: planId, to, key, limit, fetch = globalThis.fetch, 
         )),
       "this was not signed with the pinned key.",
     );
-    return reply.text();
+    return text;
   };
 
   /** The plan, from the collector the first time, and checked every time. */
@@ -119,53 +124,63 @@ export function shoal({ plan: planId, to, key, limit, fetch = globalThis.fetch, 
       !parties || (key && parties.relay == new URL(to).origin),
       `this plan needs a key, and the relay ${parties?.relay}.`,
     );
-    if (!text) await keep((kept) => Object.assign(kept, { text: fetched, key }));
+    if (!text) await keep((kept) => {
+        kept.text = fetched;
+        kept.key = key;
+      });
     return read;
   };
 
   /**
-   * The permanent vector of an answer. Its flips follow from the answer and from a secret that this
-   * browser keeps for the plan and cannot show; neither the answer nor the vector is stored.
+   * So many bytes that follow from an answer, and from a secret that this browser keeps for the plan
+   * and cannot show. The flips of a permanent vector are made of them; neither the answer nor the
+   * vector is stored.
    *
-   * @type {(id: Bytes, vector: Bytes, bits: number, q: number[]) => Promise<Bytes>}
+   * @type {(id: Bytes, vector: Bytes, size: number) => Promise<Bytes>}
    */
-  const permanent = async (id, vector, bits, q) => {
-    const fresh = await importKey(draw(32), "HMAC", "sign");
+  const permanent = async (id, vector, size) => {
+    const name = "AES-CTR";
+    const fresh = await importKey(draw(32), name, "encrypt");
     const { secret } = await keep((kept) => {
       kept.secret ??= fresh;
     });
-    const seed = await hmac(/** @type {CryptoKey} */ (secret), "shoal permanent\0", id, vector);
-    const fair = await subtle.encrypt(
-      { name: "AES-CTR", counter: new Octets(16), length: 64 },
-      await importKey(seed, "AES-CTR", "encrypt"),
-      new Octets(fairBytes(bits, q)),
+    return join(
+      await subtle.encrypt(
+        // Where the counter starts follows from the answer. That two answers count over the same
+        // blocks has a probability below 2^-100.
+        { name, counter: (await sha256(id, vector)).slice(0, 16), length: 64 },
+        /** @type {CryptoKey} */ (secret),
+        new Octets(size),
+      ),
     );
-    return randomize(vector, bits, q, new Octets(fair));
   };
 
-  /** @param {number} slot */
+  /** @param {string} slot */
   const attempt = async (slot) => {
     const now = Date.now();
     let isDue = false;
     const report = await update(slot, (report) => {
-      if (now > report.ends) return { state: "expired", window: report.window };
+      if (now > report.ends) return { state: "expired" };
       // A time far ahead was set by a clock that was wrong.
       isDue = report.to == to && (report.due <= now || report.due > now + 2 * DAY);
       // Stored before the attempt, so that a tab that is closed in it does not hurry the next one.
       if (isDue) report.due = now + below(Math.min(3e4 * 2 ** report.tries++, DAY / 4));
-      return report;
     });
     if (!isDue) return report;
-    try {
-      return await post(slot, report);
-    } catch (error) {
-      const reason = error instanceof ShoalError ? error.message : "no answer";
-      return update(slot, (report) => ({ ...report, reason }));
-    }
+    const news = await post(slot, report).catch((error) => ({
+      reason: error instanceof ShoalError ? error.message : "no answer",
+    }));
+    return update(slot, () => news);
   };
 
-  /** @type {(slot: number, report: Waiting) => Promise<Waiting>} */
-  const post = async (slot, { id, window, row, set, body }) => {
+  /**
+   * Send a report, and say what is new about it.
+   *
+   * @type {(slot: string, report: Waiting) => Promise<Partial<Ticket>>}
+   */
+  const post = async (slot, report) => {
+    const { id, window, parts } = report;
+    let { body } = report;
     const [{ parties }, planBytes] = await agreed();
     /** @type {Response | undefined} */
     let reply;
@@ -179,38 +194,32 @@ export function shoal({ plan: planId, to, key, limit, fetch = globalThis.fetch, 
           document.plan == planId && document.window == window && document.version == 1,
           "the crowd's key is for something else.",
         );
-        const contents = set ? packFragments(set, parties.messages) : [join(draw(16), row)];
-        body = await packSealed(planBytes, id, window, decoded(document.key), contents);
-        await update(slot, (report) => ({ ...report, body }));
+        body = await packSealed(planBytes, id, window, decoded(document.key), packMessages(parts));
+        await update(slot, () => ({ body }));
       }
-      reply = await request(path + (parties ? "/sealed" : "/reports"), body);
+      reply = await request(
+        path + (parties ? "/sealed" : "/reports"),
+        body ?? packReport(planBytes, id, window, parts[0]),
+      );
     }
     const { status, headers } = reply;
-    return update(slot, (report) =>
-      status == 202
-        ? { state: "sent", window }
-        : // Where by this clock the window has not passed, one of the two clocks is wrong.
-          (status == 409 || status == 410) && !window
-          ? { state: "expired", window }
-          : {
-              ...report,
-              due: report.due + Math.min(1e3 * +(headers.get("Retry-After") ?? 0) || 0, DAY),
-              reason: `the collector said ${status}`,
-            },
-    );
+    return status == 202
+      ? { state: "sent" }
+      : // Where by this clock the window has not passed, one of the two clocks is wrong.
+        (status == 409 || status == 410) && !window
+        ? { state: "expired" }
+        : {
+            due: report.due + Math.min(1e3 * +/** @type {any} */ (headers.get("Retry-After")) || 0, DAY),
+            reason: `the collector said ${status}`,
+          };
   };
 
   return {
     /**
      * What is asked and promised; `localEpsilon` is what one report, or with memory any number of
      * reports of one answer, reveals to whoever sees it.
-     *
-     * @returns {Promise<Plan & {localEpsilon: number}>}
      */
-    plan: async () => {
-      const [plan, , , localEpsilon] = await agreed();
-      return { ...plan, localEpsilon };
-    },
+    plan: async () => (await agreed())[0],
 
     /**
      * Make the report of an answer and store it. A plan is answered once, or, where it has memory,
@@ -221,34 +230,37 @@ export function shoal({ plan: planId, to, key, limit, fetch = globalThis.fetch, 
      */
     answer: async (answers) => {
       const [plan, planBytes, layout] = await agreed();
-      const { q, memory, parties, survey, view } = plan;
-      const [, bits, , cohorts] = layout;
+      const { memory, parties, cohorts } = plan;
+      const [, bits] = layout;
       const now = Date.now();
       const length = 1e3 * (plan.window ?? 0);
-      const window = length && Math.floor(now / length);
-      const slot = memory ? window : 0;
+      const window = length && (now / length) | 0;
       const cohort = cohorts && below(cohorts);
-      let vector = await encode(survey, layout, answers, cohort);
-      if (memory) vector = await permanent(planBytes, vector, bits, memory.q1);
-      vector = randomize(vector, bits, memory ? memory.q2 : q);
-      const row = cohort == null ? vector : join(little(cohort, 2), vector);
-      const id = draw(16);
-      const { reports } = await keep(({ reports }) => {
-        reports[slot] ??= {
-          state: "waiting",
-          window,
-          to,
-          due: now,
-          tries: 0,
-          // The collector takes reports of this window and the one before.
-          ends: length ? (window + 2) * length : now + 30 * DAY,
-          id,
-          row,
-          set: parties && view == "counts" ? setPositions(vector, parties.messages) : null,
-          body: parties ? null : packReport(planBytes, id, window, row),
-        };
-      });
-      return reports[slot];
+      let { q } = plan;
+      let vector = await encode(plan.survey, layout, answers, cohort);
+      if (memory) {
+        q = memory.q1;
+        vector = randomize(vector, bits, q, await permanent(planBytes, vector, fairBytes(bits, q)));
+        q = memory.q2;
+      }
+      vector = randomize(vector, bits, q);
+      return update(memory ? window : 0, (report) =>
+        report.id
+          ? report
+          : {
+              window,
+              to,
+              due: now,
+              tries: 0,
+              // The collector takes reports of this window and the one before.
+              ends: length ? (window + 2) * length : now + 30 * DAY,
+              id: draw(16),
+              parts:
+                parties && plan.view == "counts"
+                  ? fragments(vector, parties.messages)
+                  : [join(little(cohort ?? 0, cohorts ? 2 : 0), vector)],
+            },
+      );
     },
 
     /**
@@ -256,6 +268,6 @@ export function shoal({ plan: planId, to, key, limit, fetch = globalThis.fetch, 
      *
      * @returns {Promise<Ticket[]>}
      */
-    send: async () => Promise.all(Object.keys((await keep()).reports).map((slot) => attempt(+slot))),
+    send: async () => Promise.all(Object.keys((await keep()).reports).map(attempt)),
   };
-}
+};

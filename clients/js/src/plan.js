@@ -5,7 +5,7 @@
  * out the plan cannot hand out another one.
  */
 
-import { canonical, hex, must, sha256, utf8 } from "./bytes.js";
+import { canonical, hex, must, sha256 } from "./bytes.js";
 import { layout } from "./survey.js";
 
 /**
@@ -23,36 +23,38 @@ import { layout } from "./survey.js";
  * @param {string} text
  * @param {string} id
  * @param {number} [limit] the largest local epsilon that is agreed to
- * @returns {Promise<[plan: Plan, id: import("./bytes.js").Bytes,
- *   layout: ReturnType<typeof layout>, localEpsilon: number]>}
+ * @returns {Promise<[plan: Plan & {localEpsilon: number}, id: import("./bytes.js").Bytes,
+ *   layout: ReturnType<typeof layout>]>} `localEpsilon` is what one report, or with memory any
+ *   number of reports of one answer, reveals to whoever sees it
  */
-export async function readPlan(text, id, limit) {
+export const readPlan = async (text, id, limit) => {
   const { id: _, ...plan } = JSON.parse(text);
-  const { version, q, memory, window, promise, parties, view, survey } = plan;
+  const { version, q, memory, promise, parties } = plan;
+  const { q1 = q, q2 = q } = memory ?? {};
   must(version === 2, `a plan of version ${version} is not known here.`);
-  const digest = await sha256(utf8(canonical(plan)));
+  const digest = await sha256(canonical(plan));
   must(hex(digest) == id, "this is not the plan that was asked for.");
-  const places = layout(survey);
+  const places = layout(plan.survey);
   const [, bits, differing, cohorts] = places;
   must(
-    (memory ? [q, memory.q1, memory.q2] : [q]).every(
+    [q, q1, q2].every(
       ([numerator, digits]) => numerator > 0 && digits <= 52 && numerator < 2 ** digits / 2,
     ) &&
       bits <= 65536 &&
-      (window ?? 3600) >= 3600 &&
+      (plan.window ?? 3600) >= 3600 &&
       plan.cohorts === cohorts &&
       !(memory && cohorts) &&
-      (!parties || parties.messages <= (view == "counts" && !(plan.cohorts > 1) ? bits : 1)),
+      (!parties || parties.messages <= (plan.view == "counts" && !(plan.cohorts > 1) ? bits : 1)),
     "the plan is outside the bounds of this client.",
   );
   // d ln((1 - q) / q). With log1p no digits are lost near q = 1/2; the last of 16 may be wrong, and
   // a limit that is the exact number with 16 digits must do.
-  const [numerator, digits] = memory ? memory.q1 : q;
-  const epsilon = differing * Math.log1p((2 ** digits - 2 * numerator) / numerator);
+  const [numerator, digits] = q1;
+  const localEpsilon = differing * Math.log1p((2 ** digits - 2 * numerator) / numerator);
   const most = limit ?? (promise.kind == "local" ? +promise.epsilon : 0);
   must(
-    epsilon <= most * (1 + 2 ** -50),
-    `a report reveals a local epsilon of ${epsilon.toFixed(4)}, above the limit of ${most}.`,
+    localEpsilon <= most * (1 + 2 ** -50),
+    `a report reveals a local epsilon of ${localEpsilon.toFixed(4)}, above the limit of ${most}.`,
   );
-  return [plan, digest, places, epsilon];
-}
+  return [{ ...plan, localEpsilon }, digest, places];
+};

@@ -9,7 +9,7 @@
  * depends on the plan alone, and they are drawn before the original is touched.
  */
 
-import { Octets } from "./bytes.js";
+import { join, Octets } from "./bytes.js";
 
 /** @typedef {import("./bytes.js").Bytes} Bytes */
 /** @typedef {(size: number) => Bytes} Draw */
@@ -19,27 +19,25 @@ import { Octets } from "./bytes.js";
  *
  * @type {Draw}
  */
-export function draw(size) {
-  const bytes = new Octets(size);
+export const draw = (size) =>
   // One call gives at most 65536 bytes.
-  for (let at = 0; at < size; at += 65536) crypto.getRandomValues(bytes.subarray(at, at + 65536));
-  return bytes;
-}
+  size > 65536
+    ? join(draw(65536), draw(size - 65536))
+    : crypto.getRandomValues(new Octets(size));
 
 /**
  * A number uniform on 0 .. bound - 1, exactly; what does not divide is drawn again.
  *
  * @param {number} bound
  * @param {Draw} [source]
+ * @returns {number}
  */
-export function below(bound, source = draw) {
-  const values = 2n ** 64n;
+export const below = (bound, source = draw) => {
   const among = BigInt(bound);
-  for (;;) {
-    const [word] = new BigUint64Array(source(8).buffer);
-    if (word < values - (values % among)) return Number(word % among);
-  }
-}
+  const [word] = new BigUint64Array(source(8).buffer);
+  const drawn = word % among;
+  return word - drawn + among > 2n ** 64n ? below(bound, source) : Number(drawn);
+};
 
 /**
  * How many fair bytes the flips of one vector take.
@@ -47,7 +45,7 @@ export function below(bound, source = draw) {
  * @param {number} bits
  * @param {number[]} q
  */
-export const fairBytes = (bits, [, digits]) => digits * Math.ceil(bits / 64) * 8;
+export const fairBytes = (bits, [, digits]) => digits * ((bits + 63) >> 6) * 8;
 
 /**
  * The vector with each bit flipped with probability exactly q = numerator / 2^digits.
@@ -57,16 +55,16 @@ export const fairBytes = (bits, [, digits]) => digits * Math.ceil(bits / 64) * 8
  * @param {number[]} q
  * @param {Uint8Array} [fair] random bytes, as many as `fairBytes` says
  */
-export function randomize(vector, bits, q, fair = draw(fairBytes(bits, q))) {
+export const randomize = (vector, bits, q, fair = draw(fairBytes(bits, q))) => {
   const [numerator, digits] = q;
-  const flips = vector.map((_, place) => {
-    let flip = 0;
+  const flipped = vector.map((byte, place) => {
+    let flips = 0;
     for (let digit = 0; digit < digits; digit++) {
-      const bit = fair[(digit * fair.length) / digits + place];
-      flip = Math.floor(numerator / 2 ** digit) % 2 ? flip | bit : flip & bit;
+      const drawn = fair[(digit * fair.length) / digits + place];
+      flips = (numerator / 2 ** digit) % 2 >= 1 ? flips | drawn : flips & drawn;
     }
-    return flip;
+    return byte ^ flips;
   });
-  flips[flips.length - 1] &= 255 >> (-bits & 7);
-  return flips.map((flip, place) => flip ^ vector[place]);
-}
+  flipped[flipped.length - 1] &= 255 >> (-bits & 7);
+  return flipped;
+};

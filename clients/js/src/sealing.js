@@ -4,71 +4,69 @@
  * ciphertext.
  */
 
-import { hmac, importKey, join, Octets, subtle } from "./bytes.js";
+import { importKey, join, Octets, subtle } from "./bytes.js";
 
 /** @typedef {import("./bytes.js").Bytes} Bytes */
 
-const V1 = "HPKE-v1";
-const KEM = "KEM\0\x20";
-const HPKE = "HPKE\0\x20\0\x01\0\x01";
+const X25519 = "X25519";
+const KEM = "HPKE-v1KEM\0\x20";
+const HPKE = "HPKE-v1HPKE\0\x20\0\x01\0\x01";
 
 /**
- * LabeledExtract of RFC 9180, section 4, with an empty salt, which is 32 zeros.
+ * HMAC of the parts, which is LabeledExtract of RFC 9180, section 4, and, with the size before them
+ * and a 1 behind them, LabeledExpand to at most 32 bytes.
  *
- * @param {string} label
- * @param {...(Uint8Array | string)} content
+ * @param {BufferSource} key
+ * @param {...(Uint8Array | ArrayBuffer | string)} parts
  */
-const extract = async (label, ...content) =>
-  hmac(await importKey(new Octets(32), "HMAC", "sign"), V1, HPKE, label, ...content);
+const mac = async (key, ...parts) =>
+  subtle.sign("HMAC", await importKey(key, "HMAC", "sign"), join(...parts));
 
-/**
- * LabeledExtract of a secret and LabeledExpand of what it gives, which together are HKDF.
- *
- * @param {string} suite
- * @param {BufferSource} salt
- * @param {string} name
- * @param {ArrayBuffer | string} secret
- * @param {string} label
- * @param {Uint8Array} context
- * @param {number} size
- */
-const derive = async (suite, salt, name, secret, label, context, size) =>
-  subtle.deriveBits(
-    {
-      name: "HKDF",
-      hash: "SHA-256",
-      salt,
-      info: join(Octets.of(0, size), V1, suite, label, context),
-    },
-    await importKey(join(V1, suite, name, secret), "HKDF", "deriveBits"),
-    8 * size,
-  );
+const makePair = () =>
+  /** @type {Promise<CryptoKeyPair>} */ (subtle.generateKey(X25519, false, ["deriveBits"]));
 
 /**
  * @param {Bytes} content
  * @param {Bytes} publicKey
  * @param {Bytes} info what the message is bound to
- * @param {CryptoKeyPair} [pair] for tests alone: every message has a key pair of its own
+ * @param {CryptoKeyPair | Promise<CryptoKeyPair>} [pair] for tests alone: every message has a key
+ *   pair of its own
  */
-export async function seal(content, publicKey, info, pair) {
-  const name = "X25519";
-  const theirs = await importKey(publicKey, name);
-  pair ??= /** @type {CryptoKeyPair} */ (await subtle.generateKey(name, false, ["deriveBits"]));
-  const sent = await subtle.exportKey("raw", pair.publicKey);
-  const shared = await derive(
-    KEM,
-    new Octets(),
-    "eae_prk",
-    await subtle.deriveBits({ name, public: theirs }, pair.privateKey, 256),
-    "shared_secret",
-    join(sent, publicKey),
-    32,
+export const seal = async (content, publicKey, info, pair = makePair()) => {
+  const own = await pair;
+  const theirs = await importKey(publicKey, X25519);
+  const sent = await subtle.exportKey("raw", own.publicKey);
+  const agreed = await subtle.deriveBits({ name: X25519, public: theirs }, own.privateKey, 256);
+  // An empty salt is 32 zeros.
+  const none = new Octets(32);
+  const secret = await mac(
+    await mac(
+      await mac(none, KEM, "eae_prk", agreed),
+      "\0\x20",
+      KEM,
+      "shared_secret",
+      sent,
+      publicKey,
+      "\x01",
+    ),
+    HPKE,
+    "secret",
   );
-  const context = join("\0", await extract("psk_id_hash"), await extract("info_hash", info));
-  const scheduled = (/** @type {string} */ label, /** @type {number} */ size) =>
-    derive(HPKE, shared, "secret", "", label, context, size);
+  const context = join(
+    "\0",
+    await mac(none, HPKE, "psk_id_hash"),
+    await mac(none, HPKE, "info_hash", info),
+    "\x01",
+  );
+  const expand = async (/** @type {number} */ size, /** @type {string} */ label) =>
+    (await mac(secret, Octets.of(0, size), HPKE, label, context)).slice(0, size);
   const aes = "AES-GCM";
-  const key = await importKey(await scheduled("key", 16), aes, "encrypt");
-  const iv = await scheduled("base_nonce", 12);
-  return join(sent, await subtle.encrypt({ name: aes, iv }, key, content));
-}
+  return join(
+    sent,
+    await subtle.encrypt(
+      { name: aes, iv: await expand(12, "base_nonce") },
+      await importKey(await expand(16, "key"), aes, "encrypt"),
+      content,
+    ),
+  );
+};

@@ -4,6 +4,8 @@ import { decoded, importKey, join, subtle } from "./bytes.js";
 
 /** @typedef {import("./bytes.js").Bytes} Bytes */
 
+const ED25519 = "Ed25519";
+
 /**
  * @param {string} key
  * @param {Bytes} content
@@ -11,8 +13,8 @@ import { decoded, importKey, join, subtle } from "./bytes.js";
  */
 export const isSigned = async (key, content, signature) =>
   subtle.verify(
-    "Ed25519",
-    await importKey(decoded(key), "Ed25519", "verify"),
+    ED25519,
+    await importKey(decoded(key), ED25519, "verify"),
     decoded(signature ?? ""),
     content,
   );
@@ -23,7 +25,7 @@ export const isSigned = async (key, content, signature) =>
  * @param {string} key
  * @param {{links: {key: string, next: string, signature: string}[]}} keys
  */
-export async function newestKey(key, { links }) {
+export const newestKey = async (key, { links }) => {
   for (const link of links)
     if (
       link.key == key &&
@@ -31,4 +33,4 @@ export async function newestKey(key, { links }) {
     )
       key = link.next;
   return key;
-}
+};

@@ -5,7 +5,7 @@
  * tabs see one version, and a tab that is closed loses nothing.
  */
 
-import { ShoalError } from "./bytes.js";
+import { fail } from "./bytes.js";
 
 /**
  * Atomically replaces what is kept under a name by what `change` makes of it, and returns that.
@@ -13,29 +13,34 @@ import { ShoalError } from "./bytes.js";
  * @typedef {(name: string, change: (old: any) => any) => Promise<any>} Store
  */
 
+const KEPT = "kept";
+
+/**
+ * What a request or a transaction comes to.
+ *
+ * @param {any} work
+ * @returns {Promise<any>}
+ */
+const done = (work) =>
+  new Promise((resolve, reject) => {
+    work.onsuccess = work.oncomplete = () => resolve(work.result);
+    work.onerror = work.onabort = reject;
+  });
+
 /** @type {Store} */
 export const browserStore = async (name, change) => {
   try {
-    return await new Promise((resolve, reject) => {
-      const opening = indexedDB.open("shoal");
-      opening.onupgradeneeded = () => opening.result.createObjectStore("kept");
-      opening.onerror = reject;
-      opening.onsuccess = () => {
-        const database = opening.result;
-        const transaction = database.transaction("kept", "readwrite", { durability: "strict" });
-        const kept = transaction.objectStore("kept");
-        const reading = kept.get(name);
-        /** @type {any} */
-        let value;
-        reading.onsuccess = () => kept.put((value = change(reading.result)), name);
-        transaction.onabort = reject;
-        transaction.oncomplete = () => {
-          database.close();
-          resolve(value);
-        };
-      };
-    });
+    const opening = indexedDB.open("shoal");
+    opening.onupgradeneeded = () => opening.result.createObjectStore(KEPT);
+    const database = await done(opening);
+    const transaction = database.transaction(KEPT, "readwrite", { durability: "strict" });
+    const kept = transaction.objectStore(KEPT);
+    const value = change(await done(kept.get(name)));
+    kept.put(value, name);
+    await done(transaction);
+    database.close();
+    return value;
   } catch {
-    throw new ShoalError("this browser keeps nothing for this page.");
+    return fail("this browser keeps nothing for this page.");
   }
 };

@@ -8,10 +8,10 @@
  */
 
 /**
- * A side of a cross: the question, how many values it has, and the bit that tells between two of
- * them, null where exactly one bit of the question is set.
+ * A side of a cross: the question, how many values it has, and, of a question with many answers at
+ * once, the flag that tells between two of them.
  *
- * @typedef {[name: string, values: number, bit: number | null]} Side
+ * @typedef {[name: string, values: number, flag?: number | null]} Side
  */
 
 /** @typedef {[question: Question, start: number, bits: number, sides?: Side[]]} Block */
@@ -23,7 +23,7 @@
  * @param {Survey} survey
  * @returns {[Map<string, Block>, number, number, number | null]}
  */
-export function layout({ questions }) {
+export const layout = ({ questions }) => {
   /** @type {Map<string, Block>} */
   const blocks = new Map();
   let start = 0;
@@ -31,30 +31,33 @@ export function layout({ questions }) {
   /** @type {number | null} */
   let cohorts = null;
   for (const question of questions) {
-    const { kind, name, options, edges, missing, other, pairs } = question;
+    const { kind, edges, missing, pairs } = question;
     /** @type {Side[] | undefined} */
     const sides = question.questions?.map((side) => {
       // The question of this name, or else the flag of the question before the first "=".
       const whole = blocks.get(side);
       const of = whole ? side : side.split("=", 1)[0];
       const [asked, , bits] = /** @type {Block} */ (blocks.get(of));
-      const flag = asked.options?.indexOf(side.slice(of.length + 1)) ?? null;
-      const bit = !whole ? flag : bits == 1 ? 0 : null;
-      return [of, bit == null ? bits : 2, bit];
+      const flag = whole ? null : asked.options?.indexOf(side.slice(of.length + 1));
+      return [of, flag == null && bits > 1 ? bits : 2, flag];
     });
-    const listed = options ?? (edges && [...edges, kind]);
+    const listed = question.options ?? (edges && [...edges, kind]);
     const size = listed
-      ? listed.length + (other ? 1 : 0) + (missing ? 1 : 0)
+      ? listed.length + +!!question.other + +!!missing
       : sides
         ? sides.reduce((cells, [, values]) => cells * values, 1)
-        : (question.bits ?? (kind == "yes/no" ? (missing ? 3 : 1) : NaN));
+        : kind == "yes/no"
+          ? missing
+            ? 3
+            : 1
+          : /** @type {number} */ (question.bits);
     const most = kind == "flags" ? size : (question.at_most ?? question.hashes ?? 1);
     const letters = pairs && [...pairs.alphabet].length;
     const bits = size + (letters ? letters * (letters + 1) + 2 : 0);
-    blocks.set(name, [question, start, bits, sides]);
+    blocks.set(question.name, [question, start, bits, sides]);
     start += bits;
     differing += Math.min(2 * most, size) + (pairs ? 2 : 0);
     cohorts = question.cohorts ?? cohorts;
   }
   return [blocks, start, differing, cohorts];
-}
+};

@@ -24,32 +24,39 @@ export const packReport = (plan, id, window, row) =>
  * @param {number} most
  * @param {import("./random.js").Draw} [source]
  */
-export function setPositions(row, most, source) {
+export const setPositions = (row, most, source) => {
   const positions = [];
   for (let place = 0; place < 8 * row.length; place++)
     if ((row[place >> 3] >> (place & 7)) & 1) positions.push(place);
   while (positions.length > most) positions.splice(below(positions.length, source), 1);
   return positions;
-}
+};
+
+/**
+ * The fragments of a report: each the position of a set bit, or the largest that there is.
+ *
+ * @param {Bytes} row
+ * @param {number} messages
+ */
+export const fragments = (row, messages) => {
+  const positions = setPositions(row, messages);
+  return Array.from({ length: messages }, (_, place) => little(positions[place] ?? 2 ** 32 - 1, 4));
+};
 
 /**
  * The contents of a report's messages, in random order, each with an identifier of its own.
  *
- * @param {number[]} positions
- * @param {number} messages
+ * @param {Bytes[]} parts of the report
  * @param {import("./random.js").Draw} [source]
  */
-export function packFragments(positions, messages, source = draw) {
-  // What stands for no bit is the largest position there is.
-  const every = [...positions, ...Array(messages - positions.length).fill(2 ** 32 - 1)];
-  const ids = source(16 * messages);
-  return every.map((_, place) => {
-    const other = place + below(messages - place, source);
-    const position = every[other];
-    every[other] = every[place];
-    return join(ids.slice(16 * place, 16 * place + 16), little(position, 4));
+export const packMessages = ([...parts], source = draw) => {
+  const ids = source(16 * parts.length);
+  return parts.map((part, place) => {
+    const other = place + below(parts.length - place, source);
+    [parts[place], parts[other]] = [parts[other], part];
+    return join(ids.slice(16 * place, 16 * place + 16), parts[place]);
   });
-}
+};
 
 /**
  * What every message of a plan and window is bound to.

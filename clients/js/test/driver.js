@@ -3,18 +3,22 @@
  * a cohort on each line, and writes the bits, the differing bits, the cohorts and the row, or null;
  * `randomize BITS NUMERATOR DIGITS` reads packed rows and writes them randomized,
  * with `zeros` behind it as if the system gave nothing but zeros; `seal` reads a
- * JSON list of plans, keys and rows, and writes what would be sent to a relay.
+ * JSON list of plans, keys and rows, and writes what would be sent to a relay; `people` reads the
+ * options of a client and a list of answers, lets a client of its own send each, and writes the
+ * bits that each had to send and what became of it; `speed ROUNDS` reads a survey with a plan's q,
+ * a key and a number of messages, and writes how many reports a second are made and sealed.
  */
 
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 
 import { encode } from "../src/answers.js";
-import { decoded, hex, join, ShoalError } from "../src/bytes.js";
+import { decoded, hex, ShoalError } from "../src/bytes.js";
 import { draw, randomize } from "../src/random.js";
 import { layout } from "../src/survey.js";
-import { packFragments, packSealed, setPositions } from "../src/wire.js";
-import { unhex } from "./help.js";
+import { shoal } from "../shoal.js";
+import { fragments, packMessages, packSealed, setPositions } from "../src/wire.js";
+import { memoryStore, unhex } from "./help.js";
 
 const [mode, ...numbers] = process.argv.slice(2);
 
@@ -48,15 +52,62 @@ async function randomizeRows([bits, numerator, digits]) {
 async function sealReports() {
   const sealed = [];
   for (const { plan, window, key, row, messages } of JSON.parse((await everything()).toString())) {
-    const contents = messages
-      ? packFragments(setPositions(unhex(row), messages), messages)
-      : [join(draw(16), unhex(row))];
-    sealed.push(hex(await packSealed(unhex(plan), draw(16), window, decoded(key), contents)));
+    const parts = messages ? fragments(unhex(row), messages) : [unhex(row)];
+    sealed.push(hex(await packSealed(unhex(plan), draw(16), window, decoded(key), packMessages(parts))));
   }
   process.stdout.write(JSON.stringify(sealed));
 }
 
+/** The places of the set bits of what waits in a store: of a whole report, or of its fragments. */
+function placesOf({ parts }, isCut) {
+  if (!isCut) return setPositions(parts[0], 8 * parts[0].length);
+  const positions = parts.map((part) => new Uint32Array(part.buffer)[0]);
+  return positions.filter((position) => position < 2 ** 32 - 1);
+}
+
+async function bePeople() {
+  const { options, answers } = JSON.parse((await everything()).toString());
+  const told = [];
+  for (const answer of answers) {
+    const store = memoryStore();
+    const client = shoal({ ...options, store });
+    await client.answer(answer);
+    const { reports } = await store(options.plan, (kept) => kept);
+    const { parties, view } = await client.plan();
+    const places = placesOf(reports[0], parties && view == "counts");
+    const [{ state, reason }] = await client.send();
+    told.push([places, state, reason ?? null]);
+  }
+  process.stdout.write(JSON.stringify(told));
+}
+
+async function measureSpeed([rounds]) {
+  const { survey, answer, q, key, messages } = JSON.parse((await everything()).toString());
+  const places = layout(survey);
+  const [, bits] = places;
+  const plan = draw(32);
+  const timed = async (work) => {
+    const start = performance.now();
+    for (let round = 0; round < rounds; round++) await work();
+    return (1e3 * rounds) / (performance.now() - start);
+  };
+  const make = async () => randomize(await encode(survey, places, answer, null), bits, q);
+  const sealWhole = async () =>
+    packSealed(plan, draw(16), 0, decoded(key), packMessages([await make()]));
+  const sealBits = async () =>
+    packSealed(plan, draw(16), 0, decoded(key), packMessages(fragments(await make(), messages)));
+  for (const work of [make, sealWhole, sealBits]) await work();
+  const speeds = [await timed(make), await timed(sealWhole), await timed(sealBits)];
+  process.stdout.write(JSON.stringify(speeds));
+}
+
 if (numbers.at(-1) == "zeros") crypto.getRandomValues = (bytes) => bytes.fill(0);
 
-const modes = { encode: encodeLines, randomize: randomizeRows, seal: sealReports };
+const modes = {
+  encode: encodeLines,
+  randomize: randomizeRows,
+  seal: sealReports,
+  people: bePeople,
+  speed: measureSpeed,
+};
 await modes[mode](numbers.map(Number));

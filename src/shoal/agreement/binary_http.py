@@ -6,9 +6,8 @@ Zeros may follow a message, so that all messages of a kind are equally long.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from shoal.errors import ReportError
+from shoal.support.frozen import dataclass, field
 
 __all__ = ["BinaryRequest", "BinaryResponse"]
 

@@ -10,12 +10,7 @@ v1, ..., vn of sides with s1, ..., sn values is bit (... (v1 s2 + v2) s3 + ...) 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
-from typing import Any, ClassVar, NamedTuple
 
 from shoal.agreement.options import Choices, Flags, YesNo
 from shoal.agreement.questions import (
@@ -31,6 +26,12 @@ from shoal.agreement.questions import (
 from shoal.errors import SurveyError
 from shoal.support.checks import shown
 from shoal.support.documents import listed
+from shoal.support.frozen import dataclass
+from shoal.support.later import Sequence, cached_property, math
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, ClassVar
 
 __all__ = ["Cross", "Side"]
 
@@ -38,7 +39,8 @@ BETWEEN = " x "
 """What stands between the values in a cell's label."""
 
 
-class Side(NamedTuple):
+@dataclass(frozen=True)
+class Side:
     """One of the questions of a cross, or one flag of a question."""
 
     question: AskedQuestion

@@ -9,17 +9,14 @@ The document is canonical JSON, and its signature travels beside it (`Shoal-Sign
 
 from __future__ import annotations
 
-import base64
-import binascii
-from dataclasses import dataclass
-from functools import cached_property
-
 from shoal.agreement.sealing import KEY_BYTES, key_digest
 from shoal.errors import ReportError
 from shoal.support.checks import check_integer
 from shoal.support.documents import exact_fields
 from shoal.support.files import canonical_json, strict_json
+from shoal.support.frozen import dataclass
 from shoal.support.keys import key_text
+from shoal.support.later import base64, cached_property
 
 __all__ = ["CrowdKey"]
 
@@ -85,7 +82,7 @@ class CrowdKey:
 def _key(text: object) -> bytes:
     try:
         raw = base64.b64decode(f"{text}=", altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise ReportError("a key is base64url.") from error
     if len(raw) != KEY_BYTES:
         raise ReportError(f"a key is {KEY_BYTES} bytes, got {len(raw)}.")

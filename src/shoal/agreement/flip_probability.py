@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
-from fractions import Fraction
-
 from shoal.errors import InputError
 from shoal.support.checks import check_integer
+from shoal.support.frozen import dataclass
+from shoal.support.later import decimal, fractions, math
 
 __all__ = ["FlipProbability"]
 
@@ -16,11 +13,12 @@ MOST_DIGITS = 52
 """The numerator must stay an exact integer in JSON."""
 
 USUAL_DIGITS = 16
-Q_COST, SIGMA_COST = Fraction(1, 2048), 0.01
-"""Rounding up may raise q and sigma by these parts; small q, and q near 1/2, take more digits."""
+Q_PARTS, SIGMA_COST = 2048, 0.01
+"""Rounding up may raise q by one part of so many, and sigma by 1 %; small q, and q near 1/2, take
+more digits."""
 
 
-@dataclass(frozen=True, order=False, slots=True)
+@dataclass(frozen=True)
 class FlipProbability:
     """q = numerator / 2**digits in lowest terms, 0 < q <= 1/2.
 
@@ -42,12 +40,12 @@ class FlipProbability:
         numerator = check_integer("numerator of q", self.numerator, lowest=1, highest=2**digits)
         object.__setattr__(self, "digits", digits)
         object.__setattr__(self, "numerator", numerator)
-        _check_range(Fraction(numerator, 2**digits), f"{numerator}/2^{digits}")
+        _check_range(fractions.Fraction(numerator, 2**digits), f"{numerator}/2^{digits}")
         if numerator % 2 == 0:
             raise InputError(f"q must be in lowest terms, got {numerator}/2^{digits}.")
 
     @classmethod
-    def of_fraction(cls, value: Fraction) -> FlipProbability:
+    def of_fraction(cls, value: fractions.Fraction) -> FlipProbability:
         """Take a fraction whose denominator is a power of two, exactly."""
         digits = value.denominator.bit_length() - 1
         if value.denominator != 1 << digits:
@@ -65,21 +63,21 @@ class FlipProbability:
             return value
         wanted = exact_fraction(value)
         for digits in range(USUAL_DIGITS, MOST_DIGITS + 1):
-            rounded = Fraction(math.ceil(wanted * 2**digits), 2**digits)
-            fair = rounded <= wanted * (1 + Q_COST)
+            rounded = fractions.Fraction(math.ceil(wanted * 2**digits), 2**digits)
+            fair = Q_PARTS * (rounded - wanted) <= wanted
             if fair and _spread(rounded) <= (1 + SIGMA_COST) * _spread(wanted):
                 break
         return cls.of_fraction(rounded)
 
     @property
-    def fraction(self) -> Fraction:
+    def fraction(self) -> fractions.Fraction:
         """The exact value."""
-        return Fraction(self.numerator, 2**self.digits)
+        return fractions.Fraction(self.numerator, 2**self.digits)
 
     @property
     def is_blind(self) -> bool:
         """Whether q is 1/2, where a report carries no information."""
-        return self.fraction == Fraction(1, 2)
+        return 2 * self.fraction == 1
 
     def binary_digits(self) -> list[int]:
         """Return the binary digits after the point, least significant first."""
@@ -96,38 +94,38 @@ class FlipProbability:
         return f"{float(self):.6g} = {self.numerator}/2^{self.digits}"
 
 
-def exact_fraction(value: object) -> Fraction:
+def exact_fraction(value: object) -> fractions.Fraction:
     """Return a wanted q as the exact decimal that was written.
 
     >>> exact_fraction(0.1)
     Fraction(1, 10)
     """
     try:
-        if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal, Fraction)):
-            raise InvalidOperation
-        if isinstance(value, Fraction):
+        if isinstance(value, fractions.Fraction):
             number = value
+        elif isinstance(value, bool) or not isinstance(value, (int, float, str, decimal.Decimal)):
+            raise decimal.InvalidOperation
         else:
-            decimal = Decimal(repr(value) if isinstance(value, float) else str(value))
-            if decimal.is_finite() and abs(decimal.adjusted()) > 400:
-                raise InvalidOperation
-            number = Fraction(decimal)
-    except (InvalidOperation, ValueError, OverflowError):
+            written = decimal.Decimal(repr(value) if isinstance(value, float) else str(value))
+            if written.is_finite() and abs(written.adjusted()) > 400:
+                raise decimal.InvalidOperation
+            number = fractions.Fraction(written)
+    except (decimal.InvalidOperation, ValueError, OverflowError):
         raise InputError(f"q must be a number in (0, 1/2], got q={value!r}.") from None
     _check_range(number, str(value))
     return number
 
 
-def _check_range(number: Fraction, shown: str) -> None:
+def _check_range(number: fractions.Fraction, shown: str) -> None:
     if number <= 0:
         raise InputError(
             f"q must be in (0, 1/2], got q={shown}. With q = 0 reports are not randomized."
         )
-    if number > Fraction(1, 2):
+    if 2 * number > 1:
         raise InputError(f"q must be in (0, 1/2], got q={shown}. If you have RAPPOR's f, q = f/2.")
 
 
-def _spread(q: Fraction) -> float:
+def _spread(q: fractions.Fraction) -> float:
     """Return sigma / sqrt(N) of a count, SDP 4: sqrt(pq) / (p - q)."""
     value = float(q)
-    return math.inf if q >= Fraction(1, 2) else math.sqrt(value * (1 - value)) / float(1 - 2 * q)
+    return math.inf if 2 * q >= 1 else math.sqrt(value * (1 - value)) / float(1 - 2 * q)

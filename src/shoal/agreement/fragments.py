@@ -20,12 +20,12 @@ analyzer sees a message that a relay forwarded twice.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.random_bits import RandomBits, draw_below
 from shoal.agreement.wire import ID_BYTES, file_row_bytes
 from shoal.errors import ReportError
+from shoal.support.later import Iterator, Sequence
 
 __all__ = [
     "DUMMY",

@@ -17,9 +17,9 @@ texts without blanks at their ends (Unicode's White_Space, and U+001C to U+001F)
 
 from __future__ import annotations
 
-import hashlib
 import struct
-import unicodedata
+
+from shoal.support.later import hashlib, unicodedata
 
 __all__ = ["TextHash", "normal_text"]
 

@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
 from shoal.agreement.crosses import Cross
 from shoal.agreement.options import Choice, Choices, Flags, YesNo
 from shoal.agreement.questions import AskedQuestion, Number, Pairs, Question, Text
 from shoal.errors import SurveyError
 from shoal.support.documents import exact_fields, listed
+from shoal.support.later import Mapping, Sequence
 
 __all__ = ["question_from_json"]
 
 
-class _Kind(NamedTuple):
-    """A kind of question, and the fields that its table must have and may have."""
-
-    question: type[AskedQuestion]
-    needed: frozenset[str]
-    optional: frozenset[str]
-
-
-def _kind(question: type[AskedQuestion], needed: str, optional: str) -> _Kind:
-    return _Kind(question, frozenset(needed.split()), frozenset(f"column {optional}".split()))
-
-
-_KINDS = {
-    kind.question.kind: kind
-    for kind in (
-        _kind(Flags, "options", "fold"),
-        _kind(Choice, "options", "missing other fold"),
-        _kind(Choices, "options at_most", "fold"),
-        _kind(YesNo, "", "missing"),
-        _kind(Number, "edges", "missing"),
-        _kind(Text, "bits hashes cohorts", "pairs"),
-    )
+_FIELDS: dict[type[AskedQuestion], tuple[str, str]] = {
+    Flags: ("options", "fold"),
+    Choice: ("options", "missing other fold"),
+    Choices: ("options at_most", "fold"),
+    YesNo: ("", "missing"),
+    Number: ("edges", "missing"),
+    Text: ("bits hashes cohorts", "pairs"),
 }
+"""The fields that a question's table must have and may have, beside its kind, name and column."""
+
+_KINDS = {question.kind: question for question in _FIELDS}
 
 
 def question_from_json(document: object, before: Sequence[Question]) -> Question:
@@ -52,12 +38,13 @@ def question_from_json(document: object, before: Sequence[Question]) -> Question
     if not isinstance(kind, str) or kind not in _KINDS:
         kinds = listed([*_KINDS, Cross.kind])
         raise SurveyError(f"a question's kind must be one of {kinds}, got {kind!r}.")
-    made, required, allowed = _KINDS[kind]
-    needed, what = {"kind", "name", *required}, f"a {kind} question"
-    fields = exact_fields(what, document, needed, allowed, error=SurveyError)
+    question = _KINDS[kind]
+    required, allowed = ({*names.split()} for names in _FIELDS[question])
+    needed, optional, what = {"kind", "name"} | required, {"column"} | allowed, f"a {kind} question"
+    fields = exact_fields(what, document, needed, optional, error=SurveyError)
     del fields["kind"]
     if "pairs" in fields:
         what = f"pairs of question {fields['name']!r}"
         pairs = exact_fields(what, fields["pairs"], {"length"}, {"alphabet"}, error=SurveyError)
         fields["pairs"] = Pairs(**pairs)
-    return made(**fields)
+    return question(**fields)

@@ -18,11 +18,10 @@ This is the only place where a local epsilon is computed exactly: decimals of 80
 
 from __future__ import annotations
 
-from decimal import ROUND_CEILING, Context, Decimal, localcontext
-from typing import TYPE_CHECKING
-
 from shoal.agreement.flip_probability import FlipProbability
+from shoal.support.later import decimal
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shoal.agreement.plan import Memory
 
@@ -31,22 +30,24 @@ __all__ = ["EXACT", "changing_epsilon", "local_epsilon", "repeated_epsilon"]
 EXACT = 50
 """Decimal places where a local epsilon is compared and not shown."""
 
-_FINE = Context(prec=80)
-_GUARD = Decimal("1e-60")
+_DIGITS = 80
+_GUARD = "1e-60"
 _PLACES = 6
 
 
-def local_epsilon(differing_bits: int, q: FlipProbability, places: int = _PLACES) -> Decimal:
+def local_epsilon(
+    differing_bits: int, q: FlipProbability, places: int = _PLACES
+) -> decimal.Decimal:
     """Return d ln((1-q)/q), rounded up to some decimal places, at most 50 (BITVEC 3.1).
 
     >>> local_epsilon(2, FlipProbability(1, 2)), local_epsilon(2, FlipProbability(1, 2), places=2)
     (Decimal('2.197225'), Decimal('2.20'))
     """
-    with localcontext(_FINE):
+    with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         return _up(differing_bits * ((1 - _decimal(q)) / _decimal(q)).ln(), places)
 
 
-def repeated_epsilon(differing_bits: int, memory: Memory, reports: int) -> Decimal:
+def repeated_epsilon(differing_bits: int, memory: Memory, reports: int) -> decimal.Decimal:
     """Return what `reports` reports of one answer reveal together, rounded up.
 
     >>> from shoal import Memory
@@ -55,15 +56,17 @@ def repeated_epsilon(differing_bits: int, memory: Memory, reports: int) -> Decim
     ['1.021652', '1.694596', '2.197135', '2.197225']
     """
     if reports == 0:
-        return Decimal(0)
-    with localcontext(_FINE):
+        return decimal.Decimal(0)
+    with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         q1, q2 = _decimal(memory.q1), _decimal(memory.q2)
         faded = (q2 / (1 - q2)) ** reports
         ratio = (1 - q1 + q1 * faded) / (q1 + (1 - q1) * faded)
         return _up(differing_bits * ratio.ln())
 
 
-def changing_epsilon(differing_bits: int, bits: int, memory: Memory, reports: int) -> Decimal:
+def changing_epsilon(
+    differing_bits: int, bits: int, memory: Memory, reports: int
+) -> decimal.Decimal:
     """Return what `reports` reports reveal about the answers and when they changed, rounded up.
 
     The bits of the first one are flipped with q. Given what was sent before, each bit of a later
@@ -71,16 +74,18 @@ def changing_epsilon(differing_bits: int, bits: int, memory: Memory, reports: in
     holds. It need not be attained.
     """
     if reports == 0:
-        return Decimal(0)
+        return decimal.Decimal(0)
     later = (reports - 1) * local_epsilon(bits, memory.q2)
     return local_epsilon(differing_bits, memory.q) + later
 
 
-def _decimal(q: FlipProbability) -> Decimal:
-    return Decimal(q.numerator) / Decimal(2**q.digits)
+def _decimal(q: FlipProbability) -> decimal.Decimal:
+    return decimal.Decimal(q.numerator) / decimal.Decimal(2**q.digits)
 
 
-def _up(value: Decimal, places: int = _PLACES) -> Decimal:
+def _up(value: decimal.Decimal, places: int = _PLACES) -> decimal.Decimal:
+    if not value:
+        return decimal.Decimal(0)
     # The guard is far larger than the rounding of 80 digits, far smaller than any place.
-    last = Decimal(1).scaleb(-places)
-    return (value + _GUARD).quantize(last, rounding=ROUND_CEILING) if value else Decimal(0)
+    guarded, last = value + decimal.Decimal(_GUARD), decimal.Decimal(1).scaleb(-places)
+    return guarded.quantize(last, rounding=decimal.ROUND_CEILING)

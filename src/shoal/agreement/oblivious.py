@@ -10,14 +10,16 @@ request at once: it does not wait for a crowd and does not shuffle.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
 from shoal.agreement.random_bits import SystemBits
 from shoal.errors import InputError, ReportError
+from shoal.support.frozen import dataclass
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from pyhpke import CipherSuite, ContextInterface
 
 __all__ = ["KEYS_TYPE", "REQUEST_TYPE", "RESPONSE_TYPE", "Exchange", "Gateway", "KeyConfiguration"]

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, ClassVar, Literal
-
 from shoal.agreement.questions import (
     MISSING,
     AskedQuestion,
@@ -17,6 +12,12 @@ from shoal.agreement.questions import (
 )
 from shoal.errors import SurveyError
 from shoal.support.checks import check_integer, check_text, shown
+from shoal.support.frozen import dataclass, field
+from shoal.support.later import cached_property, unicodedata
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, ClassVar, Literal
 
 __all__ = ["Choice", "Choices", "Flags", "YesNo", "folded"]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from shoal.errors import PlanError
 from shoal.support.checks import check_integer, check_origin
 from shoal.support.documents import exact_fields
+from shoal.support.frozen import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Parties"]
 

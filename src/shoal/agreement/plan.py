@@ -8,16 +8,6 @@ spelling, so that one plan has one document.
 
 from __future__ import annotations
 
-import hashlib
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
-from functools import cached_property
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
-
 from shoal.agreement.flip_probability import FlipProbability
 from shoal.agreement.local_privacy import EXACT, local_epsilon
 from shoal.agreement.parties import Parties
@@ -26,7 +16,12 @@ from shoal.errors import InputError, PlanError, SurveyError
 from shoal.support.checks import check_decimal_text, check_integer, shown
 from shoal.support.documents import exact_fields
 from shoal.support.files import canonical_json, read_json, write_json
-from shoal.support.rounding import float_up
+from shoal.support.frozen import dataclass
+from shoal.support.later import Mapping, cached_property, decimal, fractions, hashlib, math, pathlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal, TypeAlias
 
 __all__ = ["Fragments", "Memory", "Parties", "Plan", "Promise", "PromiseKind", "View"]
 
@@ -35,9 +30,11 @@ LARGEST_CROWD = 10**12
 SHORTEST_WINDOW = 3600
 """Devices take no shorter window: a report carries its number, which tells the time as exactly."""
 
-PromiseKind = Literal["proven", "sufficient", "three-sigma", "local"]
+PromiseKind: TypeAlias = "Literal['proven', 'sufficient', 'three-sigma', 'local']"
+PROMISES: tuple[PromiseKind, ...] = ("proven", "sufficient", "three-sigma", "local")
 
-View = Literal["reports", "counts"]
+View: TypeAlias = "Literal['reports', 'counts']"
+VIEWS: tuple[View, ...] = ("reports", "counts")
 """What the observer sees against whom a promise of a crowd holds: all anonymized reports, each
 whole, or only how many of them set each bit."""
 
@@ -45,10 +42,11 @@ _FRAGMENTS = {"reports": "report", "counts": "bit"}
 """How a report is cut in each view. A release holds the histogram of each fragment, no more."""
 
 
-class Fragments(NamedTuple):
+@dataclass(frozen=True)
+class Fragments:
     """Into how many fragments a report is cut, and in how many of them two answers can differ."""
 
-    count: int  # type: ignore[assignment]  # nobody counts the items of this tuple
+    count: int
     differing: int
 
 
@@ -66,8 +64,8 @@ class Promise:
     eta: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(PromiseKind):
-            kinds = ", ".join(get_args(PromiseKind))
+        if self.kind not in PROMISES:
+            kinds = ", ".join(PROMISES)
             raise PlanError(f"promise must be one of {kinds}, got {self.kind!r}.")
         epsilon = check_decimal_text("epsilon", self.epsilon, above=0, error=PlanError)
         object.__setattr__(self, "epsilon", epsilon)
@@ -195,7 +193,7 @@ class Plan:
             raise PlanError(f"a {self.promise.kind} promise needs a crowd_size.")
         local = self.promise.kind == "local"
         exact = local_epsilon(self.survey.differing_bits, self.q, places=EXACT)
-        if local and exact > Decimal(self.promise.epsilon):
+        if local and exact > decimal.Decimal(self.promise.epsilon):
             raise PlanError(
                 f"q = {self.q} has a local epsilon of {self.local_epsilon:.6g}, more than the"
                 f" {self.promise.epsilon} that is promised."
@@ -214,8 +212,8 @@ class Plan:
                 raise PlanError("a joint group holds 2 to 16 different bits.")
 
     def _check_view(self) -> None:
-        if self.view not in get_args(View):
-            views = ", ".join(get_args(View))
+        if self.view not in VIEWS:
+            views = ", ".join(VIEWS)
             raise PlanError(f"view must be one of {views}, got {self.view!r}.")
         if self.view == "counts" and self.promise.kind != "proven":
             raise PlanError(f"a plan with view counts is proven, got {self.promise.kind!r}.")
@@ -261,12 +259,14 @@ class Plan:
     @cached_property
     def reports_needed(self) -> int:
         """How many reports make a whole crowd: crowd_size honest ones among all, rounded up."""
-        honest = Fraction(self.honest_fraction or "1")
+        honest = fractions.Fraction(self.honest_fraction or "1")
         return math.ceil((self.crowd_size or 0) / honest)
 
     @property
     def local_epsilon(self) -> float:
         """What one report reveals with no crowd and no trust in anybody, rounded up."""
+        from shoal.support.rounding import float_up
+
         return float_up(local_epsilon(self.survey.differing_bits, self.q, places=EXACT))
 
     def to_json(self) -> dict[str, Any]:
@@ -326,16 +326,21 @@ class Plan:
         return plan
 
     @classmethod
-    def read(cls, path: Path | str) -> Plan:
+    def read(cls, path: pathlib.Path | str) -> Plan:
         """Read a plan from a JSON file, which must name the plan's id."""
-        document = read_json(Path(path), "plan", PlanError)
+        document = read_json(pathlib.Path(path), "plan", PlanError)
         if isinstance(document, Mapping) and "survey" in document and "id" not in document:
             raise PlanError(f"{path} has no field 'id', so nobody can tell whether it was changed.")
-        return cls.from_json(document)
+        try:
+            return cls.from_json(document)
+        except PlanError as error:
+            from shoal.support.file_kinds import instead
 
-    def write(self, path: Path | str) -> None:
+            raise PlanError(instead(pathlib.Path(path), "plan") or str(error)) from error
+
+    def write(self, path: pathlib.Path | str) -> None:
         """Write the plan, with its id, as JSON for people to read."""
-        write_json(Path(path), {"id": self.id} | self.to_json())
+        write_json(pathlib.Path(path), {"id": self.id} | self.to_json())
 
 
 _FIELDS = {

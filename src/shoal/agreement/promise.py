@@ -6,13 +6,15 @@ certificate of somebody it trusts instead.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from shoal.agreement.plan import Plan, Promise, View
 from shoal.errors import InputError, PlanError
 from shoal.support.files import strict_json
+from shoal.support.frozen import dataclass
 from shoal.support.rounding import text_up
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["ComputedPromise", "read_certificate", "refusal_of"]
 

@@ -22,15 +22,17 @@ in `shoal.agreement.options`, crosses in `shoal.agreement.crosses`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, NamedTuple
 
 from shoal.agreement.word_pairs import Pairs
 from shoal.errors import SurveyError
 from shoal.support.checks import check_decimal, check_integer, check_text
+from shoal.support.frozen import dataclass, field
+from shoal.support.later import Sequence, decimal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, ClassVar, Literal
 
 __all__ = ["AskedQuestion", "Number", "Pairs", "Part", "Question", "Text"]
 
@@ -41,7 +43,8 @@ MISSING = "(missing)"
 """The label of the option that `missing = "option"` adds."""
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True)
+class Part:
     """Bits of a question that stand together, and how many of them an original sets."""
 
     bits: int
@@ -143,7 +146,7 @@ class Number(AskedQuestion):
     ('below 18', '18 to below 65', '65 and above')
     """
 
-    edges: tuple[str | int | float | Decimal, ...]  # kept as text
+    edges: tuple[str | int | float | decimal.Decimal, ...]  # kept as text
     missing: Literal["option"] | None = None
     kind: ClassVar[str] = "number"
 
@@ -152,7 +155,7 @@ class Number(AskedQuestion):
         check_missing(self.name, self.missing)
         edges = checked_sequence(f"edges of question {self.name!r}", self.edges)
         texts = tuple(_plain_decimal(self.name, edge) for edge in edges)
-        numbers = [Decimal(text) for text in texts]
+        numbers = [decimal.Decimal(text) for text in texts]
         if not texts or any(a >= b for a, b in pairwise(numbers)):
             raise SurveyError(
                 f"edges of question {self.name!r} must be one or more rising numbers,"
@@ -266,7 +269,8 @@ def check_missing(question: str, missing: object) -> None:
 
 def _plain_decimal(question: str, edge: object) -> str:
     what = f"an edge of question {question!r}"
-    number = Decimal(check_decimal(what, edge, above=-(10**18), below=10**18, error=SurveyError))
+    limits = {"above": -(10**18), "below": 10**18}
+    number = decimal.Decimal(check_decimal(what, edge, **limits, error=SurveyError, lenient=False))
     if abs(number.as_tuple().exponent) > 30:  # type: ignore[arg-type]  # finite: exponent is an int
         raise SurveyError(f"{what} has more than 30 decimal places, got {edge!r}.")
     plain = f"{number:f}"

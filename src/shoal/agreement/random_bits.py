@@ -29,16 +29,17 @@ each other. Nothing in a process can see that.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from shoal.errors import EntropyError
+from shoal.support.later import Callable, Protocol, cast, hashlib
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from _typeshed import WriteableBuffer
     from numpy.typing import NDArray
 
@@ -65,11 +66,9 @@ class RandomBits(Protocol):
     @property
     def simulated(self) -> bool:
         """Whether the bits can be repeated, and so protect nobody."""
-        ...
 
     def fill(self, out: Writable) -> None:
         """Fill a contiguous buffer with random bytes: a bytearray, or an array of any type."""
-        ...
 
 
 class SystemBits:

@@ -31,25 +31,23 @@ Neither has a field for who, where or when.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.sealing import message_bytes, sealed_report_bytes
-from shoal.agreement.wire import ID_BYTES, MOST_REPORTS
+from shoal.agreement.wire import ID_BYTES, MOST_REPORTS, SEALED_MAGIC
 from shoal.errors import ReportError
+from shoal.support.frozen import dataclass
 
 __all__ = ["Chunk", "SealedReports", "chunk_header_bytes", "split_chunk", "split_sealed"]
 
-SEALED_MAGIC = b"SEALED\x01"
 CHUNK_MAGIC = b"SHUFFL\x01"
-SEALED_TYPE = "application/vnd.shoal.sealed"
 CHUNK_TYPE = "application/vnd.shoal.shuffled"
 
 _SEALED = struct.Struct("<7s32sI32sI")
 _CHUNK = struct.Struct("<7s32sI32sIIQ")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SealedReports:
     """Sealed reports of one plan, window and key, `length` bytes each, one behind the other."""
 
@@ -98,7 +96,7 @@ def split_sealed(plan: Plan, content: bytes) -> SealedReports:
     return SealedReports(plan.id, window, key, length, body)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Chunk:
     """A part of the shuffled messages of one crowd.
 

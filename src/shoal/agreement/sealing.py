@@ -7,16 +7,16 @@ version and the window go into HPKE's `info`: a message opens only as what it wa
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from shoal.agreement.fragments import content_bytes, messages_of
 from shoal.agreement.plan import Plan
 from shoal.agreement.wire import ID_BYTES
 from shoal.errors import InputError, ReportError
+from shoal.support.later import hashlib
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.hpke import Suite

@@ -10,13 +10,10 @@ follows these links, however many there were.
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Mapping
-
 from shoal.errors import InputError, TransportError
 from shoal.support.files import strict_json
 from shoal.support.keys import link_content
+from shoal.support.later import Mapping, base64
 
 __all__ = ["check_public_key", "check_signature", "follow_links"]
 
@@ -89,5 +86,5 @@ def _decoded(text: object) -> bytes | None:
     bare = text.strip().rstrip("=")
     try:
         return base64.b64decode(bare + "=" * (-len(bare) % 4), altchars=b"-_", validate=True)
-    except binascii.Error:
+    except ValueError:
         return None

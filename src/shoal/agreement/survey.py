@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from decimal import Decimal
-from functools import cached_property
-from pathlib import Path
-from typing import Any
-
 from shoal.agreement.crosses import Cross
 from shoal.agreement.hashing import TextHash
 from shoal.agreement.kinds import question_from_json
@@ -30,6 +21,12 @@ from shoal.errors import SurveyError
 from shoal.support.checks import check_text
 from shoal.support.documents import exact_fields, listed
 from shoal.support.files import canonical_json
+from shoal.support.frozen import dataclass, field
+from shoal.support.later import Iterator, cached_property, decimal, hashlib, json, pathlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = [
     "AskedQuestion",
@@ -206,7 +203,7 @@ class Survey:
         return iter(self.questions)
 
     @classmethod
-    def from_toml(cls, source: str | Path) -> Survey:
+    def from_toml(cls, source: str | pathlib.Path) -> Survey:
         """Read a survey from TOML text, or from the file at a `Path`.
 
         >>> Survey.from_toml('''
@@ -220,16 +217,20 @@ class Survey:
         """
         import tomllib  # not on a device, which gets its survey in a plan
 
+        from shoal.support.file_kinds import instead
+
         try:
-            text = source.read_text("utf-8") if isinstance(source, Path) else source
+            text = source.read_text("utf-8") if isinstance(source, pathlib.Path) else source
             # Numbers stay the digits that the author wrote: a plan's id must not depend on floats.
-            document = tomllib.loads(text, parse_float=Decimal)
+            document = tomllib.loads(text, parse_float=decimal.Decimal)
         except OSError as error:
             reason = error.strerror or "unreadable"
             raise SurveyError(f"cannot read survey {source}: {reason}.") from error
         except (ValueError, ArithmeticError, RecursionError) as error:
             reason = str(error).splitlines()[0] if str(error) else "nested too deeply"
-            which = f"survey {source}" if isinstance(source, Path) else "the survey"
+            which = f"survey {source}" if isinstance(source, pathlib.Path) else "the survey"
+            if isinstance(source, pathlib.Path) and (other := instead(source, "survey")):
+                raise SurveyError(other) from error
             raise SurveyError(f"{which} is not valid TOML: {reason}.") from error
         questions = document.pop("question", None)
         if not isinstance(questions, list):

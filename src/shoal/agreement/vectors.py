@@ -10,12 +10,13 @@ them but `shoal.device.randomizing.randomize`: a type checker and the import rul
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
-
 from shoal.errors import InputError
+from shoal.support.frozen import dataclass
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:  # whoever brings arrays has loaded NumPy; one report needs none
+    from typing import TypeAlias
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -63,7 +64,7 @@ def check_cohorts(cohorts: Cohorts | None, count: int) -> None:
         raise InputError(f"{count} vectors need {count} cohorts, as uint16.")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Synthetic:
     """Vectors after randomizing: what may leave the device.
 

@@ -21,23 +21,23 @@ simulated, and the plan id. Its rows are what a report has from the cohort on.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import struct
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.vectors import row_bytes
 from shoal.errors import ReportError
 from shoal.support.checks import check_integer
 from shoal.support.files import unique_keys
+from shoal.support.frozen import dataclass
+from shoal.support.later import Mapping, base64, json
 
 __all__ = ["MOST_REPORTS", "Reports", "batch_bytes", "report_fields", "row_fields", "split_batch"]
 
-MAGIC = b"SHOAL\x01"
+MAGIC, REPORTS_TYPE = b"SHOAL\x01", "application/vnd.shoal.reports"
+SEALED_MAGIC, SEALED_TYPE = b"SEALED\x01", "application/vnd.shoal.sealed"
+"""How content begins, and its media type; `shoal.agreement.sealed_wire` has the sealed form."""
+
 MOST_REPORTS = 1 << 20
 """The most reports one batch may hold."""
 
@@ -55,7 +55,7 @@ Field = tuple[str, str] | tuple[str, str, tuple[int]]
 """A field of a record as NumPy spells it: name, type and, for several bytes, how many."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reports:
     """Reports of one plan as they travel: one behind the other, `length` bytes each."""
 
@@ -182,7 +182,7 @@ def _parse_json(plan: Plan, content: bytes) -> tuple[str, bytes, int]:
         raise wrong
     try:
         records = [base64.b64decode(report, validate=True) for report in reports]
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise ReportError("a report is not valid base64.") from error
     if any(len(record) != length for record in records):
         raise wrong

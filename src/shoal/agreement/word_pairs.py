@@ -12,15 +12,15 @@ letter outside the alphabet, sets the bit "other": it cannot be discovered, and 
 
 from __future__ import annotations
 
-import string
-import unicodedata
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
-
 from shoal.agreement.hashing import normal_text
 from shoal.errors import SurveyError
 from shoal.support.checks import check_integer
+from shoal.support.frozen import dataclass
+from shoal.support.later import cached_property, unicodedata
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Pairs"]
 
@@ -50,7 +50,7 @@ class Pairs:
     """
 
     length: int
-    alphabet: str = string.ascii_lowercase
+    alphabet: str = "abcdefghijklmnopqrstuvwxyz"
 
     def __post_init__(self) -> None:
         length = check_integer(

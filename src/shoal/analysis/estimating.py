@@ -30,6 +30,7 @@ from shoal.analysis.intervals import (
     sigma,
 )
 from shoal.analysis.joint import JointEstimates, estimate_joint
+from shoal.analysis.plain_text import plain_table
 from shoal.analysis.tallying import Tally
 from shoal.analysis.views import check_links, check_view
 from shoal.errors import InputError, PrivacyRefusal, TallyError
@@ -47,7 +48,7 @@ _FEWEST_FLIPS = 25
 """The variance, in reports, from which on a count is taken to be normal: sigma is 5 reports."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Estimate:
     """How many people's bit is set: one option of one question.
 
@@ -62,6 +63,13 @@ class Estimate:
     q: FlipProbability
     target: Target
     constrained: float
+
+    def __repr__(self) -> str:
+        return (
+            f"Estimate({self.question.name!r}, {self.label!r}, count={self.count:.1f},"
+            f" sigma={self.sigma:.1f}, share={self.share:.4f}, reports={self.reports},"
+            f" target={self.target!r})"
+        )
 
     @property
     def count(self) -> float:
@@ -92,7 +100,7 @@ class Estimate:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Estimates(Frames, Mapping[str, Mapping[str, Estimate]]):
     """Estimates of every option of every question: ``estimates["features"]["sync"]``."""
 
@@ -131,6 +139,32 @@ class Estimates(Frames, Mapping[str, Mapping[str, Estimate]]):
 
     def __len__(self) -> int:
         return len(self._questions)
+
+    def __str__(self) -> str:
+        """Return a table of each question, with exact intervals at 95 %."""
+        document = self.to_json()
+        simulated = ", simulated" if document["simulated"] else ""
+        parts = [
+            f"{self.plan.survey.name}: {self.tally.reports:,} reports{simulated}, exact intervals"
+            f" at 0.95, for the {self.target}"
+        ]
+        for question, options in document["questions"].items():
+            rows = [
+                (
+                    label,
+                    f"{row['count']:,.0f}",
+                    f"{row['share']:.2%}",
+                    f"{math.floor(row['low']):,}",
+                    f"{math.ceil(row['high']):,}",
+                )
+                for label, row in options.items()
+            ]
+            parts.append(plain_table((question, "count", "share", "low", "high"), rows))
+        return "\n\n".join((*parts, *(f"- {note}" for note in self.notes)))
+
+    def __repr__(self) -> str:
+        asked = ", ".join(map(repr, self)) or "no options"
+        return f"Estimates({self.plan.survey.name!r}: {asked}; {self.tally.reports} reports)"
 
     def _repr_html_(self) -> str:
         from shoal.analysis.publishing import notebook_html
@@ -301,8 +335,8 @@ def nearest_feasible(
     """Return the nearest counts in [0, reports] whose total is in [fewest, most].
 
     All counts of a question have the same variance and independent noise, so the nearest point is
-    the constrained least-squares estimate. It is clip(count - shift) for one shift, and the total
-    falls as the shift rises.
+    the constrained least-squares estimate. It is clip(count - shift) for one shift. The total falls
+    as the shift rises, and is a straight line between the shifts at which a count reaches an end.
     """
 
     def total(shift: float) -> float:
@@ -311,8 +345,11 @@ def nearest_feasible(
     wanted = min(max(total(0.0), fewest), most)
     if wanted == total(0.0):
         return np.clip(counts, 0, reports)
-    low, high = float(counts.min()) - reports - 1, float(counts.max()) + 1
-    shift = smallest(lambda shift: total(shift) <= wanted, low, high)
+    ends = np.unique(np.concatenate((counts - reports, counts)))
+    right = smallest(lambda place: total(ends[place]) <= wanted, 0, ends.size - 1)
+    left = max(right - 1, 0)
+    between = np.count_nonzero((counts >= ends[right]) & (counts - reports <= ends[left]))
+    shift = float(ends[left]) + (total(ends[left]) - wanted) / between
     return np.clip(counts - shift, 0, reports)
 
 

@@ -31,7 +31,7 @@ from shoal.errors import InputError
 from shoal.support.checks import check_level
 from shoal.theory.normal import normal_factor
 
-__all__ = ["LimitedMean", "NumberSummary", "Quantile", "number_summary"]
+__all__ = ["LimitedMean", "NumberSummary", "Quantile", "number_summary", "numbers_of"]
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -207,3 +207,12 @@ def number_summary(estimates: Estimates, name: str, level: float = 0.95) -> Numb
         raise InputError(f"question {name!r} is not a number; only numbers have a mean.")
     options = list(estimates[name].values())
     return NumberSummary(question, tuple(options[: len(question.edges) + 1]), level)
+
+
+def numbers_of(estimates: Estimates, level: float = 0.95) -> dict[str, Any]:
+    """Return mean and quantiles of each number question."""
+    return {
+        question.name: number_summary(estimates, question.name, level).to_json()
+        for question in estimates.plan.survey
+        if isinstance(question, Number)
+    }

@@ -75,6 +75,8 @@ def parts_of(plan: Plan, path: Path, rows: int) -> list[Part] | None:
             return None
         if start == FILE_MAGIC:
             content = path.stat().st_size - FILE_HEADER.size
+            if content < 0:
+                raise _cut_off_header(path)
             count = -(-content // _record(plan).itemsize)  # what is cut off is told when it is read
             ends = range(0, count, rows)
             return [Part(at, min(at + rows, count), min(rows, count - at)) for at in ends]
@@ -170,7 +172,7 @@ def _check_schema(plan: Plan, path: Path, schema: Any) -> bool:
 
 
 def rows_of_column(plan: Plan, column: Any) -> NDArray[np.void]:
-    """Return the rows of an Arrow column of fixed-size binary, as they lie in memory."""
+    """Return the rows of an Arrow column of fixed-size binary, as they are in memory."""
     record = _record(plan)
     if column.type != pa.binary(record.itemsize):
         raise ReportError(f"reports of this plan have {record.itemsize} bytes each.")
@@ -186,7 +188,7 @@ def _read_rows(plan: Plan, path: Path, rows: range | None) -> Iterator[Synthetic
     with path.open("rb") as file:
         header = file.read(FILE_HEADER.size)
         if len(header) < FILE_HEADER.size:
-            raise ReportError(f"{path} is cut off in its header.")
+            raise _cut_off_header(path)
         _, version, flags, plan_id = FILE_HEADER.unpack(header)
         if version != 1 or flags > 1:
             raise ReportError(f"{path} holds raw rows of version {version}; this reads version 1.")
@@ -200,6 +202,10 @@ def _read_rows(plan: Plan, path: Path, rows: range | None) -> Iterator[Synthetic
             if len(content) % width:
                 raise ReportError(f"{path} is cut off in the middle of a row of {width} bytes.")
             yield _checked(np.frombuffer(content, record), plan, path, bool(flags))
+
+
+def _cut_off_header(path: Path) -> ReportError:
+    return ReportError(f"{path} is cut off in its header.")
 
 
 def _record(plan: Plan) -> np.dtype[np.void]:

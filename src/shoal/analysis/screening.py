@@ -132,7 +132,7 @@ def _fewest_fakes(looked_at: list[Family], reports: int, alarm: float) -> int:
     """
 
     def rejected(fakes: int) -> bool:
-        p = min(p for family in looked_at for p, _ in family.traces(fakes)) * len(looked_at)
-        return p <= alarm
+        limit = alarm / len(looked_at)
+        return any(p <= limit for family in looked_at for p, _ in family.traces(fakes))
 
     return largest(rejected, 0, reports - 1, rtol=_PRECISION) + 1

@@ -197,10 +197,11 @@ class Sums:
     def traces(self, fakes: int) -> Iterator[Trace]:
         tests = 2 * len(self._parts)
         for name, part, ones in self._parts:
-            few, many = sum_p_values(ones, self._reports, *part, self._q, fakes)
+            domain = part.bits, part.fewest_set_bits, part.most_set_bits
+            few, many = sum_p_values(ones, self._reports, *domain, self._q, fakes)
             if self._pieces is not None:  # a fake sets at most so many bits, whichever they are
                 more = fakes * (self._pieces - part.bits)
-                _, many = sum_p_values(ones - more, self._reports, *part, self._q, fakes)
+                _, many = sum_p_values(ones - more, self._reports, *domain, self._q, fakes)
             yield Trace(few * tests, partial(self._sentence, name, part, ones, low=True))
             yield Trace(many * tests, partial(self._sentence, name, part, ones, low=False))
 

@@ -32,6 +32,7 @@ from shoal.analysis.joint_counts import (
 )
 from shoal.analysis.views import check_links
 from shoal.errors import TallyError
+from shoal.support.file_kinds import instead
 from shoal.support.files import read_json, write_json
 
 __all__ = ["CohortCounts", "Tally", "Tallying", "tally"]
@@ -212,7 +213,11 @@ class Tally:
         """Read a tally of `plan` from a JSON file, or from a collector's answer about a crowd."""
         from shoal.analysis.tally_json import parse_file
 
-        return parse_file(read_json(Path(path), "tally", TallyError), plan)
+        document = read_json(Path(path), "tally", TallyError)
+        try:
+            return parse_file(document, plan)
+        except TallyError as error:
+            raise TallyError(instead(Path(path), "tally") or str(error)) from error
 
     def write(self, path: Path | str) -> None:
         """Write the tally as JSON."""

@@ -10,16 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.agreement.plan import Plan
 from shoal.analysis.contrasts import Combination, share_difference
 from shoal.analysis.crowds import Crowd
 from shoal.analysis.estimating import Estimate, Estimates, estimate
+from shoal.analysis.frames import Frames, table_of
+from shoal.analysis.plain_text import plain_table
 from shoal.analysis.tallying import Tally
 from shoal.errors import InputError
 from shoal.support.checks import check_level
 from shoal.support.documents import listed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["CrowdDifference", "Trend", "crowd_difference", "trend"]
 
@@ -82,8 +87,8 @@ def trend(plan: Plan, tallies: Sequence[Tally], level: float = 0.95) -> Trend:
     return Trend(tuple(estimate(plan, one) for one in tallies), level)
 
 
-@dataclass(frozen=True)
-class CrowdDifference:
+@dataclass(frozen=True, repr=False)
+class CrowdDifference(Frames):
     """How the shares of two crowds differ: the first minus the second.
 
     The crowds may be of two plans; what is compared are the options that both have.
@@ -105,6 +110,33 @@ class CrowdDifference:
                 name: self._question(name, labels) for name, labels in self._common().items()
             },
         }
+
+    def to_arrow(self) -> pa.Table:
+        """Return the differences as an Arrow table, a row for each option."""
+        rows = [
+            {"question": name, "option": label} | row
+            for name, options in self.to_json()["questions"].items()
+            for label, row in options.items()
+        ]
+        return table_of(["question", "option"], rows, level=self.level)
+
+    def __str__(self) -> str:
+        """Return a table: the shares of both crowds, and how they differ."""
+        rows = [
+            (
+                f"{row['question']}: {row['option']}",
+                *(f"{row[key]:.2%}" for key in ("first", "second")),
+                *(f"{row[key]:+.2%}" for key in ("difference", "low", "high")),
+                "yes" if row["differs"] else "",
+            )
+            for row in self.to_arrow().to_pylist()
+        ]
+        return plain_table(
+            ("option", "first", "second", "difference", "low", "high", "differs"), rows
+        )
+
+    def __repr__(self) -> str:
+        return f"CrowdDifference({self.first!r}, {self.second!r})"
 
     def _common(self) -> dict[str, list[str]]:
         """Return the options that both have, question by question."""

@@ -12,6 +12,7 @@ import sys
 from typing import cast
 
 import click
+from click.shell_completion import CompletionItem
 
 from shoal import __version__
 from shoal.errors import ShoalError
@@ -21,8 +22,10 @@ __all__ = ["main", "shoal"]
 GROUPS = {
     "Start": {
         "demo": "Show the whole path in a minute, on this machine.",
+        "completion": "Print the script that completes commands, options and files.",
     },
     "Agree on a plan": {
+        "survey": "Show what each question of a survey costs, or propose a survey.",
         "plan": "Choose how often each device flips a bit.",
         "audit": "Certify what a plan guarantees, or test a randomizer.",
         "compare": "Show what each kind of trust costs for a survey.",
@@ -39,6 +42,7 @@ GROUPS = {
         "analyzer": "Open and count what a relay forwards: whole crowds or nothing.",
         "collector": "Run a collector: serve, check, back up, restore, tokens.",
         "relay": "Forward sealed reports to an analyzer: whole crowds or nothing.",
+        "capacity": "Measure what this machine takes, and what many devices need.",
     },
     "From reports to answers": {
         "tally": "Count reports, and add tallies.",
@@ -77,6 +81,16 @@ class _Words(click.Group):
         if cmd_name not in WORDS:
             return None
         return cast(click.Command, importlib.import_module(f"shoal.cli.{cmd_name}").command)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a command's name without loading the commands."""
+        lines = {word: line for words in GROUPS.values() for word, line in words.items()}
+        found = [
+            CompletionItem(word, help=line)
+            for word, line in lines.items()
+            if word.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for group, words in GROUPS.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.cli._common import printer, show_bullets
+from shoal.cli._printing import printer, show_bullets
 from shoal.support.rounding import text_down, text_near, text_up
 
 

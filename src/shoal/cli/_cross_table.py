@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from shoal.cli._common import outward, printer, show_simulated
+from shoal.cli._printing import outward, printer, show_simulated
 from shoal.support.rounding import text_near
 
 

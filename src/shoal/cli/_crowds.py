@@ -10,7 +10,7 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.analysis.tallying import Tally
-from shoal.cli._common import IN_FILE, fdr_option
+from shoal.cli._options import IN_FILE, fdr_option
 
 if TYPE_CHECKING:
     from shoal.analysis.publishing import Publication

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shoal.agreement.survey import Survey
-from shoal.cli._common import outward, print_json, printer, progress
+from shoal.cli._printing import outward, print_json, printer, progress
 from shoal.support.rounding import text_near, text_up
 
 if TYPE_CHECKING:

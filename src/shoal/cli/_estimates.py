@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shoal.analysis.crowds import in_crowds
-from shoal.cli._common import outward, printer, show_bullets, show_simulated
+from shoal.cli._printing import outward, printer, show_bullets, show_simulated
+from shoal.support.rounding import text_near
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -76,3 +77,56 @@ class _Bar:
 
 _NARROWEST, _WIDEST = 8, 24
 """Characters of a bar."""
+
+
+def show_numbers(document: dict[str, Any]) -> None:
+    """Print the mean and the quantiles of number questions."""
+    from rich.markup import escape
+
+    console = printer()
+    for question, summary in document["numbers"].items():
+        level = f"{summary['level']:.4g}"
+        console.print(f"\n{escape(question)}, as numbers")
+        mean = summary["mean"]
+        if mean is not None:
+            low, high = text_near(mean["low"]), text_near(mean["high"])
+            console.print(
+                f"mean      {low} to {high} at {level}, of numbers limited to the outer edges"
+                " (approximate)"
+            )
+        for one in summary["quantiles"]:
+            start, end = (None if one[end] is None else text_near(one[end]) for end in _ENDS)
+            place = f"{start} to below {end}"
+            if start is None or end is None:
+                place = (
+                    "anywhere" if start is end else f"below {end}" if end else f"{start} or more"
+                )
+            name = _QUANTILES.get(one["part"], str(one["part"]))
+            console.print(f"{name:9} {place} at {level} (theorem)")
+
+
+_ENDS = ("low", "high")
+_QUANTILES = {0.1: "10 %", 0.25: "25 %", 0.5: "median", 0.75: "75 %", 0.9: "90 %"}
+
+
+def show_difference(document: dict[str, Any]) -> None:
+    """Print how the shares of two crowds differ."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = printer()
+    console.print(
+        f"\nChange against {document['second']['reports']:,} reports; intervals"
+        f" {document['interval']}, at {document['level']:.4g}"
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("option", overflow="fold")
+    for name in ("before", "now", "change", "low", "high", "differs"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for question, options in document["questions"].items():
+        for label, row in options.items():
+            shares = [f"{row[key]:.2%}" for key in ("second", "first")]
+            ends = [f"{row[key]:+.2%}" for key in ("difference", "low", "high")]
+            differs = "yes" if row["differs"] else ""
+            table.add_row(escape(f"{question}: {label}"), *shares, *ends, differs)
+    console.print(table)

@@ -8,7 +8,8 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
-from shoal.cli._common import IN_FILE, json_option, print_json, printer, show_bullets
+from shoal.cli._options import IN_FILE, json_option
+from shoal.cli._printing import print_json, printer, show_bullets
 from shoal.errors import PrivacyRefusal
 from shoal.planning.plan_diff import PlanDiff, plan_diff
 

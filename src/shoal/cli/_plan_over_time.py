@@ -9,11 +9,12 @@ import click
 
 from shoal.agreement.survey import Survey
 from shoal.cli._commands import Command
-from shoal.cli._common import (
+from shoal.cli._options import (
     chart_options,
     crowd_option,
     delta_option,
     epsilon_option,
+    force_option,
     json_option,
     output_option,
     parties_options,
@@ -22,6 +23,7 @@ from shoal.cli._common import (
     view_option,
 )
 from shoal.cli._plan_result import finish
+from shoal.cli._types import WHOLE
 from shoal.cli._waiting import COMPUTING, waiting
 from shoal.errors import InputError
 
@@ -41,7 +43,7 @@ from shoal.errors import InputError
 @click.option("--lifetime", metavar="E", help="The largest epsilon of all reports together.")
 @click.option(
     "--distinct-answers",
-    type=int,
+    type=WHOLE,
     default=1,
     show_default=True,
     metavar="K",
@@ -57,6 +59,7 @@ from shoal.errors import InputError
 @view_option()
 @parties_options
 @output_option("the plan")
+@force_option
 @chart_options("precision")
 @json_option
 def over_time(
@@ -72,6 +75,7 @@ def over_time(
     view: Any,
     parties: dict[str, Any],
     output: Path | None,
+    force: bool,
     plot: Path | None,
     picture: Any,
     as_json: bool,
@@ -102,4 +106,4 @@ def over_time(
         count = releases if horizon is None else parse_horizon(horizon).releases
         assert count is not None
         holds = statements(agreed, count)
-    finish(agreed, holds, output, plot, picture, as_json)
+    finish(agreed, holds, output, force, plot, picture, as_json)

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.agreement.plan import Plan
-from shoal.cli._common import print_json, printer
+from shoal.cli._options import write_plan
+from shoal.cli._printing import print_json, printer
 from shoal.cli._waiting import COMPUTING, waiting
 from shoal.planning.promise import check_promise
 from shoal.support.rounding import text_near, text_up
 
 if TYPE_CHECKING:
     from shoal.planning.over_time import Statement
+    from shoal.planning.trust_costs import PeopleNeeded
 
 
 def finish(
     plan: Plan,
     over_time: list[Statement],
     output: Path | None,
+    force: bool,
     plot: Path | None,
     picture: Any,
     as_json: bool,
+    needed: PeopleNeeded | None = None,
 ) -> None:
     """Write the plan and its chart where they are wanted, and print the plan."""
-    if output is not None:
-        plan.write(output)
+    write_plan(plan, output, force)
     if plot is not None:
         from shoal.charts import plot_picture, save
 
@@ -36,9 +40,28 @@ def finish(
         _other(plan)
         document = _document(plan, over_time) if as_json else None
     if document is not None:
-        print_json(document)
+        print_json(document | ({} if needed is None else {"people_needed": needed.to_json()}))
     else:
+        if needed is not None:
+            _show_needed(needed)
         _show(plan, over_time, output)
+
+
+def _show_needed(needed: PeopleNeeded) -> None:
+    """Print how many people each view needs for the error that was asked for."""
+    console = printer()
+    of = "of everybody who reports"
+    if needed.share is not None:
+        of = f"of a population in which it is {text_near(100 * needed.share)} %"
+    console.print(
+        f"To know a share {of} within {text_near(100 * needed.within)} % of all, at"
+        f" {text_near(needed.level)} (normal, approximate), to about 1 %:"
+    )
+    rows = [("--view reports", needed.reports), ("--view counts", needed.counts)]
+    for name, people in [*rows, ("--promise local", needed.local)]:
+        number = "more than 10^12" if people is None else f"{people:,}"
+        console.print(f"{name:17}{number} people")
+    console.print()
 
 
 def _document(plan: Plan, over_time: list[Statement]) -> dict[str, Any]:
@@ -47,7 +70,7 @@ def _document(plan: Plan, over_time: list[Statement]) -> dict[str, Any]:
     document = {
         "id": plan.id,
         "view": plan.view,
-        "fragments": plan.fragments._asdict(),
+        "fragments": asdict(plan.fragments),
         "crosses": [[side.name for side in cross.sides] for cross in plan.survey.crosses],
         "q": float(plan.q),
         "q_fraction": plan.q.to_json(),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.cli._common import printer, show_simulated
+from shoal.cli._printing import printer, show_simulated
 from shoal.support.rounding import text_near
 
 _KINDS = ("exact", "normal", "simultaneous", "chebyshev")

@@ -11,7 +11,7 @@ from shoal.cli.serve import run_service, service_options
 
 _OF_SENDERS = (
     *("ingest", "reports_per_request", "largest_share", "reports_per_second", "largest_body"),
-    "most_waiting",
+    *("most_waiting", "database", "workers"),
 )
 """Settings about senders, whom only the relay knows."""
 

@@ -12,18 +12,15 @@ from shoal.analysis.association import associate
 from shoal.analysis.cross_tables import cross_named, cross_table
 from shoal.analysis.tallying import Tally
 from shoal.cli._commands import Command
-from shoal.cli._common import (
+from shoal.cli._cross_table import show_cross_table, show_independence
+from shoal.cli._options import (
     json_option,
     level_option,
-    outward,
     plan_argument,
-    print_json,
-    printer,
-    show_simulated,
     tally_argument,
     target_option,
 )
-from shoal.cli._cross_table import show_cross_table, show_independence
+from shoal.cli._printing import outward, print_json, printer, show_simulated
 from shoal.support.rounding import text_down, text_near, text_up
 
 

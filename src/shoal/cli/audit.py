@@ -15,19 +15,18 @@ import click
 from shoal.agreement.plan import Plan
 from shoal.agreement.survey import Survey
 from shoal.cli._commands import Command
-from shoal.cli._common import (
+from shoal.cli._options import (
     IN_FILE,
     chart_options,
     crowd_option,
     json_option,
-    print_json,
-    printer,
     q_option,
     releases_option,
-    show_bullets,
     survey_options,
     view_option,
 )
+from shoal.cli._printing import print_json, printer, show_bullets
+from shoal.cli._types import DECIMAL, WHOLE
 from shoal.cli._waiting import COMPUTING, waiting
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.promise import compute_promise
@@ -42,11 +41,11 @@ if TYPE_CHECKING:
 @q_option(when="With a survey")
 @crowd_option(when="With a survey")
 @view_option(default=None, when="With a survey")
-@click.option("--epsilon", type=float, metavar="E", help="Certify delta at this epsilon.")
-@click.option("--delta", type=float, metavar="D", help="Certify epsilon at this delta.")
+@click.option("--epsilon", type=DECIMAL, metavar="E", help="Certify delta at this epsilon.")
+@click.option("--delta", type=DECIMAL, metavar="D", help="Certify epsilon at this delta.")
 @click.option(
     "--colluders",
-    type=int,
+    type=WHOLE,
     default=0,
     show_default=True,
     metavar="T",
@@ -57,14 +56,14 @@ if TYPE_CHECKING:
 @click.option("--pairs", type=IN_FILE, help="Test recorded pairs: a CSV of original,synthetic.")
 @click.option(
     "--samples",
-    type=int,
+    type=WHOLE,
     default=100_000,
     show_default=True,
     help="How many reports to ask the randomizer for.",
 )
 @click.option(
     "--confidence",
-    type=float,
+    type=DECIMAL,
     default=0.999,
     show_default=True,
     help="One minus the chance of convicting a correct randomizer.",

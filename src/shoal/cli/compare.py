@@ -9,19 +9,18 @@ import click
 
 from shoal.agreement.survey import Survey
 from shoal.cli._commands import Command
-from shoal.cli._common import (
+from shoal.cli._options import (
     check_plot,
     crowd_option,
     delta_option,
     epsilon_option,
-    grouped,
     json_option,
     level_option,
     plot_option,
-    print_json,
-    printer,
     survey_options,
 )
+from shoal.cli._printing import grouped, print_json, printer
+from shoal.cli._types import DECIMAL
 from shoal.cli._waiting import waiting
 from shoal.support.rounding import text_near
 
@@ -48,14 +47,14 @@ _TRUST = {
 @delta_option(required=True)
 @click.option(
     "--share",
-    type=float,
+    type=DECIMAL,
     default=0.01,
     show_default=True,
     help="Size of the group of interest, as a share of the crowd.",
 )
 @click.option(
     "--relative-error",
-    type=float,
+    type=DECIMAL,
     default=0.1,
     show_default=True,
     help="How precisely to know that group, relative to its size.",

@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.cli._commands import Command
-from shoal.cli._common import (
-    IN_FILE,
-    OUT_FILE,
-    grouped,
-    json_option,
-    level_option,
-    print_json,
-    printer,
-    show_bullets,
-)
+from shoal.cli._options import IN_FILE, OUT_FILE, json_option, level_option
+from shoal.cli._printing import grouped, print_json, printer, show_bullets
+from shoal.cli._types import DECIMAL
 from shoal.errors import InputError
 from shoal.support.rounding import text_down, text_near
 
@@ -43,7 +36,7 @@ if TYPE_CHECKING:
 @click.option("--histogram", metavar="COLUMN", help="Rows per category; needs --categories.")
 @click.option(
     "--bounds",
-    type=float,
+    type=DECIMAL,
     nargs=2,
     metavar="LOW HIGH",
     help="Lowest and highest value anybody may have, known before the data.",
@@ -63,7 +56,7 @@ if TYPE_CHECKING:
 @click.option("--budget-total", metavar="E", help="Start the budget file with this epsilon.")
 @click.option(
     "--miss",
-    type=float,
+    type=DECIMAL,
     default=0.05,
     show_default=True,
     help="Chance that the error is larger than the stated accuracy.",

@@ -10,22 +10,22 @@ import click
 from shoal.agreement.plan import Plan
 from shoal.analysis.tallying import Tally
 from shoal.cli._commands import Command
-from shoal.cli._common import (
+from shoal.cli._options import (
     IN_FILE,
+    check_plot,
     crowd_option,
     delta_option,
     epsilon_option,
     fdr_option,
     json_option,
     level_option,
-    print_json,
-    printer,
-    progress,
-    show_bullets,
-    show_simulated,
+    plot_option,
     top_option,
     view_option,
 )
+from shoal.cli._printing import print_json, progress
+from shoal.cli._texts import plot_decoded, show_promises, show_texts
+from shoal.cli._types import WHOLE
 from shoal.errors import InputError
 from shoal.support.rounding import text_near
 
@@ -34,20 +34,26 @@ from shoal.support.rounding import text_near
 @click.argument("plan_file", type=IN_FILE, required=False, metavar="PLAN.json")
 @click.argument("tally_file", type=IN_FILE, required=False, metavar="TALLY.json")
 @click.argument("candidate_file", type=IN_FILE, required=False, metavar="CANDIDATES")
+@click.option(
+    "--rappor",
+    is_flag=True,
+    help="Instead: decode a RAPPOR collection, PARAMS.csv COUNTS.csv MAP.csv.",
+)
 @click.option("--question", metavar="NAME", help="Which text question, if there are several.")
 @click.option("--column", metavar="NAME", help="Which column of a table holds the candidates.")
 @fdr_option(0.05)
 @level_option
 @top_option(20)
+@plot_option
 @click.option("--propose", is_flag=True, help="Instead: propose the size of a text question.")
-@click.option("--dictionary", type=int, metavar="K", help="With --propose: how many candidates.")
+@click.option("--dictionary", type=WHOLE, metavar="K", help="With --propose: how many candidates.")
 @crowd_option(when="With --propose")
 @epsilon_option(when="With --propose")
 @delta_option(when="With --propose")
 @view_option(when="With --propose")
 @click.option(
     "--most-bits",
-    type=int,
+    type=WHOLE,
     default=1024,
     show_default=True,
     help="With --propose: the largest report, in bits.",
@@ -62,6 +68,8 @@ def command(
     fdr: float,
     level: float,
     top: int,
+    rappor: bool,
+    plot: Path | None,
     propose: bool,
     as_json: bool,
     **size: Any,
@@ -70,8 +78,19 @@ def command(
 
     CANDIDATES is a text file with one candidate per line, or a .csv or .parquet table with
     --column. A tally of fewer reports than the plan's crowd is refused (exit code 3).
+
+    With --rappor the three files are those of a collection that RAPPOR made, and what was promised
+    to the people in it is printed beside what is found.
     """
     files = (plan_file, tally_file, candidate_file)
+    check_plot(plot)
+    if rappor:
+        if propose or not all(files):
+            raise InputError(
+                "--rappor needs PARAMS.csv, COUNTS.csv and MAP.csv, as google/rappor writes them."
+            )
+        _decode_rappor(*files, question, fdr, level, top, plot, as_json)  # type: ignore[arg-type]
+        return
     if propose:
         if any(files):
             raise InputError("--propose takes no files; use it before you make a plan.")
@@ -89,45 +108,37 @@ def command(
         decoded = decode(
             plan, tally, candidates, question=question, fdr=fdr, level=level, progress=advance
         )
+    plot_decoded(decoded, plot, top)
     document = decoded.to_json()
     if as_json:
         print_json(document)
     else:
-        _show(document, top)
+        show_texts(document, top)
 
 
-def _show(document: dict[str, Any], top: int) -> None:
-    from rich.markup import escape
-    from rich.table import Table
+def _decode_rappor(
+    parameters: Path,
+    counts: Path,
+    candidates: Path,
+    name: str | None,
+    fdr: float,
+    level: float,
+    top: int,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    from shoal.analysis.text.rappor import decode_rappor
 
-    console = printer()
-    rows = document["candidates"]
-    finds = [row for row in rows if row["found"]]
-    console.print(
-        f"[bold]{escape(document['question'])}[/bold]: {document['reports']:,} reports,"
-        f" {len(finds):,} of {len(rows):,} candidates found at a false discovery rate of"
-        f" {text_near(document['fdr'])}"
+    decoded = decode_rappor(
+        parameters, counts, candidates, fdr=fdr, level=level, name=name or "value"
     )
-    show_simulated(console, document)
-    if document["notes"]:
-        show_bullets(console, document["notes"])
-    table = Table(box=None, pad_edge=False)
-    table.add_column("text", overflow="fold")
-    for name in ("count", "sigma", "low", "high"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in finds[:top]:
-        name = " = ".join([row["value"], *row.get("same_as", [])[:3]])
-        numbers = [f"{row[key]:,.0f}" for key in ("count", "sigma", "low", "high")]
-        table.add_row(escape(name), *numbers)
-    console.print(table)
-    if len(finds) > top:
-        console.print(f"{top:,} of {len(finds):,} shown; see --top, or --json for all candidates")
-    console.print(
-        f"unexplained: {document['unexplained']:,.0f} reports,"
-        f" sigma {document['unexplained_sigma']:,.0f}"
-    )
-    for group in document["alike"][:5]:
-        console.print(f"hard to tell apart: {escape(', '.join(group[:8]))}")
+    plot_decoded(decoded.texts, plot, top)
+    document = decoded.to_json()
+    if as_json:
+        print_json(document)
+    else:
+        show_texts(document, top)
+        show_promises(document)
 
 
 def _propose(

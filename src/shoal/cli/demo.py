@@ -13,7 +13,9 @@ import click
 from shoal.agreement.plan import Plan
 from shoal.agreement.survey import Choice, Flags, Survey
 from shoal.cli._commands import Command
-from shoal.cli._common import OUT_FILE, json_option, outward, print_json, printer, progress
+from shoal.cli._options import OUT_FILE, json_option
+from shoal.cli._printing import outward, print_json, printer, progress
+from shoal.cli._types import WHOLE
 from shoal.errors import InputError
 from shoal.support.rounding import text_near, text_up
 
@@ -38,7 +40,7 @@ SURVEY = Survey(
     help="How many people to simulate.",
 )
 @click.option(
-    "--seed", type=int, default=2017, show_default=True, help="Seed of the simulated data."
+    "--seed", type=WHOLE, default=2017, show_default=True, help="Seed of the simulated data."
 )
 @click.option(
     "--report",
@@ -48,13 +50,24 @@ SURVEY = Survey(
     help="Write the report page to this file.",
 )
 @click.option("--parties", is_flag=True, help="Show a relay and an analyzer instead.")
+@click.option("--web", is_flag=True, help="Open a page with the survey, and answer it yourself.")
+@click.option("--no-open", is_flag=True, help="Open no browser.")
 @json_option
-def command(users: int, seed: int, report: Path, parties: bool, as_json: bool) -> None:
+def command(
+    users: int,
+    seed: int,
+    report: Path,
+    parties: bool,
+    web: bool,
+    no_open: bool,
+    as_json: bool,
+) -> None:
     """Show the whole path in a minute, on this machine.
 
     A collector starts, simulated devices send their reports to it over HTTP, and the crowd's report
-    page is written. With --parties, reports are sealed for an analyzer and sent to a relay. The
-    seed decides who answers what; the flips are random each time.
+    page is written. With --parties, reports are sealed for an analyzer and sent to a relay. With
+    --web, you answer in the browser and watch the others fill your crowd, until Ctrl-C. The seed
+    decides who answers what; the flips are random each time.
     """
     try:
         import starlette  # noqa: F401  the collector needs it, and begins in another process
@@ -63,6 +76,13 @@ def command(users: int, seed: int, report: Path, parties: bool, as_json: bool) -
         raise InputError(
             f"the collector needs {error.name}: pip install 'shoal[server]'."
         ) from None
+    if parties and web:
+        raise InputError("--parties and --web are two demonstrations; name one of them.")
+    if web:
+        from shoal.cli._demo_web import show_web
+
+        show_web(SURVEY, users, seed, opens=not no_open, as_json=as_json)
+        return
     if parties:
         from shoal.cli._demo_parties import show_parties
 

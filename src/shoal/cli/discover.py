@@ -12,19 +12,9 @@ from shoal.agreement.plan import Plan
 from shoal.analysis.tallying import Tally
 from shoal.analysis.text.discovery import discover
 from shoal.cli._commands import Command
-from shoal.cli._common import (
-    IN_FILE,
-    OUT_FILE,
-    fdr_option,
-    json_option,
-    level_option,
-    outward,
-    print_json,
-    printer,
-    show_bullets,
-    show_simulated,
-    top_option,
-)
+from shoal.cli._options import IN_FILE, OUT_FILE, fdr_option, json_option, level_option, top_option
+from shoal.cli._printing import outward, print_json, printer, show_bullets, show_simulated
+from shoal.cli._types import WHOLE
 from shoal.errors import InputError
 from shoal.planning.discovery_survey import discovery_survey
 from shoal.support.files import write_text
@@ -37,20 +27,20 @@ from shoal.support.files import write_text
 @fdr_option(0.0001)
 @click.option(
     "--candidates",
-    type=int,
+    type=WHOLE,
     default=5000,
     show_default=True,
     help="The most candidates to build from letter pairs.",
 )
 @level_option
 @click.option("--make", type=OUT_FILE, metavar="SURVEY.toml", help="Instead: write such a survey.")
-@click.option("--length", type=int, metavar="L", help="With --make: letters of the longest word.")
+@click.option("--length", type=WHOLE, metavar="L", help="With --make: letters of the longest word.")
 @click.option(
     "--alphabet", default=ascii_lowercase, show_default=True, help="With --make: allowed letters."
 )
 @click.option("--question", help="Name of the text question (with --make: word by default).")
 @click.option(
-    "--bits", type=int, default=1024, show_default=True, help="With --make: size of a report."
+    "--bits", type=WHOLE, default=1024, show_default=True, help="With --make: size of a report."
 )
 @json_option
 def command(

@@ -8,15 +8,8 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
-from shoal.cli._common import (
-    IN_FILE,
-    check_not_same,
-    json_option,
-    output_option,
-    plan_argument,
-    print_json,
-    progress,
-)
+from shoal.cli._options import IN_FILE, check_not_same, json_option, output_option, plan_argument
+from shoal.cli._printing import print_json, progress
 
 
 @click.command(cls=Command, example="shoal encode plan.json answers.csv -o originals.parquet")

@@ -11,15 +11,17 @@ from shoal.agreement.plan import Plan
 from shoal.analysis.estimating import estimate
 from shoal.analysis.tallying import Tally
 from shoal.cli._commands import Command
-from shoal.cli._common import (
+from shoal.cli._options import (
+    IN_FILE,
     interval_option,
     json_option,
     level_option,
     plan_argument,
-    print_json,
     tally_argument,
     target_option,
 )
+from shoal.cli._printing import print_json
+from shoal.errors import InputError
 
 
 @click.command(cls=Command, example="shoal estimate plan.json tally.json")
@@ -28,20 +30,51 @@ from shoal.cli._common import (
 @level_option
 @interval_option
 @target_option
+@click.option(
+    "--against",
+    "earlier",
+    type=IN_FILE,
+    metavar="TALLY.json",
+    help="Compare with this tally of the plan, such as an earlier window.",
+)
 @json_option
 def command(
-    plan_file: Path, tally_file: Path, level: float, kind: Any, target: Any, as_json: bool
+    plan_file: Path,
+    tally_file: Path,
+    level: float,
+    kind: Any,
+    target: Any,
+    earlier: Path | None,
+    as_json: bool,
 ) -> None:
     """Estimate how many people gave each answer, with intervals.
 
-    A tally of fewer reports than the plan's crowd is refused (exit code 3).
+    Numbers also have a mean and quantiles. With --against the shares of two crowds are compared,
+    option by option. A tally of fewer reports than the plan's crowd is refused (exit code 3).
     """
+    from shoal.analysis.number_summary import numbers_of
+    from shoal.cli._estimates import show_difference, show_estimates, show_numbers
+
     plan = Plan.read(plan_file)
-    estimates = estimate(plan, Tally.read(tally_file, plan), target=target)
-    document = estimates.to_json(level, kind)
+    tally = Tally.read(tally_file, plan)
+    estimates = estimate(plan, tally, target=target)
+    document = estimates.to_json(level, kind) | {"numbers": numbers_of(estimates, level)}
+    if earlier is not None:
+        if target != "crowd":
+            raise InputError("--against compares the people who reported; leave out --target.")
+        from shoal.analysis.trends import crowd_difference
+
+        before = Tally.read(earlier, plan)
+        if before == tally:
+            raise InputError(
+                f"{tally_file} and {earlier} have the same counts, so they are taken for one crowd;"
+                " name another one."
+            )
+        document["difference"] = crowd_difference((plan, tally), (plan, before), level).to_json()
     if as_json:
         print_json(document)
-    else:
-        from shoal.cli._estimates import show_estimates
-
-        show_estimates(document, plan.survey.name)
+        return
+    show_estimates(document, plan.survey.name)
+    show_numbers(document)
+    if earlier is not None:
+        show_difference(document["difference"])

@@ -8,8 +8,9 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
-from shoal.cli._common import OUT_FOLDER, json_option, level_option, plan_argument, print_json
 from shoal.cli._crowds import candidates_options, publications, tallies_argument
+from shoal.cli._options import OUT_FOLDER, json_option, level_option, plan_argument
+from shoal.cli._printing import print_json
 
 
 @click.command(cls=Command, example="shoal look plan.json monday.json tuesday.json")
@@ -20,7 +21,7 @@ from shoal.cli._crowds import candidates_options, publications, tallies_argument
 @click.option(
     "-o", "--output", type=OUT_FOLDER, help="Folder for the pages.  [default: a temporary one]"
 )
-@click.option("--no-open", is_flag=True, help="Write the pages and open no browser.")
+@click.option("--no-open", is_flag=True, help="Open no browser.")
 @json_option
 def command(
     plan_file: Path,

@@ -8,17 +8,17 @@ from typing import Any
 import click
 
 from shoal.cli._commands import Command
-from shoal.cli._common import (
+from shoal.cli._options import (
     IN_FILE,
     check_not_same,
     crowd_option,
     delta_option,
+    force_option,
     json_option,
     output_option,
-    print_json,
-    printer,
-    show_bullets,
+    write_plan,
 )
+from shoal.cli._printing import print_json, printer, show_bullets
 from shoal.planning.rappor import RapporParameters, migrate
 from shoal.support.rounding import text_near
 
@@ -29,6 +29,7 @@ from shoal.support.rounding import text_near
 @delta_option(default="1e-6")
 @click.option("--name", default="rappor", show_default=True, help="Name of the survey.")
 @output_option("the plan")
+@force_option
 @json_option
 def command(
     parameters: Path,
@@ -36,6 +37,7 @@ def command(
     delta: str,
     name: str,
     output: Path | None,
+    force: bool,
     as_json: bool,
 ) -> None:
     """Turn RAPPOR parameters into a plan, and say what it promises.
@@ -46,8 +48,7 @@ def command(
     if output is not None:
         check_not_same(parameters, output)
     migration = migrate(RapporParameters.read(parameters), crowd_size=crowd, delta=delta, name=name)
-    if output is not None:
-        migration.plan.write(output)
+    write_plan(migration.plan, output, force)
     if as_json:
         print_json(migration.to_json())
     else:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli._commands import Command
-from shoal.cli._common import OUT_FOLDER, json_option, print_json, printer, progress
+from shoal.cli._options import OUT_FOLDER, json_option
+from shoal.cli._printing import print_json, printer, progress
 from shoal.errors import InputError
 
 if TYPE_CHECKING:

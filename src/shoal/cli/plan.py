@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shoal.agreement.survey import Survey
 from shoal.cli._commands import PlainOrSubcommand
-from shoal.cli._common import (
+from shoal.cli._options import (
     chart_options,
     crowd_option,
     delta_option,
     epsilon_option,
+    force_option,
     json_option,
+    level_option,
     output_option,
     parties_options,
     q_option,
@@ -24,8 +26,13 @@ from shoal.cli._common import (
 from shoal.cli._plan_diff import diff
 from shoal.cli._plan_over_time import over_time
 from shoal.cli._plan_result import finish
+from shoal.cli._types import DECIMAL, LENGTH
 from shoal.cli._waiting import COMPUTING, waiting
+from shoal.errors import InputError
 from shoal.planning.plan import plan
+
+if TYPE_CHECKING:
+    from shoal.planning.trust_costs import PeopleNeeded
 
 
 @click.command(
@@ -51,15 +58,29 @@ from shoal.planning.plan import plan
 )
 @click.option(
     "--window",
-    type=int,
-    metavar="SECONDS",
-    help="Each person reports at most once in a window of this length.",
+    type=LENGTH,
+    metavar="TIME",
+    help="Each person reports at most once in a window of this length, such as 1d.",
 )
 @click.option(
     "--honest", metavar="PART", help="The part of each crowd that is honest, such as 0.9."
 )
+@click.option(
+    "--within",
+    type=DECIMAL,
+    metavar="PART",
+    help="Instead of --crowd: how many people know every share within this, such as 2%.",
+)
+@click.option(
+    "--share",
+    type=DECIMAL,
+    metavar="PART",
+    help="With --within: a share of a population that the people are a sample of.",
+)
+@level_option
 @parties_options
 @output_option("the plan")
+@force_option
 @chart_options("precision")
 @json_option
 def command(
@@ -74,8 +95,12 @@ def command(
     local_epsilon: str | None,
     window: int | None,
     honest: str | None,
+    within: float | None,
+    share: float | None,
+    level: float,
     parties: dict[str, Any],
     output: Path | None,
+    force: bool,
     plot: Path | None,
     picture: Any,
     as_json: bool,
@@ -89,7 +114,15 @@ def command(
     needs far less noise, so nobody may see a single report.
 
     With --relay and --analyzer two parties share the work, so that nobody sees who sent what.
+
+    With --within the crowd is computed: as many people as it takes to know every share that well,
+    in the view that is asked for. The other view's number is printed beside it.
     """
+    needed = None
+    if within is not None:
+        needed, crowd = _people_needed(survey, epsilon, delta, within, share, level, crowd, q, view)
+    elif share is not None:
+        raise InputError("--share needs --within, how far off it may be.")
     with waiting(COMPUTING):
         agreed = plan(
             survey,
@@ -105,7 +138,38 @@ def command(
             local_epsilon=local_epsilon,
             **parties,
         )
-    finish(agreed, [], output, plot, picture, as_json)
+    finish(agreed, [], output, force, plot, picture, as_json, needed)
+
+
+def _people_needed(
+    survey: Survey,
+    epsilon: str | None,
+    delta: str | None,
+    within: float,
+    share: float | None,
+    level: float,
+    crowd: int | None,
+    q: str | None,
+    view: str,
+) -> tuple[PeopleNeeded, int]:
+    from shoal.planning.trust_costs import people_needed  # it loads SciPy
+
+    if crowd is not None or q is not None or epsilon is None or delta is None:
+        raise InputError(
+            "--within computes how many people are needed: give --epsilon and --delta, and neither"
+            " --crowd nor --q."
+        )
+    with waiting(COMPUTING):
+        needed = people_needed(
+            survey, epsilon=epsilon, delta=delta, within=within, share=share, level=level
+        )
+    size = needed.counts if view == "counts" else needed.reports
+    if size is None:
+        raise InputError(
+            f"no crowd of up to 10^12 people knows a share within {within:g} at this promise; allow"
+            " a larger error, epsilon or delta."
+        )
+    return needed, size
 
 
 command.add_command(over_time)

@@ -9,20 +9,17 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
-from shoal.cli._common import (
+from shoal.cli._crowds import candidates_options, publications, tallies_argument
+from shoal.cli._options import (
     check_not_same,
     interval_option,
     json_option,
     level_option,
     output_option,
     plan_argument,
-    print_json,
-    printer,
-    show_bullets,
-    show_simulated,
     target_option,
 )
-from shoal.cli._crowds import candidates_options, publications, tallies_argument
+from shoal.cli._printing import print_json, printer, show_bullets, show_simulated
 from shoal.errors import InputError
 
 

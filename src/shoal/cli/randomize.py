@@ -8,16 +8,8 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
-from shoal.cli._common import (
-    IN_FILE,
-    check_not_same,
-    json_option,
-    plan_argument,
-    print_json,
-    processes_option,
-    progress,
-    progress_to,
-)
+from shoal.cli._options import IN_FILE, check_not_same, json_option, plan_argument, processes_option
+from shoal.cli._printing import print_json, progress, progress_to
 from shoal.errors import InputError
 
 
@@ -39,7 +31,7 @@ from shoal.errors import InputError
 @click.option(
     "--whole-reports",
     is_flag=True,
-    help="Write the reports of a plan with view counts, though each is nearly the truth.",
+    help="Write the reports of a plan with view counts, though each may be nearly the truth.",
 )
 @processes_option
 @json_option
@@ -62,8 +54,8 @@ def command(
     the command is interrupted, run it again: it goes on where it stopped, and no answer is
     published in two versions.
 
-    A plan with view counts flips so few bits that whoever sees a whole report learns the answer.
-    Its reports are not written (exit code 3) unless you ask for --whole-reports.
+    A plan with view counts may flip so few bits that whoever sees a whole report learns the
+    answer. Its reports are not written (exit code 3) unless you ask for --whole-reports.
     """
     from shoal.device.bulk.report_files import warning_of
     from shoal.planning.promise import check_promise

@@ -11,7 +11,7 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
-from shoal.cli._common import IN_FILE, OUT_FOLDER, json_option, settings_options
+from shoal.cli._options import IN_FILE, OUT_FOLDER, json_option, settings_options
 from shoal.collector.relay.settings import RelaySettings
 from shoal.errors import InputError
 
@@ -76,7 +76,8 @@ def command(
             click.echo(f"Reports:     {urls['public']}")
             click.echo(f"Operations:  {urls['ops']}")
             click.echo(f"Relay key:   {urls['key']}")
-            click.echo(f"Admin token: {data / 'admin-token'}")
+            if (data / "admin-token").exists():  # else another relay made it
+                click.echo(f"Admin token: {data / 'admin-token'}")
 
     serve_relay(
         data,

@@ -10,14 +10,9 @@ from shoal.agreement.plan import Plan
 from shoal.analysis.screening import Screening, screen
 from shoal.analysis.tallying import Tally
 from shoal.cli._commands import Command
-from shoal.cli._common import (
-    json_option,
-    plan_argument,
-    print_json,
-    printer,
-    show_bullets,
-    tally_argument,
-)
+from shoal.cli._options import json_option, plan_argument, tally_argument
+from shoal.cli._printing import print_json, printer, show_bullets
+from shoal.cli._types import DECIMAL
 from shoal.support.rounding import text_near
 
 
@@ -26,7 +21,7 @@ from shoal.support.rounding import text_near
 @tally_argument
 @click.option(
     "--alarm",
-    type=float,
+    type=DECIMAL,
     default=1e-3,
     show_default=True,
     help="Chance of calling an honest crowd suspicious.",

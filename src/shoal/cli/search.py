@@ -9,16 +9,9 @@ import click
 
 from shoal.agreement.survey import Survey
 from shoal.cli._commands import Command
-from shoal.cli._common import (
-    OUT_FILE,
-    crowd_option,
-    json_option,
-    print_json,
-    printer,
-    progress,
-    q_option,
-    survey_options,
-)
+from shoal.cli._options import OUT_FILE, crowd_option, json_option, q_option, survey_options
+from shoal.cli._printing import print_json, printer, progress
+from shoal.cli._types import DECIMAL
 from shoal.errors import ShoalError
 from shoal.support.rounding import text_down, text_near, text_up
 
@@ -28,7 +21,7 @@ from shoal.support.rounding import text_down, text_near, text_up
 @crowd_option(required=True)
 @q_option(required=True)
 @click.option(
-    "--epsilon", type=float, metavar="E", required=True, help="Search at this epsilon, 0 or more."
+    "--epsilon", type=DECIMAL, metavar="E", required=True, help="Search at this epsilon, 0 or more."
 )
 @click.option(
     "--measure",

@@ -14,7 +14,8 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
-from shoal.cli._common import IN_FILE, IN_FOLDER, json_option, print_json
+from shoal.cli._options import IN_FILE, IN_FOLDER, json_option
+from shoal.cli._printing import print_json
 from shoal.errors import AnswerError, InputError
 from shoal.support.files import read_json, strict_json
 

@@ -11,7 +11,7 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
-from shoal.cli._common import IN_FILE, OUT_FOLDER, json_option, settings_options
+from shoal.cli._options import IN_FILE, OUT_FOLDER, json_option, settings_options
 from shoal.collector.plan_states import Declaration
 from shoal.collector.settings import Settings
 from shoal.errors import InputError
@@ -91,7 +91,8 @@ def run_service(
         else:
             click.echo(f"{heading + ':':12} {urls['public']}")
             click.echo(f"Console:     {urls['console']}")
-            click.echo(f"Admin token: {data / 'admin-token'}")
+            if (data / "admin-token").exists():  # else another collector made it
+                click.echo(f"Admin token: {data / 'admin-token'}")
 
     declaration = Declaration(all_honest=honest == "all", never_published=never_published)
     serve(

@@ -9,27 +9,25 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
-from shoal.cli._common import (
+from shoal.cli._options import (
     IN_FILE,
     check_plot,
     interval_option,
     json_option,
     level_option,
     output_option,
-    outward,
     plan_argument,
     plot_option,
-    print_json,
-    printer,
-    progress,
     target_option,
 )
+from shoal.cli._printing import outward, print_json, printer, progress
+from shoal.cli._types import DECIMAL, WHOLE
 from shoal.errors import InputError
 
 
 @click.command(cls=Command, example="shoal simulate plan.json --users 10000")
 @plan_argument
-@click.option("--users", type=int, metavar="N", help="How many people to simulate.")
+@click.option("--users", type=WHOLE, metavar="N", help="How many people to simulate.")
 @click.option("--answers", type=IN_FILE, help="Draw the people from these answers.")
 @click.option(
     "--texts",
@@ -37,9 +35,9 @@ from shoal.errors import InputError
     help="What people answer to text questions: one text per line, the text at rank r with weight"
     " 1/r, or a .csv of text,weight.",
 )
-@click.option("--zipf", type=float, metavar="S", help="With --texts: weight 1/r^S instead.")
-@click.option("--seed", type=int, help="Seed of the simulated data.  [default: random]")
-@click.option("--repeat", type=int, metavar="R", help="Study R runs on the same people.")
+@click.option("--zipf", type=DECIMAL, metavar="S", help="With --texts: weight 1/r^S instead.")
+@click.option("--seed", type=WHOLE, help="Seed of the simulated data.  [default: random]")
+@click.option("--repeat", type=WHOLE, metavar="R", help="Study R runs on the same people.")
 @click.option(
     "--vary", metavar="NAME=A,B,...", help="With --repeat: a study at each users, q or epsilon."
 )

@@ -12,15 +12,9 @@ import click
 from shoal.agreement.plan import Plan
 from shoal.analysis.tallying import Tally
 from shoal.cli._commands import Command
-from shoal.cli._common import (
-    IN_FILE,
-    json_option,
-    output_option,
-    plan_argument,
-    print_json,
-    processes_option,
-    progress_to,
-)
+from shoal.cli._options import IN_FILE, json_option, output_option, plan_argument, processes_option
+from shoal.cli._printing import print_json, progress_to
+from shoal.cli._types import WHOLE
 from shoal.errors import InputError, ReportError, ShoalError
 from shoal.support.files import read_json
 
@@ -42,7 +36,7 @@ from shoal.support.files import read_json
 )
 @click.option("--crowd-name", metavar="NAME", help="Name of the crowd; parts with one name add up.")
 @click.option(
-    "--window-number", type=int, metavar="N", help="Window of the reports that carry none."
+    "--window-number", type=WHOLE, metavar="N", help="Window of the reports that carry none."
 )
 @click.option(
     "--people",

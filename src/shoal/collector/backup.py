@@ -19,7 +19,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from shoal.collector.clock import read_moment
@@ -27,17 +27,19 @@ from shoal.collector.consistency import Restoration, begin_anew
 from shoal.collector.console.tokens import TOKEN_FILE, Token, add_token, new_secret
 from shoal.collector.intake.database import (
     NAME,
-    VERSION,
+    Database,
     StorageError,
     data_lock,
     open_database,
-    other_version,
+    read_fact,
     storage_errors,
     transaction,
 )
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
+from shoal.collector.intake.schema import COLLECTOR, VERSION, Schema, convert, other_version
 from shoal.collector.kinds import schema_of
 from shoal.collector.relay.schema import RELAY
+from shoal.collector.relay.store import ANALYZER, pinned_bytes
 from shoal.collector.signing import KEY_FILE, private_file
 from shoal.errors import InputError
 from shoal.support.disk import Disk
@@ -45,7 +47,9 @@ from shoal.support.disk import Disk
 __all__ = ["Restoration", "back_up", "restore"]
 
 
-def back_up(folder: Path, target: Path, *, clock: Callable[[], float] = time.time) -> Path:
+def back_up(
+    folder: Path, target: Path, *, url: str = "", clock: Callable[[], float] = time.time
+) -> Path:
     """Write a backup while the collector runs, or while it does not, and return its path.
 
     Parameters
@@ -54,26 +58,24 @@ def back_up(folder: Path, target: Path, *, clock: Callable[[], float] = time.tim
         The collector's data.
     target
         A new file, or a folder in which one is made and named after the time.
+    url
+        The PostgreSQL database that the data are in, if they are not in the folder.
     clock
         Seconds since 1970.
     """
-    if not (folder / NAME).exists():
+    if not (folder / (KEY_FILE if url else NAME)).exists():
         raise InputError(f"there is no collector data at {folder / NAME}.")
     now = int(clock())
     if target.is_dir():
         target = target / time.strftime("shoal-%Y%m%dT%H%M%SZ.backup", time.gmtime(now))
     if target.exists():
         raise InputError(f"{target} exists already; name another file.")
-    schema = schema_of(folder)
     with _part_of(target) as part:
         key = (folder / KEY_FILE).read_text()
-        source = sqlite3.connect(
-            f"{(folder / NAME).absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
-        )
-        with closing(source), closing(open_database(part, schema=schema)) as copy:
-            _check_version(source, VERSION, f"{folder / NAME} is not this Shoal's data.")
+        with closing(_source(folder, url)) as source, ExitStack() as held:
+            schema = _schema_of(source, folder, url)
+            copy = held.enter_context(closing(open_database(part, schema=schema)))
             with transaction(copy):
-                source.execute("BEGIN")  # one state of the data, whatever is written meanwhile
                 _copy(source, copy)
                 if schema == RELAY:
                     _copy_relay(source, copy)
@@ -89,7 +91,41 @@ def back_up(folder: Path, target: Path, *, clock: Callable[[], float] = time.tim
     return target
 
 
-def _copy(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
+def _source(folder: Path, url: str) -> Database:
+    """Return one state of the data, whatever is written meanwhile."""
+    if url:
+        from shoal.collector.postgres.connection import PostgresDatabase
+
+        shared = PostgresDatabase(url)
+        shared.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        return shared
+    source = sqlite3.connect(
+        f"{(folder / NAME).absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
+    )
+    try:
+        version = _version_of(source, f"{folder / NAME} is not this Shoal's data.")
+        if version != VERSION:
+            schema = schema_of(folder / NAME)
+            raise InputError("the {}; {}.".format(*other_version(version, schema)))
+    except BaseException:
+        source.close()
+        raise
+    source.execute("BEGIN")
+    return source
+
+
+def _schema_of(source: Database, folder: Path, url: str) -> Schema:
+    if not url:
+        return schema_of(folder / NAME)
+    from shoal.collector.postgres.schema import word_in
+
+    word = word_in(source)
+    if word is None:
+        raise InputError("the database is empty; start the collector or the relay once.")
+    return RELAY if word == RELAY.word else COLLECTOR
+
+
+def _copy(source: Database, copy: sqlite3.Connection) -> None:
     for row in source.execute("SELECT id, state, document, certificate, oldest_window FROM plans"):
         copy.execute("INSERT INTO plans VALUES (?, ?, ?, ?, ?)", row)
     for row in source.execute("SELECT name, value FROM facts WHERE name IN ('restored', 'role')"):
@@ -99,7 +135,7 @@ def _copy(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
         copy.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
-def _copy_crowds(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
+def _copy_crowds(source: Database, copy: sqlite3.Connection) -> None:
     """Copy a collector's crowds and actions; of an open crowd only that it was given up."""
     columns = (
         "plan, number, window, state, opened_day, reports, tenths, release, unreadable, reason"
@@ -113,10 +149,11 @@ def _copy_crowds(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
         copy.execute("INSERT INTO actions VALUES (?, ?, ?, ?, ?)", row)
 
 
-def _copy_relay(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
+def _copy_relay(source: Database, copy: sqlite3.Connection) -> None:
     """Copy what a relay knows of the analyzer, and its crowds without a message of them."""
-    for row in source.execute("SELECT name, value FROM facts WHERE name = 'analyzer'"):
-        copy.execute("INSERT INTO facts VALUES (?, ?)", row)
+    pinned = read_fact(source, ANALYZER)
+    if pinned is not None:
+        copy.execute("INSERT INTO facts VALUES (?, ?)", (ANALYZER, pinned_bytes(pinned)))
     for row in source.execute("SELECT name, content, signature, signer FROM documents"):
         copy.execute("INSERT INTO documents VALUES (?, ?, ?, ?)", row)
     columns = "number, plan, window, place, state, day, tenths, chunks, document, signature, signer"
@@ -145,16 +182,16 @@ def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.tim
             with part.open("wb") as file, source.open("rb") as held:
                 shutil.copyfileobj(held, file)
             with closing(sqlite3.connect(part, isolation_level=None)) as database:
-                _check_version(database, -VERSION, f"{source} is not a backup of this Shoal.")
+                version = -_version_of(database, f"{source} is not a backup.", sign=-1)
                 made, key = database.execute("SELECT made, signing_key FROM backup").fetchone()
                 if now < made:
                     raise InputError("the backup was made later than now; correct the clock.")
                 secret = new_secret("admin")
                 database.execute("PRAGMA secure_delete = ON")
                 with transaction(database):
+                    convert(database, schema_of(source), version)
                     restored = begin_anew(database, now)
                     database.execute("DROP TABLE backup")
-                    database.execute(f"PRAGMA user_version = {VERSION}")
                     add_token(database, Token.new("admin", "restored"), secret)
             try:
                 private_file(folder / KEY_FILE, key)
@@ -165,21 +202,21 @@ def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.tim
     return restored
 
 
-def _check_version(database: sqlite3.Connection, wanted: int, otherwise: str) -> None:
+def _version_of(database: sqlite3.Connection, otherwise: str, sign: int = 1) -> int:
+    """Return the version of data that are whole, which is below zero for a backup."""
     with storage_errors():
         try:
-            (version,) = database.execute("PRAGMA user_version").fetchone()
+            version = int(database.execute("PRAGMA user_version").fetchone()[0])
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
                 raise
             raise InputError(otherwise) from error
-        if version * wanted <= 0:
+        if version * sign <= 0:
             raise InputError(otherwise)
-        if version != wanted:
-            raise InputError("the {}; {}.".format(*other_version(abs(version))))
         damage = database.execute("PRAGMA quick_check(1)").fetchone()[0]
         if damage != "ok":
             raise StorageError(f"the data are damaged: {damage}.")
+        return version
 
 
 def _check_empty(folder: Path) -> None:

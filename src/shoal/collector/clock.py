@@ -13,11 +13,12 @@ show a wrong time until it has asked others, nothing is destroyed for a quarter 
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from shoal.collector.intake.database import Database, write_fact
 
 __all__ = ["GuardedClock", "Moment", "read_moment", "write_moment"]
 
@@ -124,10 +125,10 @@ class GuardedClock:
         else:
             self._origin, self._must_be_accepted = last.seconds - uptime, True
 
-    def accept(self) -> None:
-        """Believe the wall clock as it is now."""
+    def accept(self, *, settling: float = 0.0) -> None:
+        """Believe the wall clock as it is now, and destroy nothing for so many seconds."""
         self._origin = self._wall() - self._uptime()
-        self._must_be_accepted, self._settles_at = False, self._uptime()
+        self._must_be_accepted, self._settles_at = False, self._uptime() + settling
 
 
 def _uptime() -> float:
@@ -143,7 +144,7 @@ def _boot() -> str:
         return ""
 
 
-def read_moment(database: sqlite3.Connection) -> Moment | None:
+def read_moment(database: Database) -> Moment | None:
     """Return what the data know of the time, if they know anything."""
     facts = dict(
         database.execute("SELECT name, value FROM facts WHERE name IN ('time', 'origin', 'boot')")
@@ -153,13 +154,8 @@ def read_moment(database: sqlite3.Connection) -> Moment | None:
     return Moment(float(facts["time"]), float(facts["origin"]), str(facts["boot"]))
 
 
-def write_moment(database: sqlite3.Connection, moment: Moment) -> None:
+def write_moment(database: Database, moment: Moment) -> None:
     """Keep a moment in the data, in a transaction; to the minute, which is all that is needed."""
-    database.executemany(
-        "INSERT OR REPLACE INTO facts VALUES (?, ?)",
-        [
-            ("time", int(moment.seconds // 60 * 60)),
-            ("origin", moment.origin),
-            ("boot", moment.boot),
-        ],
-    )
+    write_fact(database, "time", int(moment.seconds // 60 * 60))
+    write_fact(database, "origin", moment.origin)
+    write_fact(database, "boot", moment.boot)

@@ -9,12 +9,11 @@ before: those of windows that have not started. Nor do they know what was publis
 from __future__ import annotations
 
 import json
-import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal.agreement.plan import Plan
-from shoal.collector.intake.database import NAME
+from shoal.collector.intake.database import NAME, Database, read_fact, write_fact
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.signing import KEY_FILE, Signer
 from shoal.errors import InputError
@@ -54,40 +53,39 @@ def check_whole(folder: Path) -> None:
             )
 
 
-def check_signer(database: sqlite3.Connection, folder: Path) -> Signer:
+def check_signer(database: Database, folder: Path) -> Signer:
     """Return the folder's signer, made if the data are new; refuse one of other data."""
-    row = database.execute("SELECT value FROM facts WHERE name = 'signer'").fetchone()
+    known = read_fact(database, "signer")
     published = database.execute("SELECT 1 FROM plans WHERE state <> 'draft'").fetchone()
-    if (row or published) and not (folder / KEY_FILE).exists():
+    if (known or published) and not (folder / KEY_FILE).exists():
         raise InputError(
             f"{folder} has no {KEY_FILE}, by which devices know this collector; put it back, or"
             " restore a backup into a new folder."
         )
     signer = Signer(folder)
-    if row is not None and row[0] not in signer.public_keys:
+    if known is not None and known not in signer.public_keys:
         raise InputError(
             f"{folder / KEY_FILE} is older than {NAME}, or of another collector; put the right one"
             " back, or restore a backup into a new folder."
         )
-    database.execute("INSERT OR REPLACE INTO facts VALUES ('signer', ?)", (signer.public_key,))
+    write_fact(database, "signer", signer.public_key)
     return signer
 
 
-def check_role(database: sqlite3.Connection, folder: Path, role: str) -> None:
+def check_role(database: Database, folder: Path, role: str) -> None:
     """Refuse data of another role: one accepts what people sent, the other what a relay sent."""
-    row = database.execute("SELECT value FROM facts WHERE name = 'role'").fetchone()
-    used = database.execute("SELECT 1 FROM facts WHERE name = 'signer'").fetchone()
-    found = row[0] if row else "collector"
-    if (row or used) and found != role:
+    known = read_fact(database, "role")
+    found = known or "collector"
+    if (known or read_fact(database, "signer")) and found != role:
         raise InputError(f"{folder} holds the data of the {found}; use another folder.")
     if role != "collector":
-        database.execute("INSERT OR REPLACE INTO facts VALUES ('role', ?)", (role,))
+        write_fact(database, "role", role)
 
 
-def begin_anew(database: sqlite3.Connection, now: int) -> Restoration:
+def begin_anew(database: Database, now: int) -> Restoration:
     """Close what could count a report twice, in a transaction."""
     restored = Restoration()
-    database.execute("INSERT OR REPLACE INTO facts VALUES ('restored', ?)", (now,))
+    write_fact(database, "restored", now)
     taking = "SELECT id, document, oldest_window FROM plans WHERE state IN ('published', 'paused')"
     for plan_id, document, oldest in database.execute(taking).fetchall():
         plan = Plan.from_json(json.loads(document))
@@ -101,20 +99,20 @@ def begin_anew(database: sqlite3.Connection, now: int) -> Restoration:
     return restored
 
 
-def forget_crowds(database: sqlite3.Connection) -> None:
+def forget_crowds(database: Database) -> None:
     """Give up all open crowds, none of which can be read any more."""
     database.execute(
         "UPDATE crowds SET state = 'given up', reports = 0, tenths = 0, reason = 'key'"
         " WHERE state = 'open'"
     )
-    for table in ("counts", "seen", "wrapped_keys", "sealing_keys", "chunks"):
-        database.execute(f"DELETE FROM {table}")  # noqa: S608  five names
+    for table in ("counts", "seen", "wrapped_keys"):
+        database.execute(f"DELETE FROM {table}")  # noqa: S608  three names
 
 
-def restored_at(database: sqlite3.Connection) -> int | None:
+def restored_at(database: Database) -> int | None:
     """Return when the data lost their memory, if they ever did."""
-    row = database.execute("SELECT value FROM facts WHERE name = 'restored'").fetchone()
-    return None if row is None else int(row[0])
+    moment = read_fact(database, "restored")
+    return None if moment is None else int(moment)
 
 
 def first_window(plan: Plan, now: int) -> int:

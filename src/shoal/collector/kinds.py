@@ -1,10 +1,10 @@
-"""Whose data a folder holds: a collector's or a relay's."""
+"""Whose data a file holds: a collector's or a relay's."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from shoal.collector.intake.database import COLLECTOR, NAME, Schema
+from shoal.collector.intake.schema import COLLECTOR, Schema
 from shoal.collector.relay.schema import RELAY
 
 __all__ = ["schema_of"]
@@ -13,13 +13,13 @@ _PLACE = slice(68, 72)
 """Where SQLite's file format has the number of the application."""
 
 
-def schema_of(folder: Path) -> Schema:
-    """Return the schema of a folder's data; a collector's where it cannot be told.
+def schema_of(database: Path) -> Schema:
+    """Return the schema of a file of data; a collector's where it cannot be told.
 
     The file is read and not opened by SQLite, which might make files beside one that is not ours.
     """
     try:
-        with (folder / NAME).open("rb") as file:
+        with database.open("rb") as file:
             head = file.read(_PLACE.stop)
     except OSError:
         return COLLECTOR

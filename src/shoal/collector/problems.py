@@ -140,6 +140,9 @@ WRONG_TYPE = Problem(
 MALFORMED_PLAN = Problem(
     422, "malformed-plan", "The document is not a valid plan; check it with shoal audit."
 )
+BAD_WISH = Problem(
+    422, "bad-wish", "Nothing can be planned with this field; /openapi.json says what it may be."
+)
 PROMISE_BROKEN = Problem(
     422, "plan-unsafe", "The plan does not keep its promise; see shoal audit and shoal plan."
 )
@@ -206,6 +209,9 @@ TOO_MANY = Problem(
 INTERNAL = Problem(503, "internal", "The collector failed; nothing was counted.", 30)
 BUSY = Problem(503, "busy", "Too many reports are waiting; try again soon.", 2)
 CROWDED = Problem(503, "busy", "Too many connections are open; try again soon.", 2)
+NOT_KNOWN_YET = Problem(
+    503, "busy", "The plan or the token is not known here yet; try again soon.", 2
+)
 PAUSED = Problem(503, "paused", "The plan is paused; try again later.", 3600)
 UNAVAILABLE = Problem(503, "storage-unavailable", "The data cannot be written now.", 30)
 NO_KEY = Problem(

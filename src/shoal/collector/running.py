@@ -76,6 +76,11 @@ class Running(ABC):
         self._threads: list[ThreadPoolExecutor] = []
 
     @property
+    def _is_shared(self) -> bool:
+        """Whether the data are in a database that others use too, and not in the folder."""
+        return False
+
+    @property
     @abstractmethod
     def _any_store(self) -> KeyedStore[Any]:
         """The store."""
@@ -87,8 +92,9 @@ class Running(ABC):
         except OSError as error:
             raise StorageError(f"cannot make {self.folder}: {error.strerror}.") from error
         held.enter_context(data_lock(self.folder))
-        check_whole(self.folder)
-        held.enter_context(data_lock(self.folder, NAME))
+        if not self._is_shared:
+            check_whole(self.folder)
+            held.enter_context(data_lock(self.folder, NAME))
         store = make_store()
         held.callback(store.close)
         with transaction(store.database):

@@ -21,6 +21,7 @@ from shoal.collector.problems import Problem
 from shoal.collector.running import App, Running
 from shoal.collector.service import Collector
 from shoal.collector.settings import Settings, address
+from shoal.collector.workers import Workers, check_workers
 from shoal.errors import InputError, PrivacyRefusal
 
 __all__ = ["Listener", "run", "serve"]
@@ -51,17 +52,23 @@ def serve(
         What runs: a collector, or an analyzer.
     """
     settings = settings or Settings()
+    check_workers(settings)
     collector = kind(folder, settings)
+    with (
+        _bind("public", settings.public) as bound,
+        Workers(Path(folder), settings, bound) as workers,
+    ):
 
-    async def begin() -> None:
-        for plan in plans:
-            await _publish(collector, plan, declaration)
+        async def begin() -> None:
+            for plan in plans:
+                await _publish(collector, plan, declaration)
+            workers.start()
 
-    listeners = [
-        Listener("public", settings.public, lambda: collector.public),
-        Listener("console", settings.console, lambda: collector.console),
-    ]
-    run(collector, settings, listeners, begin=begin, ready=ready)
+        listeners = [
+            Listener("public", settings.public, lambda: collector.public, bound),
+            Listener("console", settings.console, lambda: collector.console),
+        ]
+        run(collector, settings, listeners, begin=begin, ready=ready)
 
 
 class ServerSettings(Protocol):
@@ -84,11 +91,15 @@ class ServerSettings(Protocol):
 
 
 class Listener(NamedTuple):
-    """A listener: its name, its address, and the app, which exists when the service runs."""
+    """A listener: its name, its address, and the app, which exists when the service runs.
+
+    `bound` is its socket, if there is one already.
+    """
 
     name: str
     where: str
     app: Callable[[], App]
+    bound: socket.socket | None = None
 
 
 def run(
@@ -123,11 +134,15 @@ async def _serve(
     ready: Callable[[dict[str, str]], None],
 ) -> None:
     async with AsyncExitStack() as held:
-        sockets = {name: held.enter_context(_bind(name, where)) for name, where, _ in listeners}
+        sockets = {
+            name: bound or held.enter_context(_bind(name, where))
+            for name, where, _, bound in listeners
+        }
         await held.enter_async_context(service)
         await begin()
         servers = {
-            name: _Server(_config(app(), settings, service.refused)) for name, _, app in listeners
+            name: _Server(_config(app(), settings, service.refused))
+            for name, _, app, _ in listeners
         }
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,22 +18,29 @@ from shoal.collector import problems, publication
 from shoal.collector.backup import back_up
 from shoal.collector.console.actions import Actions
 from shoal.collector.console.app import make_console
-from shoal.collector.intake.database import NAME, log_size, storage_errors
+from shoal.collector.http import Receive, Scope, bearer_token
+from shoal.collector.intake.database import StorageError, storage_errors
 from shoal.collector.intake.gateway import Gateway
 from shoal.collector.intake.group_commit import Committer
 from shoal.collector.intake.ingest import Ingest
+from shoal.collector.intake.limits import Allowance
 from shoal.collector.intake.records import PlanRecord
 from shoal.collector.intake.store import Store
 from shoal.collector.intake.windows import IncompleteCrowd
 from shoal.collector.logs import LOG
 from shoal.collector.plan_states import STATES, Declaration, State
-from shoal.collector.problems import Problem
+from shoal.collector.problems import Problem, Send
 from shoal.collector.public import PublicDoor, make_public, reports_door
 from shoal.collector.running import App, Running
 from shoal.collector.settings import Settings
 from shoal.errors import InputError, PrivacyRefusal
 
 __all__ = ["Collector"]
+
+_PLAN_PATH = re.compile(r"/v1/plans/([0-9a-f]{64})(?:/|$)")
+
+LOOKUPS = 100
+"""Names in a second that the database is asked for because this collector does not know them."""
 
 BACKUPS = "backups"
 """The folder of backups that were made from the console."""
@@ -63,6 +72,7 @@ class Collector(Running):
         super().__init__(folder, self.settings.spare_megabytes, clock)
         self._plans: dict[str, PlanRecord] = {}
         self._moving = asyncio.Lock()
+        self._lookups = Allowance(LOOKUPS)
         self.public: App
         self.console: App
 
@@ -75,6 +85,8 @@ class Collector(Running):
             raise
         self._committer = Committer(self._accept, self.settings.most_waiting, len)
         self.public = make_public(self._published, self._door(), self.signer, self.refused)
+        if self._is_shared:
+            self.public = self._asking_first(self.public)
         self.console = make_console(self)
         self._tasks = [
             asyncio.create_task(self._committer.run()),
@@ -114,8 +126,17 @@ class Collector(Running):
         self._plans = {record.plan.id: record for record in self.store.plans()}
         self._start_threads()
 
+    @property
+    def _is_shared(self) -> bool:
+        return bool(self.settings.database)
+
     def _make_store(self) -> Store:
-        return Store(
+        make: Callable[..., Store] = Store
+        if self._is_shared:
+            from shoal.collector.postgres.store import PostgresStore  # an extra: not always there
+
+            make = partial(PostgresStore, url=self.settings.database)
+        return make(
             self.folder,
             deadline_days=self.settings.deadline_days,
             clock=self._clock,
@@ -141,8 +162,41 @@ class Collector(Running):
 
     # Plans
 
+    def _asking_first(self, public: App) -> App:
+        """Return an app that asks the database for plans and tokens that it does not know.
+
+        Others publish and make tokens too, and a device that is told that there is no such plan
+        gives its report up. Anybody can make up names, so only so many are asked for in a second;
+        beyond that, whoever uses one that is not known here is told to try again.
+        """
+
+        async def asking(scope: Scope, receive: Receive, send: Send) -> None:
+            named = _PLAN_PATH.match(scope.get("path", ""))
+            secret = bearer_token(dict(scope.get("headers", ()))) if named else None
+            is_new_plan = named is not None and self._published(named[1]) is None
+            is_new_token = bool(secret) and not self.tokens.knows(secret or "")
+            asked = is_new_plan + is_new_token
+            can_be_told = not asked or self._lookups.take(asked)
+            if can_be_told:
+                try:
+                    if named is not None and is_new_plan:
+                        await self._reload(named[1])
+                    if secret and is_new_token:
+                        await self.in_store(self.tokens.look_up, secret)
+                except StorageError:
+                    can_be_told = False  # there may be such a plan, or such a token
+            if not can_be_told:
+                self.refused(problems.NOT_KNOWN_YET)
+                await problems.NOT_KNOWN_YET.send(send, last=True)
+                return
+            await public(scope, receive, send)
+
+        return asking
+
     async def add_plan(self, plan: Plan) -> Problem | None:
         """Add a plan as a draft, or return why not; a known plan stays as it is."""
+        if self._is_shared:
+            await self.in_store(self._reload_all)
         if plan.id in self._plans:
             return None
         problem = self._misplaced(plan) or await self._objection(plan)
@@ -171,6 +225,8 @@ class Collector(Running):
     ) -> Problem | None:
         """Change the state of a plan, or return why not; `by` is the label of whoever asks."""
         async with self._moving:
+            if self._is_shared:
+                await self.in_store(self._reload_all)
             problem = await self._move_plan(plan_id, wanted, declaration or Declaration())
         if problem is None:
             LOG.info("plan %s", wanted, extra={"facts": {"plan": plan_id, "by": by}})
@@ -208,8 +264,13 @@ class Collector(Running):
 
     async def _reload(self, plan_id: str) -> None:
         record = await self.in_store(self.store.plan, plan_id)
-        assert record is not None
-        self._plans[plan_id] = record
+        if record is not None:
+            self._plans[plan_id] = record
+
+    def _reload_all(self) -> None:
+        """Read what other collectors may have changed: plans and tokens."""
+        self._plans = {record.plan.id: record for record in self.store.plans()}
+        self.tokens.reload()
 
     def plan(self, plan_id: str) -> PlanRecord | None:
         """Return a plan by its id."""
@@ -251,6 +312,8 @@ class Collector(Running):
         await self.in_store(self._sweep_store)
 
     def _sweep_store(self) -> None:
+        if self._is_shared:
+            self._reload_all()
         self._timed(self.store.sweep)
         self.metrics.turn()
 
@@ -258,14 +321,18 @@ class Collector(Running):
         self.store.sweep()
 
     def _sealed(self, plan_id: str, number: int) -> None:
-        self.metrics.sealed(self._plans[plan_id].plan.reports_needed)
+        self.metrics.sealed(self._reports_needed(plan_id))
         LOG.info("crowd sealed", extra={"facts": {"plan": plan_id, "crowd": number}})
 
     def _given_up(self, plan_id: str, ended: IncompleteCrowd) -> None:
-        needed = self._plans[plan_id].plan.reports_needed
-        self.metrics.given_up(needed * ended.tenths // 10)
+        self.metrics.given_up(self._reports_needed(plan_id) * ended.tenths // 10)
         about = {"plan": plan_id, "crowd": ended.number, "tenths": ended.tenths}
         LOG.warning("crowd given up", extra={"facts": about})
+
+    def _reports_needed(self, plan_id: str) -> int:
+        record = self._plans.get(plan_id) or self.store.plan(plan_id)  # another published it
+        assert record is not None
+        return record.plan.reports_needed
 
     # Backups
 
@@ -279,7 +346,9 @@ class Collector(Running):
         with storage_errors():
             target.mkdir(mode=0o700, exist_ok=True)
         try:
-            made = await self.compute(back_up, self.folder, target, clock=self._clock)
+            made = await self.compute(
+                back_up, self.folder, target, url=self.settings.database, clock=self._clock
+            )
         except InputError:  # its name is the second in which it was made
             return problems.BACKUP_EXISTS
         LOG.info("backup made", extra={"facts": {"by": by}})
@@ -291,10 +360,9 @@ class Collector(Running):
     def metrics_text(self) -> bytes:
         """Return the metrics of this moment."""
         states = Counter(record.state for record in self.plans())
-        database = self.folder / NAME
         return self.metrics.text(
             plans={state: states[state] for state in STATES},
             queue=self._committer.fill,
-            data_bytes=database.stat().st_size + log_size(self.folder),
+            data_bytes=self.store.data_bytes,
             clock_is_held=self.clock_is_held,
         )

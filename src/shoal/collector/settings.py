@@ -77,6 +77,13 @@ class Settings(SettingsTable):
 
     public: str = setting("127.0.0.1:8400", "Address for reports: host:port.", is_address=True)
     console: str = setting("127.0.0.1:8401", "Address of the console: host:port.", is_address=True)
+    database: str = setting(
+        "",
+        "PostgreSQL database that several collectors share: postgresql://...",
+    )
+    workers: int = setting(
+        1, "Processes that take reports; more than one need a database.", lowest=1, highest=64
+    )
     ingest: str = setting(
         "open",
         "Who may send reports: open (anybody), or token (apps and relays).",
@@ -129,6 +136,12 @@ def address(text: str) -> tuple[str, int]:
     if not (host and colon and port.isascii() and port.isdigit() and int(port) < 65_536):
         raise InputError(f"an address is host:port, got {shown(text)}.")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def setting_of(name: str, environment: Mapping[str, str], file: Path | None) -> object:
+    """Return one setting as it was given, whoever's settings they are; None if it was not."""
+    given = {} if file is None else _file(file)
+    return environment.get(_PREFIX + name.upper(), given.get(name))
 
 
 def _variables(environment: Mapping[str, str], known: list[str]) -> dict[str, str]:

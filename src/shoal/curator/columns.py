@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import InputError
+from shoal.support.csv_form import AMBIGUOUS, DECIMAL_COMMA, csv_form, which_number
 from shoal.support.documents import listed
 from shoal.support.files import first_line
 
@@ -27,6 +28,7 @@ class Columns:
 
     rows: int
     _columns: dict[str, Any]
+    decimal_comma: bool = False
 
     def _column(self, name: str) -> Any:
         if name not in self._columns:
@@ -66,6 +68,14 @@ class Columns:
         elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             trimmed = pc.utf8_trim_whitespace(column)
             missing = pa.scalar(None, pa.string())
+            if self.decimal_comma:
+                unclear = pc.match_substring_regex(trimmed, f"^{AMBIGUOUS.pattern}$")
+                if (place := pc.index(unclear, True).as_py()) >= 0:
+                    text = which_number(trimmed[place].as_py())
+                    raise InputError(f"row {place + 1} of column {name!r}: {text}.")
+                comma = pc.match_substring_regex(trimmed, f"^{DECIMAL_COMMA.pattern}$")
+                points = pc.replace_substring(pc.replace_substring(trimmed, ".", ""), ",", ".")
+                trimmed = pc.if_else(comma, points, trimmed)
             cast = _cast_texts(name, pc.if_else(pc.equal(trimmed, ""), missing, trimmed))
         else:
             raise InputError(f"column {name!r} holds {column.type}, not numbers.")
@@ -89,8 +99,9 @@ def _cast_texts(name: str, texts: Any) -> Any:
     try:
         return texts.cast(pa.float64())
     except pa.ArrowException:
-        row = next(i for i, text in enumerate(texts.to_pylist(), 1) if not _is_number(text))
-        raise InputError(f"row {row} of column {name!r} is not a number.") from None
+        rows = enumerate(texts.to_pylist(), 1)
+        row, cell = next((i, text) for i, text in rows if not _is_number(text))
+        raise InputError(f"row {row} of column {name!r} is not a number: {cell[:40]!r}.") from None
 
 
 def _is_number(text: str | None) -> bool:
@@ -128,7 +139,15 @@ def read_columns(data: Path | str | Any, names: Collection[str]) -> Columns:
         table, rows = _select("the table", data, sorted(set(names)))
     else:
         table, rows = _read_file(Path(data), sorted(set(names)))
-    return Columns(rows, {name: _plain(table.column(name)) for name in table.column_names})
+    columns = {name: _plain(table.column(name)) for name in table.column_names}
+    return Columns(rows, columns, _has_decimal_commas(data, names))
+
+
+def _has_decimal_commas(data: Any, names: Collection[str]) -> bool:
+    """Whether data are a CSV file in which 3,5 can be a number."""
+    if not isinstance(data, (Path, str)) or Path(data).suffix.lower() != ".csv":
+        return False
+    return csv_form(Path(data), names).decimal_comma
 
 
 def _read_file(source: Path, names: list[str]) -> tuple[Any, int]:
@@ -175,11 +194,8 @@ def _read_csv(source: Path, names: list[str]) -> tuple[Any, int]:
     import pyarrow as pa
     from pyarrow import csv
 
-    with source.open("rb") as file:
-        if not file.read(1):
-            raise InputError(f"{source} is empty; its first line must name the columns.")
-    with csv.open_csv(source) as reader:
-        header = reader.schema.names
+    form = csv_form(source, names)
+    header = list(form.header)
     _check_names(source, header, names)
     read = names or header[:1]  # a column is needed to count the rows
     convert = csv.ConvertOptions(
@@ -188,8 +204,9 @@ def _read_csv(source: Path, names: list[str]) -> tuple[Any, int]:
         strings_can_be_null=False,
     )
     # In a table of one column an empty line is a row.
-    parse = csv.ParseOptions(ignore_empty_lines=len(header) > 1)
-    table = csv.read_csv(source, parse_options=parse, convert_options=convert)
+    parse = csv.ParseOptions(ignore_empty_lines=len(header) > 1, delimiter=form.separator)
+    options = csv.ReadOptions(encoding=form.encoding.replace("-", ""))
+    table = csv.read_csv(source, read_options=options, parse_options=parse, convert_options=convert)
     return table, table.num_rows
 
 

@@ -6,15 +6,11 @@ answer by itself: question and value). Nothing is guessed.
 
 from __future__ import annotations
 
-import math
-import numbers
-from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping
-
 from shoal.agreement.options import OptionsQuestion, folded
 from shoal.agreement.survey import Choice, Cross, Flags, Number, Question, Survey, Text, YesNo
 from shoal.errors import AnswerError
 from shoal.support.checks import shown
+from shoal.support.later import Collection, Iterable, Mapping, math, numbers
 
 __all__ = ["AnswerRules", "cell_of", "set_bits", "text_bits"]
 
@@ -86,8 +82,8 @@ def set_bits(question: Question, answer: object, row: int) -> list[int]:
     if is_missing(answer):
         return [missing_bit(question, row)]
     if isinstance(question, Number):
-        edges = [float(edge) for edge in question.edges]
-        return [bisect_right(edges, _number(question, answer, row))]
+        number = _number(question, answer, row)
+        return [sum(float(edge) <= number for edge in question.edges)]
     if isinstance(question, YesNo):
         yes = _is_yes(question, answer, row)
         return [int(not yes)] if question.missing or yes else []

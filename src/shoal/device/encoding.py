@@ -6,17 +6,18 @@ Either way `shoal.device.answers` has the rules.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
-
 from shoal.agreement.plan import Plan
 from shoal.agreement.random_bits import RandomBits, SystemBits, draw_below
 from shoal.agreement.survey import Survey
 from shoal.device.answers import AnswerRules
 from shoal.device.vectors import OriginalVector
 from shoal.errors import InputError
+from shoal.support.later import Mapping, Sequence, overload
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from shoal.device.bulk.vectors import Original
 
 __all__ = ["encode"]

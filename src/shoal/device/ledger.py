@@ -14,15 +14,6 @@ returns, and processes charge one after another, so that a report which left was
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from decimal import Decimal
-from pathlib import Path
-from typing import Any
-
 from shoal.agreement.flip_probability import FlipProbability
 from shoal.agreement.local_privacy import changing_epsilon, local_epsilon, repeated_epsilon
 from shoal.agreement.plan import Memory, Plan
@@ -30,6 +21,12 @@ from shoal.errors import InputError, PrivacyRefusal
 from shoal.support.checks import check_decimal, check_decimal_text, check_integer, check_number
 from shoal.support.disk import Disk, SharedFile
 from shoal.support.files import read_json
+from shoal.support.frozen import dataclass, field, replace
+from shoal.support.later import Iterator, Mapping, contextmanager, decimal, hashlib, json, pathlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Account", "Ledger", "PlanAccount"]
 
@@ -65,12 +62,12 @@ class Ledger:
     """
 
     def __init__(
-        self, path: Path | str, *, timeout: float = 10.0, disk: Disk | None = None
+        self, path: pathlib.Path | str, *, timeout: float = 10.0, disk: Disk | None = None
     ) -> None:
         self._file = SharedFile(path, "ledger", check_number("timeout", timeout), disk)
 
     @property
-    def path(self) -> Path:
+    def path(self) -> pathlib.Path:
         """Where the account is kept."""
         return self._file.path
 
@@ -86,7 +83,7 @@ class Ledger:
         answer_digest: str | bytes | None = None,
         *,
         token: str | None = None,
-    ) -> Decimal:
+    ) -> decimal.Decimal:
         """Count one report before it is randomized; return what it adds to the epsilon.
 
         Raises `PrivacyRefusal`, and counts nothing, if the total would pass the person's limit.
@@ -111,13 +108,13 @@ class Ledger:
             # Bound to plan and answer: the same token for another answer is another report.
             name = None if token is None else _pending_name(token, plan.id, answer)
             if name in account.pending:
-                return Decimal(0)
+                return decimal.Decimal(0)
             before = account.of(plan)
             after = before.after(answer)
             others = tuple(one for one in account.plans if one.plan_id != plan.id)
             pending = account.pending if name is None else (*account.pending, name)
             changed = replace(account, plans=(*others, after), pending=pending)
-            if account.limit is not None and changed.epsilon > Decimal(account.limit):
+            if account.limit is not None and changed.epsilon > decimal.Decimal(account.limit):
                 raise PrivacyRefusal(
                     f"this device has revealed epsilon {account.epsilon}; one more report of plan"
                     f" {plan.id[:12]} would raise it to {changed.epsilon}, above the limit"
@@ -193,17 +190,17 @@ class PlanAccount:
         return len(self.answers) if self.memory else None
 
     @property
-    def epsilon(self) -> Decimal:
+    def epsilon(self) -> decimal.Decimal:
         """What the reports say about what was answered."""
         if self.memory is None:
             return self.reports * local_epsilon(self.differing_bits, self.q)
         return sum(
             (repeated_epsilon(self.differing_bits, self.memory, n) for n in self.answers.values()),
-            Decimal(0),
+            decimal.Decimal(0),
         )
 
     @property
-    def epsilon_of_changes(self) -> Decimal:
+    def epsilon_of_changes(self) -> decimal.Decimal:
         """What they say about what was answered and when that changed; at most."""
         if self.memory is None:
             return self.epsilon
@@ -238,19 +235,21 @@ class Account:
     pending: tuple[str, ...] = ()
 
     @property
-    def epsilon(self) -> Decimal:
+    def epsilon(self) -> decimal.Decimal:
         """What all reports say about what was answered."""
-        return sum((account.epsilon for account in self.plans), Decimal(0))
+        return sum((account.epsilon for account in self.plans), decimal.Decimal(0))
 
     @property
-    def epsilon_of_changes(self) -> Decimal:
+    def epsilon_of_changes(self) -> decimal.Decimal:
         """What all reports say about what was answered and when that changed; at most."""
-        return sum((account.epsilon_of_changes for account in self.plans), Decimal(0))
+        return sum((account.epsilon_of_changes for account in self.plans), decimal.Decimal(0))
 
     @property
-    def left(self) -> Decimal | None:
+    def left(self) -> decimal.Decimal | None:
         """What may still be given away under the person's limit; None where there is none."""
-        return None if self.limit is None else max(Decimal(self.limit) - self.epsilon, Decimal(0))
+        if self.limit is None:
+            return None
+        return max(decimal.Decimal(self.limit) - self.epsilon, decimal.Decimal(0))
 
     def of(self, plan: Plan) -> PlanAccount:
         """Return the account of one plan."""
@@ -295,7 +294,7 @@ def _plain(account: PlanAccount) -> dict[str, Any]:
     }
 
 
-def account_from_json(document: object, path: Path) -> Account:
+def account_from_json(document: object, path: pathlib.Path) -> Account:
     """Read what `account_to_json` gave; anything else is an error, never an empty account."""
     try:
         if not isinstance(document, dict) or document["version"] != VERSION:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shoal.agreement.plan import Plan
 from shoal.agreement.random_bits import SystemBits
 from shoal.agreement.vectors import Synthetic
@@ -11,6 +9,7 @@ from shoal.agreement.wire import ID_BYTES, Reports, checked_window, join_report,
 from shoal.device.vectors import SyntheticVector
 from shoal.errors import ReportError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shoal.agreement.vectors import Cohorts
 

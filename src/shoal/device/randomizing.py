@@ -12,15 +12,15 @@ drawn depends on the plan alone. One vector is an integer; ten million rows are 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, overload
-
 from shoal.agreement.flip_probability import FlipProbability
 from shoal.agreement.plan import Plan
 from shoal.agreement.random_bits import RandomBits, SystemBits
 from shoal.device.domain import check_vector
 from shoal.device.vectors import OriginalVector, SyntheticVector
 from shoal.errors import InputError
+from shoal.support.later import overload
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shoal.agreement.vectors import Synthetic
     from shoal.device.bulk.vectors import Original

@@ -9,8 +9,6 @@ relay counts the report once. Identifiers inside are new each time, so that noth
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from shoal.agreement.crowd_keys import CrowdKey
 from shoal.agreement.fragments import messages_of, pack_fragments, pack_whole, set_positions
 from shoal.agreement.plan import Plan
@@ -25,6 +23,7 @@ from shoal.agreement.sealing import (
 from shoal.agreement.wire import ID_BYTES, split_batch
 from shoal.device.vectors import SyntheticVector
 from shoal.errors import ReportError
+from shoal.support.frozen import replace
 
 __all__ = ["fit_to_messages", "seal_report"]
 

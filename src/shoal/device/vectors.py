@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Self
-
 from shoal.agreement.vectors import row_bytes
 from shoal.errors import InputError
+from shoal.support.frozen import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
 
 __all__ = ["OriginalVector", "SyntheticVector"]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class _Vector:
     value: int
     bits: int
@@ -36,7 +38,7 @@ class _Vector:
         return cls(int.from_bytes(row, "little"), bits)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class OriginalVector(_Vector):
     r"""One vector before randomizing: it exists on the device and nowhere else.
 
@@ -54,7 +56,7 @@ class OriginalVector(_Vector):
         return f"OriginalVector({self.bits} bits, not shown)"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class SyntheticVector(_Vector):
     """One vector after randomizing: what may leave the device.
 

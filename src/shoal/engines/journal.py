@@ -27,7 +27,7 @@ class Journal(AbstractContextManager["Journal"]):
     Parameters
     ----------
     path
-        The file; it is made if it is not there. Beside it lies a lock.
+        The file; it is made if it is not there. A lock is beside it.
     work
         What the work is, as plain JSON values. A journal of other work is refused.
     way_out

@@ -79,7 +79,7 @@ def randomize_files(
     form
         ``"parquet"``, ``"arrow"`` or ``"rows"``.
     whole_reports
-        Write the reports of a plan with view counts, though each is nearly the truth.
+        Write the reports of a plan with view counts, though each may be nearly the truth.
     processes
         How many processes work; by default one for each core.
     progress

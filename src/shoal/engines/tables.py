@@ -7,7 +7,7 @@ answer is randomized in two versions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from shoal.analysis.tallying import Tally, Tallying
 from shoal.errors import InputError, PrivacyRefusal, ReportError
 from shoal.support.files import first_line
 
-__all__ = ["randomize_table", "tally_table"]
+__all__ = ["randomize_batches", "randomize_table", "tally_table"]
 
 _ROWS = 1 << 18
 
@@ -34,7 +34,7 @@ def randomize_table(plan: Plan, answers: Any, *, whole_reports: bool = False) ->
     answers
         A pandas, polars or Arrow table, or anything with ``__arrow_c_stream__``.
     whole_reports
-        Make the reports of a plan with view counts, though each is nearly the truth.
+        Make the reports of a plan with view counts, though each may be nearly the truth.
 
     Examples
     --------
@@ -46,8 +46,7 @@ def randomize_table(plan: Plan, answers: Any, *, whole_reports: bool = False) ->
     3
     """
     from shoal.device.bulk.report_files import column_of, file_rows, report_schema, warning_of
-    from shoal.device.bulk.tables import check_columns, encode_table, table_columns
-    from shoal.device.randomizing import randomize
+    from shoal.device.bulk.tables import check_columns
 
     if plan.view == "counts" and not whole_reports:
         raise PrivacyRefusal(
@@ -57,17 +56,24 @@ def randomize_table(plan: Plan, answers: Any, *, whole_reports: bool = False) ->
     stream, schema = _stream_of(answers), report_schema(plan)
     check_columns(plan.survey, stream.schema.names)
 
-    def batches() -> Iterator[Any]:
-        row = 1
-        for batch in stream:
-            for start in range(0, batch.num_rows, _ROWS):
-                part = batch.slice(start, _ROWS).select(table_columns(plan.survey))
-                original = encode_table(plan.survey, part, row)
-                rows = file_rows(randomize(original, plan))
-                yield pa.record_batch([column_of(rows)], schema=schema)
-                row += part.num_rows
+    batches = (
+        pa.record_batch([column_of(file_rows(reports))], schema=schema)
+        for reports in randomize_batches(plan, stream)
+    )
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+
+def randomize_batches(plan: Plan, batches: Iterable[Any]) -> Iterator[Synthetic]:
+    """Randomize the answers in Arrow record batches, each row once."""
+    from shoal.device.bulk.tables import encode_table, table_columns
+    from shoal.device.randomizing import randomize
+
+    row = 1
+    for batch in batches:
+        for start in range(0, batch.num_rows, _ROWS):
+            part = batch.slice(start, _ROWS).select(table_columns(plan.survey))
+            yield randomize(encode_table(plan.survey, part, row), plan)
+            row += part.num_rows
 
 
 def tally_table(

@@ -24,7 +24,15 @@ from shoal.engines.inputs import files_of, marks_of
 from shoal.engines.journal import Journal
 from shoal.engines.pool import processes_of, work_on
 
-__all__ = ["REPORT_SUFFIXES", "tally_files"]
+__all__ = [
+    "REPORT_SUFFIXES",
+    "Counted",
+    "Piece",
+    "count_pieces",
+    "cut_files",
+    "sum_of",
+    "tally_files",
+]
 
 REPORT_SUFFIXES = (".parquet", ".arrow", ".rows")
 _PIECE_ROWS = 1 << 22
@@ -41,6 +49,12 @@ class Counted(NamedTuple):
     joint: tuple[tuple[int, ...], ...]
     crowd: str | None
     window: int | None
+
+    def tallying(self, plan: Plan) -> Tallying:
+        """Begin a tally that counts this."""
+        return Tallying(
+            plan, vectors=self.vectors, joint=self.joint, crowd=self.crowd, window=self.window
+        )
 
 
 class Piece(NamedTuple):
@@ -82,15 +96,10 @@ def tally_files(
         know their number.
     """
     counted = Counted(vectors, tuple(tuple(bits) for bits in joint), crowd, window)
-    tallying = Tallying(plan, vectors=vectors, joint=counted.joint, crowd=crowd, window=window)
+    counted.tallying(plan)  # says what is wrong with them, before the work
     files = files_of(paths, REPORT_SUFFIXES)
     marks = marks_of(files)
-    batches: list[Path] = []
-    pieces: list[Piece] = []
-    for path in files:
-        cut = parts_of(plan, path, _PIECE_ROWS)
-        pieces += [Piece(path, part) for part in cut or ()]
-        batches += [path] if cut is None else []
+    pieces, batches = cut_files(plan, files)
     total = sum(piece.part.rows for piece in pieces)
     with ExitStack() as stack:
         done: dict[int, Any] = {}
@@ -117,25 +126,43 @@ def tally_files(
                 notes.record(number, part)
             seen += pieces[number].part.rows
             progress(seen, total)
-        ids: set[bytes] = set()  # of reports in batches: the same one may be in two files
-        for path in batches:
-            for vectors_of_window in read_reports(plan, path, ids):
-                tallying.add_vectors(vectors_of_window)
-    parts = [Tally.from_json(done[number], plan) for number in sorted(done)]
-    return _as_one_crowd([*parts, tallying.result()])
+    return sum_of(plan, counted, [done[number] for number in sorted(done)], batches)
 
 
-def _count(plan: Plan, counted: Counted, piece: tuple[Path, Part]) -> dict[str, Any]:
-    tallying = Tallying(
-        plan,
-        vectors=counted.vectors,
-        joint=counted.joint,
-        crowd=counted.crowd,
-        window=counted.window,
-    )
-    for chunk in read_part(plan, *piece):
-        tallying.add_vectors(chunk)
+def cut_files(plan: Plan, files: Iterable[Path]) -> tuple[list[Piece], list[Path]]:
+    """Return the pieces of files that can be counted apart, and the batches, which cannot."""
+    pieces: list[Piece] = []
+    batches: list[Path] = []
+    for path in files:
+        cut = parts_of(plan, path, _PIECE_ROWS)
+        pieces += [Piece(path, part) for part in cut or ()]
+        batches += [path] if cut is None else []
+    return pieces, batches
+
+
+def _count(plan: Plan, counted: Counted, piece: Piece) -> dict[str, Any]:
+    return count_pieces(plan, counted, [piece])
+
+
+def count_pieces(plan: Plan, counted: Counted, pieces: Iterable[Piece]) -> dict[str, Any]:
+    """Count the reports in pieces of files, as plain JSON values."""
+    tallying = counted.tallying(plan)
+    for piece in pieces:
+        for chunk in read_part(plan, *piece):
+            tallying.add_vectors(chunk)
     return tallying.result().to_json()
+
+
+def sum_of(
+    plan: Plan, counted: Counted, parts: Iterable[dict[str, Any]], batches: Iterable[Path]
+) -> Tally:
+    """Add what was counted in pieces, and the reports in batches, to one crowd."""
+    tallying = counted.tallying(plan)
+    ids: set[bytes] = set()  # of reports in batches: the same one may be in two files
+    for path in batches:
+        for vectors_of_window in read_reports(plan, path, ids):
+            tallying.add_vectors(vectors_of_window)
+    return _as_one_crowd([*(Tally.from_json(part, plan) for part in parts), tallying.result()])
 
 
 def _as_one_crowd(parts: Sequence[Tally]) -> Tally:

@@ -13,6 +13,8 @@ People who do not exist
 What runs, seen from the outside
     `black_box/`        tests of any randomizer, and of any path to a release
     `demo`              a collector and thousands of devices on one machine
+    `parties_demo`      a relay, an analyzer and thousands of devices
+    `web_demo/`         a page with a survey, whose visitor is one of a crowd
 
 The papers
     `worst_crowds`      a search for crowds that break their conjecture

@@ -71,7 +71,11 @@ def demonstrate(
         Called with the number of devices done since the last call.
     """
     people = list(made_up_people(plan.survey, plan.reports_needed, seed))
-    with scratch_folder() as data, devices_folder() as devices, _collector(data, plan) as urls:
+    with (
+        scratch_folder() as data,
+        devices_folder() as devices,
+        running_collector(data, plan) as urls,
+    ):
         *most, last = people
 
         def send(answer: Answer, folder: Path, over: Event) -> None:
@@ -180,7 +184,7 @@ def devices_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def _collector(data: Path, plan: Plan) -> Iterator[dict[str, str]]:
+def running_collector(data: Path, plan: Plan) -> Iterator[dict[str, str]]:
     """Run `shoal serve` with one plan and yield its two addresses."""
     plan_file = data / "plan.json"
     plan.write(plan_file)

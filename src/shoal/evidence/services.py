@@ -36,7 +36,7 @@ def free_port() -> int:
 
 @contextmanager
 def running(what: str, words: list[str], data: Path) -> Iterator[dict[str, str]]:
-    """Run `shoal` as a service with some words, and yield what it says when it is ready."""
+    """Run `shoal` as a service, and yield what it says when it is ready, and its `process`."""
     log_file = data / "log"
     command = [sys.executable, "-m", "shoal", *words, "--data", str(data), "--json"]
     with log_file.open("wb") as log, _ended_by_signals():
@@ -50,7 +50,7 @@ def running(what: str, words: list[str], data: Path) -> Iterator[dict[str, str]]
                 log_lines = log_file.read_text("utf-8", "replace").strip().splitlines()
                 reason = log_lines[-1].removeprefix("shoal: ") if log_lines else "it said nothing."
                 raise InputError(f"the {what} did not start: {reason}")
-            yield json.loads(ready)
+            yield json.loads(ready) | {"process": str(server.pid)}
         finally:
             _stop(server)
 
@@ -84,20 +84,22 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM end us as Ctrl-C does, so that no collector stays behind."""
+    """Let SIGTERM, and a terminal that is closed, end us as Ctrl-C does: nothing stays behind."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     try:
-        before = signal.signal(signal.SIGTERM, interrupt)
+        before = {name: signal.signal(getattr(signal, name), interrupt) for name in names}
     except ValueError:  # not the main thread; whoever is sees to it
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)
 
 
 def console_get(url: str, path: str, token: str) -> tuple[int, bytes]:

@@ -16,10 +16,10 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from shoal.agreement.flip_probability import FlipProbability, exact_fraction
-from shoal.agreement.plan import Memory, Parties, Plan, View
+from shoal.agreement.plan import VIEWS, Memory, Parties, Plan, View
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.composition import group_factor, part_of
@@ -144,8 +144,8 @@ class Certificate:
     overflow: Overflow | None = None
 
     def __post_init__(self) -> None:
-        if self.view not in get_args(View):
-            views = ", ".join(get_args(View))
+        if self.view not in VIEWS:
+            views = ", ".join(VIEWS)
             raise InputError(f"view must be one of {views}, got {self.view!r}.")
         if self.releases > 1 and self.view == "reports":
             raise InputError("whole reports of several releases compose with compose(releases).")

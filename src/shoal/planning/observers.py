@@ -10,12 +10,11 @@ each of them alone more holds than against a collector.
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.planning.composition import group_factor
-from shoal.support.rounding import round_up
+from shoal.support.rounding import round_up, truth_text
 
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
@@ -217,10 +216,5 @@ def single_report(local_epsilon: float, q: float) -> str | None:
         return "Whoever sees a single report learns much about the answer."
     return (
         "Whoever sees a single report learns the answer: each bit is true with probability"
-        f" {_truth(q)}."
+        f" {truth_text(q)}."
     )
-
-
-def _truth(q: float) -> str:
-    """Write 1 - q with as many digits as tell it from 1."""
-    return f"{1 - q:.{max(2, math.ceil(-math.log10(q)))}f}"

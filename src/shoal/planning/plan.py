@@ -10,13 +10,15 @@ import math
 from dataclasses import replace
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from typing import Any, get_args
+from typing import Any
 
 from shoal.agreement.flip_probability import MOST_DIGITS, FlipProbability
 from shoal.agreement.local_privacy import EXACT, local_epsilon
 from shoal.agreement.plan import (
     LARGEST_CROWD,
+    PROMISES,
     SHORTEST_WINDOW,
+    VIEWS,
     Parties,
     Plan,
     Promise,
@@ -28,6 +30,7 @@ from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.fragments import Pieces
 from shoal.planning.promise import shortfall
 from shoal.support.checks import check_decimal, check_integer
+from shoal.support.quantities import seconds
 from shoal.support.rounding import text_up
 
 __all__ = ["plan"]
@@ -42,7 +45,7 @@ def plan(
     delta: object = None,
     eta: object = None,
     promise: PromiseKind | None = None,
-    window: int | None = None,
+    window: int | str | None = None,
     honest_fraction: object = None,
     view: View = "reports",
     local_epsilon: object = None,
@@ -69,8 +72,8 @@ def plan(
         ``"local"``: holds for each report by itself, with no crowd. It is also what a plan says
         whose q is given and nothing else.
     window
-        The length in seconds, an hour or more, of the windows in which a person is asked once.
-        A crowd never mixes windows. By default a person is asked once for all.
+        The length in seconds, or as "1d", of the windows in which a person is asked once; an hour
+        or more. A crowd never mixes windows. By default a person is asked once for all.
     honest_fraction
         The part of every release that is taken to be honest, in (0, 1]: a release then holds
         crowd_size / honest_fraction reports, so that crowd_size of them are.
@@ -110,6 +113,8 @@ def plan(
         raise InputError("with q = 1/2 reports carry no information: every bit is a coin toss.")
     if crowd_size is not None:
         check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
+    if isinstance(window, str):
+        window = seconds(window)
     if window is not None and check_integer("window", window, lowest=1) < SHORTEST_WINDOW:
         raise InputError(
             f"window must be at least {SHORTEST_WINDOW} seconds, got window={window}: a report"
@@ -127,11 +132,11 @@ def plan(
         if texts[name] is not None and promise != kind:
             raise InputError(f"{name} is part of a {kind} promise, not of a {promise} one.")
     makers = {"local": _local, "sufficient": _sufficient, "three-sigma": _three_sigma}
-    if promise not in get_args(PromiseKind):
-        kinds = ", ".join(get_args(PromiseKind))
+    if promise not in PROMISES:
+        kinds = ", ".join(PROMISES)
         raise InputError(f"promise must be one of {kinds}, got {promise!r}.")
-    if view not in get_args(View):
-        raise InputError(f"view must be one of {', '.join(get_args(View))}, got {view!r}.")
+    if view not in VIEWS:
+        raise InputError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
     parties = Pieces.of(survey, view, relay, analyzer, messages)
     if promise == "proven":
         floor = _floor(survey, flip, local_epsilon)

@@ -72,6 +72,7 @@ def shortfall(plan: Plan) -> float:
     return _eta(plan) - float(plan.promise.eta)
 
 
+@lru_cache(maxsize=256)
 def _delta(plan: Plan, rtol: float = 1e-4) -> float:
     from shoal.planning.certificate import audit
 

@@ -24,11 +24,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import get_args
 
 from scipy.special import ndtri
 
-from shoal.agreement.plan import LARGEST_CROWD, View
+from shoal.agreement.plan import LARGEST_CROWD, VIEWS, View
 from shoal.agreement.survey import Survey, Text
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.plan import plan
@@ -125,8 +124,8 @@ def propose(
     check_integer("most_cohorts", most_cohorts, lowest=1, highest=65_535)
     if not 0 < check_number("fdr", fdr) < 1:
         raise InputError(f"fdr must be strictly between 0 and 1, got fdr={fdr}.")
-    if view not in get_args(View):
-        raise InputError(f"view must be one of {', '.join(get_args(View))}, got {view!r}.")
+    if view not in VIEWS:
+        raise InputError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
     wanted = (
         check_decimal("epsilon", epsilon, above=0),
         check_decimal("delta", delta, above=0, below=1),

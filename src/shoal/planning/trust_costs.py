@@ -20,13 +20,13 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Literal
 
 from shoal.agreement.plan import LARGEST_CROWD
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError
-from shoal.planning.views import bound_of, domain_of
+from shoal.planning.views import CountsBound, ReportsBound, bound_of, domain_of
 from shoal.support.checks import check_decimal, check_integer, check_level, check_number
 from shoal.theory import coin, laplace_law, solve, three_sigma
 from shoal.theory.blanket import blanket_delta
@@ -37,7 +37,7 @@ from shoal.theory.normal import normal_factor
 from shoal.theory.proven import proven_delta
 from shoal.theory.sufficient import sufficient_eta
 
-__all__ = ["Comparison", "Cost", "Trust", "compare"]
+__all__ = ["Comparison", "Cost", "PeopleNeeded", "Trust", "compare", "people_needed"]
 
 Trust = Literal[
     "local", "proven", "sufficient", "three-sigma", "counts", "curator", "curator_gaussian"
@@ -178,9 +178,76 @@ def compare(
         raise InputError(f"share must be in (0, 1], got share={share}.")
     if not 1e-9 <= check_number("relative_error", relative_error) <= 1e9:
         raise InputError(f"relative_error must be above 0, got {relative_error}.")
-    question = _Question(survey, crowd, float(texts[0]), float(texts[1]), share, relative_error,
-                      check_level(level))  # fmt: skip
+    error = Fraction(share) * Fraction(relative_error)
+    question = _Question(survey, crowd, float(texts[0]), float(texts[1]), error, check_level(level))
     return Comparison(survey, crowd, *texts, share, relative_error, level, question.costs())
+
+
+@dataclass(frozen=True)
+class PeopleNeeded:
+    """How many people each view needs for a share within an error; None for more than 10^12.
+
+    `within` is the error to either side, as a share of everybody, and `local` the number of people
+    if nobody is trusted.
+    """
+
+    within: float
+    share: float | None
+    level: float
+    reports: int | None
+    counts: int | None
+    local: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return dict(vars(self))
+
+
+def people_needed(
+    survey: Survey,
+    *,
+    epsilon: object,
+    delta: object,
+    within: float,
+    share: float | None = None,
+    level: float = 0.95,
+) -> PeopleNeeded:
+    """Return how many people are needed to know a share within an error, in each view.
+
+    Parameters
+    ----------
+    survey
+        What is asked.
+    epsilon, delta
+        The privacy wanted, decimals.
+    within
+        How far the estimate of a share may be off to either side: 0.02 is 2 % of everybody.
+    share
+        The share, if the people are a random sample and it is the population's that is asked for:
+        drawing the people then adds to the error. Without it the people themselves are meant.
+    level
+        How surely. The interval is normal, which is approximate.
+
+    Examples
+    --------
+    >>> from shoal import Flags
+    >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
+    >>> needed = people_needed(survey, epsilon=1, delta="1e-6", within=0.02)
+    >>> needed.reports, needed.counts
+    (5910, 999)
+    """
+    numbers = (
+        float(check_decimal("epsilon", epsilon, above=0)),
+        float(check_decimal("delta", delta, above=0, below=1)),
+    )
+    if not 1e-9 <= check_number("within", within) < 1:
+        raise InputError(f"within must be above 0 and below 1, got within={within}.")
+    if share is not None and not 0 < check_number("share", share) < 1:
+        raise InputError(f"share must be strictly between 0 and 1, got share={share}.")
+    sampled = 0.0 if share is None else share * (1 - share)
+    wanted = _Question(survey, 1, *numbers, Fraction(within), check_level(level), sampled)
+    keeps = (wanted.proven, wanted.counts, wanted.local)
+    return PeopleNeeded(within, share, level, *(wanted.people_needed(one) for one in keeps))
 
 
 @dataclass(frozen=True)
@@ -189,21 +256,37 @@ class _Question:
     crowd: int
     epsilon: float
     delta: float
-    share: float
-    relative_error: float
+    error: Fraction  # of a share, to either side
     level: float
+    sampled: float = 0.0  # the variance that drawing one person from a population adds
+
+    def proven(self, crowd: int, q: float) -> bool:
+        """Whether whole reports keep the promise."""
+        domain = domain_of(self.survey)
+        # The blanket is quick for any crowd; the exact bound for one bit is not.
+        if blanket_delta(domain, crowd, q, self.epsilon, 0.02).high <= self.delta:
+            return True
+        if crowd > _EXACT:
+            return self.local(crowd, q)
+        return proven_delta(domain, crowd, q, self.epsilon, 0.02).delta.high <= self.delta
+
+    def counts(self, crowd: int, q: float) -> bool:
+        """Whether counts keep the promise."""
+        if self.local(crowd, q):
+            return True
+        return self._bound.proven(crowd, q, self.epsilon, 0.02).delta.high <= self.delta
+
+    def local(self, crowd: int, q: float) -> bool:
+        """Whether each report keeps it by itself."""
+        return q >= coin.local_q(self.survey.differing_bits, self.epsilon)
+
+    @cached_property
+    def _bound(self) -> CountsBound | ReportsBound:
+        return bound_of(self.survey, "counts")
 
     def costs(self) -> tuple[Cost, ...]:
         domain, differ = domain_of(self.survey), self.survey.differing_bits
         epsilon, delta = self.epsilon, self.delta
-
-        def proven(crowd: int, q: float) -> bool:
-            # The blanket is quick for any crowd; the exact bound for one bit is not.
-            if blanket_delta(domain, crowd, q, epsilon, 0.02).high <= delta:
-                return True
-            if crowd > _EXACT:
-                return q >= local_q
-            return proven_delta(domain, crowd, q, epsilon, 0.02).delta.high <= delta
 
         def sufficient(crowd: int, q: float) -> bool:
             # P[R > lam] (1 - lam'/lam) <= delta(lam') for lam' < lam: far away that settles it.
@@ -221,15 +304,12 @@ class _Question:
             except OverflowError:  # the mean of R alone is beyond any lambda
                 return False
 
-        def counts(crowd: int, q: float) -> bool:
-            return q >= local_q or bound.proven(crowd, q, epsilon, 0.02).delta.high <= delta
-
-        bound = bound_of(self.survey, "counts")
-        local_q = coin.local_q(differ, epsilon)
         return (
-            self._cost("local", local_q, lambda crowd, q: q >= local_q),
+            self._cost("local", coin.local_q(differ, epsilon), self.local),
             self._cost(
-                "proven", solve.proven_q(domain, self.crowd, epsilon, delta, _XTOL).value, proven
+                "proven",
+                solve.proven_q(domain, self.crowd, epsilon, delta, _XTOL).value,
+                self.proven,
             ),
             self._cost(
                 "sufficient",
@@ -237,11 +317,7 @@ class _Question:
                 sufficient,
             ),
             self._cost("three-sigma", self._three_sigma_q(), rule),
-            self._cost(
-                "counts",
-                bound.q(self.crowd, epsilon, delta),
-                counts,
-            ),
+            self._cost("counts", self._bound.q(self.crowd, epsilon, delta), self.counts),
             self._curator(),
             self._gaussian(),
         )
@@ -254,7 +330,7 @@ class _Question:
 
     def _cost(self, trust: Trust, q: float | None, keeps: Callable[[int, float], bool]) -> Cost:
         """Return the cost of flipping with q, where `keeps` tells whether a promise is kept."""
-        needed = self._people_needed(keeps)
+        needed = self.people_needed(keeps)
         if q is None or q >= 0.5:
             return Cost(trust, q, None, None, None, needed, None)
         sigma = coin.count_sigma(self.crowd, q)
@@ -268,13 +344,14 @@ class _Question:
         z sqrt(pq) / (p - q) = error sqrt(N) (SDP 4); with r = (error sqrt(N) / z)^2 this is
         (p - q)^2 = 1 / (1 + 4r).
         """
-        error = self.share * self.relative_error
-        spread = crowd * (error / normal_factor(self.level)) ** 2
+        spread = crowd * (self.error / normal_factor(self.level)) ** 2 - self.sampled
+        if spread <= 0:
+            return 0.0
         # (1 - 1/sqrt(1 + 4r)) / 2 without cancellation for small r
         root = math.sqrt(1 + 4 * spread)
         return 2 * spread / (root * (root + 1))
 
-    def _people_needed(self, keeps: Callable[[int, float], bool]) -> int | None:
+    def people_needed(self, keeps: Callable[[int, float], bool]) -> int | None:
         """Return the smallest crowd whose q, as large as the error allows, keeps the promise.
 
         A larger crowd allows more noise and needs less. The search comes from above, where the
@@ -282,8 +359,8 @@ class _Question:
         """
         local = coin.local_q(self.survey.differing_bits, self.epsilon)
         spread = local * (1 - local) / (1 - 2 * local) ** 2 if local < 0.5 else math.inf
-        error = self.share * self.relative_error / normal_factor(self.level)
-        top = spread / error**2 * (1 + 1e-9)
+        error = self.error / normal_factor(self.level)
+        top = (spread + self.sampled) / error**2 * (1 + 1e-9)
         most = LARGEST_CROWD if top > LARGEST_CROWD else max(math.ceil(top), 1)
         passes = cache(lambda crowd: self._passes(keeps, crowd))
         try:
@@ -305,8 +382,7 @@ class _Question:
         scale = self.survey.differing_bits / self.epsilon
         sigma = laplace_law.discrete_sigma(scale)
         reach = laplace_law.discrete_radius(1 - self.level, scale)
-        error = Fraction(self.share) * Fraction(self.relative_error)
-        needed = max(math.ceil(reach / error), 1)
+        needed = max(math.ceil(reach / self.error), 1)
         local = coin.count_sigma(self.crowd, coin.local_q(self.survey.differing_bits, self.epsilon))
         gain = local / sigma if sigma and math.isfinite(local) else None
         return Cost("curator", None, scale, sigma, reach, needed, gain)
@@ -315,7 +391,7 @@ class _Question:
         """Return the cost of normal noise, calibrated exactly (Balle and Wang 2018)."""
         sigma = gaussian_sigma(self.survey.differing_bits, self.epsilon, self.delta)
         reach = normal_factor(self.level) * sigma
-        needed = max(math.ceil(reach / (self.share * self.relative_error)), 1)
+        needed = max(math.ceil(reach / self.error), 1)
         local = coin.count_sigma(self.crowd, coin.local_q(self.survey.differing_bits, self.epsilon))
         gain = local / sigma if math.isfinite(local) else None
         return Cost("curator_gaussian", None, None, sigma, reach, needed, gain)

@@ -76,7 +76,8 @@ class Attack(NamedTuple):
 
 def domain_of(survey: Survey) -> Domain:
     """Return the survey's domain in the words of the theory: bits, fewest and most set bits."""
-    return tuple(Block(*part) for question in survey for part in question.parts)
+    parts = (part for question in survey for part in question.parts)
+    return tuple(Block(part.bits, part.fewest_set_bits, part.most_set_bits) for part in parts)
 
 
 def bound_of(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-from urllib.parse import urljoin, urlsplit
-
 from shoal.errors import InputError, TransportError
 from shoal.support.checks import shown
+from shoal.support.frozen import dataclass
 
 __all__ = ["Origin", "parse_address", "redirected_path"]
 
 PORTS = {"https": 443, "http": 80}
 
 
-class Origin(NamedTuple):
+@dataclass(frozen=True)
+class Origin:
     """The host that a transport talks to, and how."""
 
     scheme: str
@@ -27,6 +26,8 @@ class Origin(NamedTuple):
 
 def parse_address(url: str, query: bool = False) -> tuple[Origin, str]:
     """Return the origin and the path of a URL that holds nothing else."""
+    from urllib.parse import urlsplit  # a device that sends nothing does not need it
+
     wrong = InputError(f"a collector's address is https://host[:port][/path], got {shown(url)}.")
     if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url:
         raise wrong
@@ -44,6 +45,8 @@ def parse_address(url: str, query: bool = False) -> tuple[Origin, str]:
 
 def redirected_path(here: Origin, path: str, location: str | None) -> str:
     """Return the path on the same host that a redirect leads to; no other host will do."""
+    from urllib.parse import urljoin
+
     if not location:
         raise TransportError("the collector redirects to nowhere.")
     try:

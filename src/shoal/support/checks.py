@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import operator
-import re
-from decimal import Decimal
-from typing import SupportsIndex, cast
-
 from shoal.errors import InputError
+from shoal.support.later import cast, decimal, math, operator, re, unicodedata
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import SupportsIndex
 
 LARGEST_INTEGER = 2**53 - 1
 """The largest integer that JSON carries exactly to every reader (RFC 8785 section 3.2.2.3)."""
@@ -25,7 +24,7 @@ def check_integer(
     """Return `value` as an int in [lowest, highest]; booleans and floats are not integers."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise error(f"{name} must be a whole number, got {name}={shown(value)}.")
-    number = operator.index(cast(SupportsIndex, value))
+    number = operator.index(cast("SupportsIndex", value))
     if not lowest <= number <= highest:
         raise error(f"{name} must be between {lowest} and {highest}, got {name}={shown(number)}.")
     return number
@@ -47,16 +46,17 @@ def check_number(name: str, value: object) -> float:
     return float(value)
 
 
-_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,4})?")
+_DECIMAL = r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,4})?"
 
 
-def canonical_decimal(number: Decimal) -> str:
+def canonical_decimal(number: decimal.Decimal) -> str:
     """Return the one spelling of a finite decimal.
 
     No zeros that say nothing and no plus sign; plain from 0.0001 to below 10^16, and otherwise one
     digit before the point and an exponent without leading zeros.
 
-    >>> [canonical_decimal(Decimal(text)) for text in ("1.0", "0.000001", "2.50E-07", "1e3")]
+    >>> texts = ("1.0", "0.000001", "2.50E-07", "1e3")
+    >>> [canonical_decimal(decimal.Decimal(text)) for text in texts]
     ['1', '1e-6', '2.5e-7', '1000']
     """
     sign, digits, exponent = number.as_tuple()
@@ -75,21 +75,33 @@ def canonical_decimal(number: Decimal) -> str:
 
 
 def check_decimal(
-    name: str, value: object, *, above: int, below: int | None = None, error: type = InputError
+    name: str,
+    value: object,
+    *,
+    above: int,
+    below: int | None = None,
+    error: type = InputError,
+    lenient: bool = True,
 ) -> str:
     """Return `value` as canonical decimal text, checked to be in (above, below).
 
-    A float is taken at its shortest decimal form, which is what the user typed.
+    A float is taken at its shortest decimal form, which is what the user typed. Text may be written
+    as people do, .005, 1_000 or 5%, unless it is from a document (`lenient=False`).
+
+    >>> check_decimal("delta", ".005", above=0), check_decimal("delta", "5%", above=0)
+    ('0.005', '0.05')
     """
-    text = str(value).strip() if isinstance(value, (str, Decimal)) else shown(value)
+    text = str(value).strip() if isinstance(value, (str, decimal.Decimal)) else shown(value)
+    if isinstance(value, str) and lenient and len(text) <= 64:
+        text = _as_written(text)
     limit = f"above {above}" + (f" and below {below}" if below is not None else "")
     spelling, inside = "", False
-    if not isinstance(value, bool) and len(text) <= 64 and _DECIMAL.fullmatch(text):
-        number = Decimal(text)
+    if not isinstance(value, bool) and len(text) <= 64 and re.fullmatch(_DECIMAL, text):
+        number = decimal.Decimal(text)
         spelling = canonical_decimal(number)
         inside = number > above and (below is None or number < below)
     # Whatever is kept can be read again.
-    if not inside or len(spelling) > 64 or not _DECIMAL.fullmatch(spelling):
+    if not inside or len(spelling) > 64 or not re.fullmatch(_DECIMAL, spelling):
         raise error(f"{name} must be a decimal number {limit}, got {name}={shown(value)}.")
     return spelling
 
@@ -100,12 +112,21 @@ def check_decimal_text(
     """Return a decimal that is already text, no float and no blanks, in its one spelling."""
     if not isinstance(value, str) or value != value.strip():
         raise error(f"{name} must be a decimal written as text, got {name}={shown(value)}.")
-    return check_decimal(name, value, above=above, below=below, error=error)
+    return check_decimal(name, value, above=above, below=below, error=error, lenient=False)
+
+
+def _as_written(text: str) -> str:
+    from shoal.support.quantities import decimal_text  # which uses this module
+
+    try:
+        return decimal_text(text)
+    except InputError:
+        return text  # the caller says what it should be
 
 
 _PORT = "(:([1-9][0-9]{0,4}))?"
-_ORIGIN = re.compile(rf"https://([a-z0-9-]+(\.[a-z0-9-]+)*|\[[0-9a-f:.]+\]){_PORT}")
-_LOCAL_ORIGIN = re.compile(rf"http://(localhost|127\.0\.0\.1|(\[::1\])){_PORT}")
+_ORIGIN = rf"https://([a-z0-9-]+(\.[a-z0-9-]+)*|\[[0-9a-f:.]+\]){_PORT}"
+_LOCAL_ORIGIN = rf"http://(localhost|127\.0\.0\.1|(\[::1\])){_PORT}"
 
 
 def check_origin(name: str, value: object, *, error: type = InputError) -> str:
@@ -119,7 +140,7 @@ def check_origin(name: str, value: object, *, error: type = InputError) -> str:
     'http://127.0.0.1:8402'
     """
     text = value if isinstance(value, str) and len(value) <= 300 else ""
-    match = _ORIGIN.fullmatch(text) or _LOCAL_ORIGIN.fullmatch(text)
+    match = re.fullmatch(_ORIGIN, text) or re.fullmatch(_LOCAL_ORIGIN, text)
     port = int(match[4] or 0) if match else 0
     usual = 80 if text.startswith("http:") else 443
     if match is None or port == usual or port > 65_535:
@@ -132,8 +153,6 @@ def check_origin(name: str, value: object, *, error: type = InputError) -> str:
 
 def check_text(name: str, value: object, *, error: type = InputError, longest: int = 200) -> str:
     """Return a short printable text in Unicode normal form C."""
-    import unicodedata
-
     if not isinstance(value, str):
         raise error(f"{name} must be text, got {name}={shown(value)}.")
     text = unicodedata.normalize("NFC", value)

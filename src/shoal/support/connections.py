@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 from shoal.errors import InputError, TransportError
 from shoal.support.addresses import PORTS, Origin
 from shoal.support.files import first_line
+from shoal.support.later import Iterator, contextlib, contextmanager
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:  # these take longer to load than the rest of the device together
     import http.client
     import socket
@@ -99,6 +98,6 @@ def _connect(host: str, port: int, deadline: float) -> socket.socket:
 def _cut_off(wire: socket.socket) -> None:
     import socket
 
-    with suppress(OSError):  # it may be closed already
+    with contextlib.suppress(OSError):  # it may be closed already
         # Not the method of the TLS socket, which would pull the session from under its reader.
         socket.socket.shutdown(wire, socket.SHUT_RDWR)

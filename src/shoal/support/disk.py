@@ -10,12 +10,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 
 from shoal.errors import InputError, ShoalError
 from shoal.support.files import LARGEST_FILE
+from shoal.support.later import Iterator, contextlib, contextmanager, pathlib
 
 __all__ = ["Disk", "SharedFile"]
 
@@ -32,7 +30,7 @@ class Disk:
     or they have not.
     """
 
-    def store(self, path: Path, content: bytes, scratch: str) -> None:
+    def store(self, path: pathlib.Path, content: bytes, scratch: str) -> None:
         """Write a file whole or not at all, durably, under the name `scratch` first.
 
         The caller holds the lock that belongs to the scratch file.
@@ -43,12 +41,12 @@ class Disk:
         self.replace(part, path)
         self.sync_folder(path.parent)
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: pathlib.Path) -> None:
         """Delete a file durably; one that is gone already is fine."""
         self.unlink(path)
         self.sync_folder(path.parent)
 
-    def make_folder(self, folder: Path) -> None:
+    def make_folder(self, folder: pathlib.Path) -> None:
         """Make a folder that only its owner reads, durably.
 
         One that is there already may have been made by a process that was killed before it could
@@ -58,20 +56,22 @@ class Disk:
             self.make_folder(folder.parent)
         if not folder.is_dir():
             self.mkdir(folder)
-        with suppress(PermissionError):  # a folder above that is not ours and stood there before
+        with contextlib.suppress(
+            PermissionError
+        ):  # a folder above that is not ours and stood there before
             self.sync_folder(folder.parent)
 
-    def mkdir(self, folder: Path) -> None:
+    def mkdir(self, folder: pathlib.Path) -> None:
         """Make one folder that only its owner may open."""
         folder.mkdir(mode=0o700, exist_ok=True)
 
-    def write(self, path: Path, content: bytes) -> None:
+    def write(self, path: pathlib.Path, content: bytes) -> None:
         """Write a file from its beginning; it is not on the disk before `sync_file`."""
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK, _PRIVATE)
         with open(handle, "wb") as file:
             file.write(content)
 
-    def sync_file(self, path: Path) -> None:
+    def sync_file(self, path: pathlib.Path) -> None:
         """Wait until a file's content is on the disk."""
         handle = os.open(path, os.O_RDWR)
         try:
@@ -79,15 +79,15 @@ class Disk:
         finally:
             os.close(handle)
 
-    def replace(self, source: Path, target: Path) -> None:
+    def replace(self, source: pathlib.Path, target: pathlib.Path) -> None:
         """Rename a file over another, in one step."""
         os.replace(source, target)
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, path: pathlib.Path) -> None:
         """Remove a file, if it is there."""
         path.unlink(missing_ok=True)
 
-    def sync_folder(self, folder: Path) -> None:
+    def sync_folder(self, folder: pathlib.Path) -> None:
         """Wait until a folder's names are on the disk."""
         if sys.platform == "win32":
             return  # a folder cannot be opened there; the rename itself is journaled
@@ -98,7 +98,7 @@ class Disk:
             os.close(handle)
 
     @contextmanager
-    def lock(self, path: Path, *, patience: float = float("inf")) -> Iterator[bool]:
+    def lock(self, path: pathlib.Path, *, patience: float = float("inf")) -> Iterator[bool]:
         """Hold a lock among threads and processes; yields False if it was not to be had in time.
 
         The lock file stays: to remove it would let two holders in.
@@ -120,9 +120,11 @@ class Disk:
 class SharedFile:
     """One file that several processes change, one after another."""
 
-    def __init__(self, path: Path | str, what: str, timeout: float, disk: Disk | None) -> None:
+    def __init__(
+        self, path: pathlib.Path | str, what: str, timeout: float, disk: Disk | None
+    ) -> None:
         # Whoever changes the working directory, or comes by a link, still shares file and lock.
-        self.path = Path(path).resolve()
+        self.path = pathlib.Path(path).resolve()
         self._what, self._timeout = what, timeout
         self._disk = Disk() if disk is None else disk
 
@@ -130,7 +132,7 @@ class SharedFile:
     def changing(self) -> Iterator[None]:
         """Keep every other thread and process from changing the file."""
         lock = self.path.with_name(self.path.name + ".lock")
-        with ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
             try:
                 held = stack.enter_context(self._disk.lock(lock, patience=self._timeout))
             except OSError as problem:
@@ -183,9 +185,10 @@ if sys.platform == "win32":  # pragma: no cover
         os.lseek(handle, 0, os.SEEK_SET)
         msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
 else:
-    import fcntl
 
     def _try_lock(handle: int) -> bool:
+        import fcntl
+
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -193,4 +196,6 @@ else:
         return True
 
     def _unlock(handle: int) -> None:
+        import fcntl
+
         fcntl.flock(handle, fcntl.LOCK_UN)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
-from typing import Any
-
 from shoal.errors import InputError
+from shoal.support.later import Iterable, Mapping
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+    from typing import Any
 
 __all__ = ["exact_fields", "listed"]
 

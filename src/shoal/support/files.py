@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-
 from shoal.errors import InputError
+from shoal.support.later import Callable, json, pathlib
 
 LARGEST_FILE = 64 << 20
 
@@ -53,7 +50,7 @@ def strict_json(content: bytes | str) -> object:
     return json.loads(content, parse_constant=refuse, object_pairs_hook=unique_keys)
 
 
-def read_json(path: Path, what: str, error: type[InputError]) -> object:
+def read_json(path: pathlib.Path, what: str, error: type[InputError]) -> object:
     """Read a JSON document, strictly: no duplicate keys, no NaN, no absurd size."""
     try:
         with path.open("rb") as file:
@@ -67,20 +64,25 @@ def read_json(path: Path, what: str, error: type[InputError]) -> object:
     except (ValueError, RecursionError) as problem:
         if isinstance(problem, error):
             raise
-        raise error(f"{path} is not a {what}: {problem or 'nested too deeply'}.") from problem
+        from shoal.support.file_kinds import instead
+
+        other = instead(path, what)
+        raise error(
+            other or f"{path} is not a {what}: {problem or 'nested too deeply'}."
+        ) from problem
 
 
-def write_json(path: Path, document: object) -> None:
+def write_json(path: pathlib.Path, document: object) -> None:
     """Write a JSON document whole or not at all."""
     write_text(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: pathlib.Path, text: str) -> None:
     """Write a text whole or not at all; its line ends are the same on every system."""
     write_whole(path, lambda scratch: scratch.write_bytes(text.encode("utf-8")))
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+def write_whole(path: pathlib.Path, write: Callable[[pathlib.Path], object]) -> None:
     """Let `write` make a file under another name, and give it the path when it is whole."""
     scratch = path.with_name(path.name + ".part")
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
-__all__ = ["float_up", "round_down", "round_up", "text_down", "text_near", "text_up"]
+__all__ = ["float_up", "round_down", "round_up", "text_down", "text_near", "text_up", "truth_text"]
 
 
 def float_up(value: Decimal) -> float:
@@ -55,6 +55,15 @@ def text_near(value: float, digits: int = 4) -> str:
     ('5.48e-7', '0.25', '12350')
     """
     return _rounded(value, digits, ROUND_HALF_EVEN)
+
+
+def truth_text(q: float) -> str:
+    """Write the probability 1 - q that a bit is true, with as many digits as tell it from 1.
+
+    >>> truth_text(0.25), truth_text(0.00002)
+    ('0.75', '0.99998')
+    """
+    return f"{1 - q:.{max(2, math.ceil(-math.log10(q)))}f}"
 
 
 def round_down(value: float, digits: int = 4) -> float:

@@ -33,7 +33,6 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +40,10 @@ import numpy.typing as npt
 from shoal.theory.coin import log_theta
 from shoal.theory.domains import Block, check_domain
 from shoal.theory.homogeneous import check_crowd
+from shoal.theory.ratio_tables import Doubt, Ratios, log_shares, merged, power, product
 from shoal.theory.stop_loss.bracket import Bracket
 from shoal.theory.stop_loss.law import FloatArray, Law, binomial_log_weights, log_sum
+from shoal.theory.stop_loss.reduction import UNIT
 from shoal.theory.stop_loss.stop_loss import stop_loss_of_law
 
 __all__ = ["blanket_delta", "blanket_laws"]
@@ -50,65 +51,30 @@ __all__ = ["blanket_delta", "blanket_laws"]
 _MOST_CLASSES = 16
 _FEW_BITS = 200
 _LEAST_GAIN = 0.02
-_MOST_ATOMS = 20_000
 _MOST_POWERS = 250
-_SPARSEST = 8
-"""A rectangle of powers may have so many times more places than powers."""
-_MOST_BANDS = 3
-"""Into so many bands of logarithms the masses of a table may be cut."""
 
 
-class Ratios(NamedTuple):
-    """Powers of theta of ``p(v|x')/m(v)`` and ``p(v|x)/m(v)`` with the log mass of m on each."""
-
-    towards: npt.NDArray[np.int64]
-    away: npt.NDArray[np.int64]
-    log_mass: FloatArray
-
-
-def _merged(towards: npt.ArrayLike, away: npt.ArrayLike, log_mass: FloatArray) -> Ratios:
-    """Add up the masses of equal pairs of powers, in the order of the pairs."""
-    first, row = _ranked(towards)
-    second, column = _ranked(away)
-    place = row * second.size + column
-    size = first.size * second.size
-    flat = np.ravel(log_mass)
-    top = np.full(size, -np.inf)
-    np.maximum.at(top, place, flat)
-    live = np.flatnonzero(top > -np.inf)
-    total = np.bincount(place, np.exp(flat - np.where(top > -np.inf, top, 0.0)[place]), size)
-    mass = top[live] + np.log(total[live])
-    return Ratios(first[live // second.size], second[live % second.size], mass)
-
-
-def _ranked(
-    powers: npt.ArrayLike,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the different powers in order, and the rank of each."""
-    flat = np.ravel(powers).astype(np.int64)
-    lowest = int(flat.min())
-    present = np.bincount(flat - lowest) > 0
-    rank = np.cumsum(present) - 1
-    return np.flatnonzero(present) + lowest, rank[flat - lowest]
+_BINOMIAL = Doubt(0.5, 0.5)
+"""That of `binomial_log_weights`."""
 
 
 def _flags(bits: int, q: float) -> Ratios:
     i = np.arange(bits + 1)
     # q^L C(L, i), written without cancellation
     mass = binomial_log_weights(bits, 0.5) + bits * math.log(2.0 * q)
-    return Ratios(i, bits - i, mass)
+    return Ratios(i, bits - i, mass, _BINOMIAL.more(0.5, 0.5))
 
 
 def _loose(highest: int, q: float) -> Ratios:
     """Table of blocks in the loose form with so many bits together: bits are independent."""
-    i, mass = _loose_side(highest, q)
+    i, mass, doubt = _loose_side(highest, q)
     total = mass[:, None] + mass[None, :] - highest * log_theta(q)
     shape = total.shape
     towards, away = np.broadcast_to(i[:, None], shape), np.broadcast_to(i[None, :], shape)
-    return Ratios(towards.ravel(), away.ravel(), total.ravel())
+    return Ratios(towards.ravel(), away.ravel(), total.ravel(), doubt.times(doubt).more(0.5, 0.75))
 
 
-def _loose_side(highest: int, q: float) -> tuple[npt.NDArray[np.int64], FloatArray]:
+def _loose_side(highest: int, q: float) -> tuple[npt.NDArray[np.int64], FloatArray, Doubt]:
     """Powers of one ratio and their log masses, spread to `_MOST_POWERS` of them where more.
 
     A spread keeps the mean of the ratio, as in `_coarsened`. Powers stay dense where the ratio is
@@ -116,21 +82,21 @@ def _loose_side(highest: int, q: float) -> tuple[npt.NDArray[np.int64], FloatArr
     """
     i, mass = np.arange(highest + 1), binomial_log_weights(highest, q)
     if highest < _MOST_POWERS:
-        return 2 * i, mass
+        return 2 * i, mass, _BINOMIAL
     reach = 9.0 * math.sqrt(highest * q * (1.0 - q)) + 9.0
     low, high = max(0, int(q * highest - reach)), min(highest, int((1 - q) * highest + reach))
     nodes = np.unique(np.append(np.linspace(low, high, _MOST_POWERS - 2).astype(int), [0, highest]))
     left = np.clip(np.searchsorted(nodes, i, side="right") - 1, 0, nodes.size - 2)
     unit = 2.0 * log_theta(q)
-    # (e^(i unit) - e^(l unit)) / (e^(r unit) - e^(l unit)), and what it leaves
     gap = nodes[left + 1] - nodes[left]
-    share = np.expm1((i - nodes[left]) * unit) / np.expm1(gap * unit)
-    rest = np.expm1((nodes[left + 1] - i) * unit) / np.expm1(gap * unit)
-    rest *= np.exp((i - nodes[left]) * unit)
-    with np.errstate(divide="ignore"):
-        parts = np.concatenate([mass + np.log(rest), mass + np.log(share)])
-    table = _merged(np.concatenate([left, left + 1]), np.zeros(2 * i.size, dtype=int), parts)
-    return 2 * nodes[table.towards], table.log_mass
+    stay, rise = log_shares(i - nodes[left], gap, unit)
+    table = merged(
+        np.concatenate([left, left + 1]),
+        np.zeros(2 * i.size, dtype=int),
+        np.concatenate([mass + stay, mass + rise]),
+        _BINOMIAL.more(2.5 + int(gap.max()) * unit, 0.5),
+    )
+    return 2 * nodes[table.towards], table.log_mass, table.doubt
 
 
 def _floor(block: Block, zeros: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -158,7 +124,10 @@ def _exact(block: Block, size: int, size_other: int, q: float) -> Ratios:
     shape = base.shape
     towards = np.broadcast_to(2 * i0 - both + 2 * i2 - other - floor, shape)
     away = np.broadcast_to(2 * i0 - both + 2 * i1 - only - floor, shape)
-    return _merged(towards, away, base + floor * log_theta(q))
+    # where the floor is above 0 it takes back what the weights went below it
+    back = max(int(floor.max()), 0) * log_theta(q)
+    doubt = Doubt(2.0 + 3.0 * back, 1.0)
+    return merged(towards, away, base + floor * log_theta(q), doubt)
 
 
 def _tables(block: Block, q: float) -> list[Ratios]:
@@ -174,115 +143,6 @@ def _wants_exact(block: Block, q: float) -> bool:
     few_zeros = binomial_log_weights(block.bits, q)[::-1][: block.highest]
     weight = log_sum(few_zeros + block.highest * log_theta(q))
     return weight > math.log(1e-9) or 2 * block.highest > block.bits
-
-
-def _coarsened(table: Ratios, pitch: int, q: float) -> Ratios:
-    """Move both powers of theta to multiples of `pitch` by mean-preserving spreads.
-
-    Y is linear in either ratio, so each step is a spread of Y: the bound can only grow.
-    """
-    unit = log_theta(q)
-    towards, away, mass = table
-    for _ in range(2):
-        low = pitch * (towards // pitch)
-        part = np.expm1((towards - low) * unit) / math.expm1(pitch * unit)
-        with np.errstate(divide="ignore"):
-            stay, rise = mass + np.log1p(-part), mass + np.log(part)
-        merged = _merged(
-            np.concatenate([low, low + pitch]), np.tile(away, 2), np.concatenate([stay, rise])
-        )
-        towards, away, mass = merged.away, merged.towards, merged.log_mass
-    return Ratios(towards, away, mass)
-
-
-def _fitted(table: Ratios, most: int, q: float) -> Ratios:
-    pitch = 1
-    while table.log_mass.size > most and q < 0.5:
-        pitch *= 2
-        table = _coarsened(table, pitch, q)
-    return table
-
-
-def _product(left: Ratios, right: Ratios, q: float) -> Ratios:
-    left, right = _fitted(left, 3000, q), _fitted(right, 1200, q)
-    product = _convolved(left, right) or _merged(
-        left.towards[:, None] + right.towards[None, :],
-        left.away[:, None] + right.away[None, :],
-        left.log_mass[:, None] + right.log_mass[None, :],
-    )
-    return _fitted(product, _MOST_ATOMS, q)
-
-
-def _convolved(left: Ratios, right: Ratios) -> Ratios | None:
-    """Return the product of two tables as a sum of shifted rectangles, or None.
-
-    For this the masses leave their logarithms, in bands of which none falls below the smallest
-    float, and the powers must fill their rectangle. It is several times faster than merging pairs.
-    """
-    row, rows, row_pitch = _on_lattice(left.towards, right.towards)
-    column, columns, column_pitch = _on_lattice(left.away, right.away)
-    height, width = int(row.max()) + 1, int(column.max()) + 1
-    widest = max(float(np.ptp(left.log_mass)), float(np.ptp(right.log_mass)))
-    # Long floats are eight times slower, so that a few bands of short ones take less time.
-    kind = np.float64 if widest < _MOST_BANDS * _range(np.float64) else np.longdouble
-    if widest >= _MOST_BANDS * _range(kind) or height * width > _SPARSEST * row.size:
-        return None
-    log_total = np.full((height + int(rows.max()), width + int(columns.max())), -np.inf)
-    for one in _bands(left.log_mass, kind):
-        top, first, last = left.log_mass[one].max(), int(row[one].min()), int(row[one].max())
-        rectangle = np.zeros((last - first + 1, width), kind)
-        masses = np.exp((left.log_mass[one] - top).astype(kind))
-        rectangle[row[one] - first, column[one]] = masses
-        for other in _bands(right.log_mass, kind):
-            total = np.zeros(log_total.shape, kind)
-            other_top = right.log_mass[other].max()
-            masses = np.exp((right.log_mass[other] - other_top).astype(kind))
-            for i in np.unique(rows[other]).tolist():
-                # Few terms are added at a time: that keeps their round-off small.
-                shifted = np.zeros((len(rectangle), log_total.shape[1]), kind)
-                here = rows[other] == i
-                for j, mass in zip(columns[other][here].tolist(), masses[here], strict=True):
-                    shifted[:, j : j + width] += mass * rectangle
-                total[first + i : first + i + len(rectangle)] += shifted
-            with np.errstate(divide="ignore"):
-                logs = np.log(total).astype(np.float64) + (top + other_top)
-            log_total = np.logaddexp(log_total, logs)
-    live = np.nonzero(log_total > -np.inf)
-    return Ratios(
-        live[0] * row_pitch + left.towards.min() + right.towards.min(),
-        live[1] * column_pitch + left.away.min() + right.away.min(),
-        log_total[live],
-    )
-
-
-def _bands(log_mass: FloatArray, kind: type[np.floating[Any]]) -> list[npt.NDArray[np.int64]]:
-    """Return the places of masses in bands so narrow that products of two masses are not lost."""
-    band = ((log_mass.max() - log_mass) // _range(kind)).astype(int)
-    return [np.flatnonzero(band == number) for number in range(int(band.max()) + 1)
-            if np.any(band == number)]  # fmt: skip
-
-
-def _range(kind: type[np.floating[Any]]) -> float:
-    """By how much logarithms may differ so that products of two masses are not lost."""
-    return 0.49 * -float(np.log(np.finfo(kind).tiny))
-
-
-def _on_lattice(
-    left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
-    """Return the places of powers on their coarsest common lattice, from 0, and its pitch."""
-    left, right = left - left.min(), right - right.min()
-    pitch = max(int(np.gcd(np.gcd.reduce(left), np.gcd.reduce(right))), 1)
-    return left // pitch, right // pitch, pitch
-
-
-def _power(table: Ratios, count: int, q: float) -> Ratios:
-    """Table of `count` equal blocks, by squaring: few products, so few spreads."""
-    if count == 1:
-        return table
-    half = _power(table, count // 2, q)
-    square = _product(half, half, q)
-    return _product(square, table, q) if count % 2 else square
 
 
 def _log_gain(block: Block, q: float) -> float:
@@ -318,7 +178,7 @@ def _forms(blocks: Sequence[Block], q: float) -> list[list[Ratios]]:
             gains = narrow or copies * _log_gain(block, q) > _LEAST_GAIN
             if classes * kinds <= most_classes and gains and _wants_exact(block, q):
                 classes *= kinds
-                forms.append([_power(table, copies, q) for table in _tables(block, q)])
+                forms.append([power(table, copies, q) for table in _tables(block, q)])
             elif 2 * block.highest <= block.bits:
                 loose += copies * block.highest
             else:
@@ -332,7 +192,7 @@ def _forms(blocks: Sequence[Block], q: float) -> list[list[Ratios]]:
 
 def _totals(domain: Iterable[Block], q: float) -> list[Ratios]:
     choices = itertools.product(*_forms(check_domain(domain), q))
-    return [functools.reduce(lambda s, t: _product(s, t, q), factors) for factors in choices]
+    return [functools.reduce(lambda s, t: product(s, t, q), factors) for factors in choices]
 
 
 def blanket_laws(domain: Iterable[Block], q: float, epsilon: float) -> list[Law]:
@@ -343,16 +203,26 @@ def blanket_laws(domain: Iterable[Block], q: float, epsilon: float) -> list[Law]
     >>> [law.log_weight.size for law in blanket_laws((Block(3, 1, 1),), 0.25, 1.0)]
     [5]
     """
-    unit = log_theta(q)
-    laws = []
-    for table in _totals(domain, q):
-        log_mass = min(log_sum(table.log_mass), 0.0)
-        with np.errstate(divide="ignore"):
-            nothing = np.log(-np.expm1(np.array([log_mass])))
-        plus = np.append(table.towards * unit, -np.inf)
-        minus = np.append(table.away * unit + epsilon, -np.inf)
-        laws.append(Law(plus, minus, np.append(table.log_mass, nothing)))
-    return laws
+    return [_law(table, log_theta(q), epsilon) for table in _totals(domain, q)]
+
+
+def _law(table: Ratios, unit: float, epsilon: float) -> Law:
+    """Return the law of Y, which is 0 with the mass that the table leaves."""
+    flat, slope = table.doubt
+    log_atoms = math.log(table.log_mass.size)
+    log_mass = min(log_sum(table.log_mass), 0.0)
+    # as of a sum in pairs: 40 additions at most, one after another
+    error = 8.0 * UNIT * (flat + slope * (log_atoms - log_mass) + log_atoms + 6.0)
+    # What is left must be larger than its error; a smaller m only loosens the bound.
+    lower = 1024.0 * error if -log_mass < 1024.0 * error else 0.0
+    left = -math.expm1(log_mass - lower)
+    blur = max(flat, 1.0) - 1.0 + (max(slope, 0.875) - 0.875) * np.abs(table.log_mass)
+    return Law(
+        np.append(table.towards * unit, -np.inf),
+        np.append(table.away * unit + epsilon, -np.inf),
+        np.append(table.log_mass - lower, math.log(left)),
+        np.append(blur, error / left / (8.0 * UNIT)),
+    )
 
 
 def blanket_delta(

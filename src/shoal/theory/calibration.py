@@ -154,11 +154,11 @@ def judge(curve: Curve, x: float, target: float, rtol: float, finest: float) -> 
         gap = math.log(max(0.5 * (bracket.low + bracket.high), 1e-300) / target)
         if bracket.high <= target:
             return Point(x, min(gap, -1e-12), True)
-        if bracket.low <= target and not bracket.is_within(2.0 * rtol):
+        if bracket.low > target:
+            return Point(x, max(gap, 1e-12), False)
+        if rtol <= finest or not bracket.is_within(2.0 * rtol):
             # As narrow as it gets: the high end decides, so it is what the next point must lower.
             return Point(x, math.log(bracket.high / target), False)
-        if bracket.low > target or rtol <= finest:
-            return Point(x, max(gap, 1e-12), False)
         rtol = max(finest, rtol / 50.0)
 
 

@@ -69,8 +69,17 @@ def _solve_q(
     safe = min(math.nextafter(local_q(differ, epsilon), 1.0), 0.5) if epsilon > 0.0 else 0.5
     stop = log_theta(_SMALLEST_Q)
 
+    known: dict[float, Bracket] = {}
+
     def curve(u: float, rtol: float) -> Bracket:
-        return at(_q_of(u), rtol)
+        q = _q_of(u)
+        before = known.get(q, Bracket(0.0, math.inf))
+        if not before.is_within(rtol):
+            # Asking for more need not bring more, so what was known is not given up.
+            found = at(q, rtol)
+            high = min(found.high, before.high)
+            known[q] = Bracket(min(max(found.low, before.low), high), high)
+        return known[q]
 
     good = Point(max(log_theta(safe), 1e-9), -1e3, True)
     while True:
@@ -83,9 +92,12 @@ def _solve_q(
         if u >= stop:
             break
     for _ in range(60):
-        final = at(_q_of(u), finest)
+        q = _q_of(u)
+        final = known.get(q)
+        if final is None or final.high > target:
+            final = curve(u, finest)
         if final.high <= target:
-            return Solved(_q_of(u), final)
+            return Solved(q, final)
         u -= xtol * u
         xtol *= 1.5
     return Solved(safe, at(safe, finest))
@@ -116,7 +128,8 @@ def proven_q(
     xtol, finest = (10.0 * xtol, _FINE_IF_WIDE) if wide else (xtol, _FINE)
     # delta moves by several times the step in q, so a long step needs no fine delta
     finest = min(max(xtol, finest), _ROUGH)
-    return _solve_q(blocks, epsilon, delta, at, xtol, finest, 1.5 if finest < _ROUGH else 3.0)
+    stride = 3.0 if wide or finest >= _ROUGH else 1.5  # from the local q it is a long way
+    return _solve_q(blocks, epsilon, delta, at, xtol, finest, stride)
 
 
 def attack_q(

@@ -308,6 +308,23 @@ def contents_of(reports: Sequence[Made]) -> Counter[bytes]:
     return Counter(content for report in reports for content in report.contents)
 
 
+def check_once(analyzer: FakeAnalyzer, plan: Plan, reports: Sequence[Made]) -> None:
+    """All messages arrived once, those of a report in one crowd, and no crowd was cut twice."""
+    crowd_of: dict[bytes, tuple[str, int, int]] = {}
+    arrived = Counter[bytes]()
+    assert plan.parties is not None
+    for where in analyzer.complete(plan):
+        contents = analyzer.opened(where)
+        assert len(contents) == plan.parties.messages * plan.reports_needed
+        arrived.update(contents)
+        crowd_of |= dict.fromkeys(contents, where)
+    for received in analyzer.crowds.values():
+        assert all(body == received.chunks[number] for number, body in received.tries)
+    assert arrived == contents_of(reports)
+    for report in reports:
+        assert len({crowd_of[content] for content in report.contents}) == 1
+
+
 class RelayWorld:
     """A relay in process, a fake analyzer behind it, and a log that is kept."""
 
@@ -350,7 +367,7 @@ class RelayWorld:
         await until(lambda: self._has_key(plan))
 
     def _has_key(self, plan: Plan) -> bool:
-        return (plan.id, this_window(plan)) in self.relay._open_keys
+        return (plan.id, this_window(plan)) in self.relay.notices.open_keys
 
     async def key(self, plan: Plan, window: int | None = None) -> CrowdKey:
         async with asyncio.timeout(LONGEST):

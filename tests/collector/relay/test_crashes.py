@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import http.client
-import json
 import os
-import subprocess
-import sys
 import threading
 import time
-from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
-from urllib.parse import urlsplit
 
-from shoal import Plan
 from shoal.agreement.crowd_keys import CrowdKey
-from tests.collector.serving_help import clean_environment
 
-from .relay_help import LONGEST, SEALED, FakeAnalyzer, Made, made, party_plan, reachable, sealed
+from .relay_help import (
+    LONGEST,
+    SEALED,
+    FakeAnalyzer,
+    Made,
+    check_once,
+    made,
+    party_plan,
+    reachable,
+    sealed,
+)
+from .relay_process import Process
 
 KILLS = max(int(os.environ.get("SHOAL_KILLS", "4")) // 2, 2)
 MOST = 150
@@ -27,50 +32,10 @@ MOST = 150
 PLAN = party_plan("killed", messages=3, crowd=25)
 
 
-class Process:
-    """A relay in a process of its own, which is killed and started again."""
-
-    def __init__(self, folder: Path, analyzer: str) -> None:
-        self._file = folder / "plan.json"
-        PLAN.write(self._file)
-        self._words = [
-            *("relay", "--json", "--data", str(folder / "data"), "--analyzer", analyzer),
-            *("--listen", "127.0.0.1:0", "--ops", "127.0.0.1:0", "--smallest-crowd", "1"),
-            *("--largest-share", "100", "--spare-megabytes", "0", str(self._file)),
-        ]
-        self.address: tuple[str, int] | None = None
-        self._process: subprocess.Popen[str] | None = None
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "shoal", *self._words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=clean_environment() | {"OPENBLAS_NUM_THREADS": "1"},
-        )
-        assert self._process.stdout is not None
-        url = urlsplit(json.loads(self._process.stdout.readline())["public"])
-        assert url.hostname
-        assert url.port
-        self.address = url.hostname, url.port
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self.end(kill=True)
-
-    def end(self, *, kill: bool) -> None:
-        assert self._process is not None
-        self.address = None
-        (self._process.kill if kill else self._process.terminate)()
-        self._process.communicate(timeout=LONGEST)
-
-
 class Devices(threading.Thread):
     """Devices that seal, send and send again until their reports are accepted."""
+
+    most = MOST
 
     def __init__(self, process: Process, seed: int) -> None:
         super().__init__(daemon=True)
@@ -83,7 +48,7 @@ class Devices(threading.Thread):
     def run(self) -> None:
         while not self.enough.is_set():
             waiting = [one for one in range(len(self.made)) if one not in self.accepted]
-            if len(waiting) < 3 and len(self.made) < MOST:
+            if len(waiting) < 3 and len(self.made) < self.most:
                 self.made += made(PLAN, 1, self._seed * 10**6 + len(self.made))
                 waiting.append(len(self.made) - 1)
             if not waiting:
@@ -139,6 +104,26 @@ def ask(
 def test_random_kills_under_load(tmp_path: Path) -> None:
     """The analyzer's answers get lost too, before it has read a chunk and after."""
     analyzer, chance = FakeAnalyzer(PLAN), Random(3)
+    analyzer.fault = losing_answers(chance)
+    with reachable(analyzer) as url, Process(tmp_path, PLAN, url) as process:
+        process.start()
+        devices = [Devices(process, seed) for seed in (1, 2)]
+        for one in devices:
+            one.start()
+        for _ in range(KILLS):
+            time.sleep(0.3 + chance.random())
+            process.end(kill=True)
+            process.start()
+        for one in devices:
+            one.finish()
+        everything = all_arrived(analyzer, devices, Devices(process, 9))
+        process.end(kill=False)
+    assert [one.surprises for one in devices] == [[], []]
+    check_once(analyzer, PLAN, everything)
+
+
+def losing_answers(chance: Random) -> Callable[[str, str], Any]:
+    """Let an analyzer lose chunks, before it has read them and after."""
 
     def loses(method: str, path: str) -> Any:
         if method == "PUT" and chance.random() < 0.3:
@@ -150,43 +135,17 @@ def test_random_kills_under_load(tmp_path: Path) -> None:
     def cut_off(reply: object) -> Any:
         raise ConnectionError
 
-    analyzer.fault = loses
-    with reachable(analyzer) as url, Process(tmp_path, url) as process:
-        process.start()
-        devices = [Devices(process, seed) for seed in (1, 2)]
-        for one in devices:
-            one.start()
-        for _ in range(KILLS):
-            time.sleep(0.3 + chance.random())
-            process.end(kill=True)
-            process.start()
-        for one in devices:
-            one.finish()
-        analyzer.fault = lambda method, path: None
-        last = Devices(process, 9)
-        last.made = made(PLAN, -sum(len(one.made) for one in devices) % 25, 99)
-        last.finish()
-        everything = [report for one in (*devices, last) for report in one.made]
-        end = time.monotonic() + LONGEST
-        while len(analyzer.complete(PLAN)) < len(everything) // 25:
-            assert time.monotonic() < end, "crowds did not arrive"
-            time.sleep(0.05)
-        process.end(kill=False)
-    assert [one.surprises for one in devices] == [[], []]
-    check_arrived(analyzer, PLAN, everything)
+    return loses
 
 
-def check_arrived(analyzer: FakeAnalyzer, plan: Plan, reports: list[Made]) -> None:
-    """All messages arrived once, all of a report in one crowd, in whole crowds."""
-    crowd_of: dict[bytes, tuple[str, int, int]] = {}
-    arrived = Counter[bytes]()
-    for where in analyzer.complete(plan):
-        contents = analyzer.opened(where)
-        assert len(contents) == 3 * plan.reports_needed
-        arrived.update(contents)
-        crowd_of |= dict.fromkeys(contents, where)
-        for number, body in analyzer.crowds[where].tries:
-            assert body == analyzer.crowds[where].chunks[number]
-    assert arrived == Counter(content for report in reports for content in report.contents)
-    for report in reports:
-        assert len({crowd_of[content] for content in report.contents}) == 1
+def all_arrived(analyzer: FakeAnalyzer, devices: Sequence[Devices], last: Devices) -> list[Made]:
+    """Let last devices fill the open crowd, wait until all crowds have come; return all reports."""
+    analyzer.fault = lambda method, path: None
+    last.made = made(PLAN, -sum(len(one.made) for one in devices) % 25, 99)
+    last.finish()
+    everything = [report for one in (*devices, last) for report in one.made]
+    end = time.monotonic() + LONGEST
+    while len(analyzer.complete(PLAN)) < len(everything) // 25:
+        assert time.monotonic() < end, "crowds did not arrive"
+        time.sleep(0.05)
+    return everything

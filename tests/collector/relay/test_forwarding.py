@@ -230,8 +230,8 @@ class TestPinning:
 
         async def refuses(world: RelayWorld) -> None:
             await until(lambda: "was not signed with the pinned key" in world.log.getvalue())
-            assert world.relay._open_keys.keys() == {(WHOLE.id, 0)}  # those from before
-            kept = world.relay.document(f"plan {WHOLE.id}")
+            assert world.relay.notices.open_keys.keys() == {(WHOLE.id, 0)}  # those from before
+            kept = world.relay.notices.document(f"plan {WHOLE.id}")
             assert kept[2] == key_text(analyzer.public_key)  # type: ignore[index]
 
         in_relay(refuses, tmp_path, other, pinned=False)

@@ -24,14 +24,32 @@ def matrix(table: Mapping[str, Any], *, name: str) -> list[Markup]:
         given = "; ".join(f"{asked}: {value}" for asked, value in part["given"].items())
         if given:
             drawn.append(element("h3", element("bdi", given)))
-        drawn.append(
-            element(
-                "div", _matrix(part, place), class_="scroll", tabindex=0, role="group",
-                aria_labelledby=place,
-            )
-        )  # fmt: skip
+        drawn.append(_scrolling(part, place))
         drawn.append(element("p", test_in_words(part)))
+        groups = f"Groups by {part['second']}, and the part of each that answered {part['first']}"
+        turned = _scrolling(_turned(part), f"{place}-turned")
+        drawn.append(element("details", element("summary", element("bdi", groups)), turned))
     return drawn
+
+
+def _scrolling(table: Mapping[str, Any], place: str) -> Markup:
+    return element(
+        "div", _matrix(table, place), class_="scroll", tabindex=0, role="group",
+        aria_labelledby=place,
+    )  # fmt: skip
+
+
+def _turned(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table with rows for columns: a group is an answer to the second question."""
+    names = {"first": "second", "second": "first"}
+    turned = {name: table[other] for name, other in names.items()}
+    totals = {name: table["totals"][other] for name, other in names.items()}
+    cells = [
+        {**cell, **{name: cell[other] for name, other in names.items()}}
+        | {"row_share": cell["column_share"], "column_share": cell["row_share"]}
+        for cell in table["table"]
+    ]
+    return {**table, **turned, "totals": totals, "table": cells}
 
 
 def _slices(table: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

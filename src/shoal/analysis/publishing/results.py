@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.survey import Cross, Number
+from shoal.agreement.survey import Cross
 from shoal.analysis.cross_tables import cross_table
 from shoal.analysis.estimating import Estimates
-from shoal.analysis.number_summary import number_summary
+from shoal.analysis.number_summary import numbers_of
 from shoal.analysis.tallying import Tally
 from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
@@ -33,11 +33,7 @@ def results(
     """
     plan, tally = estimates.plan, estimates.tally
     return {
-        "numbers": {
-            question.name: number_summary(estimates, question.name, level).to_json()
-            for question in plan.survey
-            if isinstance(question, Number)
-        },
+        "numbers": numbers_of(estimates, level),
         "crosses": {
             question.name: cross_table(plan, tally, question.name, target=estimates.target).to_json(
                 level

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from shoal.agreement.hashing import normal_text
 from shoal.errors import InputError
 from shoal.support.checks import shown
+from shoal.support.file_kinds import instead, kind_of
 from shoal.support.files import first_line
 
 __all__ = ["Candidates", "check_candidates", "read_candidates"]
@@ -62,6 +63,8 @@ def read_candidates(path: Path | str, column: str | None = None) -> list[str]:
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise InputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB.")
+        if kind_of(path) in ("reports", "originals", "tally", "plan"):
+            raise InputError(instead(path, "candidates"))
         if path.suffix.lower() in (".csv", ".parquet"):
             return _column(path, column)
         if column is not None:

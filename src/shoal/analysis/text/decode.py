@@ -14,7 +14,7 @@ from shoal.analysis.estimating import estimate
 from shoal.analysis.tallying import Tally
 from shoal.analysis.text.candidates import Candidates, check_candidates
 from shoal.analysis.text.design import Design, Floats, Places, make_design
-from shoal.analysis.text.fitting import make_data
+from shoal.analysis.text.fitting import Data, make_data
 from shoal.analysis.text.inference import Errors, Regression, conditional_low, excess
 from shoal.analysis.text.results import DecodedText, DecodedTexts
 from shoal.analysis.text.selection import Selection, select
@@ -71,9 +71,7 @@ def decode(
     >>> [(text.value, round(text.count)) for text in decoded.discoveries]
     [('coffee', 706), ('tea', 298)]
     """
-    check_level(level)
-    if not 0 < check_number("fdr", fdr) < 1:
-        raise InputError(f"fdr must be strictly between 0 and 1, got fdr={fdr}. Try 0.05.")
+    check_rates(fdr, level)
     estimate(plan, tally)  # refuses what cannot or must not be estimated from
     text_question = _text_question(plan.survey, question)
     checked = check_candidates(candidates)
@@ -82,28 +80,53 @@ def decode(
     design = make_design(hashing, checked.texts, text_question.cohorts, progress)
     where, *_ = plan.survey.slices_of(text_question.name)
     data = make_data(tally.cohorts, where, float(plan.q), text_question.hashes)
+    notes = (
+        *filter(None, [tally.note]),
+        *_left_out(checked),
+        *filter(None, [_too_small(text_question, len(checked.texts), fdr)]),
+    )
+    return explain(
+        data,
+        design,
+        checked.texts,
+        question=text_question.name,
+        fdr=fdr,
+        level=level,
+        notes=notes,
+        simulated=tally.simulated,
+    )
+
+
+def explain(
+    data: Data,
+    design: Design,
+    texts: Sequence[str],
+    *,
+    question: str,
+    fdr: float,
+    level: float,
+    notes: Sequence[str] = (),
+    simulated: bool = False,
+) -> DecodedTexts:
+    """Find which texts, and how many people behind each, explain debiased counts."""
     selected = select(data, design, fdr)
     regression = Regression(data, design, selected.fit, selected.blur)
     errors = _errors(regression, selected, level)
-    rows = _rows(checked.texts, regression, selected, errors, level)
+    rows = _rows(texts, regression, selected, errors, level)
     explained, explained_sigma = _explained(regression, selected, errors.sigmas, level)
-    alike = _alike(checked.texts, design, selected.discoveries)
-    pattern = {checked.texts[group[0]]: place for place, group in enumerate(design.members)}
+    alike = _alike(texts, design, selected.discoveries)
+    pattern = {texts[group[0]]: place for place, group in enumerate(design.members)}
     return DecodedTexts(
-        question=text_question.name,
-        reports=tally.reports,
+        question=question,
+        reports=data.reports,
         fdr=fdr,
         level=level,
         texts=tuple(sorted(rows, key=lambda row: (-row.count, row.value))),
-        unexplained=tally.reports - explained,
+        unexplained=data.reports - explained,
         unexplained_sigma=explained_sigma,
         alike=alike,
-        notes=(
-            *filter(None, [tally.note]),
-            *_notes(checked, len(checked.texts) - design.patterns, len(alike)),
-            *filter(None, [_too_small(text_question, len(checked.texts), fdr)]),
-        ),
-        simulated=tally.simulated,
+        notes=(*notes, *_alike_notes(len(texts) - design.patterns, len(alike))),
+        simulated=simulated,
         _regression=regression,
         _pattern=pattern,
     )
@@ -215,13 +238,26 @@ def _alike(
     return tuple(listed_groups)
 
 
+def check_rates(fdr: float, level: float) -> None:
+    """Refuse a false discovery rate or a confidence level that is none."""
+    check_level(level)
+    if not 0 < check_number("fdr", fdr) < 1:
+        raise InputError(f"fdr must be strictly between 0 and 1, got fdr={fdr}. Try 0.05.")
+
+
 def _too_small(question: Text, candidates: int, fdr: float) -> str | None:
+    """Say so if a text of this question sets too few bits to be found."""
+    draws = question.hashes * question.cohorts
+    return too_few_bits(question.bits, draws, candidates, fdr)
+
+
+def too_few_bits(bits: int, draws: int, candidates: int, fdr: float) -> str | None:
     """Say so if a text sets too few bits: then chance explains whatever stands at them.
 
     A text that nobody answered has given bits in every cohort with a chance of about bits to the
-    power of -(hashes x cohorts), and no p-value is smaller.
+    power of -draws, draws = hashes x cohorts, and no p-value is smaller.
     """
-    if candidates <= fdr * float(question.bits) ** min(question.hashes * question.cohorts, 64):
+    if candidates <= fdr * float(bits) ** min(draws, 64):
         return None
     return (
         f"no text can be found at a rate of {fdr:g}: any of {candidates:,} candidates may have the"
@@ -229,14 +265,19 @@ def _too_small(question: Text, candidates: int, fdr: float) -> str | None:
     )
 
 
-def _notes(checked: Candidates, merged: int, alike: int) -> tuple[str, ...]:
+def _left_out(checked: Candidates) -> tuple[str, ...]:
     notes = []
     if checked.empty:
         notes.append(f"empty candidates left out: {checked.empty}")
     if checked.repeated:
         notes.append(f"repeated candidates left out: {checked.repeated}")
-    if merged:
-        notes.append(f"candidates with the same bits as another, counted with it: {merged}")
+    return tuple(notes)
+
+
+def _alike_notes(same: int, alike: int) -> tuple[str, ...]:
+    notes = []
+    if same:
+        notes.append(f"candidates with the same bits as another, counted with it: {same}")
     if alike:
         notes.append(f"groups of candidates that are hard to tell apart: {alike}")
     return tuple(notes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from scipy import sparse
 from shoal.agreement.hashing import TextHash
 from shoal.analysis.text.hash_table import hash_table
 
-__all__ = ["Design", "Floats", "Places", "make_design"]
+__all__ = ["Design", "Floats", "Places", "make_design", "merged"]
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -31,6 +32,7 @@ class Design:
     """The bits of different patterns; `members` says which candidates have each pattern.
 
     `positions` has shape (cohorts, hashes, patterns); those of one pattern differ in each cohort.
+    Where the hashes of another system hit one bit twice, the second stands at `bits`: nowhere.
     """
 
     positions: NDArray[np.int32]
@@ -55,7 +57,7 @@ class Design:
     def adjoint(self, table: Floats) -> Floats:
         """Return, for each pattern, the sum of a (cohorts, bits) table over the bits it sets."""
         total = np.zeros(self.patterns)
-        for places, row in zip(self.positions, table, strict=True):
+        for places, row in zip(self.positions, self.reaching(table), strict=True):
             for place in places:
                 total += row[place]
         return total
@@ -64,17 +66,29 @@ class Design:
         """Return a table at the bits of chosen patterns: shape (chosen, cohorts, hashes)."""
         places = self.positions[:, :, chosen]
         cohort = np.arange(self.cohorts)[:, None, None]
-        return np.moveaxis(table[cohort, places], 2, 0)
+        return np.moveaxis(self.reaching(table)[cohort, places], 2, 0)
 
     def columns(self, chosen: Places, shares: Floats) -> sparse.csc_array:
         """Return the regression's columns of chosen patterns, `shares` the cohorts' weights."""
         places = np.moveaxis(self.positions[:, :, chosen], 2, 0)
         cohort = np.arange(self.cohorts)[None, :, None]
         rows = cohort * self.bits + places
-        values = np.broadcast_to(shares[None, :, None], places.shape).ravel()
-        starts = np.arange(len(chosen) + 1) * self.cohorts * self.hashes
+        values = np.broadcast_to(shares[None, :, None], places.shape)
+        somewhere = places < self.bits
+        starts = np.append(0, np.cumsum(somewhere.sum(axis=(1, 2))))
         shape = (self.cohorts * self.bits, len(chosen))
-        return sparse.csc_array((values, rows.ravel(), starts), shape=shape)
+        return sparse.csc_array((values[somewhere], rows[somewhere], starts), shape=shape)
+
+    @cached_property
+    def _collide(self) -> bool:
+        """Whether the hashes of any pattern hit one bit twice."""
+        return bool((self.positions == self.bits).any())
+
+    def reaching(self, table: Floats) -> Floats:
+        """Return a (..., cohorts, bits) table in which also `bits`, which is nowhere, has a 0."""
+        if not self._collide:
+            return table
+        return np.concatenate((table, np.zeros((*table.shape[:-1], 1))), axis=-1)
 
     def alike(self, chosen: Places, share: float) -> list[tuple[int, int]]:
         """Return pairs (chosen, other) that set at least `share` of their bits alike.
@@ -91,12 +105,13 @@ class Design:
             mine = self.positions[:, :, pattern]
             hits = []
             for row, (order, sorted_places) in enumerate(zip(orders, ranked, strict=True)):
-                for place in mine[row // self.hashes]:
+                own = mine[row // self.hashes]
+                for place in own[own < self.bits]:
                     ends = np.searchsorted(sorted_places, (place, place + 1))
                     hits.append(order[ends[0] : ends[1]])
             others, times = np.unique(np.concatenate(hits), return_counts=True)
             near = others[times >= screen * self.hashes * share / 2]
-            both = _shared(self.positions[:, :, near], mine)
+            both = _shared(self.positions[:, :, near], mine, self.bits)
             same = near[both >= share * self.cohorts * self.hashes]
             pairs += [(int(pattern), int(other)) for other in same if other != pattern]
         return pairs
@@ -116,10 +131,11 @@ def make_design(
         positions[:, :, start : start + len(chunk)] = np.moveaxis(table, 0, 2)
         if progress is not None:
             progress(len(chunk))
-    return _merged(positions, hashing.bits)
+    return merged(positions, hashing.bits)
 
 
-def _merged(positions: NDArray[np.int32], bits: int) -> Design:
+def merged(positions: NDArray[np.int32], bits: int) -> Design:
+    """Return the design of candidates' positions; those with the same ones become one pattern."""
     count = positions.shape[2]
     keys = np.ascontiguousarray(positions.reshape(-1, count).T).view(
         f"V{4 * positions[..., 0].size}"
@@ -137,10 +153,10 @@ def _merged(positions: NDArray[np.int32], bits: int) -> Design:
     return Design(distinct, bits, tuple(map(tuple, groups)))
 
 
-def _shared(positions: NDArray[np.int32], mine: NDArray[np.int32]) -> NDArray[np.int64]:
+def _shared(positions: NDArray[np.int32], mine: NDArray[np.int32], bits: int) -> NDArray[np.int64]:
     """Count the bits that patterns share with one pattern."""
     shared = np.zeros(positions.shape[2], np.int64)
     for places, own in zip(positions, mine, strict=True):
-        for place in own:
+        for place in own[own < bits]:
             shared += (places == place).any(axis=0)
     return shared

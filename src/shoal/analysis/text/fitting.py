@@ -1,13 +1,17 @@
 r"""Counts of chosen candidates by weighted least squares, whatever else the crowd answered.
 
-With n_j of N reports in cohort j and M_jb ones at bit b, the debiased count
-y_jb = (M_jb - q n_j) / (1 - 2q) (BITVEC 3.2, SDP 4) has, because everybody draws a cohort afresh,
+A bit that is truly 0 is reported as 1 at the rate p*, and one that is truly 1 at the rate q*; where
+each bit is flipped with probability q these are q and 1 - q. With n_j of N reports in cohort j and
+M_jb ones at bit b, the debiased count y_jb = (M_jb - p* n_j) / (q* - p*) (BITVEC 3.2, SDP 4;
+RAPPOR 4) has, because everybody draws a cohort,
 
     E[y_jb] = (n_j / N) (sum of the counts of the texts that set bit b in cohort j).
 
 Three things make it vary:
 
-* the flips, n_j p q / (p - q)^2, whatever the truth;
+* the flips: p*(1 - p*) / (q* - p*)^2 for every 0 and q*(1 - q*) / (q* - p*)^2 for every 1. With one
+  q for both this is n_j q (1 - q) / (1 - 2q)^2, whatever the truth; otherwise it depends on how
+  many ones there are, which the fit says;
 * who drew which cohort: a text of count d contributes d (n_j / N)(1 - n_j / N) at its bits;
 * texts that are not in the regression. Their mean is a column of its own, the background; their
   unevenness is `extra`, estimated from the residuals.
@@ -18,6 +22,7 @@ left out of the fit, and residuals are clipped where they are used to look for m
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +31,7 @@ from scipy import linalg, optimize, sparse
 from shoal.analysis.tallying import CohortCounts
 from shoal.analysis.text.design import Design, Floats, Places
 
-__all__ = ["CLIP", "Data", "Fit", "fit", "make_data"]
+__all__ = ["CLIP", "Data", "Fit", "debias", "fit", "make_data"]
 
 CLIP = 4.0
 """Residuals beyond this many standard deviations are clipped, and their bits not fitted."""
@@ -47,13 +52,27 @@ _SETTLED = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Debiased counts of a text question, and what is known of their spread."""
+    """Debiased counts of a text question, and what is known of their spread.
+
+    `noise` is the variance of the flips where every bit is truly 0, `noise_of_one` what each 1 adds
+    to it or takes away.
+    """
 
     debiased: Floats
     noise: Floats
     shares: Floats
     reports: int
     density: float
+    noise_of_one: float = 0.0
+
+    def flips(self, ones: Floats) -> Floats:
+        """Return the variance of the flips, given how many people's bit is truly 1."""
+        if not self.noise_of_one:
+            return np.broadcast_to(self.noise, self.debiased.shape)
+        # Where only ones are flipped, a bit that seems to be nobody's would be taken for certain.
+        fewest = 1.0 if self.noise_of_one > 0 else 0.0
+        people = np.clip(ones, fewest, np.maximum(self.shares[:, None] * self.reports, fewest))
+        return np.asarray(self.noise + self.noise_of_one * people)
 
     @property
     def used(self) -> Floats:
@@ -73,6 +92,7 @@ class Fit:
     residual: Floats
     variance: Floats
     weight: Floats
+    flips: Floats
     extra: float
 
     def weights_of(self, combinations: Floats) -> Floats:
@@ -92,21 +112,34 @@ class Fit:
     def fixed(self, data: Data) -> Floats:
         """Return the part of each row's variance that no fitted text brings: flips and `extra`."""
         extra = self.extra * data.shares[:, None] * len(data.shares)
-        return np.broadcast_to(data.noise + extra, data.debiased.shape)
+        return np.asarray(self.flips + extra)
 
 
 def make_data(cohorts: tuple[CohortCounts, ...], bits: slice, q: float, hashes: int) -> Data:
     """Debias the counts of one question, cohort by cohort."""
     sizes = np.array([cohort.reports for cohort in cohorts], float)
     ones = np.array([cohort.by_bit[bits] for cohort in cohorts], float)
-    total = sizes.sum()
-    length = ones.shape[1]
+    return debias(sizes, ones, zero_rate=q, one_rate=1 - q, hashes=hashes)
+
+
+def debias(sizes: Floats, ones: Floats, *, zero_rate: float, one_rate: float, hashes: int) -> Data:
+    """Debias the counts of cohorts; the rates are how often a 0, and a 1, is reported as 1.
+
+    >>> sizes, ones = np.array([1000.0]), np.array([[550.0]])
+    >>> data = debias(sizes, ones, zero_rate=0.5, one_rate=0.75, hashes=1)
+    >>> data.debiased.tolist(), data.flips(np.array([[200.0]])).tolist()
+    ([[200.0]], [[3800.0]])
+    """
+    total, length, slope = sizes.sum(), ones.shape[1], one_rate - zero_rate
+    of_zero, of_one = (rate * (1 - rate) / slope**2 for rate in (zero_rate, one_rate))
+    symmetric = math.isclose(zero_rate, 1 - one_rate, rel_tol=1e-12)
     return Data(
-        debiased=(ones - q * sizes[:, None]) / (1 - 2 * q),
-        noise=(sizes * q * (1 - q) / (1 - 2 * q) ** 2)[:, None],
+        debiased=(ones - zero_rate * sizes[:, None]) / slope,
+        noise=(sizes * of_zero)[:, None],
         shares=sizes / total,
         reports=int(total),
         density=-np.expm1(hashes * np.log1p(-1 / length)) if length > 1 else 1.0,
+        noise_of_one=0.0 if symmetric else of_one - of_zero,
     )
 
 
@@ -125,15 +158,18 @@ def fit(data: Data, design: Design, chosen: Places, extra: float, surplus: float
     residual, variance = np.zeros(data.debiased.shape), np.ones(data.debiased.shape)
     freedom = max(1 - (columns.shape[1] + surplus) / residual.size, 0.1)
     uneven = shares * len(shares)
+    fitted = np.broadcast_to(data.debiased.mean(axis=1, keepdims=True), residual.shape)
     for hard in (False, True):
         for _ in range(_STEPS):
             before = solution
             trust = data.used * _trust(residual / np.sqrt(variance), hard=hard)
-            known = data.noise + _cohort_spread(data, columns, solution)
+            flips = data.flips(fitted)
+            known = flips + _cohort_spread(data, columns, solution)
             weight = trust / _usable(known + extra * uneven)
             inverse = _inverted(columns, weight)
             solution = inverse @ (columns.T @ (weight * data.debiased).ravel())
-            residual = data.debiased - (columns @ solution).reshape(residual.shape)
+            fitted = (columns @ solution).reshape(residual.shape)
+            residual = data.debiased - fitted
             extra = _extra_variance(residual, known, uneven, data.used, freedom)
             variance = _usable(known + extra * uneven)
             if (np.abs(solution - before) <= _SETTLED * np.sqrt(np.diag(inverse))).all():
@@ -147,6 +183,7 @@ def fit(data: Data, design: Design, chosen: Places, extra: float, surplus: float
         residual=residual,
         variance=variance,
         weight=weight,
+        flips=flips,
         extra=extra,
     )
 

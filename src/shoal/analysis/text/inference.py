@@ -101,7 +101,7 @@ class Regression:
 
     def _drawn(self, weights: Floats) -> Floats:
         """Return g: shape (combinations, texts, cohorts)."""
-        tables = weights.reshape(-1, *self.data.debiased.shape)
+        tables = self.design.reaching(weights.reshape(-1, *self.data.debiased.shape))
         drawn = np.zeros((len(tables), len(self.fit.chosen), self.design.cohorts))
         for j in range(self.design.cohorts):
             for place in self.design.positions[j][:, self.fit.chosen]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +13,7 @@ import numpy as np
 from shoal.agreement.hashing import normal_text
 from shoal.analysis.frames import Frames, table_of
 from shoal.analysis.intervals import Interval
+from shoal.analysis.plain_text import plain_table
 from shoal.analysis.text.design import Floats
 from shoal.analysis.text.inference import Regression
 from shoal.errors import InputError
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["DecodedText", "DecodedTexts"]
+
+_SHOWN = 40
+"""Texts that `print` shows."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class DecodedText:
     same_as: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DecodedTexts(Frames, Sequence[DecodedText]):
     """The candidates by falling count; ``decoded["word"]`` is the row of one of them.
 
@@ -77,10 +82,45 @@ class DecodedTexts(Frames, Sequence[DecodedText]):
     def __getitem__(self, key: Any) -> Any:  # a text, or a place in the order
         if not isinstance(key, str):
             return self.texts[key]
-        try:
-            return self._by_value[normal_text(key)]
-        except KeyError:
-            raise InputError(f"{key!r} is not among the candidates.") from None
+        found = self._by_value.get(key) or self._by_value.get(normal_text(key))
+        if found is None:
+            raise InputError(f"{key!r} is not among the candidates.")
+        return found
+
+    def __str__(self) -> str:
+        """Return a table of the texts that were found, the most frequent first."""
+        finds = self.discoveries
+        head = (
+            f"{self.question}: {self.reports:,} reports{', simulated' if self.simulated else ''},"
+            f" {len(finds):,} of {len(self.texts):,} candidates found at a false discovery rate of"
+            f" {self.fdr:g}, intervals at {self.level:g}"
+        )
+        rows = [
+            (
+                one.value,
+                f"{one.count:,.0f}",
+                f"{one.count / self.reports:.2%}",
+                f"{math.floor(one.low):,}",
+                f"{math.ceil(one.high):,}",
+            )
+            for one in finds[:_SHOWN]
+        ]
+        table = plain_table(("text", "count", "share", "low", "high"), rows)
+        more = [f"and {len(finds) - _SHOWN:,} more"] if len(finds) > _SHOWN else []
+        rest = f"unexplained: {self.unexplained:,.0f}, sigma {self.unexplained_sigma:,.0f}"
+        return "\n".join((head, "", table, *more, rest, *(f"- {note}" for note in self.notes)))
+
+    def __repr__(self) -> str:
+        finds = len(self.discoveries)
+        return (
+            f"DecodedTexts({self.question!r}: {finds} of {len(self.texts)} candidates found;"
+            f" {self.reports} reports)"
+        )
+
+    def _repr_html_(self) -> str:
+        from shoal.analysis.publishing.word_lists import word_list
+
+        return "".join(map(str, word_list(self.to_json(), name=f"shoal-{id(self)}")))
 
     def __len__(self) -> int:
         return len(self.texts)

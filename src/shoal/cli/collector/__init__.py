@@ -14,6 +14,8 @@ COMMANDS = {
     "backup": "Back up sealed crowds, plans, tokens and the signing key.",
     "restore": "Restore a collector from a backup.",
     "rotate": "Change the signing key; devices follow.",
+    "move": "Move a collector from its folder to PostgreSQL.",
+    "renew": "Begin anew with a restored PostgreSQL database.",
 }
 """Every command, with the first line of its help."""
 

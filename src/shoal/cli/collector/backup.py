@@ -7,14 +7,16 @@ from pathlib import Path
 import click
 
 from shoal.cli._commands import Command
-from shoal.cli._common import IN_FILE, json_option, print_json
+from shoal.cli._options import IN_FILE, json_option
+from shoal.cli._printing import print_json
 
 
 @click.command(cls=Command, example="shoal collector backup collector shoal.backup")
 @click.argument("data", type=IN_FILE, metavar="DATA")
 @click.argument("target", type=IN_FILE, metavar="FILE_OR_FOLDER")
+@click.option("--database", envvar="SHOAL_DATABASE", default="", help="postgresql://...")
 @json_option
-def command(data: Path, target: Path, as_json: bool) -> None:
+def command(data: Path, target: Path, database: str, as_json: bool) -> None:
     """Back up sealed crowds, plans, tokens and the signing key.
 
     The backup is one new file. The collector may keep running. A backup does not contain anything
@@ -23,7 +25,7 @@ def command(data: Path, target: Path, as_json: bool) -> None:
     """
     from shoal.collector.backup import back_up
 
-    backup = back_up(data, target)
+    backup = back_up(data, target, url=database)
     if as_json:
         print_json({"backup": str(backup)})
     else:

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from shoal.cli._commands import Command
-from shoal.cli._common import IN_FILE, json_option, print_json, printer
+from shoal.cli._options import IN_FILE, json_option
+from shoal.cli._printing import print_json, printer
 
 
 @click.command(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from shoal.cli._commands import Command
-from shoal.cli._common import IN_FILE, json_option, print_json
+from shoal.cli._options import IN_FILE, json_option
+from shoal.cli._printing import print_json
+
+if TYPE_CHECKING:
+    from shoal.collector.backup import Restoration
 
 
 @click.command(cls=Command, example="shoal collector restore shoal.backup restored")
@@ -30,6 +35,11 @@ def command(source: Path, data: Path, as_json: bool) -> None:
         print_json({"data": str(data)} | document)
         return
     click.echo(f"Restored into {data}; a new admin token is in {data / 'admin-token'}")
+    say_what_became(restoration)
+
+
+def say_what_became(restoration: Restoration) -> None:
+    """Print what became of the plans that took reports."""
     for plan_id in restoration.closed:
         click.echo(f"Plan {plan_id[:12]} has no window and is closed.")
     for plan_id, begins in restoration.waiting.items():

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from shoal.cli._commands import Command
-from shoal.cli._common import IN_FILE, json_option, print_json, printer
+from shoal.cli._options import IN_FILE, json_option
+from shoal.cli._printing import print_json, printer
 
 ROLES = ("app", "relay", "viewer", "analyst", "admin")
 

@@ -8,7 +8,6 @@ crowds are, and goes when the crowd is sealed or given up.
 
 from __future__ import annotations
 
-import sqlite3
 from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -19,6 +18,7 @@ from shoal.agreement.plan import Plan
 from shoal.agreement.sealed_wire import Chunk
 from shoal.agreement.sealing import message_bytes
 from shoal.collector import problems
+from shoal.collector.intake.database import Database
 from shoal.collector.intake.encryption import CrowdKeys
 from shoal.collector.intake.open_plan import OpenPlan
 from shoal.collector.intake.records import Reason
@@ -71,7 +71,7 @@ class SealedPlan(OpenPlan):
 
     def __init__(
         self,
-        database: sqlite3.Connection,
+        database: Database,
         keys: CrowdKeys,
         plan: Plan,
         state: State,

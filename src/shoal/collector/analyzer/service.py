@@ -20,6 +20,7 @@ from shoal.collector.logs import LOG
 from shoal.collector.problems import Problem
 from shoal.collector.public import PublicDoor
 from shoal.collector.service import Collector
+from shoal.errors import InputError
 
 __all__ = ["Analyzer"]
 
@@ -36,6 +37,8 @@ class Analyzer(Collector):
     role: ClassVar[str] = "analyzer"
 
     async def __aenter__(self) -> Analyzer:
+        if self.settings.database or self.settings.workers > 1:
+            raise InputError("an analyzer has its data in its folder: leave database and workers.")
         self._whole, self._stop_opening = asyncio.Event(), Stop()
         self._whole.set()  # a crowd may have been waiting when the process ended
         self._damaged: set[tuple[str, int]] = set()

@@ -5,7 +5,7 @@ memory: messages are spread over partitions by a hash of their identifier, so th
 in one partition, and a partition is read at a time. The hash is drawn anew for each opening.
 Whoever chooses identifiers cannot choose where they go.
 
-Opened messages must not lie on a disk before the crowd is sealed, so each piece is encrypted under
+Opened messages must not be on a disk before the crowd is sealed, so each piece is encrypted under
 a key that is in memory only and gone with the opening.
 """
 

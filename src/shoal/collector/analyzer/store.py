@@ -70,6 +70,11 @@ class AnalyzerStore(Store):
         """The folder for what is written while a crowd is opened."""
         return self._files.scratch
 
+    def _forget_crowds(self) -> None:
+        super()._forget_crowds()
+        for table in ("sealing_keys", "chunks"):
+            self._database.execute(f"DELETE FROM {table}")  # noqa: S608  two names
+
     def _read_plan(self, plan_id: str) -> SealedPlan | None:
         return cast(SealedPlan | None, SealedPlan.read(self._database, self._keys, plan_id))
 

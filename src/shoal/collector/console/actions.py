@@ -6,13 +6,12 @@ nothing about reports, so it can be read while crowds are open.
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.collector.intake.database import storage_errors, transaction
+from shoal.collector.intake.database import Database, storage_errors, transaction
 
 __all__ = ["Action", "Actions"]
 
@@ -39,9 +38,7 @@ class Action:
 class Actions:
     """The list of actions, in the collector's database; used by the store's thread."""
 
-    def __init__(
-        self, database: sqlite3.Connection, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
 
     def add(self, by: str, action: str, subject: str = "") -> None:

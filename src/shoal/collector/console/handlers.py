@@ -22,7 +22,7 @@ from shoal.collector.console.parameters import (
     Parameter,
     Probability,
 )
-from shoal.collector.console.planning import Wish, prospect
+from shoal.collector.console.planning import Wish, WishError, prospect
 from shoal.collector.console.requests import read_document, token_of
 from shoal.collector.console.responses import (
     FORMS,
@@ -400,6 +400,8 @@ class Handlers(ServiceHandlers):
         document = await read_document(request)
         try:
             found = await self._collector.compute(lambda: prospect(Wish.read(document)))
+        except WishError as error:
+            raise Refusal(problems.BAD_WISH.about(error.parameter)) from error
         except ShoalError as error:
             raise Refusal(problems.MALFORMED_PLAN) from error
         return json_answer(found)

@@ -6,13 +6,13 @@ They are computed by the same functions as `shoal plan`, `shoal audit` and `shoa
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from shoal.agreement.plan import Plan, View
+from shoal.agreement.plan import VIEWS, Plan, Promise, View
 from shoal.agreement.survey import Cross, Survey
 from shoal.analysis.association.independence import InteractionTest
 from shoal.errors import InputError, ShoalError
@@ -24,7 +24,7 @@ from shoal.support.checks import shown
 from shoal.theory.coin import count_sigma
 from shoal.theory.normal import normal_factor
 
-__all__ = ["EXAMPLE", "MOST_BITS", "WISH", "Wish", "prospect"]
+__all__ = ["EXAMPLE", "MOST_BITS", "WISH", "Wish", "WishError", "prospect"]
 
 MOST_BITS = 512
 """The longest report that the planner computes with; `shoal plan` takes longer ones."""
@@ -44,6 +44,8 @@ kind = "yes/no"
 questions = ["channel", "sync"]
 """
 
+R = TypeVar("R")
+
 _POWER = 0.8
 _FIELDS = ("survey", "crowd", "epsilon", "delta", "view", "share", "compare")
 
@@ -56,12 +58,20 @@ WISH: dict[str, Any] = {
         "crowd": {"type": "integer", "minimum": 1},
         "epsilon": {"type": "string"},
         "delta": {"type": "string"},
-        "view": {"type": "string", "enum": list(get_args(View))},
+        "view": {"type": "string", "enum": list(VIEWS)},
         "share": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
         "compare": {"type": "boolean", "description": "Also the curator and the people needed."},
     },
 }
 """The schema of what somebody wants to plan."""
+
+
+class WishError(InputError):
+    """A field of a wish that nothing can be planned with."""
+
+    def __init__(self, parameter: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.parameter = parameter
 
 
 @dataclass(frozen=True)
@@ -85,26 +95,27 @@ class Wish:
         """Read a wish from JSON values or the fields of a form; an error says what is wrong."""
         if not isinstance(document, Mapping) or not set(document) <= set(_FIELDS):
             raise InputError(f"a plan to be computed has {', '.join(_FIELDS)}.")
-        text, view = document.get("survey"), document.get("view", "reports")
-        epsilon, delta = document.get("epsilon"), document.get("delta")
-        if not isinstance(text, str) or not isinstance(epsilon, str) or not isinstance(delta, str):
-            raise InputError("survey, epsilon and delta are texts.")
-        if view not in get_args(View):
-            raise InputError(f"view is one of {', '.join(get_args(View))}.")
-        survey = Survey.from_toml(text)
+        view = document.get("view", "reports")
+        if view not in VIEWS:
+            raise WishError("view", f"view is one of {', '.join(VIEWS)}.")
+        text, epsilon, delta = (_text(document, name) for name in ("survey", "epsilon", "delta"))
+        survey = _about("survey", lambda: Survey.from_toml(text))
         if survey.bits > MOST_BITS:
-            raise InputError(
+            raise WishError(
+                "survey",
                 f"the planner takes reports of at most {MOST_BITS} bits, this survey has"
-                f" {survey.bits:,}; use shoal plan."
+                f" {survey.bits:,}; use shoal plan.",
             )
+        _about("epsilon", lambda: Promise("proven", epsilon, delta="1e-6"))
+        _about("delta", lambda: Promise("proven", "1", delta=delta))
         crowd, share = document.get("crowd"), document.get("share", 0.01)
-        if isinstance(crowd, bool) or not isinstance(crowd, int):
-            raise InputError("crowd is a whole number of people.")
+        if isinstance(crowd, bool) or not isinstance(crowd, int) or crowd < 1:
+            raise WishError("crowd", "crowd is a whole number of people, at least 1.")
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-            raise InputError("share is a part of the crowd, above 0 and at most 1.")
+            raise WishError("share", "share is a part of the crowd, above 0 and at most 1.")
         wanted = document.get("compare", False)
         if not isinstance(wanted, bool):
-            raise InputError("compare is true or false.")
+            raise WishError("compare", "compare is true or false.")
         return cls(survey, crowd, epsilon, delta, view, float(share), wanted)
 
     @classmethod
@@ -118,6 +129,21 @@ class Wish:
                 f"crowd and share are numbers, got {shown(crowd)} and {shown(share)}."
             ) from None
         return cls.read(dict(fields) | numbers | {"compare": fields.get("compare") == "yes"})
+
+
+def _text(document: Mapping[Any, object], name: str) -> str:
+    value = document.get(name)
+    if not isinstance(value, str):
+        raise WishError(name, f"{name} is a text.")
+    return value
+
+
+def _about(name: str, read: Callable[[], R]) -> R:
+    """Read a field by the rules that plans have; an error is about this field."""
+    try:
+        return read()
+    except InputError as error:
+        raise WishError(name, str(error)) from error
 
 
 def prospect(wish: Wish) -> dict[str, Any]:

@@ -83,6 +83,11 @@ class SealedCrowds:
         """Return the traces of fake reports in a crowd."""
         return await self._computed(self._screen, crowd.plan, crowd.release)
 
+    async def screenings(self, plan: Plan, numbers: Sequence[int]) -> list[Screening]:
+        """Return the traces of fake reports in several sealed crowds."""
+        releases = await self._releases(plan, numbers)
+        return await self._computed(lambda: [self._screen(plan, release) for release in releases])
+
     async def results(self, crowd: SealedCrowd, level: float, kind: IntervalKind) -> dict[str, Any]:
         """Return estimates, numbers and cross tables of a crowd."""
         return await self._computed(self._results, crowd.plan, crowd.release, level, kind)
@@ -93,8 +98,22 @@ class SealedCrowds:
         """Return how one question changes over sealed crowds."""
         if len(numbers) < 2:
             raise Refusal(problems.TOO_FEW_CROWDS)
-        releases = [(await self.crowd(plan, number)).release for number in numbers]
+        releases = await self._releases(plan, numbers)
         return await self._computed(self._trend, plan, question, tuple(releases), level)
+
+    async def _releases(self, plan: Plan, numbers: Sequence[int]) -> list[bytes]:
+        """Return the releases of sealed crowds, all read in one turn of the store."""
+        store = self._collector.store
+
+        def read() -> list[bytes | None]:
+            return [store.release(plan.id, number) for number in numbers]
+
+        found = await self._collector.in_store(read)
+        # One that is missing is refused with its reason.
+        return [
+            (await self.crowd(plan, number)).release if release is None else release
+            for number, release in zip(numbers, found, strict=True)
+        ]
 
     async def difference(
         self, first: SealedCrowd, second: SealedCrowd, level: float

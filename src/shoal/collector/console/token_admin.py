@@ -17,12 +17,7 @@ from urllib.parse import quote, urlsplit
 
 from shoal.collector.addresses import read_addresses
 from shoal.collector.console.tokens import TOKEN_FILE, Token, Tokens
-from shoal.collector.intake.database import (
-    NAME,
-    DataInUse,
-    data_lock,
-    open_database,
-)
+from shoal.collector.intake.database import NAME, DataInUse, data_lock, open_database
 from shoal.collector.kinds import schema_of
 from shoal.errors import InputError
 from shoal.support.checks import is_loopback, shown
@@ -73,7 +68,7 @@ def open_token_admin(
     try:
         with data_lock(folder), data_lock(folder, NAME):
             with closing(
-                open_database(folder / NAME, create=False, schema=schema_of(folder))
+                open_database(folder / NAME, create=False, schema=schema_of(folder / NAME))
             ) as database:
                 yield _Folder(Tokens(database))
             return

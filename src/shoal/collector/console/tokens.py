@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import json
 import re
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from typing import Any, Literal, get_args
 from shoal.agreement.random_bits import SystemBits
 from shoal.collector import problems
 from shoal.collector.clock import GuardedClock
-from shoal.collector.intake.database import storage_errors, transaction
+from shoal.collector.intake.database import Database, storage_errors, transaction
 from shoal.collector.problems import Problem
 from shoal.errors import InputError
 
@@ -42,6 +41,7 @@ _SENDERS: tuple[Role, ...] = ("app", "relay")
 _PLAN_ID = re.compile(r"[0-9a-f]{64}")
 _KEY = re.compile(r"[A-Za-z0-9_-]{43}")
 _EPOCH = date(1970, 1, 1)
+_ALL = "SELECT id, role, label, expires, plans, key, digest, used_day FROM tokens"
 
 
 @dataclass(frozen=True)
@@ -137,19 +137,28 @@ class Tokens:
     Where a clock that jumped is not believed, a token has ended if it has by either time.
     """
 
-    def __init__(
-        self, database: sqlite3.Connection, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
         self.failures = 0
         """How often a secret was shown that is nobody's, or of a token that has ended."""
+        self._kept: dict[str, tuple[Token, bytes]]
+        self._used: dict[str, int]
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the tokens: another collector may have changed them."""
         with storage_errors():
-            rows = database.execute(
-                "SELECT id, role, label, expires, plans, key, digest, used_day FROM tokens"
-                " ORDER BY id"
-            ).fetchall()
-            self._kept = {row[0]: (_read(*row[:6]), bytes(row[6])) for row in rows}
-            self._used = {row[0]: row[7] for row in rows if row[7] is not None}
+            rows = self._database.execute(f"{_ALL} ORDER BY id").fetchall()
+        self._kept = {row[0]: (_read(*row[:6]), bytes(row[6])) for row in rows}
+        self._used = {row[0]: row[7] for row in rows if row[7] is not None}
+
+    def look_up(self, secret: str) -> None:
+        """Read the token of a secret, if another collector has made it meanwhile."""
+        with storage_errors():
+            query = f"{_ALL} WHERE digest = ?"
+            row = self._database.execute(query, (_digest(secret),)).fetchone()
+        if row is not None:
+            self._kept[row[0]] = (_read(*row[:6]), bytes(row[6]))
 
     def __iter__(self) -> Iterator[Token]:
         return (token for token, _ in list(self._kept.values()))
@@ -165,6 +174,11 @@ class Tokens:
             return match
         self.failures += 1
         return None
+
+    def knows(self, secret: str) -> bool:
+        """Whether a secret is of a token that was there when tokens were read."""
+        digest = _digest(secret)
+        return any(hmac.compare_digest(kept, digest) for _, kept in list(self._kept.values()))
 
     def by_id(self, token_id: str) -> Token | None:
         """Return a token that was not revoked and has not ended."""
@@ -217,11 +231,14 @@ class Tokens:
         Whether it is the last admin's is looked at here, where one removal follows another: two at
         a time would each see the other's token.
         """
-        if token_id not in self._kept:
-            return problems.UNKNOWN_TOKEN
-        if [token.id for token in self if token.can_always_administer] == [token_id]:
-            return problems.LAST_ADMIN
         with transaction(self._database):
+            # One removal at a time, at whichever collector: the row of the probe stands for all.
+            self._database.execute("UPDATE facts SET value = value WHERE name = 'probe'")
+            self.reload()
+            if token_id not in self._kept:
+                return problems.UNKNOWN_TOKEN
+            if [token.id for token in self if token.can_always_administer] == [token_id]:
+                return problems.LAST_ADMIN
             self._database.execute("DELETE FROM tokens WHERE id = ?", (token_id,))
         del self._kept[token_id]
         return None
@@ -232,7 +249,7 @@ def new_secret(role: Role) -> str:
     return f"shoal_{role}_{SystemBits().draw(32).hex()}"
 
 
-def add_token(database: sqlite3.Connection, token: Token, secret: str) -> None:
+def add_token(database: Database, token: Token, secret: str) -> None:
     """Write a token to a database, in a transaction."""
     expires = None if token.expires is None else token.expires.isoformat()
     plans = None if token.plans is None else json.dumps(token.plans)

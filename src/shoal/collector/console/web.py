@@ -92,13 +92,11 @@ class Pages:
         skip = page * CROWDS_OF_ONE
         store = self._collector.store
         crowds = await self._collector.in_store(store.some_crowds, plan.id, skip, CROWDS_OF_ONE + 1)
-        lines = []
-        for crowd in crowds[:CROWDS_OF_ONE]:
-            screening = None
-            if looks and crowd.state == "sealed":
-                sealed = await self._handlers.sealed.crowd(plan, crowd.number)
-                screening = await self._handlers.sealed.screening(sealed)
-            lines.append(survey_pages.CrowdLine(crowd, screening))
+        shown = crowds[:CROWDS_OF_ONE]
+        sealed = [one.number for one in shown if looks and one.state == "sealed"]
+        screened = await self._handlers.sealed.screenings(plan, sealed)
+        screenings = dict(zip(sealed, screened, strict=True))
+        lines = [survey_pages.CrowdLine(one, screenings.get(one.number)) for one in shown]
         parts = survey_pages.survey_parts(
             await self._survey(record), lines, may_look=looks, may_act=token.role == "admin"
         )

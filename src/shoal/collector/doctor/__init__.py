@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -17,11 +18,12 @@ from shoal.collector.doctor.data_folder import check_folder, public_key, registe
 from shoal.collector.doctor.findings import Finding, Verdict, worst
 from shoal.collector.doctor.probes import check_console, check_public
 from shoal.collector.doctor.proxies import check_proxy
+from shoal.collector.intake.database import NAME, Database
 from shoal.collector.kinds import schema_of
 from shoal.collector.relay.schema import RELAY
 from shoal.collector.relay.settings import RelaySettings
-from shoal.collector.settings import Settings, address
-from shoal.errors import InputError
+from shoal.collector.settings import Settings, address, setting_of
+from shoal.errors import InputError, ShoalError
 from shoal.support.checks import is_loopback
 from shoal.support.files import first_line
 
@@ -66,9 +68,10 @@ def examine(
         Seconds since 1970.
     """
     given = os.environ if environment is None else environment
-    is_relay = schema_of(folder) == RELAY
-    settings, findings = _settings(folder, config, given, RelaySettings if is_relay else Settings)
-    findings += check_folder(folder, settings.spare_megabytes)
+    file = _file(folder, config)
+    is_relay = schema_of(folder / NAME) == RELAY or _database_is_relays(given, file)
+    settings, findings = _settings(file, given, RelaySettings if is_relay else Settings)
+    findings += check_folder(folder, settings.spare_megabytes, settings.database)
     findings += _clock(folder, clock())
     findings += _addresses(settings, url, bool(proxies))
     relays = registered_relays(folder)
@@ -97,21 +100,37 @@ def _listeners(settings: Settings | RelaySettings) -> dict[str, str]:
     return {"public": "public", "console": "console"}
 
 
+def _file(folder: Path, config: Path | None) -> Path | None:
+    if config is None and os.access(folder / "shoal.toml", os.F_OK):
+        return folder / "shoal.toml"
+    return config
+
+
+def _database_is_relays(environment: Mapping[str, str], file: Path | None) -> bool:
+    """Whether the settings name a database that holds the data of relays."""
+    with suppress(ShoalError):  # what is wrong is said when the settings and the database are read
+        url = setting_of("database", environment, file)
+        if isinstance(url, str) and url:
+            from shoal.collector.postgres.connection import PostgresDatabase
+            from shoal.collector.postgres.schema import word_in
+
+            with closing[Database](PostgresDatabase(url)) as database:
+                return word_in(database) == RELAY.word
+    return False
+
+
 def _settings(
-    folder: Path,
-    config: Path | None,
+    file: Path | None,
     environment: Mapping[str, str],
     table: type[Settings] | type[RelaySettings],
 ) -> tuple[Settings | RelaySettings, list[Finding]]:
-    file = config
-    if file is None and os.access(folder / "shoal.toml", os.F_OK):
-        file = folder / "shoal.toml"
     try:
         settings = table.read(environment, file)
     except InputError as error:
         sentence = f"The settings cannot be read: {first_line(error)}."
+        command = "relay" if table is RelaySettings else "serve"
         return table(), [
-            Finding("settings", "fail", sentence, "Fix the settings; see shoal serve -h.")
+            Finding("settings", "fail", sentence, f"Fix the settings; see shoal {command} -h.")
         ]
     if isinstance(settings, Settings) and settings.allow_unproven:
         sentence = "Plans whose promise is not proven are accepted (allow_unproven)."

@@ -11,8 +11,11 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from shoal.collector.doctor.findings import Finding, Verdict
-from shoal.collector.intake.database import LONGEST_LOG, NAME, VERSION, log_size, other_version
+from shoal.collector.doctor.shared_database import check_database
+from shoal.collector.intake.database import LONGEST_LOG, NAME, log_size
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
+from shoal.collector.intake.schema import VERSION, other_version
+from shoal.collector.kinds import schema_of
 from shoal.collector.signing import KEY_FILE, Signer
 from shoal.errors import ShoalError
 
@@ -36,8 +39,8 @@ _FLEETING = ("tmpfs", "ramfs")
 _LONG_LOG = 64 << 20
 
 
-def check_folder(folder: Path, spare_megabytes: int) -> Iterator[Finding]:
-    """Check the folder, if there is one, and what is in it."""
+def check_folder(folder: Path, spare_megabytes: int, url: str = "") -> Iterator[Finding]:
+    """Check the folder, if there is one, and what is in it, or the database at a URL."""
     if not folder.is_dir():
         yield Finding(
             "folder", "fail", f"{folder} is not a folder.", "Name the one given to shoal serve."
@@ -54,7 +57,7 @@ def check_folder(folder: Path, spare_megabytes: int) -> Iterator[Finding]:
     yield _disk(folder, spare_megabytes)
     yield _file_system(folder)
     yield _key(folder)
-    yield from _database(folder)
+    yield from check_database(folder, url) if url else _database(folder)
 
 
 def _private(path: Path, check: str, wanted: int) -> Finding:
@@ -200,8 +203,12 @@ def _database(folder: Path) -> Iterator[Finding]:
         yield Finding("data", "fail", f"The data cannot be read: {error}.", "Restore a backup.")
         return
     if version != VERSION:
-        sentence, way_out = other_version(version)
-        yield Finding("data", "fail", f"The {sentence}.", f"{way_out[0].upper()}{way_out[1:]}.")
+        schema = schema_of(path)
+        sentence, way_out = other_version(version, schema)
+        yield Finding(
+            "data", "warn" if version in schema.steps else "fail", f"The {sentence}.",
+            f"{way_out[0].upper()}{way_out[1:]}.",
+        )  # fmt: skip
     elif damage != "ok":
         yield Finding("data", "fail", f"The data are damaged: {damage}.", "Restore a backup.")
     elif journal != "wal":

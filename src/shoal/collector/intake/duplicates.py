@@ -13,12 +13,12 @@ sorted runs of bounded length, so that no step grows with the window.
 
 from __future__ import annotations
 
-import sqlite3
 from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.collector.intake.database import Database, StorageError
 from shoal.collector.intake.encryption import CrowdKeys, decrypt, encrypt
 
 __all__ = ["SeenReports"]
@@ -33,44 +33,73 @@ _RECENT = 1 << 10
 _LONGEST_RUN = 1 << 20
 
 Digests = NDArray[np.uint64]
+_NONE: Digests = np.empty(0, np.uint64)
 
 
 class SeenReports:
     """The reports of one window of one plan that have come."""
 
-    def __init__(
-        self, database: sqlite3.Connection, keys: CrowdKeys, plan_id: str, window: int
-    ) -> None:
+    def __init__(self, database: Database, keys: CrowdKeys, plan_id: str, window: int) -> None:
         self._database, self._where = database, (plan_id, window)
         key = keys.key(plan_id, "window", window)
         self._key = keys.draw(plan_id, "window", window) if key is None else key
         # Encryption and hashing use one key in two ways that have nothing in common.
         self._row_key = blake2b(b"rows", key=self._key, digest_size=32).digest()
-        self._rows: list[int] = []
+        self._rows = 0
         self._place = 0  # the first row that is not full
-        self._open = np.empty(0, np.uint64)  # what is in it
+        self._open = _NONE  # what is in it
         self._digests = _DigestSet()
         self._read()
         if not self._rows:
             self._grow(_FIRST_ROWS)
 
-    def _read(self) -> None:
+    def _read(self, last: int = 2**62) -> None:
+        """Read rows from the first that is not full to a last one."""
         cursor = self._database.execute(
-            "SELECT id, digests FROM seen WHERE plan = ? AND window = ? ORDER BY place",
-            self._where,
+            "SELECT place, digests FROM seen WHERE plan = ? AND window = ?"
+            " AND place BETWEEN ? AND ? ORDER BY place",
+            (*self._where, self._place, last),
         )
         while rows := cursor.fetchmany(_LONGEST_RUN // _ROW):
             digests = []
-            for identity, encrypted in rows:
-                content = decrypt(self._row_key, encrypted, self._about(len(self._rows)))
-                row = np.frombuffer(content, "<u8")
-                digests.append(row[row != 0])
-                self._rows.append(identity)
-                if len(digests[-1]) == _ROW:
-                    self._place = len(self._rows)
-                elif self._place == len(self._rows) - 1:
-                    self._open = digests[-1]
+            for place, encrypted in rows:
+                row = np.frombuffer(decrypt(self._row_key, encrypted, self._about(place)), "<u8")
+                row = row[row != 0]
+                is_open = place == self._place
+                known = self._open if is_open else _NONE
+                digests.append(np.setdiff1d(row, known) if len(known) else row)
+                if is_open:
+                    self._open = row
+                if is_open and len(row) == _ROW:
+                    self._place, self._open = place + 1, _NONE
+                self._rows = max(self._rows, place + 1)
             self._digests.add(np.concatenate(digests))
+
+    def catch_up(self, count: int | None = None) -> None:
+        """Read what another process has written; `count` is how many reports have come by then.
+
+        Where that is not known, rows are read up to the first that is not full.
+        """
+        if count is None:
+            self._read_to_the_end()
+        else:
+            self._read(count // _ROW)
+            if self.count != count:
+                raise StorageError(
+                    "the memory of reports that have come does not match their number."
+                )
+        (self._rows,) = self._database.execute(
+            "SELECT max(place) + 1 FROM seen WHERE plan = ? AND window = ?", self._where
+        ).fetchone()
+
+    def _read_to_the_end(self) -> None:
+        more = 0
+        while True:
+            last = self._place + more
+            self._read(last)
+            if self._place <= last:
+                return
+            more = min(2 * more + 1, _LONGEST_RUN // _ROW)
 
     def _about(self, place: int) -> str:
         return f"{self._where[0]} {self._where[1]} {place}"
@@ -113,7 +142,7 @@ class SeenReports:
     def _write(self, fresh: Digests, count: int) -> None:
         """Write as many rows as `count` digests may need, the open one first."""
         rows = 1 + -(-(count - 1) // _ROW)
-        if self._place + rows > len(self._rows):
+        if self._place + rows > self._rows:
             self._grow(self._place + rows)
         content = np.zeros(rows * _ROW, "<u8")
         used = len(self._open) + len(fresh)
@@ -121,15 +150,14 @@ class SeenReports:
         content[len(self._open) : used] = fresh
         table = np.sort(content.reshape(rows, _ROW), axis=1)  # the order of commits is gone
         self._database.executemany(
-            "UPDATE seen SET digests = ? WHERE id = ?",
-            zip(
-                self._encrypted(table, self._place),
-                self._rows[self._place : self._place + rows],
-                strict=True,
-            ),
+            "UPDATE seen SET digests = ? WHERE plan = ? AND window = ? AND place = ?",
+            [
+                (row, *self._where, place)
+                for place, row in enumerate(self._encrypted(table, self._place), self._place)
+            ],
         )
         self._place += used // _ROW
-        last = table[used // _ROW] if used < rows * _ROW else np.empty(0, np.uint64)
+        last = table[used // _ROW] if used < rows * _ROW else _NONE
         self._open = last[last != 0].copy()
 
     def _encrypted(self, table: Digests, first: int) -> list[bytes]:
@@ -139,20 +167,21 @@ class SeenReports:
 
     def _grow(self, needed: int) -> None:
         """Add empty rows, a quarter of those that there are and as many as are needed."""
-        first = len(self._rows)
-        empty = np.zeros((max(needed, first * 5 // 4) - first, _ROW), "<u8")
-        for place, row in enumerate(self._encrypted(empty, first), first):
-            added = self._database.execute(
-                "INSERT INTO seen (plan, window, place, digests) VALUES (?, ?, ?, ?)",
-                (*self._where, place, row),
-            )
-            assert added.lastrowid is not None
-            self._rows.append(added.lastrowid)
+        first = self._rows
+        self._rows = max(needed, first * 5 // 4)
+        empty = np.zeros((self._rows - first, _ROW), "<u8")
+        self._database.executemany(
+            "INSERT INTO seen (plan, window, place, digests) VALUES (?, ?, ?, ?)",
+            [
+                (*self._where, place, row)
+                for place, row in enumerate(self._encrypted(empty, first), first)
+            ],
+        )
 
     def make_room(self) -> None:
         """Do between commits what the next ones would need: their answers would take longer."""
-        if len(self._rows) - self._place < max(_FIRST_ROWS // 2, len(self._rows) // 8):
-            self._grow(len(self._rows) + _FIRST_ROWS)
+        if self._rows - self._place < max(_FIRST_ROWS // 2, self._rows // 8):
+            self._grow(self._rows + _FIRST_ROWS)
         self._digests.gather()
 
 

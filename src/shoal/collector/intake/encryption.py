@@ -17,6 +17,7 @@ and a log of different times are seen.
 from __future__ import annotations
 
 import sqlite3
+from abc import ABC, abstractmethod
 from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
@@ -26,11 +27,19 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from shoal.agreement.random_bits import SystemBits
-from shoal.collector.intake.database import NAME, StorageError
+from shoal.collector.intake.database import NAME, Database, StorageError, read_fact
 from shoal.errors import InputError
 from shoal.support.disk import Disk
 
-__all__ = ["CROWD_KEY_FILE", "CrowdKeys", "decrypt", "encrypt", "generation_without_log"]
+__all__ = [
+    "CROWD_KEY_FILE",
+    "CrowdKeys",
+    "FolderKeys",
+    "decrypt",
+    "encrypt",
+    "generation_without_log",
+    "name_of",
+]
 
 CROWD_KEY_FILE = "crowd-key"
 OVERHEAD = 32
@@ -71,14 +80,76 @@ def _cipher(key: bytes, salt: bytes) -> AESGCM:
     return AESGCM(blake2b(salt, key=key, digest_size=32, person=b"shoal sealing").digest())
 
 
-class CrowdKeys:
+class CrowdKeys(ABC):
     """The keys in a database, and the file that opens them.
 
     All but `settle` happens inside a transaction of the store.
     """
 
-    def __init__(self, folder: Path, database: sqlite3.Connection) -> None:
+    def __init__(self, folder: Path, database: Database) -> None:
         self._path, self._database = folder / CROWD_KEY_FILE, database
+
+    @abstractmethod
+    def rotate(self) -> None:
+        """Draw a new key for the file and wrap all others under it."""
+
+    @abstractmethod
+    def settle(self, *, log_is_empty: bool = False) -> None:
+        """Leave one key in the file: the one that the database is wrapped under."""
+
+    @abstractmethod
+    def _current(self) -> bytes:
+        """Return the key that the database is wrapped under."""
+
+    def _wrap_anew(self, old: bytes, new: bytes) -> None:
+        """Wrap all keys under a new one."""
+        rows = "SELECT plan, kind, number, wrapped FROM wrapped_keys"
+        wrapped = self._database.execute(rows).fetchall()
+        abouts = [_about(*place) for *place, _ in wrapped]
+        keys = [decrypt(old, row[-1], about) for row, about in zip(wrapped, abouts, strict=True)]
+        pieces = encrypt(new, *zip(keys, abouts, strict=True))
+        self._database.executemany(
+            "UPDATE wrapped_keys SET wrapped = ? WHERE plan = ? AND kind = ? AND number = ?",
+            [(piece, *row[:-1]) for piece, row in zip(pieces, wrapped, strict=True)],
+        )
+
+    def draw(self, plan_id: str, kind: Kind, number: int) -> bytes:
+        """Draw and store a new key."""
+        random = SystemBits().draw(32 + _SALT)
+        key, salt = random[_SALT:], random[:_SALT]
+        self.wrap(plan_id, kind, number, key, salt)
+        return key
+
+    def wrap(self, plan_id: str, kind: Kind, number: int, key: bytes, salt: bytes) -> None:
+        """Store a key; the salt is random and used once."""
+        wrapped = _encrypt(self._current(), salt, key, _about(plan_id, kind, number))
+        self._database.execute(
+            "INSERT INTO wrapped_keys VALUES (?, ?, ?, ?)", (plan_id, kind, number, wrapped)
+        )
+
+    def key(self, plan_id: str, kind: Kind, number: int) -> bytes | None:
+        """Return a key, or None if there is none."""
+        row = self._database.execute(
+            "SELECT wrapped FROM wrapped_keys WHERE plan = ? AND kind = ? AND number = ?",
+            (plan_id, kind, number),
+        ).fetchone()
+        if row is None:
+            return None
+        return decrypt(self._current(), row[0], _about(plan_id, kind, number))
+
+    def forget(self, plan_id: str, kind: Kind, number: int) -> None:
+        """Destroy a key, and with it what it sealed, as soon as the file's key has changed."""
+        self._database.execute(
+            "DELETE FROM wrapped_keys WHERE plan = ? AND kind = ? AND number = ?",
+            (plan_id, kind, number),
+        )
+
+
+class FolderKeys(CrowdKeys):
+    """The keys of data that one process uses, in one folder with their file."""
+
+    def __init__(self, folder: Path, database: Database) -> None:
+        super().__init__(folder, database)
         self._by_generation: dict[Generation, bytes] = {}
         self._unlogged: list[Generation] = []
         if self._path.exists():
@@ -94,7 +165,7 @@ class CrowdKeys:
             raise StorageError(f"{self._path} cannot be read; {_WAY_OUT}") from error
         if not keys:
             raise StorageError(f"{self._path} holds no key; {_WAY_OUT}")
-        self._by_generation = {_name(key) if key else None: key for key in keys}
+        self._by_generation = {name_of(key) if key else None: key for key in keys}
         self._unlogged = [name or None for name in names]
 
     @property
@@ -123,17 +194,9 @@ class CrowdKeys:
         """Draw a new key for the file and wrap all others under it."""
         before = None if self.is_lost else self._generation()
         old, new = self._by_generation.get(before, b""), SystemBits().draw(32)
-        self._write({before: old, _name(new): new}, [*(self._unlogged or [before]), _name(new)])
-        rows = "SELECT plan, kind, number, wrapped FROM wrapped_keys"
-        wrapped = self._database.execute(rows).fetchall()
-        abouts = [_about(*place) for *place, _ in wrapped]
-        keys = [decrypt(old, row[-1], about) for row, about in zip(wrapped, abouts, strict=True)]
-        pieces = encrypt(new, *zip(keys, abouts, strict=True))
-        self._database.executemany(
-            "UPDATE wrapped_keys SET wrapped = ? WHERE plan = ? AND kind = ? AND number = ?",
-            [(piece, *row[:-1]) for piece, row in zip(pieces, wrapped, strict=True)],
-        )
-        self._database.execute("INSERT OR REPLACE INTO facts VALUES ('key', ?)", (_name(new),))
+        self._write({before: old, name_of(new): new}, [*(self._unlogged or [before]), name_of(new)])
+        self._wrap_anew(old, new)
+        self._database.execute("INSERT OR REPLACE INTO facts VALUES ('key', ?)", (name_of(new),))
 
     def settle(self, *, log_is_empty: bool = False) -> None:
         """Leave one key in the file: the one that the database is wrapped under."""
@@ -158,35 +221,6 @@ class CrowdKeys:
             raise StorageError(f"cannot write {self._path}: {error.strerror}.") from error
         self._by_generation, self._unlogged = keys, unlogged
 
-    # The keys of crowds and windows
-
-    def draw(self, plan_id: str, kind: Kind, number: int) -> bytes:
-        """Draw and store a new key."""
-        random = SystemBits().draw(32 + _SALT)
-        key, salt = random[_SALT:], random[:_SALT]
-        wrapped = _encrypt(self._current(), salt, key, _about(plan_id, kind, number))
-        self._database.execute(
-            "INSERT INTO wrapped_keys VALUES (?, ?, ?, ?)", (plan_id, kind, number, wrapped)
-        )
-        return key
-
-    def key(self, plan_id: str, kind: Kind, number: int) -> bytes | None:
-        """Return a key, or None if there is none."""
-        row = self._database.execute(
-            "SELECT wrapped FROM wrapped_keys WHERE plan = ? AND kind = ? AND number = ?",
-            (plan_id, kind, number),
-        ).fetchone()
-        if row is None:
-            return None
-        return decrypt(self._current(), row[0], _about(plan_id, kind, number))
-
-    def forget(self, plan_id: str, kind: Kind, number: int) -> None:
-        """Destroy a key, and with it what it sealed, as soon as the file's key has changed."""
-        self._database.execute(
-            "DELETE FROM wrapped_keys WHERE plan = ? AND kind = ? AND number = ?",
-            (plan_id, kind, number),
-        )
-
 
 _WAY_OUT = (
     "put back the newest of both. If they are lost, restore a backup into a new folder, or remove"
@@ -204,9 +238,9 @@ def generation_without_log(path: Path) -> Generation:
         return _generation(database)
 
 
-def _generation(database: sqlite3.Connection) -> Generation:
-    row = database.execute("SELECT value FROM facts WHERE name = 'key'").fetchone()
-    return None if row is None else bytes(row[0])
+def _generation(database: Database) -> Generation:
+    name = read_fact(database, "key")
+    return None if name is None else bytes(name)
 
 
 def _bytes(text: str, length: int) -> bytes:
@@ -216,7 +250,8 @@ def _bytes(text: str, length: int) -> bytes:
     return content
 
 
-def _name(key: bytes) -> bytes:
+def name_of(key: bytes) -> bytes:
+    """Return the name of a key, which does not tell it."""
     return blake2b(key, digest_size=16, person=b"shoal key name").digest()
 
 

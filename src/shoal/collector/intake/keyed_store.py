@@ -8,26 +8,30 @@ touched them.
 from __future__ import annotations
 
 import json
-import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from shoal.agreement.plan import Plan
 from shoal.collector.clock import GuardedClock, read_moment, write_moment
 from shoal.collector.consistency import Restoration, begin_anew
 from shoal.collector.intake.database import (
+    MOVED,
     NAME,
     PATIENCE,
-    Schema,
+    Database,
+    log_size,
     open_database,
+    read_fact,
     storage_errors,
     transaction,
 )
-from shoal.collector.intake.encryption import CrowdKeys, Generation, generation_without_log
+from shoal.collector.intake.encryption import CrowdKeys, FolderKeys, generation_without_log
+from shoal.collector.intake.schema import Schema
 from shoal.collector.intake.windows import Time
+from shoal.errors import InputError
 
 __all__ = ["KeyedStore"]
 
@@ -47,36 +51,49 @@ class KeyedStore(ABC, Generic[P]):
         Seconds since 1970, to tell windows and days.
     """
 
+    is_shared: ClassVar[bool] = False
+    """Whether other processes use the data at the same time."""
+
     def __init__(self, folder: Path, schema: Schema, clock: Callable[[], float]) -> None:
         self.folder, self._clock = folder, clock
-        with storage_errors():
-            without_log = generation_without_log(folder / NAME)
-        self._database = open_database(folder / NAME, schema=schema)
         self._open: dict[str, P] = {}
         self._touched: set[str] = set()
         self.begun_anew: Restoration | None = None
+        self._database: Database
+        self._keys: CrowdKeys
+        self._start(schema)
+
+    def _start(self, schema: Schema) -> None:
+        """Open the data, and bring their keys in order."""
+        with storage_errors():
+            without_log = generation_without_log(self.folder / NAME)
+        self._database = open_database(self.folder / NAME, schema=schema)
         try:
-            self._start(without_log)
+            with storage_errors():
+                if read_fact(self._database, MOVED) is not None:
+                    raise InputError(
+                        f"the data in {self.folder} were moved to PostgreSQL, and would count"
+                        " reports again; serve the database, or name another folder."
+                    )
+                self._keys = keys = FolderKeys(self.folder, self._database)
+                keys.check(without_log)
+                self._resume_clock()
+                is_new = keys.is_new or keys.is_lost
+            if is_new:
+                with self._transaction():
+                    if keys.is_lost:
+                        self._forget_crowds()
+                        self.begun_anew = begin_anew(self._database, int(self._clock()))
+                    keys.rotate()
+            self._settle(self._scrub() if is_new else False)
         except BaseException:
             self._database.close()
             raise
 
-    def _start(self, without_log: Generation) -> None:
-        """Bring the keys of the data in order."""
-        with storage_errors():
-            self._keys = CrowdKeys(self.folder, self._database)
-            self._keys.check(without_log)
-            last = read_moment(self._database)
-            if isinstance(self._clock, GuardedClock) and last is not None:
-                self._clock.resume(last)
-            is_new = self._keys.is_new or self._keys.is_lost
-        if is_new:
-            with self._transaction():
-                if self._keys.is_lost:
-                    self._forget_crowds()
-                    self.begun_anew = begin_anew(self._database, int(self._clock()))
-                self._keys.rotate()
-        self._settle(self._scrub() if is_new else False)
+    def _resume_clock(self) -> None:
+        last = read_moment(self._database)
+        if isinstance(self._clock, GuardedClock) and last is not None:
+            self._clock.resume(last)
 
     @abstractmethod
     def _forget_crowds(self) -> None:
@@ -87,7 +104,7 @@ class KeyedStore(ABC, Generic[P]):
         """Read a plan from the database."""
 
     @property
-    def database(self) -> sqlite3.Connection:
+    def database(self) -> Database:
         """The connection, for what else is stored in the same file."""
         return self._database
 
@@ -95,21 +112,41 @@ class KeyedStore(ABC, Generic[P]):
         """Close the database; what was committed is in it."""
         self._database.close()
 
+    @property
+    def data_bytes(self) -> int:
+        """How many bytes the data have."""
+        return (self.folder / NAME).stat().st_size + log_size(self.folder)
+
     def check(self) -> None:
         """Raise `StorageError` if nothing can be written now."""
         with transaction(self._database):
             self._database.execute("UPDATE facts SET value = random() WHERE name = 'probe'")
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, *, alone: bool = True) -> Iterator[None]:
+        """Do everything inside or nothing of it; others may do the same unless it is alone."""
         self._touched.clear()
         try:
             with transaction(self._database):
+                self._after_begin(alone)
                 yield
+                self._before_commit()
         except BaseException:
             for plan_id in self._touched:
                 self._open.pop(plan_id, None)  # it may be ahead of the database
             raise
+
+    def _after_begin(self, alone: bool) -> None:
+        """Keep other processes away, if there are any."""
+
+    def _before_commit(self) -> None:
+        """Let other processes know of what was done, if there are any."""
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Read one state of the data."""
+        with storage_errors():
+            yield
 
     @contextmanager
     def _changing_key(self, *, scrub: bool = False) -> Iterator[None]:
@@ -143,11 +180,14 @@ class KeyedStore(ABC, Generic[P]):
         """Add a plan as a draft; return whether it is new."""
         document = json.dumps({"id": plan.id} | plan.to_json(), separators=(",", ":"))
         with self._transaction():
-            added = self._database.execute(
-                "INSERT OR IGNORE INTO plans (id, state, document) VALUES (?, 'draft', ?)",
+            query = "SELECT 1 FROM plans WHERE id = ?"
+            if self._database.execute(query, (plan.id,)).fetchone() is not None:
+                return False
+            self._database.execute(
+                "INSERT INTO plans (id, state, document) VALUES (?, 'draft', ?)",
                 (plan.id, document.encode()),
             )
-            return added.rowcount == 1
+            return True
 
     def _opened(self, plan_id: str) -> P | None:
         """Return what is in memory of a plan, read from the database if need be."""

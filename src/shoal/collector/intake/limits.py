@@ -63,11 +63,13 @@ class Limits(NamedTuple):
 def limits_document(plan: Plan, settings: Settings) -> dict[str, object]:
     """Return the limits that keep one sender from filling a plan's crowd alone."""
     limits = Limits.of(plan, settings)
+    shared = {"reports_per_second_at": "each process"} if settings.database else {}
     return {
         "token_needed": settings.ingest == "token",
         "reports_per_request": limits.of_request,
         "reports_per_connection": limits.of_connection,
         "reports_per_second": settings.reports_per_second or None,
+        **shared,
         "not_for": "relays with a token",
     }
 

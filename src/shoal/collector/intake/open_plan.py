@@ -7,7 +7,6 @@ it would tell its sender how many reports had come. Reports that come before tha
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -20,7 +19,7 @@ from shoal.agreement.vectors import Cohorts, Rows
 from shoal.analysis.crowds import Crowd
 from shoal.analysis.report_rows import Batch
 from shoal.analysis.tallying import Tally
-from shoal.collector.intake.database import NAME, StorageError
+from shoal.collector.intake.database import NAME, Database, StorageError
 from shoal.collector.intake.duplicates import SeenReports
 from shoal.collector.intake.encryption import CrowdKeys, decrypt, encrypt
 from shoal.collector.intake.open_crowd import OpenCrowd
@@ -48,18 +47,21 @@ class OpenPlan(WindowedPlan):
 
     def __init__(
         self,
-        database: sqlite3.Connection,
+        database: Database,
         keys: CrowdKeys,
         plan: Plan,
         state: State,
         oldest_window: int,
     ) -> None:
         super().__init__(database, keys, plan, state, oldest_window)
+        self._read_crowds()
+
+    def _read_crowds(self) -> None:
         self._crowds: dict[int, _Crowd] = {}
         self._whole: list[tuple[int, int]] = []
-        rows = database.execute(
+        rows = self._database.execute(
             "SELECT number, window FROM crowds WHERE plan = ? AND state = 'open' ORDER BY number",
-            (plan.id,),
+            (self.plan.id,),
         )
         opened: dict[int, int] = {}
         for number, window in rows.fetchall():
@@ -68,12 +70,20 @@ class OpenPlan(WindowedPlan):
             opened[window] = number
         for window, number in opened.items():
             self._crowds[window] = self._read(number, window)
-        (self._last,) = database.execute(
-            "SELECT coalesce(max(number), 0) FROM crowds WHERE plan = ?", (plan.id,)
+        (self._last,) = self._database.execute(
+            "SELECT coalesce(max(number), 0) FROM crowds WHERE plan = ?", (self.plan.id,)
         ).fetchone()
 
+    def catch_up(self, state: State, oldest_window: int) -> None:
+        """Read what another process has written; what it says of the plan is given."""
+        self.state, self.oldest_window = state, oldest_window
+        self._read_crowds()
+        self._seen = {window: one for window, one in self._seen.items() if window in self._crowds}
+        for window, seen in self._seen.items():
+            seen.catch_up(self._crowds[window].counts.window_reports)
+
     @classmethod
-    def read(cls, database: sqlite3.Connection, keys: CrowdKeys, plan_id: str) -> OpenPlan | None:
+    def read(cls, database: Database, keys: CrowdKeys, plan_id: str) -> OpenPlan | None:
         """Return a plan by its id."""
         row = database.execute(
             "SELECT document, state, oldest_window FROM plans WHERE id = ?", (plan_id,)

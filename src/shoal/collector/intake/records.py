@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from shoal.agreement.plan import Plan
-from shoal.collector.intake.database import storage_errors
+from shoal.collector.intake.database import Database, storage_errors
 from shoal.collector.plan_states import State
 
 __all__ = ["CrowdRecord", "PlanRecord", "Reason", "Records"]
@@ -62,7 +61,7 @@ class CrowdRecord:
 class Records:
     """Reads plans, crowds and releases."""
 
-    def __init__(self, database: sqlite3.Connection) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
@@ -85,7 +84,7 @@ class Records:
         rows = self._rows("SELECT id FROM plans WHERE state IN ('published', 'paused')")
         return [plan_id for (plan_id,) in rows]
 
-    def crowds(self, plan_id: str, skip: int = 0, length: int = -1) -> list[CrowdRecord]:
+    def crowds(self, plan_id: str, skip: int = 0, length: int = 2**62) -> list[CrowdRecord]:
         """Return a plan's crowds, the last one first; of those that are open no tenths."""
         query = f"{_CROWDS} ORDER BY number DESC LIMIT ? OFFSET ?"
         return [_crowd_record(*row) for row in self._rows(query, plan_id, length, skip)]

@@ -14,10 +14,11 @@ from shoal.analysis.report_rows import Batch
 from shoal.analysis.tallying import Tally
 from shoal.collector import problems
 from shoal.collector.consistency import first_window, forget_crowds, restored_at
-from shoal.collector.intake.database import COLLECTOR, storage_errors
+from shoal.collector.intake.database import StorageError
 from shoal.collector.intake.keyed_store import KeyedStore
 from shoal.collector.intake.open_plan import OpenPlan
 from shoal.collector.intake.records import CrowdRecord, PlanRecord, Records
+from shoal.collector.intake.schema import COLLECTOR
 from shoal.collector.intake.windows import IncompleteCrowd
 from shoal.collector.plan_states import State, may_become
 from shoal.collector.problems import Problem
@@ -77,7 +78,7 @@ class Store(KeyedStore[OpenPlan]):
         """
         answers: list[Problem | None] = [None] * len(uploads)
         order = sorted(range(len(uploads)), key=lambda place: uploads[place].plan_id)
-        with self._transaction():
+        with self._transaction(alone=False):
             for plan_id, places in groupby(order, lambda place: uploads[place].plan_id):
                 here, plan = list(places), self._opened(plan_id)
                 if plan is None:
@@ -122,20 +123,19 @@ class Store(KeyedStore[OpenPlan]):
         destroys the open crowds, and destroying all that was collected. After a restore, a plan
         without a window is published only if somebody states that it never was before.
         """
-        with storage_errors():
+        with self._reading():
             plan = self._opened(plan_id)
         if plan is None:
             raise InputError("there is no such plan.")
         if not may_become(plan.state, wanted):
             return False
-        before, time, sealed, ended = (
-            plan.state,
-            self._time(plan.plan),
-            list[int](),
-            list[IncompleteCrowd](),
-        )
+        sealed, ended = list[int](), list[IncompleteCrowd]()
         with self._changing_key(scrub=wanted in ("closed", "destroyed")):
-            self._touched.add(plan_id)
+            plan = self._opened(plan_id)
+            assert plan is not None
+            if not may_become(plan.state, wanted):  # another process was faster
+                raise StorageError(f"the plan is {plan.state} meanwhile; look again.")
+            before, time = plan.state, self._time(plan.plan)
             if before == "draft" and wanted == "published":
                 if certificate is None:
                     raise InputError("a plan is published with its certificate.")
@@ -168,9 +168,9 @@ class Store(KeyedStore[OpenPlan]):
 
     def _seal(self, plan_id: str) -> OpenPlan | None:
         """Seal the crowds of a plan that are whole, and return what is in memory of it."""
-        with storage_errors():
+        with self._reading():
             plan = self._opened(plan_id)
-            self._keys.settle()
+        self._settle(log_is_empty=False)
         if plan is not None and plan.whole_crowds:
             with self._changing_key():
                 plan = self._opened(plan_id)
@@ -244,6 +244,9 @@ class Store(KeyedStore[OpenPlan]):
         if plan is None or release is None:
             return None
         return plan.plan, Tally.from_json(json.loads(release), plan.plan)
+
+    def keep_up(self) -> None:
+        """Follow what other processes did, if there are any; `sweep` does it too."""
 
     def sweep(self) -> None:
         """Seal what is whole, close expired windows, give up crowds past their deadline.

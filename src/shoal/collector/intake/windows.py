@@ -7,12 +7,12 @@ windows: it fills within its own or is given up.
 
 from __future__ import annotations
 
-import sqlite3
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 from shoal.agreement.plan import Plan
 from shoal.collector import problems
+from shoal.collector.intake.database import Database
 from shoal.collector.intake.duplicates import SeenReports
 from shoal.collector.intake.encryption import CrowdKeys
 from shoal.collector.intake.records import Reason
@@ -63,7 +63,7 @@ class WindowedPlan(ABC):
 
     def __init__(
         self,
-        database: sqlite3.Connection,
+        database: Database,
         keys: CrowdKeys,
         plan: Plan,
         state: State,

@@ -14,10 +14,12 @@ of them.
 ==============  =============================================================================
 
 * on the disk: `schema`, `store`; of each plan `open_plan`, of each open crowd `sealed_crowd`; of
-  each frozen crowd `shuffling` and `chunk_files`; `backup`
+  each frozen crowd `frozen_crowds`, `shuffling` and `chunk_files`; in a database that several
+  relays share: `shoal.collector.postgres`
 * towards the analyzer: `analyzer` (asks it, and checks what it signed), `crowd_keys` (keeps keys
   of crowds at hand), `forwarding`
-* listeners: `sealed_ingest` and `public` for devices, `ops` for operators
+* listeners: `sealed_ingest` and `public` for devices, with other relays on the same database
+  `following`; `ops` for operators
 * `service`, `server`, `settings`
 """
 

@@ -26,8 +26,8 @@ from shoal.agreement.signatures import (
     follow_links,
 )
 from shoal.collector.logs import LOG
+from shoal.collector.relay.frozen_crowds import FrozenCrowd
 from shoal.collector.relay.open_plan import Document, Wanted
-from shoal.collector.relay.store import FrozenCrowd
 from shoal.collector.signing import Signer
 from shoal.errors import InputError, ReportError, TransportError
 from shoal.support.addresses import parse_address
@@ -84,7 +84,8 @@ class Analyzer:
     pinned
         The analyzer's key, if it is known.
     pin
-        Keeps a key that was taken at the first contact, or that a link led to.
+        Keeps a key that a link led to, or that was taken at the first contact (True), and returns
+        the key that counts: that of another relay on the same data, if it was faster.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Analyzer:
         token: Callable[[], str],
         signer: Signer,
         pinned: bytes | None,
-        pin: Callable[[bytes], None],
+        pin: Callable[[bytes, bool], bytes],
     ) -> None:
         self._transport, self._token, self._signer = transport, token, signer
         self._pinned, self._pin = pinned, pin
@@ -182,8 +183,7 @@ class Analyzer:
                 raise
             check_signature(newest, reply.content, signature, what)
             LOG.warning("the analyzer changed its key", extra={"facts": {"key": key_text(newest)}})
-            self._keep(newest)
-            key = newest
+            key = self._pinned = self._pin(newest, False)
         return Document(reply.content, signature, key_text(key))
 
     def _key(self) -> bytes:
@@ -195,17 +195,13 @@ class Analyzer:
                 key = check_public_key(str(first))
             except InputError as error:
                 raise TransportError("the analyzer's list of its keys cannot be read.") from error
-            LOG.warning(
-                "the analyzer's key was taken at the first contact",
-                extra={"facts": {"key": key_text(key)}},
-            )
-            self._keep(key)
-            return key
+            self._pinned = self._pin(key, True)
+            if self._pinned == key:
+                LOG.warning(
+                    "the analyzer's key was taken at the first contact",
+                    extra={"facts": {"key": key_text(key)}},
+                )
         return self._pinned
-
-    def _keep(self, key: bytes) -> None:
-        self._pin(key)
-        self._pinned = key
 
     def _ask(
         self,

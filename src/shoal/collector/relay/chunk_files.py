@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,8 @@ from shoal.agreement.sealed_wire import Chunk, chunk_header_bytes
 from shoal.agreement.sealing import message_bytes
 from shoal.collector.intake.database import StorageError, storage_errors
 from shoal.collector.intake.encryption import decrypt, encrypt
+from shoal.collector.relay.frozen_crowds import FrozenCrowd
 from shoal.collector.relay.shuffling import Messages, shuffled
-from shoal.collector.relay.store import FrozenCrowd
 from shoal.support.disk import Disk
 
 __all__ = ["ChunkFiles", "crowd_bytes"]
@@ -52,7 +53,7 @@ class ChunkFiles:
         count = -(-total // each)
         with storage_errors():
             self._disk.make_folder(self._folder)
-            self.keep_only(crowd.number)
+            self._begin(crowd)
             parts = shuffled(
                 _messages(reports, length), crowd_bytes(plan), self._folder, str(crowd.number)
             )
@@ -63,9 +64,7 @@ class ChunkFiles:
                     plan.id, crowd.window, crowd.key.digest, number, count, total, content.tobytes()
                 ).to_bytes()
                 (piece,) = encrypt(key, (chunk, _about(crowd.number, number)))
-                path = self._path(crowd.number, number)
-                self._disk.write(path, piece)
-                self._disk.sync_file(path)
+                self._put(crowd, number, piece)
             self._disk.sync_folder(self._folder)
         if written != total:
             raise StorageError(f"a crowd of {total} messages has {written} on the disk.")
@@ -74,8 +73,20 @@ class ChunkFiles:
     def read(self, crowd: FrozenCrowd, key: bytes, number: int) -> bytes:
         """Return a chunk as it is forwarded."""
         with storage_errors():
-            piece = self._path(crowd.number, number).read_bytes()
+            piece = self._get(crowd, number)
         return decrypt(key, piece, _about(crowd.number, number))
+
+    def _begin(self, crowd: FrozenCrowd) -> None:
+        """Remove what an earlier shuffle of a crowd left."""
+        self.keep_only(crowd.number)
+
+    def _put(self, crowd: FrozenCrowd, number: int, piece: bytes) -> None:
+        path = self._path(crowd.number, number)
+        self._disk.write(path, piece)
+        self._disk.sync_file(path)
+
+    def _get(self, crowd: FrozenCrowd, number: int) -> bytes:
+        return self._path(crowd.number, number).read_bytes()
 
     def keep_only(self, *less: int, numbers: Collection[int] | None = None) -> None:
         """Remove the files of some crowds, or of all but some."""
@@ -89,10 +100,12 @@ class ChunkFiles:
     @property
     def size(self) -> int:
         """The bytes of all files."""
-        if not self._folder.is_dir():
-            return 0
-        with os.scandir(self._folder) as entries:
-            return sum(entry.stat().st_size for entry in entries)
+        total = 0
+        with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # another thread removes what is not needed
+                    total += entry.stat().st_size
+        return total
 
     def _path(self, number: int, chunk: int) -> Path:
         return self._folder / f"{number}-{chunk}.chunk"

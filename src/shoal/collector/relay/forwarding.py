@@ -4,22 +4,27 @@ Whatever the analyzer answers, a crowd is never cut anew: a second crowd of almo
 would single out those who are in one of them only. A refusal is tried again, more and more seldom.
 A crowd that the analyzer says is gone, many times in a row, is given up as a whole, and so is one
 past its deadline.
+
+Several relays may have the same crowds before them. Each claims a crowd while it shuffles or sends
+it, so that no work is done twice. Nothing depends on that: the data say which shuffle is forwarded,
+and bytes that come twice are the same.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any
 
-from shoal.agreement.plan import Plan
 from shoal.collector.intake.database import StorageError
+from shoal.collector.intake.records import PlanRecord
 from shoal.collector.logs import LOG
 from shoal.collector.relay.analyzer import Analyzer, Refused
 from shoal.collector.relay.chunk_files import ChunkFiles
-from shoal.collector.relay.store import FrozenCrowd, RelayStore
+from shoal.collector.relay.frozen_crowds import FrozenCrowd
+from shoal.collector.relay.store import RelayStore
 from shoal.errors import TransportError
 
 __all__ = ["Forwarder"]
@@ -28,6 +33,8 @@ Run = Callable[..., Awaitable[Any]]
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 """Seconds until a crowd is tried again: twice as many each time, up to five minutes."""
+ELSEWHERE_PAUSE = 5.0
+"""Seconds until a crowd is looked at again that another relay has under way."""
 FINAL_REFUSALS = 10
 """How often in a row the analyzer must say that a crowd is gone before it is given up."""
 _GONE = ("window-expired", "plan-closed", "crowd-gone")
@@ -44,8 +51,6 @@ class Forwarder:
         Where their chunks are.
     analyzer, in_thread
         Who gets them, and what runs a function that takes long.
-    plan_of
-        Returns a plan by its id.
     forwarded
         Called with a plan's id when a crowd has arrived.
     failed
@@ -59,12 +64,11 @@ class Forwarder:
         files: ChunkFiles,
         analyzer: Analyzer,
         in_thread: Run,
-        plan_of: Callable[[str], Plan],
         forwarded: Callable[[FrozenCrowd], None],
         failed: Callable[[], None],
     ) -> None:
         self._store, self._in_store, self._files = store, in_store, files
-        self._analyzer, self._in_thread, self._plan_of = analyzer, in_thread, plan_of
+        self._analyzer, self._in_thread = analyzer, in_thread
         self._forwarded, self._failed = forwarded, failed
         self._wake = asyncio.Event()
         self._due: dict[int, float] = {}
@@ -102,20 +106,30 @@ class Forwarder:
                 await self._try(crowd)
         await self._tidy()
         left = await self._in_store(self._store.on_their_way)
+        self._forget_all_but({crowd.number for crowd in left})
         self.waiting = len(left)
         due = [self._due.get(crowd.number, 0.0) - loop.time() for crowd in left]
         return max(min(due, default=LONGEST_PAUSE), 0.05)
 
     async def _try(self, crowd: FrozenCrowd) -> None:
+        claimed: FrozenCrowd | None = None
         try:
-            arrived = await self._send(crowd)
+            claimed = await self._in_store(self._store.claim, crowd)
+            has_arrived = claimed is not None and await self._send(claimed)
+            if has_arrived and await self._in_store(lambda: self._store.end(crowd, forwarded=True)):
+                self._forwarded(crowd)
         except (TransportError, StorageError) as error:
             await self._put_off(crowd, error)
             return
-        assert arrived
-        await self._in_store(lambda: self._store.end(crowd, forwarded=True))
-        self._forget(crowd)
-        self._forwarded(crowd)
+        finally:
+            if claimed is not None:
+                await self._let_go(crowd)
+        if not has_arrived:
+            self._due[crowd.number] = asyncio.get_running_loop().time() + ELSEWHERE_PAUSE
+
+    async def _let_go(self, crowd: FrozenCrowd) -> None:
+        with suppress(StorageError):  # a claim goes with its connection
+            await self._in_store(self._store.let_go, crowd)
 
     async def _put_off(self, crowd: FrozenCrowd, error: Exception) -> None:
         """Log why a crowd was not taken, and try again later, or give it up as a whole."""
@@ -131,7 +145,6 @@ class Forwarder:
                 "the analyzer refused a crowd for good", extra={"facts": about | {"why": why}}
             )
             await self._in_store(lambda: self._store.end(crowd, forwarded=False))
-            self._forget(crowd)
             return
         LOG.warning("a crowd was not forwarded", extra={"facts": about | {"why": why}})
         failures = self._failures.get(crowd.number, 0)
@@ -139,16 +152,26 @@ class Forwarder:
         pause = min(FIRST_PAUSE * 2.0 ** min(failures, 30), LONGEST_PAUSE)
         self._due[crowd.number] = asyncio.get_running_loop().time() + pause
 
-    def _forget(self, crowd: FrozenCrowd) -> None:
+    def _forget_all_but(self, numbers: Collection[int]) -> None:
+        """Forget how crowds got on that have ended, here or at another relay."""
         for known in (self._due, self._failures, self._gone):
-            known.pop(crowd.number, None)
+            for number in known.keys() - numbers:
+                del known[number]
 
     async def _send(self, crowd: FrozenCrowd) -> bool:
-        """Send the chunks that are not signed for; return when the analyzer has all of them."""
+        """Send the chunks that are not signed for; return when the analyzer has all of them.
+
+        Return False if the crowd was shuffled elsewhere: those chunks are sent, and not ours.
+        """
         key = await self._in_store(self._store.crowd_key, crowd)
         chunks = crowd.chunks
         if chunks is None:
             chunks = await self._shuffle(crowd, key)
+        if chunks is None:
+            return False
+        # A commit that arrives everywhere: then the one that chose these chunks has, too, though
+        # the relay that made it may have died before it heard of that.
+        await self._in_store(self._store.check)
         signed_for = await self._in_store(self._store.receipts, crowd)
         # If all are signed for, the last one tells again whether the crowd is complete.
         missing = sorted(set(range(chunks)) - signed_for) or [chunks - 1]
@@ -163,8 +186,9 @@ class Forwarder:
         await self._in_store(self._store.forget_receipts, crowd)
         raise TransportError("the analyzer lost chunks that it signed for.")
 
-    async def _shuffle(self, crowd: FrozenCrowd, key: bytes) -> int:
-        loop, plan = asyncio.get_running_loop(), self._plan_of(crowd.plan_id)
+    async def _shuffle(self, crowd: FrozenCrowd, key: bytes) -> int | None:
+        loop = asyncio.get_running_loop()
+        record: PlanRecord = await self._in_store(self._store.plan, crowd.plan_id)
 
         def reports(after: int, most: int) -> tuple[list[bytes], int | None]:
             if self._stopping.is_set():
@@ -175,9 +199,8 @@ class Forwarder:
             ).result()
             return found
 
-        chunks: int = await self._in_thread(self._files.write, plan, crowd, key, reports)
-        await self._in_store(self._store.shuffled, crowd, chunks)
-        return chunks
+        chunks: int = await self._in_thread(self._files.write, record.plan, crowd, key, reports)
+        return chunks if await self._in_store(self._store.shuffled, crowd, chunks) else None
 
     async def _tidy(self) -> None:
         """Remove rows and files that nobody needs, a little at a time."""

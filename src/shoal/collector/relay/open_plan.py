@@ -9,7 +9,6 @@ that it was accepted.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,7 +22,7 @@ from shoal.agreement.sealed_wire import SealedReports
 from shoal.agreement.sealing import sealed_report_bytes
 from shoal.agreement.wire import ID_BYTES
 from shoal.collector import problems
-from shoal.collector.intake.database import NAME, StorageError
+from shoal.collector.intake.database import NAME, Database, StorageError
 from shoal.collector.intake.duplicates import SeenReports
 from shoal.collector.intake.encryption import CrowdKeys
 from shoal.collector.intake.records import Reason
@@ -69,38 +68,70 @@ class RelayPlan(WindowedPlan):
 
     def __init__(
         self,
-        database: sqlite3.Connection,
+        database: Database,
         keys: CrowdKeys,
         plan: Plan,
         state: State,
         oldest_window: int,
+        kind: type[SealedCrowd] = SealedCrowd,
     ) -> None:
         super().__init__(database, keys, plan, state, oldest_window)
-        self._length = sealed_report_bytes(plan) - ID_BYTES
+        self._length, self._kind = sealed_report_bytes(plan) - ID_BYTES, kind
         self._crowds: dict[int, list[_Crowd]] = {}
-        rows = database.execute(
+        self._read_crowds()
+
+    def _read_crowds(self) -> None:
+        """Read the open crowds; those that are known go on with the rows they have."""
+        known = {crowd.number: crowd for crowd in self._all()}
+        self._crowds = {}
+        rows = self._database.execute(
             "SELECT number, window, day, document, signature, signer FROM crowds"
             " WHERE plan = ? AND state = 'open' ORDER BY number",
-            (plan.id,),
+            (self.plan.id,),
         )
         for number, window, day, *signed in rows.fetchall():
-            key = keys.key(plan.id, "crowd", number)
+            if number in known:
+                self._crowds.setdefault(window, []).append(known[number])
+                continue
+            key = self._keys.key(self.plan.id, "crowd", number)
             if key is None:
                 raise StorageError(f"{NAME} and its log do not match. Restore a backup.")
             self._add(number, window, day, Document(*signed), key)
 
+    def catch_up(self, state: State, oldest_window: int) -> None:
+        """Read what another process has written; what it says of the plan is given."""
+        self.state, self.oldest_window = state, oldest_window
+        self._read_crowds()
+        crowds = {crowd.number: crowd.rows for crowd in self._all()}
+        self._kind.catch_up(self._database, self.plan.id, crowds)
+        # What has come is forgotten with its window, and with the plan.
+        first = oldest_window if state == "published" else 2**62
+        self._seen = {window: one for window, one in self._seen.items() if window >= first}
+        for window, seen in self._seen.items():
+            seen.catch_up()
+            if seen.count < self._held(window):
+                raise StorageError(f"{NAME} is damaged: it knows other reports than it holds.")
+
     @classmethod
-    def read(cls, database: sqlite3.Connection, keys: CrowdKeys, plan_id: str) -> RelayPlan | None:
-        """Return a plan by its id."""
+    def read(
+        cls,
+        database: Database,
+        keys: CrowdKeys,
+        plan_id: str,
+        kind: type[SealedCrowd] = SealedCrowd,
+    ) -> RelayPlan | None:
+        """Return a plan by its id; `kind` is what its open crowds are made of."""
         row = database.execute(
             "SELECT document, state, oldest_window FROM plans WHERE id = ?", (plan_id,)
         ).fetchone()
         if row is None:
             return None
-        return cls(database, keys, Plan.from_json(json.loads(row[0])), *row[1:])
+        document, state, oldest_window = row
+        plan = Plan.from_json(json.loads(document))
+        return cls(database, keys, plan, state, oldest_window, kind)
 
     def _add(self, number: int, window: int, day: int, signed: Document, key: bytes) -> _Crowd:
-        rows = SealedCrowd(self._database, key, number, self._length, self.plan.reports_needed)
+        rows = self._kind(self._database, key, number, self._length, self.plan.reports_needed)
         digest = CrowdKey.from_bytes(signed.content).digest
         crowd = _Crowd(number, window, day, signed, digest, rows)
         self._crowds.setdefault(window, []).append(crowd)
@@ -193,11 +224,14 @@ class RelayPlan(WindowedPlan):
                 " AND state IN ('frozen', 'shuffled', 'forwarded')",
                 (self.plan.id, window),
             ).fetchone()
-            held = sum(crowd.rows.reports for crowd in self._crowds.get(window, ()))
-            if seen.count < held + frozen * self.plan.reports_needed:
+            if seen.count < self._held(window) + frozen * self.plan.reports_needed:
                 raise StorageError(f"{NAME} and its log do not match. Restore a backup.")
             self._seen[window] = seen
         return self._seen[window]
+
+    def _held(self, window: int) -> int:
+        """Return how many reports the open crowds of a window have."""
+        return sum(crowd.rows.reports for crowd in self._crowds.get(window, ()))
 
     # Crowds
 

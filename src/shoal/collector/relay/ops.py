@@ -37,7 +37,7 @@ class OpsHandlers(ServiceHandlers):
         token = token_of(request)
         lines = [
             {"id": record.plan.id, "survey": record.plan.survey.name, "state": record.state}
-            for record in self._relay.plans()
+            for record in self._relay.notices.plans()
             if token.covers(record.plan.id)
         ]
         return json_answer({"plans": lines})
@@ -45,7 +45,7 @@ class OpsHandlers(ServiceHandlers):
     async def crowds(self, request: Request) -> Response:
         """List the crowds of a plan."""
         plan_id = request.path_params["plan_id"]
-        if self._relay.plan(plan_id) is None:
+        if self._relay.notices.plan(plan_id) is None:
             raise Refusal(problems.UNKNOWN_PLAN)
         crowds = await self._relay.in_store(self._relay.store.crowds, plan_id)
         return json_answer(
@@ -65,7 +65,7 @@ class OpsHandlers(ServiceHandlers):
     async def close(self, request: Request) -> Response:
         """Close a plan."""
         plan_id = request.path_params["plan_id"]
-        if self._relay.plan(plan_id) is None:
+        if self._relay.notices.plan(plan_id) is None:
             raise Refusal(problems.UNKNOWN_PLAN)
         if not await self._relay.close_plan(plan_id, by=token_of(request).label):
             raise Refusal(problems.WRONG_STATE)

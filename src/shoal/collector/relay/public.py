@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shoal.agreement.sealed_wire import SEALED_TYPE
 from shoal.agreement.signatures import KEY, SIGNATURE
+from shoal.agreement.wire import SEALED_TYPE
 from shoal.collector import problems
 from shoal.collector.console.errors import Refusal
 from shoal.collector.console.openapi import Operation, openapi
@@ -37,7 +37,7 @@ def make_public(relay: Relay, ingest: SealedIngest) -> App:
     """Return the ASGI app of the listener for devices."""
 
     def passed_on(name: str, cache: str = _AN_HOUR) -> Response:
-        return _answer(relay.document(name), cache)
+        return _answer(relay.notices.document(name), cache)
 
     async def plan(request: Request) -> Response:
         return passed_on(f"plan {request.path_params['plan_id']}")
@@ -50,7 +50,7 @@ def make_public(relay: Relay, ingest: SealedIngest) -> App:
 
     async def crowd_key(request: Request) -> Response:
         plan_id = request.path_params["plan_id"]
-        return _answer(relay.crowd_key(plan_id, _WINDOW.read(request)), "no-store")
+        return _answer(relay.notices.crowd_key(plan_id, _WINDOW.read(request)), "no-store")
 
     async def document(request: Request) -> Response:
         return json_answer(openapi(operations, "Shoal relay", "Documents out, sealed reports in."))

@@ -9,10 +9,10 @@ under the crowd's key.
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shoal.agreement.random_bits import SystemBits, draw_below
+from shoal.collector.intake.database import Database
 from shoal.collector.intake.encryption import decrypt, encrypt
 
 __all__ = ["SealedCrowd", "first_row", "read_rows", "remove_rows"]
@@ -43,18 +43,29 @@ class SealedCrowd:
     """
 
     def __init__(
-        self, database: sqlite3.Connection, key: bytes, number: int, length: int, needed: int
+        self, database: Database, key: bytes, number: int, length: int, needed: int
     ) -> None:
         self._database, self._key, self._number = database, key, number
         self._length, self._needed = length, needed
         self._rows = self.reports = 0
         self._spare: list[int] = []
-        for row, content in _decrypted(database, key, number):
+        self._read()
+
+    def _read(self) -> None:
+        """Read how many reports there are, and which rows are empty."""
+        for row, content in _decrypted(self._database, self._key, self._number):
             self._rows = row + 1
             if content[:1] == _USED:
                 self.reports += 1
             else:
                 self._spare.append(row)
+
+    @staticmethod
+    def catch_up(database: Database, plan_id: str, crowds: Mapping[int, SealedCrowd]) -> None:
+        """Read what other processes have written to crowds of a plan, by their numbers.
+
+        Nobody else writes to the data of a folder.
+        """
 
     @property
     def is_whole(self) -> bool:
@@ -85,14 +96,21 @@ class SealedCrowd:
 
     def make_room(self) -> None:
         """Add rows between commits that the next ones would need."""
-        wanted = min(max(self.reports // 4, _FIRST_ROWS), self.room + _FIRST_ROWS)
+        wanted = self._wanted()
         if len(self._spare) < wanted:
             self._grow(wanted - len(self._spare))
 
+    def _wanted(self) -> int:
+        """Return how many empty rows there should be."""
+        return min(max(self.reports // 4, _FIRST_ROWS), self.room + _FIRST_ROWS)
+
+    @property
+    def _most(self) -> int:
+        return max(_MOST_ADDED // self._length, _FIRST_ROWS)
+
     def _grow(self, needed: int) -> None:
         """Add empty rows: as many as are needed, and a quarter of those that there are."""
-        most = max(_MOST_ADDED // self._length, _FIRST_ROWS)
-        count = max(needed, min(max(self._rows // 4, _FIRST_ROWS), most))
+        count = max(needed, min(max(self._rows // 4, _FIRST_ROWS), self._most))
         rows = range(self._rows, self._rows + count)
         self._database.executemany(
             "INSERT INTO messages VALUES (?, ?)",
@@ -126,7 +144,7 @@ def _about(number: int, row: int) -> str:
 
 
 def read_rows(
-    database: sqlite3.Connection, key: bytes, number: int, after: int, most: int
+    database: Database, key: bytes, number: int, after: int, most: int
 ) -> tuple[list[bytes], int | None]:
     """Return reports of a crowd from a row on, and the row to go on from; None at the end."""
     found = database.execute(
@@ -138,9 +156,7 @@ def read_rows(
     return [content[1:] for content in contents if content[:1] == _USED], following
 
 
-def _decrypted(
-    database: sqlite3.Connection, key: bytes, number: int
-) -> Iterator[tuple[int, bytes]]:
+def _decrypted(database: Database, key: bytes, number: int) -> Iterator[tuple[int, bytes]]:
     """Yield all rows of a crowd with their content."""
     cursor = database.execute(
         "SELECT id, content FROM messages WHERE id >= ? AND id < ? ORDER BY id",
@@ -152,12 +168,16 @@ def _decrypted(
             yield row, decrypt(key, encrypted, _about(number, row))
 
 
-def remove_rows(database: sqlite3.Connection, number: int, most: int | None = None) -> bool:
-    """Remove rows of a crowd, in a transaction; return whether there may be more."""
-    limit = -1 if most is None else most
-    removed = database.execute(
-        "DELETE FROM messages WHERE id IN"
-        " (SELECT id FROM messages WHERE id >= ? AND id < ? LIMIT ?)",
-        (first_row(number), first_row(number + 1), limit),
+def remove_rows(database: Database, number: int, most: int) -> bool:
+    """Remove rows of a crowd, in a transaction; return whether there may be more.
+
+    How many were removed does not tell: another process may remove the same ones.
+    """
+    those = "FROM messages WHERE id >= ? AND id < ?"
+    where = (first_row(number), first_row(number + 1))
+    database.execute(
+        f"DELETE FROM messages WHERE id IN (SELECT id {those} LIMIT ?)",  # noqa: S608  fixed
+        (*where, most),
     )
-    return removed.rowcount == limit
+    left = database.execute(f"SELECT 1 {those} LIMIT 1", where)
+    return left.fetchone() is not None

@@ -5,12 +5,8 @@ from __future__ import annotations
 import re
 
 from shoal.agreement.plan import Plan
-from shoal.agreement.sealed_wire import (
-    SEALED_TYPE,
-    SealedReports,
-    sealed_batch_bytes,
-    split_sealed,
-)
+from shoal.agreement.sealed_wire import SealedReports, sealed_batch_bytes, split_sealed
+from shoal.agreement.wire import SEALED_TYPE
 from shoal.collector.intake.device_ingest import DeviceIngest
 
 __all__ = ["SealedIngest", "kilobytes"]

@@ -10,39 +10,42 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.sealed_wire import SealedReports
 from shoal.agreement.signatures import check_public_key
 from shoal.collector import problems
 from shoal.collector.console.tokens import Token
-from shoal.collector.intake.database import NAME, log_size
 from shoal.collector.intake.group_commit import Committer
-from shoal.collector.intake.records import PlanRecord
-from shoal.collector.intake.windows import Time
 from shoal.collector.logs import LOG
 from shoal.collector.plan_states import STATES
 from shoal.collector.problems import Problem
 from shoal.collector.relay.analyzer import Analyzer, HttpAnalyzer, Transport
 from shoal.collector.relay.chunk_files import ChunkFiles, crowd_bytes
 from shoal.collector.relay.crowd_keys import KeyKeeper
+from shoal.collector.relay.following import following
 from shoal.collector.relay.forwarding import Forwarder
+from shoal.collector.relay.frozen_crowds import FrozenCrowd
 from shoal.collector.relay.metrics import RelayMetrics
-from shoal.collector.relay.open_plan import Document
+from shoal.collector.relay.notices import Notices
 from shoal.collector.relay.ops import make_ops
 from shoal.collector.relay.public import make_public
 from shoal.collector.relay.sealed_ingest import SealedIngest, kilobytes
 from shoal.collector.relay.settings import RelaySettings
-from shoal.collector.relay.store import FrozenCrowd, RelayStore
+from shoal.collector.relay.store import RelayStore
 from shoal.collector.running import App, Running
 from shoal.errors import InputError, PlanError
 
 __all__ = ["Relay"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 TOKEN_FILE = "analyzer-token"  # noqa: S105  its name
 _CROWDS_OF_ROOM = 3
-"""How many whole crowds of a plan there must be room for: as rows, in buckets, as chunks."""
+"""How many whole crowds of a plan there must be room for: as rows, in buckets, as chunks. Only
+buckets are in the folder if the data are in a database."""
 
 
 class Relay(Running):
@@ -88,10 +91,6 @@ class Relay(Running):
             self._transport = HttpAnalyzer(analyzer, self.settings.forward_patience)
         self._given_key = None if analyzer_key is None else check_public_key(analyzer_key)
         self._token_file = token_file or self.folder / TOKEN_FILE
-        self._plans: dict[str, PlanRecord] = {}
-        self._oldest: dict[str, int] = {}
-        self._documents: dict[str, Document] = {}
-        self._open_keys: dict[tuple[str, int], Document] = {}
         self.public: App
         self.ops: App
 
@@ -113,7 +112,9 @@ class Relay(Running):
             self._door_thread,
         )
         self.public, self.ops = make_public(self, ingest), make_ops(self)
-        await self.in_store(self._refresh)
+        if self._is_shared:
+            self.public = following(self.public, self.notices, self.refused)
+        await self.in_store(self.notices.read)
         self._tasks = [
             asyncio.create_task(work)
             for work in (
@@ -128,32 +129,52 @@ class Relay(Running):
     def _start(self) -> None:
         self.store = self._hold(self._held, self._make_store)
         pinned = self.store.pinned_key() if self._given_key is None else self._given_key
+        if self._is_shared and pinned is not None:
+            self.store.pin_key(pinned, True)  # other relays need not be told the key
         self._start_threads()
+        self.notices = Notices(self.store, self.in_store, self._clock)
         self._keys_thread = ThreadPoolExecutor(1, "keys")
         self._forward_thread = ThreadPoolExecutor(1, "forward")
         # Those that ask the store for something end before it.
         self._threads = [self._keys_thread, self._forward_thread, *self._threads]
         assert not isinstance(self._transport, str)
         self._analyzer = Analyzer(self._transport, self._token, self.signer, pinned, self._pin)
-        self._files = ChunkFiles(self.folder)
+        self._files = self._make_files()
         self._keeper = KeyKeeper(
             self.store, self.in_store, self._analyzer, partial(self._in, self._keys_thread),
-            self._look_again,
+            self.notices.look_again,
         )  # fmt: skip
         self._forwarder = Forwarder(
             self.store, self.in_store, self._files, self._analyzer,
-            partial(self._in, self._forward_thread), self._known_plan, self._forwarded,
-            self.metrics.not_forwarded,
+            partial(self._in, self._forward_thread), self._forwarded, self.metrics.not_forwarded,
         )  # fmt: skip
 
+    @property
+    def _is_shared(self) -> bool:
+        return bool(self.settings.database)
+
     def _make_store(self) -> RelayStore:
-        return RelayStore(
+        make: Callable[..., RelayStore] = RelayStore
+        if self._is_shared:
+            from shoal.collector.postgres.relay_store import PostgresRelayStore  # an extra
+
+            make = partial(PostgresRelayStore, url=self.settings.database)
+        return make(
             self.folder,
             deadline_days=self.settings.deadline_days,
             clock=self._clock,
             frozen=self._frozen,
             given_up=self._given_up,
         )
+
+    def _make_files(self) -> ChunkFiles:
+        """Return where chunks are: in the folder, or in the database that others read too."""
+        if not self._is_shared:
+            return ChunkFiles(self.folder)
+        from shoal.collector.postgres.relay_store import ChunkRows, PostgresRelayStore
+
+        assert isinstance(self.store, PostgresRelayStore)
+        return ChunkRows(self.folder, self.store, self._ask_store)
 
     @property
     def _any_store(self) -> RelayStore:
@@ -182,8 +203,12 @@ class Relay(Running):
         except (OSError, UnicodeDecodeError):
             return ""  # the analyzer says that it needs one, and the log says so
 
-    def _pin(self, key: bytes) -> None:
-        self._store_thread.submit(self.store.pin_key, key).result()
+    def _pin(self, key: bytes, is_first: bool) -> bytes:
+        return self._ask_store(self.store.pin_key, key, is_first)
+
+    def _ask_store(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run work on the store's thread, and wait for it on another thread of ours."""
+        return self._store_thread.submit(work, *args, **kwargs).result()
 
     # Plans
 
@@ -191,7 +216,7 @@ class Relay(Running):
         """Take reports of a plan from now on; a plan that is known stays as it is."""
         self._check_plan(plan)
         await self.in_store(self.store.publish, plan, never_published=never_published)
-        await self._look_again()
+        await self.notices.look_again()
         self._keeper.wake()
 
     def _check_plan(self, plan: Plan) -> None:
@@ -217,53 +242,22 @@ class Relay(Running):
         closed = await self.in_store(self.store.close_plan, plan_id)
         if closed:
             LOG.info("plan closed", extra={"facts": {"plan": plan_id, "by": by}})
-            await self._look_again()
+            await self.notices.look_again()
         return closed
-
-    def plan(self, plan_id: str) -> PlanRecord | None:
-        """Return a plan by its id."""
-        return self._plans.get(plan_id)
-
-    def plans(self) -> list[PlanRecord]:
-        """Return all plans, in the order of their ids."""
-        return [self._plans[plan_id] for plan_id in sorted(self._plans)]
-
-    def _known_plan(self, plan_id: str) -> Plan:
-        return self._plans[plan_id].plan
-
-    # What devices fetch
-
-    def document(self, name: str) -> Document | Problem:
-        """Return a document of the analyzer by its name, or why there is none."""
-        if name in self._documents:
-            return self._documents[name]
-        known = name == "keys" or name.rpartition(" ")[2] in self._plans
-        return problems.ANALYZER_SILENT if known else problems.UNKNOWN_PLAN
-
-    def crowd_key(self, plan_id: str, window: int) -> Document | Problem:
-        """Return the key that reports of a window are sealed for now, or why there is none."""
-        record = self._plans.get(plan_id)
-        if record is None:
-            return problems.UNKNOWN_PLAN
-        if record.state != "published":
-            return problems.PLAN_CLOSED
-        time = Time.of(record.plan, self._clock())
-        if window < max(time.first_window, self._oldest.get(plan_id, 0)):
-            return problems.WINDOW_EXPIRED
-        if window > time.last_window:
-            return problems.WINDOW_NOT_OPEN
-        return self._open_keys.get((plan_id, window), problems.NO_KEY)
 
     # Reports
 
     def _plan_for_reports(self, plan_id: str) -> Plan | Problem:
-        record = self._plans.get(plan_id)
+        record = self.notices.plan(plan_id)
         if record is None:
             return problems.UNKNOWN_PLAN
-        room = self._spare_bytes + _CROWDS_OF_ROOM * crowd_bytes(record.plan)
-        if not self._spare or self._free < room:
-            return problems.STORAGE_FULL
-        return record.plan  # its state is checked in the transaction
+        # The plan's state is checked in the transaction.
+        return record.plan if self._has_room(record.plan) else problems.STORAGE_FULL
+
+    def _has_room(self, plan: Plan) -> bool:
+        crowds = 1 if self._is_shared else _CROWDS_OF_ROOM
+        room = self._spare_bytes + crowds * crowd_bytes(plan)
+        return self._spare and self._free >= room
 
     async def _accept(self, uploads: Sequence[SealedReports]) -> list[Problem | None]:
         try:
@@ -279,32 +273,23 @@ class Relay(Running):
         self, uploads: Sequence[SealedReports]
     ) -> tuple[list[Problem | None], bool]:
         answers = self._timed(lambda: self.store.accept(uploads))
-        self._open_keys = self.store.open_keys()
+        self.notices.note_keys()
         return answers, self.store.is_behind
-
-    def _refresh(self) -> None:
-        """Read again what listeners show, on the store's thread."""
-        self._plans = {record.plan.id: record for record in self.store.plans()}
-        self._oldest = {
-            plan_id: self.store.windows(record.plan).first_window
-            for plan_id, record in self._plans.items()
-        }
-        self._documents = self.store.documents()
-        self._open_keys = self.store.open_keys()
-
-    async def _look_again(self) -> None:
-        await self.in_store(self._refresh)
 
     # Crowds
 
     def _frozen(self, plan_id: str) -> None:
-        self.metrics.sealed(self._plans[plan_id].plan.reports_needed)
+        self.metrics.sealed(self._reports_needed(plan_id))
         LOG.info("crowd frozen", extra={"facts": {"plan": plan_id}})
 
     def _given_up(self, plan_id: str, tenths: int) -> None:
-        needed = self._plans[plan_id].plan.reports_needed
-        self.metrics.given_up(needed * tenths // 10)
+        self.metrics.given_up(self._reports_needed(plan_id) * tenths // 10)
         LOG.warning("crowd given up", extra={"facts": {"plan": plan_id, "tenths": tenths}})
+
+    def _reports_needed(self, plan_id: str) -> int:
+        record = self.notices.plan(plan_id) or self.store.plan(plan_id)  # another published it
+        assert record is not None
+        return record.plan.reports_needed
 
     def _forwarded(self, crowd: FrozenCrowd) -> None:
         self.metrics.forwarded()
@@ -321,8 +306,10 @@ class Relay(Running):
 
     def _sweep_store(self) -> None:
         self._timed(self.store.sweep)
+        if self._is_shared:
+            self.tokens.reload()
         self.metrics.turn()
-        self._refresh()
+        self.notices.read()
 
     def _last_sweep(self) -> None:
         self.store.sweep()
@@ -332,18 +319,20 @@ class Relay(Running):
         problem = await super().obstacle()
         if problem is None and any(task.done() for task in self._tasks):
             return problems.UNAVAILABLE
+        taking = [record.plan for record in self.notices.plans() if record.state == "published"]
+        if problem is None and not all(map(self._has_room, taking)):
+            return problems.STORAGE_FULL
         if problem is None and any(
-            record.state == "published" and f"plan {record.plan.id}" not in self._documents
-            for record in self.plans()
+            isinstance(self.notices.document(f"plan {plan.id}"), Problem) for plan in taking
         ):
             return problems.ANALYZER_SILENT
         return problem
 
     def metrics_text(self) -> bytes:
         """Return the metrics of this moment."""
-        states = Counter(record.state for record in self.plans())
+        states = Counter(record.state for record in self.notices.plans())
         self.metrics.waiting(self._forwarder.waiting)
-        size = (self.folder / NAME).stat().st_size + log_size(self.folder) + self._files.size
+        size = self.store.data_bytes + self._files.size
         return self.metrics.text(
             plans={state: states[state] for state in STATES},
             queue=self._committer.fill,

@@ -3,45 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from shoal.agreement.crowd_keys import CrowdKey
 from shoal.agreement.plan import Plan
 from shoal.agreement.sealed_wire import SealedReports
+from shoal.agreement.signatures import check_public_key
 from shoal.collector import problems
 from shoal.collector.consistency import first_window, restored_at
-from shoal.collector.intake.database import StorageError, storage_errors
-from shoal.collector.intake.keyed_store import KeyedStore
+from shoal.collector.intake.database import read_fact, storage_errors
 from shoal.collector.intake.records import PlanRecord, Records
 from shoal.collector.intake.windows import IncompleteCrowd, Time
 from shoal.collector.problems import Problem
+from shoal.collector.relay.frozen_crowds import FrozenCrowds, forget_crowds
 from shoal.collector.relay.open_plan import Document, RelayPlan, Wanted
 from shoal.collector.relay.schema import RELAY
-from shoal.collector.relay.sealed_crowd import read_rows, remove_rows
 from shoal.errors import PrivacyRefusal
+from shoal.support.keys import key_text
 
-__all__ = ["Document", "FrozenCrowd", "RelayCrowd", "RelayStore"]
+__all__ = ["Document", "RelayCrowd", "RelayStore", "pinned_bytes"]
 
-_REMOVED_AT_ONCE = 2000
-"""Rows removed in one transaction, so that reports do not wait for the end of a large crowd."""
-
-
-@dataclass(frozen=True)
-class FrozenCrowd:
-    """A crowd whose reports stay the same, on its way to the analyzer.
-
-    `place` is its number in the window. `chunks` is how many it was cut into; None before that.
-    """
-
-    number: int
-    plan_id: str
-    window: int
-    place: int
-    key: CrowdKey
-    chunks: int | None
+ANALYZER = "analyzer"
+"""The fact that is the analyzer's pinned key."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +39,7 @@ class RelayCrowd:
     tenths: int
 
 
-class RelayStore(KeyedStore[RelayPlan]):
+class RelayStore(FrozenCrowds):
     """Plans, open crowds and crowds on their way, in one folder.
 
     Parameters
@@ -86,21 +71,16 @@ class RelayStore(KeyedStore[RelayPlan]):
         self._records = Records(self._database)
 
     def _forget_crowds(self) -> None:
-        self._database.execute(
-            "INSERT OR IGNORE INTO leftovers"
-            " SELECT number FROM crowds WHERE state IN ('open', 'frozen', 'shuffled')"
-        )
-        self._database.execute(
-            "UPDATE crowds SET state = 'given up', tenths = coalesce(tenths, 0)"
-            " WHERE state IN ('open', 'frozen', 'shuffled')"
-        )
-        for table in ("seen", "wrapped_keys", "receipts"):
-            self._database.execute(f"DELETE FROM {table}")  # noqa: S608  three names
+        forget_crowds(self._database)
 
     def _read_plan(self, plan_id: str) -> RelayPlan | None:
         return RelayPlan.read(self._database, self._keys, plan_id)
 
     # Plans
+
+    def plan(self, plan_id: str) -> PlanRecord | None:
+        """Return a plan by its id."""
+        return self._records.plan(plan_id)
 
     def plans(self) -> list[PlanRecord]:
         """Return all plans, in the order of their ids."""
@@ -153,22 +133,39 @@ class RelayStore(KeyedStore[RelayPlan]):
 
     def keep_document(self, name: str, document: Document) -> None:
         """Keep a document as it came."""
-        with self._transaction():
+        with self._transaction(alone=False):
             self._database.execute(
-                "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?)", (name, *document)
+                "INSERT INTO documents VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE"
+                " SET content = excluded.content, signature = excluded.signature,"
+                " signer = excluded.signer",
+                (name, *document),
             )
 
     def pinned_key(self) -> bytes | None:
         """Return the analyzer's key that was pinned, if there is one."""
         with storage_errors():
-            query = "SELECT value FROM facts WHERE name = 'analyzer'"
-            row = self._database.execute(query).fetchone()
-        return None if row is None else bytes(row[0])
+            return self._pinned()
 
-    def pin_key(self, key: bytes) -> None:
-        """Pin the analyzer's key, for good or until a signed link leads to another."""
+    def _pinned(self) -> bytes | None:
+        stored = read_fact(self._database, ANALYZER)
+        return None if stored is None else pinned_bytes(stored)
+
+    def pin_key(self, key: bytes, is_first: bool = False) -> bytes:
+        """Pin the analyzer's key, for good or until a signed link leads to another.
+
+        Return the key that counts: of two processes that see the analyzer for the first time, that
+        of the one that was faster.
+        """
         with self._transaction():
-            self._database.execute("INSERT OR REPLACE INTO facts VALUES ('analyzer', ?)", (key,))
+            known = self._pinned()
+            if is_first and known is not None:
+                return known
+            self._database.execute(
+                "INSERT INTO facts VALUES (?, ?)"
+                " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                (ANALYZER, key_text(key) if self.is_shared else key),
+            )
+        return key
 
     # Reports
 
@@ -176,7 +173,7 @@ class RelayStore(KeyedStore[RelayPlan]):
         """Take the reports of several uploads; when this returns they are on the disk."""
         answers: list[Problem | None] = [None] * len(uploads)
         order = sorted(range(len(uploads)), key=lambda place: uploads[place].plan_id)
-        with self._transaction():
+        with self._transaction(alone=False):
             for plan_id, places in groupby(order, lambda place: uploads[place].plan_id):
                 here, plan = list(places), self._opened(plan_id)
                 found: Sequence[Problem | None] = [problems.UNKNOWN_PLAN] * len(here)
@@ -196,15 +193,20 @@ class RelayStore(KeyedStore[RelayPlan]):
 
     def open_keys(self) -> dict[tuple[str, int], Document]:
         """Return the key that reports of each plan and window are taken for now."""
-        return {
-            (plan_id, window): signed
-            for plan_id, plan in self._taking().items()
-            for window, signed in plan.open_keys().items()
-        }
+        with self._reading():
+            return _keys_of(self._taking())
+
+    def known_keys(
+        self, keys: Mapping[tuple[str, int], Document]
+    ) -> dict[tuple[str, int], Document]:
+        """Return such keys as far as this process knows them, without a look at the data."""
+        others = {where: one for where, one in keys.items() if where[0] not in self._open}
+        return others | _keys_of(self._open)
 
     def wanted(self) -> list[Wanted]:
         """Return the crowds whose keys are to be fetched."""
-        return [one for plan in self._taking().values() for one in plan.wanted(self._now(plan))]
+        with self._reading():
+            return [one for plan in self._taking().values() for one in plan.wanted(self._now(plan))]
 
     def open_crowd(self, wanted: Wanted, signed: Document) -> bool:
         """Open a crowd whose key has come; return whether it is still wanted."""
@@ -212,17 +214,17 @@ class RelayStore(KeyedStore[RelayPlan]):
             plan = self._opened(wanted.plan_id)
             return plan is not None and plan.open_crowd(wanted, signed, self._now(plan))
 
-    def windows(self, plan: Plan) -> Time:
-        """Return the open windows of a plan now, none of them forgotten."""
-        time, known = self._time(plan), self._opened(plan.id)
-        oldest = 0 if known is None else known.oldest_window
-        return time._replace(first_window=max(time.first_window, oldest))
+    def oldest_windows(self) -> dict[str, int]:
+        """Return the first window of each plan, by its id, that is not closed for ever."""
+        with storage_errors():
+            return dict(self._database.execute("SELECT id, oldest_window FROM plans").fetchall())
 
     def _taking(self) -> dict[str, RelayPlan]:
-        with storage_errors():
-            found = {
-                plan_id: self._opened(plan_id) for plan_id in self._records.plans_with_crowds()
-            }
+        """Return the plans that take reports, opened in the order in which all open them."""
+        ids = sorted(self._records.plans_with_crowds())
+        for closed in self._open.keys() - set(ids):  # here or elsewhere; its keys go from memory
+            del self._open[closed]
+        found = {plan_id: self._opened(plan_id) for plan_id in ids}
         return {plan_id: plan for plan_id, plan in found.items() if plan is not None}
 
     def _now(self, plan: RelayPlan) -> Time:
@@ -256,17 +258,10 @@ class RelayStore(KeyedStore[RelayPlan]):
         for plan_id in frozen:
             self._tell(plan_id, frozen[plan_id], ended[plan_id])
         for plan_id in late:
-            self._given_up(plan_id, 10)
+            self._tell_given_up(plan_id)
 
-    def _late(self, before_day: int) -> list[str]:
-        """Give up crowds that the analyzer has not taken in time."""
-        old = self._database.execute(
-            "SELECT number, plan FROM crowds WHERE state IN ('frozen', 'shuffled') AND day < ?",
-            (before_day,),
-        ).fetchall()
-        for number, _ in old:
-            self._end(number, "given up")
-        return [plan_id for _, plan_id in old]
+    def _tell_given_up(self, plan_id: str) -> None:
+        self._given_up(plan_id, 10)
 
     def _tell(self, plan_id: str, frozen: list[int], ended: list[IncompleteCrowd]) -> None:
         for _ in frozen:
@@ -276,7 +271,7 @@ class RelayStore(KeyedStore[RelayPlan]):
 
     def crowds(self, plan_id: str) -> list[RelayCrowd]:
         """Return a plan's crowds; of those that are open no more than their tenths."""
-        with storage_errors():
+        with self._reading():
             plan = self._opened(plan_id)
             rows = self._database.execute(
                 "SELECT number, window, place, state, tenths FROM crowds WHERE plan = ?"
@@ -289,90 +284,15 @@ class RelayStore(KeyedStore[RelayPlan]):
             for number, window, place, state, known in rows
         ]
 
-    # Frozen crowds
 
-    def on_their_way(self) -> list[FrozenCrowd]:
-        """Return the crowds that are frozen and not yet forwarded, the oldest first."""
-        with storage_errors():
-            rows = self._database.execute(
-                "SELECT number, plan, window, place, document, chunks FROM crowds"
-                " WHERE state IN ('frozen', 'shuffled') ORDER BY number"
-            ).fetchall()
-        return [
-            FrozenCrowd(number, plan_id, window, place, CrowdKey.from_bytes(document), chunks)
-            for number, plan_id, window, place, document, chunks in rows
-        ]
+def _keys_of(plans: Mapping[str, RelayPlan]) -> dict[tuple[str, int], Document]:
+    return {
+        (plan_id, window): signed
+        for plan_id, plan in plans.items()
+        for window, signed in plan.open_keys().items()
+    }
 
-    def crowd_key(self, crowd: FrozenCrowd) -> bytes:
-        """Return the key under which a crowd is on the disk."""
-        with storage_errors():
-            key = self._keys.key(crowd.plan_id, "crowd", crowd.number)
-        if key is None:
-            raise StorageError("the crowd has no key any more.")
-        return key
 
-    def reports(self, crowd: FrozenCrowd, after: int, most: int) -> tuple[list[bytes], int | None]:
-        """Return the messages of some reports of a frozen crowd, and where to go on."""
-        with storage_errors():
-            return read_rows(self._database, self.crowd_key(crowd), crowd.number, after, most)
-
-    def shuffled(self, crowd: FrozenCrowd, chunks: int) -> None:
-        """State that a crowd's chunks are on the disk: they are what is forwarded, for ever."""
-        with self._transaction():
-            self._database.execute(
-                "UPDATE crowds SET state = 'shuffled', chunks = ? WHERE number = ?",
-                (chunks, crowd.number),
-            )
-            self._database.execute("INSERT OR IGNORE INTO leftovers VALUES (?)", (crowd.number,))
-
-    def receipts(self, crowd: FrozenCrowd) -> set[int]:
-        """Return the chunks of a crowd that the analyzer has signed for."""
-        with storage_errors():
-            query = "SELECT chunk FROM receipts WHERE number = ?"
-            return {chunk for (chunk,) in self._database.execute(query, (crowd.number,))}
-
-    def keep_receipt(self, crowd: FrozenCrowd, chunk: int) -> None:
-        """Remember that the analyzer has signed for a chunk."""
-        with self._transaction():
-            self._database.execute(
-                "INSERT OR IGNORE INTO receipts VALUES (?, ?)", (crowd.number, chunk)
-            )
-
-    def forget_receipts(self, crowd: FrozenCrowd) -> None:
-        """Forget what the analyzer signed for, so that it gets all chunks again."""
-        with self._transaction():
-            self._database.execute("DELETE FROM receipts WHERE number = ?", (crowd.number,))
-
-    def end(self, crowd: FrozenCrowd, *, forwarded: bool) -> None:
-        """Destroy what the disk holds of a crowd: the analyzer has it, or refused it for good."""
-        with self._changing_key(scrub=True):
-            self._end(crowd.number, "forwarded" if forwarded else "given up")
-        if not forwarded:
-            self._given_up(crowd.plan_id, 10)
-
-    def _end(self, number: int, state: str) -> None:
-        (plan_id,) = self._database.execute(
-            "SELECT plan FROM crowds WHERE number = ?", (number,)
-        ).fetchone()
-        self._database.execute("UPDATE crowds SET state = ? WHERE number = ?", (state, number))
-        self._database.execute("DELETE FROM receipts WHERE number = ?", (number,))
-        self._database.execute("INSERT OR IGNORE INTO leftovers VALUES (?)", (number,))
-        self._keys.forget(plan_id, "crowd", number)
-
-    # What is left behind
-
-    def tidy(self) -> bool:
-        """Remove some rows that nobody needs any more; tell whether there may be others."""
-        with self._transaction():
-            row = self._database.execute("SELECT min(number) FROM leftovers").fetchone()
-            if row[0] is None:
-                return False
-            if not remove_rows(self._database, row[0], _REMOVED_AT_ONCE):
-                self._database.execute("DELETE FROM leftovers WHERE number = ?", row)
-        return True
-
-    def with_chunks(self) -> set[int]:
-        """Return the numbers of the crowds whose chunks are needed."""
-        with storage_errors():
-            query = "SELECT number FROM crowds WHERE state = 'shuffled'"
-            return {number for (number,) in self._database.execute(query)}
+def pinned_bytes(stored: bytes | str) -> bytes:
+    """Return the analyzer's key as it was stored: facts of a shared database are text."""
+    return check_public_key(stored) if isinstance(stored, str) else bytes(stored)

@@ -6,22 +6,24 @@ This is the device's side: what comes out are Originals.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from shoal.agreement.survey import Survey
+from shoal.agreement.survey import Number, Survey
 from shoal.agreement.wire import row_fields
 from shoal.device.bulk.domain import check_domain
-from shoal.device.bulk.encoding import encode_rows
 from shoal.device.bulk.tables import check_columns, encode_table, table_columns
 from shoal.device.bulk.vectors import Original
+from shoal.device.bulk.wrong_answers import WrongAnswers
 from shoal.errors import AnswerError, InputError
+from shoal.support.csv_form import AMBIGUOUS, DECIMAL_COMMA, CsvForm, csv_form, which_number
 from shoal.support.files import first_line, unique_keys
 
 __all__ = ["ANSWER_SUFFIXES", "read_answers"]
@@ -57,41 +59,74 @@ def read_answers(survey: Survey, path: Path) -> Iterator[Original]:
 
 
 def _read_csv(survey: Survey, path: Path) -> Iterator[Original]:
+    names = table_columns(survey)
+    form = csv_form(path, names, error=AnswerError)
+    check_columns(survey, list(form.header))
     with path.open("rb") as file:
         start = file.read(1 << 16)
-    if not start:
-        raise AnswerError(f"{path} is empty; its first line must name the questions.")
     if len(start) < 1 << 16 and not {*b"\r\n"} & {*start}:
         return  # a header and nobody: Arrow would not call it a table
-    read = pa_csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False)
-    try:
-        with pa_csv.open_csv(path, read_options=read) as reader:
-            header = reader.schema.names
-    except UnicodeDecodeError as error:
-        raise AnswerError(f"{path} is not text in UTF-8.") from error
-    check_columns(survey, header)
-    names = table_columns(survey)
+    read = pa_csv.ReadOptions(
+        block_size=_BLOCK_BYTES, use_threads=False, encoding=form.encoding.replace("-", "")
+    )
     convert = pa_csv.ConvertOptions(
         column_types={name: pa.string() for name in names},
         include_columns=names,
         strings_can_be_null=False,
     )
     # In a table of one column an empty line is a person who set nothing.
-    parse = pa_csv.ParseOptions(ignore_empty_lines=len(header) > 1)
-    row = 1
+    parse = pa_csv.ParseOptions(ignore_empty_lines=len(form.header) > 1, delimiter=form.separator)
     with pa_csv.open_csv(
         path, read_options=read, parse_options=parse, convert_options=convert
     ) as reader:
-        for batch in reader:
-            if batch.num_rows:
+        yield from _encoded(survey, _with_points(survey, reader, form))
+
+
+def _with_points(survey: Survey, batches: Iterable[Any], form: CsvForm) -> Iterator[Any]:
+    """Write numbers with decimal commas with points, in a file where commas can mean that."""
+    row = 1
+    for batch in batches:
+        yield _batch_with_points(survey, batch, row) if form.decimal_comma else batch
+        row += batch.num_rows
+
+
+def _batch_with_points(survey: Survey, batch: Any, row: int) -> Any:
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    for question in survey.asked:
+        if isinstance(question, Number):
+            cells = columns[question.table_column]
+            unclear = pc.match_substring_regex(cells, f"^{AMBIGUOUS.pattern}$")
+            if (place := pc.index(unclear, True).as_py()) >= 0:
+                text = which_number(cells[place].as_py())
+                raise AnswerError(f"row {row + place}, question {question.name!r}: {text}.")
+            comma = pc.match_substring_regex(cells, f"^{DECIMAL_COMMA.pattern}$")
+            points = pc.replace_substring(pc.replace_substring(cells, ".", ""), ",", ".")
+            columns[question.table_column] = pc.if_else(comma, points, cells)
+    return pa.record_batch(columns)
+
+
+def _encoded(survey: Survey, batches: Iterable[Any]) -> Iterator[Original]:
+    """Encode batch by batch; if an answer is not allowed, all such answers are named together."""
+    row, wrong = 1, WrongAnswers()
+    for batch in batches:
+        if batch.num_rows and not wrong.total:
+            try:
                 yield encode_table(survey, batch, row)
-                row += batch.num_rows
+            except AnswerError as error:
+                wrong.look(survey, batch, row)
+                if not wrong.total:  # what is wrong is not an answer
+                    raise error
+        elif batch.num_rows:
+            wrong.look(survey, batch, row)
+        row += batch.num_rows
+    wrong.refuse()
 
 
 def _read_ndjson(survey: Survey, path: Path) -> Iterator[Original]:
     columns = {question.name: question.table_column for question in survey.asked}
     rows: list[Any] = []
     first_row = 1
+    wrong = WrongAnswers()
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -106,14 +141,14 @@ def _read_ndjson(survey: Survey, path: Path) -> Iterator[Original]:
                 }
             rows.append(answer)
             if len(rows) == 1 << 14:
-                yield encode_rows(survey, rows, first_row)
+                yield from wrong.encoded(survey, rows, first_row)
                 first_row, rows = first_row + len(rows), []
     if rows:
-        yield encode_rows(survey, rows, first_row)
+        yield from wrong.encoded(survey, rows, first_row)
+    wrong.refuse()
 
 
 def _read_parquet(survey: Survey, path: Path) -> Iterator[Original]:
-    row = 1
     # With pre-buffering Arrow keeps the whole file in memory.
     with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
         names = file.schema_arrow.names
@@ -125,20 +160,16 @@ def _read_parquet(survey: Survey, path: Path) -> Iterator[Original]:
                 yield _checked_originals(survey, batch.column(0), path)
             return
         check_columns(survey, names)
-        for batch in file.iter_batches(1 << 16, columns=table_columns(survey)):
-            yield encode_table(survey, batch, row)
-            row += batch.num_rows
+        yield from _encoded(survey, file.iter_batches(1 << 16, columns=table_columns(survey)))
 
 
 def _read_arrow(survey: Survey, path: Path) -> Iterator[Original]:
     with pa.OSFile(str(path)) as source:
         reader = pa.ipc.open_file(source)
         check_columns(survey, reader.schema.names)
-        row = 1
-        for number in range(reader.num_record_batches):
-            batch = reader.get_batch(number)
-            yield encode_table(survey, batch.select(table_columns(survey)), row)
-            row += batch.num_rows
+        names = table_columns(survey)
+        batches = (reader.get_batch(place) for place in range(reader.num_record_batches))
+        yield from _encoded(survey, (batch.select(names) for batch in batches))
 
 
 def _checked_originals(survey: Survey, column: Any, path: Path) -> Original:

@@ -25,7 +25,7 @@ from shoal.device.bulk.vectors import Original
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.support.checks import shown
 from shoal.support.files import first_line
-from shoal.support.rounding import text_up
+from shoal.support.rounding import text_up, truth_text
 
 __all__ = ["VectorWriter", "column_of", "file_rows", "report_schema", "warning_of"]
 
@@ -128,9 +128,10 @@ class VectorWriter(AbstractContextManager["VectorWriter"]):
 
 def warning_of(plan: Plan) -> str:
     """Say what a file of whole reports of a plan with view counts is."""
+    truth = truth_text(float(plan.q))
     return (
-        "each row of this file is nearly the truth of one person; whoever sees it learns the"
-        f" answer: local epsilon {text_up(plan.local_epsilon)}."
+        f"each row of this file is the whole report of one person, each bit true with probability"
+        f" {truth}: against whoever sees it only local epsilon {text_up(plan.local_epsilon)} holds."
     )
 
 

@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 from shoal.agreement.plan import Memory, Plan
 from shoal.agreement.random_bits import RandomBits, SystemBits
 from shoal.device.domain import check_vector
@@ -23,7 +12,10 @@ from shoal.errors import InputError
 from shoal.support.checks import check_number
 from shoal.support.disk import Disk, SharedFile
 from shoal.support.files import canonical_json
+from shoal.support.frozen import dataclass, field, replace
+from shoal.support.later import Iterator, base64, contextmanager, hashlib, hmac, json, pathlib
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shoal.device.ledger import Ledger
 
@@ -36,7 +28,7 @@ class _Permanent:
     simulated: bool
 
 
-@dataclass
+@dataclass(frozen=True)
 class _PlanMemory:
     """What is remembered for one plan; its salt is new whenever it starts anew."""
 
@@ -78,14 +70,19 @@ class DeviceMemory:
     """
 
     def __init__(
-        self, path: Path | str, key: bytes, *, timeout: float = 10.0, disk: Disk | None = None
+        self,
+        path: pathlib.Path | str,
+        key: bytes,
+        *,
+        timeout: float = 10.0,
+        disk: Disk | None = None,
     ) -> None:
         self._file = SharedFile(path, "memory", check_number("timeout", timeout), disk)
         self._file_key = derive(check_key(key), b"file")
         self._answer_key = derive(key, b"answers")
 
     @property
-    def path(self) -> Path:
+    def path(self) -> pathlib.Path:
         """Where the memory is kept."""
         return self._file.path
 
@@ -227,7 +224,7 @@ class DeviceMemory:
         content = unseal(self._file_key, sealed, self.path)
         try:
             return {name: _parsed(entry) for name, entry in json.loads(content)["plans"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as problem:
+        except (ValueError, KeyError, TypeError, AttributeError) as problem:
             raise InputError(f"{self.path} holds no memory that this Shoal reads.") from problem
 
     def _write(self, plans: dict[str, _PlanMemory]) -> None:

@@ -7,18 +7,17 @@ or a synced folder, and not against whoever reads the device.
 from __future__ import annotations
 
 import os
-import re
 import stat
-from pathlib import Path
 
 from shoal.agreement.random_bits import SystemBits
 from shoal.device.memory.sealed import check_key
 from shoal.errors import InputError
 from shoal.support.disk import SharedFile
+from shoal.support.later import pathlib, re
 
 __all__ = ["key_from_text", "read_key"]
 
-_HEX = re.compile("[0-9a-f]{64}")
+_HEX = "[0-9a-f]{64}"
 
 
 def key_from_text(text: str, where: str) -> bytes:
@@ -28,12 +27,12 @@ def key_from_text(text: str, where: str) -> bytes:
     True
     """
     digits = text.strip().lower()
-    if not _HEX.fullmatch(digits):
+    if not re.fullmatch(_HEX, digits):
         raise InputError(f"{where} must hold a key of 64 hexadecimal digits.")
     return check_key(bytes.fromhex(digits))
 
 
-def read_key(path: Path, memory: Path) -> bytes:
+def read_key(path: pathlib.Path, memory: pathlib.Path) -> bytes:
     """Return the key in a file that only its owner reads, making one for a memory yet to be."""
     file = SharedFile(path, "key", 10.0, None)
     with file.changing():

@@ -8,13 +8,11 @@ gives: HMAC-SHA256(key, purpose).
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from typing import TYPE_CHECKING
-
 from shoal.agreement.random_bits import SystemBits
 from shoal.errors import InputError
+from shoal.support.later import hashlib, hmac
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 

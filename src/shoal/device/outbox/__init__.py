@@ -6,13 +6,19 @@ through a relay that hides the sender's address. `read_plan`,
 `check_plan`, `check_promise` and `check_certificate` are what a device checks before it answers.
 """
 
+from __future__ import annotations
+
 from shoal.device.outbox.http import HttpTransport
-from shoal.device.outbox.oblivious import ObliviousTransport
 from shoal.device.outbox.outbox import Outbox
 from shoal.device.outbox.plan_checks import check_certificate, check_plan, check_promise, read_plan
 from shoal.device.outbox.records import Ticket
-from shoal.device.outbox.transport import CertifyingTransport, Reply, Transport
+from shoal.device.outbox.replies import Reply
 from shoal.errors import TransportError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shoal.device.outbox.oblivious import ObliviousTransport
+    from shoal.device.outbox.transport import CertifyingTransport, Transport
 
 __all__ = [
     "CertifyingTransport",
@@ -28,3 +34,16 @@ __all__ = [
     "check_promise",
     "read_plan",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load what most devices do not need when it is asked for."""
+    if name == "ObliviousTransport":
+        from shoal.device.outbox.oblivious import ObliviousTransport
+
+        return ObliviousTransport
+    if name in ("CertifyingTransport", "Transport"):
+        from shoal.device.outbox import transport
+
+        return getattr(transport, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 from shoal.agreement.plan import Plan
 from shoal.agreement.random_bits import SystemBits
 from shoal.device.outbox.folder import Folder
-from shoal.device.outbox.records import KEY_CHANGED, Record, Ticket, may_ask_to_wait, outcome
-from shoal.device.outbox.transport import Posting, Reply
+from shoal.device.outbox.records import Record, Ticket
+from shoal.device.outbox.replies import KEY_CHANGED, Reply, may_ask_to_wait, outcome
 from shoal.errors import InputError, TransportError
 from shoal.support.checks import check_number
 from shoal.support.files import first_line
+from shoal.support.frozen import replace
+from shoal.support.later import Callable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shoal.device.outbox.transport import Posting
 
 __all__ = ["Attempts", "uniform"]
 

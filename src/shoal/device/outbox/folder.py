@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
-
 from shoal.agreement.plan import Plan
 from shoal.agreement.random_bits import SystemBits
 from shoal.device.outbox.plan_checks import check_plan_id, read_plan
@@ -15,17 +9,19 @@ from shoal.device.outbox.records import SETTLED, Record, State, Ticket
 from shoal.errors import InputError, PlanError, ReportError
 from shoal.support.disk import Disk
 from shoal.support.files import canonical_json, first_line
+from shoal.support.frozen import replace
+from shoal.support.later import Iterator, contextmanager, pathlib, re
 
 __all__ = ["Folder"]
 
-_IDENTITY = re.compile("[0-9a-f]{32}")
-_FILE = re.compile(r"([0-9a-f]{64}\.[0-9]{1,10}\.[0-9a-f]{32})\.(waiting|sent|failed|expired)")
+_IDENTITY = "[0-9a-f]{32}"
+_FILE = r"([0-9a-f]{64}\.[0-9]{1,10}\.[0-9a-f]{32})\.(waiting|sent|failed|expired)"
 
 
 class Folder:
     """``name.waiting`` is a report to send; ``name.sent``, ``.failed``, ``.expired`` are notes."""
 
-    def __init__(self, path: Path, disk: Disk) -> None:
+    def __init__(self, path: pathlib.Path, disk: Disk) -> None:
         self.path, self._disk = path.resolve(), disk
         with self._telling():
             disk.make_folder(self.path)
@@ -82,26 +78,26 @@ class Folder:
             known = file.read_text("ascii", "replace")
         except FileNotFoundError:
             known = ""
-        if not _IDENTITY.fullmatch(known):
+        if not re.fullmatch(_IDENTITY, known):
             known = SystemBits().draw(16).hex()
             self._store(file, known.encode())
         else:
             self._disk.sync_folder(self.path)  # whoever drew it may have been killed before it did
         return known
 
-    def _store(self, file: Path, content: bytes) -> None:
+    def _store(self, file: pathlib.Path, content: bytes) -> None:
         # One scratch name, so that what a crash leaves of a report is written over by the next.
         self._disk.store(file, content, "part")
 
-    def _plan_file(self, plan_id: str) -> Path:
+    def _plan_file(self, plan_id: str) -> pathlib.Path:
         return self.path / "plans" / f"{check_plan_id(plan_id)}.json"
 
-    def _promise_file(self, plan_id: str) -> Path:
+    def _promise_file(self, plan_id: str) -> pathlib.Path:
         return self.path / "plans" / f"{check_plan_id(plan_id)}.promise"
 
     def names(self, plan_id: str = "", state: State | None = None) -> list[str]:
         """Return the names of records, of one plan or with a file in one state, in order."""
-        matches = (_FILE.fullmatch(path.name) for path in self.path.iterdir())
+        matches = (re.fullmatch(_FILE, path.name) for path in self.path.iterdir())
         return sorted(
             {
                 match[1]
@@ -178,7 +174,7 @@ class Folder:
         """Return what became of a record."""
         for state in (*SETTLED, "waiting"):
             file = self._file(name, state)
-            if _FILE.fullmatch(file.name) and file.exists():
+            if re.fullmatch(_FILE, file.name) and file.exists():
                 try:
                     return Record.from_bytes(file.read_bytes()).ticket(name, state)
                 except ReportError as error:
@@ -186,5 +182,5 @@ class Folder:
                     return Ticket(name, plan_id, int(window), state, reason=first_line(error))
         raise InputError(f"there is no ticket {name[:150]!r} in {self.path}.")
 
-    def _file(self, name: str, state: str) -> Path:
+    def _file(self, name: str, state: str) -> pathlib.Path:
         return self.path / f"{name}.{state}"

@@ -8,28 +8,18 @@ a connection. Those of two plans never do: it would show that they come from one
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import shoal
-from shoal.agreement.sealed_wire import SEALED_MAGIC, SEALED_TYPE
-from shoal.agreement.signatures import (
-    KEY,
-    LARGEST_KEYS,
-    SIGNATURE,
-    check_public_key,
-    check_signature,
-    follow_links,
-)
+from shoal.agreement.wire import REPORTS_TYPE, SEALED_MAGIC, SEALED_TYPE
 from shoal.device.outbox.plan_checks import LARGEST_PLAN, check_plan_id
-from shoal.device.outbox.transport import Reply
+from shoal.device.outbox.replies import Reply
 from shoal.errors import InputError, TransportError
 from shoal.support.addresses import parse_address, redirected_path
 from shoal.support.checks import is_loopback, shown
 from shoal.support.connections import cut_off_at, network_errors, open_connection
-from shoal.support.keys import key_text
+from shoal.support.later import Callable, Iterator, contextmanager
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:  # these take longer to load than the rest of the device together
     import http.client
     import ssl
@@ -38,7 +28,6 @@ if TYPE_CHECKING:  # these take longer to load than the rest of the device toget
 __all__ = ["HttpTransport"]
 
 MOST_REDIRECTS = 3
-REPORTS_TYPE = "application/vnd.shoal.reports"
 
 
 class HttpTransport:
@@ -91,7 +80,7 @@ class HttpTransport:
             )
         self._path = path.rstrip("/")
         self._token = None if token is None else _checked_token(token)
-        self._public_key = None if public_key is None else check_public_key(public_key)
+        self._public_key = None if public_key is None else _checked_key(public_key)
         self._timeout, self._largest_plan, self._clock = timeout, largest_plan, clock
         self._context = context
 
@@ -139,6 +128,9 @@ class HttpTransport:
     def _check_signed(
         self, pinned: bytes, what: str, content: bytes, headers: Message, deadline: float
     ) -> None:
+        from shoal.agreement.signatures import KEY, SIGNATURE, check_signature
+        from shoal.support.keys import key_text
+
         signature = headers.get(SIGNATURE)
         try:
             check_signature(pinned, content, signature, what)
@@ -152,6 +144,8 @@ class HttpTransport:
 
     def _newest_key(self, pinned: bytes, deadline: float) -> bytes | None:
         """Return the key that the pinned one leads to, if it leads to another."""
+        from shoal.agreement.signatures import LARGEST_KEYS, follow_links
+
         path = f"{self._path}/v1/keys"
         try:
             keys, _ = self._fetch(path, "list of keys", LARGEST_KEYS, deadline)
@@ -302,6 +296,12 @@ class _Flush:
 
 def _is_sealed(content: bytes) -> bool:
     return content.startswith(SEALED_MAGIC)
+
+
+def _checked_key(key: bytes | str) -> bytes:
+    from shoal.agreement.signatures import check_public_key  # most devices pin no key
+
+    return check_public_key(key)
 
 
 def _checked_token(token: str) -> str:

@@ -7,10 +7,6 @@ Plans and keys are no secrets and are fetched from the collector itself, unless 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
 from shoal.agreement.binary_http import BinaryRequest, BinaryResponse
 from shoal.agreement.oblivious import (
     KEYS_TYPE,
@@ -24,9 +20,12 @@ from shoal.errors import InputError, ReportError, TransportError
 from shoal.support.addresses import parse_address
 from shoal.support.checks import is_loopback, shown
 from shoal.support.connections import open_connection
+from shoal.support.later import Iterator, contextmanager
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import http.client
+    from typing import Any
 
 __all__ = ["ObliviousTransport"]
 

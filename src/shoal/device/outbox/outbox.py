@@ -9,9 +9,6 @@ id once then counts the answer once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
 
 from shoal.agreement.plan import SHORTEST_WINDOW, Plan
 from shoal.agreement.wire import current_window
@@ -19,13 +16,16 @@ from shoal.device.outbox.attempts import Attempts, uniform
 from shoal.device.outbox.folder import Folder
 from shoal.device.outbox.plan_checks import check_plan_id, read_plan
 from shoal.device.outbox.plan_gate import PlanGate
-from shoal.device.outbox.records import Ticket, key_digest
+from shoal.device.outbox.records import Record, Ticket, key_digest
 from shoal.device.outbox.report_maker import Charging, Remembering, ReportMaker
-from shoal.device.outbox.sealer import Sealer
-from shoal.device.outbox.transport import Posting, Transport
 from shoal.errors import AnswerError, PrivacyRefusal
 from shoal.support.checks import check_text
 from shoal.support.disk import Disk
+from shoal.support.later import Callable, Iterator, Mapping, contextlib, contextmanager, pathlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shoal.device.outbox.transport import Posting, Transport
 
 __all__ = ["Outbox"]
 
@@ -74,7 +74,7 @@ class Outbox:
 
     def __init__(
         self,
-        folder: Path | str,
+        folder: pathlib.Path | str,
         transport: Transport,
         *,
         memory: Remembering | None = None,
@@ -91,10 +91,9 @@ class Outbox:
     ) -> None:
         self._transport, self._clock, self._sleep = transport, clock, sleep
         self._has_ledger = ledger is not None
-        self._folder = Folder(Path(folder), Disk() if disk is None else disk)
+        self._folder = Folder(pathlib.Path(folder), Disk() if disk is None else disk)
         self._maker = ReportMaker(self._folder, memory, ledger)
-        sealer = Sealer(self._folder, transport)
-        self._attempts = Attempts(self._folder, self._address, spread, clock, jitter, sealer.seal)
+        self._attempts = Attempts(self._folder, self._address, spread, clock, jitter, self._sealed)
         self._gate = PlanGate(
             self._folder,
             transport,
@@ -183,7 +182,9 @@ class Outbox:
     def _sending(self) -> Iterator[Posting]:
         """Yield what posts the reports of one go, kept open in between where it can be."""
         kept_open = getattr(self._transport, "kept_open", None)
-        with nullcontext(self._transport) if kept_open is None else kept_open() as sending:
+        with (
+            contextlib.nullcontext(self._transport) if kept_open is None else kept_open() as sending
+        ):
             yield sending
 
     def finish(self, patience: float) -> list[Ticket]:
@@ -219,6 +220,11 @@ class Outbox:
         """Let a failed report wait again, with the same bytes, once its cause is removed."""
         with self._folder.changing():
             return self._folder.revive(ticket.name, self._clock())
+
+    def _sealed(self, record: Record) -> bytes:
+        from shoal.device.outbox.sealer import Sealer  # most plans have one collector
+
+        return Sealer(self._folder, self._transport).seal(record)
 
     @property
     def _address(self) -> str | None:

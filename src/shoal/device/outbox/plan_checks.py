@@ -6,26 +6,23 @@ a collector that may hand out any plan could hand everybody a plan of their own,
 
 from __future__ import annotations
 
-import re
-from decimal import ROUND_CEILING, Decimal
-
 from shoal.agreement.local_privacy import EXACT, local_epsilon
 from shoal.agreement.plan import SHORTEST_WINDOW, Plan
-from shoal.agreement.promise import read_certificate
 from shoal.errors import InputError, PlanError, PrivacyRefusal
 from shoal.support.checks import check_decimal, shown
 from shoal.support.files import first_line, strict_json
+from shoal.support.later import decimal, re
 
 __all__ = ["check_certificate", "check_plan", "check_promise", "read_plan"]
 
 LARGEST_PLAN = 16 << 20
 
-_ID = re.compile(r"[0-9a-f]{64}")
+_ID = r"[0-9a-f]{64}"
 
 
 def check_plan_id(plan_id: object) -> str:
     """Return a plan's id if it is one: 64 hexadecimal digits."""
-    if not isinstance(plan_id, str) or not _ID.fullmatch(plan_id):
+    if not isinstance(plan_id, str) or not re.fullmatch(_ID, plan_id):
         raise PlanError(f"a plan's id is 64 hexadecimal digits, got {shown(plan_id)}.")
     return plan_id
 
@@ -89,14 +86,14 @@ def check_plan(
             f" this device takes windows of {shortest_window} seconds and more."
         )
     if limit is not None:
-        most = Decimal(check_decimal("limit", limit, above=0))
+        most = decimal.Decimal(check_decimal("limit", limit, above=0))
         if plan.memory is not None:
             reports = 1
         q = plan.memory.q1 if plan.memory else plan.q
         revealed = reports * local_epsilon(plan.survey.differing_bits, q, places=EXACT)
         if revealed > most:
             only = "; its promise is for whoever sees only counts" * (plan.view == "counts")
-            shown_up = revealed.quantize(Decimal("0.0001"), rounding=ROUND_CEILING)
+            shown_up = revealed.quantize(decimal.Decimal("0.0001"), rounding=decimal.ROUND_CEILING)
             raise PrivacyRefusal(
                 f"{'one report' if reports == 1 else f'{reports} reports'} of this plan"
                 f" {'reveals' if reports == 1 else 'reveal'} up to a local epsilon of {shown_up},"
@@ -110,6 +107,8 @@ def check_certificate(plan: Plan, content: bytes) -> None:
 
     This needs no SciPy. A three-sigma promise is a rule of thumb, which no certificate proves.
     """
+    from shoal.agreement.promise import read_certificate
+
     _refuse_rule_of_thumb(plan)
     if (refusal := read_certificate(plan, content).refusal) is not None:
         raise PrivacyRefusal(refusal)

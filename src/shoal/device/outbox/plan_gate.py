@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import shoal
 from shoal.agreement.plan import Plan
 from shoal.device.outbox.folder import Folder
 from shoal.device.outbox.plan_checks import check_certificate, check_plan, check_promise
-from shoal.device.outbox.sealer import check_parties
-from shoal.device.outbox.transport import CertifyingTransport, Transport
 from shoal.errors import InputError, PrivacyRefusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shoal.device.outbox.transport import Transport
 
 __all__ = ["PlanGate"]
 
@@ -32,8 +32,10 @@ class PlanGate:
         self._folder, self._transport, self._has_memory = folder, transport, has_memory
         self._limit, self._shortest_window = limit, shortest_window
         self._one_operator = one_operator
+        from importlib.util import find_spec
+
         # The whole of Shoal computes promises; its light device alone does not.
-        computes = all(importlib.util.find_spec(name) for name in ("scipy", "shoal.planning"))
+        computes = all(find_spec(name) for name in ("scipy", "shoal.planning"))
         if recompute and not computes:
             raise InputError(
                 "computing a promise needs the whole of Shoal, with SciPy: pip install shoal."
@@ -50,6 +52,8 @@ class PlanGate:
                 " --memory FILE, or memory=."
             )
         if plan.parties is not None:
+            from shoal.device.outbox.sealer import check_parties  # most plans have one collector
+
             check_parties(plan.parties, self._transport, one_operator=self._one_operator)
         if plan.id not in self._confirmed:
             self._confirm(plan)
@@ -64,6 +68,8 @@ class PlanGate:
         """
         if plan.promise.kind == "local" or (self._limit is not None and not self._recompute):
             return
+        from shoal.device.outbox.transport import CertifyingTransport
+
         carrier = self._transport
         key = carrier.pinned_key if isinstance(carrier, CertifyingTransport) else None
         if key is None and not self._recompute:

@@ -8,32 +8,29 @@ answered.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import json
-import math
-from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
-
 from shoal.agreement.wire import MAGIC
 from shoal.device.outbox.plan_checks import check_plan_id
-from shoal.device.outbox.transport import Reply
 from shoal.errors import ReportError
 from shoal.support.checks import check_integer
 from shoal.support.files import canonical_json, unique_keys
+from shoal.support.frozen import dataclass, replace
+from shoal.support.later import base64, hashlib, json, math
 
-__all__ = ["Record", "State", "Ticket", "may_ask_to_wait", "outcome"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal, TypeAlias
+
+__all__ = ["Record", "State", "Ticket"]
 
 VERSION = 2
 
-State = Literal["waiting", "sent", "failed", "expired"]
+State: TypeAlias = "Literal['waiting', 'sent', 'failed', 'expired']"
 """A record waits until it is sent; `failed` keeps its bytes for a time, the others do not."""
 
-SETTLED: tuple[State, ...] = get_args(State)[1:]
+SETTLED: tuple[State, ...] = ("sent", "failed", "expired")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ticket:
     """What became of an answer so far. It holds neither the answer nor what is sent of it."""
 
@@ -58,7 +55,7 @@ class Ticket:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Record:
     """One report in the outbox: the exact bytes, and when they are tried next.
 
@@ -134,49 +131,10 @@ class Record:
                 address=None if fields["address"] is None else str(fields["address"]),
                 sealed=sealed,
             )
-        except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as problem:
+        except (ValueError, KeyError, TypeError, AttributeError) as problem:
             raise ReportError("a stored report is damaged.") from problem
 
 
 def key_digest(answer_key: str) -> str:
     """Return what stands for the application's key in a file's name."""
     return hashlib.sha256(answer_key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-ACCEPTED, CLOSED, AGAIN = 202, {409, 410}, {408, 412, 425, 429}
-"""A request that came too slowly, too early, too often or for a crowd that is complete may be made
-again; no other 4xx may."""
-
-KEY_CHANGED = 412
-"""The report was sealed for another crowd than the one that is open now."""
-
-REFUSALS = {
-    400: "it is not what the plan says",
-    404: "it does not know the plan",
-    413: "it is too large",
-    415: "it does not take this kind of report",
-    422: "it is not what the plan says",
-}
-
-
-def outcome(reply: Reply) -> tuple[State, str | None]:
-    """Return what becomes of a report, and why.
-
-    >>> outcome(Reply(404))
-    ('failed', 'the collector refused it (404: it does not know the plan)')
-    """
-    status = reply.status
-    if status == ACCEPTED:
-        return "sent", None
-    if status in CLOSED:
-        return "expired", f"the collector no longer takes it ({status})"
-    if 400 <= status < 500 and status not in AGAIN:
-        why = f": {REFUSALS[status]}" if status in REFUSALS else ""
-        return "failed", f"the collector refused it ({status}{why})"
-    # Nothing else is a collector's answer: a 200 or a redirect may be a hotel's login page.
-    return "waiting", f"the collector said {status}"
-
-
-def may_ask_to_wait(reply: Reply) -> bool:
-    """Whether an answer's Retry-After is a collector's."""
-    return reply.status >= 500 or reply.status in AGAIN

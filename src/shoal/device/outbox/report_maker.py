@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any, Protocol
-
 from shoal.agreement.plan import Plan
 from shoal.device.encoding import encode
 from shoal.device.outbox.folder import Folder
 from shoal.device.packing import pack_reports
 from shoal.device.randomizing import randomize
-from shoal.device.sealing import fit_to_messages
 from shoal.device.vectors import OriginalVector, SyntheticVector
 from shoal.errors import ShoalError
+from shoal.support.later import Mapping, Protocol, contextlib, hashlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Charging", "Remembering", "ReportMaker"]
 
@@ -26,7 +25,6 @@ class Remembering(Protocol):
         self, plan: Plan, original: OriginalVector, *, ledger: Any = None, token: str | None = None
     ) -> SyntheticVector:
         """Return the vector to send; with a ledger, charge it first."""
-        ...
 
 
 class Charging(Protocol):
@@ -36,11 +34,9 @@ class Charging(Protocol):
         self, plan: Plan, answer_digest: str | None = None, *, token: str | None = None
     ) -> object:
         """Charge one report, durably and once for a token, or raise `PrivacyRefusal`."""
-        ...
 
     def settle(self, token: str) -> None:
         """Let a token go: its report is stored."""
-        ...
 
 
 class ReportMaker:
@@ -52,7 +48,10 @@ class ReportMaker:
     def make(self, plan: Plan, answers: Mapping[str, object], window: int, digest: str) -> bytes:
         """Return the batch that is sent of an answer; `digest` stands for the answer's key."""
         synthetic = self._synthetic(plan, encode(plan, answers), digest)
-        synthetic = fit_to_messages(synthetic, plan)
+        if plan.parties is not None:
+            from shoal.device.sealing import fit_to_messages  # most plans have one collector
+
+            synthetic = fit_to_messages(synthetic, plan)
         return pack_reports(plan, synthetic, window=window).to_bytes()
 
     def _synthetic(self, plan: Plan, original: OriginalVector, digest: str) -> SyntheticVector:
@@ -79,5 +78,5 @@ class ReportMaker:
         """Let the ledger forget the token of an answer whose report is stored."""
         # The report is stored; a token that stays behind stands for it alone and does no harm.
         if self._ledger is not None:
-            with suppress(ShoalError):
+            with contextlib.suppress(ShoalError):
                 self._ledger.settle(self._token(plan, digest))

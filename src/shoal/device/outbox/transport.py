@@ -1,19 +1,15 @@
-"""How plans reach the device and reports leave it: two calls, whatever carries them."""
+"""How plans reach the device and reports leave it: two calls, whatever carries them.
+
+Only who asks whether something is a transport loads this module, and `typing` with it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from shoal.device.outbox.replies import Reply
+
 __all__ = ["CertifyingTransport", "Posting", "RelayTransport", "Reply", "Transport"]
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What became of a report: a status as HTTP has it, and for how many seconds to wait."""
-
-    status: int
-    retry_after: float | None = None
 
 
 class Posting(Protocol):

@@ -52,8 +52,13 @@ def report_in_words(plan: Plan, request: Request) -> list[str]:
         return ["This is no report in the open form; its bytes are above."]
     row = reports.content[-row_bytes(plan.bits) :]
     value = int.from_bytes(row, "little")
-    lines = [f"  {question.name}: {_told(plan, question, value)}" for question in plan.survey.asked]
-    crosses = [f"  {cross.name}: {_told(plan, cross, value)}" for cross in plan.survey.crosses]
+    lines = [
+        f"  {question.name}: {_set_options(plan, question, value)}"
+        for question in plan.survey.asked
+    ]
+    crosses = [
+        f"  {cross.name}: {_set_options(plan, cross, value)}" for cross in plan.survey.crosses
+    ]
     flips = f"each bit may have been flipped, with probability {float(plan.q.fraction):.4g}"
     return [f"It said, where {flips}:", *lines, *crosses, f"  window: {reports.windows[0]}"]
 
@@ -111,7 +116,7 @@ def _factor(epsilon: float) -> str:
     return text_up(math.nextafter(math.exp(epsilon), math.inf), 3)
 
 
-def _told(plan: Plan, question: Question, value: int) -> str:
+def _set_options(plan: Plan, question: Question, value: int) -> str:
     bits = [bit for place in plan.survey.slices_of(question.name) for bit in _range(place)]
     on = [number for number, bit in enumerate(bits) if value >> bit & 1]
     if isinstance(question, Text):

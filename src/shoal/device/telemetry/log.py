@@ -12,12 +12,12 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.device.outbox.http import HttpTransport
 from shoal.errors import TransportError
+from shoal.support.frozen import dataclass
 
 if TYPE_CHECKING:
     import http.client

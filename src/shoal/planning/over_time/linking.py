@@ -60,11 +60,11 @@ def linking_probability(bits: int, memory: Memory, crowd_size: int) -> float:
         mine = np.bincount(place.ravel(), own.ravel())
         equal = np.bincount(place.ravel(), other.ravel()).astype(np.float64)
         above = np.append(np.cumsum(equal[::-1])[::-1][1:], 0.0)
-        total += weights[flips] * float(mine @ _found(above, equal, crowd_size))
+        total += weights[flips] * float(mine @ _chance_to_win(above, equal, crowd_size))
     return min(float(total), 1.0)
 
 
-def _found(
+def _chance_to_win(
     above: NDArray[np.float64], equal: NDArray[np.float64], crowd_size: int
 ) -> NDArray[np.float64]:
     """Return P(no other scores higher, and the draw among equals is won).

@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
-from typing import get_args
 
 from shoal.agreement.flip_probability import FlipProbability, exact_fraction
 from shoal.agreement.local_privacy import repeated_epsilon
-from shoal.agreement.plan import LARGEST_CROWD, Memory, Plan, Promise, View
+from shoal.agreement.plan import LARGEST_CROWD, VIEWS, Memory, Plan, Promise, View
 from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.fragments import Pieces
@@ -111,8 +110,8 @@ def plan_with_memory(
             "text and memory do not go together yet: a remembered vector belongs to one cohort, and"
             " a cohort that a device keeps splits the crowd. Plan text without memory."
         )
-    if view not in get_args(View):
-        raise InputError(f"view must be one of {', '.join(get_args(View))}, got {view!r}.")
+    if view not in VIEWS:
+        raise InputError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
     from shoal.planning.views import bound_of
 
     epsilon_wanted, delta_wanted = float(epsilon_text), float(delta_text)

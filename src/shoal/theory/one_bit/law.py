@@ -10,6 +10,7 @@ Its mean is nq + m(p - q), its variance npq whatever m is. It rises stochastical
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,9 @@ _REACH = 9.0
 """Standard deviations of each binomial that are summed; Bernstein bounds what is left out."""
 
 _UNIT_ROUNDOFF = 2.0**-53
+
+_SMALL = 4096
+"""Binomials of so many trials are kept: a search asks for the same ones again and again."""
 
 
 class BinomialWindow(NamedTuple):
@@ -70,6 +74,10 @@ def binomial_window(n: int, q: float, reach: float = _REACH) -> BinomialWindow:
     >>> binomial_window(2, 0.25).mass.tolist()
     [0.5625, 0.375, 0.0625]
     """
+    return _kept_window(n, q, reach) if n <= _SMALL else _window(n, q, reach)
+
+
+def _window(n: int, q: float, reach: float) -> BinomialWindow:
     mean, sigma = n * q, math.sqrt(n * q * (1 - q))
     width = reach * sigma + 2 * reach**2
     first, last = 0, n
@@ -87,6 +95,13 @@ def binomial_window(n: int, q: float, reach: float = _REACH) -> BinomialWindow:
     # Bernstein's inequality, once for each side.
     omitted = 0.0 if whole else 2 * math.exp(-(width**2) / (2 * (sigma**2 + width / 3)))
     return BinomialWindow(mass, first, omitted, 12 * _UNIT_ROUNDOFF * (mass.size + 1))
+
+
+@lru_cache(256)
+def _kept_window(n: int, q: float, reach: float) -> BinomialWindow:
+    window = _window(n, q, reach)
+    window.mass.flags.writeable = False
+    return window
 
 
 def pmf(n: int, m: int, q: float) -> NDArray[np.float64]:

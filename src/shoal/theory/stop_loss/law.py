@@ -23,16 +23,18 @@ FloatArray = npt.NDArray[np.float64]
 class Law(NamedTuple):
     """Atoms ``exp(log_plus) - exp(log_minus)`` with probabilities ``exp(log_weight)``.
 
-    The three arrays have one length. ``-inf`` stands for 0. Each value is taken to be exact up
+    The arrays have one length. ``-inf`` stands for 0. Each value is taken to be exact up
     to ``8 u (1 + m)``, u = 2^-53, m the largest of all finite values of both signs: that is what a
     few additions of correctly rounded logarithms can lose. Each log-weight is taken to be exact up
-    to ``8 u (1 + |entry|)``. The engine carries both into its brackets. The weights are those of a
-    probability: the heaviest one is what the others leave.
+    to ``8 u (1 + |entry| + blur)``; `blur` is what its own size does not tell, of a weight that was
+    added up. The engine carries both into its brackets. The weights are those of a probability:
+    the heaviest one is what the others leave.
     """
 
     log_plus: FloatArray
     log_minus: FloatArray
     log_weight: FloatArray
+    blur: FloatArray | float = 0.0
 
     @classmethod
     def of(cls, atoms: npt.ArrayLike, weights: npt.ArrayLike) -> Law:

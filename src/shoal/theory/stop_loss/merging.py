@@ -100,7 +100,8 @@ def _share(importance: FloatArray, part: float) -> FloatArray:
 
 def _means(problem: Reduced, nodes: FloatArray, place: npt.NDArray[np.int64]) -> Reduced:
     """Put the atoms between two nodes on their mean."""
-    sums = _summed(problem.log_weight, np.abs(problem.log_weight), place, nodes.size - 1)
+    size = np.abs(problem.log_weight) + problem.blur
+    sums = _summed(problem.log_weight, size, place, nodes.size - 1)
     # relative to the left node: no cancellation where a mean is close to it
     offset = np.bincount(place, sums.part * (problem.x - nodes[place]), minlength=nodes.size - 1)
     mean = nodes[:-1] + offset
@@ -118,6 +119,7 @@ def _moved(problem: Reduced, nodes: FloatArray, place: npt.NDArray[np.int64]) ->
     log_weight = np.tile(problem.log_weight, 2)
     where = np.concatenate([place, place + 1])
     size = np.abs(log_weight) + np.where(np.isfinite(split), -split, 0.0)
+    size += np.tile(np.broadcast_to(problem.blur, problem.x.shape), 2)
     sums = _summed(log_weight + split, size, where, nodes.size)
     own = problem.dx + 8 * UNIT * np.maximum(np.abs(left), np.abs(right))
     return _with_atoms(problem, nodes, _worst(np.tile(own, 2), where, nodes.size), sums)
@@ -132,7 +134,7 @@ class _Sums(NamedTuple):
 
 
 def _summed(logs: FloatArray, size: FloatArray, where: npt.NDArray[np.int64], count: int) -> _Sums:
-    """Add weights up by place; `size` is the largest logarithm that went into each."""
+    """Add weights up by place; `size` is the largest logarithm in each, and its blur."""
     top = np.full(count, -np.inf)
     np.maximum.at(top, where, logs)
     some = np.isfinite(top)

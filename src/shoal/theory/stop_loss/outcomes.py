@@ -46,7 +46,7 @@ def few_outcomes(n: int, parts: int) -> bool:
 
 
 def outcome_chances(
-    counts: npt.NDArray[np.int64], log_weight: FloatArray
+    counts: npt.NDArray[np.int64], log_weight: FloatArray, blur: FloatArray | float = 0.0
 ) -> tuple[FloatArray, FloatArray]:
     """Multinomial probability of each row, and a bound on its relative error.
 
@@ -60,7 +60,7 @@ def outcome_chances(
     # a table of lgamma, since few numbers occur; SciPy would take longer to load
     log_factorial = np.array([math.lgamma(k + 1.0) for k in range(n + 1)])
     logs = counts * log_weight - log_factorial[counts]
-    size = np.abs(counts * log_weight).sum(axis=1) + log_factorial[n] * 2.0
+    size = (counts * (np.abs(log_weight) + blur)).sum(axis=1) + log_factorial[n] * 2.0
     chance = np.exp(logs.sum(axis=1) + log_factorial[n])
     return chance, 16 * UNIT * (2.0 + size + 2.0 * n)
 
@@ -68,7 +68,7 @@ def outcome_chances(
 def enumerated(problem: Reduced, n: int) -> Bracket:
     """Stop-loss of a reduced problem, in its scale, summed over all outcomes."""
     counts = compositions(n, problem.x.size)
-    chance, wobble = outcome_chances(counts, problem.log_weight)
+    chance, wobble = outcome_chances(counts, problem.log_weight, problem.blur)
     total = np.einsum("ij,j->i", counts, problem.x)
     own = problem.dx + 8 * UNIT * (1 + problem.x.size) * np.abs(problem.x)
     doubt = np.einsum("ij,j->i", counts, own)

@@ -68,9 +68,10 @@ def reduce_law(law: Law, n: int) -> Reduced:
     taken for the worst value that the atom's own error allows.
     """
     alive = law.log_weight > -np.inf
+    blur = np.broadcast_to(law.blur, alive.shape)[alive]
     law = Law(law.log_plus[alive], law.log_minus[alive], law.log_weight[alive])
     size, sign = log_difference(law)
-    plus, minus, weight = law
+    plus, minus, weight = law.log_plus, law.log_minus, law.log_weight
     entries = np.concatenate([plus, minus])
     own = 16 * UNIT * (1.0 + float(np.max(np.abs(entries[np.isfinite(entries)]), initial=0.0)))
     doubt = np.logaddexp(plus, minus) + math.log(own)
@@ -80,7 +81,8 @@ def reduce_law(law: Law, n: int) -> Reduced:
     inner = size.copy()
     inner[nonzero] += np.log(-np.expm1(doubt[nonzero] - size[nonzero]))
     log_mean_plus = log_sum((weight + outer)[(sign > 0) | ~certain])
-    spread = float(np.max(np.abs(weight), initial=1.0))
+    # an atom that is 0 is in no sum, however blurred it is
+    spread = float(np.max(np.abs(weight) + np.where(sign == 0, 0.0, blur), initial=1.0))
     spread += float(np.max(np.abs(size[np.isfinite(size)]), initial=1.0))
     log_linear = log_linear_doubt = -math.inf
     log_mass = 0.0
@@ -121,8 +123,8 @@ def reduce_law(law: Law, n: int) -> Reduced:
         if dead.any():
             keep = ~dead
             log_lost = _log_add(log_lost, log_sum(weight[dead]))
-            plus, minus, weight, size, sign, doubt, inner, outer, certain = (
-                plus[keep], minus[keep], weight[keep], size[keep], sign[keep],
+            plus, minus, weight, blur, size, sign, doubt, inner, outer, certain = (
+                plus[keep], minus[keep], weight[keep], blur[keep], size[keep], sign[keep],
                 doubt[keep], inner[keep], outer[keep], certain[keep],
             )  # fmt: skip
             log_mass = math.log1p(-math.exp(log_lost)) if log_lost < -1.0 else log_sum(weight)
@@ -141,7 +143,7 @@ def reduce_law(law: Law, n: int) -> Reduced:
         # log(e^plus - e^minus) may cancel, so that the error is that of the larger exponential
         grown = np.exp(np.minimum(part[finite] - scale, 700.0))
         dx[finite] += (own + 32 * UNIT * (1.0 + np.abs(part[finite]) + abs(scale))) * grown
-    return Reduced(x, dx, weight, *settled)._replace(log_scale=scale)
+    return Reduced(x, dx, weight, *settled, blur)._replace(log_scale=scale)
 
 
 def _log_add(first: float, second: float) -> float:

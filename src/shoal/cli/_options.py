@@ -1,13 +1,8 @@
-"""Options and output that commands share."""
+"""Options that commands share."""
 
 from __future__ import annotations
 
-import json
-import math
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
-from decimal import Decimal
+from collections.abc import Callable, Collection
 from functools import wraps
 from inspect import signature
 from pathlib import Path
@@ -17,9 +12,9 @@ import click
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.survey import Choice, Choices, Flags, Question, Survey
+from shoal.cli._types import DECIMAL, WHOLE
 from shoal.collector.settings import SettingsTable
 from shoal.errors import InputError
-from shoal.support.rounding import text_near
 
 R = TypeVar("R")
 C = TypeVar("C", bound=Callable[..., Any])
@@ -42,7 +37,7 @@ json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document instead of text."
 )
 level_option = click.option(
-    "--level", type=float, default=0.95, show_default=True, help="Confidence level of intervals."
+    "--level", type=DECIMAL, default=0.95, show_default=True, help="Confidence level of intervals."
 )
 interval_option = click.option(
     "--interval",
@@ -60,7 +55,7 @@ target_option = click.option(
     help="Estimate the people who reported, or the population they are a sample of.",
 )
 releases_option = click.option(
-    "--releases", type=int, metavar="R", help="How many releases one person reports in."
+    "--releases", type=WHOLE, metavar="R", help="How many releases one person reports in."
 )
 plot_option = click.option("--plot", type=OUT_FILE, help="Save a chart: .png, .svg or .pdf.")
 
@@ -68,7 +63,7 @@ plot_option = click.option("--plot", type=OUT_FILE, help="Save a chart: .png, .s
 def crowd_option(*, required: bool = False, when: str = "") -> Callable[[C], C]:
     """Add `--crowd`; `when` says what it is for, where it is not always needed."""
     text = _when(when, "How many reports are released together.")
-    return click.option("--crowd", type=int, metavar="N", required=required, help=text)
+    return click.option("--crowd", type=WHOLE, metavar="N", required=required, help=text)
 
 
 def epsilon_option(*, required: bool = False, when: str = "") -> Callable[[C], C]:
@@ -117,7 +112,7 @@ def parties_options(command: Callable[..., R]) -> Callable[..., R]:
     @click.option("--analyzer", metavar="URL", help="Origin of the analyzer: it sees what is sent.")
     @click.option(
         "--messages",
-        type=int,
+        type=WHOLE,
         metavar="W",
         help="With --view counts: messages of one report.  [default: as few as will do]",
     )
@@ -135,7 +130,7 @@ def fdr_option(default: float) -> Callable[[C], C]:
     """Add `--fdr`, the false discovery rate."""
     return click.option(
         "--fdr",
-        type=float,
+        type=DECIMAL,
         default=default,
         show_default=True,
         help="Largest expected share of false texts among those found.",
@@ -159,6 +154,35 @@ def output_option(what: str, *, required: bool = False) -> Callable[[C], C]:
     return click.option(
         "-o", "--output", type=OUT_FILE, required=required, help=f"Write {what} to this file."
     )
+
+
+force_option = click.option("--force", is_flag=True, help="Write over a file that is there.")
+
+
+def check_new(output: Path | None, force: bool) -> None:
+    """Refuse to write over a file that is there, before the work."""
+    if output is not None and output.exists() and not force:
+        raise InputError(f"{output} is there already; name another file, or give --force.")
+
+
+def write_plan(plan: Plan, output: Path | None, force: bool) -> None:
+    """Write a plan; another plan that is there is left alone, since devices may hold it.
+
+    The same plan may be written again.
+    """
+    if output is None:
+        return
+    if output.exists() and not force:
+        try:
+            same = Plan.read(output).id == plan.id
+        except InputError:
+            same = False
+        if not same:
+            raise InputError(
+                f"{output} is there already and is not this plan; name another file, or give"
+                " --force to write over it."
+            )
+    plan.write(output)
 
 
 def _when(when: str, text: str) -> str:
@@ -208,10 +232,10 @@ def survey_options(command: Callable[..., R]) -> Callable[..., R]:
         required=False,
         metavar="[PLAN.json | SURVEY.toml]" if takes_plan else "[SURVEY.toml]",
     )
-    @click.option("--flags", type=int, metavar="L", help="Instead of a file: L yes/no flags.")
-    @click.option("--choice", type=int, metavar="K", help="Instead of a file: one of K options.")
-    @click.option("--choices", type=int, metavar="K", help="Instead of a file: several of K.")
-    @click.option("--at-most", type=int, metavar="k", help="With --choices: at most k of K.")
+    @click.option("--flags", type=WHOLE, metavar="L", help="Instead of a file: L yes/no flags.")
+    @click.option("--choice", type=WHOLE, metavar="K", help="Instead of a file: one of K options.")
+    @click.option("--choices", type=WHOLE, metavar="K", help="Instead of a file: several of K.")
+    @click.option("--at-most", type=WHOLE, metavar="k", help="With --choices: at most k of K.")
     @click.option(
         "--cross",
         "crosses",
@@ -301,103 +325,9 @@ def settings_options(
     return added
 
 
-def print_json(document: object) -> None:
-    """Print one JSON document on stdout, and nothing else."""
-    click.echo(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
-
-
-def outward(low: float, high: float) -> list[str]:
-    """Write the ends of an interval as whole people, rounded so that it never gets narrower."""
-    return [f"{math.floor(low):,}", f"{math.ceil(high):,}"]
-
-
-def grouped(value: float, digits: int = 4) -> str:
-    """Write a number with its thousands apart, rounded to significant digits."""
-    return f"{Decimal(text_near(value, digits)):,f}"
-
-
-def printer() -> Any:
-    """Return the console for tables that people read."""
-    from rich.console import Console
-
-    return Console(highlight=False)
-
-
-def show_bullets(console: Any, sentences: Iterable[str]) -> None:
-    """Print sentences as a list, each indented behind its dash."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 1))
-    for sentence in sentences:
-        table.add_row("-", escape(sentence))
-    console.print(table)
-
-
-def show_simulated(console: Any, document: dict[str, Any]) -> None:
-    """Print a warning above numbers that are about nobody."""
-    if document["simulated"]:
-        console.print("[yellow]simulated: these numbers are about nobody[/yellow]")
-
-
 processes_option = click.option(
     "--processes",
     type=click.IntRange(1, 1024),
     metavar="P",
     help="How many processes work.  [default: one for each core]",
 )
-
-
-@contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Yield a function to call with the work done; shows a bar on a terminal after a second."""
-    done = 0
-
-    def advance(more: int) -> None:
-        nonlocal done
-        done += more
-        reached(done, total)
-
-    with progress_to(what) as reached:
-        yield advance
-
-
-@contextmanager
-def progress_to(what: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Yield a function to call with all the work done so far, and how much there is.
-
-    The bar shows the rate, and the time left where it is known how much there is.
-    """
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    import time
-
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: Any) -> Text:
-            return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}"),
-        Rate(),
-        TimeRemainingColumn(),
-    )
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task(what, total=None)
-    began = time.monotonic()
-
-    def reached(done: int, total: int | None) -> None:
-        bar.update(task, completed=done, total=total)
-        if not bar.live.is_started and time.monotonic() - began > 1:
-            bar.start()
-
-    try:
-        yield reached
-    finally:
-        bar.stop()

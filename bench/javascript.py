@@ -1,0 +1,94 @@
+"""The client for web pages: reports made and sealed a second in Node.js, beside Python's device."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from bench.measuring import Options, Table
+from shoal import Flags, FlipProbability, Parties, Plan, Promise, Survey, encode, pack_reports
+from shoal.agreement.crowd_keys import CrowdKey
+from shoal.device.randomizing import randomize
+from shoal.device.sealing import seal_report
+from shoal.support.keys import key_text
+
+_DRIVER = Path(__file__).parent.parent / "clients" / "js" / "test" / "driver.js"
+_BITS = 40
+_WORK = ("encode and randomize", "the same, and seal it whole", f"the same, in {_BITS} messages")
+_KEY = X25519PrivateKey.from_private_bytes(bytes(range(32))).public_key().public_bytes_raw()
+_SURVEY = Survey("s", (Flags("f", tuple(f"o{place}" for place in range(_BITS))),))
+_Q = FlipProbability(5751, 14)
+
+
+def measure(options: Options) -> Table:
+    """Measure one report at a time, as a device makes it; the best of the rounds."""
+    rounds = options.size(300)
+    best = {"JavaScript (Node.js)": [0.0] * 3, "Python": [0.0] * 3}
+    if shutil.which("node") is None:
+        del best["JavaScript (Node.js)"]
+    speeds = {"JavaScript (Node.js)": _in_node, "Python": _in_python}
+    for _ in range(options.rounds):
+        for name, found in best.items():
+            found[:] = map(max, found, speeds[name](rounds))
+    rows = [(work, *(found[place] for found in best.values())) for place, work in enumerate(_WORK)]
+    return Table(
+        "Making reports in the browser's language",
+        ("reports a second, one core", *best),
+        rows,
+        f"Reports of {_BITS} bits, one after the other, as a device makes them. Every sealed"
+        " message takes a key pair of its own.",
+    )
+
+
+def _in_node(rounds: int) -> list[float]:
+    node = shutil.which("node")
+    assert node is not None
+    asked = {
+        "survey": _SURVEY.to_json(),
+        "answer": {"f": ["o1", "o7"]},
+        "q": _Q.to_json(),
+        "key": key_text(_KEY),
+        "messages": _BITS,
+    }
+    command = [node, str(_DRIVER), "speed", str(rounds)]
+    done = subprocess.run(
+        command, input=json.dumps(asked).encode(), capture_output=True, check=True
+    )
+    found: list[float] = json.loads(done.stdout)
+    return found
+
+
+def _in_python(rounds: int) -> list[float]:
+    plans = [_plan("reports", 1), _plan("counts", _BITS)]
+    whole, cut = (CrowdKey(one.id, 0, 1, _KEY) for one in plans)
+
+    def make(plan: Plan) -> bytes:
+        synthetic = randomize(encode(plan, {"f": ["o1", "o7"]}), plan)
+        return pack_reports(plan, synthetic).to_bytes()
+
+    works: list[Callable[[], object]] = [
+        lambda: make(plans[0]),
+        lambda: seal_report(plans[0], make(plans[0]), whole),
+        lambda: seal_report(plans[1], make(plans[1]), cut),
+    ]
+    return [_speed(work, rounds) for work in works]
+
+
+def _plan(view: str, messages: int) -> Plan:
+    parties = Parties("https://relay.example", "https://analyzer.example", messages)
+    promise = Promise("proven", "1", delta="1e-6")
+    return Plan(_SURVEY, _Q, promise, crowd_size=1000, view=view, parties=parties)  # type: ignore[arg-type]
+
+
+def _speed(work: Callable[[], object], rounds: int) -> float:
+    work()
+    start = time.perf_counter()
+    for _ in range(rounds):
+        work()
+    return rounds / (time.perf_counter() - start)

@@ -1,0 +1,217 @@
+"""Decode a collection that RAPPOR made, and say what was promised to the people in it.
+
+RAPPOR's bits are Shoal's but for two things. The channel is not symmetric: a true 0 is reported as
+1 at the rate p*, and a true 1 at the rate q* (`fitting` knows both). And its hashes may hit one bit
+twice (`Design`). Everything else is the decoding of `shoal.decode`, with the same approximations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.analysis.frames import Frames
+from shoal.analysis.intervals import Interval
+from shoal.analysis.text.decode import check_rates, explain, too_few_bits
+from shoal.analysis.text.design import merged
+from shoal.analysis.text.fitting import debias
+from shoal.analysis.text.rappor_files import RapporCollection, RapporMap, read_counts, read_map
+from shoal.analysis.text.results import DecodedTexts
+from shoal.errors import InputError
+from shoal.planning.rappor_parameters import RapporParameters
+from shoal.support.rounding import round_up, text_up
+from shoal.theory.normal import normal_factor
+
+__all__ = ["PersonalPromise", "RapporDecoded", "decode_rappor", "personal_promises"]
+
+
+@dataclass(frozen=True)
+class PersonalPromise:
+    """What RAPPOR promises one person: against whom, the bound, its name and its status.
+
+    `epsilon` is infinite where nothing is promised.
+    """
+
+    name: str
+    epsilon: float
+    against: str
+    status: str
+    source: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values, epsilon rounded up; null is no bound."""
+        epsilon = None if math.isinf(self.epsilon) else round_up(self.epsilon)
+        return dict(vars(self)) | {"epsilon": epsilon}
+
+
+def personal_promises(parameters: RapporParameters) -> tuple[PersonalPromise, ...]:
+    """Return what RAPPOR's parameters promise to each person.
+
+    >>> given = RapporParameters(k=128, h=2, m=8, p="0.5", q="0.75", f="0")
+    >>> [(one.name, round(one.epsilon, 3)) for one in personal_promises(given)]
+    [('epsilon_1', 2.197), ('epsilon_infinity', inf)]
+    """
+    return (
+        PersonalPromise(
+            "epsilon_1",
+            parameters.epsilon_1,
+            "whoever sees one report and knows whose it is",
+            "theorem",
+            "RAPPOR, Theorem 2",
+        ),
+        PersonalPromise(
+            "epsilon_infinity",
+            parameters.epsilon_infinity,
+            "whoever sees all reports that a person ever sends about one value",
+            "theorem",
+            "RAPPOR, Theorem 1",
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class RapporDecoded(Frames):
+    """The texts of a RAPPOR collection, and what was promised to the people who sent them."""
+
+    parameters: RapporParameters
+    texts: DecodedTexts
+
+    @property
+    def promises(self) -> tuple[PersonalPromise, ...]:
+        """What was promised to each person, whatever is decoded."""
+        return personal_promises(self.parameters)
+
+    @property
+    def explained(self) -> Interval:
+        """The share of the reports that the texts found account for, with its interval.
+
+        Approximate: normal, from the sigma of the sum of the counts.
+        """
+        texts = self.texts
+        reach = normal_factor(texts.level) * texts.unexplained_sigma
+        explained = texts.reports - texts.unexplained
+        low, high = (explained - reach) / texts.reports, (explained + reach) / texts.reports
+        return Interval(low, high, texts.level, "normal")
+
+    @property
+    def together(self) -> Interval:
+        """What the texts found and those not found add up to, as a share of the reports.
+
+        Texts that were not found raise all bits alike, which is fitted too. The sum uses that every
+        text sets h bits. It is 1 within the interval if parameters, counts and map belong together
+        and every popular text is a candidate: nothing else makes it so (observed to cover).
+        """
+        regression, reports = self.texts._regression, self.texts.reports
+        fitted = regression.fit
+        whole = np.ones((1, len(fitted.chosen) + 1))
+        centre = fitted.background + float(fitted.counts.sum())
+        _, below, above = regression.errors(whole, self.texts.level)
+        low, high = centre - float(above[0]), centre - float(below[0])
+        return Interval(low / reports, high / reports, self.texts.level, "normal")
+
+    def __str__(self) -> str:
+        """Return the table of the texts found, and what was promised."""
+        lines = [
+            f"{one.name}: {'no bound' if math.isinf(one.epsilon) else text_up(one.epsilon)},"
+            f" against {one.against} ({one.status}; {one.source})"
+            for one in self.promises
+        ]
+        return "\n".join((str(self.texts), "", *lines))
+
+    def to_arrow(self) -> Any:
+        """Return the candidates as an Arrow table, at the level they were decoded with."""
+        return self.texts.to_arrow()
+
+    def __getitem__(self, text: str) -> Any:
+        return self.texts[text]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.texts)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document that `shoal decode --rappor --json` prints."""
+        parameters = self.parameters
+        return self.texts.to_json() | {
+            "explained": [self.explained.low, self.explained.high],
+            "together": [self.together.low, self.together.high],
+            "rappor": parameters.to_json()
+            | {"p_star": float(parameters.p_star), "q_star": float(parameters.q_star)},
+            "promises": [promise.to_json() for promise in self.promises],
+        }
+
+
+def decode_rappor(
+    parameters: RapporParameters | Path | str,
+    counts: RapporCollection | Path | str,
+    candidates: RapporMap | Path | str,
+    *,
+    fdr: float = 0.05,
+    level: float = 0.95,
+    name: str = "value",
+) -> RapporDecoded:
+    """Find which candidates the people of a RAPPOR collection reported, and how many each.
+
+    Parameters
+    ----------
+    parameters, counts, candidates
+        The collection as google/rappor writes it: params.csv, counts.csv and map.csv, as paths or
+        already read.
+    fdr
+        The expected share, strictly between 0 and 1, of texts nobody reported among those found.
+    level
+        The confidence level of the intervals.
+    name
+        What was asked, for tables and pages.
+    """
+    check_rates(fdr, level)
+    if not isinstance(parameters, RapporParameters):
+        parameters = RapporParameters.read(parameters)
+    if not isinstance(counts, RapporCollection):
+        counts = read_counts(counts, parameters)
+    if not isinstance(candidates, RapporMap):
+        candidates = read_map(candidates, parameters)
+    shape = (parameters.m, parameters.k)
+    if counts.ones.shape != shape:
+        raise InputError(f"the counts are of {counts.ones.shape} cohorts and bits, not of {shape}.")
+    data = debias(
+        counts.sizes.astype(float),
+        counts.ones.astype(float),
+        zero_rate=float(parameters.p_star),
+        one_rate=float(parameters.q_star),
+        hashes=parameters.h,
+    )
+    texts = explain(
+        data,
+        merged(candidates.positions, parameters.k),
+        candidates.texts,
+        question=name,
+        fdr=fdr,
+        level=level,
+        notes=_notes(parameters, candidates, fdr),
+    )
+    return RapporDecoded(parameters, texts)
+
+
+def _notes(parameters: RapporParameters, candidates: RapporMap, fdr: float) -> tuple[str, ...]:
+    """Say what a reader must know before trusting the counts."""
+    notes = []
+    if candidates.repeated:
+        notes.append(f"repeated candidates left out: {candidates.repeated}")
+    if (collisions := int((candidates.positions == parameters.k).sum())) > 0:
+        notes.append(f"hashes that hit a bit of their own text again, counted once: {collisions}")
+    used = int(np.prod(candidates.positions.shape[:2]))
+    if note := too_few_bits(parameters.k, used, len(candidates.texts), fdr):
+        notes.append(note)
+    notes.append(
+        "counts are of reports; intervals hold if no person sent several of them, and everybody's"
+        " cohort was drawn at random"
+    )
+    return tuple(notes)

@@ -1,0 +1,159 @@
+"""`shoal capacity`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.agreement.plan import Plan
+from shoal.cli._commands import Command
+from shoal.cli._options import IN_FILE, IN_FOLDER, json_option
+from shoal.cli._printing import print_json, printer, progress_to, show_bullets
+from shoal.support.rounding import text_near
+
+if TYPE_CHECKING:
+    from shoal.collector.intake.store import Store
+    from shoal.evidence.capacity import Capacity, Need
+    from shoal.evidence.capacity.work import Work
+
+_REST = (
+    "Not measured: TLS, which a proxy does; what TCP adds to the network; what a relay needs to"
+    " shuffle and forward; the machine of a database. One process takes one core: more than one"
+    " core are several collectors or relays, with a share of the devices each."
+)
+_UNITS = ("", "k", "M", "G", "T", "P")
+
+
+@click.command(cls=Command, example="shoal capacity plan.json --data /srv")
+@click.argument("plan_file", type=IN_FILE, required=False, metavar="[PLAN.json]")
+@click.option("--data", type=IN_FOLDER, help="Measure the disk of this folder.  [default: here]")
+@click.option(
+    "--seconds",
+    type=float,
+    default=40.0,
+    show_default=True,
+    help="About how long all measurements take together.",
+)
+@click.option(
+    "--peak",
+    type=float,
+    default=3.0,
+    show_default=True,
+    help="How many times the average comes in the busiest time.",
+)
+@click.option(
+    "--database",
+    metavar="URL",
+    help="Measure this PostgreSQL database too: postgresql://USER@HOST/NAME.",
+)
+@json_option
+def command(
+    plan_file: Path | None,
+    data: Path | None,
+    seconds: float,
+    peak: float,
+    database: str | None,
+    as_json: bool,
+) -> None:
+    """Measure this machine, and say what many devices a day would need.
+
+    Real reports go through the real code: a collector over HTTP, the stores of a collector and a
+    relay, the opening of sealed messages, and the tally. What a million, a hundred million and a
+    billion devices a day need follows by formulas that are printed too.
+
+    The plan says how long a report is, and as how many messages it goes through a relay; without
+    one, it has 40 flags and one message. Everything that is written is deleted; what a database
+    holds already is not touched.
+    """
+    from shoal.evidence.capacity import measure_capacity
+
+    plan = None if plan_file is None else Plan.read(plan_file)
+    with ExitStack() as stack:
+        opening = None if database is None else stack.enter_context(_stores_in(database))
+        step = stack.enter_context(progress_to("measuring"))
+        capacity = measure_capacity(
+            plan, folder=data, seconds=seconds, peak=peak, database=opening, step=step
+        )
+    if as_json:
+        print_json(capacity.to_json())
+    else:
+        _show(capacity)
+
+
+@contextmanager
+def _stores_in(url: str) -> Iterator[Callable[[Path], Store]]:
+    from shoal.collector.postgres.store import PostgresStore
+    from shoal.collector.postgres.trial import trial_schema
+
+    with trial_schema(url) as place:
+        yield lambda folder: PostgresStore(folder, place)
+
+
+def _show(capacity: Capacity) -> None:
+    from rich.table import Table
+
+    from shoal.evidence.capacity.needs import FORMULAS
+
+    console = printer()
+    messages = "1 message" if capacity.messages == 1 else f"{capacity.messages} messages"
+    console.print(
+        f"[bold]measured here[/bold] ({capacity.cores} cores; reports of {capacity.bits} bits,"
+        f" sealed as {messages})"
+    )
+    measured = Table(box=None, pad_edge=False)
+    measured.add_column("", style="bold", no_wrap=True)
+    measured.add_column("work", no_wrap=True)
+    for name in ("a second", "core time", "disk"):
+        measured.add_column(name, justify="right", no_wrap=True)
+    for name, work in capacity.work.items():
+        measured.add_row(f"\\[{name}]", work.name, *_work_cells(work))
+    console.print(measured)
+    console.print(
+        f"\n[bold]needed[/bold] (the busiest time is {text_near(capacity.peak, 3)} times the"
+        " average)"
+    )
+    needed = Table(box=None, pad_edge=False)
+    needed.add_column("devices a day", justify="right", no_wrap=True)
+    needed.add_column("deployment", style="bold", no_wrap=True)
+    for name in ("cores", "disk a day", "network"):
+        needed.add_column(name, justify="right", no_wrap=True)
+    before = 0
+    for need in capacity.needs():
+        devices = f"{need.devices:,}" if need.devices != before else ""
+        needed.add_row(devices, need.deployment, *_need_cells(need))
+        before = need.devices
+    console.print(needed)
+    console.print()
+    show_bullets(console, [*(f"{name}: {formula}." for name, formula in FORMULAS.items()), _REST])
+
+
+def _work_cells(work: Work) -> tuple[str, str, str]:
+    disk = f"{work.disk_bytes_each:,.0f} B" if work.disk_bytes_each else ""
+    return _scaled(work.rate), f"{_time(work.core_seconds_each)}", disk
+
+
+def _need_cells(need: Need) -> tuple[str, str, str]:
+    if need.cores is None:
+        return ("not measured", "", "")
+    disk = "not measured" if need.disk_bytes is None else f"{_scaled(need.disk_bytes)}B"
+    network = "" if need.network_bits is None else f"{_scaled(need.network_bits)}bit/s"
+    return text_near(need.cores, 2), disk, network
+
+
+def _scaled(number: float) -> str:
+    """Write a number with a prefix for its size, and a space before the unit."""
+    place = 0
+    while number >= 999.5 and place < len(_UNITS) - 1:
+        number, place = number / 1000, place + 1
+    return f"{text_near(number, 3)} {_UNITS[place]}"
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{text_near(seconds / size, 3)} {unit}"
+    return f"{text_near(seconds / 1e-9, 3)} ns"

@@ -1,0 +1,237 @@
+"""The tables of collectors and relays in SQLite, their version, and the steps between versions."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from shoal.errors import InputError
+
+__all__ = [
+    "COLLECTOR",
+    "SHARED_STEPS",
+    "SHARED_TABLES",
+    "VERSION",
+    "Schema",
+    "convert",
+    "make_tables",
+    "other_version",
+]
+
+VERSION = 5
+"""What is stored changes with it. Older data are converted, step by step; newer ones refused."""
+
+SHARED_TABLES = """
+-- 'key' names the key in the file crowd-key, 'signer' is the public signing key, 'restored' is when
+-- the data lost their memory; 'role' says whose data they are, if not a collector's; 'probe' is
+-- written to see that it can be; 'time', 'origin' and 'boot' are the last time that was believed
+-- (see `clock`).
+CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+INSERT INTO facts VALUES ('probe', 0);
+
+CREATE TABLE plans (
+    id TEXT PRIMARY KEY,
+    state TEXT NOT NULL,
+    document BLOB NOT NULL,
+    certificate BLOB,
+    oldest_window INTEGER NOT NULL DEFAULT 0
+);
+
+-- 'expires' is the last day of a token, 'plans' a JSON list of the only plans it is for, 'key' the
+-- public key that a relay signs with, 'used_day' the last day on which a person's token was used.
+CREATE TABLE tokens (
+    id TEXT PRIMARY KEY,
+    role TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    label TEXT NOT NULL,
+    expires TEXT,
+    plans TEXT,
+    key TEXT,
+    used_day INTEGER
+);
+
+-- Keyed hashes of report ids in rows of one length, encrypted.
+CREATE TABLE seen (
+    id INTEGER PRIMARY KEY,
+    plan TEXT NOT NULL,
+    window INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    digests BLOB NOT NULL
+);
+CREATE INDEX seen_by_window ON seen (plan, window, place);
+
+-- Of each open crowd and of each window: its key, wrapped under the one in the file crowd-key.
+CREATE TABLE wrapped_keys (
+    plan TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    wrapped BLOB NOT NULL,
+    PRIMARY KEY (plan, kind, number)
+) WITHOUT ROWID;
+"""
+"""What collectors and relays both keep."""
+
+SHARED_STEPS: Mapping[int, str] = {4: "ALTER TABLE tokens ADD COLUMN used_day INTEGER;\n"}
+"""What leads from a version of these tables to the next."""
+
+_CROWDS = """
+-- A release is the tally of a sealed crowd, written once; 'unreadable' is how many of its messages
+-- an analyzer could not read, 'reason' why a crowd was given up. The counts of an open crowd, and
+-- how many reports it has, are in the table of that name, encrypted.
+CREATE TABLE crowds (
+    plan TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    window INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    opened_day INTEGER NOT NULL,
+    reports INTEGER NOT NULL,
+    tenths INTEGER,
+    release BLOB,
+    unreadable INTEGER,
+    reason TEXT,
+    PRIMARY KEY (plan, number)
+);
+-- A sealed crowd does not change, until its plan is closed and all that was collected destroyed.
+CREATE TRIGGER what_is_sealed_stays BEFORE UPDATE ON crowds
+WHEN old.state <> 'open' AND NOT (
+    new.state = 'destroyed' AND new.release IS NULL
+    AND new.plan = old.plan AND new.number = old.number
+    AND (SELECT state FROM plans WHERE id = old.plan) = 'closed'
+)
+BEGIN SELECT RAISE(ABORT, 'a sealed crowd does not change'); END;
+CREATE TRIGGER what_is_sealed_is_not_removed BEFORE DELETE ON crowds
+WHEN old.state <> 'open'
+BEGIN SELECT RAISE(ABORT, 'a sealed crowd does not go'); END;
+CREATE TRIGGER what_is_sealed_is_not_replaced BEFORE INSERT ON crowds
+WHEN EXISTS (SELECT 1 FROM crowds WHERE plan = new.plan AND number = new.number)
+BEGIN SELECT RAISE(ABORT, 'a sealed crowd is not replaced'); END;
+
+CREATE TABLE counts (
+    plan TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    numbers BLOB NOT NULL,
+    PRIMARY KEY (plan, number, part)
+);
+"""
+
+_ACTIONS = """
+-- What people did at the console, to the minute.
+CREATE TABLE actions (
+    id INTEGER PRIMARY KEY,
+    minute INTEGER NOT NULL,
+    actor TEXT NOT NULL,
+    action TEXT NOT NULL,
+    subject TEXT NOT NULL
+);
+"""
+
+_SEALING = """
+-- At an analyzer, of each crowd that its relay has opened: the crowd's number there, the document
+-- with its public key, and how many chunks it has, how many have come, with how many messages. The
+-- private key is in wrapped_keys.
+CREATE TABLE sealing_keys (
+    plan TEXT NOT NULL,
+    window INTEGER NOT NULL,
+    crowd INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    document BLOB NOT NULL,
+    chunks INTEGER,
+    arrived INTEGER NOT NULL DEFAULT 0,
+    messages INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (plan, window, crowd)
+);
+
+-- Which chunks have come, and their SHA-256; the chunks themselves are files.
+CREATE TABLE chunks (
+    plan TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    chunk INTEGER NOT NULL,
+    digest BLOB NOT NULL,
+    PRIMARY KEY (plan, number, chunk)
+) WITHOUT ROWID;
+"""
+
+_STEPS: Mapping[int, str] = {
+    3: (
+        "ALTER TABLE tokens ADD COLUMN key TEXT;\n"
+        "ALTER TABLE crowds ADD COLUMN unreadable INTEGER;\n" + _SEALING
+    ),
+    4: SHARED_STEPS[4] + "ALTER TABLE crowds ADD COLUMN reason TEXT;\n" + _ACTIONS,
+}
+
+
+class Schema(NamedTuple):
+    """Whose tables a file has: the word for it, SQLite's number for that, tables and steps.
+
+    The steps lead from a version to the next. Versions before the first of them held plans of a
+    form that no device answers any more.
+    """
+
+    word: str
+    application: int
+    tables: str
+    steps: Mapping[int, str]
+
+
+COLLECTOR = Schema("collector", 0, SHARED_TABLES + _CROWDS + _ACTIONS + _SEALING, _STEPS)
+
+
+def make_tables(connection: sqlite3.Connection, schema: Schema) -> None:
+    """Make the tables of a new file, or bring older ones to this version, in a transaction."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version == 0:
+        _run(connection, schema.tables)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute(f"PRAGMA application_id = {schema.application}")
+        return
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    if application != schema.application:
+        raise InputError(f"these are not the data of a {schema.word}; name another folder.")
+    if version < 0:
+        raise InputError("this is a backup; restore it with shoal collector restore.")
+    convert(connection, schema, version)
+
+
+def convert(connection: sqlite3.Connection, schema: Schema, version: int) -> None:
+    """Bring tables of a version to this one, in a transaction; the file says so afterwards."""
+    if version != VERSION and version not in schema.steps:
+        raise InputError("the {}; {}.".format(*other_version(version, schema)))
+    for step in range(version, VERSION):
+        _run(connection, schema.steps[step])
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def other_version(version: int, schema: Schema) -> tuple[str, str]:
+    """Say that data of another version are not read as they are, and what to do.
+
+    Examples
+    --------
+    >>> other_version(99, COLLECTOR)[1]
+    'use the Shoal that wrote them, or a newer one'
+    """
+    sentence = f"data have version {version}; this Shoal reads version {VERSION} only"
+    if version > VERSION:
+        return sentence, "use the Shoal that wrote them, or a newer one"
+    if version in schema.steps:
+        return sentence, f"start the {schema.word} once, which converts them"
+    return sentence, (
+        "save their releases with the Shoal that wrote them, then start the collector in an empty"
+        " folder and publish its plans anew"
+    )
+
+
+def _run(connection: sqlite3.Connection, script: str) -> None:
+    """Run one statement at a time, since `executescript` would commit before the first."""
+    for statement in _statements(script):
+        connection.execute(statement)
+
+
+def _statements(script: str) -> Iterator[str]:
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

@@ -1,0 +1,194 @@
+"""A survey proposed from a table: kinds, what is never asked, and that plans take it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shoal import Choice, InputError, Survey, propose_survey
+from shoal.cli import run
+from shoal.device.bulk.answer_files import read_answers
+from shoal.device.bulk.column_kinds import propose_question
+
+PEOPLE = 1200
+
+
+def column(draw, people: int = PEOPLE) -> list[str]:
+    generator = random.Random(1)
+    return [draw(generator, row) for row in range(people)]
+
+
+def kind(name: str, cells: list[str], **how):
+    how = {"whole": True, "decimal_comma": False} | how
+    return propose_question(name, cells, **how)
+
+
+COLUMNS = {
+    "id": ("left out", lambda g, row: str(row)),
+    "customer no": ("left out", lambda g, row: str(10**9 + 7919 * row)),
+    "mail": ("left out", lambda g, row: f"p{row % 300}@example.org"),
+    "session": ("left out", lambda g, row: f"{g.getrandbits(128):032x}"),
+    "ip": ("left out", lambda g, row: f"10.0.{row % 200}.{row % 7}"),
+    "phone": ("left out", lambda g, row: f"+41 44 123 {row % 90:02} {row % 77:02}"),
+    "page": ("left out", lambda g, row: f"https://example.org/{row % 50}"),
+    "full name": ("left out", lambda g, row: f"Person {g.getrandbits(40):x}"),
+    "empty": ("left out", lambda g, row: ""),
+    "constant": ("left out", lambda g, row: "yes"),
+    "joined": ("left out", lambda g, row: f"2024-{row % 12 + 1:02}-{row % 28 + 1:02}"),
+    "birthday": ("left out", lambda g, row: f"{row % 28 + 1}.{row % 12 + 1}.1980"),
+    "smokes": ("yes/no", lambda g, row: g.choice(["Yes", "no"])),
+    "flag": ("yes/no", lambda g, row: g.choice(["0", "1", ""])),
+    "rating": ("choice", lambda g, row: str(g.randint(1, 5))),
+    "children": ("number", lambda g, row: "9" if row == 7 else str(g.randint(0, 3))),
+    "age": ("number", lambda g, row: str(g.randint(18, 90))),
+    "income": ("number", lambda g, row: f"{10 ** g.gauss(4, 0.7):.2f}"),
+    "temperature": ("number", lambda g, row: f"{g.gauss(0, 5):.1f}"),
+    "city": ("choice", lambda g, row: g.choice(["Oslo", "Rome", "oslo "])),
+    "tags": ("flags", lambda g, row: g.choice(["a;b", "b", "", "a;b;c"])),
+    "word": ("text", lambda g, row: f"word {g.randint(0, 400)}"),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_kinds(name):
+    wanted, draw = COLUMNS[name]
+    proposal = kind(name, column(draw))
+    assert proposal.kind == wanted, proposal.seen
+    assert proposal.seen
+
+
+def test_what_a_rare_person_answered_is_not_in_the_survey():
+    """Nine people is too few to be listed; ten are not."""
+    cells = ["Rome"] * 500 + ["Oslo"] * 10 + ["Bern"] * 9
+    question = kind("city", cells).question
+    assert question.options == ("Oslo", "Rome")
+    assert question.other
+    assert kind("n", [*["1"] * 50, *["2"] * 50, "77"]).kind == "number"
+    assert "77" not in kind("n", [*["1"] * 50, *["2"] * 50, "77"]).question.edges
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [[0] * 999 + [54321.7], [5] * 999 + [-8_000_000], [7] * 997 + [2_000_000] * 3],
+    ids=["one bonus", "one debt", "three of them"],
+)
+def test_the_number_of_a_rare_person_makes_no_edge(numbers):
+    """Neither the number itself nor how large it is."""
+    found = kind("bonus", [str(number) for number in numbers])
+    assert found.question is None or {float(edge) for edge in found.question.edges} <= {0, 5, 7}
+    assert not any(digits in found.seen for digits in ("54321", "54322", "8000000", "2000000"))
+
+
+def test_few_people_and_one_value_are_not_shown():
+    assert kind("income", [str(1000 + 7 * row) for row in range(12)]).kind == "left out"
+    assert "HIV" not in kind("status", ["HIV positive"] * 4).seen
+
+
+def test_of_a_part_of_a_table_other_values_are_expected():
+    question = kind("city", ["Rome", "Oslo"] * 50, whole=False).question
+    assert question.other
+
+
+def test_decimal_commas():
+    cells = column(lambda g, row: f"{g.uniform(1, 3):.2f}".replace(".", ","))
+    assert kind("price", cells, decimal_comma=True).kind == "number"
+    assert kind("price", cells).kind != "number"
+
+
+def test_thousands_as_spreadsheets_write_them():
+    """With a decimal comma they are numbers; without one they could be two, and nobody guesses."""
+    cells = column(lambda g, row: f"{g.randint(1, 99)}.{g.randint(100, 999)},50")
+    found = kind("income", cells, decimal_comma=True)
+    assert found.kind == "number"
+    assert float(found.question.edges[0]) > 999
+    cells = column(lambda g, row: f"{g.randint(1, 9)}.{g.randint(100, 999)}")
+    found = kind("income", cells, decimal_comma=True)
+    assert (found.kind, "or" in found.seen) == ("left out", True)
+    assert kind("income", cells).kind == "number"
+
+
+def test_months_and_names_are_left_out():
+    months = column(lambda g, row: f"{g.randint(1, 12):02}.2024")
+    assert "dates" in kind("month", months, decimal_comma=True).seen
+    names = column(lambda g, row: ("Anna Huber", "Uwe Meier")[row % 2])
+    assert kind("Nachname", names).kind == kind("last_name", names).kind == "left out"
+    assert kind("product", names).kind == "choice"
+
+
+def whole_table() -> dict[str, list[str]]:
+    return {name: column(draw) for name, (_, draw) in COLUMNS.items()}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "cp1252", "utf-16"])
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_the_proposal_takes_the_table_it_is_from(encoding, separator, tmp_path: Path):
+    table = whole_table()
+    table["Größe"] = column(lambda g, row: f"{g.gauss(170, 9):.1f}")
+    lines = [separator.join(table)]
+    lines += [separator.join(cells) for cells in zip(*table.values(), strict=True)]
+    path = tmp_path / "data.csv"
+    path.write_bytes("\n".join(lines).encode(encoding))
+    proposal = propose_survey(path)
+    assert proposal.rows == PEOPLE
+    survey = Survey.from_toml(proposal.to_toml())
+    assert survey == proposal.survey
+    assert sum(len(original) for original in read_answers(survey, path)) == PEOPLE
+    kinds = {one.column: one.kind for one in proposal.columns}
+    assert kinds == {name: wanted for name, (wanted, _) in COLUMNS.items()} | {"Größe": "number"}
+    for secret in ("p7@example.org", "Person", "2024-", "77"):
+        assert secret not in proposal.to_toml()
+
+
+def test_tables_in_memory_and_parquet(tmp_path: Path):
+    table = pa.table({"on": [True, False] * 50, "tags": [["a"], ["a", "b"]] * 50})
+    assert [one.kind for one in propose_survey(table).columns] == ["yes/no", "flags"]
+    pq.write_table(table, tmp_path / "x.parquet")
+    survey = propose_survey(tmp_path / "x.parquet").survey
+    assert sum(map(len, read_answers(survey, tmp_path / "x.parquet"))) == 100
+
+
+def test_few_rows_are_said(tmp_path: Path):
+    table = pa.table({"city": ["Rome", "Oslo"] * 500})
+    proposal = propose_survey(table, most_rows=600)
+    assert "the first 600 rows only" in proposal.notes[0]
+    city = proposal.survey["city"]
+    assert isinstance(city, Choice)
+    assert city.other
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "is empty"),
+        ("a,b\n", "no rows"),
+        ("a,a\n1,2\n", "'a' twice"),
+        ("mail\nx@y.org\nz@y.org\n", "no column can be asked for"),
+    ],
+)
+def test_what_is_refused(content, why, tmp_path: Path):
+    (tmp_path / "x.csv").write_text(content, "utf-8")
+    with pytest.raises(InputError, match=why):
+        propose_survey(tmp_path / "x.csv")
+
+
+def test_the_command(tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{row},{'yes' if row % 3 else 'no'},{row % 4}\n" for row in range(200))
+    Path("data.csv").write_text("user id,smokes,floor\n" + rows, "utf-8")
+    assert run(["survey", "from", "data.csv", "-o", "survey.toml"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "user id left out 200 values for 200 people" in said
+    assert "learns that somebody gave them" in said
+    assert run(["survey", "from", "data.csv", "-o", "survey.toml"]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert run(["survey", "from", "data.csv"]) == 0
+    printed = capsys.readouterr()
+    assert Survey.from_toml(printed.out) == Survey.from_toml(Path("survey.toml"))
+    assert "user id" in printed.err
+    plan = ["plan", "survey.toml", "--crowd", "200", "--epsilon", "2", "--delta", "1e-3"]
+    assert run([*plan, "-o", "plan.json"]) == 0
+    assert run(["randomize", "plan.json", "data.csv", "-o", "reports.parquet"]) == 0

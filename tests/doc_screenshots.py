@@ -1,0 +1,111 @@
+"""Pictures for the tutorials, taken while the commands of the tutorials run.
+
+`python -m tests.doc_screenshots` writes them to docs/pictures; it needs chromium and the package
+playwright. Words choose pages: `tutorial-analyst`, `plots`. With a folder instead it takes pictures
+of the built documents, to be looked at: wide and narrow, light and dark.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from bench.svg import PICTURES
+
+from shoal import Plan
+from tests.collector.console_help import browser
+from tests.collector.screenshots import SCHEMES, SIZES
+from tests.doc_pages import ADDRESSES, ROOT, Page
+
+BUILT = ROOT / "docs" / "_build" / "html"
+LOOKED_AT = ("index", "which-way", "tutorials", "tutorial-analyst", "tutorial-engineer",
+             "tutorial-researcher", "benchmarks", "threats", "beside", "api", "views")  # fmt: skip
+
+
+def contexts(chromium: Any, height: int = 900) -> Any:
+    """Yield a page and its name for each size and scheme."""
+    for (size, (width, _)), scheme in product(SIZES.items(), SCHEMES):
+        context = chromium.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme
+        )
+        page = context.new_page()
+        page.set_default_timeout(240_000)  # both cores may be busy
+        yield page, f"{size}-{scheme}"
+        context.close()
+
+
+def analyst(page: Page) -> None:
+    """The report page."""
+    with browser() as chromium:
+        for shown, name in contexts(chromium):
+            shown.goto(Path("report.html").absolute().as_uri())
+            shown.screenshot(path=str(PICTURES / f"tutorial-report-{name}.png"))
+
+
+def engineer(page: Page) -> None:
+    """The console, signed in, with the sealed crowd."""
+    console = f"http://{page.away(ADDRESSES['SHOAL_CONSOLE'])}"
+    token = Path("collector/admin-token").read_text("utf-8").strip()
+    with browser() as chromium:
+        for shown, name in contexts(chromium):
+            shown.goto(f"{console}/")
+            shown.fill("input[name=token]", token)
+            shown.click("button:has-text('Sign in')")
+            shown.wait_for_selector("h1:has-text('Surveys')")
+            shown.goto(f"{console}/surveys/{Plan.read('plan.json').id}/crowds/1")
+            shown.screenshot(path=str(PICTURES / f"tutorial-console-{name}.png"))
+
+
+def researcher(page: Page) -> None:
+    """The chart that the command drew."""
+    shutil.copyfile("privacy.svg", PICTURES / "tutorial-privacy.svg")
+
+
+def plots(page: Page) -> None:
+    """A chart of the page about charts."""
+    shutil.copyfile("noise.svg", PICTURES / "plot-noise.svg")
+
+
+LOOKS = {
+    "tutorial-analyst": analyst,
+    "tutorial-engineer": engineer,
+    "tutorial-researcher": researcher,
+    "plots": plots,
+}
+
+
+def take(names: list[str]) -> None:
+    """Run each page, or those named, and look before it ends."""
+    for name in names or LOOKS:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            Page(ROOT / "docs" / f"{name}.md").run(
+                lambda line, shown, printed, varies: shown, LOOKS[name]
+            )
+
+
+def look_at_documents(folder: Path) -> None:
+    """Take pictures of the built pages in full length."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with browser() as chromium:
+        for shown, name in contexts(chromium):
+            for page in LOOKED_AT:
+                shown.goto((BUILT / f"{page}.html").as_uri())
+                wide = shown.evaluate("document.documentElement.scrollWidth")
+                if wide > shown.viewport_size["width"]:
+                    print(f"{page} is {wide} wide at {name}")
+                shown.screenshot(path=str(folder / f"{page}-{name}.png"), full_page=True)
+
+
+if __name__ == "__main__":
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    words = sys.argv[1:]
+    if words and not set(words) <= LOOKS.keys():
+        look_at_documents(Path(words[0]).absolute())
+    else:
+        take(words)

@@ -1,0 +1,220 @@
+"""The pictures of the first page: one for each idea, with numbers that Shoal computes.
+
+`python -m tests.idea_pictures` writes them to docs/pictures.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from bench.svg import PICTURES, Drawing, Scheme, bars, write
+from scipy.stats import binom
+
+import shoal
+from shoal import Flags, Plan, SimulationBits, Survey
+from shoal.planning.trust_costs import Comparison, compare
+
+FEATURES = ("sync", "dark mode", "reader", "vpn", "notes")
+SURVEY = Survey("browser", (Flags("features", FEATURES),))
+PEOPLE = 10_000
+EPSILON, DELTA = "1", "1e-6"
+
+
+@cache
+def planned(view: str = "reports") -> Plan:
+    return shoal.plan(SURVEY, crowd_size=PEOPLE, epsilon=EPSILON, delta=DELTA, view=view)  # type: ignore[arg-type]
+
+
+@cache
+def compared() -> Comparison:
+    return compare(SURVEY, crowd_size=PEOPLE, epsilon=EPSILON, delta=DELTA)
+
+
+def flip(scheme: Scheme) -> Drawing:
+    """An answer on the device, and the report that leaves it."""
+    plan = planned()
+    answer = ("sync", "reader")
+    report = shoal.randomize(
+        shoal.encode(plan, {"features": list(answer)}), plan, random_bits=SimulationBits(6)
+    )
+    sent = report.value
+    drawing = Drawing(190, scheme, "A device flips some bits of its answer")
+    for index, name in enumerate(FEATURES):
+        x = 92 + 78 * index
+        bit = name in answer
+        after = bool(sent >> index & 1)
+        drawing.text(x + 32, 16, name, anchor="middle", size=13, color="quiet")
+        for y, value in ((30, bit), (112, after)):
+            flipped = y > 100 and after != bit
+            edge = "alarm" if flipped else None
+            drawing.box(x, y, 64, 38, fill="accent" if value else "wash", stroke=edge)
+            drawing.text(x + 32, y + 25, str(int(value)), anchor="middle", size=17, bold=True,
+                         color="wash" if value else "ink")  # fmt: skip
+        changed = after != bit
+        drawing.text(x + 32, 96, "flipped" if changed else "kept", anchor="middle", size=12,
+                     color="alarm" if changed else "quiet", bold=changed)  # fmt: skip
+    drawing.text(0, 54, "answer", bold=True)
+    drawing.text(0, 136, "report", bold=True)
+    drawing.caption(
+        180, f"Each bit is flipped with probability {float(plan.q):.3f}. Only the report leaves."
+    )
+    return drawing
+
+
+def crowd(scheme: Scheme) -> Drawing:
+    """The law of a count with one person's yes and with a no: hardly apart."""
+    q = float(planned().q)
+    people, others = 1000, 300
+    counts = np.arange(people + 1)
+
+    def law(yes: int) -> np.ndarray:
+        flipped = np.convolve(binom.pmf(counts[: yes + 1], yes, 1 - q),
+                              binom.pmf(counts[: people - yes + 1], people - yes, q))  # fmt: skip
+        return np.asarray(flipped)
+
+    no, yes = law(others), law(others + 1)
+    centre = int(np.argmax(no))
+    shown = range(centre - 45, centre + 47)
+    drawing = Drawing(214, scheme, "The count of a crowd, whether Ada says yes or no")
+    top = max(no.max(), yes.max())
+
+    def curve(values: np.ndarray) -> list[tuple[float, float]]:
+        return [
+            (20 + 440 * (n - shown[0]) / (len(shown) - 1), 164 - 130 * values[n] / top)
+            for n in shown
+        ]
+
+    drawing.text(0, 14, f"How many of {people:,} reports say “sync”", bold=True)
+    drawing.line(curve(no), color="quiet", width=3)
+    drawing.line(curve(yes), color="accent", width=2, dashes="7 4")
+    drawing.line([(20, 164), (460, 164)], color="rule", width=1)
+    for n in (centre - 40, centre, centre + 40):
+        drawing.text(
+            20 + 440 * (n - shown[0]) / (len(shown) - 1),
+            182,
+            f"{n}",
+            anchor="middle",
+            size=12,
+            color="quiet",
+        )
+    drawing.text(330, 60, "Ada says no", size=13, color="quiet")
+    drawing.text(330, 80, "Ada says yes", size=13, color="accent", bold=True)
+    share = 1 - 0.5 * float(np.abs(no - yes).sum())
+    drawing.caption(
+        206, f"The two curves share {math.floor(1000 * share) / 10:.1f} % of their area."
+    )
+    return drawing
+
+
+def estimate(scheme: Scheme) -> Drawing:
+    """What is counted, what is estimated, and the truth, of a simulated crowd."""
+    plan = planned()
+    run = shoal.simulate(plan, users=PEOPLE, seed=4)
+    counted = run.estimates.tally.by_bit
+    most = 1.02 * float(max(counted))
+    drawing = Drawing(62 + 44 * len(FEATURES), scheme, "The flips are taken out of the counts")
+
+    def at(number: float) -> float:
+        return 84 + 380 * max(number, 0) / most
+
+    for index, name in enumerate(FEATURES):
+        y = 10 + 44 * index
+        one = run.estimates["features"][name]
+        interval = one.interval(0.95)
+        drawing.text(0, y + 20, name, size=13)
+        drawing.box(84, y, at(float(counted[index])) - 84, 12, fill="rule")
+        drawing.box(84, y + 14, at(one.count) - 84, 14, fill="accent")
+        drawing.line(
+            [(at(interval.low), y + 21), (at(interval.high), y + 21)], color="ink", width=2
+        )
+        truth = at(run.true_count("features", name))
+        drawing.line([(truth, y + 10), (truth, y + 32)], color="alarm", width=3)
+    y = 24 + 44 * len(FEATURES)
+    legend = {
+        0: ("rule", "reports that say so"),
+        160: ("accent", "estimate, 95 % interval"),
+        350: ("alarm", "truth (simulated)"),
+    }
+    for x, (color, words) in legend.items():
+        drawing.box(x, y, 12, 12, fill=color, radius=2)
+        drawing.text(x + 18, y + 11, words, size=12, color="quiet")
+    return drawing
+
+
+def views(scheme: Scheme) -> Drawing:
+    """What holds against whoever sees what, with a relay and an analyzer."""
+    plan = shoal.plan(
+        SURVEY,
+        crowd_size=PEOPLE,
+        epsilon=EPSILON,
+        delta=DELTA,
+        relay="https://relay.example",
+        analyzer="https://analyzer.example",
+    )
+    local = f"{math.ceil(10 * plan.local_epsilon) / 10:.1f}"
+    drawing = Drawing(206, scheme, "Who sees what, and what holds against them")
+    boxes = (
+        ("device", "the answer", "stays here"),
+        ("relay", "who, sealed", "no answer"),
+        ("analyzer", "no names", f"ε = {EPSILON}"),
+        ("reader", "the counts", f"ε = {EPSILON}"),
+    )
+    for index, (who, sees, holds) in enumerate(boxes):
+        x = 124 * index
+        drawing.box(x, 30, 108, 84, stroke="rule")
+        drawing.text(x + 54, 52, who, anchor="middle", bold=True)
+        drawing.text(x + 54, 74, sees, anchor="middle", size=12, color="quiet")
+        drawing.text(x + 54, 100, holds, anchor="middle", size=14, color="accent", bold=True)
+        if index:
+            drawing.arrow(x - 15, 72, x - 1)
+    drawing.line([(124, 132), (124, 140), (356, 140), (356, 132)], color="alarm")
+    together = f"relay and analyzer together: only the local ε = {local}"
+    drawing.text(240, 160, together, anchor="middle", size=13, color="alarm", bold=True)
+    drawing.text(0, 14, "What each sees, and what holds against it", bold=True)
+    drawing.caption(
+        196, f"{len(FEATURES)} flags, {PEOPLE:,} people, δ = {DELTA}. A small ε reveals little."
+    )
+    return drawing
+
+
+def trust(scheme: Scheme) -> Drawing:
+    """How far a count is off, for each kind of trust."""
+    costs = compared()
+    kinds = {
+        "local": "trust nobody",
+        "proven": "anonymized reports",
+        "counts": "only counts are seen",
+        "curator": "a curator sees all",
+    }
+    sigmas = {kind: costs[kind].sigma or 0.0 for kind in kinds}
+    rows = [(words, sigmas[kind], f"± {sigmas[kind]:.3g} people") for kind, words in kinds.items()]
+    drawing = Drawing(64 + 34 * len(rows), scheme, "What trust costs")
+    drawing.text(0, 14, "How far a count is off (one σ), by whom you trust", bold=True)
+    bars(drawing, rows, position=lambda sigma: 190 * math.log10(sigma) / math.log10(rows[0][1]),
+         top=30, main={kinds["proven"], kinds["counts"]})  # fmt: skip
+    asked = f"{len(FEATURES)} flags, {PEOPLE:,} people, ε = {EPSILON}, δ = {DELTA}"
+    drawing.caption(56 + 34 * len(rows), f"{asked}; logarithmic scale")
+    return drawing
+
+
+IDEAS: dict[str, Callable[[Scheme], Drawing]] = {
+    "flip": flip,
+    "crowd": crowd,
+    "estimate": estimate,
+    "views": views,
+    "trust": trust,
+}
+
+
+def write_all(folder: Path = PICTURES) -> None:
+    for name, draw in IDEAS.items():
+        write(f"idea-{name}", draw, folder)
+
+
+if __name__ == "__main__":
+    write_all(Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURES)

@@ -1,0 +1,83 @@
+"""Numbers and times as people write them, in commands and in Python."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal import InputError, Survey, YesNo, plan
+from shoal.agreement.plan import Plan
+from shoal.errors import SurveyError
+from shoal.support.checks import check_decimal, check_decimal_text
+from shoal.support.quantities import decimal_text, seconds, whole_number
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("10000", 10_000), ("1e4", 10_000), ("10_000", 10_000), ("10,000", 10_000),
+     ("1 000 000", 1_000_000), ("1.5e3", 1500), (" 7 ", 7), ("-3", -3)],
+)  # fmt: skip
+def test_whole_numbers(text, number):
+    assert whole_number(text) == number
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1.5", "1,00", "1e-1", "ten", "1e999", "0x10", "1__0", "9" * 70]
+)
+def test_what_is_no_whole_number(text):
+    with pytest.raises(InputError, match="not a whole number"):
+        whole_number(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "decimal"),
+    [(".005", "0.005"), ("0.0050", "0.005"), ("5%", "0.05"), ("0.5 %", "0.005"), ("5.", "5"),
+     ("1_000.5", "1000.5"), ("1E-6", "1e-6"), ("0.000001", "1e-6")],
+)  # fmt: skip
+def test_decimals(text, decimal):
+    assert decimal_text(text) == decimal
+    assert check_decimal("x", text, above=0) == decimal
+
+
+@pytest.mark.parametrize("text", ["", "%", "5%%", "0,5", "nan", "inf", "1e99999", ".", "e5"])
+def test_what_is_no_decimal(text):
+    with pytest.raises(InputError):
+        decimal_text(text)
+    with pytest.raises(InputError):
+        check_decimal("x", text, above=0)
+
+
+def test_documents_have_one_spelling():
+    """A plan or survey that was written by another program is not guessed at."""
+    for text in (".5", "5%", "1_0"):
+        with pytest.raises(InputError):
+            check_decimal_text("epsilon", text, above=0)
+    with pytest.raises(SurveyError):
+        Survey.from_json({"name": "s", "questions": [
+            {"kind": "number", "name": "n", "edges": [".5"]}]})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [("3600", 3600), ("1d", 86_400), ("1 day", 86_400), ("2W", 1_209_600), ("1.5h", 5400),
+     ("90min", 5400), ("30 s", 30)],
+)  # fmt: skip
+def test_lengths_of_time(text, length):
+    assert seconds(text) == length
+
+
+@pytest.mark.parametrize("text", ["", "d", "1 month", "0d", "-1d", "0.0001s", "1d1h", "1e99d"])
+def test_what_is_no_length_of_time(text):
+    with pytest.raises(InputError):
+        seconds(text)
+
+
+def test_python_and_commands_agree(tmp_path):
+    survey = Survey("s", (YesNo("x"),))
+    ways = [
+        plan(survey, crowd_size=1000, epsilon="1", delta="1e-6", window=86_400),
+        plan(survey, crowd_size=1000, epsilon=1.0, delta=1e-6, window="1d"),
+        plan(survey, crowd_size=1000, epsilon="1.0", delta=".000001", window="24h"),
+        plan(survey, crowd_size=1000, epsilon="100%", delta="0.0001%", window="1 day"),
+    ]
+    assert len({one.id for one in ways}) == 1
+    assert isinstance(ways[0], Plan)

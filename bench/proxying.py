@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from shoal.evidence.services import free_port
+
 DEPLOYED = Path(__file__).parent.parent / "deploy" / "nginx.conf"
 
 
@@ -25,7 +27,7 @@ def nginx(folder: Path, upstream: int) -> Iterator[tuple[int, int] | None]:
     if shutil.which("nginx") is None:
         yield None
         return
-    plain, secure = _free_port(), _free_port()
+    plain, secure = free_port(), free_port()
     _make_certificate(folder)
     text = re.sub(r"^ *limit_(conn|req)\b.*;\n", "", DEPLOYED.read_text("utf-8"), flags=re.M)
     text = text.replace("listen [::]:443 ssl;", f"listen 127.0.0.1:{plain};")
@@ -48,12 +50,6 @@ def nginx(folder: Path, upstream: int) -> Iterator[tuple[int, int] | None]:
     finally:
         process.terminate()
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        port: int = bound.getsockname()[1]
-        return port
 
 
 def _wait_for(port: int) -> None:

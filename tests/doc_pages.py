@@ -18,7 +18,6 @@ from __future__ import annotations
 import doctest
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from shoal.device.telemetry.surroundings import CI_VARIABLES
+from shoal.evidence.services import free_port
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -139,8 +139,7 @@ class Page:
 
     def _take_addresses(self) -> None:
         for name, address in ADDRESSES.items():
-            with socket.create_server(("127.0.0.1", 0)) as bound:
-                self._free[address] = f"127.0.0.1:{bound.getsockname()[1]}"
+            self._free[address] = f"127.0.0.1:{free_port()}"
             os.environ[name] = self._free[address]
 
     def away(self, text: str) -> str:

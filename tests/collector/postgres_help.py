@@ -6,7 +6,6 @@ import atexit
 import itertools
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from shoal.agreement.plan import Plan
+from shoal.evidence.services import free_port
 from tests.collector.store_help import Clock
 
 _FOLDERS = [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
@@ -48,7 +48,7 @@ class Server:
         self._bin = str(_FOLDERS[0]) if _FOLDERS else os.path.dirname(shutil.which("initdb") or "")
         self._settings = settings
         self._names = itertools.count(1)
-        self.port = _free_port()
+        self.port = free_port()
         if os.geteuid() == 0:
             shutil.chown(self.folder, "postgres", "postgres")
         self._run(
@@ -138,11 +138,6 @@ def _as_postgres() -> list[str]:
     if os.geteuid() != 0:
         return []
     return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        return int(bound.getsockname()[1])
 
 
 @cache

@@ -30,6 +30,7 @@ from shoal.cli.serve import command as serve_command
 from shoal.collector.doctor import examine
 from shoal.collector.doctor.proxies import check_proxy
 from shoal.device.outbox import HttpTransport, Outbox
+from shoal.evidence.services import free_port
 from tests.collector.serving_help import (
     QuietHandler,
     Served,
@@ -118,12 +119,6 @@ class TestContainers:
             assert (program, word) == ("/opt/shoal/bin/shoal", role)
             chosen = options_of(rest, word)
             assert chosen["data"] == Path("/data")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        port: int = bound.getsockname()[1]
-        return port
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -198,10 +199,10 @@ def test_every_bit_arrives_once_whoever_is_killed(view: str, tmp_path: Path):
                 for party in reversed(chosen):
                     party.start()
 
-        killing = threading.Thread(target=kill)
-        killing.start()
-        devices.send()
-        killing.join()
+        with ThreadPoolExecutor(1) as killing:
+            killed = killing.submit(kill)
+            devices.send()
+            killed.result()
         tallies = parties.tallies(CROWDS)
     assert [tally["reports"] for tally in tallies] == [CROWD] * CROWDS
     counts = np.sum([tally["by_bit"] for tally in tallies], axis=0)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 from shoal.errors import InputError, ShoalError
@@ -19,6 +20,9 @@ __all__ = ["console_get", "free_port", "run_command", "running", "scratch_folder
 
 PATIENCE = 60.0
 """Seconds that an answer may take."""
+_PORTS = range(20_000, 32_000)
+"""Below those that systems give to outgoing connections."""
+_NUMBERS = count(os.getpid() * 101)
 
 
 @contextmanager
@@ -29,9 +33,15 @@ def scratch_folder(below: Path | None = None) -> Iterator[Path]:
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody listens at now."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+    """Return a port of this machine that nobody listens at now.
+
+    No outgoing connection is given it while a service is started again: not even one to this very
+    port, which on Linux would then be connected with itself.
+    """
+    for number in _NUMBERS:
+        with suppress(OSError), socket.create_server(("127.0.0.1", _PORTS[number % len(_PORTS)])):
+            return _PORTS[number % len(_PORTS)]
+    raise AssertionError("numbers do not end")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from shoal.collector.relay.forwarding import Forwarder
 from shoal.collector.relay.frozen_crowds import FrozenCrowd
 from shoal.collector.relay.open_plan import Document
 from shoal.collector.signing import Signer
-from tests.collector.postgres_help import second_folder
+from tests.collector.postgres_help import second_folder, the_server, wait_for
 from tests.collector.privacy_help import NOW
 
 from .relay_help import FakeAnalyzer, Made, sealed, this_window
@@ -93,8 +93,11 @@ class SharedRelay:
         asyncio.run(self._forwarder.forward())
 
     def lose_connection(self) -> None:
-        """As the server sees it, this relay was killed."""
-        self.store._database._connection.pgconn.finish()  # type: ignore[attr-defined]
+        """As the server sees it, this relay was killed: it has let go what the relay held."""
+        connection = self.store._database._connection.pgconn  # type: ignore[attr-defined]
+        still_there = f"SELECT 1 FROM pg_stat_activity WHERE pid = {connection.backend_pid}"
+        connection.finish()
+        wait_for(lambda: not the_server().execute(still_there))
 
     def close(self) -> None:
         self.store.close()

@@ -336,7 +336,7 @@ class TestForwarding:
         first.store.let_go(crowd)
         assert second.store.claim(crowd) == crowd
         second.lose_connection()
-        wait_until_claimed(first, crowd)
+        assert first.store.claim(crowd) == crowd
         assert first.store.end(crowd, forwarded=False)
         first.store.let_go(crowd)
         assert second.store.claim(crowd) is None  # it has ended
@@ -421,13 +421,6 @@ class TestForwarding:
     ):
         with pytest.raises(StorageError, match="a crowd goes forward only"):
             pair[0].store.database.execute(change)
-
-
-def wait_until_claimed(relay: SharedRelay, crowd: Any) -> None:
-    """The server notices after a moment that a connection is gone."""
-    from tests.collector.postgres_help import wait_for
-
-    wait_for(lambda: relay.store.claim(crowd) is not None)
 
 
 class TestLostConnections:

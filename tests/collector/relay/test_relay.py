@@ -21,9 +21,11 @@ from .relay_help import (
     contents_of,
     in_relay,
     made,
+    problem,
     sealed,
     story,
     this_window,
+    until,
 )
 
 
@@ -49,6 +51,23 @@ def test_a_whole_crowd_arrives_and_nothing_else(plan: Plan, tmp_path: Path) -> N
 
     in_relay(live, tmp_path, analyzer)
     assert len(analyzer.crowds) == 1
+
+
+def test_keys_are_asked_for_in_the_order_of_crowds(tmp_path: Path) -> None:
+    """The analyzer numbers crowds as they are asked for, whatever request fails."""
+    failing = [problem(401, "token-needed"), problem(401, "token-needed")]
+    analyzer = FakeAnalyzer(PIECES)
+
+    def fault(method: str, path: str) -> object:
+        return failing.pop() if path.endswith("crowd-keys") and failing else None
+
+    analyzer.fault = fault
+
+    async def live(world: RelayWorld) -> None:
+        await until(lambda: len(analyzer.private) == 3)
+
+    story(PIECES, tmp_path, live, analyzer)
+    assert list(analyzer.private) == [(PIECES.id, 0, crowd) for crowd in (1, 2, 3)]
 
 
 class TestOnce:

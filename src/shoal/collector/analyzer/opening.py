@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -94,7 +95,7 @@ def open_crowd(crowd: WholeCrowd, scratch: Path, processes: int, stop: Stop) -> 
     spilling = Spilling.new(plan.reports_needed * messages_of(plan), content_bytes(plan))
     keys = Keys(crowd.secret, crowd.info, message_bytes(plan), spilling)
     wanted = min(processes or os.cpu_count() or 1, len(crowd.chunks))
-    with _emptied(scratch) as folder:
+    with _folder_of_its_own(scratch) as folder:
         targets = [folder / str(chunk) for chunk in range(len(crowd.chunks))]
         answers = _open_chunks(crowd, keys, targets, wanted, stop)
         counting = counting_for(plan)
@@ -110,16 +111,17 @@ def open_crowd(crowd: WholeCrowd, scratch: Path, processes: int, stop: Stop) -> 
 
 
 @contextmanager
-def _emptied(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder that only its owner reads, and remove it in the end."""
+def _folder_of_its_own(scratch: Path) -> Iterator[Path]:
+    """Yield an empty folder that only its owner reads, and remove it in the end.
+
+    No other opening has its name: a process of an analyzer that was killed may still be writing.
+    """
     with storage_errors():
-        if folder.exists():
-            shutil.rmtree(folder)
-        folder.mkdir(mode=0o700)
+        scratch.mkdir(mode=0o700, exist_ok=True)
         try:
-            yield folder
+            yield Path(tempfile.mkdtemp(dir=scratch))
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _open_chunks(

@@ -115,6 +115,13 @@ class Server:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
+    def lose_connections(self, url: str) -> None:
+        """Cut all connections to a database, as a network may."""
+        name = url.rpartition("/")[2]
+        self.execute(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        )
+
     def content(self) -> bytes:
         """Return all bytes of tables and write-ahead log, as they are on the disk."""
         self.execute("CHECKPOINT")

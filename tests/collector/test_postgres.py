@@ -385,7 +385,7 @@ class TestServer:
 
 
 KILLS = int(os.environ.get("TEST_POSTGRES_KILLS", "4"))
-"""How often a collector is killed; no setting of a service has such a name."""
+"""How often a collector is killed, and both lose their connections; no setting has such a name."""
 
 
 class TestProcesses:
@@ -413,6 +413,8 @@ class TestProcesses:
                 victim.kill()
                 time.sleep(chance.random() * 0.3)
                 victim.start()
+                time.sleep(chance.random() * 0.3)
+                the_server().lose_connections(url)
             for one in (*devices, *both):
                 one.finish()
             made = all_made([*devices, *both])
@@ -427,7 +429,7 @@ class TestProcesses:
         assert {one.reports for one in tallies} == {WIDE.reports_needed}
         assert summed(tallies) == tally_of(WIDE, *made)
         store.close()
-        print(f"{KILLS} kills, {sum(map(len, made))} reports in {len(tallies)} crowds")
+        print(f"{KILLS} kills and losses, {sum(map(len, made))} reports in {len(tallies)} crowds")
 
     def test_a_plan_and_a_token_of_the_other_collector(self, url: str, tmp_path: Path):
         """A device that got a plan from one collector sends its report to the other."""

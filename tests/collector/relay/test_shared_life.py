@@ -108,7 +108,8 @@ class BothDevices(Devices):
 
 
 def test_kills_of_both(tmp_path: Path) -> None:
-    """The analyzer's answers get lost too, before it has read a chunk and after."""
+    """Connections to the database get lost too, and the analyzer's answers, before it has read a
+    chunk and after."""
     analyzer, chance = FakeAnalyzer(KILLED), Random(5)
     analyzer.fault = losing_answers(chance)
     database = the_server().new_database()
@@ -132,6 +133,8 @@ def test_kills_of_both(tmp_path: Path) -> None:
                 victim.end(kill=True)
                 time.sleep(0.3 * chance.random())
                 victim.start()
+                time.sleep(0.3 * chance.random())
+                the_server().lose_connections(database)
             for one in devices:
                 one.finish()
             last = BothDevices((first, second), 9)
@@ -140,7 +143,8 @@ def test_kills_of_both(tmp_path: Path) -> None:
             second.end(kill=False)
     assert [one.surprises for one in (*devices, last)] == [[]] * 3
     check_once(analyzer, KILLED, everything)
-    print(f"{KILLS} kills, {len(everything)} reports in {len(analyzer.complete(KILLED))} crowds")
+    crowds = len(analyzer.complete(KILLED))
+    print(f"{KILLS} kills and losses, {len(everything)} reports in {crowds} crowds")
 
 
 async def one_after_the_other(url: str, folder: Path, analyzer: FakeAnalyzer) -> list[str]:

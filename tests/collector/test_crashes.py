@@ -69,7 +69,7 @@ def check_total(folder: Path, plan: Plan, made: list[Batch]) -> int:
 def filled_up(plan: Plan, made: list[Batch]) -> Batch:
     """Return the reports that complete the last crowd, so that every report is in a release."""
     missing = -sum(map(len, made)) % plan.reports_needed
-    return upload(plan, missing or plan.reports_needed, seed=77)
+    return upload(plan, missing or plan.reports_needed, seed=10**9)  # of no device
 
 
 def released_now(served: Served) -> dict[int, object]:

@@ -223,7 +223,7 @@ def test_a_plan_with_a_bad_signature_is_not_used(context: BrowserContext, addres
     server = Pretended(PLAN)
     with web.served(server.handler()) as collector:
         shipped = settings(server, collector.rstrip("/"), key="A" * 43)
-        assert "not signed" in refusal(opened(context, address, shipped))
+        assert "did not sign" in refusal(opened(context, address, shipped))
     assert server.posts == []
 
 

@@ -1,7 +1,8 @@
-"""Runs the JavaScript client's driver, where Node.js is installed."""
+"""Runs the JavaScript client's driver and npm, where they are installed."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -22,4 +23,14 @@ def run_driver(content: bytes, *arguments: object, client: Path = CLIENT) -> byt
     command = [NODE, str(client / "test" / "driver.js"), *map(str, arguments)]
     done = subprocess.run(command, input=content, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+def run(folder: Path, *command: str) -> str:
+    """Run a command in a folder and return what it writes."""
+    environment = os.environ | {"npm_config_update_notifier": "false", "npm_config_audit": "false"}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

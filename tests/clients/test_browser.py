@@ -77,6 +77,17 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture
+def minified(packed: Path) -> Iterator[str]:
+    """The address of the same page with the client that is packed."""
+
+    class Minified(Page):
+        folder, module = packed.parent / "js", "shoal.min.js"
+
+    with web.served(Minified) as at:
+        yield at
+
+
+@pytest.fixture
 def context(driver: Playwright, tmp_path: Path) -> Iterator[BrowserContext]:
     with profile(driver, tmp_path / "profile") as browser:
         yield browser
@@ -103,10 +114,11 @@ def refusal(tab: Tab) -> Any:
     return tab.evaluate("(given) => survey.answer(given).catch((error) => error.message)", ANSWER)
 
 
+@pytest.mark.parametrize("client", ["address", "minified"])
 def test_a_closed_tab_loses_nothing_and_sends_once(
-    driver: Playwright, address: str, tmp_path: Path
+    driver: Playwright, client: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    server = Pretended(PLAN)
+    address, server = request.getfixturevalue(client), Pretended(PLAN)
     with web.served(server.handler()) as collector:
         shipped = settings(server, collector.rstrip("/"))
         with profile(driver, tmp_path / "profile") as browser:
@@ -223,7 +235,7 @@ def test_a_plan_with_a_bad_signature_is_not_used(context: BrowserContext, addres
     server = Pretended(PLAN)
     with web.served(server.handler()) as collector:
         shipped = settings(server, collector.rstrip("/"), key="A" * 43)
-        assert "not signed" in refusal(opened(context, address, shipped))
+        assert "did not sign" in refusal(opened(context, address, shipped))
     assert server.posts == []
 
 
@@ -236,12 +248,13 @@ def test_a_plan_of_the_future_is_not_used(context: BrowserContext, address: str)
     assert server.posts == []
 
 
+@pytest.mark.parametrize("client", ["address", "minified"])
 @pytest.mark.parametrize("view", ["reports", "counts"])
 def test_a_sealed_report_opens_at_the_analyzer(
-    context: BrowserContext, address: str, view: Any
+    context: BrowserContext, client: str, view: Any, request: pytest.FixtureRequest
 ) -> None:
     """When the crowd's key changed, the same report is sealed again."""
-    server = Pretended(PLAN)
+    address, server = request.getfixturevalue(client), Pretended(PLAN)
     with web.served(server.handler()) as relay:
         parties = Parties(
             relay.rstrip("/"), "https://analyzer.example", 1 if view == "reports" else 3

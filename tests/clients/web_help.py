@@ -16,9 +16,9 @@ from shoal.collector import cors
 from shoal.support.keys import key_text
 from tests.clients.js_help import CLIENT
 
-PAGE = b"""<!doctype html><meta charset="utf-8"><title>page</title><link rel="icon" href="data:,">
+PAGE = """<!doctype html><meta charset="utf-8"><title>page</title><link rel="icon" href="data:,">
 <script type="module">
-import { shoal } from "/shoal.js";
+import { shoal } from "/%s";
 window.open_survey = (settings) => (window.survey = shoal(settings));
 window.ready = true;
 </script>"""
@@ -106,13 +106,15 @@ def _text(headers: list[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
 class Page(BaseHTTPRequestHandler):
     """Serves the page and the client as they are; below /sandboxed the page may keep nothing."""
 
+    folder, module = CLIENT, "shoal.js"
+
     def do_GET(self) -> None:
-        file = CLIENT / self.path[1:]
+        file = self.folder / self.path[1:]
         is_page = self.path in ("/", "/sandboxed")
         if not is_page and (file.suffix != ".js" or not file.is_file()):
             self.send_error(404)
             return
-        content = PAGE if is_page else file.read_bytes()
+        content = (PAGE % self.module).encode() if is_page else file.read_bytes()
         self.send_response(200)
         self.send_header("Content-Type", "text/html" if is_page else "text/javascript")
         self.send_header("Content-Length", str(len(content)))

@@ -1,18 +1,19 @@
 /** Which bits an answer sets. Whatever is outside its question's domain is an error. */
 
-import { canonical, isText, little, must, Octets, sha256, utf8 } from "./bytes.js";
+import { canonical, isArray, isText, join, little, min, must, Octets, sha256 } from "./bytes.js";
 
+/** @typedef {import("./survey.js").Block} Block */
 /** @typedef {import("./survey.js").Question} Question */
 
 // Unicode's White_Space, and U+001C to U+001F. `\s` has U+FEFF too, and lacks U+0085.
-const SPACE = "[[\\s\x1c-\x1f\x85]--\ufeff]+";
+const SPACE = "[\\p{space}\x1c-\x1f]+";
 
 /**
  * A text in its normal form, without white space at its ends.
  *
  * @param {string} text
  */
-export const strip = (text) => text.normalize().replace(RegExp(`^${SPACE}|${SPACE}$`, "gv"), "");
+export const strip = (text) => text.normalize().replace(RegExp(SPACE + "$|^" + SPACE, "gu"), "");
 
 /**
  * A text without its case, and with one blank for every run of white space.
@@ -20,7 +21,7 @@ export const strip = (text) => text.normalize().replace(RegExp(`^${SPACE}|${SPAC
  * @param {string} text
  */
 export const folded = (text) =>
-  strip(text).replace(RegExp(SPACE, "gv"), " ").toUpperCase().toLowerCase().normalize();
+  strip(text).replace(RegExp(SPACE, "gu"), " ").toUpperCase().toLowerCase().normalize();
 
 /** The place of what is outside the domain. */
 const NOWHERE = -1;
@@ -32,13 +33,16 @@ const YES_NO = ["yes", "no", "true", "false", "1", "0"];
  * The packed bits of one person's answer.
  *
  * @param {import("./survey.js").Survey} survey
- * @param {ReturnType<typeof import("./survey.js").layout>} layout
+ * @param {[Map<string, Block>, bits: number, ...rest: unknown[]]} layout of the survey
  * @param {Record<string, any>} answers by question; crossed questions follow from the others
- * @param {number | null} cohort
+ * @param {number} cohort 0 where there is none
  */
 export const encode = async (survey, [blocks, bits], answers, cohort) => {
   for (const name in answers)
-    must(blocks.has(name) && !blocks.get(name)?.[3], `there is no question ${name}.`);
+    must(
+      blocks.has(name) && !(/** @type {Block} */ (blocks.get(name))[3]),
+      `there is no question ${name}.`,
+    );
   /** @type {Record<string, any>} the answers, and in the place of each the places it sets */
   const given = { __proto__: null, ...answers };
   const row = new Octets((bits + 7) >> 3);
@@ -46,13 +50,14 @@ export const encode = async (survey, [blocks, bits], answers, cohort) => {
     /** @type {number[]} */
     const places = sides
       ? [
-          sides.reduce((cell, [of, values, flag]) => {
-            const set = given[of];
-            return cell * values + (flag == null ? set[0] : +!set.includes(flag));
-          }, 0),
+          sides.reduce(
+            (cell, [of, values, flag]) =>
+              cell * values + (flag == null ? given[of][0] : +!given[of].includes(flag)),
+            0,
+          ),
         ]
       : question.hashes
-        ? await textPlaces(survey, question, given[name], cohort ?? 0)
+        ? await textPlaces(survey, question, given[name], cohort)
         : optionPlaces(question, given[name], bits);
     must(
       places.every((place, at) => place >= 0 && places.indexOf(place) == at) &&
@@ -94,7 +99,7 @@ const optionPlaces = (question, answer, bits) => {
           : NOWHERE
         : !options
           ? place % 2
-          : place < 0 && question.other && isText(name)
+          : place < 0 && question.other && name
             ? known.length
             : place;
   };
@@ -106,7 +111,7 @@ const optionPlaces = (question, answer, bits) => {
       : isText(answer)
         ? answer.split(";")
         : answer;
-  return Array.isArray(named) ? named.map(placeOf) : [NOWHERE];
+  return isArray(named) ? named.map(placeOf) : [NOWHERE];
 };
 
 /**
@@ -118,11 +123,11 @@ const optionPlaces = (question, answer, bits) => {
  * @param {number} cohort
  */
 const textPlaces = async (survey, question, answer, cohort) => {
-  const { bits = 0, hashes = 0, pairs } = question;
+  const { bits, hashes, pairs } = /** @type {Required<Question>} */ (question);
   const text = answer === null ? "" : answer;
   if (!isText(text) || [...text].length > 65536) return [NOWHERE];
   const word = strip(text);
-  const label = utf8(question.name.normalize());
+  const label = join(question.name.normalize());
   const digest = await sha256(
     "shoal-text-1\0",
     await sha256(canonical(survey)),
@@ -133,15 +138,10 @@ const textPlaces = async (survey, question, answer, cohort) => {
   );
   /** @type {number[]} */
   const places = [];
-  // An empty text is no answer: it sets no bit.
-  for (let i = 0; word && i < hashes; i++) {
-    const drawn = new Uint32Array(digest.buffer)[i];
-    let place = ((drawn * (bits - i)) / 2 ** 32) | 0;
-    // Step over the bits that are taken.
-    for (const earlier of places) if (place >= earlier) place++;
-    places.push(place);
-    places.sort((a, b) => a - b);
-  }
+  // Each hash takes one of the bits that are free. An empty text is no answer: it sets none.
+  const free = [...Array(bits).keys()];
+  for (const drawn of new Uint32Array(digest.buffer, 0, word ? hashes : 0))
+    places.push(...free.splice((drawn * free.length) / 2 ** 32, 1));
   if (pairs) {
     // One pair of the word's letters; which one follows from the cohort.
     const letters = [...pairs.alphabet];
@@ -151,7 +151,7 @@ const textPlaces = async (survey, question, answer, cohort) => {
     const isOther = !word || spelled.length > pairs.length || spelled.includes(NOWHERE);
     // The last two places are those of padding alone, and of other words.
     const last = padding * padding + padding;
-    places.push(bits + (isOther ? last + 1 : Math.min(first * (padding + 1) + second, last)));
+    places.push(bits + (isOther ? last + 1 : min(first * (padding + 1) + second, last)));
   }
   return places;
 };

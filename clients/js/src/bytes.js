@@ -2,7 +2,10 @@
 
 /** @typedef {Uint8Array<ArrayBuffer>} Bytes */
 
+// Short names of what is used often.
 export const Octets = Uint8Array;
+export const { min } = Math;
+export const { isArray } = Array;
 
 /** Web Crypto, which a page has on https and on this machine itself. */
 export const { subtle } = crypto;
@@ -10,18 +13,10 @@ export const { subtle } = crypto;
 /** What went wrong, in one sentence. */
 export class ShoalError extends Error {}
 
-/** @type {(sentence: string) => never} */
-export const fail = (sentence) => {
-  throw new ShoalError(sentence);
-};
-
 /** @type {(holds: unknown, sentence: string) => asserts holds} */
 export const must = (holds, sentence) => {
-  holds || fail(sentence);
+  if (!holds) throw new ShoalError(sentence);
 };
-
-/** @type {(text: string) => Bytes} */
-export const utf8 = (text) => /** @type {Bytes} */ (new TextEncoder().encode(text));
 
 /** @type {(value: unknown) => value is string} */
 export const isText = (value) => typeof value == "string";
@@ -34,17 +29,18 @@ export const isText = (value) => typeof value == "string";
  */
 export const join = (...parts) =>
   new Octets(
-    parts.flatMap((part) => [...(isText(part) ? utf8(part) : new Octets(part))]),
+    parts.flatMap((part) => [...new Octets(isText(part) ? new TextEncoder().encode(part) : part)]),
   );
 
 /**
- * A whole number in so many bytes, little endian.
+ * A whole number in so many bytes, four if not said, little endian.
  *
  * @param {number} value
- * @param {number} size
+ * @param {number} [size]
  */
-export const little = (value, size) =>
-  Octets.from({ length: size }, (_, place) => (value / 256 ** place) & 255);
+export const little = (value, size = 4) =>
+  // A byte takes the lowest eight bits of what is stored in it, without its fraction.
+  new Octets(size).map((_, place) => value / 256 ** place);
 
 /** @type {(bytes: Uint8Array) => string} */
 export const hex = (bytes) =>
@@ -56,9 +52,7 @@ export const hex = (bytes) =>
  * @param {string} text
  */
 export const decoded = (text) =>
-  Octets.from(atob(text.replace(/[-_]/g, (sign) => (sign < "A" ? "+" : "/"))), (one) =>
-    one.charCodeAt(0),
-  );
+  Octets.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (one) => one.charCodeAt(0));
 
 const SHA = "SHA-256";
 
@@ -77,9 +71,11 @@ export const sha256 = async (...parts) => join(await subtle.digest(SHA, join(...
  * @param {KeyUsage[]} usages
  */
 export const importKey = (raw, algorithm, ...usages) =>
-  subtle
-    .importKey("raw", raw, { name: algorithm, hash: SHA }, false, usages)
-    .catch(() => fail(`this browser takes no such ${algorithm} key.`));
+  /** @type {Promise<CryptoKey>} */ (
+    subtle
+      .importKey("raw", raw, { name: algorithm, hash: SHA }, false, usages)
+      .catch(() => must(0, `this browser refuses the ${algorithm} key.`))
+  );
 
 /**
  * The one JSON text of a document (RFC 8785).
@@ -88,7 +84,7 @@ export const importKey = (raw, algorithm, ...usages) =>
  * @returns {string}
  */
 export const canonical = (value) =>
-  Array.isArray(value)
+  isArray(value)
     ? `[${value.map(canonical)}]`
     : Object(value) === value
       ? `{${Object.keys(value)

@@ -1,7 +1,7 @@
 /** One plan in one browser: fetched and checked, answered once, sent until it is accepted. */
 
 import { encode } from "./answers.js";
-import { decoded, importKey, join, little, must, Octets, sha256, ShoalError, subtle, utf8 } from "./bytes.js";
+import { decoded, importKey, join, little, min, must, Octets, sha256, ShoalError, subtle } from "./bytes.js";
 import { readPlan } from "./plan.js";
 import { below, draw, fairBytes, randomize } from "./random.js";
 import { isSigned, newestKey } from "./signatures.js";
@@ -44,6 +44,11 @@ import { fragments, packMessages, packReport, packSealed } from "./wire.js";
 
 const DAY = 864e5;
 const WAITING = "waiting";
+/** @type {Partial<Ticket>} */
+const EXPIRED = { state: "expired" };
+
+/** @param {number} status */
+const said = (status) => `the collector said ${status}`;
 
 /** @param {Options} options */
 export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store = browserStore }) => {
@@ -65,10 +70,9 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
   const update = async (slot, change) =>
     (
       await keep(({ reports }) => {
-        const report = (reports[slot] ??= /** @type {Waiting} */ ({ state: WAITING }));
-        if (report.state == WAITING) Object.assign(report, change(report));
-        const { state, window } = report;
-        if (state != WAITING) reports[slot] = /** @type {Waiting} */ ({ state, window });
+        const report = reports[slot] ?? { state: WAITING };
+        const { state, window } = Object.assign(report, report.state == WAITING && change(report));
+        reports[slot] = state == WAITING ? report : /** @type {Waiting} */ ({ state, window });
       })
     ).reports[slot];
 
@@ -96,20 +100,20 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
    * @param {Response} reply
    */
   const signed = async (reply) => {
-    must(reply.ok, `the collector said ${reply.status}.`);
+    must(reply.ok, said(reply.status));
     const text = await reply.text();
-    const content = utf8(text);
+    const content = join(text);
     const signature = reply.headers.get("Shoal-Signature");
-    must(
-      !key ||
+    if (key)
+      must(
         (await isSigned(key, content, signature)) ||
-        (await isSigned(
-          await newestKey(key, await (await request("/v1/keys")).json()),
-          content,
-          signature,
-        )),
-      "this was not signed with the pinned key.",
-    );
+          (await isSigned(
+            await newestKey(key, await (await request("/v1/keys")).json()),
+            content,
+            signature,
+          )),
+        "the pinned key did not sign this.",
+      );
     return text;
   };
 
@@ -119,11 +123,12 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
     const text = kept.key === key && kept.text;
     const fetched = text || (await signed(await request(path)));
     const read = await readPlan(fetched, planId, limit);
-    const { parties } = read[0];
-    must(
-      !parties || (key && parties.relay == new URL(to).origin),
-      `this plan needs a key, and the relay ${parties?.relay}.`,
-    );
+    const [{ parties }] = read;
+    if (parties)
+      must(
+        key && parties.relay == new URL(to).origin,
+        `this plan needs a key, and the relay ${parties.relay}.`,
+      );
     if (!text) await keep((kept) => {
         kept.text = fetched;
         kept.key = key;
@@ -158,19 +163,22 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
   /** @param {string} slot */
   const attempt = async (slot) => {
     const now = Date.now();
-    let isDue = false;
+    /** @type {boolean | undefined} */
+    let isDue;
     const report = await update(slot, (report) => {
-      if (now > report.ends) return { state: "expired" };
+      if (now > report.ends) return EXPIRED;
       // A time far ahead was set by a clock that was wrong.
       isDue = report.to == to && (report.due <= now || report.due > now + 2 * DAY);
       // Stored before the attempt, so that a tab that is closed in it does not hurry the next one.
-      if (isDue) report.due = now + below(Math.min(3e4 * 2 ** report.tries++, DAY / 4));
+      if (isDue) report.due = now + below(min(3e4 * 2 ** report.tries++, DAY / 4));
     });
-    if (!isDue) return report;
-    const news = await post(slot, report).catch((error) => ({
-      reason: error instanceof ShoalError ? error.message : "no answer",
-    }));
-    return update(slot, () => news);
+    return isDue
+      ? post(slot, report)
+          .catch((error) => ({
+            reason: error instanceof ShoalError ? error.message : "no answer",
+          }))
+          .then((news) => update(slot, () => news))
+      : report;
   };
 
   /**
@@ -180,37 +188,35 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
    */
   const post = async (slot, report) => {
     const { id, window, parts } = report;
-    let { body } = report;
     const [{ parties }, planBytes] = await agreed();
+    let body = parties ? report.body : packReport(planBytes, id, window, parts[0]);
     /** @type {Response | undefined} */
     let reply;
-    // 412: the crowd has another key by now, and the same report is sealed again.
-    for (let turn = 0; !reply || (parties && reply.status == 412 && turn < 3); turn++) {
-      if (parties && (reply || !body)) {
+    let again = 0;
+    do {
+      if (reply || !body) {
         reply = await request(`${path}/crowd-key?window=${window}`);
         if (!reply.ok) break;
         const document = JSON.parse(await signed(reply));
         must(
           document.plan == planId && document.window == window && document.version == 1,
-          "the crowd's key is for something else.",
+          "the key is not this crowd's.",
         );
         body = await packSealed(planBytes, id, window, decoded(document.key), packMessages(parts));
         await update(slot, () => ({ body }));
       }
-      reply = await request(
-        path + (parties ? "/sealed" : "/reports"),
-        body ?? packReport(planBytes, id, window, parts[0]),
-      );
-    }
-    const { status, headers } = reply;
+      reply = await request(path + (parties ? "/sealed" : "/reports"), body);
+      // 412: the crowd has another key by now, and the same report is sealed again.
+    } while (parties && reply.status == 412 && again++ < 2);
+    const { status } = reply;
     return status == 202
       ? { state: "sent" }
       : // Where by this clock the window has not passed, one of the two clocks is wrong.
         (status == 409 || status == 410) && !window
-        ? { state: "expired" }
+        ? EXPIRED
         : {
-            due: report.due + Math.min(1e3 * +/** @type {any} */ (headers.get("Retry-After")) || 0, DAY),
-            reason: `the collector said ${status}`,
+            due: report.due + min(1e3 * /** @type {any} */ (reply.headers.get("Retry-After")) || 0, DAY),
+            reason: said(status),
           };
   };
 
@@ -229,21 +235,17 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
      * @returns {Promise<Ticket>}
      */
     answer: async (answers) => {
-      const [plan, planBytes, layout] = await agreed();
+      const [plan, planBytes, q1, q2, blocks, bits] = await agreed();
       const { memory, parties, cohorts } = plan;
-      const [, bits] = layout;
       const now = Date.now();
-      const length = 1e3 * (plan.window ?? 0);
+      // No window is one of length 0.
+      const length = 1e3 * /** @type {number} */ (plan.window);
       const window = length && (now / length) | 0;
-      const cohort = cohorts && below(cohorts);
-      let { q } = plan;
-      let vector = await encode(plan.survey, layout, answers, cohort);
-      if (memory) {
-        q = memory.q1;
-        vector = randomize(vector, bits, q, await permanent(planBytes, vector, fairBytes(bits, q)));
-        q = memory.q2;
-      }
-      vector = randomize(vector, bits, q);
+      const cohort = cohorts ? below(cohorts) : 0;
+      let vector = await encode(plan.survey, [blocks, bits], answers, cohort);
+      if (memory)
+        vector = randomize(vector, bits, q1, await permanent(planBytes, vector, fairBytes(bits, q1)));
+      vector = randomize(vector, bits, q2);
       return update(memory ? window : 0, (report) =>
         report.id
           ? report
@@ -258,7 +260,7 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
               parts:
                 parties && plan.view == "counts"
                   ? fragments(vector, parties.messages)
-                  : [join(little(cohort ?? 0, cohorts ? 2 : 0), vector)],
+                  : [join(little(cohort, cohorts ? 2 : 0), vector)],
             },
       );
     },

@@ -24,8 +24,9 @@ import { layout } from "./survey.js";
  * @param {string} id
  * @param {number} [limit] the largest local epsilon that is agreed to
  * @returns {Promise<[plan: Plan & {localEpsilon: number}, id: import("./bytes.js").Bytes,
- *   layout: ReturnType<typeof layout>]>} `localEpsilon` is what one report, or with memory any
- *   number of reports of one answer, reveals to whoever sees it
+ *   q1: number[], q2: number[], blocks: Map<string, import("./survey.js").Block>, bits: number]>}
+ *   `localEpsilon` is what one report, or with memory any number of reports of one answer, reveals
+ *   to whoever sees it; q1 flips permanently, where there is memory, and q2 each report
  */
 export const readPlan = async (text, id, limit) => {
   const { id: _, ...plan } = JSON.parse(text);
@@ -33,9 +34,8 @@ export const readPlan = async (text, id, limit) => {
   const { q1 = q, q2 = q } = memory ?? {};
   must(version === 2, `a plan of version ${version} is not known here.`);
   const digest = await sha256(canonical(plan));
-  must(hex(digest) == id, "this is not the plan that was asked for.");
-  const places = layout(plan.survey);
-  const [, bits, differing, cohorts] = places;
+  must(hex(digest) == id, "this is not the plan asked for.");
+  const [blocks, bits, differing, cohorts] = layout(plan.survey);
   must(
     [q, q1, q2].every(
       ([numerator, digits]) => numerator > 0 && digits <= 52 && numerator < 2 ** digits / 2,
@@ -44,8 +44,8 @@ export const readPlan = async (text, id, limit) => {
       (plan.window ?? 3600) >= 3600 &&
       plan.cohorts === cohorts &&
       !(memory && cohorts) &&
-      (!parties || parties.messages <= (plan.view == "counts" && !(plan.cohorts > 1) ? bits : 1)),
-    "the plan is outside the bounds of this client.",
+      (!parties || parties.messages <= (plan.view == "counts" && (cohorts ?? 1) < 2 ? bits : 1)),
+    "the plan exceeds this client's bounds.",
   );
   // d ln((1 - q) / q). With log1p no digits are lost near q = 1/2; the last of 16 may be wrong, and
   // a limit that is the exact number with 16 digits must do.
@@ -54,7 +54,7 @@ export const readPlan = async (text, id, limit) => {
   const most = limit ?? (promise.kind == "local" ? +promise.epsilon : 0);
   must(
     localEpsilon <= most * (1 + 2 ** -50),
-    `a report reveals a local epsilon of ${localEpsilon.toFixed(4)}, above the limit of ${most}.`,
+    `the local epsilon is ${localEpsilon.toFixed(4)}, above the limit of ${most}.`,
   );
-  return [{ ...plan, localEpsilon }, digest, places];
+  return [{ ...plan, localEpsilon }, digest, q1, q2, blocks, bits];
 };

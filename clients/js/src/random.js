@@ -12,31 +12,31 @@
 import { join, Octets } from "./bytes.js";
 
 /** @typedef {import("./bytes.js").Bytes} Bytes */
-/** @typedef {(size: number) => Bytes} Draw */
+
+/** As many bytes as the system gives in one call. */
+const AT_ONCE = 65536;
 
 /**
  * So many random bytes of the system; there is no other source.
  *
- * @type {Draw}
+ * @type {(size: number) => Bytes}
  */
 export const draw = (size) =>
-  // One call gives at most 65536 bytes.
-  size > 65536
-    ? join(draw(65536), draw(size - 65536))
+  size > AT_ONCE
+    ? join(draw(AT_ONCE), draw(size - AT_ONCE))
     : crypto.getRandomValues(new Octets(size));
 
 /**
  * A number uniform on 0 .. bound - 1, exactly; what does not divide is drawn again.
  *
  * @param {number} bound
- * @param {Draw} [source]
  * @returns {number}
  */
-export const below = (bound, source = draw) => {
+export const below = (bound) => {
   const among = BigInt(bound);
-  const [word] = new BigUint64Array(source(8).buffer);
+  const [word] = new BigUint64Array(draw(8).buffer);
   const drawn = word % among;
-  return word - drawn + among > 2n ** 64n ? below(bound, source) : Number(drawn);
+  return word - drawn + among > 2n ** 64n ? below(bound) : Number(drawn);
 };
 
 /**
@@ -61,10 +61,10 @@ export const randomize = (vector, bits, q, fair = draw(fairBytes(bits, q))) => {
     let flips = 0;
     for (let digit = 0; digit < digits; digit++) {
       const drawn = fair[(digit * fair.length) / digits + place];
-      flips = (numerator / 2 ** digit) % 2 >= 1 ? flips | drawn : flips & drawn;
+      flips = (numerator / 2 ** digit) & 1 ? flips | drawn : flips & drawn;
     }
     return byte ^ flips;
   });
-  flipped[flipped.length - 1] &= 255 >> (-bits & 7);
+  flipped[(bits - 1) >> 3] &= 255 >> (-bits & 7);
   return flipped;
 };

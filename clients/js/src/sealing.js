@@ -22,21 +22,22 @@ const HPKE = "HPKE-v1HPKE\0\x20\0\x01\0\x01";
 const mac = async (key, ...parts) =>
   subtle.sign("HMAC", await importKey(key, "HMAC", "sign"), join(...parts));
 
-const makePair = () =>
-  /** @type {Promise<CryptoKeyPair>} */ (subtle.generateKey(X25519, false, ["deriveBits"]));
-
 /**
  * @param {Bytes} content
  * @param {Bytes} publicKey
  * @param {Bytes} info what the message is bound to
- * @param {CryptoKeyPair | Promise<CryptoKeyPair>} [pair] for tests alone: every message has a key
- *   pair of its own
  */
-export const seal = async (content, publicKey, info, pair = makePair()) => {
-  const own = await pair;
-  const theirs = await importKey(publicKey, X25519);
+export const seal = async (content, publicKey, info) => {
+  // Every message has a key pair of its own.
+  const own = /** @type {CryptoKeyPair} */ (
+    await subtle.generateKey(X25519, false, ["deriveBits"])
+  );
   const sent = await subtle.exportKey("raw", own.publicKey);
-  const agreed = await subtle.deriveBits({ name: X25519, public: theirs }, own.privateKey, 256);
+  const agreed = await subtle.deriveBits(
+    { name: X25519, public: await importKey(publicKey, X25519) },
+    own.privateKey,
+    256,
+  );
   // An empty salt is 32 zeros.
   const none = new Octets(32);
   const secret = await mac(

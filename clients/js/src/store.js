@@ -5,7 +5,7 @@
  * tabs see one version, and a tab that is closed loses nothing.
  */
 
-import { fail } from "./bytes.js";
+import { must } from "./bytes.js";
 
 /**
  * Atomically replaces what is kept under a name by what `change` makes of it, and returns that.
@@ -41,6 +41,6 @@ export const browserStore = async (name, change) => {
     database.close();
     return value;
   } catch {
-    return fail("this browser keeps nothing for this page.");
+    must(0, "this browser keeps nothing for this page.");
   }
 };

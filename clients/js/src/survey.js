@@ -1,5 +1,7 @@
 /** Where the bits of each question stand, and in how many of them two answers can differ. */
 
+import { min } from "./bytes.js";
+
 /**
  * @typedef {{kind: string, name: string, options?: string[], edges?: string[], fold?: boolean,
  *   other?: boolean, missing?: string, at_most?: number, bits?: number, hashes?: number,
@@ -34,16 +36,15 @@ export const layout = ({ questions }) => {
     const { kind, edges, missing, pairs } = question;
     /** @type {Side[] | undefined} */
     const sides = question.questions?.map((side) => {
-      // The question of this name, or else the flag of the question before the first "=".
-      const whole = blocks.get(side);
-      const of = whole ? side : side.split("=", 1)[0];
+      // The question of this name, or else the one before the first "=", and its option behind that.
+      const [of, option] = blocks.has(side) ? [side] : side.split(/=(.*)/s);
       const [asked, , bits] = /** @type {Block} */ (blocks.get(of));
-      const flag = whole ? null : asked.options?.indexOf(side.slice(of.length + 1));
+      const flag = /** @type {number | undefined} */ (option && asked.options?.indexOf(option));
       return [of, flag == null && bits > 1 ? bits : 2, flag];
     });
     const listed = question.options ?? (edges && [...edges, kind]);
     const size = listed
-      ? listed.length + +!!question.other + +!!missing
+      ? listed.length + (question.other ? 1 : 0) + (missing ? 1 : 0)
       : sides
         ? sides.reduce((cells, [, values]) => cells * values, 1)
         : kind == "yes/no"
@@ -56,7 +57,7 @@ export const layout = ({ questions }) => {
     const bits = size + (letters ? letters * (letters + 1) + 2 : 0);
     blocks.set(question.name, [question, start, bits, sides]);
     start += bits;
-    differing += Math.min(2 * most, size) + (pairs ? 2 : 0);
+    differing += min(2 * most, size) + (pairs ? 2 : 0);
     cohorts = question.cohorts ?? cohorts;
   }
   return [blocks, start, differing, cohorts];

@@ -15,57 +15,48 @@ import { seal } from "./sealing.js";
  * @param {Bytes} row cohort, if the plan has cohorts, and bits
  */
 export const packReport = (plan, id, window, row) =>
-  join("SHOAL\x01", plan, little(1, 4), id, little(window, 4), row);
+  join("SHOAL\x01", plan, little(1), id, little(window), row);
 
 /**
- * The positions of the set bits, at most so many: of an excess, a random part is dropped.
- *
- * @param {Bytes} row
- * @param {number} most
- * @param {import("./random.js").Draw} [source]
- */
-export const setPositions = (row, most, source) => {
-  const positions = [];
-  for (let place = 0; place < 8 * row.length; place++)
-    if ((row[place >> 3] >> (place & 7)) & 1) positions.push(place);
-  while (positions.length > most) positions.splice(below(positions.length, source), 1);
-  return positions;
-};
-
-/**
- * The fragments of a report: each the position of a set bit, or the largest that there is.
+ * The fragments of a report: each the position of a set bit, or the largest that there is. Of more
+ * set bits than messages, a random part is dropped.
  *
  * @param {Bytes} row
  * @param {number} messages
  */
 export const fragments = (row, messages) => {
-  const positions = setPositions(row, messages);
-  return Array.from({ length: messages }, (_, place) => little(positions[place] ?? 2 ** 32 - 1, 4));
+  const positions = [];
+  for (let place = 0; place < 8 * row.length; place++)
+    if ((row[place >> 3] >> (place & 7)) & 1) positions.push(little(place));
+  while (positions.length > messages) positions.splice(below(positions.length), 1);
+  while (positions.length < messages) positions.push(little(2 ** 32 - 1));
+  return positions;
 };
 
 /**
  * The contents of a report's messages, in random order, each with an identifier of its own.
  *
  * @param {Bytes[]} parts of the report
- * @param {import("./random.js").Draw} [source]
  */
-export const packMessages = ([...parts], source = draw) => {
-  const ids = source(16 * parts.length);
+export const packMessages = ([...parts]) => {
+  const ids = parts.map(() => draw(16));
   return parts.map((part, place) => {
-    const other = place + below(parts.length - place, source);
-    [parts[place], parts[other]] = [parts[other], part];
-    return join(ids.slice(16 * place, 16 * place + 16), parts[place]);
+    const other = place + below(parts.length - place);
+    const chosen = parts[other];
+    // This one takes the place of the other, and may be chosen later.
+    parts[other] = part;
+    return join(ids[place], chosen);
   });
 };
 
 /**
  * What every message of a plan and window is bound to.
  *
- * @param {Bytes} plan
- * @param {number} window
+ * @param {Bytes} planBytes
+ * @param {number} number of the window
  */
-export const sealingInfo = (plan, window) =>
-  join("shoal sealed\0\0\0\0\0\0\x01", plan, little(window, 4));
+export const sealingInfo = (planBytes, number) =>
+  join("shoal sealed\0\0\0\0\0\0\x01", planBytes, little(number));
 
 /**
  * A request with one sealed report.
@@ -80,9 +71,11 @@ export const packSealed = async (plan, id, window, key, contents) =>
   join(
     "SEALED\x01",
     plan,
-    little(window, 4),
+    little(window),
     await sha256(key),
-    little(1, 4),
+    little(1),
     id,
-    ...(await Promise.all(contents.map((content) => seal(content, key, sealingInfo(plan, window))))),
+    ...(await Promise.all(
+      contents.map((content) => seal(content, key, sealingInfo(plan, window))),
+    )),
   );

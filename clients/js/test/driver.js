@@ -17,7 +17,7 @@ import { decoded, hex, ShoalError } from "../src/bytes.js";
 import { draw, randomize } from "../src/random.js";
 import { layout } from "../src/survey.js";
 import { shoal } from "../shoal.js";
-import { fragments, packMessages, packSealed, setPositions } from "../src/wire.js";
+import { fragments, packMessages, packSealed } from "../src/wire.js";
 import { memoryStore, unhex } from "./help.js";
 
 const [mode, ...numbers] = process.argv.slice(2);
@@ -27,7 +27,7 @@ async function encodeLines() {
   for await (const line of createInterface({ input: process.stdin })) {
     const { survey, answers, cohort } = JSON.parse(line);
     const places = layout(survey);
-    const row = await encode(survey, places, answers, cohort).catch((error) => {
+    const row = await encode(survey, places, answers, cohort ?? 0).catch((error) => {
       if (!(error instanceof ShoalError)) throw error;
     });
     out.push(JSON.stringify([places[1], places[2], places[3], row ? hex(row) : null]));
@@ -60,8 +60,9 @@ async function sealReports() {
 
 /** The places of the set bits of what waits in a store: of a whole report, or of its fragments. */
 function placesOf({ parts }, isCut) {
-  if (!isCut) return setPositions(parts[0], 8 * parts[0].length);
-  const positions = parts.map((part) => new Uint32Array(part.buffer)[0]);
+  const [whole] = parts;
+  const cut = isCut ? parts : fragments(whole, 8 * whole.length);
+  const positions = cut.map((part) => new Uint32Array(part.buffer)[0]);
   return positions.filter((position) => position < 2 ** 32 - 1);
 }
 
@@ -91,7 +92,7 @@ async function measureSpeed([rounds]) {
     for (let round = 0; round < rounds; round++) await work();
     return (1e3 * rounds) / (performance.now() - start);
   };
-  const make = async () => randomize(await encode(survey, places, answer, null), bits, q);
+  const make = async () => randomize(await encode(survey, places, answer, 0), bits, q);
   const sealWhole = async () =>
     packSealed(plan, draw(16), 0, decoded(key), packMessages([await make()]));
   const sealBits = async () =>

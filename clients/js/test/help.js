@@ -10,15 +10,32 @@ export const vectors = (name) => JSON.parse(readFileSync(new URL(name, data), "u
 /** @param {string} text */
 export const unhex = (text) => Uint8Array.from(Buffer.from(text, "hex"));
 
-/** A source of the random bytes that are given, and no others. */
-export function source(text) {
+/** What `work` returns if the system's random bytes are the given ones, and no others. */
+export function withRandom(text, work) {
   let rest = unhex(text);
-  return (size) => {
-    if (rest.length < size) throw new Error("more random bytes are drawn than expected");
-    const bytes = rest.slice(0, size);
-    rest = rest.slice(size);
+  const real = crypto.getRandomValues;
+  crypto.getRandomValues = (bytes) => {
+    if (rest.length < bytes.length) throw new Error("more random bytes are drawn than expected");
+    bytes.set(rest.slice(0, bytes.length));
+    rest = rest.slice(bytes.length);
     return bytes;
   };
+  try {
+    return work();
+  } finally {
+    crypto.getRandomValues = real;
+  }
+}
+
+/** What `work` returns if one method of Web Crypto is another one. */
+export async function withSubtle(name, method, work) {
+  const { subtle } = crypto;
+  subtle[name] = method;
+  try {
+    return await work();
+  } finally {
+    delete subtle[name];
+  }
 }
 
 /** A row of so many bits with these set. */

@@ -5,15 +5,17 @@ side, and ends with a fine bracket at the very answer: what is returned is certi
 the search. Delta falls in epsilon and in N (theorems; for the blanket in N by Jensen: the mean of
 N draws dominates that of N + 1 in convex order), and the true delta in q. Bounds on delta need
 not fall in q, and eta need not fall in anything, so q is sought downward from the local q, where
-the promise holds without a crowd, to the first failure: below it nothing is claimed.
+the promise holds without a crowd, to the first failure: below it nothing is claimed. For wide
+surveys, whose bounds take long, the search begins at a guess instead.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from shoal.theory.blanket import normal_guess
 from shoal.theory.calibration import Curve, Point, edge, judge
 from shoal.theory.coin import local_epsilon, local_q, log_theta
 from shoal.theory.domains import Block, check_domain, differing_bits
@@ -33,8 +35,12 @@ __all__ = [
 
 _FINE = 1e-4
 _WIDE = 100
-_FINE_IF_WIDE = 1e-3
-"""From so many differing bits on, delta is known to 1e-3: that is 1e-5 of q or less."""
+_FINE_IF_WIDE, _XTOL_IF_WIDE = 1e-2, 2e-4
+"""From so many differing bits on, delta is known to 1 %, and the log-odds to a 5,000th, and with
+them sigma: a tenth of what rounding q up to 16 digits may cost there."""
+
+_NEAR = 1.05
+"""By this factor the log-odds differ from those of a guess, more or less."""
 
 _ROUGH = 1e-2
 _SMALLEST_Q = 1e-12
@@ -59,9 +65,12 @@ def _q_of(log_odds: float) -> float:
 
 def _solve_q(
     blocks: tuple[Block, ...], epsilon: float, target: float, at: Curve, xtol: float,
-    finest: float = _FINE, stride: float = 1.5,
+    finest: float = _FINE, stride: float = 1.5, guess: Callable[[float], float] | None = None,
 ) -> Solved:  # fmt: skip
-    """Walk from the local q downward, in log-odds upward, to the first failure; find the edge."""
+    """Walk from the local q downward, in log-odds upward, to the first failure; find the edge.
+
+    With a guess of the quantity at each q, walk from where the guess meets the target, both ways.
+    """
     _check_target(target)
     differ = differing_bits(blocks)
     if differ == 0:
@@ -82,15 +91,17 @@ def _solve_q(
         return known[q]
 
     good = Point(max(log_theta(safe), 1e-9), -1e3, True)
-    while True:
-        u = min(stride * good.x, stop)
-        point = judge(curve, u, target, 0.05, 1e-2)
-        if not point.passed:
-            u = edge(curve, good, point, target, xtol, finest)
-            break
-        good = point
-        if u >= stop:
-            break
+    bad = None
+    if guess is not None:
+        stride = _NEAR
+        start = _guessed_odds(guess, good.x, stop, target)
+        good, bad = _first_pass(curve, good, start, stride, target)
+    while bad is None and good.x < stop:
+        point = judge(curve, min(stride * good.x, stop), target, 0.05, 1e-2)
+        good, bad = (point, None) if point.passed else (good, point)
+        if guess is not None:
+            stride *= stride  # the guess may be far off
+    u = good.x if bad is None else edge(curve, good, bad, target, xtol, finest)
     for _ in range(60):
         q = _q_of(u)
         final = known.get(q)
@@ -101,6 +112,29 @@ def _solve_q(
         u -= xtol * u
         xtol *= 1.5
     return Solved(safe, at(safe, finest))
+
+
+def _guessed_odds(
+    guess: Callable[[float], float], low: float, high: float, target: float
+) -> float:
+    """Log-odds, to a percent, at which a guess meets the target."""
+    while high > 1.01 * low:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if guess(_q_of(middle)) <= target else (low, middle)
+    return low
+
+
+def _first_pass(
+    curve: Curve, safe: Point, start: float, stride: float, target: float
+) -> tuple[Point, Point | None]:
+    """Walk from the start to lower log-odds, ever faster, until one passes; the last failure."""
+    bad, u = None, start
+    while u > safe.x:
+        point = judge(curve, u, target, 0.05, 1e-2)
+        if point.passed:
+            return point, bad
+        bad, u, stride = point, u / stride, stride * stride
+    return safe, bad
 
 
 def proven_q(
@@ -124,12 +158,15 @@ def proven_q(
     def at(q: float, rtol: float) -> Bracket:
         return proven_delta(blocks, N, q, epsilon, rtol).delta
 
+    def guess(q: float) -> float:
+        return normal_guess(blocks, N, q, epsilon)
+
     wide = differing_bits(blocks) > _WIDE
-    xtol, finest = (10.0 * xtol, _FINE_IF_WIDE) if wide else (xtol, _FINE)
+    xtol, finest = (max(xtol, _XTOL_IF_WIDE), _FINE_IF_WIDE) if wide else (xtol, _FINE)
     # delta moves by several times the step in q, so a long step needs no fine delta
     finest = min(max(xtol, finest), _ROUGH)
-    stride = 3.0 if wide or finest >= _ROUGH else 1.5  # from the local q it is a long way
-    return _solve_q(blocks, epsilon, delta, at, xtol, finest, stride)
+    stride = 3.0 if finest >= _ROUGH else 1.5  # from the local q it is a long way
+    return _solve_q(blocks, epsilon, delta, at, xtol, finest, stride, guess if wide else None)
 
 
 def attack_q(

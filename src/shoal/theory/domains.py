@@ -257,13 +257,14 @@ def _maximal(rows: Triples) -> Triples:
     if not len(rows):
         return rows
     (a, row), (b, column) = (np.unique(rows[:, i], return_inverse=True) for i in (0, 1))
-    # The largest c at each (a, b), with nothing beyond the last ones; rows are in order of c.
+    # the largest c at each (a, b), and then at this a and b or above; beyond the last ones none
     top = np.full((a.size + 1, b.size + 1), -1)
-    top[row, column] = rows[:, 2]
+    np.maximum.at(top, (row, column), rows[:, 2])
     reached = np.maximum.accumulate(np.maximum.accumulate(top[::-1, ::-1], axis=0), axis=1)
     reached = reached[::-1, ::-1]
     beyond = np.maximum(reached[row + 1, column], reached[row, column + 1])
-    return rows[(rows[:, 2] > beyond) & (rows[:, 2] == top[row, column])]
+    kept: Triples = rows[(rows[:, 2] > beyond) & (rows[:, 2] == top[row, column])]
+    return kept
 
 
 # Up to this reach all triples of a block are tried; beyond it, a coarse net of them.

@@ -53,6 +53,7 @@ def gaussian_mu(epsilon: float, delta: float, xtol: float = 1e-4) -> float:
     >>> round(gaussian_mu(1.0, 1e-6), 2)
     0.24
     """
+
     def gap(log_mu: float) -> float:
         return _log_delta(math.exp(log_mu), epsilon) - math.log(delta)
 

@@ -39,9 +39,6 @@ _FINE_IF_WIDE, _XTOL_IF_WIDE = 1e-2, 2e-4
 """From so many differing bits on, delta is known to 1 %, and the log-odds to a 5,000th, and with
 them sigma: a tenth of what rounding q up to 16 digits may cost there."""
 
-_NEAR = 1.05
-"""By this factor the log-odds differ from those of a guess, more or less."""
-
 _ROUGH = 1e-2
 _SMALLEST_Q = 1e-12
 _LARGEST_CROWD = 10**12
@@ -65,11 +62,11 @@ def _q_of(log_odds: float) -> float:
 
 def _solve_q(
     blocks: tuple[Block, ...], epsilon: float, target: float, at: Curve, xtol: float,
-    finest: float = _FINE, stride: float = 1.5, guess: Callable[[float], float] | None = None,
+    finest: float = _FINE, stride: float = 1.5, guess: Guess | None = None,
 ) -> Solved:  # fmt: skip
     """Walk from the local q downward, in log-odds upward, to the first failure; find the edge.
 
-    With a guess of the quantity at each q, walk from where the guess meets the target, both ways.
+    With a guess of the quantity at each q, begin where the guess meets the target.
     """
     _check_target(target)
     differ = differing_bits(blocks)
@@ -93,14 +90,10 @@ def _solve_q(
     good = Point(max(log_theta(safe), 1e-9), -1e3, True)
     bad = None
     if guess is not None:
-        stride = _NEAR
-        start = _guessed_odds(guess, good.x, stop, target)
-        good, bad = _first_pass(curve, good, start, stride, target)
+        good, bad = _around(curve, guess, good, stop, target)
     while bad is None and good.x < stop:
         point = judge(curve, min(stride * good.x, stop), target, 0.05, 1e-2)
         good, bad = (point, None) if point.passed else (good, point)
-        if guess is not None:
-            stride *= stride  # the guess may be far off
     u = good.x if bad is None else edge(curve, good, bad, target, xtol, finest)
     for _ in range(60):
         q = _q_of(u)
@@ -114,27 +107,41 @@ def _solve_q(
     return Solved(safe, at(safe, finest))
 
 
-def _guessed_odds(
-    guess: Callable[[float], float], low: float, high: float, target: float
-) -> float:
-    """Log-odds, to a percent, at which a guess meets the target."""
-    while high > 1.01 * low:
+Guess = Callable[[float], float]
+"""A quick guess of the quantity at a q."""
+
+
+def _around(
+    curve: Curve, guess: Guess, safe: Point, stop: float, target: float
+) -> tuple[Point, Point | None]:
+    """Find log-odds that pass and some that fail, not far from each other; None if all pass.
+
+    What is found corrects the guess, in logarithms. Steps grow, for it may be far off.
+    """
+    good, bad, aim, step = safe, None, target, 1.005
+    while good.x < stop and (good is safe or bad is None):
+        u = _guessed_odds(guess, good.x, stop if bad is None else bad.x, aim)
+        if bad is not None:
+            u = min(u, bad.x / step)
+        elif good is not safe:
+            u = min(max(u, good.x * step), stop)
+        if u <= safe.x:
+            break
+        point = judge(curve, u, target, 0.05, 1e-2)
+        good, bad = (point, bad) if point.passed else (good, point)
+        found = min(math.log(target) + point.gap, -1e-3)
+        # a little further than the edge seems to be, so that it is in between
+        aim = guess(_q_of(u)) ** (math.log(target) / found) * (1.6 if point.passed else 0.6)
+        step *= step
+    return good, bad
+
+
+def _guessed_odds(guess: Guess, low: float, high: float, target: float) -> float:
+    """Log-odds, to half a percent, at which a guess meets the target."""
+    while high > 1.005 * low:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if guess(_q_of(middle)) <= target else (low, middle)
     return low
-
-
-def _first_pass(
-    curve: Curve, safe: Point, start: float, stride: float, target: float
-) -> tuple[Point, Point | None]:
-    """Walk from the start to lower log-odds, ever faster, until one passes; the last failure."""
-    bad, u = None, start
-    while u > safe.x:
-        point = judge(curve, u, target, 0.05, 1e-2)
-        if point.passed:
-            return point, bad
-        bad, u, stride = point, u / stride, stride * stride
-    return safe, bad
 
 
 def proven_q(

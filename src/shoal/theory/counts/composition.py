@@ -166,7 +166,7 @@ def composed_delta(losses: Losses, d: int, epsilon: float) -> Bracket:
 
 def _fast_length(least: int) -> int:
     """Smallest product of 2, 3 and 5 that is at least so long: those are transformed fast."""
-    odd = (3**i * 5**j for i in range(16) for j in range(11))
+    odd: list[int] = [3**i * 5**j for i in range(16) for j in range(11)]
     return min(part << (-(-least // part) - 1).bit_length() for part in odd)
 
 

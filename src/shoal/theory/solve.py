@@ -35,9 +35,9 @@ __all__ = [
 
 _FINE = 1e-4
 _WIDE = 100
-_FINE_IF_WIDE, _XTOL_IF_WIDE = 1e-2, 2e-4
-"""From so many differing bits on, delta is known to 1 %, and the log-odds to a 5,000th, and with
-them sigma: a tenth of what rounding q up to 16 digits may cost there."""
+_FINE_IF_WIDE, _XTOL_IF_WIDE = 1e-3, 2e-4
+"""From so many differing bits on, delta is known to 1e-3, and the answer to a 5,000th. Of the
+log-odds, and so of sigma, that is a tenth of what rounding q up to 16 digits may cost there."""
 
 _ROUGH = 1e-2
 _SMALLEST_Q = 1e-12
@@ -54,6 +54,13 @@ class Solved(NamedTuple):
 def _check_target(target: float) -> None:
     if not 0.0 < target < 1.0:
         raise ValueError(f"the target must be strictly between 0 and 1, got {target}.")
+
+
+def _precision(blocks: tuple[Block, ...], xtol: float) -> tuple[bool, float, float]:
+    """Whether a domain is wide, and to what its answer and delta are then known."""
+    if differing_bits(blocks) > _WIDE:
+        return True, max(xtol, _XTOL_IF_WIDE), _FINE_IF_WIDE
+    return False, xtol, _FINE
 
 
 def _q_of(log_odds: float) -> float:
@@ -168,10 +175,10 @@ def proven_q(
     def guess(q: float) -> float:
         return normal_guess(blocks, N, q, epsilon)
 
-    wide = differing_bits(blocks) > _WIDE
-    xtol, finest = (max(xtol, _XTOL_IF_WIDE), _FINE_IF_WIDE) if wide else (xtol, _FINE)
-    # delta moves by several times the step in q, so a long step needs no fine delta
-    finest = min(max(xtol, finest), _ROUGH)
+    wide, xtol, finest = _precision(blocks, xtol)
+    # delta moves by several times the step in q, so a long step needs no fine delta; in wide
+    # domains it moves by fifty times the step in the log-odds (observed)
+    finest = _ROUGH if wide else min(max(xtol, finest), _ROUGH)
     stride = 3.0 if finest >= _ROUGH else 1.5  # from the local q it is a long way
     return _solve_q(blocks, epsilon, delta, at, xtol, finest, stride, guess if wide else None)
 
@@ -255,11 +262,12 @@ def proven_epsilon(
     if delta == 0.0:
         return Solved(local, Bracket(0.0, 0.0))
     _check_target(delta)
+    _, xtol, finest = _precision(blocks, xtol)
 
     def curve(epsilon: float, rtol: float) -> Bracket:
         return proven_delta(blocks, N, q, epsilon, rtol).delta
 
-    bad = judge(curve, 0.0, delta, 0.05, _FINE)
+    bad = judge(curve, 0.0, delta, 0.05, finest)
     if bad.passed:
         return Solved(0.0, curve(0.0, _FINE))
     # delta falls fast: double from a small epsilon instead of halving from the local one
@@ -270,7 +278,7 @@ def proven_epsilon(
             break
         x = min(2.0 * x, local)
     good = point if point.passed else Point(local, -1e3, True)
-    passing = edge(curve, good, bad, delta, xtol)
+    passing = edge(curve, good, bad, delta, xtol, finest)
     final = curve(passing, _FINE)
     while final.high > delta and passing < local:
         passing = min(passing * (1.0 + xtol), local)
@@ -294,6 +302,7 @@ def proven_crowd(
     blocks = check_domain(domain)
     check_crowd(1, q, epsilon)
     _check_target(delta)
+    _, xtol, finest = _precision(blocks, xtol)
 
     def curve(N: float, rtol: float) -> Bracket:
         return proven_delta(blocks, math.ceil(N), q, epsilon, rtol).delta
@@ -306,12 +315,12 @@ def proven_crowd(
             return Solved(math.inf, Bracket(0.0, 1.0))
         N *= 4.0
     # below one person there is nothing left to resolve
-    answer = math.ceil(edge(curve, point, bad, delta, max(xtol, 0.5 / point.x)))
+    answer = math.ceil(edge(curve, point, bad, delta, max(xtol, 0.5 / point.x), finest))
     final = curve(answer, _FINE)
     while final.high > delta:
         answer += max(1, round(xtol * answer))
         final = curve(answer, _FINE)
-    while answer > 1 and answer < 1e5:
+    while answer > 1 and answer < 1.0 / xtol:
         below = curve(answer - 1, _FINE)
         if below.high > delta:
             break

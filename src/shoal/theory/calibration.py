@@ -5,8 +5,6 @@ for floats. `edge` asks a quantity that comes in brackets, whose distance from t
 where to look next; rough brackets do while it is far away. Whatever is returned was itself asked
 and passed: if a predicate is not monotone the answer may not be the smallest, but it keeps the
 promise. The example was `mechanism_calibration` of Google's dp_accounting.
-
-`root` promises nothing: it is where a search begins.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from shoal.theory.stop_loss.bracket import Bracket
 
-__all__ = ["Curve", "NoValueError", "Point", "edge", "judge", "largest", "root", "smallest"]
+__all__ = ["Curve", "NoValueError", "Point", "edge", "judge", "largest", "smallest"]
 
 Number = TypeVar("Number", int, float)
 
@@ -192,51 +190,3 @@ def edge(
             weight_good = 0.5 * weight_good if weight_bad == 1.0 else 1.0
             bad, weight_bad = point, 1.0
     return good.x
-
-
-def root(
-    function: Callable[[float], float], low: float, high: float, xtol: float, rtol: float = 0.0
-) -> float:
-    """Return where a function changes its sign in [low, high], within ``xtol + rtol |x|``.
-
-    Brent's method (1973, chapter 4) as SciPy has it, so that a plan need not load SciPy: that takes
-    longer than most plans.
-
-    Examples
-    --------
-    >>> round(root(lambda x: x * x - 2, 0, 2, 1e-12), 9)
-    1.414213562
-    """
-    before, here = low, high
-    value_before, value = function(before), function(here)
-    if value_before == 0.0:
-        return before
-    if value_before * value > 0.0:
-        raise ValueError(f"a function has the same sign at {low} and {high}.")
-    across, value_across = before, value_before
-    step = last_step = here - before
-    while True:
-        if (value_across > 0.0) == (value > 0.0):
-            across, value_across = before, value_before
-            step = last_step = here - before
-        if abs(value_across) < abs(value):
-            before, here, across = here, across, here
-            value_before, value, value_across = value, value_across, value
-        reach, half = 0.5 * (xtol + rtol * abs(here)), 0.5 * (across - here)
-        if value == 0.0 or abs(half) < reach:
-            return here
-        tried = half
-        if abs(last_step) > reach and abs(value) < abs(value_before):
-            if before == across:
-                tried = -value * (here - before) / (value - value_before)
-            else:
-                slope = (value_before - value) / (before - here)
-                other = (value_across - value) / (across - here)
-                bend = value_across * other - value_before * slope
-                tried = -value * bend / (other * slope * (value_across - value_before))
-            if 2.0 * abs(tried) >= min(abs(last_step), 3.0 * abs(half) - reach):
-                tried = half
-        last_step, step = (half if tried == half else step), tried
-        before, value_before = here, value
-        here += step if abs(step) > reach else math.copysign(reach, half)
-        value = function(here)

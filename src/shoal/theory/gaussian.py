@@ -15,9 +15,6 @@ from __future__ import annotations
 
 import math
 
-from shoal.theory.calibration import root
-from shoal.theory.normal import log_normal
-
 __all__ = ["gaussian_delta", "gaussian_mu", "gaussian_sigma"]
 
 _NOTHING = -745.0
@@ -25,8 +22,10 @@ _NOTHING = -745.0
 
 
 def _log_delta(mu: float, epsilon: float) -> float:
-    near = log_normal(mu / 2.0 - epsilon / mu)
-    far = log_normal(-mu / 2.0 - epsilon / mu) + epsilon
+    from scipy.special import log_ndtr  # here, so that other commands begin sooner
+
+    near = float(log_ndtr(mu / 2.0 - epsilon / mu))
+    far = float(log_ndtr(-mu / 2.0 - epsilon / mu)) + epsilon
     if far >= near:  # lost in round-off
         return _NOTHING
     return max(near + math.log(-math.expm1(far - near)), _NOTHING)
@@ -53,11 +52,12 @@ def gaussian_mu(epsilon: float, delta: float, xtol: float = 1e-4) -> float:
     >>> round(gaussian_mu(1.0, 1e-6), 2)
     0.24
     """
+    from scipy.optimize import brentq
 
     def gap(log_mu: float) -> float:
         return _log_delta(math.exp(log_mu), epsilon) - math.log(delta)
 
-    return math.exp(root(gap, -60.0, 7.0, xtol))
+    return math.exp(float(brentq(gap, -60.0, 7.0, xtol=xtol)))
 
 
 def gaussian_sigma(differing_bits: int, epsilon: float, delta: float) -> float:

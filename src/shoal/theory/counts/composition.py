@@ -37,7 +37,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.theory.calibration import root
 from shoal.theory.counts.curve import Atoms
 from shoal.theory.counts.profile import Profile
 from shoal.theory.stop_loss.bracket import Bracket
@@ -127,6 +126,8 @@ def composed_delta(losses: Losses, d: int, epsilon: float) -> Bracket:
     >>> composed_delta(fair, 2, 1.0).high, 0.25 * (1 - np.exp(-1))
     (0.1580301397..., np.float64(0.1580301397...))
     """
+    from scipy import fft  # here, so that commands that need none of this begin sooner
+
     finite = float(losses.mass.sum()) * (1.0 + UNIT * losses.mass.size)
     total = finite + losses.infinite
     # total^d - finite^d
@@ -139,7 +140,7 @@ def composed_delta(losses: Losses, d: int, epsilon: float) -> Bracket:
     tilt = _tilt(losses, d, epsilon)
     first, last, leak_left, leak_right = _window(losses, tilt, d)
     first, last = min(first, math.floor(epsilon / h) - 1), max(last, math.floor(epsilon / h) + 1)
-    length = _fast_length(last - first + 2)
+    length = fft.next_fast_len(last - first + 2, real=True)
     if length > _LONGEST:
         return Bracket(0.0, 1.0)
     values, error = _power(losses.node, tilt.mass, d, length)
@@ -164,12 +165,6 @@ def composed_delta(losses: Losses, d: int, epsilon: float) -> Bracket:
     return Bracket(min(max(low, 0.0), high), high)
 
 
-def _fast_length(least: int) -> int:
-    """Smallest product of 2, 3 and 5 that is at least so long: those are transformed fast."""
-    odd: list[int] = [3**i * 5**j for i in range(16) for j in range(11)]
-    return min(part << (-(-least // part) - 1).bit_length() for part in odd)
-
-
 def _log_sum(losses: Losses, t: float) -> float:
     exponents = losses.node * (losses.step * t)
     top = float(exponents.max())
@@ -177,23 +172,15 @@ def _log_sum(losses: Losses, t: float) -> float:
 
 
 def _tilt(losses: Losses, d: int, epsilon: float) -> _Tilt:
-    """Tilt to the saddle point of ``M(t)^d e^(-t eps) / (t (t + 1))``.
+    """Tilt to the saddle point of ``M(t)^d e^(-t eps) / (t (t + 1))``."""
+    from scipy import optimize
 
-    The slope of its logarithm rises: K is convex, and so are the other terms.
-    """
-
-    def slope(log_t: float) -> float:
+    def action(log_t: float) -> float:
         t = math.exp(log_t)
-        exponents = losses.node * (losses.step * t)
-        mass = losses.mass * np.exp(exponents - exponents.max())
-        mean = losses.step * float(mass @ losses.node) / float(mass.sum())
-        return t * (d * mean - epsilon) - 1.0 - t / (1.0 + t)
+        return d * _log_sum(losses, t) - t * epsilon - log_t - math.log1p(t)
 
-    low, high = math.log(1e-3), math.log(50.0 / losses.step)
-    if slope(low) >= 0.0 or slope(high) <= 0.0:
-        t = math.exp(low if slope(low) >= 0.0 else high)
-    else:
-        t = math.exp(root(slope, low, high, 1e-5))
+    ends = (math.log(1e-3), math.log(50.0 / losses.step))
+    t = math.exp(float(optimize.minimize_scalar(action, bounds=ends, method="bounded").x))
     k = _log_sum(losses, t)
     return _Tilt(t, k, losses.mass * np.exp(losses.node * (losses.step * t) - k))
 
@@ -227,8 +214,10 @@ def _power(
     node: npt.NDArray[np.int64], mass: FloatArray, d: int, length: int
 ) -> tuple[FloatArray, float]:
     """Return the d-fold circular convolution of the masses, and a bound on each entry's error."""
+    from scipy import fft
+
     cells = np.bincount(np.mod(node, length), weights=mass, minlength=length)
-    one = np.fft.rfft(cells)
+    one = fft.rfft(cells)
     wraps = 2.0 + float(node[-1] - node[0]) / length
     each = UNIT * (16 * math.log2(length) + wraps) * float(mass.sum())
     size = np.abs(one) + each
@@ -245,4 +234,4 @@ def _power(
     doubt = d * (each + 8 * UNIT * size) * top * (1.0 + 8 * UNIT * d)
     mean = 2.0 / length * float(np.sum(doubt))
     mean += 32 * UNIT * math.log2(length) / length * float(np.sum(top * size))
-    return np.asarray(np.fft.irfft(result, length)), mean
+    return np.asarray(fft.irfft(result, length)), mean

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from shoal.theory.calibration import root
 from shoal.theory.coin import local_q, log_theta
 from shoal.theory.counts.delta import FINE, check_fragments, proven_counts
 from shoal.theory.gaussian import gaussian_mu
@@ -75,9 +74,11 @@ def _smallest(curve: _Curve, start: float, low: float, high: float, target: floa
         if (beyond > 0.0) != fails:
             break
         x, value, width = other, beyond, 3.0 * width
+    from scipy.optimize import brentq  # here, so that commands that need none of it begin sooner
+
     slope = (beyond - value) / (other - x)
     left, right = min(x, other), max(x, other)
-    x = root(near, left, right, 4.0 * xtol, 1e-10)
+    x = float(brentq(near, left, right, xtol=4.0 * xtol, rtol=1e-10))
     if _TOL_IF_WIDE <= xtol < _ROUGH:
         x = max(x - _LEAD * _COARSE, low)
     return _certified(gap, x, slope, low, high, xtol)
@@ -222,8 +223,10 @@ def counts_epsilon(d: int, N: int, q: float, delta: float, xtol: float = 1e-5) -
 
     if gap(0.0) <= 0.0:
         return CountsAnswer(0.0, proven_counts(d, N, q, 0.0))
-    answer = root(gap, 0.0, local, 1e-300, 0.5 * xtol)
+    from scipy.optimize import brentq
+
+    root = float(brentq(gap, 0.0, local, xtol=1e-300, rtol=0.5 * xtol))
     step = 0.5 * xtol
-    while answer < local and gap(answer) > 0.0:
-        answer, step = min(answer * (1.0 + step), local), 2.0 * step
-    return CountsAnswer(answer, proven_counts(d, N, q, answer))
+    while root < local and gap(root) > 0.0:
+        root, step = min(root * (1.0 + step), local), 2.0 * step
+    return CountsAnswer(root, proven_counts(d, N, q, root))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bench.measuring import Candidate, Options, Table, best_times
-from shoal import Choice, Flags, Survey, Text, audit, plan
+from shoal import Choice, Choices, Flags, Survey, Text, audit, plan
 from shoal.support.rounding import text_up
 
 _TEXT = (
@@ -77,6 +77,18 @@ def commands(options: Options) -> Table:
         (
             "500 questions, one of 4, N = 1e6",
             Survey("s", tuple(Choice(f"question {i}", tuple("abcd")) for i in range(500))),
+            10**6,
+            None,
+        ),
+        (
+            "1,000 questions, one of 2, N = 1e6",
+            Survey("s", tuple(Choice(f"question {i}", tuple("ab")) for i in range(1000))),
+            10**6,
+            None,
+        ),
+        (
+            "500 questions, at most 2 of 4, N = 1e6",
+            Survey("s", tuple(Choices(f"question {i}", tuple("abcd"), 2) for i in range(500))),
             10**6,
             None,
         ),

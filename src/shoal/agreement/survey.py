@@ -121,7 +121,7 @@ class Survey:
         """How many bits one report of this survey has."""
         return sum(question.bits for question in self.questions)
 
-    @property
+    @cached_property
     def differing_bits(self) -> int:
         """In how many bits two originals can differ: blocks add."""
         return sum(question.differing_bits for question in self.questions)

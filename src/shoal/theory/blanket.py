@@ -38,7 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.theory.coin import log_theta
-from shoal.theory.domains import Block, check_domain
+from shoal.theory.domains import Block, Domain, check_domain
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.ratio_tables import Doubt, Ratios, log_shares, merged, power, product
 from shoal.theory.stop_loss.bracket import Bracket
@@ -46,7 +46,7 @@ from shoal.theory.stop_loss.law import FloatArray, Law, binomial_log_weights, lo
 from shoal.theory.stop_loss.reduction import UNIT
 from shoal.theory.stop_loss.stop_loss import stop_loss_of_law
 
-__all__ = ["blanket_delta", "blanket_laws"]
+__all__ = ["blanket_delta", "blanket_laws", "normal_guess"]
 
 _MOST_CLASSES = 16
 _FEW_BITS = 200
@@ -159,8 +159,8 @@ def _total_bits(blocks: Iterable[Block]) -> int:
     return sum(block.bits for block in blocks)
 
 
-def _forms(blocks: Sequence[Block], q: float) -> list[list[Ratios]]:
-    """Tables of the blocks, in the exact form where the number of classes allows it.
+def _forms(blocks: Sequence[Block], q: float) -> list[tuple[list[Ratios], int]]:
+    """Tables of the blocks and their copies, exact where the number of classes allows it.
 
     Equal blocks with one class, blocks in the loose form, and flags are one table each.
     """
@@ -178,20 +178,24 @@ def _forms(blocks: Sequence[Block], q: float) -> list[list[Ratios]]:
             gains = narrow or copies * _log_gain(block, q) > _LEAST_GAIN
             if classes * kinds <= most_classes and gains and _wants_exact(block, q):
                 classes *= kinds
-                forms.append([power(table, copies, q) for table in _tables(block, q)])
+                forms.append((_tables(block, q), copies))
             elif 2 * block.highest <= block.bits:
                 loose += copies * block.highest
             else:
                 free += copies * block.bits
     if loose:
-        forms.append([_loose(loose, q)])
+        forms.append(([_loose(loose, q)], 1))
     if free:
-        forms.append([_flags(free, q)])
+        forms.append(([_flags(free, q)], 1))
     return forms
 
 
-def _totals(domain: Iterable[Block], q: float) -> list[Ratios]:
-    choices = itertools.product(*_forms(check_domain(domain), q))
+# Where a rough bracket did not decide, a finer one is asked for at the same q.
+@functools.lru_cache(maxsize=2)
+def _totals(domain: Domain, q: float) -> list[Ratios]:
+    forms = _forms(domain, q)
+    powers = [[power(table, copies, q) for table in tables] for tables, copies in forms]
+    choices = itertools.product(*powers)
     return [functools.reduce(lambda s, t: product(s, t, q), factors) for factors in choices]
 
 
@@ -203,7 +207,7 @@ def blanket_laws(domain: Iterable[Block], q: float, epsilon: float) -> list[Law]
     >>> [law.log_weight.size for law in blanket_laws((Block(3, 1, 1),), 0.25, 1.0)]
     [5]
     """
-    return [_law(table, log_theta(q), epsilon) for table in _totals(domain, q)]
+    return [_law(table, log_theta(q), epsilon) for table in _totals(check_domain(domain), q)]
 
 
 def _law(table: Ratios, unit: float, epsilon: float) -> Law:
@@ -265,3 +269,29 @@ def blanket_delta(
             fine = stop_loss_of_law(law, N, rtol)
             low, high = max(low, fine.low), max(high, min(fine.high, bracket.high))
     return Bracket(low, high).times(1.0 / N).capped(1.0)
+
+
+def normal_guess(domain: Iterable[Block], N: int, q: float, epsilon: float) -> float:
+    """Guess the blanket's delta as if the sum of Y were normal: no bound, a place to look at.
+
+    Moments of blocks multiply, so this takes no product of tables.
+
+    Examples
+    --------
+    >>> from shoal.theory.domains import flags
+    >>> round(normal_guess((flags(5),), 5000, 0.21013, math.log(2)), 4)
+    0.0085
+    """
+    unit, moments = log_theta(q), np.zeros(3)
+    for (table, *_), copies in _forms(check_domain(domain), q):
+        for i, powers in enumerate((2 * table.towards, table.towards + table.away, 2 * table.away)):
+            moments[i] += copies * log_sum(table.log_mass + powers * unit)
+    # of Y = F - lam G, divided by the largest moment
+    top = float(moments.max()) + 2.0 * epsilon
+    both, mixed, other = np.exp(moments + epsilon * np.arange(3) - top)
+    excess = math.expm1(epsilon)
+    log_sigma = 0.5 * (top + math.log(max(both - 2.0 * mixed + other, 1e-300)) + math.log(N))
+    away = math.exp(min(math.log(N * excess) - log_sigma, 5.0)) if excess else 0.0
+    tail = math.exp(-0.5 * away**2) / math.sqrt(2.0 * math.pi)
+    tail -= 0.5 * away * math.erfc(away / math.sqrt(2.0))
+    return min(math.exp(min(log_sigma, 500.0)) / N * max(tail, 0.0), 1.0)

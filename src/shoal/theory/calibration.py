@@ -151,13 +151,16 @@ def judge(curve: Curve, x: float, target: float, rtol: float, finest: float) -> 
     """Compare the quantity at a point with the target, with finer brackets while it is open."""
     while True:
         bracket = curve(x, rtol)
-        gap = math.log(max(0.5 * (bracket.low + bracket.high), 1e-300) / target)
+        # Where a bracket is as narrow as it gets, its high end decides, so that is compared.
+        known = bracket.is_within(2.0 * rtol)
+        value = 0.5 * (bracket.low + bracket.high) if known else bracket.high
+        gap = math.log(max(value, 1e-300) / target)
         if bracket.high <= target:
             return Point(x, min(gap, -1e-12), True)
         if bracket.low > target:
             return Point(x, max(gap, 1e-12), False)
-        if rtol <= finest or not bracket.is_within(2.0 * rtol):
-            # As narrow as it gets: the high end decides, so it is what the next point must lower.
+        if rtol <= finest or not known:
+            # It is also what the next point must lower.
             return Point(x, math.log(bracket.high / target), False)
         rtol = max(finest, rtol / 50.0)
 

@@ -21,11 +21,11 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
-import operator
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 __all__ = [
     "Block",
@@ -60,6 +60,10 @@ class Triple(NamedTuple):
     a: int
     b: int
     c: int
+
+
+Triples = npt.NDArray[np.int64]
+"""Different triples as rows, in order: survey after survey has thousands of them."""
 
 
 def flags(bits: int) -> Block:
@@ -180,10 +184,10 @@ def classes(domain: Iterable[Block]) -> frozenset[Triple]:
     >>> sorted(maximal(classes((choice(3),))))[:2]
     [Triple(a=0, b=0, c=2), Triple(a=0, b=2, c=0)]
     """
-    total = frozenset({Triple(0, 0, 0)})
+    total = _NOTHING
     for block in check_domain(domain):
-        total = _sums(total, _block_classes(block))
-    return total
+        total = _sums(total, _rows(_block_classes(block)))
+    return _named(total)
 
 
 def few_classes(domain: Iterable[Block], limit: int) -> frozenset[Triple] | None:
@@ -196,16 +200,16 @@ def few_classes(domain: Iterable[Block], limit: int) -> frozenset[Triple] | None
     >>> len(few_classes((flags(10),), 300) or ()), few_classes((flags(11),), 300)
     (286, None)
     """
-    total = frozenset({Triple(0, 0, 0)})
+    total = _NOTHING
     # (0, 0, 0) is feasible in every block, so the number only grows
     for block in _gathered(domain):
         half = _differing(block) // 2
         if (half + 1) * (half + 2) // 2 > limit:
             return None
-        total = _sums(total, _block_classes(block))
+        total = _sums(total, _rows(_block_classes(block)))
         if len(total) > limit:
             return None
-    return total
+    return _named(total)
 
 
 def _gathered(domain: Iterable[Block]) -> list[Block]:
@@ -216,9 +220,26 @@ def _gathered(domain: Iterable[Block]) -> list[Block]:
     return [*rest, *([flags(free)] if free else [])]
 
 
-def _sums(left: Iterable[Triple], right: Iterable[Triple]) -> frozenset[Triple]:
-    pairs = itertools.product(left, right)
-    return frozenset(Triple(s.a + t.a, s.b + t.b, s.c + t.c) for s, t in pairs)
+_NOTHING: Triples = np.zeros((1, 3), np.int64)
+
+
+def _rows(triples: Iterable[Triple]) -> Triples:
+    return np.array(sorted(set(triples)), np.int64).reshape(-1, 3)
+
+
+def _named(rows: Triples) -> frozenset[Triple]:
+    return frozenset(itertools.starmap(Triple, rows.tolist()))
+
+
+def _different(rows: Triples) -> Triples:
+    """Return the rows in order, each once."""
+    sizes = rows.max(axis=0) + 1
+    # one number for a row sorts much faster than three
+    return np.stack(np.unravel_index(np.unique(np.ravel_multi_index(rows.T, sizes)), sizes), axis=1)
+
+
+def _sums(left: Triples, right: Triples) -> Triples:
+    return _different((left[:, None] + right).reshape(-1, 3))
 
 
 def maximal(triples: Iterable[Triple]) -> frozenset[Triple]:
@@ -229,17 +250,21 @@ def maximal(triples: Iterable[Triple]) -> frozenset[Triple]:
     >>> maximal([Triple(1, 0, 0), Triple(1, 1, 0)])
     frozenset({Triple(a=1, b=1, c=0)})
     """
-    pool = sorted(set(triples), reverse=True)
-    if not pool:
-        return frozenset()
-    # Walking down in a, a triple survives if its c exceeds every c seen at this b or above.
-    best = np.full(max(t.b for t in pool) + 2, -1)
-    survivors = []
-    for t in pool:
-        if t.c > best[t.b]:
-            survivors.append(t)
-            best[: t.b + 1] = np.maximum(best[: t.b + 1], t.c)
-    return frozenset(survivors)
+    return _named(_maximal(_rows(triples)))
+
+
+def _maximal(rows: Triples) -> Triples:
+    if not len(rows):
+        return rows
+    (a, row), (b, column) = (np.unique(rows[:, i], return_inverse=True) for i in (0, 1))
+    # the largest c at each (a, b), and then at this a and b or above; beyond the last ones none
+    top = np.full((a.size + 1, b.size + 1), -1)
+    np.maximum.at(top, (row, column), rows[:, 2])
+    reached = np.maximum.accumulate(np.maximum.accumulate(top[::-1, ::-1], axis=0), axis=1)
+    reached = reached[::-1, ::-1]
+    beyond = np.maximum(reached[row + 1, column], reached[row, column + 1])
+    kept: Triples = rows[(rows[:, 2] > beyond) & (rows[:, 2] == top[row, column])]
+    return kept
 
 
 # Up to this reach all triples of a block are tried; beyond it, a coarse net of them.
@@ -273,16 +298,14 @@ def _block_candidates(block: Block) -> frozenset[Triple]:
     return maximal(net)
 
 
-def _copied(triples: frozenset[Triple], copies: int) -> frozenset[Triple]:
+def _copied(triples: Triples, copies: int) -> Triples:
     """Add up one triple for each of many equal blocks: a net of sums of up to three of them."""
     steps = sorted({0, 1, 2, copies // 4, copies // 3, copies // 2})
-    net = set()
-    for first, second, third in itertools.product(sorted(triples), repeat=3):
-        for i, j in itertools.product(steps, repeat=2):
-            shares = (copies - i - j, i, j)
-            parts = zip(first, second, third, strict=True)
-            net.add(Triple(*(sum(map(operator.mul, shares, part)) for part in parts)))
-    return maximal(net)
+    net = _NOTHING[:0]
+    for i, j in itertools.product(steps, repeat=2):
+        two = _sums((copies - i - j) * triples, i * triples)
+        net = np.concatenate([net, _maximal(_sums(two, j * triples))])
+    return _maximal(_different(net))
 
 
 def maximal_classes(domain: Iterable[Block], limit: int = 4000) -> frozenset[Triple]:
@@ -296,17 +319,25 @@ def maximal_classes(domain: Iterable[Block], limit: int = 4000) -> frozenset[Tri
     >>> sorted(maximal_classes((choice(3),)))
     [Triple(a=0, b=2, c=0), Triple(a=1, b=1, c=1), Triple(a=2, b=0, c=0)]
     """
-    total = frozenset({Triple(0, 0, 0)})
+    return _maximal_classes(check_domain(domain), limit)
+
+
+@functools.lru_cache(maxsize=16)
+def _maximal_classes(domain: Domain, limit: int) -> frozenset[Triple]:
+    total = _NOTHING
     blocks = collections.Counter(_gathered(domain))
     many = [block for block, copies in blocks.items() if copies > _FEW_COPIES]
     few = [block for block in _gathered(domain) if block not in many]
     for candidates in [
-        *(_copied(_block_candidates(block), blocks[block]) for block in many),
-        *(_block_candidates(block) for block in few),
+        *(_copied(_rows(_block_candidates(block)), blocks[block]) for block in many),
+        *(_rows(_block_candidates(block)) for block in few),
     ]:
-        total = maximal(_sums(total, candidates))
+        total = _maximal(_sums(total, candidates))
         if len(total) > limit:
             # keep the triples that are furthest out; corners first
-            ranked = sorted(total, key=lambda t: (-max(t.a, t.b), -t.c, t.a))
-            total = frozenset(ranked[: limit // 2]) | frozenset(ranked[:: 1 + len(ranked) // 999])
-    return frozenset(t for t in total if t.a + t.b > 0)
+            a, b, c = total.T
+            ranked = total[np.lexsort((a, -c, -np.maximum(a, b)))]
+            total = _different(
+                np.concatenate([ranked[: limit // 2], ranked[:: 1 + len(ranked) // 999]])
+            )
+    return frozenset(t for t in _named(total) if t.a + t.b > 0)

@@ -271,15 +271,20 @@ def likely_worst(crowds: list[Triple], N: int, q: float, epsilon: float) -> list
         return crowds
 
     def guess(crowd: Triple) -> float:
-        log_delta = log_estimate(crowd_law(crowd, q, epsilon), N) - math.log(N)
         # two guesses that differ in the third digit tell nothing: take the smaller law
-        return min(log_delta, 0.0) - 1e-6 * _atoms(crowd)
+        return _guess(crowd, N, q, epsilon) - 1e-6 * _atoms(crowd)
 
     picks = [max(crowds, key=lambda t: (t.a, t.c)), max(crowds, key=lambda t: (t.b, t.c))]
     for crowd in heapq.nlargest(len(crowds), crowds, key=guess):
         if len(picks) < _LIKELY and all(_distance(crowd, pick) > 0.1 for pick in picks):
             picks.append(crowd)
     return sorted(set(picks))
+
+
+@functools.lru_cache(maxsize=256)
+def _guess(crowd: Triple, N: int, q: float, epsilon: float) -> float:
+    """Guess the logarithm of delta: the attack asks for it, and eta for the same crowds again."""
+    return min(log_estimate(crowd_law(crowd, q, epsilon), N) - math.log(N), 0.0)
 
 
 def take_long(crowds: Iterable[Triple]) -> bool:

@@ -7,12 +7,13 @@ with t colluders use N - t. The attack never exceeds the promise.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from shoal.theory.blanket import blanket_delta
 from shoal.theory.coin import local_epsilon
-from shoal.theory.domains import Block, Triple, check_domain, differing_bits
+from shoal.theory.domains import Block, Domain, Triple, check_domain, differing_bits
 from shoal.theory.homogeneous import attack, check_crowd, local_delta
 from shoal.theory.one_bit.worst import OneBitWorst, worst_one_bit_delta
 from shoal.theory.stop_loss.bracket import Bracket
@@ -74,8 +75,13 @@ def proven_delta(
     >>> promise.method, promise.delta.high < 1e-6
     ('blanket', True)
     """
-    blocks = check_domain(domain)
     check_crowd(N, q, epsilon)
+    return _proven_delta(check_domain(domain), N, q, epsilon, rtol)
+
+
+# A plan asks at its q, its certificate does again, and so does the table of its observers.
+@functools.lru_cache(maxsize=64)
+def _proven_delta(blocks: Domain, N: int, q: float, epsilon: float, rtol: float) -> Proven:
     if epsilon >= local_epsilon(differing_bits(blocks), q) * (1.0 + 1e-14):
         return Proven(Bracket(0.0, 0.0), "local")
     best = Proven(local_delta(blocks, q, epsilon), "local")

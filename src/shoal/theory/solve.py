@@ -5,15 +5,17 @@ side, and ends with a fine bracket at the very answer: what is returned is certi
 the search. Delta falls in epsilon and in N (theorems; for the blanket in N by Jensen: the mean of
 N draws dominates that of N + 1 in convex order), and the true delta in q. Bounds on delta need
 not fall in q, and eta need not fall in anything, so q is sought downward from the local q, where
-the promise holds without a crowd, to the first failure: below it nothing is claimed.
+the promise holds without a crowd, to the first failure: below it nothing is claimed. For wide
+surveys, whose bounds take long, the search begins at a guess instead.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from shoal.theory.blanket import normal_guess
 from shoal.theory.calibration import Curve, Point, edge, judge
 from shoal.theory.coin import local_epsilon, local_q, log_theta
 from shoal.theory.domains import Block, check_domain, differing_bits
@@ -33,8 +35,9 @@ __all__ = [
 
 _FINE = 1e-4
 _WIDE = 100
-_FINE_IF_WIDE = 1e-3
-"""From so many differing bits on, delta is known to 1e-3: that is 1e-5 of q or less."""
+_FINE_IF_WIDE, _XTOL_IF_WIDE = 1e-3, 2e-4
+"""From so many differing bits on, delta is known to 1e-3, and the answer to a 5,000th. Of the
+log-odds, and so of sigma, that is a tenth of what rounding q up to 16 digits may cost there."""
 
 _ROUGH = 1e-2
 _SMALLEST_Q = 1e-12
@@ -53,15 +56,25 @@ def _check_target(target: float) -> None:
         raise ValueError(f"the target must be strictly between 0 and 1, got {target}.")
 
 
+def _precision(blocks: tuple[Block, ...], xtol: float) -> tuple[bool, float, float]:
+    """Whether a domain is wide, and to what its answer and delta are then known."""
+    if differing_bits(blocks) > _WIDE:
+        return True, max(xtol, _XTOL_IF_WIDE), _FINE_IF_WIDE
+    return False, xtol, _FINE
+
+
 def _q_of(log_odds: float) -> float:
     return min(1.0 / (1.0 + math.exp(log_odds)), 0.5)
 
 
 def _solve_q(
     blocks: tuple[Block, ...], epsilon: float, target: float, at: Curve, xtol: float,
-    finest: float = _FINE, stride: float = 1.5,
+    finest: float = _FINE, stride: float = 1.5, guess: Guess | None = None,
 ) -> Solved:  # fmt: skip
-    """Walk from the local q downward, in log-odds upward, to the first failure; find the edge."""
+    """Walk from the local q downward, in log-odds upward, to the first failure; find the edge.
+
+    With a guess of the quantity at each q, begin where the guess meets the target.
+    """
     _check_target(target)
     differ = differing_bits(blocks)
     if differ == 0:
@@ -82,15 +95,13 @@ def _solve_q(
         return known[q]
 
     good = Point(max(log_theta(safe), 1e-9), -1e3, True)
-    while True:
-        u = min(stride * good.x, stop)
-        point = judge(curve, u, target, 0.05, 1e-2)
-        if not point.passed:
-            u = edge(curve, good, point, target, xtol, finest)
-            break
-        good = point
-        if u >= stop:
-            break
+    bad = None
+    if guess is not None:
+        good, bad = _around(curve, guess, good, stop, target)
+    while bad is None and good.x < stop:
+        point = judge(curve, min(stride * good.x, stop), target, 0.05, 1e-2)
+        good, bad = (point, None) if point.passed else (good, point)
+    u = good.x if bad is None else edge(curve, good, bad, target, xtol, finest)
     for _ in range(60):
         q = _q_of(u)
         final = known.get(q)
@@ -101,6 +112,43 @@ def _solve_q(
         u -= xtol * u
         xtol *= 1.5
     return Solved(safe, at(safe, finest))
+
+
+Guess = Callable[[float], float]
+"""A quick guess of the quantity at a q."""
+
+
+def _around(
+    curve: Curve, guess: Guess, safe: Point, stop: float, target: float
+) -> tuple[Point, Point | None]:
+    """Find log-odds that pass and some that fail, not far from each other; None if all pass.
+
+    What is found corrects the guess, in logarithms. Steps grow, for it may be far off.
+    """
+    good, bad, aim, step = safe, None, target, 1.005
+    while good.x < stop and (good is safe or bad is None):
+        u = _guessed_odds(guess, good.x, stop if bad is None else bad.x, aim)
+        if bad is not None:
+            u = min(u, bad.x / step)
+        elif good is not safe:
+            u = min(max(u, good.x * step), stop)
+        if u <= safe.x:
+            break
+        point = judge(curve, u, target, 0.05, 1e-2)
+        good, bad = (point, bad) if point.passed else (good, point)
+        found = min(math.log(target) + point.gap, -1e-3)
+        # a little further than the edge seems to be, so that it is in between
+        aim = guess(_q_of(u)) ** (math.log(target) / found) * (1.6 if point.passed else 0.6)
+        step *= step
+    return good, bad
+
+
+def _guessed_odds(guess: Guess, low: float, high: float, target: float) -> float:
+    """Log-odds, to half a percent, at which a guess meets the target."""
+    while high > 1.005 * low:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if guess(_q_of(middle)) <= target else (low, middle)
+    return low
 
 
 def proven_q(
@@ -124,12 +172,15 @@ def proven_q(
     def at(q: float, rtol: float) -> Bracket:
         return proven_delta(blocks, N, q, epsilon, rtol).delta
 
-    wide = differing_bits(blocks) > _WIDE
-    xtol, finest = (10.0 * xtol, _FINE_IF_WIDE) if wide else (xtol, _FINE)
-    # delta moves by several times the step in q, so a long step needs no fine delta
-    finest = min(max(xtol, finest), _ROUGH)
-    stride = 3.0 if wide or finest >= _ROUGH else 1.5  # from the local q it is a long way
-    return _solve_q(blocks, epsilon, delta, at, xtol, finest, stride)
+    def guess(q: float) -> float:
+        return normal_guess(blocks, N, q, epsilon)
+
+    wide, xtol, finest = _precision(blocks, xtol)
+    # delta moves by several times the step in q, so a long step needs no fine delta; in wide
+    # domains it moves by fifty times the step in the log-odds (observed)
+    finest = _ROUGH if wide else min(max(xtol, finest), _ROUGH)
+    stride = 3.0 if finest >= _ROUGH else 1.5  # from the local q it is a long way
+    return _solve_q(blocks, epsilon, delta, at, xtol, finest, stride, guess if wide else None)
 
 
 def attack_q(
@@ -211,11 +262,12 @@ def proven_epsilon(
     if delta == 0.0:
         return Solved(local, Bracket(0.0, 0.0))
     _check_target(delta)
+    _, xtol, finest = _precision(blocks, xtol)
 
     def curve(epsilon: float, rtol: float) -> Bracket:
         return proven_delta(blocks, N, q, epsilon, rtol).delta
 
-    bad = judge(curve, 0.0, delta, 0.05, _FINE)
+    bad = judge(curve, 0.0, delta, 0.05, finest)
     if bad.passed:
         return Solved(0.0, curve(0.0, _FINE))
     # delta falls fast: double from a small epsilon instead of halving from the local one
@@ -226,7 +278,7 @@ def proven_epsilon(
             break
         x = min(2.0 * x, local)
     good = point if point.passed else Point(local, -1e3, True)
-    passing = edge(curve, good, bad, delta, xtol)
+    passing = edge(curve, good, bad, delta, xtol, finest)
     final = curve(passing, _FINE)
     while final.high > delta and passing < local:
         passing = min(passing * (1.0 + xtol), local)
@@ -250,6 +302,7 @@ def proven_crowd(
     blocks = check_domain(domain)
     check_crowd(1, q, epsilon)
     _check_target(delta)
+    _, xtol, finest = _precision(blocks, xtol)
 
     def curve(N: float, rtol: float) -> Bracket:
         return proven_delta(blocks, math.ceil(N), q, epsilon, rtol).delta
@@ -262,12 +315,12 @@ def proven_crowd(
             return Solved(math.inf, Bracket(0.0, 1.0))
         N *= 4.0
     # below one person there is nothing left to resolve
-    answer = math.ceil(edge(curve, point, bad, delta, max(xtol, 0.5 / point.x)))
+    answer = math.ceil(edge(curve, point, bad, delta, max(xtol, 0.5 / point.x), finest))
     final = curve(answer, _FINE)
     while final.high > delta:
         answer += max(1, round(xtol * answer))
         final = curve(answer, _FINE)
-    while answer > 1 and answer < 1e5:
+    while answer > 1 and answer < 1.0 / xtol:
         below = curve(answer - 1, _FINE)
         if below.high > delta:
             break

@@ -110,7 +110,7 @@ def commands(options: Options) -> Table:
                     audited = _cpu_seconds("audit", survey_file, *given, "--q", q)
                     rows.append((name, view, "", audited))
                 else:
-                    given += ["--delta", "1e-6", "-o", plan_file]
+                    given += ["--delta", "1e-6", "-o", plan_file, "--force"]
                     planned = _cpu_seconds("plan", survey_file, *given)
                     rows.append((name, view, planned, _cpu_seconds("audit", plan_file)))
                 print(f"\r  {name}, {view}", end="", flush=True)

@@ -46,6 +46,13 @@ MUTANTS = (
         f"{KERNEL_TESTS}::test_the_same_bytes_as_another_library",
     ),
     Mutant(
+        "the kernel counts blocks without a carry wherever they begin",
+        KERNELS,
+        "if (words % WORDS == 0) ",
+        "if (words % 2 == 0)     ",
+        f"{KERNEL_TESTS}::test_the_same_bytes_as_another_library",
+    ),
+    Mutant(
         "the kernel does a round of AES less",
         KERNELS,
         "enum { ROUNDS = 14,",

@@ -24,7 +24,8 @@ from shoal.support.kernels import Kernels, load_kernels
 from tests.kernels_help import compiled_kernels, ways_of_aes
 
 ROOT = Path(__file__).parents[2]
-SIZES = [*range(1, 40), 2047, 2048, 2049, 4096, 4099, 16383 * 8, 16384 * 8 - 1, 16384 * 8]
+LARGE = [2000, 2047, 2048, 2049, 4000, 4096, 4099, 16383 * 8, 16384 * 8 - 1, 16384 * 8]
+SIZES = [*range(1, 40), *LARGE]
 
 
 def flipped_slowly(key: bytes, digits: bytes, truth: np.ndarray) -> np.ndarray:

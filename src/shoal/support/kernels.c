@@ -71,17 +71,22 @@ AES static void expand(const uint8_t *key, Schedule *to) {
 #define TURN 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 15, 14, 13, 12
 
 /* Flip eight registers of rows. Digit j of q takes the key stream from block j * stride on. Its
- * digits are public; nothing else decides what is done. */
+ * digits are public; nothing else decides what is done. A group that is `even` begins at a multiple
+ * of its blocks for every digit: adding to such a counter is an xor of its last byte. */
 AES INLINE void group_aes(const Schedule *schedule, const uint8_t *digits, uint32_t count,
-                          uint32_t stride, uint32_t block, const uint8_t *truth, uint8_t *out) {
+                          uint32_t stride, uint32_t block, const uint8_t *truth, uint8_t *out,
+                          int even) {
     const __m128i *const k = schedule->one, turn = _mm_setr_epi8(TURN);
-    const __m128i step = _mm_setr_epi32(0, 0, 0, 1);
     __m128i fair[8], flips[8];
     for (int i = 0; i < 8; i++) flips[i] = _mm_setzero_si128();
     for (uint32_t j = 0; j < count; j++, block += stride) {
-        __m128i next = _mm_setr_epi32(0, 0, 0, (int)block);
-        for (int i = 0; i < 8; i++, next = _mm_add_epi32(next, step))
-            fair[i] = _mm_xor_si128(_mm_shuffle_epi8(next, turn), k[0]);
+        const __m128i first = _mm_setr_epi32(0, 0, 0, (int)block);
+        const __m128i start = _mm_xor_si128(_mm_shuffle_epi8(first, turn), k[0]);
+        for (int i = 0; i < 8; i++) {
+            const __m128i next = _mm_add_epi32(first, _mm_setr_epi32(0, 0, 0, i));
+            fair[i] = even ? _mm_xor_si128(start, _mm_setr_epi32(0, 0, 0, i << 24))
+                           : _mm_xor_si128(_mm_shuffle_epi8(next, turn), k[0]);
+        }
         for (int round = 1; round < ROUNDS; round++)
             for (int i = 0; i < 8; i++) fair[i] = _mm_aesenc_si128(fair[i], k[round]);
         for (int i = 0; i < 8; i++) {
@@ -95,15 +100,22 @@ AES INLINE void group_aes(const Schedule *schedule, const uint8_t *digits, uint3
 }
 
 VAES INLINE void group_vaes(const Schedule *schedule, const uint8_t *digits, uint32_t count,
-                            uint32_t stride, uint32_t block, const uint8_t *truth, uint8_t *out) {
+                            uint32_t stride, uint32_t block, const uint8_t *truth, uint8_t *out,
+                            int even) {
     const __m256i *const k = schedule->two, turn = _mm256_setr_epi8(TURN, TURN);
-    const __m256i step = _mm256_setr_epi32(0, 0, 0, 2, 0, 0, 0, 2);
     __m256i fair[8], flips[8];
     for (int i = 0; i < 8; i++) flips[i] = _mm256_setzero_si256();
     for (uint32_t j = 0; j < count; j++, block += stride) {
-        __m256i next = _mm256_setr_epi32(0, 0, 0, (int)block, 0, 0, 0, (int)(block + 1));
-        for (int i = 0; i < 8; i++, next = _mm256_add_epi32(next, step))
-            fair[i] = _mm256_xor_si256(_mm256_shuffle_epi8(next, turn), k[0]);
+        const __m256i first = _mm256_setr_epi32(0, 0, 0, (int)block, 0, 0, 0, (int)block);
+        const __m256i start = _mm256_xor_si256(_mm256_shuffle_epi8(first, turn), k[0]);
+        for (int i = 0; i < 8; i++) {
+            const int at = 2 * i, after = 2 * i + 1;
+            const __m256i next =
+                _mm256_add_epi32(first, _mm256_setr_epi32(0, 0, 0, at, 0, 0, 0, after));
+            fair[i] = even ? _mm256_xor_si256(start, _mm256_setr_epi32(0, 0, 0, at << 24, 0, 0, 0,
+                                                                       after << 24))
+                           : _mm256_xor_si256(_mm256_shuffle_epi8(next, turn), k[0]);
+        }
         for (int round = 1; round < ROUNDS; round++)
             for (int i = 0; i < 8; i++) fair[i] = _mm256_aesenc_epi128(fair[i], k[round]);
         for (int i = 0; i < 8; i++) {
@@ -158,8 +170,11 @@ AES static void rest(const Schedule *schedule, const uint8_t *digits, uint32_t c
         uint32_t at = 0;                                                                          \
         Schedule schedule;                                                                        \
         expand(key, &schedule);                                                                   \
+        if (words % WORDS == 0)                                                                   \
+            for (; at + WORDS <= whole; at += WORDS)                                              \
+                GROUP(&schedule, digits, count, words / 2, at / 2, truth + 8 * at, out + 8 * at, 1); \
         for (; at + WORDS <= whole; at += WORDS)                                                  \
-            GROUP(&schedule, digits, count, words / 2, at / 2, truth + 8 * at, out + 8 * at);     \
+            GROUP(&schedule, digits, count, words / 2, at / 2, truth + 8 * at, out + 8 * at, 0);  \
         rest(&schedule, digits, count, words, at, truth, out, size);                              \
         wipe(&schedule, sizeof schedule);                                                         \
     }

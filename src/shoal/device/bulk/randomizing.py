@@ -62,9 +62,10 @@ def _flip_with_kernel(
     truth: Bytes, out: Bytes, q: FlipProbability, random_bits: SystemBits, kernels: Kernels
 ) -> None:
     digits = bytes(q.binary_digits())
+    source, target = truth.ctypes.data, out.ctypes.data
     for start in range(0, truth.size, _WORDS * 8):  # as many words under one key as above
-        piece, to = truth[start : start + _WORDS * 8], out[start : start + _WORDS * 8]
-        kernels.randomize(random_bits.key(), digits, piece.ctypes.data, to.ctypes.data, piece.size)
+        size = min(_WORDS * 8, truth.size - start)
+        kernels.randomize(random_bits.key(), digits, source + start, target + start, size)
 
 
 def fill_flips(out: NDArray[np.uint64], q: FlipProbability, random_bits: RandomBits) -> None:

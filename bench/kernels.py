@@ -25,7 +25,7 @@ _TEXT = (
 
 def measure(options: Options) -> Table:
     """Measure randomizing and tallying with the kernels and without."""
-    reports, counted = 262_144, options.size(10_000_000)
+    reports, counted = 1_048_576, options.size(10_000_000)
     packed, rows = np.zeros((reports, 5), np.uint8), random_rows(counted, 40)
     words = rows.reshape(-1).view(np.uint64)
     randomizers = [

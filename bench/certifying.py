@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bench.measuring import Candidate, Options, Table, best_times
-from shoal import Choice, Choices, Flags, Survey, Text, audit, plan
+from shoal import Choice, Choices, Flags, Plan, Survey, Text, audit, plan
 from shoal.support.rounding import text_up
 
 _TEXT = (
@@ -66,7 +66,8 @@ def wide(options: Options) -> Table:
 
 _COMMANDS_TEXT = (
     "User CPU seconds of the processes `shoal plan` (epsilon 1, delta 1e-6) and `shoal audit` of"
-    " the plan, or of the given q, with Python's start and all imports, in each view."
+    " the plan, or of the given q, with Python's start and all imports, in each view. The plan is"
+    " solved for q, and then, at that q, for the crowd and for epsilon."
 )
 
 
@@ -95,6 +96,19 @@ def commands(options: Options) -> Table:
             None,
         ),
         (
+            "60 flags, 100 of one of 8, 20 of at most 3 of 20, N = 1e6",
+            Survey(
+                "s",
+                (
+                    Flags("flags", tuple(map(str, range(60)))),
+                    *(Choice(f"choice {i}", tuple("abcdefgh")) for i in range(100)),
+                    *(Choices(f"choices {i}", tuple(map(str, range(20))), 3) for i in range(20)),
+                ),
+            ),
+            10**6,
+            None,
+        ),
+        (
             "text of 128 bits, 8 cohorts, N = 1e6",
             Survey("s", (Text("answer", bits=128, hashes=1, cohorts=8),)),
             10**6,
@@ -107,17 +121,22 @@ def commands(options: Options) -> Table:
         for name, survey, crowd, q in surveys[: 1 if options.quick else None]:
             survey_file.write_text(survey.to_toml())
             for view in ("reports", "counts"):
-                given = f"--crowd {crowd} --epsilon 1 --view {view}".split()
+                crowded, wished = ["--crowd", str(crowd)], ["--epsilon", "1"]
+                given: list[str | Path] = [survey_file, "--view", view]
                 if q is not None:
-                    audited = _cpu_seconds("audit", survey_file, *given, "--q", q)
-                    rows.append((name, view, "", audited))
+                    audited = _cpu_seconds("audit", *given, *crowded, *wished, "--q", q)
+                    rows.append((name, view, "", "", "", audited))
                 else:
                     given += ["--delta", "1e-6", "-o", plan_file, "--force"]
-                    planned = _cpu_seconds("plan", survey_file, *given)
-                    rows.append((name, view, planned, _cpu_seconds("audit", plan_file)))
+                    planned = _cpu_seconds("plan", *given, *crowded, *wished)
+                    audited = _cpu_seconds("audit", plan_file)
+                    chosen = ["--q", str(float(Plan.read(plan_file).q))]
+                    others = [_cpu_seconds("plan", *given, *chosen, *rest)
+                              for rest in (wished, crowded)]  # fmt: skip
+                    rows.append((name, view, planned, *others, audited))
                 print(f"\r  {name}, {view}", end="", flush=True)
     print()
-    columns = ("survey", "view", "shoal plan, s", "shoal audit, s")
+    columns = ("survey", "view", "plan: q, s", "plan: crowd, s", "plan: epsilon, s", "audit, s")
     return Table("Commands on wide surveys", columns, rows, _COMMANDS_TEXT, best=False)
 
 

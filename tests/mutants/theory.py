@@ -141,7 +141,7 @@ MUTANTS = (
     Mutant(
         "the atoms' own error is dropped",
         INVERSION,
-        "    error += np.hypot(t, v) * (float(weights @ dx) + float(dx[base.pivot]))\n",
+        "    error += np.hypot(t, v) * (dot(weights, dx) + float(dx[base.pivot]))\n",
         "",
         TERMS + "TestInversion",
     ),
@@ -162,7 +162,7 @@ MUTANTS = (
     Mutant(
         "the rounding of angles is dropped",
         INVERSION,
-        "    error += 6 * UNIT * v * float(weights @ np.abs(y))\n",
+        "    error += 6 * UNIT * v * dot(weights, np.abs(y))\n",
         "",
         TERMS + "TestInversion",
     ),

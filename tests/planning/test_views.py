@@ -336,6 +336,19 @@ class TestCohorts:
         del wish[missing]
         assert compute_promise(plan(self.WORDS, **wish)).holds
 
+    @pytest.mark.parametrize(
+        ("differing", "cohorts", "q", "epsilon", "delta"),
+        [(4, 3, 0.2, 1.0, 1e-3), (4, 16, 0.05, 0.5, 1e-6), (2, 4, 0.3, 0.3, 1e-9)],
+    )
+    def test_the_crowd_is_hardly_larger_than_it_must_be(
+        self, differing, cohorts, q, epsilon, delta
+    ):
+        bound = CountsBound(differing, cohorts=cohorts)
+        crowd = int(bound.crowd(q, epsilon, delta))
+        assert bound.proven(crowd, q, epsilon).delta.high <= delta
+        fewer = int(crowd * 0.995) - 1
+        assert bound.proven(fewer, q, epsilon).delta.high > delta
+
     def test_the_mixture_of_all_cohort_sizes_is_below(self):
         """Delta is at most the mean over a cohort's size of what that size has."""
         bound, q, size = CountsBound(2, cohorts=3), 0.2, 12

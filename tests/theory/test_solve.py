@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from shoal.theory.domains import choice, flags
+from shoal.theory import solve
+from shoal.theory.domains import at_most, choice, flags
 from shoal.theory.homogeneous import delta, eta
 from shoal.theory.proven import proven_delta
 from shoal.theory.published import clones_delta, stronger_clones_delta
@@ -91,6 +92,57 @@ def test_crowd_of_one_bit_is_minimal():
 def test_local_noise_needs_no_crowd():
     assert proven_crowd((flags(5),), 0.47, LN2, 1e-9).value == 1
     assert proven_crowd((flags(40),), 1e-3, 0.1, 1e-9).value == math.inf
+
+
+WRONG_GUESSES = {
+    "none passes": lambda right: 1.0,
+    "all pass": lambda right: 1e-300,
+    "far too low": lambda right: 1e-6 * right,
+    "far too high": lambda right: min(1e6 * right, 1.0),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_GUESSES.values(), ids=WRONG_GUESSES)
+@pytest.mark.parametrize("domain", [(flags(5),), (choice(4), at_most(2, 6))], ids=["flags", "two"])
+def test_a_wrong_guess_costs_time_only(domain, wrong, monkeypatch):
+    """Whatever the guess is, the answer keeps the promise, and hardly less would."""
+    for name in ("normal_guess", "gaussian_delta"):
+        right = getattr(solve, name)
+        monkeypatch.setattr(solve, name, lambda *given, right=right: wrong(right(*given)))
+    q, n, epsilon, target = 0.2, 3_000, 0.8, 1e-4
+    found = proven_epsilon(domain, n, q, target).value
+    assert proven_delta(domain, n, q, found).delta.high <= target
+    assert proven_delta(domain, n, q, found * (1 - 1e-4)).delta.low > target
+    crowd = int(proven_crowd(domain, q, epsilon, target).value)
+    assert proven_delta(domain, crowd, q, epsilon).delta.high <= target
+    assert proven_delta(domain, int(crowd * (1 - 1e-3)) - 1, q, epsilon).delta.low > target
+
+
+@pytest.mark.parametrize(
+    "domain", [(flags(200),), (choice(8),) * 100, (flags(60), *(at_most(3, 20),) * 20)]
+)
+def test_wide_surveys_take_few_brackets(domain, monkeypatch):
+    """Delta of a wide survey takes long, so it is asked for a few times, whatever is unknown."""
+    asked = []
+
+    def counting(*given):
+        asked.append(given)
+        return proven_delta(*given)
+
+    monkeypatch.setattr(solve, "proven_delta", counting)
+    n, target = 10**6, 1e-6
+    q = proven_q(domain, n, 1.0, target).value
+    crowd = proven_crowd(domain, q, 1.0, target).value
+    epsilon = proven_epsilon(domain, n, q, target).value
+    assert crowd == pytest.approx(n, rel=2e-3)
+    assert epsilon == pytest.approx(1.0, rel=2e-3)
+    assert len(asked) <= 45
+
+
+def test_no_noise_and_no_difference_at_all():
+    assert proven_epsilon((flags(5),), 100, 0.5, 1e-9).value == 0.0
+    assert proven_crowd((flags(5),), 0.5, 0.1, 1e-9).value == 1
+    assert proven_epsilon((flags(300),), 2, 1e-9, 1e-9).at.high <= 1e-9
 
 
 def test_sufficient_covers_all_crowds():

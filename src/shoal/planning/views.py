@@ -49,6 +49,8 @@ _ROUGH = 3e-3
 _PRICE = 0.05
 """The part of delta that pays for cohorts that turn out small."""
 
+_SMALL_CROWD = 2000
+"""Up to here the smallest crowd is found to a person."""
 
 _PARTS = 8
 """So many smaller epsilons are tried where dropping costs more than all else."""
@@ -237,20 +239,24 @@ class CountsBound:
         """Return the smallest crowd that keeps a promise; infinite if there is none."""
         if self.overflow is not None:
             return self._crowd_in_pieces(q, epsilon, delta)
-        one = counts_crowd(self._bits, q, epsilon, delta).value
-        if self.cohorts == 1 or one in (1, float("inf")):
-            return one
+        if self.cohorts == 1:
+            return counts_crowd(self._bits, q, epsilon, delta).value
+        needed = counts_crowd(self._bits, q, epsilon, (1.0 - _PRICE) * delta).value
+        if needed in (1, float("inf")):
+            return needed
 
-        def keeps(size: float) -> bool:
-            return self._delta(int(size), q, epsilon, _ROUGH) <= delta
+        def has_cohorts(crowd: int) -> bool:
+            return self._cohort(crowd, _PRICE * delta)[0] >= needed
 
+        cohort, start = int(needed), min(int(needed) * self.cohorts, LARGEST_CROWD)
         try:
-            start = min(1.1 * one * self.cohorts, float(LARGEST_CROWD))
-            crowd = int(smallest(keeps, one, float(LARGEST_CROWD), start=start, rtol=2e-3))
+            crowd = smallest(has_cohorts, cohort, LARGEST_CROWD, start=start, step=cohort // 64 + 1)
         except NoValueError:
             return float("inf")
         while crowd <= LARGEST_CROWD and self._delta(crowd, q, epsilon) > delta:
             crowd += 1 + crowd // 1000
+        while 1 < crowd < _SMALL_CROWD and self._delta(crowd - 1, q, epsilon) <= delta:
+            crowd -= 1
         return crowd if crowd <= LARGEST_CROWD else float("inf")
 
     def q(self, crowd: int, epsilon: float, delta: float, *, rough: bool = False) -> float:

@@ -289,9 +289,11 @@ def normal_guess(domain: Iterable[Block], N: int, q: float, epsilon: float) -> f
     # of Y = F - lam G, divided by the largest moment
     top = float(moments.max()) + 2.0 * epsilon
     both, mixed, other = np.exp(moments + epsilon * np.arange(3) - top)
-    excess = math.expm1(epsilon)
     log_sigma = 0.5 * (top + math.log(max(both - 2.0 * mixed + other, 1e-300)) + math.log(N))
-    away = math.exp(min(math.log(N * excess) - log_sigma, 5.0)) if excess else 0.0
+    away = 0.0
+    if epsilon > 0.0:
+        log_excess = epsilon + math.log(-math.expm1(-epsilon))
+        away = math.exp(min(math.log(N) + log_excess - log_sigma, 3.4))  # beyond 30, all is tiny
     tail = math.exp(-0.5 * away**2) / math.sqrt(2.0 * math.pi)
     tail -= 0.5 * away * math.erfc(away / math.sqrt(2.0))
     return min(math.exp(min(log_sigma, 500.0)) / N * max(tail, 0.0), 1.0)

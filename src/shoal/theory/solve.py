@@ -6,7 +6,8 @@ the search. Delta falls in epsilon and in N (theorems; for the blanket in N by J
 N draws dominates that of N + 1 in convex order), and the true delta in q. Bounds on delta need
 not fall in q, and eta need not fall in anything, so q is sought downward from the local q, where
 the promise holds without a crowd, to the first failure: below it nothing is claimed. For wide
-surveys, whose bounds take long, the search begins at a guess instead.
+surveys, whose bounds take long, that search begins at a guess instead, as those for a crowd and for
+epsilon always do.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from shoal.theory.blanket import normal_guess
 from shoal.theory.calibration import Curve, Point, edge, judge
 from shoal.theory.coin import local_epsilon, local_q, log_theta
 from shoal.theory.domains import Block, check_domain, differing_bits
+from shoal.theory.gaussian import gaussian_delta
 from shoal.theory.homogeneous import check_crowd, eta
 from shoal.theory.proven import attack_delta, proven_delta
 from shoal.theory.stop_loss.bracket import Bracket
@@ -35,12 +37,17 @@ __all__ = [
 
 _FINE = 1e-4
 _WIDE = 100
-_FINE_IF_WIDE, _XTOL_IF_WIDE = 1e-3, 2e-4
-"""From so many differing bits on, delta is known to 1e-3, and the answer to a 5,000th. Of the
-log-odds, and so of sigma, that is a tenth of what rounding q up to 16 digits may cost there."""
+_FINE_IF_WIDE, _XTOL_IF_WIDE = 1e-2, 2e-4
+"""From so many differing bits on, delta is known to a hundredth and the answer is sought to a
+5,000th. Delta moves by 50 times a step in the log-odds of q there, by 30 times one in epsilon and
+by 15 times one in the crowd (observed), so answers are less than a thousandth above the smallest.
+Of the log-odds, and so of sigma, that is a tenth of what rounding q up to 16 digits may cost."""
 
-_ROUGH = 1e-2
+_FIRST, _ROUGH = 5e-2, 1e-2
+"""How narrow the first bracket at a point is, and the finest one far from the answer."""
+
 _SMALLEST_Q = 1e-12
+_SMALLEST_EPSILON = 1e-9
 _LARGEST_CROWD = 10**12
 
 
@@ -67,6 +74,22 @@ def _q_of(log_odds: float) -> float:
     return min(1.0 / (1.0 + math.exp(log_odds)), 0.5)
 
 
+def _remembering(at: Curve) -> Curve:
+    """Return the same curve, which computes nothing again that is known well enough."""
+    known: dict[float, Bracket] = {}
+
+    def curve(x: float, rtol: float) -> Bracket:
+        before = known.get(x, Bracket(0.0, math.inf))
+        if not before.is_within(rtol):
+            # Asking for more need not bring more, so what was known is not given up.
+            found = at(x, rtol)
+            high = min(found.high, before.high)
+            known[x] = Bracket(min(max(found.low, before.low), high), high)
+        return known[x]
+
+    return curve
+
+
 def _solve_q(
     blocks: tuple[Block, ...], epsilon: float, target: float, at: Curve, xtol: float,
     finest: float = _FINE, stride: float = 1.5, guess: Guess | None = None,
@@ -82,73 +105,88 @@ def _solve_q(
     safe = min(math.nextafter(local_q(differ, epsilon), 1.0), 0.5) if epsilon > 0.0 else 0.5
     stop = log_theta(_SMALLEST_Q)
 
-    known: dict[float, Bracket] = {}
+    bracket_at = _remembering(at)
 
     def curve(u: float, rtol: float) -> Bracket:
-        q = _q_of(u)
-        before = known.get(q, Bracket(0.0, math.inf))
-        if not before.is_within(rtol):
-            # Asking for more need not bring more, so what was known is not given up.
-            found = at(q, rtol)
-            high = min(found.high, before.high)
-            known[q] = Bracket(min(max(found.low, before.low), high), high)
-        return known[q]
+        return bracket_at(_q_of(u), rtol)
 
     good = Point(max(log_theta(safe), 1e-9), -1e3, True)
     bad = None
     if guess is not None:
-        good, bad = _around(curve, guess, good, stop, target)
+        good, bad = _around(curve, lambda u: guess(_q_of(u)), good, stop, target)
     while bad is None and good.x < stop:
-        point = judge(curve, min(stride * good.x, stop), target, 0.05, 1e-2)
+        point = judge(curve, min(stride * good.x, stop), target, _FIRST, _ROUGH)
         good, bad = (point, None) if point.passed else (good, point)
     u = good.x if bad is None else edge(curve, good, bad, target, xtol, finest)
     for _ in range(60):
-        q = _q_of(u)
-        final = known.get(q)
-        if final is None or final.high > target:
-            final = curve(u, finest)
+        final = _certified(curve, u, target, finest)
         if final.high <= target:
-            return Solved(q, final)
+            return Solved(_q_of(u), final)
         u -= xtol * u
         xtol *= 1.5
     return Solved(safe, at(safe, finest))
 
 
 Guess = Callable[[float], float]
-"""A quick guess of the quantity at a q."""
+"""A quick guess of the quantity at a point."""
+
+
+def _certified(curve: Curve, x: float, target: float, finest: float) -> Bracket:
+    """Bracket the quantity at an answer, no finer than it takes to see that it is within target."""
+    known = curve(x, _FIRST)
+    return known if known.high <= target else curve(x, finest)
 
 
 def _around(
     curve: Curve, guess: Guess, safe: Point, stop: float, target: float
 ) -> tuple[Point, Point | None]:
-    """Find log-odds that pass and some that fail, not far from each other; None if all pass.
+    """Find a point that passes and one that fails, not far from each other; None if all pass.
 
-    What is found corrects the guess, in logarithms. Steps grow, for it may be far off.
+    The quantity rises in x, from `safe`, which is taken to pass, up to `stop`. What is found
+    corrects the guess, in logarithms. Steps grow, for it may be far off.
     """
     good, bad, aim, step = safe, None, target, 1.005
     while good.x < stop and (good is safe or bad is None):
-        u = _guessed_odds(guess, good.x, stop if bad is None else bad.x, aim)
+        x = _guessed(guess, good.x, stop if bad is None else bad.x, aim)
         if bad is not None:
-            u = min(u, bad.x / step)
+            x = min(x, bad.x / step)
         elif good is not safe:
-            u = min(max(u, good.x * step), stop)
-        if u <= safe.x:
+            x = min(max(x, good.x * step), stop)
+        if x <= safe.x:
             break
-        point = judge(curve, u, target, 0.05, 1e-2)
+        point = judge(curve, x, target, _FIRST, _ROUGH)
         good, bad = (point, bad) if point.passed else (good, point)
         found = min(math.log(target) + point.gap, -1e-3)
         # a little further than the edge seems to be, so that it is in between
-        aim = guess(_q_of(u)) ** (math.log(target) / found) * (1.6 if point.passed else 0.6)
+        aim = guess(x) ** (math.log(target) / found) * (1.6 if point.passed else 0.6)
         step *= step
     return good, bad
 
 
-def _guessed_odds(guess: Guess, low: float, high: float, target: float) -> float:
-    """Log-odds, to half a percent, at which a guess meets the target."""
+def _guessed(guess: Guess, low: float, high: float, target: float) -> float:
+    """Point, to half a percent, at which a guess meets the target."""
     while high > 1.005 * low:
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if guess(_q_of(middle)) <= target else (low, middle)
+        low, high = (middle, high) if guess(middle) <= target else (low, middle)
     return low
+
+
+def _around_falling(
+    curve: Curve, guess: Guess, lowest: float, safe: Point, target: float
+) -> tuple[Point, Point | None]:
+    """Do the same for a quantity that falls in x, from `lowest` down to `safe` or below it."""
+
+    def turned(point: Point) -> Point:
+        return point._replace(x=1.0 / point.x)
+
+    good, bad = _around(
+        lambda y, rtol: curve(1.0 / y, rtol),
+        lambda y: guess(1.0 / y),
+        turned(safe),
+        1.0 / lowest,
+        target,
+    )
+    return turned(good), None if bad is None else turned(bad)
 
 
 def proven_q(
@@ -176,9 +214,8 @@ def proven_q(
         return normal_guess(blocks, N, q, epsilon)
 
     wide, xtol, finest = _precision(blocks, xtol)
-    # delta moves by several times the step in q, so a long step needs no fine delta; in wide
-    # domains it moves by fifty times the step in the log-odds (observed)
-    finest = _ROUGH if wide else min(max(xtol, finest), _ROUGH)
+    # delta moves by several times the step in q, so a long step needs no fine delta
+    finest = min(max(xtol, finest), _ROUGH)
     stride = 3.0 if finest >= _ROUGH else 1.5  # from the local q it is a long way
     return _solve_q(blocks, epsilon, delta, at, xtol, finest, stride, guess if wide else None)
 
@@ -262,27 +299,30 @@ def proven_epsilon(
     if delta == 0.0:
         return Solved(local, Bracket(0.0, 0.0))
     _check_target(delta)
+    if local <= _SMALLEST_EPSILON:
+        return Solved(local, Bracket(0.0, 0.0))
     _, xtol, finest = _precision(blocks, xtol)
 
-    def curve(epsilon: float, rtol: float) -> Bracket:
+    def at(epsilon: float, rtol: float) -> Bracket:
         return proven_delta(blocks, N, q, epsilon, rtol).delta
 
-    bad = judge(curve, 0.0, delta, 0.05, finest)
-    if bad.passed:
-        return Solved(0.0, curve(0.0, _FINE))
-    # delta falls fast: double from a small epsilon instead of halving from the local one
-    x = min(1e-3, local)
-    while not (point := judge(curve, x, delta, 0.05, 1e-2)).passed:
-        bad = point
-        if x >= local:
-            break
-        x = min(2.0 * x, local)
-    good = point if point.passed else Point(local, -1e3, True)
+    # as of a Gaussian mechanism with the same delta at epsilon = 0, where that is mu / sqrt(2 pi)
+    mu = math.sqrt(2.0 * math.pi) * normal_guess(blocks, N, q, 0.0)
+
+    def guess(epsilon: float) -> float:
+        return gaussian_delta(mu, epsilon)
+
+    curve = _remembering(at)
+    good, bad = _around_falling(curve, guess, _SMALLEST_EPSILON, Point(local, -1e3, True), delta)
+    if bad is None:
+        bad = judge(curve, 0.0, delta, _FIRST, finest)
+        if bad.passed:
+            return Solved(0.0, curve(0.0, finest))
     passing = edge(curve, good, bad, delta, xtol, finest)
-    final = curve(passing, _FINE)
+    final = _certified(curve, passing, delta, finest)
     while final.high > delta and passing < local:
         passing = min(passing * (1.0 + xtol), local)
-        final = curve(passing, _FINE)
+        final = curve(passing, finest)
     return Solved(passing, final)
 
 
@@ -304,24 +344,34 @@ def proven_crowd(
     _check_target(delta)
     _, xtol, finest = _precision(blocks, xtol)
 
-    def curve(N: float, rtol: float) -> Bracket:
-        return proven_delta(blocks, math.ceil(N), q, epsilon, rtol).delta
+    def at(N: float, rtol: float) -> Bracket:
+        return proven_delta(blocks, int(N), q, epsilon, rtol).delta
 
-    bad = Point(0.0, 1e3, False)
-    N = 1.0
-    while not (point := judge(curve, N, delta, 0.05, 1e-2)).passed:
-        bad = point
-        if N >= _LARGEST_CROWD:
+    def guess(N: float) -> float:
+        return normal_guess(blocks, math.ceil(N), q, epsilon)
+
+    bracket_at = _remembering(at)
+
+    def curve(N: float, rtol: float) -> Bracket:
+        return bracket_at(math.ceil(N), rtol)
+
+    good, bad = _around_falling(curve, guess, 1.0, Point(_LARGEST_CROWD, -1e3, True), delta)
+    if good.x > 0.999 * _LARGEST_CROWD:
+        good = judge(curve, _LARGEST_CROWD, delta, _FIRST, finest)
+        if not good.passed:
             return Solved(math.inf, Bracket(0.0, 1.0))
-        N *= 4.0
+    if bad is None:
+        bad = judge(curve, 1, delta, _FIRST, finest)
+        if bad.passed:
+            return Solved(1, curve(1, finest))
     # below one person there is nothing left to resolve
-    answer = math.ceil(edge(curve, point, bad, delta, max(xtol, 0.5 / point.x), finest))
-    final = curve(answer, _FINE)
+    answer = math.ceil(edge(curve, good, bad, delta, max(xtol, 0.5 / good.x), finest))
+    final = _certified(curve, answer, delta, finest)
     while final.high > delta:
         answer += max(1, round(xtol * answer))
-        final = curve(answer, _FINE)
-    while answer > 1 and answer < 1.0 / xtol:
-        below = curve(answer - 1, _FINE)
+        final = curve(answer, finest)
+    while 1 < answer < 1.0 / xtol:
+        below = curve(answer - 1, finest)
         if below.high > delta:
             break
         answer, final = answer - 1, below

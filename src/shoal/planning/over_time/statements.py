@@ -70,10 +70,10 @@ def statements(
     >>> for one in statements(plan, 52):
     ...     print(one.kind, one.holds_for, one.epsilon, one.delta, sep=" | ")
     local | one report | 6.485957 | 0.0
-    proven | one release | 0.999954 | 1e-06
+    proven | one release | 0.999953 | 1e-06
     local | one answer, every release | 9.855599 | 0.0
     local | answers that change, every release | 509.121506 | 0.0
-    proven | same crowd, every release | 9.84637 | 1e-06
+    proven | same crowd, every release | 9.84639 | 1e-06
     proven | changing crowds, every release | 102.95 | 1e-06
     """
     check_integer("releases", releases, lowest=1, highest=10**6)

@@ -40,7 +40,7 @@ import numpy.typing as npt
 from shoal.theory.counts.curve import Atoms
 from shoal.theory.counts.profile import Profile
 from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.law import FloatArray
+from shoal.theory.stop_loss.law import FloatArray, dot
 from shoal.theory.stop_loss.reduction import UNIT
 
 __all__ = ["Losses", "composed_delta", "dominating_losses", "spread_losses"]
@@ -168,7 +168,7 @@ def composed_delta(losses: Losses, d: int, epsilon: float) -> Bracket:
 def _log_sum(losses: Losses, t: float) -> float:
     exponents = losses.node * (losses.step * t)
     top = float(exponents.max())
-    return top + math.log(float(np.exp(exponents - top) @ losses.mass))
+    return top + math.log(dot(np.exp(exponents - top), losses.mass))
 
 
 def _tilt(losses: Losses, d: int, epsilon: float) -> _Tilt:
@@ -190,9 +190,9 @@ def _window(losses: Losses, tilt: _Tilt, d: int) -> tuple[int, int, float, float
 
     The hard ends of the sum are better where they are nearer.
     """
-    x = losses.node * losses.step
-    mean = float(tilt.mass @ x)
-    sigma = math.sqrt(max(float(tilt.mass @ (x - mean) ** 2), 1e-300) * d)
+    x: FloatArray = (losses.node * losses.step).astype(np.float64)
+    mean = dot(tilt.mass, x)
+    sigma = math.sqrt(max(dot(tilt.mass, (x - mean) ** 2), 1e-300) * d)
     positive = tilt.mass > 0.0
     log_mass = np.log(tilt.mass[positive])
     ends = []

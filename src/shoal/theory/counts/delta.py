@@ -25,6 +25,7 @@ from shoal.theory.counts.curve import Atoms, merged_atoms
 from shoal.theory.counts.profile import bit_profile
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.stop_loss.law import dot
 from shoal.theory.stop_loss.reduction import UNIT
 
 __all__ = [
@@ -144,8 +145,8 @@ def attack_counts(d: int, N: int, q: float, epsilon: float, scale: float) -> Cou
 
 
 def _from_below(atoms: Atoms, d: int, epsilon: float, scale: float, nodes: float) -> float:
-    mean = float(atoms.mass @ atoms.loss)
-    sigma = math.sqrt(float(atoms.mass @ (atoms.loss - mean) ** 2))
+    mean = dot(atoms.mass, atoms.loss)
+    sigma = math.sqrt(dot(atoms.mass, (atoms.loss - mean) ** 2))
     # where a loss is nearly always the same, its range decides
     step = max(24.0 * sigma / nodes, 5e-6 * float(np.ptp(atoms.loss)))
     chance = 1e-5 * scale

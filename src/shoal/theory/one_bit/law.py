@@ -16,6 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.theory.stop_loss.law import dot
+
 __all__ = ["BinomialWindow", "Tails", "binomial_window", "pmf", "sum_tails", "tails"]
 
 _REACH = 9.0
@@ -148,7 +150,7 @@ def _sum_tails(s: int, ones: BinomialWindow, zeros: BinomialWindow) -> Tails:
     below = np.concatenate(([0.0], np.cumsum(zeros.mass)))
     above = np.concatenate((np.cumsum(zeros.mass[::-1])[::-1], [0.0]))
     needed = s - (ones.first + np.arange(ones.mass.size)) - zeros.first
-    at_most = float(ones.mass @ below[np.clip(needed + 1, 0, size)])
-    at_least = float(ones.mass @ above[np.clip(needed, 0, size)])
+    at_most = dot(ones.mass, below[np.clip(needed + 1, 0, size)])
+    at_least = dot(ones.mass, above[np.clip(needed, 0, size)])
     error, omitted = ones.error + zeros.error, ones.omitted + zeros.omitted
     return Tails(min(at_most, 1.0), min(at_least, 1.0), error, omitted)

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from shoal.theory.stop_loss.law import FloatArray, Law, log_sum
+from shoal.theory.stop_loss.law import FloatArray, Law, dot, log_sum
 from shoal.theory.stop_loss.reduction import reduce_law
 from shoal.theory.stop_loss.tilt import saddle
 
@@ -35,7 +35,7 @@ def log_estimate(law: Law, n: int) -> float:
     mild = np.clip(x / level, -1.0, 1.0)
     tilt = saddle(mild, log_weight, n)
     curved = tilt.log_mgf - math.log(tilt.t * (1.0 + 2.5 * tilt.t * tilt.sigma))
-    drift = max(1.0, -n * float(np.exp(log_weight) @ mild))
+    drift = max(1.0, -n * dot(np.exp(log_weight), mild))
     jump = x / level > drift
     single = math.log(n) + log_sum(log_weight[jump] + np.log(x[jump] / level - drift))
     both = float(np.logaddexp(curved, single)) + math.log(level) + problem.log_scale

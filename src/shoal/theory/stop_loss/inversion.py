@@ -44,7 +44,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.theory.stop_loss.characteristic import ComplexArray, log_one_plus, power_error
-from shoal.theory.stop_loss.law import FloatArray
+from shoal.theory.stop_loss.law import FloatArray, dot
 from shoal.theory.stop_loss.reduction import UNIT, Reduced
 from shoal.theory.stop_loss.tilt import Tilt, pivoted
 
@@ -95,9 +95,9 @@ def sample(problem: Reduced, n: int, t: float, step: float, count: int) -> Sampl
     keep = np.sort(order[~negligible])
     v: FloatArray = step * np.arange(count, dtype=np.float64)
     error = np.full(count, base.own + base.rounding + lost)
-    error += np.hypot(t, v) * (float(weights @ dx) + float(dx[base.pivot]))
+    error += np.hypot(t, v) * (dot(weights, dx) + float(dx[base.pivot]))
     weights, y = weights[keep], y[keep]
-    error += 6 * UNIT * v * float(weights @ np.abs(y))
+    error += 6 * UNIT * v * dot(weights, np.abs(y))
     mass = float(weights.sum())
     if y.size <= _MANY_ATOMS and n * (y.size + 16) * UNIT * mass < 1e-6:
         deviation = _factored(weights, y, v)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Law", "binomial_log_weights", "log_sum"]
+__all__ = ["Law", "binomial_log_weights", "dot", "log_sum"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -93,3 +93,12 @@ def log_sum(values: FloatArray) -> float:
     if top == -math.inf:
         return top
     return top + math.log(float(np.sum(np.exp(values - top))))
+
+
+def dot(left: FloatArray, right: FloatArray) -> float:
+    """Sum of products, by one thread.
+
+    Where `@` hands a long sum to a threaded matrix library, its threads wait for each other longer
+    than they add: that took four fifths of the processor's time of a wide survey.
+    """
+    return float(np.einsum("i,i->", left, right))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.theory.stop_loss.law import FloatArray
+from shoal.theory.stop_loss.law import FloatArray, dot
 from shoal.theory.stop_loss.reduction import UNIT, Reduced
 
 
@@ -70,16 +70,14 @@ def pivoted(problem: Reduced, t: float) -> Pivoted:
     y = x - x[pivot]
     doubt = 16 * UNIT * (1.0 + np.abs(log_weight) + problem.blur + np.abs(t * y))
     weights, k = tilted(y, log_weight, t)
-    plain = float(weights @ doubt) + (x.size + 8) * UNIT
+    plain = dot(weights, doubt) + (x.size + 8) * UNIT
     lost = math.exp(problem.log_lost)
     light = np.arange(x.size) != pivot
     mass = np.exp(log_weight[light])
     terms = mass * np.expm1(np.minimum(t * y[light], 700.0))
     value = float(terms.sum()) - lost
     log_total = math.log1p(value) if value > -1.0 else k
-    spread = float(weights[light] @ doubt[light]) + float(mass @ doubt[light]) * math.exp(
-        -log_total
-    )
+    spread = dot(weights[light], doubt[light]) + dot(mass, doubt[light]) * math.exp(-log_total)
     spread += (
         64 * UNIT * lost * (1.0 + abs(problem.log_lost if lost else 0.0)) * math.exp(-log_total)
     )
@@ -101,7 +99,7 @@ def saddle(x: FloatArray, log_weight: FloatArray, n: int) -> Tilt:
     def excess(log_t: float) -> float:
         t = math.exp(log_t)
         weights, _ = tilted(x, log_weight, t)
-        return t * n * float(weights @ x) - 2.0
+        return t * n * dot(weights, x) - 2.0
 
     low = high = 0.0
     while excess(high) < 0.0 and high < 600.0:
@@ -116,8 +114,8 @@ def saddle(x: FloatArray, log_weight: FloatArray, n: int) -> Tilt:
             high = middle
     t = math.exp(0.5 * (low + high))
     weights, k = tilted(x, log_weight, t)
-    mean = float(weights @ x)
-    variance = float(weights @ (x - mean) ** 2)
+    mean = dot(weights, x)
+    variance = dot(weights, (x - mean) ** 2)
     return Tilt(t, n * k, math.sqrt(n * variance))
 
 

@@ -6,6 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from bench import (
+    answer_times,
     attacks,
     certifying,
     collecting,
@@ -47,6 +48,7 @@ SECTIONS = {
     "relaying": relaying.measure,
     "console": console.measure,
     "attacks": attacks.measure,
+    "answer-times": answer_times.measure,
     "starting": starting.measure,
     "device": device.measure,
     "telemetry": telemetry.measure,

@@ -327,4 +327,11 @@ MUTANTS = (
         "Doubt(self.flat,",
         "theory/test_ratio_tables.py::TestErrorsThatAreMadeLarge",
     ),
+    Mutant(
+        "the largest crowd is taken to be enough",
+        "theory/solve.py",
+        "        if not good.passed:\n            return Solved(math.inf, Bracket(0.0, 1.0))\n",
+        "",
+        "theory/test_solve.py::test_local_noise_needs_no_crowd",
+    ),
 )

@@ -1,8 +1,8 @@
 """Turn the questions round: which q, which epsilon, how large a crowd.
 
 Each search uses rough brackets far from the answer and fine ones near it, always from the safe
-side, and ends with a fine bracket at the very answer: what is returned is certified there, not by
-the search. Delta falls in epsilon and in N (theorems; for the blanket in N by Jensen: the mean of
+side, and ends with a bracket at the very answer: what is returned is certified there, not by the
+search. Delta falls in epsilon and in N (theorems; for the blanket in N by Jensen: the mean of
 N draws dominates that of N + 1 in convex order), and the true delta in q. Bounds on delta need
 not fall in q, and eta need not fall in anything, so q is sought downward from the local q, where
 the promise holds without a crowd, to the first failure: below it nothing is claimed. For wide
@@ -174,7 +174,7 @@ def _guessed(guess: Guess, low: float, high: float, target: float) -> float:
 def _around_falling(
     curve: Curve, guess: Guess, lowest: float, safe: Point, target: float
 ) -> tuple[Point, Point | None]:
-    """Do the same for a quantity that falls in x, from `lowest` down to `safe` or below it."""
+    """Do the same where the quantity falls in x, which goes from `lowest` up to that of `safe`."""
 
     def turned(point: Point) -> Point:
         return point._replace(x=1.0 / point.x)
@@ -318,12 +318,8 @@ def proven_epsilon(
         bad = judge(curve, 0.0, delta, _FIRST, finest)
         if bad.passed:
             return Solved(0.0, curve(0.0, finest))
-    passing = edge(curve, good, bad, delta, xtol, finest)
-    final = _certified(curve, passing, delta, finest)
-    while final.high > delta and passing < local:
-        passing = min(passing * (1.0 + xtol), local)
-        final = curve(passing, finest)
-    return Solved(passing, final)
+    answer = edge(curve, good, bad, delta, xtol, finest)
+    return Solved(answer, _certified(curve, answer, delta, finest))
 
 
 def proven_crowd(
@@ -367,9 +363,6 @@ def proven_crowd(
     # below one person there is nothing left to resolve
     answer = math.ceil(edge(curve, good, bad, delta, max(xtol, 0.5 / good.x), finest))
     final = _certified(curve, answer, delta, finest)
-    while final.high > delta:
-        answer += max(1, round(xtol * answer))
-        final = curve(answer, finest)
     while 1 < answer < 1.0 / xtol:
         below = curve(answer - 1, finest)
         if below.high > delta:

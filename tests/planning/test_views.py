@@ -338,7 +338,7 @@ class TestCohorts:
 
     @pytest.mark.parametrize(
         ("differing", "cohorts", "q", "epsilon", "delta"),
-        [(4, 3, 0.2, 1.0, 1e-3), (4, 16, 0.05, 0.5, 1e-6), (2, 4, 0.3, 0.3, 1e-9)],
+        [(4, 3, 0.2, 1.0, 1e-3), (4, 16, 0.05, 0.5, 1e-6), (4, 4, 0.1, 0.0, 0.05)],
     )
     def test_the_crowd_is_hardly_larger_than_it_must_be(
         self, differing, cohorts, q, epsilon, delta
@@ -348,6 +348,10 @@ class TestCohorts:
         assert bound.proven(crowd, q, epsilon).delta.high <= delta
         fewer = int(crowd * 0.995) - 1
         assert bound.proven(fewer, q, epsilon).delta.high > delta
+
+    def test_one_person_is_enough_in_any_cohort(self):
+        alone = proven_counts(2, 1, 0.3, 0.5)
+        assert CountsBound(2, cohorts=3_000).crowd(0.3, 0.5, 1.02 * alone) == 1
 
     def test_the_mixture_of_all_cohort_sizes_is_below(self):
         """Delta is at most the mean over a cohort's size of what that size has."""

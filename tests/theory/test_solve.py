@@ -139,6 +139,34 @@ def test_wide_surveys_take_few_brackets(domain, monkeypatch):
     assert len(asked) <= 45
 
 
+@pytest.mark.parametrize(
+    ("domain", "q", "epsilon", "target"),
+    [((choice(8),) * 60, 0.4555, 6.0, 1e-6), ((choice(4),) * 101, 0.48, 0.01, 0.05)],
+)
+def test_what_a_plan_will_ask_holds(domain, q, epsilon, target):
+    """Brackets are loose there, and a finer one was once the worse one."""
+    crowd = proven_crowd(domain, q, epsilon, target)
+    fine = proven_delta(domain, int(crowd.value), q, epsilon, 1e-4).delta
+    rough = proven_delta(domain, int(crowd.value), q, epsilon, 0.05).delta
+    assert fine.high <= min(target, rough.high)
+    found = proven_epsilon(domain, int(crowd.value), q, target)
+    assert proven_delta(domain, int(crowd.value), q, found.value, 1e-4).delta.high <= target
+    assert found.value <= epsilon * (1 + 1e-3)
+
+
+def test_an_undecided_guess_does_not_end_the_search():
+    """At these, the first guess is so near to the edge that a rough bracket does not decide."""
+    crowd = int(proven_crowd((flags(2),), 0.05, 0.0, 1e-4).value)
+    assert proven_delta((flags(2),), int(crowd * (1 - 3e-4)), 0.05, 0.0).delta.low > 1e-4
+    found = proven_epsilon((choice(3),), 100_000, 0.25, 0.001048).value
+    assert proven_delta((choice(3),), 100_000, 0.25, found * (1 - 3e-4)).delta.low > 0.001048
+
+
+def test_the_guess_is_of_answers_that_differ():
+    truth = proven_delta((at_most(1, 4),), 1000, 0.3, 0.0).delta.high
+    assert truth / 2 < solve.normal_guess((at_most(1, 4),), 1000, 0.3, 0.0) < 2 * truth
+
+
 def test_no_noise_and_no_difference_at_all():
     assert proven_epsilon((flags(5),), 100, 0.5, 1e-9).value == 0.0
     assert proven_crowd((flags(5),), 0.5, 0.1, 1e-9).value == 1

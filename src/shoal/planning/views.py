@@ -49,8 +49,8 @@ _ROUGH = 3e-3
 _PRICE = 0.05
 """The part of delta that pays for cohorts that turn out small."""
 
-_SMALL_CROWD = 2000
-"""Up to here the smallest crowd is found to a person."""
+_STEPS = 500
+"""A crowd with cohorts is found to such a part of itself."""
 
 _PARTS = 8
 """So many smaller epsilons are tried where dropping costs more than all else."""
@@ -239,25 +239,26 @@ class CountsBound:
         """Return the smallest crowd that keeps a promise; infinite if there is none."""
         if self.overflow is not None:
             return self._crowd_in_pieces(q, epsilon, delta)
-        if self.cohorts == 1:
-            return counts_crowd(self._bits, q, epsilon, delta).value
-        needed = counts_crowd(self._bits, q, epsilon, (1.0 - _PRICE) * delta).value
-        if needed in (1, float("inf")):
-            return needed
+        one = counts_crowd(self._bits, q, epsilon, delta).value
+        if self.cohorts == 1 or one in (1, float("inf")):
+            return one
 
         def has_cohorts(crowd: int) -> bool:
-            return self._cohort(crowd, _PRICE * delta)[0] >= needed
+            return self._cohort(crowd, _PRICE * delta)[0] >= one
 
-        cohort, start = int(needed), min(int(needed) * self.cohorts, LARGEST_CROWD)
+        def keeps(crowd: int) -> bool:
+            return self._delta(crowd, q, epsilon) <= delta
+
+        # where the smallest cohort has that many people, the promise is kept, or nearly
+        low, start = int(one), min(int(one) * self.cohorts, LARGEST_CROWD)
         try:
-            crowd = smallest(has_cohorts, cohort, LARGEST_CROWD, start=start, step=cohort // 64 + 1)
+            near = smallest(
+                has_cohorts, low, LARGEST_CROWD, start=start, step=low // 64 + 1, rtol=1e-4
+            )
+            step = near // _STEPS + 1
+            return smallest(keeps, low, LARGEST_CROWD, start=near, step=step, rtol=1.0 / _STEPS)
         except NoValueError:
             return float("inf")
-        while crowd <= LARGEST_CROWD and self._delta(crowd, q, epsilon) > delta:
-            crowd += 1 + crowd // 1000
-        while 1 < crowd < _SMALL_CROWD and self._delta(crowd - 1, q, epsilon) <= delta:
-            crowd -= 1
-        return crowd if crowd <= LARGEST_CROWD else float("inf")
 
     def q(self, crowd: int, epsilon: float, delta: float, *, rough: bool = False) -> float:
         """Return the smallest q that keeps a promise, or one that is roughly as small."""

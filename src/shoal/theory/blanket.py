@@ -283,7 +283,7 @@ def normal_guess(domain: Iterable[Block], N: int, q: float, epsilon: float) -> f
     0.0085
     """
     unit, moments = log_theta(q), np.zeros(3)
-    for (table, *_), copies in _forms(check_domain(domain), q):
+    for (*_, table), copies in _forms(check_domain(domain), q):  # the last: of the largest answers
         for i, powers in enumerate((2 * table.towards, table.towards + table.away, 2 * table.away)):
             moments[i] += copies * log_sum(table.log_mass + powers * unit)
     # of Y = F - lam G, divided by the largest moment

@@ -20,6 +20,8 @@ from shoal.theory.stop_loss.bracket import Bracket
 
 __all__ = ["AttackDelta", "Method", "Proven", "attack_delta", "proven_delta"]
 
+_ROUGH = 0.05
+
 Method = Literal["exact over m", "blanket", "local", "composed over bits"]
 
 
@@ -94,6 +96,11 @@ def _proven_delta(blocks: Domain, N: int, q: float, epsilon: float, rtol: float)
         if exact.is_within(0.01):
             return best
     blanket = blanket_delta(blocks, N, q, epsilon, rtol)
+    if rtol < _ROUGH and not blanket.is_within(rtol):
+        # Where a fine bracket is out of reach, a rough one may be the narrower.
+        rough = blanket_delta(blocks, N, q, epsilon, _ROUGH)
+        high = min(blanket.high, rough.high)
+        blanket = Bracket(min(max(blanket.low, rough.low), high), high)
     # The promise is the smaller of two bounds, and so is what its bracket holds.
     both = Bracket(min(blanket.low, best.delta.low), min(blanket.high, best.delta.high))
     return Proven(both, "blanket" if blanket.high < best.delta.high else best.method)

@@ -37,11 +37,11 @@ __all__ = [
 
 _FINE = 1e-4
 _WIDE = 100
-_FINE_IF_WIDE, _XTOL_IF_WIDE = 1e-2, 2e-4
-"""From so many differing bits on, delta is known to a hundredth and the answer is sought to a
-5,000th. Delta moves by 50 times a step in the log-odds of q there, by 30 times one in epsilon and
-by 15 times one in the crowd (observed), so answers are less than a thousandth above the smallest.
-Of the log-odds, and so of sigma, that is a tenth of what rounding q up to 16 digits may cost."""
+_FINE_IF_WIDE, _XTOL_IF_WIDE = 1e-3, 2e-4
+"""With more differing bits, delta is known to a thousandth and the answer is sought to a 5,000th.
+Of the log-odds of q, and so of sigma, that is a tenth of what rounding q up to 16 digits may cost
+there. Delta moves at least half as much as the crowd does, most where epsilon is not small, so a
+crowd is at most a few thousandths above the smallest one."""
 
 _FIRST, _ROUGH = 5e-2, 1e-2
 """How narrow the first bracket at a point is, and the finest one far from the answer."""
@@ -113,13 +113,15 @@ def _solve_q(
     good = Point(max(log_theta(safe), 1e-9), -1e3, True)
     bad = None
     if guess is not None:
-        good, bad = _around(curve, lambda u: guess(_q_of(u)), good, stop, target)
+        good, bad = _around(curve, lambda u: guess(_q_of(u)), good, stop, target, finest)
     while bad is None and good.x < stop:
         point = judge(curve, min(stride * good.x, stop), target, _FIRST, _ROUGH)
         good, bad = (point, None) if point.passed else (good, point)
     u = good.x if bad is None else edge(curve, good, bad, target, xtol, finest)
     for _ in range(60):
-        final = _certified(curve, u, target, finest)
+        final = curve(u, _FIRST)
+        if final.high > target:
+            final = curve(u, finest)
         if final.high <= target:
             return Solved(_q_of(u), final)
         u -= xtol * u
@@ -131,14 +133,8 @@ Guess = Callable[[float], float]
 """A quick guess of the quantity at a point."""
 
 
-def _certified(curve: Curve, x: float, target: float, finest: float) -> Bracket:
-    """Bracket the quantity at an answer, no finer than it takes to see that it is within target."""
-    known = curve(x, _FIRST)
-    return known if known.high <= target else curve(x, finest)
-
-
 def _around(
-    curve: Curve, guess: Guess, safe: Point, stop: float, target: float
+    curve: Curve, guess: Guess, safe: Point, stop: float, target: float, finest: float
 ) -> tuple[Point, Point | None]:
     """Find a point that passes and one that fails, not far from each other; None if all pass.
 
@@ -154,7 +150,7 @@ def _around(
             x = min(max(x, good.x * step), stop)
         if x <= safe.x:
             break
-        point = judge(curve, x, target, _FIRST, _ROUGH)
+        point = judge(curve, x, target, _FIRST, finest)
         good, bad = (point, bad) if point.passed else (good, point)
         found = min(math.log(target) + point.gap, -1e-3)
         # a little further than the edge seems to be, so that it is in between
@@ -172,7 +168,7 @@ def _guessed(guess: Guess, low: float, high: float, target: float) -> float:
 
 
 def _around_falling(
-    curve: Curve, guess: Guess, lowest: float, safe: Point, target: float
+    curve: Curve, guess: Guess, lowest: float, safe: Point, target: float, finest: float
 ) -> tuple[Point, Point | None]:
     """Do the same where the quantity falls in x, which goes from `lowest` up to that of `safe`."""
 
@@ -185,6 +181,7 @@ def _around_falling(
         turned(safe),
         1.0 / lowest,
         target,
+        finest,
     )
     return turned(good), None if bad is None else turned(bad)
 
@@ -214,8 +211,9 @@ def proven_q(
         return normal_guess(blocks, N, q, epsilon)
 
     wide, xtol, finest = _precision(blocks, xtol)
-    # delta moves by several times the step in q, so a long step needs no fine delta
-    finest = min(max(xtol, finest), _ROUGH)
+    # delta moves by several times the step in q, so a long step needs no fine delta; in wide
+    # domains it moves by fifty times the step in the log-odds (observed)
+    finest = _ROUGH if wide else min(max(xtol, finest), _ROUGH)
     stride = 3.0 if finest >= _ROUGH else 1.5  # from the local q it is a long way
     return _solve_q(blocks, epsilon, delta, at, xtol, finest, stride, guess if wide else None)
 
@@ -313,13 +311,16 @@ def proven_epsilon(
         return gaussian_delta(mu, epsilon)
 
     curve = _remembering(at)
-    good, bad = _around_falling(curve, guess, _SMALLEST_EPSILON, Point(local, -1e3, True), delta)
+    safe = Point(local, -1e3, True)
+    good, bad = _around_falling(curve, guess, _SMALLEST_EPSILON, safe, delta, finest)
     if bad is None:
         bad = judge(curve, 0.0, delta, _FIRST, finest)
-        if bad.passed:
-            return Solved(0.0, curve(0.0, finest))
-    answer = edge(curve, good, bad, delta, xtol, finest)
-    return Solved(answer, _certified(curve, answer, delta, finest))
+    answer = 0.0 if bad.passed else edge(curve, good, bad, delta, xtol, finest)
+    # A finer bracket need not be a better one, and a plan is certified by a fine one.
+    while (final := at(answer, _FINE)).high > delta and answer < local:
+        answer = min(max(answer * (1.0 + xtol), _SMALLEST_EPSILON), local)
+        xtol *= 2.0
+    return Solved(answer, final)
 
 
 def proven_crowd(
@@ -351,20 +352,25 @@ def proven_crowd(
     def curve(N: float, rtol: float) -> Bracket:
         return bracket_at(math.ceil(N), rtol)
 
-    good, bad = _around_falling(curve, guess, 1.0, Point(_LARGEST_CROWD, -1e3, True), delta)
+    safe = Point(_LARGEST_CROWD, -1e3, True)
+    good, bad = _around_falling(curve, guess, 1.0, safe, delta, finest)
     if good.x > 0.999 * _LARGEST_CROWD:
         good = judge(curve, _LARGEST_CROWD, delta, _FIRST, finest)
         if not good.passed:
             return Solved(math.inf, Bracket(0.0, 1.0))
     if bad is None:
         bad = judge(curve, 1, delta, _FIRST, finest)
-        if bad.passed:
-            return Solved(1, curve(1, finest))
     # below one person there is nothing left to resolve
-    answer = math.ceil(edge(curve, good, bad, delta, max(xtol, 0.5 / good.x), finest))
-    final = _certified(curve, answer, delta, finest)
+    whole = max(xtol, 0.5 / good.x)
+    answer = 1 if bad.passed else math.ceil(edge(curve, good, bad, delta, whole, finest))
+    step = xtol
+    # A finer bracket need not be a better one, and a plan is certified by a fine one.
+    while (final := at(answer, _FINE)).high > delta:
+        answer, step = answer + math.ceil(step * answer), 2.0 * step
+        if answer > _LARGEST_CROWD:
+            return Solved(math.inf, Bracket(0.0, 1.0))
     while 1 < answer < 1.0 / xtol:
-        below = curve(answer - 1, finest)
+        below = at(answer - 1, _FINE)
         if below.high > delta:
             break
         answer, final = answer - 1, below

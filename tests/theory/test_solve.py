@@ -3,6 +3,7 @@ import math
 import pytest
 
 from shoal.theory import solve
+from shoal.theory.blanket import normal_guess
 from shoal.theory.domains import at_most, choice, flags
 from shoal.theory.homogeneous import delta, eta
 from shoal.theory.proven import proven_delta
@@ -164,7 +165,7 @@ def test_an_undecided_guess_does_not_end_the_search():
 
 def test_the_guess_is_of_answers_that_differ():
     truth = proven_delta((at_most(1, 4),), 1000, 0.3, 0.0).delta.high
-    assert truth / 2 < solve.normal_guess((at_most(1, 4),), 1000, 0.3, 0.0) < 2 * truth
+    assert truth / 2 < normal_guess((at_most(1, 4),), 1000, 0.3, 0.0) < 2 * truth
 
 
 def test_no_noise_and_no_difference_at_all():

@@ -328,10 +328,17 @@ MUTANTS = (
         "theory/test_ratio_tables.py::TestErrorsThatAreMadeLarge",
     ),
     Mutant(
-        "the largest crowd is taken to be enough",
+        "a fine bracket is kept where a rough one is narrower",
+        "theory/proven.py",
+        "if rtol < _ROUGH and not blanket.is_within(rtol):",
+        "if False:",
+        "theory/test_solve.py::test_what_a_plan_will_ask_holds",
+    ),
+    Mutant(
+        "a point that a rough bracket leaves open ends the search",
         "theory/solve.py",
-        "        if not good.passed:\n            return Solved(math.inf, Bracket(0.0, 1.0))\n",
-        "",
-        "theory/test_solve.py::test_local_noise_needs_no_crowd",
+        "        point = judge(curve, x, target, _FIRST, finest)\n",
+        "        point = judge(curve, x, target, _FIRST, _ROUGH)\n",
+        "theory/test_solve.py::test_an_undecided_guess_does_not_end_the_search",
     ),
 )

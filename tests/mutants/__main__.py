@@ -47,13 +47,17 @@ def first_failure(tests: Iterable[str], sources: Path) -> str | None:
     return failed[0].partition(" ")[2]
 
 
-def judge(mutant: Mutant) -> str | None:
-    """Return the test that caught a mutant, or None if it survived."""
+def judge(mutant: Mutant) -> tuple[str, str]:
+    """Return a mutant's fate, and the test that caught it or what is wrong with it."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "src"
         shutil.copytree(SOURCES, copy)
         mutant.apply(copy)
-        return first_failure(mutant.test_ids, copy)
+        try:
+            caught = first_failure(mutant.test_ids, copy)
+        except RuntimeError as error:
+            return "UNUSABLE", str(error)
+    return ("SURVIVED", "") if caught is None else ("caught", caught)
 
 
 def main() -> int:
@@ -67,19 +71,18 @@ def main() -> int:
         for mutant in MUTANTS
         if not options.words or any(word in mutant.name + mutant.file for word in options.words)
     ]
-    began, survivors = time.monotonic(), 0
+    began, others = time.monotonic(), 0
     tests = dict.fromkeys(test for mutant in chosen for test in mutant.test_ids)
     if failure := first_failure(tests, SOURCES):
         print(f"without any mutant {failure}")
         return 2
     with ThreadPoolExecutor(options.jobs) as pool:
-        for mutant, caught in zip(chosen, pool.map(judge, chosen), strict=True):
-            survivors += caught is None
-            fate = "SURVIVED" if caught is None else "caught"
-            print(f"{fate:8}  {mutant.name}  ({mutant.file})\n{'':10}{caught or ''}", flush=True)
+        for mutant, (fate, why) in zip(chosen, pool.map(judge, chosen), strict=True):
+            others += fate != "caught"
+            print(f"{fate:8}  {mutant.name}  ({mutant.file})\n{'':10}{why}", flush=True)
     minutes = (time.monotonic() - began) / 60
-    print(f"{len(chosen)} mutants, {survivors} survived, {minutes:.0f} minutes.")
-    return 1 if survivors else 0
+    print(f"{len(chosen)} mutants, {others} not caught, {minutes:.0f} minutes.")
+    return 1 if others else 0
 
 
 if __name__ == "__main__":

@@ -326,7 +326,7 @@ MUTANTS = (
         "the limit is passed once",
         LEDGER,
         "and changed.epsilon > decimal.Decimal(account.limit)",
-        "and account.epsilon > Decimal(account.limit)",
+        "and account.epsilon > decimal.Decimal(account.limit)",
         "device/test_ledger.py::TestCharging"
         "::test_a_limit_refuses_before_it_is_passed_and_counts_nothing",
     ),

@@ -239,24 +239,27 @@ class CountsBound:
         """Return the smallest crowd that keeps a promise; infinite if there is none."""
         if self.overflow is not None:
             return self._crowd_in_pieces(q, epsilon, delta)
-        one = counts_crowd(self._bits, q, epsilon, delta).value
-        if self.cohorts == 1 or one in (1, float("inf")):
-            return one
+        if self.cohorts == 1:
+            return counts_crowd(self._bits, q, epsilon, delta).value
+        if proven_counts(self._bits, 1, q, epsilon) <= delta:
+            return 1
+        needed = counts_crowd(self._bits, q, epsilon, (1.0 - _PRICE) * delta).value
+        if needed > LARGEST_CROWD:
+            return needed
 
         def has_cohorts(crowd: int) -> bool:
-            return self._cohort(crowd, _PRICE * delta)[0] >= one
+            return self._cohort(crowd, _PRICE * delta)[0] >= needed
 
         def keeps(crowd: int) -> bool:
             return self._delta(crowd, q, epsilon) <= delta
 
-        # where the smallest cohort has that many people, the promise is kept, or nearly
-        low, start = int(one), min(int(one) * self.cohorts, LARGEST_CROWD)
+        # where the smallest cohort has that many people, the promise is kept, and hardly with fewer
+        low, start = int(needed), min(int(needed) * self.cohorts, LARGEST_CROWD)
+        step = low // 64 + 1
         try:
-            near = smallest(
-                has_cohorts, low, LARGEST_CROWD, start=start, step=low // 64 + 1, rtol=1e-4
-            )
+            near = smallest(has_cohorts, low, LARGEST_CROWD, start=start, step=step, rtol=1e-4)
             step = near // _STEPS + 1
-            return smallest(keeps, low, LARGEST_CROWD, start=near, step=step, rtol=1.0 / _STEPS)
+            return smallest(keeps, 1, LARGEST_CROWD, start=near, step=step, rtol=1.5 / _STEPS)
         except NoValueError:
             return float("inf")
 

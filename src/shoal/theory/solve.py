@@ -38,10 +38,11 @@ __all__ = [
 _FINE = 1e-4
 _WIDE = 100
 _FINE_IF_WIDE, _XTOL_IF_WIDE = 1e-3, 2e-4
-"""With more differing bits, delta is known to a thousandth and the answer is sought to a 5,000th.
-Of the log-odds of q, and so of sigma, that is a tenth of what rounding q up to 16 digits may cost
-there. Delta moves at least half as much as the crowd does, most where epsilon is not small, so a
-crowd is at most a few thousandths above the smallest one."""
+"""With more differing bits, delta is known to a thousandth and q is sought to a 5,000th of its
+log-odds: of sigma, that is a tenth of what rounding q up to 16 digits may cost there."""
+_XTOL_OF_OTHERS_IF_WIDE = 5e-4
+"""A crowd or an epsilon is sought to a 2,000th there. Delta moves at least half as much as a crowd
+does, so a crowd is at most a few thousandths above the smallest one."""
 
 _FIRST, _ROUGH = 5e-2, 1e-2
 """How narrow the first bracket at a point is, and the finest one far from the answer."""
@@ -186,6 +187,17 @@ def _around_falling(
     return turned(good), None if bad is None else turned(bad)
 
 
+def _enough(good: Point, bad: Point, xtol: float, finest: float) -> float:
+    """Return how well delta must be known between two points for an answer to `xtol`.
+
+    Where a fine bracket is dear, no finer one is asked for than the slope there needs.
+    """
+    if good.gap <= -1e3 or bad.x <= 0.0:
+        return finest
+    slope = (bad.gap - good.gap) / abs(math.log(good.x / bad.x))
+    return min(max(finest, xtol * slope), _ROUGH)
+
+
 def proven_q(
     domain: Iterable[Block], N: int, epsilon: float, delta: float, xtol: float = 3e-6
 ) -> Solved:
@@ -299,7 +311,8 @@ def proven_epsilon(
     _check_target(delta)
     if local <= _SMALLEST_EPSILON:
         return Solved(local, Bracket(0.0, 0.0))
-    _, xtol, finest = _precision(blocks, xtol)
+    wide, xtol, finest = _precision(blocks, xtol)
+    xtol = max(xtol, _XTOL_OF_OTHERS_IF_WIDE) if wide else xtol
 
     def at(epsilon: float, rtol: float) -> Bracket:
         return proven_delta(blocks, N, q, epsilon, rtol).delta
@@ -312,9 +325,12 @@ def proven_epsilon(
 
     curve = _remembering(at)
     safe = Point(local, -1e3, True)
-    good, bad = _around_falling(curve, guess, _SMALLEST_EPSILON, safe, delta, finest)
+    near = _ROUGH if wide else finest
+    good, bad = _around_falling(curve, guess, _SMALLEST_EPSILON, safe, delta, near)
     if bad is None:
         bad = judge(curve, 0.0, delta, _FIRST, finest)
+    if wide:
+        finest = _enough(good, bad, xtol, finest)
     answer = 0.0 if bad.passed else edge(curve, good, bad, delta, xtol, finest)
     # A finer bracket need not be a better one, and a plan is certified by a fine one.
     while (final := at(answer, _FINE)).high > delta and answer < local:
@@ -339,7 +355,8 @@ def proven_crowd(
     blocks = check_domain(domain)
     check_crowd(1, q, epsilon)
     _check_target(delta)
-    _, xtol, finest = _precision(blocks, xtol)
+    wide, xtol, finest = _precision(blocks, xtol)
+    xtol = max(xtol, _XTOL_OF_OTHERS_IF_WIDE) if wide else xtol
 
     def at(N: float, rtol: float) -> Bracket:
         return proven_delta(blocks, int(N), q, epsilon, rtol).delta
@@ -353,13 +370,16 @@ def proven_crowd(
         return bracket_at(math.ceil(N), rtol)
 
     safe = Point(_LARGEST_CROWD, -1e3, True)
-    good, bad = _around_falling(curve, guess, 1.0, safe, delta, finest)
+    near = _ROUGH if wide else finest
+    good, bad = _around_falling(curve, guess, 1.0, safe, delta, near)
     if good.x > 0.999 * _LARGEST_CROWD:
         good = judge(curve, _LARGEST_CROWD, delta, _FIRST, finest)
         if not good.passed:
             return Solved(math.inf, Bracket(0.0, 1.0))
     if bad is None:
         bad = judge(curve, 1, delta, _FIRST, finest)
+    if wide:
+        finest = _enough(good, bad, xtol, finest)
     # below one person there is nothing left to resolve
     whole = max(xtol, 0.5 / good.x)
     answer = 1 if bad.passed else math.ceil(edge(curve, good, bad, delta, whole, finest))

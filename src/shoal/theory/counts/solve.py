@@ -191,7 +191,7 @@ def counts_crowd(
     if proven_counts(d, 1, q, epsilon) <= delta:
         return CountsAnswer(1, proven_counts(d, 1, q, epsilon))
     top = math.log(_LARGEST_CROWD)
-    if curve(top, FINE) > delta:
+    if curve(top, _COARSE) > delta and curve(top, FINE) > delta:
         return CountsAnswer(math.inf, 1.0)
     sigma = math.sqrt(d) * (1.0 - 2.0 * q) / gaussian_mu(epsilon, delta)
     guess = math.log(2.0 + sigma**2 / (q * (1.0 - q)))

@@ -92,6 +92,7 @@ def test_crowd_of_one_bit_is_minimal():
 
 def test_local_noise_needs_no_crowd():
     assert proven_crowd((flags(5),), 0.47, LN2, 1e-9).value == 1
+    assert proven_crowd((flags(200),), 0.499, 2.0, 1e-9).value == 1
     assert proven_crowd((flags(40),), 1e-3, 0.1, 1e-9).value == math.inf
 
 

@@ -192,7 +192,7 @@ def _enough(good: Point, bad: Point, xtol: float, finest: float) -> float:
 
     Where a fine bracket is dear, no finer one is asked for than the slope there needs.
     """
-    if good.gap <= -1e3 or bad.x <= 0.0:
+    if good.gap <= -1e3 or bad.passed or bad.x <= 0.0:
         return finest
     slope = (bad.gap - good.gap) / abs(math.log(good.x / bad.x))
     return min(max(finest, xtol * slope), _ROUGH)

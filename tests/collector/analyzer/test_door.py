@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from shoal.agreement.crowd_keys import CrowdKey
 from shoal.agreement.sealed_wire import Chunk
+from shoal.agreement.signatures import check_public_key, check_signature
 from shoal.collector import Collector, Settings, problems
 from shoal.collector.console.tokens import Token
 from shoal.collector.plan_states import Declaration
@@ -52,12 +52,10 @@ async def chunks_of(relay: FakeRelay, plan: Any = WHOLE, seed: int = 1, crowd: i
 
 def verified(answer: Any, relay: FakeRelay) -> bytes:
     """Check the analyzer's signature, as a relay does."""
-    from shoal.collector.analyzer.door import _decoded
-
     assert answer.headers["shoal-key"] == relay.analyzer.signer.public_key
-    key = Ed25519PublicKey.from_public_bytes(_decoded(answer.headers["shoal-key"].encode()))
-    key.verify(_decoded(answer.headers["shoal-signature"].encode()), answer.content)
     content: bytes = answer.content
+    key = check_public_key(answer.headers["shoal-key"])
+    check_signature(key, content, answer.headers["shoal-signature"])
     return content
 
 

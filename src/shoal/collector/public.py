@@ -42,7 +42,7 @@ _REPORTS = {
 }
 _OBLIVIOUS = (
     Operation(
-        "GET", PATH, None, "The key of Oblivious HTTP (RFC 9458), signed.", None,
+        "GET", PATH, None, "The keys of Oblivious HTTP (RFC 9458), signed.", None,
         media=(KEYS_TYPE,),
     ),
     Operation(

@@ -16,6 +16,7 @@ from shoal.collector import Collector, Settings, problems
 from shoal.collector.console.tokens import Token
 from shoal.collector.plan_states import Declaration
 from shoal.collector.problems import Problem
+from shoal.collector.signing import Signer
 from shoal.errors import InputError
 from tests.collector.analyzer.relay_help import (
     COUNTS,
@@ -153,6 +154,24 @@ class TestWhoMay:
             assert await relay.released(WHOLE) == counted_by_hand(WHOLE, batch)
 
         beside_analyzer(work, tmp_path, WHOLE)
+
+    def test_a_relay_that_changes_its_key_signs_with_both(self, tmp_path: Path):
+        async def work(relay: FakeRelay) -> None:
+            chunks, _ = await chunks_of(relay)
+            (tmp_path / "relay").mkdir()
+            signer = Signer(tmp_path / "relay")
+            await relay.register(key=signer.public_key)
+            signer.keys.rotate(overlap=3600)
+            signature = signer.headers(chunks[0].to_bytes())["Shoal-Signature"]
+            assert (await relay.put(chunks[0], signature=signature)).status_code == 200
+            signer.keys.end_overlap()
+            signature = signer.headers(chunks[0].to_bytes())["Shoal-Signature"]
+            answer = await relay.put(chunks[0], signature=signature)
+            assert problem_of(answer) == problems.UNSIGNED
+            await relay.register(key=signer.public_key)
+            assert (await relay.put(chunks[0], signature=signature)).status_code == 200
+
+        beside_analyzer(work, tmp_path / "data", WHOLE)
 
     def test_not_after_it_was_revoked(self, tmp_path: Path):
         async def work(relay: FakeRelay) -> None:

@@ -30,8 +30,9 @@ from shoal.collector.backup import back_up, restore
 from shoal.collector.intake.database import NAME, StorageError, data_lock
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.intake.store import Store
+from shoal.collector.key_file import change_key
 from shoal.collector.plan_states import Declaration
-from shoal.collector.signing import KEY_FILE, Signer, change_key
+from shoal.collector.signing import KEY_FILE, Signer
 from shoal.device.bulk.vectors import pack
 from shoal.errors import InputError, PrivacyRefusal
 from tests.collector.crash_help import Served
@@ -295,11 +296,12 @@ def test_a_changed_signing_key_and_the_data(history: Path, tmp_path: Path, capsy
     folder = copied(history / "now", tmp_path / "new")
     old = (folder / KEY_FILE).read_text()
     public = Signer(folder).public_key
-    assert run(["collector", "rotate", str(folder)]) == 0
+    assert run(["collector", "rotate", str(folder), "--overlap", "0"]) == 0
     changed = Signer(folder)
-    assert capsys.readouterr().out == f"Plans are signed with {changed.public_key} from now on.\n"
+    lines = [f"{changed.public_key}  active", f"{public}  expired"]
+    assert capsys.readouterr().out.splitlines() == lines
     assert changed.public_keys == [changed.public_key, public]
-    assert old.strip() not in (folder / KEY_FILE).read_text()
+    assert old.split()[0] not in (folder / KEY_FILE).read_text()
     share_none(history, serve_again(folder))
     back_up(folder, tmp_path / "backup", clock=Clock())
     restore(tmp_path / "backup", tmp_path / "restored", clock=Clock())
@@ -309,4 +311,4 @@ def test_a_changed_signing_key_and_the_data(history: Path, tmp_path: Path, capsy
         pass
     assert run(["collector", "rotate", str(tmp_path / "nowhere")]) == 2
     with data_lock(folder), pytest.raises(InputError, match="another collector"):
-        change_key(folder)
+        change_key(folder, overlap_days=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import hashlib
 import json
 import os
 import re
@@ -21,16 +22,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from shoal.agreement.oblivious import KEYS_TYPE, KeyConfiguration
 from shoal.cli import shoal
 from shoal.cli.analyzer import command as analyzer_command
 from shoal.cli.relay import command as relay_command
 from shoal.cli.serve import command as serve_command
 from shoal.collector.doctor import examine
 from shoal.collector.doctor.proxies import check_proxy
-from shoal.device.outbox import HttpTransport, Outbox
+from shoal.device.outbox import HttpTransport, ObliviousTransport, Outbox
 from shoal.evidence.services import free_port
+from tests.collector.privacy_help import make_reports
 from tests.collector.serving_help import (
     QuietHandler,
     Served,
@@ -154,10 +158,13 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
     return cert_file, key_file
 
 
-def nginx_command(at: Path, port: int, upstream: int) -> list[str]:
+def nginx_command(at: Path, port: int, upstream: int, file: str = "nginx.conf") -> list[str]:
     """Our configuration with the places of this test, inside the least that nginx needs."""
     cert, key = at / "cert.pem", at / "key.pem"
-    text = (DEPLOY / "nginx.conf").read_text("utf-8")
+    text = (DEPLOY / file).read_text("utf-8")
+    text = text.replace("https://collect.example.org", f"http://127.0.0.1:{upstream}")
+    text = text.replace("/var/cache/nginx", str(at))
+    text = text.replace("/etc/ssl/certs/ca-certificates.crt", str(cert))
     text = text.replace("listen 443 ssl;", f"listen 127.0.0.1:{port} ssl;")
     text = text.replace("    listen [::]:443 ssl;\n", "")
     text = text.replace("127.0.0.1:8400", f"127.0.0.1:{upstream}")
@@ -189,6 +196,7 @@ def caddy_command(at: Path, port: int, upstream: int, file: str = "Caddyfile") -
 
 COMMANDS = {"nginx": nginx_command, "caddy": caddy_command}
 FOR_ANALYZERS = "caddy, for an analyzer"
+OBLIVIOUS_RELAY = "nginx, as an oblivious relay"
 
 
 @contextmanager
@@ -198,6 +206,8 @@ def proxied(name: str, at: Path, upstream: int) -> Iterator[int]:
     make_certificate(at)
     if name == FOR_ANALYZERS:
         command = caddy_command(at, port, upstream, "Caddyfile-analyzer")
+    elif name == OBLIVIOUS_RELAY:
+        command = nginx_command(at, port, upstream, "nginx-oblivious-relay.conf")
     else:
         command = COMMANDS[name](at, port, upstream)
     homes = {"HOME": str(at), "XDG_DATA_HOME": str(at), "XDG_CONFIG_HOME": str(at)}
@@ -444,3 +454,55 @@ class TestRealProxies:
             # nginx does not do without its name.
             assert found["headers"] == ("warn" if name == "nginx" else "ok")
             assert "console" not in found
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx here")
+def test_an_oblivious_relay_has_one_copy_of_the_key(tmp_path: Path):
+    """A collector that forbids caching and has a key for each fetch gets no second fetch."""
+    fetches: list[dict[str, str]] = []
+
+    class Collector(QuietHandler):
+        def do_GET(self) -> None:
+            fetches.append({name.lower(): text for name, text in self.headers.items()})
+            key = KeyConfiguration(1, hashlib.sha256(b"%d" % len(fetches)).digest())
+            self.send_response(200)
+            self.send_header("Content-Type", KEYS_TYPE)
+            self.send_header("Cache-Control", "no-store, max-age=0")
+            self.send_header("Set-Cookie", f"{CANARY}=1")
+            self.send_header("Vary", "*")
+            self.send_header("Content-Length", str(len(key.to_list())))
+            self.end_headers()
+            self.wfile.write(key.to_list())
+
+    with handled_by(Collector) as upstream, proxied(OBLIVIOUS_RELAY, tmp_path, upstream) as port:
+        trust = ssl.create_default_context(cafile=tmp_path / "cert.pem")
+
+        def fetched(number: int) -> tuple[bytes, str | None]:
+            connection = HTTPSConnection("localhost", port, context=trust, timeout=60)
+            path, cookie = f"/shoal?{number}", {"Cookie": f"{CANARY}={number}"}
+            connection.request("GET", path, headers=cookie)
+            with connection.getresponse() as answer:
+                content = answer.read(), answer.getheader("Set-Cookie")
+            connection.close()
+            return content
+
+        with ThreadPoolExecutor(5) as pool:
+            copies = set(pool.map(fetched, range(30)))
+    assert len(copies) == len(fetches) == 1
+    assert {cookie for _, cookie in copies} == {None}
+    assert CANARY not in str(fetches)
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx here")
+def test_reports_go_through_an_oblivious_relay(tmp_path: Path):
+    agreed = small_plan()
+    with served(tmp_path / "data", agreed, "--oblivious", "reports") as collector:
+        upstream = int(collector.public.rpartition(":")[2])
+        (tmp_path / "proxy").mkdir()
+        with proxied(OBLIVIOUS_RELAY, tmp_path / "proxy", upstream) as port:
+            trust = ssl.create_default_context(cafile=tmp_path / "proxy" / "cert.pem")
+            transport = ObliviousTransport(
+                collector.public, f"https://localhost:{port}/shoal", context=trust
+            )
+            batch = make_reports(agreed, 1, np.random.default_rng(5)).to_bytes()
+            assert transport.post_report(agreed.id, batch).status == 202

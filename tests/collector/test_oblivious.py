@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +19,15 @@ import pytest
 
 from shoal import Batch, Plan
 from shoal.agreement.binary_http import BinaryRequest, BinaryResponse
-from shoal.agreement.oblivious import KeyConfiguration
+from shoal.agreement.oblivious import Gateway, KeyConfiguration
 from shoal.cli import run
 from shoal.collector.intake.limits import Sender
 from shoal.collector.settings import Settings
 from shoal.device.outbox import HttpTransport, ObliviousTransport
-from shoal.errors import InputError, TransportError
+from shoal.errors import InputError, ReportError, TransportError
+from shoal.evidence.services import free_port
 
-from .privacy_help import BINARY, COUNTS_PLAN, FLAGS_PLAN, World, in_world, make_reports
+from .privacy_help import BINARY, COUNTS_PLAN, FLAGS_PLAN, NOW, World, in_world, make_reports
 from .serving_help import QuietHandler, handled_by, served, small_plan
 
 SEALED = {"content-type": "message/ohttp-req"}
@@ -245,37 +250,274 @@ class TestGateway:
         assert ("collector, oblivious relay" in table) == listed
         if listed:
             row = table["collector, oblivious relay"]
+            assert "if all devices use one key" in row["assumption"]
             assert row["sees"].endswith("without its sender's address")
             assert (row["holds"], row["epsilon"]) == ("local", table["collector"]["epsilon"])
             assert "neither waits for a crowd nor shuffles" in row["assumption"]
 
 
 @contextmanager
-def relayed(collector: str) -> Any:
+def relayed(collector: str, *, caches: bool = True, serves_keys: bool = True) -> Any:
     """Run an oblivious relay in front of a collector; yield its address and what it has seen."""
     seen: list[tuple[dict[str, str], bytes]] = []
     host = collector.partition("://")[2]
+    copies: list[tuple[int, str, bytes]] = []
+
+    def forwarded(method: str, body: bytes | None, headers: dict[str, str]) -> Any:
+        forward = http.client.HTTPConnection(host)
+        try:
+            forward.request(method, "/v1/oblivious", body, headers)
+            answer = forward.getresponse()
+            return answer.status, answer.headers["Content-Type"], answer.read()
+        except (OSError, http.client.HTTPException):  # the collector is being started again
+            return 502, "text/plain", b""
+        finally:
+            forward.close()
 
     class Relay(QuietHandler):
         protocol_version = "HTTP/1.1"
 
+        def do_GET(self) -> None:
+            if not serves_keys:
+                self.answer(405, "text/plain", b"")
+                return
+            if not copies or not caches:
+                copies[:] = [forwarded("GET", None, {})]
+            self.answer(*copies[0])
+
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             seen.append(({k.lower(): v for k, v in self.headers.items()}, body))
-            forward = http.client.HTTPConnection(host)
-            kind = self.headers["Content-Type"]
-            forward.request("POST", "/v1/oblivious", body, {"Content-Type": kind})
-            answer = forward.getresponse()
-            content = answer.read()
-            forward.close()
-            self.send_response(answer.status)
-            self.send_header("Content-Type", answer.headers["Content-Type"])
+            self.answer(*forwarded("POST", body, {"Content-Type": self.headers["Content-Type"]}))
+
+        def answer(self, status: int, kind: str, content: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
 
     with handled_by(Relay) as port:
         yield f"http://127.0.0.1:{port}/forward", seen
+
+
+class Dishonest:
+    """A collector that answers each fetch of its key as `choose` says, and opens all requests.
+
+    `choose` gets the number of the fetch and returns the private keys of the list.
+    """
+
+    def __init__(self, choose: Callable[[int], list[bytes]]) -> None:
+        self._choose, self._fetches = choose, 0
+        self.gateways: dict[bytes, Gateway] = {}
+        self.used: list[bytes] = []
+        """The public keys that requests were sealed for, in their order."""
+
+    def _gateway(self, secret: bytes) -> Gateway:
+        return self.gateways.setdefault(secret, Gateway(secret))
+
+    def key_list(self) -> bytes:
+        self._fetches += 1
+        gateways = [self._gateway(secret) for secret in self._choose(self._fetches)]
+        return b"".join(gateway.configuration.to_list() for gateway in gateways)
+
+    def take(self, sealed: bytes) -> bytes:
+        for gateway in list(self.gateways.values()):
+            with suppress(ReportError):
+                _, exchange = gateway.open(sealed)
+                self.used.append(gateway.configuration.public_key)
+                return exchange.seal(BinaryResponse(202).to_bytes())
+        raise AssertionError("sealed for a key that nobody was given")
+
+    @contextmanager
+    def serving(self) -> Iterator[str]:
+        collector = self
+
+        class Handler(QuietHandler):
+            def do_GET(self) -> None:
+                self.answer("application/ohttp-keys", collector.key_list())
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                self.answer("message/ohttp-res", collector.take(body))
+
+            def answer(self, kind: str, content: bytes) -> None:
+                self.send_response(200)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+        with handled_by(Handler) as port:
+            yield f"http://127.0.0.1:{port}"
+
+
+def secret_of(number: int) -> bytes:
+    return hashlib.sha256(b"key %d" % number).digest()
+
+
+class TestConsistency:
+    """A key that only some devices use would link their reports: 30 devices send two reports."""
+
+    DEVICES = 30
+
+    def sent(self, collector: str, relay: str, **options: Any) -> list[str]:
+        """Let each device send two reports; return why those that did not send refused."""
+        problems = []
+        for _ in range(self.DEVICES):
+            transport = ObliviousTransport(collector, relay, **options)
+            try:
+                for _ in range(2):
+                    assert transport.post_report("0" * 64, b"report").status == 202
+            except TransportError as error:
+                problems.append(str(error))
+        return problems
+
+    @pytest.mark.parametrize("caches", [True, False])
+    def test_a_key_for_each_fetch_is_refused(self, caches: bool):
+        liar = Dishonest(lambda fetch: [secret_of(fetch)])
+        with liar.serving() as collector, relayed(collector, caches=caches) as (relay, _):
+            problems = self.sent(collector, relay)
+        assert (len(problems), liar.used) == (self.DEVICES, [])
+        assert all("a key that not all devices use would link reports" in one for one in problems)
+
+    def test_the_relay_s_copy_decides(self):
+        """Beside the key that the relay has, the collector puts one for each device."""
+        common = secret_of(0)
+        liar = Dishonest(lambda fetch: [common] if fetch == 1 else [secret_of(fetch), common])
+        with liar.serving() as collector, relayed(collector) as (relay, _):
+            assert self.sent(collector, relay) == []
+        assert set(liar.used) == {Gateway(common).configuration.public_key}
+        assert len(liar.used) == 2 * self.DEVICES
+
+    def test_without_the_relay_s_copy_nothing_is_sent(self):
+        liar = Dishonest(lambda fetch: [secret_of(fetch)])
+        with (
+            liar.serving() as collector,
+            relayed(collector, serves_keys=False) as (relay, _),
+        ):
+            problems = self.sent(collector, relay)
+            assert (len(problems), liar.used) == (self.DEVICES, [])
+            assert all("ship the key: --oblivious-keys" in one for one in problems)
+            shipped = Gateway(secret_of(0)).configuration.to_list()
+            liar._gateway(secret_of(0))
+            assert self.sent(collector, relay, keys=shipped) == []
+        assert len(set(liar.used)) == 1
+
+    def test_a_key_of_the_relay_s_own_is_refused(self):
+        """The relay could read what is sealed for it."""
+        own = Dishonest(lambda fetch: [secret_of(2)])
+        honest = Dishonest(lambda fetch: [secret_of(1)])
+        with honest.serving() as collector, own.serving() as relay:
+            problems = self.sent(collector, relay)
+        assert (len(problems), own.used) == (self.DEVICES, [])
+
+
+class TestRotation:
+    def test_reports_arrive_before_in_and_after_an_overlap(self, tmp_path: Path):
+        """Devices with a key of each age send all the time; the expired key alone is refused."""
+        now = [float(NOW)]
+
+        async def work(world: World) -> None:
+            await world.publish(FLAGS_PLAN)
+            keys = world.collector._key_files[1]
+            held: list[KeyConfiguration] = []
+
+            async def send_with_all(expired: int = 0) -> None:
+                answer = await world.ask("public", "GET", "/v1/oblivious")
+                held.append(KeyConfiguration.from_list(answer.content))
+                for place, key in enumerate(held):
+                    request = of_reports(some(FLAGS_PLAN, 1, seed=len(held) * 100 + place))
+                    sealed, exchange = key.seal(request.to_bytes())
+                    answer = await world.ask("public", "POST", "/v1/oblivious", SEALED, sealed)
+                    if place < expired:
+                        assert answer.json()["type"].endswith("ohttp-key")
+                    else:
+                        inner = BinaryResponse.from_bytes(exchange.open(answer.content))
+                        assert inner.status == 202
+
+            await send_with_all()
+            keys.rotate(overlap=86_400, pending=7200)
+            await send_with_all()
+            listed = await world.ask("public", "GET", "/v1/oblivious")
+            announced = KeyConfiguration.read_list(listed.content)
+            assert announced[0] == held[0] == held[1]
+            now[0] += 7200
+            await send_with_all()
+            assert held[2] == announced[1] != held[0]
+            held.insert(0, announced[0])
+            now[0] += 86_399
+            await send_with_all()
+            now[0] += 1
+            held[:] = [held[0], held[-1]]
+            await send_with_all(expired=1)
+            world.collector._forget_expired_keys()
+            assert sum(bool(key.secret) for key in keys.all) == 1
+
+        in_world(work, tmp_path / "data", clock=lambda: now[0], oblivious="reports")
+
+    def test_a_device_that_sends_all_the_time_notices_nothing(self, tmp_path: Path):
+        """A collector is stopped, its key changed, and it is started again, twice."""
+        agreed = small_plan()
+        sent, stop = threading.Event(), threading.Event()
+        refusals: list[str] = []
+
+        def send(transport: ObliviousTransport, seed: int) -> int:
+            count = 0
+            while not stop.is_set():
+                batch = make_reports(agreed, 1, np.random.default_rng([seed, count])).to_bytes()
+                while not stop.is_set():
+                    try:
+                        assert transport.post_report(agreed.id, batch).status == 202
+                    except TransportError as error:
+                        refusals.append(str(error))
+                        stop.wait(0.1)
+                        continue
+                    count += 1
+                    sent.set()
+                    stop.wait(0.02)
+                    break
+            return count
+
+        def wait_for_report() -> None:
+            sent.clear()
+            assert sent.wait(60)
+
+        port = free_port()
+        address = f"http://127.0.0.1:{port}"
+        words = ["--oblivious", "reports", "--public", f"127.0.0.1:{port}"]
+        with relayed(address, caches=False) as (relay, _), ThreadPoolExecutor(2) as pool:
+            tasks = []
+            with served(tmp_path / "data", agreed, *words):
+                shipped = httpx.get(f"{address}/v1/oblivious").content
+                for seed, keys in enumerate((None, shipped)):
+                    transport = ObliviousTransport(address, relay, keys=keys)
+                    tasks.append(pool.submit(send, transport, seed))
+                wait_for_report()
+            assert run(["collector", "rotate", str(tmp_path / "data"), "--oblivious"]) == 0
+            try:
+                with served(tmp_path / "data", agreed, *words):
+                    wait_for_report()
+                    announced = KeyConfiguration.read_list(
+                        httpx.get(f"{address}/v1/oblivious").content
+                    )
+                    assert len(announced) == 2
+                    wait_for_report()
+            finally:
+                stop.set()
+            assert all(task.result() > 0 for task in tasks)
+        assert not [one for one in refusals if "answered 400" in one], "a key was not known"
+        ended = ["collector", "rotate", str(tmp_path / "data"), "--oblivious", "--end"]
+        assert run(ended) == 0
+        with (
+            served(tmp_path / "data", agreed, *words),
+            relayed(address) as (relay, _),
+        ):
+            batch = make_reports(agreed, 1, np.random.default_rng(9)).to_bytes()
+            old = ObliviousTransport(address, relay, keys=shipped)
+            with pytest.raises(TransportError, match="update the application, or give the new"):
+                old.post_report(agreed.id, batch)
+            assert ObliviousTransport(address, relay).post_report(agreed.id, batch).status == 202
 
 
 class TestEndToEnd:

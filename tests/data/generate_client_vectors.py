@@ -359,14 +359,8 @@ def signatures() -> Json:
             "window": 20401,
         }
     )
-    links = []
-    for old, new in ((0, 1), (1, 2)):
-        raw = keys[new].public_key().public_bytes_raw()
-        signature = base64url(keys[old].sign(b"shoal next key\0" + raw))
-        links.append({"key": public[old], "next": public[new], "signature": signature})
     return {
         "keys": public,
-        "links": links,
         "key_document": content.decode(),
         "signatures": [base64url(key.sign(content)) for key in keys],
     }

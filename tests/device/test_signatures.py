@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from tests.device.outbox_help import (
     ANSWER,
     CROWD,
     PLAN,
-    Answer,
     box,
     certificate_of,
     reply,
@@ -68,67 +66,36 @@ class TestSigned:
             box(tmp_path, transport).plan(PLAN.id)
         assert not list((tmp_path / "plans").iterdir())
 
-    @pytest.fixture
-    def changed(self, tmp_path) -> tuple[list[str], Any]:
-        """The public keys of a collector that changed its key twice, and its signer."""
-        from shoal.collector.signing import Signer, change_key
+    def test_old_and_new_key_until_the_overlap_ends(self, server, tmp_path):
+        from shoal.collector.signing import Signer
 
-        (tmp_path / "collector").mkdir()
-        keys = [Signer(tmp_path / "collector").public_key]
-        for _ in range(2):
-            old, new = change_key(tmp_path / "collector")
-            assert old == keys[-1]
-            keys.append(new)
-        return keys, Signer(tmp_path / "collector")
-
-    def answers(self, signer, links=None) -> list[Answer]:
+        signer = Signer(tmp_path)
+        old = signer.public_key
+        signer.keys.rotate(overlap=3600)
         body = canonical_json({"id": PLAN.id} | PLAN.to_json())
-        links = [link._asdict() for link in signer.links] if links is None else links
-        return [
-            reply(200, body, Shoal_Signature=signer.sign(body), Shoal_Key=signer.public_key),
-            reply(200, json.dumps({"ed25519": signer.public_keys, "links": links}).encode()),
-        ]
 
-    def test_a_pinned_key_leads_to_the_one_of_today(self, server, changed):
-        keys, signer = changed
-        assert signer.public_keys == keys[::-1]
-        for pinned in keys:
-            server.answers = self.answers(signer)
-            content = HttpTransport(server.url, public_key=pinned).fetch_plan(PLAN.id)
-            assert read_plan(content, PLAN.id) == PLAN
-        assert len(server.requests) == 5, "the newest key needs no list"
+        def fetched(pinned: str) -> bytes:
+            headers = {name.replace("-", "_"): text for name, text in signer.headers(body).items()}
+            server.answers = [reply(200, body, **headers)]
+            return HttpTransport(server.url, public_key=pinned).fetch_plan(PLAN.id)
 
-    @pytest.mark.parametrize(
-        "change",
-        [
-            lambda links: [],
-            lambda links: links[1:],
-            lambda links: links[::-1],
-            lambda links: [links[0] | {"signature": links[1]["signature"]}, links[1]],
-            lambda links: [links[0] | {"next": "A" * 43}, links[1]],
-            lambda links: [links[0] | {"next": "A"}, links[1]],
-            lambda links: [5, None, links[0] | {"signature": 7}, links[1]],
-            lambda links: "links",
-            lambda links: [links[0]] * 1001,
-        ],
-    )
-    def test_no_link_no_trust(self, server, changed, change):
-        """A list of keys is worth what the pinned key signed of it."""
-        keys, signer = changed
-        links = change([link._asdict() for link in signer.links])
-        server.answers = self.answers(signer, links)
-        with pytest.raises(TransportError, match="signed with the pinned"):
-            HttpTransport(server.url, public_key=keys[0]).fetch_plan(PLAN.id)
+        for pinned in (old, signer.public_key):
+            assert read_plan(fetched(pinned), PLAN.id) == PLAN
+        signer.keys.end_overlap()
+        assert read_plan(fetched(signer.public_key), PLAN.id) == PLAN
+        with pytest.raises(TransportError, match="If the operator changed the key, update the app"):
+            fetched(old)
+        assert [path for _, path, *_ in server.requests] == [f"/v1/plans/{PLAN.id}"] * 4
 
-    def test_a_signature_of_a_document_is_no_link(self, changed):
-        from shoal.agreement.signatures import check_signature
-        from shoal.support.keys import link_content
+    def test_a_link_is_no_signature_of_a_document(self, tmp_path):
+        from shoal.agreement.signatures import check_public_key, check_signature
+        from shoal.collector.signing import Signer
 
-        keys, signer = changed
-        content = base64.urlsafe_b64decode(keys[0] + "=")
-        public = base64.urlsafe_b64decode(signer.public_key + "=")
+        signer = Signer(tmp_path)
+        signer.keys.rotate(overlap=3600)
+        (link,) = signer.links
         with pytest.raises(TransportError):
-            check_signature(public, link_content(content), signer.sign(content))
+            check_signature(check_public_key(link.key), check_public_key(link.next), link.signature)
 
     @pytest.mark.parametrize("key", [b"", bytes(31), "A" * 42, "!" * 43, 5, "é" * 43])
     def test_what_is_no_key(self, key):

@@ -108,6 +108,27 @@ MUTANTS = (
         "collector/test_oblivious.py::TestGateway::test_a_relay_s_connection_has_a_share",
     ),
     Mutant(
+        "a key that the collector did not give this device is used",
+        "device/outbox/oblivious.py",
+        "if key not in KeyConfiguration.read_list(content):",
+        "if False:",
+        "collector/test_oblivious.py::TestConsistency::test_a_key_for_each_fetch_is_refused",
+    ),
+    Mutant(
+        "the key that the collector gave this device is used",
+        "device/outbox/oblivious.py",
+        "            self._key = key\n",
+        "            self._key = KeyConfiguration.from_list(content)\n",
+        "collector/test_oblivious.py::TestConsistency::test_the_relay_s_copy_decides",
+    ),
+    Mutant(
+        "the key before is not opened during the overlap",
+        "collector/intake/gateway.py",
+        "for key in (*self.keys.active(), *self.keys.pending())",
+        "for key in self.keys.active()[:1]",
+        "collector/test_oblivious.py::TestRotation",
+    ),
+    Mutant(
         "the token of a device goes to the oblivious relay",
         "device/outbox/oblivious.py",
         'return super()._headers(None) | {"Content-Type"',

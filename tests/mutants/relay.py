@@ -52,10 +52,31 @@ MUTANTS = (
     Mutant(
         "a key that the pinned key did not sign is used",
         "collector/relay/analyzer.py",
-        "            if newest == key:\n                raise\n"
-        "            check_signature(newest, reply.content, signature, what)\n",
+        "            if self._pinned == known:\n                raise\n"
+        "            check_signature(self._pinned, reply.content, signature, what)\n",
         "",
         f"{FORWARDED}::TestPinning::test_a_key_that_is_not_pinned_is_not_used",
+    ),
+    Mutant(
+        "a link that the pinned key did not sign is followed",
+        "collector/relay/analyzer.py",
+        '                check_signature(pinned, link_content(newest), link.get("signature"))\n',
+        "",
+        f"{FORWARDED}::TestPinning::test_a_link_that_the_pinned_key_did_not_sign_leads_nowhere",
+    ),
+    Mutant(
+        "open crowds keep the signatures of the key before",
+        "collector/relay/open_plan.py",
+        "if crowd.signed.signer != signers and not crowd.rows.is_whole",
+        "if False",
+        f"{FORWARDED}::TestPinning::test_a_change_reaches_every_document_and_so_does_its_end",
+    ),
+    Mutant(
+        "documents keep the signatures of the key before",
+        "collector/relay/crowd_keys.py",
+        "if by == signers and now - fetched < REFRESH_SECONDS:",
+        "if by and now - fetched < REFRESH_SECONDS:",
+        f"{FORWARDED}::TestPinning::test_a_change_reaches_every_document_and_so_does_its_end",
     ),
     Mutant(
         "a receipt for something else is believed",

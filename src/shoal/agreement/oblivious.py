@@ -3,8 +3,9 @@
 The suite is X25519, HKDF-SHA256 and AES-128-GCM. The answer is sealed with a key that both ends
 derive from the request, which needs HPKE's exporter: `pyhpke` has it.
 
-This hides a sender's address from the gateway, and nothing else. A relay of this kind forwards each
-request at once: it does not wait for a crowd and does not shuffle.
+This hides a sender's address from the gateway and nothing else, as long as all senders use one key
+and the relay does not tell. A relay of this kind forwards each request at once: it does not wait
+for a crowd and does not shuffle.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ KEM, KDF, AEAD = 0x20, 1, 1
 KEY_BYTES, NONCE_BYTES, SECRET_BYTES = 32, 12, 16
 OVERHEAD = 7 + KEY_BYTES + 16
 """Bytes that sealing adds to a request: its header, the encapsulated key and the tag."""
+MAX_LIST = 4096
+"""Bytes of a list of keys."""
 
 _HEADER = struct.Struct(">BHHH")
 _REQUEST_LABEL, _RESPONSE_LABEL = b"message/bhttp request", b"message/bhttp response"
@@ -76,7 +79,7 @@ class KeyConfiguration:
         )
 
     def to_list(self) -> bytes:
-        """Return the document that a gateway serves: a list with this one key."""
+        """Return a list with this one key; lists are joined by concatenation."""
         content = self.to_bytes()
         return struct.pack(">H", len(content)) + content
 
@@ -95,9 +98,12 @@ class KeyConfiguration:
         return cls(content[0], content[3:head])
 
     @classmethod
-    def from_list(cls, content: bytes) -> KeyConfiguration:
-        """Return the first key of a list that can be used."""
-        at, problem = 0, InputError("this is no list of keys of Oblivious HTTP.")
+    def read_list(cls, content: bytes) -> list[KeyConfiguration]:
+        """Return the keys of a list that can be used, in their order; there is at least one."""
+        if len(content) > MAX_LIST:
+            raise InputError(f"a list of keys of Oblivious HTTP has at most {MAX_LIST} bytes.")
+        at, keys = 0, []
+        problem = InputError("this is no list of keys of Oblivious HTTP.")
         while at + 2 <= len(content):
             (length,) = struct.unpack_from(">H", content, at)
             one = content[at + 2 : at + 2 + length]
@@ -105,10 +111,17 @@ class KeyConfiguration:
             if len(one) < length:
                 break
             try:
-                return cls.from_bytes(one)
+                keys.append(cls.from_bytes(one))
             except InputError as error:
                 problem = error
-        raise problem
+        if not keys:
+            raise problem
+        return keys
+
+    @classmethod
+    def from_list(cls, content: bytes) -> KeyConfiguration:
+        """Return the first key of a list that can be used."""
+        return cls.read_list(content)[0]
 
     def seal(self, request: bytes, *, ephemeral: Any = None) -> tuple[bytes, Exchange]:
         """Return a request that only the gateway can open, and what opens its answer."""

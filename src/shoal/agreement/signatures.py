@@ -4,25 +4,24 @@ A plan's id already says what it must be. A pinned key says who stands behind it
 signs the bytes of its answer with Ed25519 and puts the signature beside them. A certificate is
 worth nothing without that: it is the signer's word for what the plan was computed to promise.
 
-A collector that changes its key signs the new one with the old one. A device that pinned an old key
-follows these links, however many there were.
+A collector that changes its key signs with the old and the new one for a while. So devices with
+either of them go on, and the application has that time to ship the new key.
 """
 
 from __future__ import annotations
 
 from shoal.errors import InputError, TransportError
-from shoal.support.files import strict_json
-from shoal.support.keys import link_content
-from shoal.support.later import Mapping, base64
+from shoal.support.later import base64
 
-__all__ = ["check_public_key", "check_signature", "follow_links"]
+__all__ = ["check_public_key", "check_signature"]
 
 SIGNATURE, KEY = "Shoal-Signature", "Shoal-Key"
-"""The headers that carry the signature and, for people who look, the key; both in base64url."""
+"""The headers that carry the signatures and, for people who look, their keys; all in base64url,
+separated by commas."""
 
 _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
-MOST_LINKS = 1000
-LARGEST_KEYS = 1 << 20
+MAX_SIGNERS = 2
+"""Keys that sign at a time: a new one and, while they overlap, the one before."""
 
 
 def check_public_key(key: bytes | str) -> bytes:
@@ -40,7 +39,7 @@ def check_public_key(key: bytes | str) -> bytes:
 def check_signature(
     public_key: bytes, content: bytes, signature: str | None, what: str = "plan"
 ) -> None:
-    """Raise `TransportError` unless the key's holder signed exactly these bytes."""
+    """Raise `TransportError` unless one of the signatures is the key's, of exactly these bytes."""
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -48,36 +47,18 @@ def check_signature(
         raise InputError(
             "checking a signature needs cryptography: pip install 'shoal-device[signatures]'."
         ) from None
-    given = _decoded(signature)
-    if given is None or len(given) != _SIGNATURE_BYTES:
+    texts = signature.split(",") if isinstance(signature, str) else []
+    decoded = [_decoded(text) for text in texts[:MAX_SIGNERS]]
+    given = [raw for raw in decoded if raw is not None and len(raw) == _SIGNATURE_BYTES]
+    if not given:
         raise TransportError(f"the {what} came without a signature of the pinned key; not used.")
-    try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(given, content)
-    except (InvalidSignature, ValueError):  # a ValueError: these 32 bytes are no key
-        raise TransportError(f"the {what} was not signed with the pinned key; not used.") from None
-
-
-def follow_links(public_key: bytes, content: bytes) -> bytes:
-    """Return the newest key that a pinned one leads to, from the collector's list of its keys.
-
-    Without a link that the pinned key signed, that is the pinned key itself.
-    """
-    try:
-        document = strict_json(content)
-    except (ValueError, RecursionError):
-        document = None
-    links = document.get("links") if isinstance(document, Mapping) else None
-    if not isinstance(links, list) or len(links) > MOST_LINKS:
-        raise TransportError("the collector's list of its keys cannot be read.")
-    for link in links:
-        if not isinstance(link, Mapping) or _decoded(link.get("key")) != public_key:
+    for one in given:
+        try:
+            Ed25519PublicKey.from_public_bytes(public_key).verify(one, content)
+        except (InvalidSignature, ValueError):  # a ValueError: these 32 bytes are no key
             continue
-        following = _decoded(link.get("next"))
-        if following is None or len(following) != _KEY_BYTES:
-            raise TransportError("the collector's list of its keys cannot be read.")
-        check_signature(public_key, link_content(following), link.get("signature"))
-        public_key = following
-    return public_key
+        return
+    raise TransportError(f"the {what} was not signed with the pinned key; not used.")
 
 
 def _decoded(text: object) -> bytes | None:

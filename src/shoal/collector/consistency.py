@@ -9,6 +9,7 @@ before: those of windows that have not started. Nor do they know what was publis
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def check_whole(folder: Path) -> None:
             )
 
 
-def check_signer(database: Database, folder: Path) -> Signer:
+def check_signer(database: Database, folder: Path, clock: Callable[[], float]) -> Signer:
     """Return the folder's signer, made if the data are new; refuse one of other data."""
     known = read_fact(database, "signer")
     published = database.execute("SELECT 1 FROM plans WHERE state <> 'draft'").fetchone()
@@ -62,7 +63,7 @@ def check_signer(database: Database, folder: Path) -> Signer:
             f"{folder} has no {KEY_FILE}, by which devices know this collector; put it back, or"
             " restore a backup into a new folder."
         )
-    signer = Signer(folder)
+    signer = Signer(folder, clock)
     if known is not None and known not in signer.public_keys:
         raise InputError(
             f"{folder / KEY_FILE} is older than {NAME}, or of another collector; put the right one"

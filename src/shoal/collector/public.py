@@ -42,7 +42,7 @@ _REPORTS = {
 }
 _OBLIVIOUS = (
     Operation(
-        "GET", PATH, None, "The key of Oblivious HTTP (RFC 9458), signed.", None,
+        "GET", PATH, None, "The keys of Oblivious HTTP (RFC 9458), signed.", None,
         media=(KEYS_TYPE,),
     ),
     Operation(
@@ -113,7 +113,9 @@ def make_public(
 
     async def keys(request: Request) -> Response:
         links = [link._asdict() for link in signer.links]
-        return json_answer({"ed25519": signer.public_keys, "links": links})
+        signing = signer.signing_keys
+        expired = [key for key in signer.public_keys if key not in signing]
+        return json_answer({"ed25519": signing, "expired": expired, "links": links})
 
     async def document(request: Request) -> Response:
         return json_answer(openapi(operations, door.title, door.summary))
@@ -127,7 +129,7 @@ def make_public(
             certificate, (PLAN,),
         ),
         *door.operations,
-        Operation("GET", "/v1/keys", None, "The signing key, and the earlier ones.", keys),
+        Operation("GET", "/v1/keys", None, "The keys that sign, and the expired ones.", keys),
         Operation("GET", "/openapi.json", None, "This document.", document),
     )  # fmt: skip
     others = make_app(

@@ -28,6 +28,7 @@ from shoal.collector.intake.database import (
     transaction,
 )
 from shoal.collector.intake.keyed_store import KeyedStore
+from shoal.collector.key_file import KeyFile
 from shoal.collector.logs import LOG
 from shoal.collector.problems import Problem, Send
 from shoal.collector.signing import Signer, private_file
@@ -74,6 +75,7 @@ class Running(ABC):
         self._sweep_now = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._threads: list[ThreadPoolExecutor] = []
+        self._key_files: list[KeyFile] = []
 
     @property
     def _is_shared(self) -> bool:
@@ -99,7 +101,8 @@ class Running(ABC):
         held.callback(store.close)
         with transaction(store.database):
             check_role(store.database, self.folder, self.role)
-            self.signer = check_signer(store.database, self.folder)
+            self.signer = check_signer(store.database, self.folder, self._clock)
+        self._key_files = [self.signer.keys]
         if store.begun_anew is not None:
             LOG.warning(
                 "crowd-key is missing: open crowds are given up, plans without a window are closed",
@@ -164,6 +167,7 @@ class Running(ABC):
                 self._check_space()
                 self._check_clock()
                 self._log_failures()
+                self._forget_expired_keys()
                 await self._sweep_once()
             except Exception as error:
                 LOG.error("housekeeping failed", exc_info=error)
@@ -175,6 +179,11 @@ class Running(ABC):
     @abstractmethod
     async def _sweep_once(self) -> None:
         """Bring the store in order."""
+
+    def _forget_expired_keys(self) -> None:
+        """Destroy the secrets of keys whose overlap is over."""
+        for keys in self._key_files:
+            keys.forget_expired()
 
     def _timed(self, work: Callable[[], R]) -> R:
         """Do something on the store's thread whose time is shown as that of a commit."""

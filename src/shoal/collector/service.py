@@ -110,15 +110,18 @@ class Collector(Running):
         """Return what takes reports through an oblivious relay, if that is set."""
         if self.settings.oblivious == "off":
             return None
-        return Gateway(
+        gateway = Gateway(
             self.folder,
             ingest,
             self._plan_for_reports,
             self.signer,
             self.refused,
             self._door_thread,
+            self._clock,
             trusted=self.settings.oblivious == "trusted",
         )
+        self._key_files.append(gateway.keys)
+        return gateway
 
     def _start(self) -> None:
         self.store = self._hold(self._held, self._make_store)

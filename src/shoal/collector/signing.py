@@ -1,71 +1,73 @@
-"""The collector's Ed25519 key: whoever fetched its public half once knows every document by it.
+"""The Ed25519 keys of a service: devices and other services know its documents by them.
 
-When the key is changed, the old one signs the new one and is destroyed. The file keeps these links,
-one a line after the secret key, and devices that know an old key follow them to the new one.
+After a change of key both the new key and the old one sign every document, until the overlap ends
+(see `key_file`). The old key also signs the new one, for a relay that follows its analyzer.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from shoal.agreement.random_bits import SystemBits
-from shoal.collector.intake.database import StorageError, data_lock
-from shoal.errors import InputError
+from shoal.agreement.signatures import KEY, SIGNATURE
+from shoal.collector.intake.database import StorageError
+from shoal.collector.key_file import SIGNING_FILE as KEY_FILE
+from shoal.collector.key_file import StoredKey, open_keys
 from shoal.support.disk import Disk
 from shoal.support.keys import key_text, link_content
 
-__all__ = ["KeyLink", "Signer", "change_key", "private_file"]
-
-KEY_FILE = "signing-key"
+__all__ = ["KEY_FILE", "KeyLink", "Signer", "private_file"]
 
 
 class Signer:
-    """Signs documents with the key in a folder, which is made at the first start."""
+    """Signs documents with the keys in a folder, the first of which is made at the first start."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / KEY_FILE
-        if not self._path.exists():
-            private_file(self._path, SystemBits().draw(32).hex() + "\n")
-        try:
-            secret, *links = self._path.read_text("ascii").strip().split("\n")
-            self._key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(secret))
-            self.links = [KeyLink(*link.split()) for link in links]
-        except (OSError, ValueError, TypeError) as error:
-            raise StorageError(f"{self._path} holds no signing key; restore it.") from error
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self.keys = open_keys(folder, KEY_FILE, clock)
 
     @property
     def public_key(self) -> str:
-        """The public key, in URL-safe base64."""
-        return key_text(self._key.public_key().public_bytes_raw())
+        """The newest public key, in URL-safe base64."""
+        return self.keys.active()[0].text
 
     @property
     def public_keys(self) -> list[str]:
-        """The public key and those before it, the newest first."""
-        return [self.public_key, *(link.key for link in reversed(self.links))]
+        """All public keys, the newest first, those that expired too."""
+        return [key.text for key in self.keys.all]
+
+    @property
+    def signing_keys(self) -> list[str]:
+        """The public keys that sign now, the newest first."""
+        return [key.text for key in self.keys.active()]
+
+    @property
+    def links(self) -> list[KeyLink]:
+        """How a key that expires soon leads to the newest one."""
+        newest, *earlier = self.keys.active()
+        content = link_content(newest.public)
+        return [KeyLink(key.text, newest.text, _signature(key, content)) for key in earlier]
 
     def sign(self, document: bytes) -> str:
-        """Return the signature of exactly these bytes, in URL-safe base64."""
-        return key_text(self._key.sign(document))
+        """Return the newest key's signature of exactly these bytes, in URL-safe base64."""
+        return _signature(self.keys.active()[0], document)
 
-    def change_key(self) -> None:
-        """Make a new key, signed with the present one, which is destroyed.
+    def headers(self, document: bytes) -> dict[str, str]:
+        """Return the headers of a document: the signatures of all active keys, and the keys."""
+        active = self.keys.active()
+        return {
+            SIGNATURE: ", ".join(_signature(key, document) for key in active),
+            KEY: ", ".join(key.text for key in active),
+        }
 
-        The present key's file is replaced whole; a flash disk may keep its old block for a while.
-        """
-        secret = SystemBits().draw(32)
-        new = Ed25519PrivateKey.from_private_bytes(secret)
-        public = new.public_key().public_bytes_raw()
-        link = KeyLink(self.public_key, key_text(public), self.sign(link_content(public)))
-        links = [*self.links, link]
-        lines = [secret.hex(), *(" ".join(one) for one in links), ""]
-        try:
-            Disk().store(self._path, "\n".join(lines).encode(), f"{KEY_FILE}.part")
-        except OSError as error:
-            raise StorageError(f"cannot write {self._path}: {error.strerror}.") from error
-        self._key, self.links = new, links
+    def raw_headers(self, document: bytes) -> list[tuple[bytes, bytes]]:
+        """Return the same headers as ASGI takes them."""
+        return [
+            (name.lower().encode(), text.encode()) for name, text in self.headers(document).items()
+        ]
 
 
 class KeyLink(NamedTuple):
@@ -76,15 +78,8 @@ class KeyLink(NamedTuple):
     signature: str
 
 
-def change_key(folder: Path) -> tuple[str, str]:
-    """Change the key of a collector that does not run; return the old public key and the new."""
-    if not (folder / KEY_FILE).exists():
-        raise InputError(f"there is no collector's {KEY_FILE} in {folder}.")
-    with data_lock(folder):
-        signer = Signer(folder)
-        old = signer.public_key
-        signer.change_key()
-    return old, signer.public_key
+def _signature(key: StoredKey, document: bytes) -> str:
+    return key_text(Ed25519PrivateKey.from_private_bytes(key.secret).sign(document))
 
 
 def private_file(path: Path, text: str) -> None:

@@ -100,8 +100,10 @@ def oblivious_collector(certificate: Certificate) -> Observer:
         "each report as it arrives, without its sender's address",
     )
     words = (
-        "The relay keeps addresses to itself. It neither waits for a crowd nor shuffles, so no"
-        f" crowd is counted on, and times can point to people. {observer.assumption}"
+        "Addresses are hidden if all devices use one key, shipped or compared with the relay's"
+        " copy, and if the relay keeps addresses to itself. It neither waits for a crowd nor"
+        " shuffles, so no crowd is counted on, and times can point to people."
+        f" {observer.assumption}"
     )
     return replace(observer, assumption=words)
 

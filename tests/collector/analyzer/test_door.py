@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from shoal.agreement.crowd_keys import CrowdKey
 from shoal.agreement.sealed_wire import Chunk
+from shoal.agreement.signatures import check_public_key, check_signature
 from shoal.collector import Collector, Settings, problems
 from shoal.collector.console.tokens import Token
 from shoal.collector.plan_states import Declaration
 from shoal.collector.problems import Problem
+from shoal.collector.signing import Signer
 from shoal.errors import InputError
 from tests.collector.analyzer.relay_help import (
     COUNTS,
@@ -52,12 +53,10 @@ async def chunks_of(relay: FakeRelay, plan: Any = WHOLE, seed: int = 1, crowd: i
 
 def verified(answer: Any, relay: FakeRelay) -> bytes:
     """Check the analyzer's signature, as a relay does."""
-    from shoal.collector.analyzer.door import _decoded
-
     assert answer.headers["shoal-key"] == relay.analyzer.signer.public_key
-    key = Ed25519PublicKey.from_public_bytes(_decoded(answer.headers["shoal-key"].encode()))
-    key.verify(_decoded(answer.headers["shoal-signature"].encode()), answer.content)
     content: bytes = answer.content
+    key = check_public_key(answer.headers["shoal-key"])
+    check_signature(key, content, answer.headers["shoal-signature"])
     return content
 
 
@@ -155,6 +154,24 @@ class TestWhoMay:
             assert await relay.released(WHOLE) == counted_by_hand(WHOLE, batch)
 
         beside_analyzer(work, tmp_path, WHOLE)
+
+    def test_a_relay_that_changes_its_key_signs_with_both(self, tmp_path: Path):
+        async def work(relay: FakeRelay) -> None:
+            chunks, _ = await chunks_of(relay)
+            (tmp_path / "relay").mkdir()
+            signer = Signer(tmp_path / "relay")
+            await relay.register(key=signer.public_key)
+            signer.keys.rotate(overlap=3600)
+            signature = signer.headers(chunks[0].to_bytes())["Shoal-Signature"]
+            assert (await relay.put(chunks[0], signature=signature)).status_code == 200
+            signer.keys.end_overlap()
+            signature = signer.headers(chunks[0].to_bytes())["Shoal-Signature"]
+            answer = await relay.put(chunks[0], signature=signature)
+            assert problem_of(answer) == problems.UNSIGNED
+            await relay.register(key=signer.public_key)
+            assert (await relay.put(chunks[0], signature=signature)).status_code == 200
+
+        beside_analyzer(work, tmp_path / "data", WHOLE)
 
     def test_not_after_it_was_revoked(self, tmp_path: Path):
         async def work(relay: FakeRelay) -> None:

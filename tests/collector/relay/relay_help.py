@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, TypeVar
 
 import httpx
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from shoal import Flags, FlipProbability, Plan, Promise, Survey
@@ -34,6 +34,7 @@ from shoal.agreement.sealing import (
     sealed_report_bytes,
     sealing_info,
 )
+from shoal.agreement.signatures import check_signature
 from shoal.collector.relay import Relay, RelaySettings
 from shoal.collector.relay.analyzer import Reply
 from shoal.support.keys import key_text, link_content
@@ -71,26 +72,33 @@ PIECES = party_plan("pieces", messages=4)
 WEEKLY = party_plan("weekly", window=7 * 86_400)
 
 
-class _Links:
+class _Signing:
+    """The analyzer's signing keys, the newest first; two of them while they overlap."""
+
     def __init__(self) -> None:
-        self.secret = Ed25519PrivateKey.generate()
-        self.links: list[dict[str, str]] = []
+        self.secrets = [Ed25519PrivateKey.generate()]
 
     @property
-    def public(self) -> bytes:
-        return self.secret.public_key().public_bytes_raw()
+    def keys(self) -> list[bytes]:
+        return [secret.public_key().public_bytes_raw() for secret in self.secrets]
+
+    def document(self) -> dict[str, object]:
+        newest, *earlier = self.keys
+        links = [
+            {
+                "key": key_text(key),
+                "next": key_text(newest),
+                "signature": key_text(secret.sign(link_content(newest))),
+            }
+            for key, secret in zip(earlier, self.secrets[1:], strict=True)
+        ]
+        return {"ed25519": [key_text(key) for key in self.keys], "expired": [], "links": links}
 
     def change(self) -> None:
-        old, new = self.secret, Ed25519PrivateKey.generate()
-        public = new.public_key().public_bytes_raw()
-        self.links.append(
-            {
-                "key": key_text(self.public),
-                "next": key_text(public),
-                "signature": key_text(old.sign(link_content(public))),
-            }
-        )
-        self.secret = new
+        self.secrets = [Ed25519PrivateKey.generate(), self.secrets[0]]
+
+    def end_overlap(self) -> None:
+        self.secrets = self.secrets[:1]
 
 
 @dataclass
@@ -111,7 +119,7 @@ class FakeAnalyzer:
 
     def __init__(self, *plans: Plan, relay_key: str | None = None) -> None:
         self.plans = {plan.id: plan for plan in plans}
-        self.signing = _Links()
+        self.signing = _Signing()
         self.private: dict[tuple[str, int, int], X25519PrivateKey] = {}
         self.crowds: dict[tuple[str, int, int], Received] = {}
         self.asked: list[tuple[str, str]] = []
@@ -122,7 +130,7 @@ class FakeAnalyzer:
 
     @property
     def public_key(self) -> bytes:
-        return self.signing.public
+        return self.signing.keys[0]
 
     def stop(self) -> None:
         pass
@@ -141,8 +149,7 @@ class FakeAnalyzer:
         self, method: str, parts: list[str], body: bytes, headers: Mapping[str, str]
     ) -> Reply:
         if parts == ["v1", "keys"]:
-            keys = [key_text(self.public_key), *(one["key"] for one in self.signing.links[::-1])]
-            return self._reply({"ed25519": keys, "links": self.signing.links}, signed=False)
+            return self._reply(self.signing.document(), signed=False)
         plan = self.plans.get(parts[2]) if len(parts) > 2 else None
         if plan is None:
             return problem(404, "unknown-plan")
@@ -174,8 +181,7 @@ class FakeAnalyzer:
         received = self.crowds.setdefault(where, Received())
         received.tries.append((number, body))
         if self.relay_key is not None:
-            signature = _decoded(headers["Shoal-Signature"])
-            Ed25519PublicKey.from_public_bytes(_decoded(self.relay_key)).verify(signature, body)
+            check_signature(_decoded(self.relay_key), body, headers["Shoal-Signature"])
         chunk = split_chunk(plan, body)
         assert plan.parties is not None
         assert chunk.messages == plan.reports_needed * plan.parties.messages
@@ -199,8 +205,10 @@ class FakeAnalyzer:
 
     def signed(self, content: bytes) -> Reply:
         headers = {
-            "shoal-signature": key_text(self.signing.secret.sign(content)),
-            "shoal-key": key_text(self.public_key),
+            "shoal-signature": ", ".join(
+                key_text(one.sign(content)) for one in self.signing.secrets
+            ),
+            "shoal-key": ", ".join(map(key_text, self.signing.keys)),
         }
         return Reply(200, headers, content)
 

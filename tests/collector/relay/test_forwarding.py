@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from functools import partial
@@ -11,13 +12,15 @@ from typing import Any
 import pytest
 
 from shoal import Plan
+from shoal.agreement.signatures import check_public_key, check_signature
 from shoal.collector.relay import chunk_files, forwarding
 from shoal.collector.relay.analyzer import Reply
 from shoal.collector.relay.service import Relay
 from shoal.errors import TransportError
-from shoal.support.keys import key_text
+from shoal.support.keys import key_text, link_content
 
 from .relay_help import (
+    LONGEST,
     PIECES,
     WHOLE,
     FakeAnalyzer,
@@ -229,7 +232,7 @@ class TestPinning:
         other = FakeAnalyzer(WHOLE)
 
         async def refuses(world: RelayWorld) -> None:
-            await until(lambda: "was not signed with the pinned key" in world.log.getvalue())
+            await until(lambda: "start the relay with it: --analyzer-key" in world.log.getvalue())
             assert world.relay.notices.open_keys.keys() == {(WHOLE.id, 0)}  # those from before
             kept = world.relay.notices.document(f"plan {WHOLE.id}")
             assert kept[2] == key_text(analyzer.public_key)  # type: ignore[index]
@@ -261,7 +264,83 @@ class TestPinning:
                 analyzer.signing.change()
                 await world.report(WHOLE, made(WHOLE, 20, seed=7 + number))
                 await world.forwarded(WHOLE, number)
-            assert world.relay.store.pinned_key() == analyzer.public_key != first
+                world.relay._keeper.wake()
+                await until(lambda: world.relay.store.pinned_key() == analyzer.public_key)
+                analyzer.signing.end_overlap()
+            assert analyzer.public_key != first
+
+        in_relay(live, tmp_path, analyzer)
+
+    def test_a_link_that_the_pinned_key_did_not_sign_leads_nowhere(self, tmp_path: Path) -> None:
+        analyzer, other = FakeAnalyzer(WHOLE), FakeAnalyzer(WHOLE)
+        pinned = analyzer.public_key
+
+        def forged(reply: Reply) -> Reply:
+            document = json.loads(reply.content)
+            document["ed25519"] = [key_text(other.public_key), key_text(pinned)]
+            signature = key_text(other.signing.secrets[0].sign(link_content(other.public_key)))
+            link = {"key": key_text(pinned), "next": key_text(other.public_key)}
+            document["links"] = [link | {"signature": signature}]
+            return reply._replace(content=json.dumps(document).encode())
+
+        analyzer.fault = lambda method, path: forged if path == "/v1/keys" else None
+
+        async def live(world: RelayWorld) -> None:
+            await world.publish(WHOLE)
+            assert world.relay._analyzer._pinned == pinned
+
+        in_relay(live, tmp_path, analyzer)
+
+    def test_a_change_reaches_every_document_and_so_does_its_end(self, tmp_path: Path) -> None:
+        """Devices with the old key and with the new one find their signature during the overlap."""
+        analyzer = FakeAnalyzer(WHOLE)
+        paths = [f"/v1/plans/{WHOLE.id}{more}" for more in ("", "/certificate", "/crowd-key")]
+
+        async def signers(world: RelayWorld) -> set[str]:
+            found = set()
+            for path in paths:
+                answer = await world.clients["public"].get(path)
+                keys = answer.headers["shoal-key"].split(", ")
+                for key in keys:
+                    check_signature(
+                        check_public_key(key), answer.content, answer.headers["shoal-signature"]
+                    )
+                found.add(", ".join(keys))
+            keys = (await world.clients["public"].get("/v1/keys")).json()["ed25519"]
+            return found | {", ".join(keys)}
+
+        async def reach(world: RelayWorld) -> None:
+            world.relay._keeper.wake()
+            wanted = {", ".join(map(key_text, analyzer.signing.keys))}
+            async with asyncio.timeout(LONGEST):
+                while await signers(world) != wanted:
+                    await asyncio.sleep(0.01)
+
+        async def live(world: RelayWorld) -> None:
+            await world.publish(WHOLE)
+            key = await world.key(WHOLE)
+            for change in (analyzer.signing.change, analyzer.signing.end_overlap):
+                change()
+                await reach(world)
+                assert await world.key(WHOLE) == key
+            otherwise, signer = world.relay.store.signed_otherwise, key_text(analyzer.public_key)
+            async with asyncio.timeout(LONGEST):  # the crowds after the open one too
+                while await world.relay.in_store(otherwise, signer):
+                    await asyncio.sleep(0.01)
+
+        in_relay(live, tmp_path, analyzer)
+
+    def test_an_open_crowd_keeps_its_key(self, tmp_path: Path) -> None:
+        analyzer = FakeAnalyzer(WHOLE)
+
+        async def live(world: RelayWorld) -> None:
+            await world.publish(WHOLE)
+            key = await world.key(WHOLE)
+            analyzer.private.clear()
+            analyzer.signing.change()
+            world.relay._keeper.wake()
+            await until(lambda: "key of an open crowd is another one" in world.log.getvalue())
+            assert await world.key(WHOLE) == key
 
         in_relay(live, tmp_path, analyzer)
 

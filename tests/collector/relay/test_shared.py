@@ -19,6 +19,7 @@ from shoal.collector.relay import chunk_files, forwarding
 from shoal.collector.relay.following import following
 from shoal.collector.relay.notices import Notices
 from shoal.errors import InputError
+from shoal.support.keys import key_text
 from tests.collector.cutting_proxy import CuttingProxy
 from tests.collector.postgres_help import needs_postgres, second_folder, store_in, the_server
 from tests.collector.privacy_help import NOW
@@ -58,6 +59,23 @@ def pair(
     yield both
     for one in both:
         one.close()
+
+
+def test_signatures_that_one_relay_fetched_again_are_shown_by_both(
+    pair: tuple[SharedRelay, SharedRelay], analyzer: FakeAnalyzer
+):
+    first, second = pair
+    before = second.store.open_keys()[(WHOLE.id, 0)]
+    analyzer.signing.change()
+    first.analyzer.keys()
+    signers = ", ".join(map(key_text, analyzer.signing.keys))
+    stale = first.store.signed_otherwise(signers)
+    assert {one.plan_id for one in stale} == {WHOLE.id, PIECES.id, LARGE.id}
+    for one in stale:
+        assert first.store.sign_again(one, first.analyzer.crowd_key(one))
+    shown = second.store.open_keys()[(WHOLE.id, 0)]
+    assert (shown.content, shown.signer) == (before.content, signers)
+    assert second.store.signed_otherwise(signers) == []
 
 
 class TestReports:

@@ -13,7 +13,7 @@ COMMANDS = {
     "token": "Make, list and revoke tokens.",
     "backup": "Back up sealed crowds, plans, tokens and the signing key.",
     "restore": "Restore a collector from a backup.",
-    "rotate": "Change the signing key; devices follow.",
+    "rotate": "Change the signing key, with an overlap.",
     "move": "Move a collector from its folder to PostgreSQL.",
     "renew": "Begin anew with a restored PostgreSQL database.",
 }

@@ -13,18 +13,33 @@ from shoal.cli._printing import print_json
 
 @click.command(cls=Command, example="shoal collector rotate collector")
 @click.argument("data", type=IN_FILE, metavar="DATA")
+@click.option(
+    "--overlap",
+    type=click.IntRange(0, 3650),
+    default=90,
+    show_default=True,
+    metavar="DAYS",
+    help="How long the present key stays active beside the new one.",
+)
+@click.option("--oblivious", is_flag=True, help="Change the key of Oblivious HTTP instead.")
+@click.option("--end", is_flag=True, help="Make no key; end the overlap of the last change now.")
 @json_option
-def command(data: Path, as_json: bool) -> None:
-    """Change the signing key; devices follow.
+def command(data: Path, overlap: int, oblivious: bool, end: bool, as_json: bool) -> None:
+    """Change the signing key, with an overlap.
 
-    Stop the collector first. The old key signs the new one and is destroyed. Devices that pinned an
-    old key follow these signatures to the new one. If somebody else may have the old key, ship the
-    new one to devices: whoever has the old key can lead them to a key of their own.
+    Works for the folder of a collector, an analyzer or a relay; stop it first. During the overlap
+    the old and the new key both sign. Ship the new key to devices meanwhile: afterwards the old key
+    is destroyed, and devices that still pin it refuse what they get. If somebody else may have the
+    old key, end the overlap with --end as soon as you can.
     """
-    from shoal.collector.signing import change_key
+    from shoal.collector.key_file import OBLIVIOUS_FILE, SIGNING_FILE, change_key, end_overlap
 
-    old, new = change_key(data)
+    name = OBLIVIOUS_FILE if oblivious else SIGNING_FILE
+    keys = end_overlap(data, name) if end else change_key(data, name, overlap_days=overlap)
     if as_json:
-        print_json({"old": old, "new": new})
-    else:
-        click.echo(f"Plans are signed with {new} from now on.")
+        print_json({"keys": keys.to_json()})
+        return
+    for key in keys.to_json():
+        until = f" until {key['ends']}" if key["ends"] and key["state"] != "expired" else ""
+        since = f" from {key['starts']}" if key["state"] == "pending" else ""
+        click.echo(f"{key['key']}  {key['state']}{since}{until}")

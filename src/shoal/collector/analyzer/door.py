@@ -8,19 +8,15 @@ So each can prove what the other sent.
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 from shoal.agreement.plan import Plan
 from shoal.agreement.sealed_wire import CHUNK_TYPE, Chunk, split_chunk
 from shoal.agreement.sealing import message_bytes
+from shoal.agreement.signatures import check_public_key, check_signature
 from shoal.collector import problems
 from shoal.collector.analyzer.sealed_plan import Place
 from shoal.collector.analyzer.store import Receipt
@@ -42,7 +38,7 @@ from shoal.collector.logs import LOG
 from shoal.collector.problems import Problem, Send
 from shoal.collector.public import PLAN, PublicDoor
 from shoal.collector.signing import Signer
-from shoal.errors import ReportError
+from shoal.errors import InputError, ReportError, TransportError
 from shoal.support.files import canonical_json, strict_json
 
 __all__ = ["LARGEST_CHUNK", "RelayDoor"]
@@ -220,8 +216,7 @@ class RelayDoor:
             (b"content-type", JSON),
             (b"content-length", b"%d" % len(document)),
             (b"cache-control", b"no-store"),
-            (b"shoal-signature", self._signer.sign(document).encode()),
-            (b"shoal-key", self._signer.public_key.encode()),
+            *self._signer.raw_headers(document),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": document})
@@ -253,19 +248,9 @@ def _checked_chunk(plan: Plan, token: Token, signature: bytes, body: bytes) -> C
 
 
 def _is_signed(key: str | None, signature: bytes, body: bytes) -> bool:
-    if key is None:
-        return False
+    """Whether the relay's key signed a chunk; a relay that changes its key signs with both."""
     try:
-        public = Ed25519PublicKey.from_public_bytes(_decoded(key.encode()))
-        public.verify(_decoded(signature), body)
-    except (InvalidSignature, ValueError):
+        check_signature(check_public_key(key or ""), body, signature.decode("latin-1"))
+    except (InputError, TransportError):
         return False
     return True
-
-
-def _decoded(text: bytes) -> bytes:
-    """Read base64url without padding."""
-    try:
-        return base64.b64decode(text + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except binascii.Error as error:
-        raise ValueError("this is not base64url.") from error

@@ -39,12 +39,8 @@ def json_answer(document: object, status: int = 200) -> Response:
 
 
 def signed_answer(content: bytes, signer: Signer, cache: str = "no-store") -> Response:
-    """Return a JSON document as it is, with its signature."""
-    headers = {
-        "Cache-Control": cache,
-        "Shoal-Signature": signer.sign(content),
-        "Shoal-Key": signer.public_key,
-    }
+    """Return a JSON document as it is, with its signatures."""
+    headers = {"Cache-Control": cache, **signer.headers(content)}
     return Response(content, headers=headers, media_type="application/json")
 
 

@@ -4,10 +4,10 @@ A request holds a whole request for the door of reports, sealed. It is opened, h
 door with the same limits, and its answer goes back sealed. All answers are equally long. Only
 reports are taken here: plans and keys are no secrets.
 
-The relay hides addresses and does nothing else. It forwards each report at once, so that against
-this collector only the local epsilon holds. For plans whose promise is about counts that is often
-the answer itself, so they are refused here, unless the operator says to be trusted as a collector
-is (`oblivious = trusted`).
+The relay hides addresses and does nothing else, and only if all devices use one key. It forwards
+each report at once, so that against this collector only the local epsilon holds. For plans whose
+promise is about counts that is often the answer itself, so they are refused here, unless the
+operator says to be trusted as a collector is (`oblivious = trusted`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, MutableMapping
 from concurrent.futures import Executor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,17 @@ from shoal.agreement.binary_http import BinaryRequest, BinaryResponse
 from shoal.agreement.oblivious import KEYS_TYPE, REQUEST_TYPE, RESPONSE_TYPE, Exchange
 from shoal.agreement.oblivious import Gateway as Opener
 from shoal.agreement.plan import Plan
-from shoal.agreement.random_bits import SystemBits
 from shoal.collector import problems
 from shoal.collector.http import SMALL_BODY, Receive, Scope, media_type, read_body
-from shoal.collector.intake.database import StorageError
 from shoal.collector.intake.ingest import Ingest, plan_id_of
+from shoal.collector.key_file import OBLIVIOUS_FILE as KEY_FILE
+from shoal.collector.key_file import open_keys
 from shoal.collector.problems import CLOSE, Problem, Send
-from shoal.collector.signing import Signer, private_file
+from shoal.collector.signing import Signer
 from shoal.errors import ReportError
 
 __all__ = ["KEY_FILE", "PATH", "Gateway"]
 
-KEY_FILE = "oblivious-key"
 PATH = "/v1/oblivious"
 
 ANSWER_BYTES = 1024
@@ -50,8 +50,10 @@ class Gateway:
     Parameters
     ----------
     folder
-        Where the key is kept; it is made at the first start. A backup has no copy of it, and
-        devices fetch a new one.
+        Where the keys are kept; the first is made at the first start. A backup has no copy of them,
+        and devices fetch a new one.
+    clock
+        Seconds since 1970, to tell which keys are active.
     trusted
         Whether plans for counts are taken too.
     """
@@ -64,10 +66,11 @@ class Gateway:
         signer: Signer,
         refused: Callable[[Problem], None],
         worker: Executor,
+        clock: Callable[[], float],
         *,
         trusted: bool,
     ) -> None:
-        self._opener = Opener(_private_key(folder / KEY_FILE))
+        self.keys = open_keys(folder, KEY_FILE, clock)
         self._ingest, self._plan_of, self._signer = ingest, plan_of, signer
         self._refused, self._worker, self._trusted = refused, worker, trusted
 
@@ -83,14 +86,17 @@ class Gateway:
             await self._answer(scope, receive, send)
         return True
 
+    def _openers(self) -> list[Opener]:
+        """Return what opens requests: with active keys, the newest first, then pending ones."""
+        return [_opener(key.secret) for key in (*self.keys.active(), *self.keys.pending())]
+
     async def _send_keys(self, send: Send) -> None:
-        content = self._opener.configuration.to_list()
+        content = b"".join(opener.configuration.to_list() for opener in self._openers())
         headers = [
             (b"content-type", KEYS_TYPE.encode()),
             (b"content-length", b"%d" % len(content)),
             (b"cache-control", b"public, max-age=3600"),
-            (b"shoal-signature", self._signer.sign(content).encode()),
-            (b"shoal-key", self._signer.public_key.encode()),
+            *self._signer.raw_headers(content),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
@@ -104,11 +110,12 @@ class Gateway:
         if isinstance(sealed, Problem):
             await self._refuse(sealed, send, last=True)
             return
-        if not self._opener.knows(sealed):
+        opener = next((one for one in self._openers() if one.knows(sealed)), None)
+        if opener is None:
             await self._refuse(problems.OBLIVIOUS_KEY, send)
             return
         try:
-            opened, exchange = await self._in_thread(self._opener.open, sealed)
+            opened, exchange = await self._in_thread(opener.open, sealed)
         except ReportError:
             await self._refuse(problems.UNOPENED, send)
             return
@@ -181,13 +188,6 @@ def _body(content: bytes) -> Receive:
     return receive
 
 
-def _private_key(path: Path) -> bytes:
-    if not path.exists():
-        private_file(path, SystemBits().draw(32).hex() + "\n")
-    try:
-        secret = bytes.fromhex(path.read_text("ascii").strip())
-    except (OSError, ValueError) as error:
-        raise StorageError(f"{path} holds no key; delete it to have a new one made.") from error
-    if len(secret) != 32:
-        raise StorageError(f"{path} holds no key; delete it to have a new one made.")
-    return secret
+@lru_cache(maxsize=8)
+def _opener(secret: bytes) -> Opener:
+    return Opener(secret)

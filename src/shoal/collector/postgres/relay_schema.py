@@ -35,13 +35,14 @@ _TABLES = (
         UNIQUE (plan, window, place)
     )""",
     "CREATE INDEX crowds_under_way ON crowds (plan) WHERE state IN ('open', 'frozen', 'shuffled')",
-    # Who is in a crowd that was frozen stays so, and it is cut into chunks once.
+    # Who is in a crowd that was frozen stays so, and it is cut into chunks once. The key of a crowd
+    # stays, though the analyzer may sign it again.
     """CREATE FUNCTION crowds_go_forward() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
         IF tg_op = 'UPDATE' THEN
             IF new.plan = old.plan AND new.window = old.window AND new.place = old.place
-                AND new.number = old.number AND (
-                    old.state = 'open' AND new.state IN ('frozen', 'given up')
+                AND new.number = old.number AND new.document = old.document AND (
+                    old.state = 'open' AND new.state IN ('open', 'frozen', 'given up')
                     OR old.state = 'frozen' AND (
                         new.state = 'given up' OR new.state = 'shuffled'
                         AND new.chunks IS NOT NULL AND new.attempt IS NOT NULL)

@@ -1,8 +1,9 @@
 """Asks the analyzer, and believes only what it signed.
 
-The analyzer's signing key is given by the operator, or taken at the first contact and kept. If the
-analyzer changes its key, the old key signs the new one, and the relay follows. Chunks are signed
-with the relay's own key, which the analyzer knows together with the relay's token.
+The analyzer's signing key is given by the operator, or taken at the first contact and kept. While
+the analyzer changes its key, it signs with both, and the old key signs the new one: the relay pins
+the new one. Chunks are signed with the relay's own key, which the analyzer knows together with the
+relay's token.
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ from typing import Literal, NamedTuple, Protocol
 from shoal.agreement.crowd_keys import CrowdKey
 from shoal.agreement.sealed_wire import CHUNK_TYPE
 from shoal.agreement.signatures import (
-    LARGEST_KEYS,
+    MAX_SIGNERS,
     SIGNATURE,
     check_public_key,
     check_signature,
-    follow_links,
 )
 from shoal.collector.logs import LOG
 from shoal.collector.relay.frozen_crowds import FrozenCrowd
@@ -34,12 +34,13 @@ from shoal.support.addresses import parse_address
 from shoal.support.checks import is_loopback, shown
 from shoal.support.connections import cut_off_at, network_errors, open_connection
 from shoal.support.files import strict_json
-from shoal.support.keys import key_text
+from shoal.support.keys import key_text, link_content
 
 __all__ = ["Analyzer", "HttpAnalyzer", "Refused", "Reply", "Transport"]
 
 LARGEST_ANSWER = 16 << 20
 """Bytes of an answer that are read before giving up: a certificate may be long."""
+LARGEST_KEYS = 1 << 20
 
 
 class Reply(NamedTuple):
@@ -98,6 +99,7 @@ class Analyzer:
     ) -> None:
         self._transport, self._token, self._signer = transport, token, signer
         self._pinned, self._pin = pinned, pin
+        self._signers = ""
 
     def stop(self) -> None:
         """End what is under way: the relay stops."""
@@ -117,11 +119,33 @@ class Analyzer:
         return self._signed("certificate", "GET", f"/v1/plans/{plan_id}/certificate")
 
     def keys(self) -> Document:
-        """Return the analyzer's list of its keys, whose links are signed each by itself."""
+        """Return the analyzer's list of its keys, and follow it to a new key.
+
+        `signer` names the keys that sign now. The list itself has no signature.
+        """
         reply = self._ask("GET", "/v1/keys")
         if len(reply.content) > LARGEST_KEYS:
             raise TransportError("the analyzer's list of its keys is too long.")
-        return Document(reply.content, "", "")
+        signing, links = _key_list(reply.content)
+        if self._pinned is None:
+            self._pinned = self._pin(signing[0], True)
+            if self._pinned == signing[0]:
+                LOG.warning(
+                    "the analyzer's key was taken at the first contact",
+                    extra={"facts": {"key": key_text(signing[0])}},
+                )
+        if signing[0] != self._pinned and _leads_to(signing[0], self._pinned, links):
+            self._pinned = self._pin(signing[0], False)
+            LOG.warning(
+                "the analyzer changed its key", extra={"facts": {"key": key_text(signing[0])}}
+            )
+        if self._pinned not in signing:
+            raise TransportError(
+                f"the analyzer does not sign with the pinned key {key_text(self._pinned)} any more."
+                " If its operator confirms the new key, start the relay with it: --analyzer-key."
+            )
+        self._signers = ", ".join(map(key_text, signing))
+        return Document(reply.content, "", self._signers)
 
     # Crowds
 
@@ -143,7 +167,7 @@ class Analyzer:
     ) -> Literal["receiving", "complete"]:
         """Send a chunk; return what the analyzer's signed receipt says of the crowd."""
         path = f"/v1/plans/{crowd.plan_id}/crowds/{crowd.window}/{crowd.place}/chunks/{number}"
-        headers = {"Content-Type": CHUNK_TYPE, SIGNATURE: self._signer.sign(content)}
+        headers = {"Content-Type": CHUNK_TYPE, **self._signer.headers(content)}
         receipt = _json(self._signed("receipt", "PUT", path, content, headers).content, "receipt")
         state = receipt.pop("state", None)
         expected = {
@@ -174,34 +198,18 @@ class Analyzer:
         """Return a document with a signature of the pinned key."""
         reply = self._ask(method, path, body, headers)
         signature = reply.headers.get(SIGNATURE.lower(), "")
-        key = self._key()
+        if self._pinned is None or not self._signers:
+            self.keys()
+        assert self._pinned is not None
         try:
-            check_signature(key, reply.content, signature, what)
+            check_signature(self._pinned, reply.content, signature, what)
         except TransportError:
-            newest = follow_links(key, self.keys().content)
-            if newest == key:
+            known = self._pinned
+            self.keys()
+            if self._pinned == known:
                 raise
-            check_signature(newest, reply.content, signature, what)
-            LOG.warning("the analyzer changed its key", extra={"facts": {"key": key_text(newest)}})
-            key = self._pinned = self._pin(newest, False)
-        return Document(reply.content, signature, key_text(key))
-
-    def _key(self) -> bytes:
-        """Return the pinned key, taken from the analyzer at the first contact."""
-        if self._pinned is None:
-            listed = _json(self.keys().content, "list of keys").get("ed25519")
-            first = listed[0] if isinstance(listed, list) and listed else None
-            try:
-                key = check_public_key(str(first))
-            except InputError as error:
-                raise TransportError("the analyzer's list of its keys cannot be read.") from error
-            self._pinned = self._pin(key, True)
-            if self._pinned == key:
-                LOG.warning(
-                    "the analyzer's key was taken at the first contact",
-                    extra={"facts": {"key": key_text(key)}},
-                )
-        return self._pinned
+            check_signature(self._pinned, reply.content, signature, what)
+        return Document(reply.content, signature, self._signers)
 
     def _ask(
         self,
@@ -218,6 +226,29 @@ class Analyzer:
         if reply.status != 200:
             raise Refused(reply.status, _problem_name(reply.content))
         return reply
+
+
+def _key_list(content: bytes) -> tuple[list[bytes], list[object]]:
+    """Return the keys that sign, the newest first, and the links between keys."""
+    document = _json(content, "list of keys")
+    signing, links = document.get("ed25519"), document.get("links")
+    try:
+        if not isinstance(signing, list) or not 1 <= len(signing) <= MAX_SIGNERS:
+            raise InputError(f"1 to {MAX_SIGNERS} keys sign.")
+        keys = [check_public_key(str(key)) for key in signing]
+    except InputError as error:
+        raise TransportError("the analyzer's list of its keys cannot be read.") from error
+    return keys, links[:MAX_SIGNERS] if isinstance(links, list) else []
+
+
+def _leads_to(newest: bytes, pinned: bytes, links: list[object]) -> bool:
+    """Whether the pinned key signed the newest one."""
+    for link in links:
+        if isinstance(link, dict) and link.get("key") == key_text(pinned):
+            with suppress(TransportError):
+                check_signature(pinned, link_content(newest), link.get("signature"))
+                return True
+    return False
 
 
 def _json(content: bytes, what: str) -> dict[str, object]:

@@ -91,6 +91,7 @@ class RelayPlan(WindowedPlan):
         )
         for number, window, day, *signed in rows.fetchall():
             if number in known:
+                known[number].signed = Document(*signed)  # the analyzer may have changed its key
                 self._crowds.setdefault(window, []).append(known[number])
                 continue
             key = self._keys.key(self.plan.id, "crowd", number)
@@ -149,6 +150,32 @@ class RelayPlan(WindowedPlan):
         """Return the key that reports of each window are taken for."""
         current = {window: self._current(window) for window in self._crowds}
         return {window: crowd.signed for window, crowd in current.items() if crowd is not None}
+
+    def signed_otherwise(self, signers: str) -> list[Wanted]:
+        """Return the crowds that take reports, and whose documents other keys signed."""
+        if self.state != "published":
+            return []
+        return [
+            Wanted(self.plan.id, crowd.window, CrowdKey.from_bytes(crowd.signed.content).crowd)
+            for crowd in self._all()
+            if crowd.signed.signer != signers and not crowd.rows.is_whole
+        ]
+
+    def sign_again(self, wanted: Wanted, signed: Document) -> bool:
+        """Replace the signatures of an open crowd's document.
+
+        Returns False if it is another document. A crowd that is not open any more needs none.
+        """
+        for crowd in self._crowds.get(wanted.window, ()):
+            if CrowdKey.from_bytes(crowd.signed.content).crowd == wanted.place:
+                if crowd.signed.content != signed.content:
+                    return False
+                self._database.execute(
+                    "UPDATE crowds SET signature = ?, signer = ? WHERE number = ?",
+                    (signed.signature, signed.signer, crowd.number),
+                )
+                crowd.signed = signed
+        return True
 
     def tenths(self) -> dict[int, int]:
         """Return how many tenths of each open crowd have come, by its number."""

@@ -36,11 +36,12 @@ CREATE TABLE crowds (
     signer TEXT NOT NULL,
     UNIQUE (plan, window, place)
 );
--- Who is in a crowd that was frozen stays so, and it is cut into chunks once.
+-- Who is in a crowd that was frozen stays so, and it is cut into chunks once. The key of a crowd
+-- stays, though the analyzer may sign it again.
 CREATE TRIGGER crowds_go_forward BEFORE UPDATE ON crowds
 WHEN old.plan <> new.plan OR old.window <> new.window OR old.place <> new.place
-  OR old.number <> new.number OR NOT (
-    old.state = 'open' AND new.state IN ('frozen', 'given up')
+  OR old.number <> new.number OR old.document <> new.document OR NOT (
+    old.state = 'open' AND new.state IN ('open', 'frozen', 'given up')
     OR old.state = 'frozen' AND new.state IN ('shuffled', 'given up')
     OR old.state = 'shuffled' AND new.state IN ('forwarded', 'given up')
         AND new.chunks = old.chunks

@@ -214,6 +214,18 @@ class RelayStore(FrozenCrowds):
             plan = self._opened(wanted.plan_id)
             return plan is not None and plan.open_crowd(wanted, signed, self._now(plan))
 
+    def signed_otherwise(self, signers: str) -> list[Wanted]:
+        """Return the crowds that take reports and whose documents other keys signed."""
+        with self._reading():
+            plans = self._taking().values()
+            return [one for plan in plans for one in plan.signed_otherwise(signers)]
+
+    def sign_again(self, wanted: Wanted, signed: Document) -> bool:
+        """Replace the signatures of a crowd's document; return whether it is the same document."""
+        with self._transaction():
+            plan = self._opened(wanted.plan_id)
+            return plan is None or plan.sign_again(wanted, signed)
+
     def oldest_windows(self) -> dict[str, int]:
         """Return the first window of each plan, by its id, that is not closed for ever."""
         with storage_errors():

@@ -92,8 +92,8 @@ class HttpTransport:
     def fetch_plan(self, plan_id: str) -> bytes:
         """Return the plan's JSON, following redirects on the same host.
 
-        With a pinned key, the signature over the exact bytes is checked, with the key that the
-        collector has now if it changed its key and the old one signed the new one.
+        With a pinned key, the signature over the exact bytes is checked. While a change of the
+        collector's key is under way, its answers have a signature of the old and of the new key.
         """
         return self._fetched("plan", f"{self._path}/v1/plans/{check_plan_id(plan_id)}")
 
@@ -122,37 +122,22 @@ class HttpTransport:
         deadline = time.monotonic() + self._timeout
         content, headers = self._fetch(path, what, self._largest_plan, deadline)
         if self._public_key is not None:
-            self._check_signed(self._public_key, what, content, headers, deadline)
+            self._check_signed(self._public_key, what, content, headers)
         return content
 
-    def _check_signed(
-        self, pinned: bytes, what: str, content: bytes, headers: Message, deadline: float
-    ) -> None:
+    def _check_signed(self, pinned: bytes, what: str, content: bytes, headers: Message) -> None:
         from shoal.agreement.signatures import KEY, SIGNATURE, check_signature
         from shoal.support.keys import key_text
 
-        signature = headers.get(SIGNATURE)
         try:
-            check_signature(pinned, content, signature, what)
-        except TransportError:
-            if headers.get(KEY) == key_text(pinned):
+            check_signature(pinned, content, headers.get(SIGNATURE), what)
+        except TransportError as error:
+            if key_text(pinned) in (headers.get(KEY) or ""):
                 raise
-            key = self._newest_key(pinned, deadline)
-            if key is None:
-                raise
-            check_signature(key, content, signature, what)
-
-    def _newest_key(self, pinned: bytes, deadline: float) -> bytes | None:
-        """Return the key that the pinned one leads to, if it leads to another."""
-        from shoal.agreement.signatures import LARGEST_KEYS, follow_links
-
-        path = f"{self._path}/v1/keys"
-        try:
-            keys, _ = self._fetch(path, "list of keys", LARGEST_KEYS, deadline)
-            key = follow_links(pinned, keys)
-        except TransportError:
-            return None
-        return None if key == pinned else key
+            raise TransportError(
+                f"{error} If the operator changed the key, update the application, or pin the key"
+                " that the operator gives you (--key, public_key=)."
+            ) from None
 
     def _fetch(self, path: str, what: str, largest: int, deadline: float) -> tuple[bytes, Message]:
         """Return a document and the headers that came with it."""

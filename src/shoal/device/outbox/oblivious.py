@@ -1,15 +1,23 @@
 """Reports through an oblivious relay (RFC 9458): the collector does not see where they come from.
 
 The report is sealed for the collector and handed to the relay, which forwards it and brings back
-the sealed answer. The relay sees addresses and no reports, the collector reports and no addresses.
-Plans and keys are no secrets and are fetched from the collector itself, unless they are given.
+the sealed answer. The relay sees addresses and no reports, the collector reports and no addresses
+of their senders. That holds if the two do not work together, and if all devices use one key: a
+collector that gave each device a key of its own would recognize its reports by the key.
+
+So the key is shipped with the application, or it is fetched in two ways: from the relay, which
+hands out one copy to all devices, and from the collector itself. A device uses the relay's key, and
+only if it is among the collector's. Without either it sends nothing.
 """
 
 from __future__ import annotations
 
+import time
+
 from shoal.agreement.binary_http import BinaryRequest, BinaryResponse
 from shoal.agreement.oblivious import (
     KEYS_TYPE,
+    MAX_LIST,
     REQUEST_TYPE,
     RESPONSE_TYPE,
     Exchange,
@@ -47,11 +55,12 @@ class ObliviousTransport(HttpTransport):
     base_url
         The collector.
     relay_url
-        Where the relay takes requests for this collector.
+        Where the relay takes requests for this collector, and serves its copy of the collector's
+        key.
     keys
-        The collector's key configuration (``application/ohttp-keys``). By default it is fetched
-        from the collector once, which shows it this device's address, though no report. All devices
-        must use one key: one with a key of its own could be told apart by it.
+        The collector's key configuration (``application/ohttp-keys``), the same for all devices. By
+        default it is fetched from the relay and from the collector itself, and must be the same.
+        That shows the collector this device's address, though no report.
     options
         As in `HttpTransport`. With a `public_key` the key configuration must be signed with it.
     """
@@ -109,6 +118,8 @@ class ObliviousTransport(HttpTransport):
 
     def _headers(self, body: bytes | None) -> dict[str, str]:
         """Return the headers that the relay sees: neither the plan nor a token is among them."""
+        if body is None:
+            return super()._headers(None)
         return super()._headers(None) | {"Content-Type": REQUEST_TYPE, "Connection": "keep-alive"}
 
     def _sealed(
@@ -127,27 +138,59 @@ class ObliviousTransport(HttpTransport):
     def _known_key(self) -> KeyConfiguration:
         if self._key is None:
             try:
-                content = self._direct._fetched(KEYS_TYPE, f"{self._path}/v1/oblivious")
-                self._key = KeyConfiguration.from_list(content)
+                (key, *_) = KeyConfiguration.read_list(self._list_at_relay())
+                content = self._direct._fetched("key", f"{self._path}/v1/oblivious")
+                if key not in KeyConfiguration.read_list(content):
+                    raise TransportError(
+                        "the relay's copy of the collector's key is not among the keys that the"
+                        " collector gave this device; a key that not all devices use would link"
+                        " reports, so nothing is sent."
+                    )
             except InputError as error:
                 raise TransportError(f"the collector has no usable key: {error}") from error
+            self._key = key
         return self._key
+
+    def _list_at_relay(self) -> bytes:
+        """Return the relay's copy of the collector's keys, which is the same for all devices."""
+        deadline = time.monotonic() + self._timeout
+        connection = self._open(deadline)
+        try:
+            with super()._answer(connection, "GET", self._relay_path, None, deadline) as response:
+                content = response.read(MAX_LIST + 1)
+                if response.status == 200 and _media_type(response) == KEYS_TYPE:
+                    return content
+        finally:
+            connection.close()
+        raise TransportError(
+            f"the relay answered {response.status} instead of the collector's key, so nobody can"
+            " tell whether all devices use one key; ship the key: --oblivious-keys, or keys=."
+        )
 
     def _opened(
         self, response: http.client.HTTPResponse, content: bytes, exchange: Exchange
     ) -> _Response:
-        kind = response.getheader("Content-Type", "").partition(";")[0].strip().lower()
-        if response.status != 200 or kind != RESPONSE_TYPE:
-            if response.status in _UNKNOWN_KEY and not self._given:
+        if response.status != 200 or _media_type(response) != RESPONSE_TYPE:
+            advice = ""
+            if response.status in _UNKNOWN_KEY and self._given:
+                advice = (
+                    " If the collector changed its key, update the application, or give the new"
+                    " one: --oblivious-keys, or keys=."
+                )
+            elif response.status in _UNKNOWN_KEY:
                 self._key = None  # the next attempt fetches the one that is valid now
             raise TransportError(
-                f"the relay answered {response.status} instead of a sealed answer."
+                f"the relay answered {response.status} instead of a sealed answer.{advice}"
             )
         try:
             inner = BinaryResponse.from_bytes(exchange.open(content))
         except ReportError as error:
             raise TransportError(f"the answer is not the collector's: {error}") from error
         return _Response(inner, response.will_close)
+
+
+def _media_type(response: http.client.HTTPResponse) -> str:
+    return response.getheader("Content-Type", "").partition(";")[0].strip().lower()
 
 
 class _Response:

@@ -98,7 +98,8 @@ MUTANTS = (
         '                self._end(number, "sealed", reports, 10, release)\n',
         '                kept = self._keys.key(self.plan.id, "crowd", number)\n'
         '                self._end(number, "sealed", reports, 10, release)\n'
-        "                self._database.execute(\"INSERT INTO facts VALUES ('kept', ?)\", (kept,))\n",
+        "                self._database.execute("
+        "\"INSERT INTO facts VALUES ('kept', ?)\", (kept,))\n",
         f"{TESTS}/test_disk.py::test_after_the_release_neither_key_nor_message_is_left",
     ),
     Mutant(

@@ -86,6 +86,7 @@ class Party:
         log = self.folder.parent / f"{self.folder.name}.log"
         if not line:
             self._process.communicate(timeout=LONGEST)
+            self._log.close()
         assert line, f"{self._words[0]} did not start: {log.read_text()[-2000:]}"
         self.ready = json.loads(line)
 

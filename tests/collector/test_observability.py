@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from shoal.collector import problems
+from shoal.collector.analyzer.service import AnalyzerMetrics
 from shoal.collector.clock import GuardedClock
 from shoal.collector.console.tokens import Token, Tokens
 from shoal.collector.intake.store import Store
+from shoal.collector.relay.metrics import RelayMetrics
 from shoal.errors import InputError
 
 from .crash_help import LONGEST
@@ -193,7 +195,7 @@ class TestLogs:
 
 class TestMetrics:
     def test_every_metric_of_the_dashboard_exists(self, tmp_path: Path):
-        """What deploy/ draws and alerts on is what the collector tells."""
+        """What deploy/ draws and alerts on is what the services tell."""
 
         async def story(world: World) -> bytes:
             await world.publish(FLAGS_PLAN)
@@ -201,6 +203,8 @@ class TestMetrics:
             return world.collector.metrics_text()
 
         text = in_world(story, tmp_path / "data").decode()
+        for others in (RelayMetrics(), AnalyzerMetrics()):
+            text += others.text(plans={}, queue=0, data_bytes=0, clock_is_held=False).decode()
         known = set(re.findall(r"^(shoal_\w+)", text, re.M))
         deploy = Path(__file__).parents[2] / "deploy"
         for name in ("grafana-dashboard.json", "alerts.yaml"):

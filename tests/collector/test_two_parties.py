@@ -26,6 +26,7 @@ from shoal.agreement.wire import ID_BYTES, split_batch
 from shoal.device.outbox import HttpTransport
 from shoal.device.outbox.records import Record
 from shoal.evidence.services import console_get, free_port, run_command
+from tests.collector.postgres_help import needs_postgres, the_server
 from tests.collector.serving_help import clean_environment
 from tests.faults import QuickDisk
 
@@ -63,10 +64,19 @@ class Party:
         self.ready: dict[str, str] = {}
         self._guard = threading.Lock()
 
-    def start(self) -> None:
+    def start(self, *more: str) -> None:
         self._log = (self.folder.parent / f"{self.folder.name}.log").open("ab")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "shoal", *self._words, "--data", str(self.folder), "--json"],
+            [
+                sys.executable,
+                "-m",
+                "shoal",
+                *self._words,
+                "--data",
+                str(self.folder),
+                "--json",
+                *more,
+            ],
             stdout=subprocess.PIPE,
             stderr=self._log,
             env=clean_environment() | {"OPENBLAS_NUM_THREADS": "1"},
@@ -74,6 +84,9 @@ class Party:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         log = self.folder.parent / f"{self.folder.name}.log"
+        if not line:
+            self._process.communicate(timeout=LONGEST)
+            self._log.close()
         assert line, f"{self._words[0]} did not start: {log.read_text()[-2000:]}"
         self.ready = json.loads(line)
 
@@ -92,25 +105,44 @@ class Parties:
         self.plan = agreed
         plan_file = folder / "plan.json"
         agreed.write(plan_file)
+        self._folder, self._relay_port, self._relays = folder, relay, 0
         self.analyzer = Party(
             folder / "analyzer",
             *("analyzer", "--public", f"127.0.0.1:{analyzer}", "--console", "127.0.0.1:0"),
             *("--honest", "all", str(plan_file)),
         )
-        self.relay = Party(
-            folder / "relay",
-            *("relay", "--listen", f"127.0.0.1:{relay}", "--ops", "127.0.0.1:0"),
-            *("--largest-share", "100", "--analyzer", agreed.parties.analyzer, str(plan_file)),
+        self.relay = self.new_relay()
+
+    def new_relay(self, *options: str) -> Party:
+        """A relay in a folder of its own, not started yet."""
+        assert self.plan.parties is not None
+        self._relays += 1
+        return Party(
+            self._folder / f"relay{self._relays}",
+            *("relay", "--listen", f"127.0.0.1:{self._relay_port}", "--ops", "127.0.0.1:0"),
+            *("--largest-share", "100", "--analyzer", self.plan.parties.analyzer),
+            *(*options, str(self._folder / "plan.json")),
         )
+
+    def register(self) -> str:
+        """Make a token for the relay at the analyzer, and return the token's id."""
+        words = ["collector", "token", "make", str(self.analyzer.folder), "--role", "relay"]
+        made = json.loads(
+            run_command(
+                *words, "--label", "relay", "--relay-key", self.relay.ready["key"], "--json"
+            )
+        )
+        (self.relay.folder / "analyzer-token").write_text(made["token"])
+        return str(made["id"])
+
+    def ready(self) -> bool:
+        """Whether the relay says that it is ready."""
+        return console_get(self.relay.ready["ops"], "/readyz", "")[0] == 200
 
     def __enter__(self) -> Parties:
         self.analyzer.start()
         self.relay.start()
-        words = ["collector", "token", "make", str(self.analyzer.folder), "--role", "relay"]
-        made = run_command(
-            *words, "--label", "relay", "--relay-key", self.relay.ready["key"], "--json"
-        )
-        (self.relay.folder / "analyzer-token").write_text(json.loads(made)["token"])
+        self.token = self.register()
         assert self.plan.parties is not None
         _, keys = console_get(self.plan.parties.analyzer, "/v1/keys", "")
         self.key = json.loads(keys)["ed25519"][0]
@@ -124,16 +156,17 @@ class Parties:
         """The releases, as soon as there are so many."""
         token = (self.analyzer.folder / "admin-token").read_text().strip()
         end = time.monotonic() + LONGEST
-        found: list[dict[str, Any]] = []
-        while len(found) < count:
+        at, console = f"/v1/plans/{self.plan.id}/crowds", self.analyzer.ready["console"]
+        while True:
             assert time.monotonic() < end, "the crowds were not released"
-            path = f"/v1/plans/{self.plan.id}/crowds/{len(found) + 1}"
-            status, content = console_get(self.analyzer.ready["console"], path, token)
-            if status == 200:
-                found.append(json.loads(content)["tally"])
-            else:
-                time.sleep(0.2)
-        return found
+            crowds = json.loads(console_get(console, at, token)[1])["crowds"]
+            numbers = [one["number"] for one in crowds if one["state"] == "sealed"]
+            if len(numbers) >= count:
+                break
+            time.sleep(0.2)
+        paths = [f"{at}/{number}" for number in sorted(numbers)]
+        found = [json.loads(console_get(console, path, token)[1]) for path in paths]
+        return [one["tally"] for one in found]
 
 
 def answer_of(number: int) -> dict[str, object]:
@@ -207,3 +240,45 @@ def test_every_bit_arrives_once_whoever_is_killed(view: str, tmp_path: Path):
     assert [tally["reports"] for tally in tallies] == [CROWD] * CROWDS
     counts = np.sum([tally["by_bit"] for tally in tallies], axis=0)
     assert counts.tolist() == devices.bits.tolist()
+
+
+@pytest.mark.parametrize("data", ["folder", pytest.param("database", marks=needs_postgres)])
+@pytest.mark.parametrize("view", ["reports", "counts"])
+def test_a_relay_is_replaced_as_documented(view: str, data: str, tmp_path: Path):
+    """Its token is revoked, and a relay with new data gets one: every report counts."""
+    agreed, relay, analyzer = planned(view)
+    options = [("--database", the_server().new_database()) for _ in range(2)] * (data == "database")
+    with Parties(tmp_path, agreed, relay, analyzer) as parties:
+        if options:
+            parties.relay.end(signal.SIGTERM)
+            parties.relay = parties.new_relay(*options[0])
+            parties.relay.start()
+            parties.token = parties.register()
+        first = Devices(tmp_path / "first", parties, CROWD)
+        first.send()
+        parties.tallies(1)
+        assert parties.ready()
+
+        parties.relay.end(signal.SIGTERM)
+        run_command("collector", "token", "revoke", str(parties.analyzer.folder), parties.token)
+        parties.relay = parties.new_relay(*(options[1] if options else ()))
+        parties.relay.start()
+        assert not parties.ready()  # it has no token yet, and so no key
+        parties.register()
+        second = Devices(tmp_path / "second", parties, CROWD)
+        second.send()
+        assert parties.ready()
+        tallies = parties.tallies(2)
+    assert [tally["reports"] for tally in tallies] == [CROWD] * 2
+    assert [tally["by_bit"] for tally in tallies] == [first.bits.tolist(), second.bits.tolist()]
+
+
+def test_a_relay_whose_deadline_does_not_fit_does_not_start(tmp_path: Path):
+    agreed, relay, analyzer = planned("reports")
+    with Parties(tmp_path, agreed, relay, analyzer) as parties:
+        parties.relay.end(signal.SIGTERM)
+        with pytest.raises(
+            AssertionError, match=r"deadline_days = 46.* at most half of the analyz"
+        ):
+            parties.relay.start("--deadline-days", "46")
+        parties.relay.start()

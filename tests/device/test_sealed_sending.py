@@ -93,6 +93,23 @@ class TestSending:
         (contents,) = relay.accepted.values()
         assert vector(plan, contents) == bits
 
+    @BOTH
+    def test_a_report_is_encrypted_for_three_crowds_at_most(self, plan: Plan, tmp_path):
+        """A relay that says again and again that the crowd is complete gets no more of them."""
+        clock, relay = Clock(), Relay(plan, *[Reply(412)] * 100)
+        outbox = box(tmp_path, relay, clock, **TRUSTED)
+        outbox.answer(plan, ANSWER)
+        for _ in range(10):
+            relay.next_crowd()
+            box(tmp_path, relay, clock, **TRUSTED).send_due()
+            clock.now += 7 * 3600
+        assert relay.asked == len(set(relay.posted)) == 3
+        (ticket,) = outbox.tickets()
+        assert ticket.state == "expired"
+        assert ticket.reason == "3 crowds in turn were complete before it arrived"
+        kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+        assert not any(body in kept for body in relay.posted)
+
     def test_an_accepted_report_is_not_sealed_again(self, tmp_path):
         clock, relay = Clock(), Relay(WHOLE)
         outbox = box(tmp_path, relay, clock, **TRUSTED)

@@ -70,9 +70,16 @@ MUTANTS = (
     Mutant(
         "a report is sealed anew for each attempt",
         "device/outbox/attempts.py",
-        "if reply is None or reply.status == KEY_CHANGED:",
+        "if reply is None or (reply.status == KEY_CHANGED and record.crowds < MAX_CROWDS):",
         "if reply is None or reply.status != 202:",
         f"{SENT}::test_the_same_bytes_until_accepted",
+    ),
+    Mutant(
+        "a report is encrypted for as many crowds as the relay wants",
+        "device/outbox/attempts.py",
+        "crowds=record.crowds + 1)",
+        "crowds=record.crowds)",
+        f"{SENT}::test_a_report_is_encrypted_for_three_crowds_at_most",
     ),
     Mutant(
         "what is sealed is sent before it is stored",

@@ -167,7 +167,7 @@ MUTANTS = (
     Mutant(
         "a sum of crowds that are not whole",
         "analysis/estimating.py",
-        "if repeat and smallest.reports < plan.reports_needed:",
+        "if repeat and smallest.reports < needed:",
         "if False:",
         "analysis/test_crowds.py::TestPromise::test_crowds_that_are_not_whole",
     ),

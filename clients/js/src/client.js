@@ -26,7 +26,7 @@ import { fragments, packMessages, packReport, packSealed } from "./wire.js";
  * of the request to a relay once it is made. When it is settled, all that is forgotten.
  *
  * @typedef {Ticket & {to: string, due: number, tries: number, ends: number, id: Bytes,
- *   parts: Bytes[], body?: Bytes}} Waiting
+ *   parts: Bytes[], body?: Bytes, crowds?: number}} Waiting
  * @typedef {{text?: string, key?: string, secret?: CryptoKey, reports: Record<number | string, Waiting>}} Kept
  */
 
@@ -46,6 +46,8 @@ const DAY = 864e5;
 const WAITING = "waiting";
 /** @type {Partial<Ticket>} */
 const EXPIRED = { state: "expired" };
+/** For how many crowds a report is encrypted at most: a relay that cheats can use each of them. */
+const MAX_CROWDS = 3;
 
 /** @param {number} status */
 const said = (status) => `the collector said ${status}`;
@@ -183,9 +185,9 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
     const { id, window, parts } = report;
     const [{ parties }, planBytes] = await agreed();
     let body = parties ? report.body : packReport(planBytes, id, window, parts[0]);
+    let { crowds = 0 } = report;
     /** @type {Response | undefined} */
     let reply;
-    let again = 0;
     do {
       if (reply || !body) {
         reply = await request(`${path}/crowd-key?window=${window}`);
@@ -196,12 +198,14 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
           "the key is not this crowd's.",
         );
         body = await packSealed(planBytes, id, window, decoded(document.key), packMessages(parts));
-        await update(slot, () => ({ body }));
+        crowds++;
+        await update(slot, () => ({ body, crowds }));
       }
       reply = await request(path + (parties ? "/sealed" : "/reports"), body);
       // 412: the crowd has another key by now, and the same report is sealed again.
-    } while (parties && reply.status == 412 && again++ < 2);
+    } while (parties && reply.status == 412 && crowds < MAX_CROWDS);
     const { status } = reply;
+    if (status == 412) return EXPIRED;
     return status == 202
       ? { state: "sent" }
       : // Where by this clock the window has not passed, one of the two clocks is wrong.

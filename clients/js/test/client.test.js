@@ -267,6 +267,21 @@ test("a report is sealed for the crowd, and sealed again when the crowd's key ch
   }
 });
 
+test("a report is encrypted for three crowds at most", async (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 1e12 });
+  const content = { ...LOCAL, parties: RELAY };
+  const server = await collector(content, { statuses: [412, 503, 412, 412, 202] });
+  const client = open(server, { key: server.key });
+  await client.answer({ features: ["sync"] });
+  assert.equal((await client.send())[0].state, "waiting");
+  t.mock.timers.tick(3e4);
+  assert.equal((await client.send())[0].state, "expired");
+  t.mock.timers.tick(9e7);
+  await client.send();
+  assert.equal(server.requests.filter(({ path }) => path.includes("crowd-key")).length, 3);
+  assert.equal(new Set(posts(server).map(({ body }) => hex(body))).size, 3);
+});
+
 test("a crowd's key must be signed and for this plan and window", async () => {
   const content = { ...LOCAL, parties: RELAY };
   for (const change of [{ plan: "0".repeat(64) }, { window: 1 }, { version: 2 }]) {

@@ -269,16 +269,21 @@ def check_crowd(plan: Plan, tally: Tally) -> None:
 
 def _check_sizes(plan: Plan, tally: Tally) -> None:
     crowds, repeat = tally.crowds, tally.people_may_repeat
+    needed = plan.reports_needed
+    if plan.parties is not None and all(crowd.sealed for crowd in crowds):
+        # The analyzer received all reports and released those that it could read. The honest
+        # reports are among them, if at least crowd_size are left.
+        needed = plan.crowd_size or 0
     smallest = min(crowds, key=lambda crowd: crowd.reports)
-    if repeat and smallest.reports < plan.reports_needed:
+    if repeat and smallest.reports < needed:
         raise PrivacyRefusal(
-            f"the plan needs a crowd of {plan.reports_needed:,} reports; the people of these"
+            f"the plan needs a crowd of {needed:,} reports; the people of these"
             f" {len(crowds):,} crowds may be the same, and {smallest} has {smallest.reports:,}."
             f" {way_out(crowds)}"
         )
-    if tally.reports < plan.reports_needed:
+    if tally.reports < needed:
         raise PrivacyRefusal(
-            f"the plan needs a crowd of {plan.reports_needed:,} reports, but the tally has"
+            f"the plan needs a crowd of {needed:,} reports, but the tally has"
             f" {tally.reports:,}; wait for the whole crowd."
         )
 

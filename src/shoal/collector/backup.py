@@ -163,6 +163,8 @@ def _copy_relay(source: Database, copy: sqlite3.Connection) -> None:
             state, more[:2] = "given up", (more[0] if state != "open" else 0, None)
         values = (number, plan, window, place, state, day, *more)
         copy.execute("INSERT INTO crowds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+        if state == "given up":
+            copy.execute("INSERT INTO untold VALUES (?)", (number,))
 
 
 def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.time) -> Restoration:

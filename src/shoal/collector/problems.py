@@ -202,6 +202,12 @@ OTHER_CHUNK = Problem(
 CROWD_NOT_DUE = Problem(
     409, "crowd-not-due", "It is too early for a key of this window, or of so late a crowd."
 )
+DEADLINES_MISFIT = Problem(
+    409,
+    "deadlines-misfit",
+    "The relay may keep a crowd for twice its deadline_days, longer than the analyzer keeps the key"
+    " of the crowd: set the relay's deadline_days to at most half of the analyzer's.",
+)
 HEAD_TOO_LARGE = Problem(431, "head-too-large", "The URL and the headers are too long.")
 TOO_MANY = Problem(
     429, "too-many-requests", "Too many reports from this sender; try again later.", 10
@@ -219,6 +225,12 @@ NO_KEY = Problem(
 )
 ANALYZER_SILENT = Problem(
     503, "analyzer-silent", "The analyzer has not answered the relay yet; try again later.", 60
+)
+FORWARD_STALLED = Problem(
+    503,
+    "forward-stalled",
+    "A complete crowd has been waiting for the analyzer for longer than forward_alarm.",
+    60,
 )
 STOPPING = Problem(503, "stopping", "The collector is stopping; try again soon.", 10)
 STORAGE_FULL = Problem(507, "storage-full", "No disk space is left.", 300)

@@ -35,6 +35,8 @@ from tests.collector.store_help import Clock, make_plan
 R = TypeVar("R")
 
 PARTIES = Parties("https://relay.example", "https://analyzer.example")
+DATA = "relay-data"
+"""The name of the data of the relay here."""
 _FLAGS = Flags("f", tuple("abcde"))
 
 
@@ -118,10 +120,13 @@ class FakeRelay:
         self.token = await self.analyzer.in_store(self.analyzer.tokens.add, token)
         return token
 
-    async def ask_key(self, plan: Plan, window: int = 0, crowd: int = 1) -> httpx.Response:
+    async def ask_key(
+        self, plan: Plan, window: int = 0, crowd: int = 1, **changes: Any
+    ) -> httpx.Response:
+        asked = {"window": window, "crowd": crowd, "relay": DATA, "deadline_days": 15} | changes
         return await self.client.post(
             f"/v1/plans/{plan.id}/crowd-keys",
-            json={"window": window, "crowd": crowd},
+            json=asked,
             headers={"authorization": f"Bearer {self.token}"},
         )
 
@@ -142,6 +147,20 @@ class FakeRelay:
                 "authorization": f"Bearer {self.token}",
                 "content-type": changes.get("media", CHUNK_TYPE),
                 "shoal-signature": signature,
+            },
+        )
+
+    async def discard(self, plan: Plan, crowd: int = 1, **changes: Any) -> httpx.Response:
+        """Tell that a crowd was discarded; `said` and `signature` may be others."""
+        said = {"plan": plan.id, "window": 0, "crowd": crowd, "state": "discarded"}
+        body = json.dumps(said | changes.get("said", {})).encode()
+        return await self.client.post(
+            f"/v1/plans/{plan.id}/crowds/0/{crowd}/discard",
+            content=body,
+            headers={
+                "authorization": f"Bearer {self.token}",
+                "content-type": "application/json",
+                "shoal-signature": changes.get("signature", key_text(self.key.sign(body))),
             },
         )
 

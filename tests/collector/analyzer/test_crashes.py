@@ -34,6 +34,7 @@ from shoal.collector.intake.database import StorageError
 from shoal.support.keys import key_text
 from tests.collector.analyzer.relay_help import (
     COUNTS,
+    DATA,
     PLANS,
     WHOLE,
     contents_of,
@@ -66,7 +67,7 @@ def published(folder: Path, plan: Plan) -> AnalyzerStore:
 
 
 def chunks_in(store: AnalyzerStore, plan: Plan, batch: Batch) -> list[Chunk]:
-    document = store.crowd_key(plan.id, FIRST)
+    document = store.crowd_key(plan.id, FIRST, DATA)
     assert isinstance(document, bytes)
     key = CrowdKey.from_bytes(document)
     return cut(plan, key, sealed(plan, key, contents_of(plan, batch)))
@@ -79,7 +80,7 @@ def states(store: AnalyzerStore, chunks: list[Chunk]) -> list[str]:
 
 
 def seal_next(store: AnalyzerStore) -> bool:
-    crowd = store.next_whole(set())
+    crowd = store.next_whole()
     assert crowd is not None
     return store.seal(crowd, open_crowd(crowd, store.scratch, 1, Stop()))
 
@@ -107,7 +108,7 @@ def test_while_it_receives(where: str, plan: Plan, tmp_path: Path, monkeypatch: 
                 store.keep_chunk(FIRST, chunks[2], chunks[2].to_bytes())
     store.close()
     with closing(opened_store(folder)) as store:
-        assert (store.next_whole(set()) is not None) == (where == "after the note")
+        assert (store.next_whole() is not None) == (where == "after the note")
         assert states(store, chunks) == (
             ["complete"] * 3 if where == "after the note" else ["receiving"] * 2 + ["complete"]
         )
@@ -121,7 +122,7 @@ def test_while_it_opens_and_releases(where: str, tmp_path: Path, monkeypatch: py
     store = published(folder, COUNTS)
     chunks = chunks_in(store, COUNTS, batch)
     states(store, chunks)
-    crowd = store.next_whole(set())
+    crowd = store.next_whole()
     assert crowd is not None
 
     def dying(*arguments: Any) -> None:
@@ -143,7 +144,7 @@ def test_while_it_opens_and_releases(where: str, tmp_path: Path, monkeypatch: py
     with closing(opened_store(folder)) as store:
         assert not store.scratch.exists()
         if where == "after the release":
-            assert store.next_whole(set()) is None
+            assert store.next_whole() is None
             assert not any((folder / "chunks").iterdir())
             assert not store.seal(crowd, open_crowd_of(batch)), "it is not released twice"
         else:
@@ -160,7 +161,7 @@ def open_crowd_of(batch: Batch) -> Any:
     from shoal.collector.analyzer.counting import OpenedCrowd
     from tests.collector.store_help import tally_of
 
-    return OpenedCrowd(tally_of(COUNTS, batch), 0, 0, 0)
+    return OpenedCrowd(tally_of(COUNTS, batch), COUNTS.reports_needed, 0, 0, 0)
 
 
 def test_a_damaged_chunk_is_not_counted(tmp_path: Path):
@@ -169,23 +170,26 @@ def test_a_damaged_chunk_is_not_counted(tmp_path: Path):
     batch = upload(COUNTS, COUNTS.reports_needed, 6)
     with closing(published(tmp_path / "data", COUNTS)) as store:
         states(store, chunks_in(store, COUNTS, batch))
-        crowd = store.next_whole(set())
+        crowd = store.next_whole()
         assert crowd is not None
-        path = crowd.chunks[1][0]
+        path = crowd.chunks[1].path
         content = path.read_bytes()
         for other in (content[:-1], content[:-1] + bytes([content[-1] ^ 1]), None):
             path.unlink() if other is None else path.write_bytes(other)
             with pytest.raises(DamagedCrowd, match="chunk 1"):
                 open_crowd(crowd, store.scratch, 2, Stop())
-        assert store.next_whole({(COUNTS.id, 1)}) is None
-        path.write_bytes(content)
+        assert store.note_damage(COUNTS.id, 1, [1])
+        store.sweep()
+        assert store.next_whole() is None
+        path.write_bytes(content)  # an operator puts it back
+        store.sweep()
         assert seal_next(store)
 
 
 def test_a_worker_that_dies_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with closing(published(tmp_path / "data", COUNTS)) as store:
         states(store, chunks_in(store, COUNTS, upload(COUNTS, COUNTS.reports_needed, 6)))
-        crowd = store.next_whole(set())
+        crowd = store.next_whole()
         assert crowd is not None
         with monkeypatch.context() as patch:
             patch.setattr(sys, "executable", "/bin/false")
@@ -229,7 +233,8 @@ class Relay(threading.Thread):
         while not self.enough.is_set():
             number = len(self.made) + 1
             batch = upload(self._plan, self._plan.reports_needed, number)
-            ask = json.dumps({"window": 0, "crowd": number}).encode()
+            asked = {"window": 0, "crowd": number, "relay": DATA, "deadline_days": 45}
+            ask = json.dumps(asked).encode()
             at = f"/v1/plans/{self._plan.id}"
             key = CrowdKey.from_bytes(self._until_done("POST", f"{at}/crowd-keys", ask))
             chunks = cut(
@@ -330,9 +335,9 @@ def test_a_whole_crowd_is_opened_whatever_happens_to_its_plan(tmp_path: Path):
     with closing(AnalyzerStore(tmp_path / "data", clock=clock, deadline_days=3)) as store:
         store.add_plan(DAILY)
         assert store.move(DAILY.id, "published", b"{}")
-        document = store.crowd_key(DAILY.id, place)
+        document = store.crowd_key(DAILY.id, place, DATA)
         assert isinstance(document, bytes)
-        assert isinstance(store.crowd_key(DAILY.id, late), bytes)
+        assert isinstance(store.crowd_key(DAILY.id, late, DATA), bytes)
         key = CrowdKey.from_bytes(document)
         for chunk in cut(DAILY, key, sealed(DAILY, key, contents_of(DAILY, batch))):
             assert isinstance(store.keep_chunk(place, chunk, chunk.to_bytes()), Receipt)

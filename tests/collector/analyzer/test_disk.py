@@ -24,7 +24,7 @@ from shoal.collector.consistency import check_role
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.signing import Signer
 from shoal.errors import InputError
-from tests.collector.analyzer.relay_help import COUNTS, PLANS, contents_of, cut, sealed
+from tests.collector.analyzer.relay_help import COUNTS, DATA, PLANS, contents_of, cut, sealed
 from tests.collector.analyzer.test_crashes import opened_store, published, seal_next, states
 from tests.collector.store_help import DAY, NOON, Clock, counted_by_hand, upload
 
@@ -39,13 +39,13 @@ def all_bytes(folder: Path) -> bytes:
 def whole(store: AnalyzerStore) -> tuple[WholeCrowd, list[Chunk], list[bytes], Batch]:
     """Bring a crowd of which the contents of the messages are known."""
     batch = upload(COUNTS, COUNTS.reports_needed, 9)
-    document = store.crowd_key(COUNTS.id, Place(0, 1))
+    document = store.crowd_key(COUNTS.id, Place(0, 1), DATA)
     assert isinstance(document, bytes)
     key = CrowdKey.from_bytes(document)
     contents = contents_of(COUNTS, batch)
     chunks = cut(COUNTS, key, sealed(COUNTS, key, contents))
     states(store, chunks)
-    crowd = store.next_whole(set())
+    crowd = store.next_whole()
     assert crowd is not None
     return crowd, chunks, contents, batch
 
@@ -103,11 +103,11 @@ def test_without_the_key_file_crowds_are_given_up(tmp_path: Path):
     store.close()
     (folder / CROWD_KEY_FILE).unlink()
     with closing(opened_store(folder)) as store:
-        assert store.next_whole(set()) is None
+        assert store.next_whole() is None
         assert not any((folder / "chunks").iterdir())
         answer = store.keep_chunk(Place(0, 1), chunks[0], chunks[0].to_bytes())
         assert answer in (problems.PLAN_CLOSED, problems.WINDOW_EXPIRED, problems.UNKNOWN_CROWD)
-        assert store.crowd_key(COUNTS.id, Place(0, 1)) == problems.PLAN_CLOSED
+        assert store.crowd_key(COUNTS.id, Place(0, 1), DATA) == problems.PLAN_CLOSED
 
 
 class TestBackups:
@@ -129,7 +129,7 @@ class TestBackups:
             Signer(folder)
             store.add_plan(DAILY)
             assert store.move(DAILY.id, "published", b"{}")
-            assert isinstance(store.crowd_key(DAILY.id, Place(TODAY, 1)), bytes)
+            assert isinstance(store.crowd_key(DAILY.id, Place(TODAY, 1), DATA), bytes)
             _, chunks, _, _ = whole(store)
             late = back_up(folder, tmp_path / "early", clock=clock)
             assert seal_next(store)
@@ -138,16 +138,16 @@ class TestBackups:
         restore(late, again, clock=clock)
         with closing(AnalyzerStore(again, clock=clock)) as store:
             assert [crowd.state for crowd in store.crowds(COUNTS.id)] == ["given up"]
-            assert store.next_whole(set()) is None
+            assert store.next_whole() is None
             gone = store.keep_chunk(Place(0, 1), chunks[0], chunks[0].to_bytes())
             assert isinstance(gone, problems.Problem)
             assert gone.status in (404, 410)
-            assert store.crowd_key(COUNTS.id, Place(0, 1)) == problems.PLAN_CLOSED
+            assert store.crowd_key(COUNTS.id, Place(0, 1), DATA) == problems.PLAN_CLOSED
             for window in (TODAY - 1, TODAY, TODAY + 1):
-                answer = store.crowd_key(DAILY.id, Place(window, 1))
+                answer = store.crowd_key(DAILY.id, Place(window, 1), DATA)
                 assert answer == problems.WINDOW_EXPIRED
             clock.now += DAY
-            assert isinstance(store.crowd_key(DAILY.id, Place(TODAY + 2, 1)), bytes)
+            assert isinstance(store.crowd_key(DAILY.id, Place(TODAY + 2, 1), DATA), bytes)
         restore(done, tmp_path / "third", clock=clock)
         with closing(AnalyzerStore(tmp_path / "third", clock=clock)) as store:
             assert store.release(COUNTS.id, 1) == release

@@ -106,12 +106,199 @@ class TestKeys:
     def test_a_crowd_that_ended_makes_room_for_another(self, tmp_path: Path):
         async def work(relay: FakeRelay) -> None:
             chunks, _ = await chunks_of(relay)
+            for crowd in range(2, 9):
+                assert (await relay.ask_key(WHOLE, 0, crowd)).status_code == 200
             assert problem_of(await relay.ask_key(WHOLE, 0, 9)) == problems.CROWD_NOT_DUE
             await relay.forward(chunks)
             await relay.released(WHOLE)
             assert (await relay.ask_key(WHOLE, 0, 9)).status_code == 200
 
         beside_analyzer(work, tmp_path, WHOLE)
+
+    def test_no_key_of_a_crowd_that_has_ended(self, tmp_path: Path):
+        """Reports for it could never be opened. The next free crowd is given, always the same."""
+
+        async def work(relay: FakeRelay) -> None:
+            chunks, _ = await chunks_of(relay)
+            await relay.crowd_key(WHOLE, 0, 2)
+            await relay.forward(chunks)
+            await relay.released(WHOLE)
+            for new in ("relay-new", "relay-new", "relay-third"):
+                given = await relay.ask_key(WHOLE, 0, 1, relay=new)
+                assert CrowdKey.from_bytes(given.content).crowd == (3 if new == "relay-new" else 4)
+            assert (await relay.crowd_key(WHOLE, 0, 1)).crowd == 2  # its own, and not used yet
+
+        beside_analyzer(work, tmp_path, WHOLE)
+
+    def test_no_key_of_a_crowd_that_other_data_fill(self, tmp_path: Path):
+        async def work(relay: FakeRelay) -> None:
+            first = await relay.crowd_key(WHOLE)
+            other = CrowdKey.from_bytes((await relay.ask_key(WHOLE, relay="relay-new")).content)
+            assert (first.crowd, other.crowd) == (1, 2)
+            assert first.public_key != other.public_key
+
+        beside_analyzer(work, tmp_path, WHOLE)
+
+    def test_no_key_of_a_crowd_of_which_chunks_have_come(self, tmp_path: Path):
+        """Whoever asks again has lost its data: other chunks of the same crowd would not fit."""
+
+        async def work(relay: FakeRelay) -> None:
+            chunks, _ = await chunks_of(relay)
+            await relay.forward(chunks[:1])
+            assert (await relay.crowd_key(WHOLE)).crowd == 2
+            assert (await relay.forward(chunks[1:]))[-1] == "complete"
+            await relay.released(WHOLE)
+
+        beside_analyzer(work, tmp_path, WHOLE)
+
+    @pytest.mark.parametrize(
+        ("analyzer", "relay_days", "fits"),
+        [(90, 45, True), (90, 46, False), (90, 0, False), (0, 0, True), (0, 9999, True)],
+    )
+    def test_deadlines_must_fit(self, analyzer: int, relay_days: int, fits: bool, tmp_path: Path):
+        """A relay may keep a crowd for its deadline, and again as long when it is complete."""
+
+        async def work(relay: FakeRelay) -> None:
+            answer = await relay.ask_key(WHOLE, deadline_days=relay_days)
+            if fits:
+                assert answer.status_code == 200
+            else:
+                assert problem_of(answer) == problems.DEADLINES_MISFIT
+
+        beside_analyzer(work, tmp_path, WHOLE, deadline_days=analyzer)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [{"relay": "x"}, {"relay": 5}, {"relay": "A" * 20}, {"deadline_days": -1}, {"more": 1},
+         {"deadline_days": True}, {"deadline_days": 10**9}],
+    )  # fmt: skip
+    def test_what_is_not_asked_for(self, changes: dict[str, Any], tmp_path: Path):
+        async def work(relay: FakeRelay) -> None:
+            answer = await relay.ask_key(WHOLE, **changes)
+            assert problem_of(answer) == problems.BAD_REQUEST
+
+        beside_analyzer(work, tmp_path, WHOLE)
+
+
+class TestDiscarding:
+    def test_the_key_and_the_chunks_go(self, tmp_path: Path):
+        async def work(relay: FakeRelay) -> None:
+            chunks, _ = await chunks_of(relay)
+            await relay.forward(chunks[:1])
+            for _ in range(2):
+                answer = await relay.discard(WHOLE)
+                assert json.loads(verified(answer, relay))["state"] == "discarded"
+            store = relay.analyzer.store
+            secret = await relay.analyzer.in_store(
+                lambda: store.database.execute("SELECT 1 FROM wrapped_keys").fetchone()
+            )
+            assert secret is None
+            assert not any((relay.analyzer.folder / "chunks").iterdir())
+            (crowd,) = (await relay.console(f"/v1/plans/{WHOLE.id}/crowds")).json()["crowds"]
+            assert (crowd["state"], crowd["reason"]) == ("given up", "relay")
+            assert problem_of(await relay.put(chunks[1])) == problems.CROWD_GONE
+
+        beside_analyzer(work, tmp_path, WHOLE)
+
+    def test_a_crowd_that_arrived_stays(self, tmp_path: Path):
+        async def work(relay: FakeRelay) -> None:
+            chunks, _ = await chunks_of(relay)
+            await relay.forward(chunks)
+            assert (await relay.discard(WHOLE)).json()["state"] == "complete"
+            await relay.released(WHOLE)
+            assert (await relay.discard(WHOLE)).json()["state"] == "complete"
+
+        beside_analyzer(work, tmp_path, WHOLE)
+
+    def test_only_signed_and_of_a_crowd_that_there_is(self, tmp_path: Path):
+        async def work(relay: FakeRelay) -> None:
+            await relay.crowd_key(WHOLE)
+            assert problem_of(await relay.discard(WHOLE, signature="")) == problems.UNSIGNED
+            for said in ({"crowd": 2}, {"plan": "ab" * 32}, {"state": "open"}, {"more": 1}):
+                assert problem_of(await relay.discard(WHOLE, said=said)) == problems.BAD_REQUEST
+            assert problem_of(await relay.discard(WHOLE, 2)) == problems.UNKNOWN_CROWD
+            relay.token = ""
+            assert problem_of(await relay.discard(WHOLE)) == problems.NO_TOKEN
+
+        beside_analyzer(work, tmp_path, WHOLE)
+
+
+class TestDamage:
+    def damage(self, folder: Path, number: int = 0, *, lost: bool = False) -> None:
+        path = folder / "chunks" / f"{WHOLE.id}-1" / str(number)
+        path.unlink() if lost else path.write_bytes(b"\0" + path.read_bytes()[1:])
+
+    @pytest.mark.parametrize("lost", [False, True], ids=["other bytes", "lost"])
+    def test_the_same_bytes_heal_a_chunk(self, lost: bool, tmp_path: Path):
+        async def work(relay: FakeRelay) -> str:
+            chunks, batch = await chunks_of(relay)
+            await relay.forward(chunks[:2])
+            self.damage(relay.analyzer.folder, lost=lost)
+            assert await relay.forward(chunks) == ["receiving", "receiving", "complete"]
+            assert await relay.released(WHOLE) == counted_by_hand(WHOLE, batch)
+            return relay.analyzer.metrics_text().decode()
+
+        text = beside_analyzer(work, tmp_path, WHOLE)
+        assert "shoal_chunks_damaged_total 1.0" in text
+        assert "shoal_chunks_healed_total 1.0" in text
+
+    def test_the_last_chunk_does_not_complete_a_damaged_crowd(self, tmp_path: Path):
+        """The relay deletes what it was told is complete. Else it sends all of it again."""
+
+        async def work(relay: FakeRelay) -> str:
+            chunks, batch = await chunks_of(relay)
+            await relay.forward(chunks[:2])
+            self.damage(relay.analyzer.folder)
+            assert await relay.forward(chunks[2:]) == ["receiving"]
+            assert problem_of(await relay.put(other(chunks[0]))) == problems.OTHER_CHUNK
+            assert await relay.forward(chunks) == ["complete"] * 3
+            assert await relay.released(WHOLE) == counted_by_hand(WHOLE, batch)
+            return relay.analyzer.metrics_text().decode()
+
+        def other(chunk: Chunk) -> Chunk:
+            return replace(chunk, content=chunk.content[::-1])
+
+        text = beside_analyzer(work, tmp_path, WHOLE)
+        assert "shoal_chunks_damaged_total 1.0" in text
+        assert "shoal_chunks_healed_total 1.0" in text
+
+    def test_closing_destroys_a_damaged_crowd(self, tmp_path: Path):
+        async def work(relay: FakeRelay) -> None:
+            chunks, _ = await chunks_of(relay)
+            await relay.forward(chunks[:2])
+            self.damage(relay.analyzer.folder)
+            await relay.forward(chunks[2:])
+            assert await relay.analyzer.move_plan(WHOLE.id, "closed") is None
+            assert not any((relay.analyzer.folder / "chunks").iterdir())
+            store = relay.analyzer.store
+            left = await relay.analyzer.in_store(
+                lambda: [
+                    store.database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+                    for table in ("wrapped_keys", "chunks", "damaged_chunks")
+                ]
+            )
+            assert left == [0, 0, 0]
+
+        beside_analyzer(work, tmp_path, WHOLE)
+
+
+def test_a_foreign_file_among_the_chunks_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    (tmp_path / "chunks" / "a folder").mkdir(parents=True)
+    foreign = tmp_path / "chunks" / ".DS_Store"
+    foreign.write_bytes(b"x")
+
+    async def work(relay: FakeRelay) -> None:
+        chunks, _ = await chunks_of(relay)
+        await relay.forward(chunks)
+        await relay.released(WHOLE)
+        await relay.analyzer.in_store(relay.analyzer.store.sweep)
+
+    beside_analyzer(work, tmp_path, WHOLE)
+    assert foreign.read_bytes() == b"x"
+    found = [one for one in caplog.records if one.getMessage() == "a foreign file is left alone"]
+    assert len(found) == 2
 
 
 class TestWhoMay:
@@ -319,7 +506,7 @@ class TestTime:
             clock.now += 40 * DAY
             await relay.analyzer.in_store(relay.analyzer.store.sweep)
             assert problem_of(await relay.put(chunks[0])) == problems.CROWD_GONE
-            assert problem_of(await relay.ask_key(WHOLE)) == problems.CROWD_GONE
+            assert (await relay.crowd_key(WHOLE)).crowd == 2
 
         beside_analyzer(work, tmp_path, WHOLE, clock=clock, deadline_days=30)
 

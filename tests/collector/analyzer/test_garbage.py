@@ -1,7 +1,8 @@
-"""Messages that cannot be read void no crowd: they count as nothing, and their number is told."""
+"""Only reports that can be read count, and a crowd with too few of them is discarded."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal import Plan, estimate
+from shoal import Flags, Plan, Text, estimate
 from shoal.agreement.crowd_keys import CrowdKey
 from shoal.agreement.fragments import DUMMY
 from shoal.agreement.random_bits import SystemBits
@@ -18,20 +19,29 @@ from shoal.agreement.sealing import message_bytes
 from shoal.analysis.tallying import Tally
 from tests.collector.analyzer.relay_help import (
     COUNTS,
-    PLANS,
+    PARTIES,
     WHOLE,
     FakeRelay,
-    all_rows,
     beside_analyzer,
     contents_of,
     cut,
     dummy,
+    fragments,
     sealed,
 )
-from tests.collector.store_help import counted_by_hand, make_plan, tally_of, together, upload
+from tests.collector.store_help import counted_by_hand, make_plan, tally_of, upload
 
-TEXT = PLANS["whole, text"]
-THIRTEEN = PLANS["whole, 13 bits"]
+HALF: dict[str, Any] = {"crowd": 10, "honest_fraction": "0.5", "parties": PARTIES}
+"""Of 20 reports, 10 are honest: so many may be garbage."""
+WIDE = make_plan(Flags("f", tuple("abcdefghijklm")), **HALF)
+TEXT = make_plan(
+    Text("t", bits=20, hashes=2, cohorts=7), **HALF | {"crowd": 2, "honest_fraction": "0.1"}
+)
+PIECES = make_plan(
+    Flags("f", tuple("abcde")),
+    **HALF | {"parties": fragments(5), "crowd": 8, "honest_fraction": "0.4"},
+    view="counts",
+)
 
 
 def fragment(position: int) -> bytes:
@@ -74,92 +84,130 @@ def other_key(key: CrowdKey) -> CrowdKey:
     return replace(key, public_key=other.public_key().public_bytes_raw())
 
 
+def refused_with(plan: Plan, messages_for: Any, folder: Path) -> list[Any]:
+    """Forward a crowd that is not released; return what is shown of it."""
+
+    async def work(relay: FakeRelay) -> list[Any]:
+        key = await relay.crowd_key(plan)
+        await relay.forward(cut(plan, key, messages_for(key)))
+        at = f"/v1/plans/{plan.id}/crowds"
+        async with asyncio.timeout(60):
+            while (listed := (await relay.console(at)).json()["crowds"])[0]["state"] == "open":
+                await asyncio.sleep(0.01)
+        survey = f"/surveys/{plan.id}"
+        paths = (f"{at}/1", f"{at}/1/report.html", f"{at}/1/results", f"{survey}/crowds/1")
+        pages = [await relay.console(path) for path in paths]
+        secret = await relay.analyzer.in_store(
+            lambda: relay.analyzer.store.database.execute(
+                "SELECT count(*) FROM wrapped_keys WHERE kind = 'crowd'"
+            ).fetchone()[0]
+        )
+        metrics = relay.analyzer.metrics_text().decode()
+        chunks = [*(relay.analyzer.folder / "chunks").iterdir()]
+        page = (await relay.console(survey)).text
+        return [listed, pages, page, metrics, secret, chunks]
+
+    return beside_analyzer(work, folder, plan)
+
+
 class TestFragments:
-    def test_every_kind_counts_as_a_dummy(self, tmp_path: Path):
-        batch = upload(COUNTS, 16, 3)
+    def test_every_kind_makes_a_report_incomplete(self, tmp_path: Path):
+        batch = upload(PIECES, 16, 3)
         repeated = fragment(2)
 
         def messages(key: CrowdKey) -> list[bytes]:
-            fine = sealed(COUNTS, key, [*contents_of(COUNTS, batch), dummy(), repeated])
-            other_plan = make_plan(crowd=21, view="counts", parties=COUNTS.parties)
+            fine = sealed(PIECES, key, [*contents_of(PIECES, batch), dummy(), repeated])
+            other_plan = make_plan(crowd=21, view="counts", parties=PIECES.parties)
             bad = [
-                *strangers(COUNTS, 2),
-                *sealed(COUNTS, other_key(key), [fragment(1)] * 2),
-                *sealed(COUNTS, replace(key, window=1), [fragment(1)]),
+                *strangers(PIECES, 2),
+                *sealed(PIECES, other_key(key), [fragment(1)] * 2),
+                *sealed(PIECES, replace(key, window=1), [fragment(1)]),
                 *sealed(other_plan, key, [fragment(1)]),
-                bytes(message_bytes(COUNTS)),  # the point of order 1 is no key
-                *sealed(COUNTS, key, [fragment(5), fragment(DUMMY - 1)]),
-                *sealed(COUNTS, key, [repeated, repeated]),
+                bytes(message_bytes(PIECES)),  # the point of order 1 is no key
+                *sealed(PIECES, key, [fragment(5), fragment(DUMMY - 1)]),
+                *sealed(PIECES, key, [repeated, repeated]),
                 fine[0],
             ]
-            return [*fine, *bad, *sealed(COUNTS, key, [dummy() for _ in range(6)])]
+            return [*fine, *bad, *sealed(PIECES, key, [dummy() for _ in range(6)])]
 
-        tally, shown, (listed, pages, metric) = released_with(COUNTS, messages, tmp_path)
-        expected = counted_by_hand(COUNTS, batch)["by_bit"]
+        tally, shown, (listed, pages, metric) = released_with(PIECES, messages, tmp_path)
+        expected = counted_by_hand(PIECES, batch)["by_bit"]
         expected[2] += 1
+        assert tally.reports == 88 // 5
         assert tally.by_bit.tolist() == expected
-        assert tally.reports == COUNTS.reports_needed
         assert shown["unreadable"] == listed[0]["unreadable"] == 12
+        assert listed[0]["reports"] == 17
         assert metric == "shoal_messages_unreadable_total 12.0"
-        note = "12 messages could not be read. Each counts as a bit that is not set."
+        note = "12 messages could not be read; each may have made a report incomplete."
         assert [note in page for page in pages] == [True] * 3
-        assert estimate(COUNTS, tally)["f"]["a"].count <= COUNTS.reports_needed
+        assert "the analyzer could read 17." in pages[2]
+        raw = tally.by_bit[0] - 17 * 0.25
+        assert estimate(PIECES, tally)["f"]["a"].count == pytest.approx(raw / 0.5)
+
+    def test_one_message_more_and_the_crowd_is_too_small(self, tmp_path: Path):
+        """13 messages may be of 13 reports, and then 7 of the 8 that are needed are complete."""
+
+        def messages(key: CrowdKey) -> list[bytes]:
+            return [*sealed(PIECES, key, [dummy() for _ in range(87)]), *strangers(PIECES, 13)]
+
+        listed, *_ = refused_with(PIECES, messages, tmp_path)
+        assert (listed[0]["state"], listed[0]["reason"]) == ("given up", "unreadable")
 
     def test_dummies_are_not_garbage(self, tmp_path: Path):
         tally, shown, _ = released_with(
             COUNTS, lambda key: sealed(COUNTS, key, [dummy() for _ in range(100)]), tmp_path
         )
         assert not tally.by_bit.any()
-        assert shown["unreadable"] == 0
+        assert (shown["unreadable"], tally.reports) == (0, 20)
 
     def test_a_count_is_at_most_the_crowd(self, tmp_path: Path):
         """Fakes that send one position with all of their messages: the rest counts as dummies."""
         contents = [fragment(3) for _ in range(27)] + [dummy() for _ in range(73)]
         tally, shown, _ = released_with(COUNTS, lambda key: sealed(COUNTS, key, contents), tmp_path)
         assert tally.by_bit.tolist() == [0, 0, 0, 20, 0]
-        assert shown["unreadable"] == 7
+        assert shown["unreadable"] == 0
 
     def test_one_identifier_in_two_chunks(self, tmp_path: Path):
         same = fragment(0)
-        contents = [same] * 50 + [dummy() for _ in range(50)]
+        contents = [same] * 13 + [dummy() for _ in range(87)]
         tally, shown, _ = released_with(
-            COUNTS, lambda key: sealed(COUNTS, key, contents), tmp_path, chunks=25
+            PIECES, lambda key: sealed(PIECES, key, contents), tmp_path, chunks=25
         )
         assert tally.by_bit.tolist() == [1, 0, 0, 0, 0]
-        assert shown["unreadable"] == 49
+        assert (shown["unreadable"], tally.reports) == (12, 17)
 
 
 class TestWholeReports:
-    def test_they_count_as_reports_that_set_no_bit(self, tmp_path: Path):
-        fine = upload(THIRTEEN, 15, 5)
-        repeated = contents_of(THIRTEEN, fine)
+    def test_only_those_that_can_be_read_are_counted(self, tmp_path: Path):
+        fine = upload(WIDE, 15, 5)
+        repeated = contents_of(WIDE, fine)
         padded = SystemBits().draw(16) + bytes([0, 0b0010_0000])
 
         def messages(key: CrowdKey) -> list[bytes]:
-            good = sealed(THIRTEEN, key, repeated)
+            good = sealed(WIDE, key, repeated)
             return [
                 *good,
-                *strangers(THIRTEEN, 1),
-                *sealed(THIRTEEN, key, [padded, repeated[3], repeated[4][:16] + bytes(2)]),
+                *strangers(WIDE, 1),
+                *sealed(WIDE, key, [padded, repeated[3], repeated[4][:16] + bytes(2)]),
                 good[0],
             ]
 
-        tally, shown, (_, pages, _) = released_with(THIRTEEN, messages, tmp_path)
-        # Which of two messages with one identifier counts depends on the shuffle: one does.
-        assert tally.reports == 20
+        tally, shown, (_, pages, _) = released_with(WIDE, messages, tmp_path)
+        assert tally.reports == 15
         assert shown["unreadable"] == 5
-        note = "5 messages could not be read. Each counts as a report that sets no bit."
-        assert [note in page for page in pages] == [True] * 3
-        swapped = together(fine, all_rows(THIRTEEN, 0, 5))
+        assert ["5 reports could not be read, and are not counted." in page for page in pages] == [
+            True
+        ] * 3
+        # Which of two messages with one identifier counts depends on the shuffle: one does.
         without = np.delete(fine.rows, 4, axis=0)
-        other = tally_of(THIRTEEN, swapped)
         fewer = replace(fine, rows=np.concatenate([without, np.zeros((1, 2), np.uint8)]))
-        less = tally_of(THIRTEEN, together(fewer, all_rows(THIRTEEN, 0, 5)))
-        counts = [(one.by_bit.tolist(), one.by_set_bits.tolist()) for one in (tally, other, less)]  # type: ignore[union-attr]
-        assert counts[0] in counts[1:]
+        found = [
+            (one.by_bit.tolist(), one.by_set_bits.tolist())  # type: ignore[union-attr]
+            for one in (tally, tally_of(WIDE, fine), tally_of(WIDE, fewer))
+        ]
+        assert found[0] in found[1:]
 
     def test_cohorts_that_there_are_not(self, tmp_path: Path):
-        """Each cohort gets as many of the empty reports as any other, but for one."""
         fine = upload(TEXT, 4, 6)
         outside = [SystemBits().draw(16) + cohort.to_bytes(2, "little") + bytes(3)
                    for cohort in (7, 8, 65_535)]  # fmt: skip
@@ -174,15 +222,38 @@ class TestWholeReports:
         assert tally.cohorts is not None
         assert known.cohorts is not None
         pairs = zip(tally.cohorts, known.cohorts, strict=True)
-        assert [a.reports - b.reports for a, b in pairs] == [3, 3, 2, 2, 2, 2, 2]
+        assert all(a.reports == b.reports for a, b in pairs)
 
-    def test_a_crowd_of_garbage_is_released_as_such(self, tmp_path: Path):
-        tally, shown, _ = released_with(WHOLE, lambda key: strangers(WHOLE, 20), tmp_path)
-        assert (tally.reports, tally.by_bit.sum(), shown["unreadable"]) == (20, 0, 20)
+    @pytest.mark.parametrize("readable", [1, 9])
+    def test_a_hollow_crowd_is_discarded_and_promises_nothing(self, readable: int, tmp_path: Path):
+        """Ten reports hide each other, by the plan's promise; of these fewer can be read."""
+
+        def messages(key: CrowdKey) -> list[bytes]:
+            good = sealed(WIDE, key, contents_of(WIDE, upload(WIDE, readable, 2)))
+            return [*good, *strangers(WIDE, 20 - readable)]
+
+        listed, pages, page, metrics, secrets, chunks = refused_with(WIDE, messages, tmp_path)
+        assert (listed[0]["state"], listed[0]["reason"]) == ("given up", "unreadable")
+        assert listed[0]["unreadable"] == 20 - readable
+        assert "reports" not in listed[0]
+        assert "too few of its reports could be read" in page
+        assert {answer.status_code for answer in pages[:3]} == {410}
+        assert not any("proven" in answer.text for answer in pages)
+        assert "shoal_crowds_given_up_total 1.0" in metrics
+        assert "shoal_crowds_sealed_total 0.0" in metrics
+        assert (secrets, chunks) == (0, [])
+
+    def test_of_a_plan_that_calls_all_honest_every_report_is_needed(self, tmp_path: Path):
+        def messages(key: CrowdKey) -> list[bytes]:
+            good = sealed(WHOLE, key, contents_of(WHOLE, upload(WHOLE, 19, 2)))
+            return [*good, *strangers(WHOLE, 1)]
+
+        listed, *_ = refused_with(WHOLE, messages, tmp_path)
+        assert (listed[0]["state"], listed[0]["unreadable"]) == ("given up", 1)
 
 
 def test_the_log_says_how_many(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    released_with(WHOLE, lambda key: strangers(WHOLE, 20), tmp_path)
+    refused_with(WHOLE, lambda key: strangers(WHOLE, 20), tmp_path)
     found = [record for record in caplog.records if "could not be read" in record.getMessage()]
     assert [record.getMessage() for record in found] == ["20 messages could not be read"]
     facts = found[0].facts  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from shoal.agreement.plan import View
 from shoal.agreement.sealing import message_bytes
 from shoal.collector.analyzer.sealed_plan import Place
 from shoal.device.sealing import seal_report
-from tests.collector.analyzer.relay_help import cut, fragments
+from tests.collector.analyzer.relay_help import DATA, cut, fragments
 from tests.collector.analyzer.test_crashes import published, seal_next, states
 
 PEOPLE, BITS = 800, 12
@@ -36,7 +36,7 @@ def plan_of(view: View) -> Plan:
 def through_both_parties(plan: Plan, chosen: list[list[str]], folder: Path) -> list[Estimate]:
     """Let devices seal, an analyzer open, count and release; return the estimates."""
     with closing(published(folder, plan)) as store:
-        document = store.crowd_key(plan.id, Place(0, 1))
+        document = store.crowd_key(plan.id, Place(0, 1), DATA)
         assert isinstance(document, bytes)
         key, length = CrowdKey.from_bytes(document), message_bytes(plan)
         messages: list[bytes] = []

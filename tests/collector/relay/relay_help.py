@@ -122,6 +122,7 @@ class FakeAnalyzer:
         self.signing = _Signing()
         self.private: dict[tuple[str, int, int], X25519PrivateKey] = {}
         self.crowds: dict[tuple[str, int, int], Received] = {}
+        self.discarded: list[tuple[str, int, int]] = []
         self.asked: list[tuple[str, str]] = []
         self.tokens: list[str | None] = []
         self.relay_key = relay_key
@@ -160,6 +161,11 @@ class FakeAnalyzer:
         if method == "POST" and parts[3:] == ["crowd-keys"]:
             asked = json.loads(body)
             return self.signed(self.crowd_key(plan, asked["window"], asked["crowd"]).to_bytes())
+        if method == "POST" and parts[3] == "crowds" and parts[6:] == ["discard"]:
+            said = json.loads(body)
+            assert said.pop("state") == "discarded"
+            self.discarded.append((plan.id, said["window"], said["crowd"]))
+            return self._reply(said | {"state": "discarded"})
         if method == "PUT" and parts[3] == "crowds" and parts[6] == "chunks":
             where = (plan.id, int(parts[4]), int(parts[5]))
             return self._chunk(plan, where, int(parts[7]), body, headers)

@@ -47,7 +47,7 @@ class SharedRelay:
         self.failures = 0
         self._forwarder = Forwarder(
             self.store, _here, self.files, self.analyzer, asyncio.to_thread,
-            self.arrived.append, self._failed,
+            self.arrived.append, self._failed, self._failed,
         )  # fmt: skip
 
     def _failed(self) -> None:

@@ -159,14 +159,19 @@ class TestRefusals:
         assert contents_of(reports) == dict.fromkeys(analyzer.opened(where), 1)
         same_bytes(analyzer)
 
-    def test_refused_for_good_it_is_given_up_whole(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("answer", [(410, "window-expired"), (409, "other-chunk")])
+    def test_refused_for_good_it_is_discarded_whole(
+        self, answer: tuple[int, str], tmp_path: Path
+    ) -> None:
         analyzer = FakeAnalyzer(WHOLE)
-        analyzer.fault = times(10, FAULTS["410"])
+        analyzer.fault = times(10, lambda: problem(*answer))
         reports = made(WHOLE, 40, seed=4)
 
         async def live(world: RelayWorld) -> None:
             await world.report(WHOLE, reports[:20])
             await until(lambda: b"shoal_crowds_given_up_total 1.0" in world.relay.metrics_text())
+            await until(lambda: b"shoal_crowds_refused_total 1.0" in world.relay.metrics_text())
+            assert "the analyzer refused a crowd for good" in world.log.getvalue()
             await world.report(WHOLE, reports[:20])  # known: nothing of it comes a second time
             await world.report(WHOLE, reports[20:])
             await world.forwarded(WHOLE, 1)
@@ -344,7 +349,46 @@ class TestPinning:
 
         in_relay(live, tmp_path, analyzer)
 
-    @pytest.mark.parametrize("field", ["window", "crowd", "plan"])
+    def test_the_key_of_an_earlier_crowd_is_not_used(self, tmp_path: Path) -> None:
+        analyzer = FakeAnalyzer(WHOLE)
+
+        def first(reply: Reply) -> Reply:
+            return analyzer.signed(analyzer.crowd_key(WHOLE, 0, 1).to_bytes())
+
+        analyzer.fault = lambda method, path: first if method == "POST" else None
+
+        async def live(world: RelayWorld) -> None:
+            await world.publish(WHOLE)
+            await until(lambda: "is of another crowd" in world.log.getvalue())
+            crowds = await world.relay.in_store(world.relay.store.crowds, WHOLE.id)
+            assert [one.place for one in crowds] == [1]
+
+        in_relay(live, tmp_path, analyzer)
+
+    def test_the_key_of_a_later_crowd_opens_that_one(self, tmp_path: Path) -> None:
+        """The analyzer gave the wanted one to a relay that was replaced."""
+        analyzer, later = FakeAnalyzer(WHOLE), []
+        reports = made(WHOLE, 20, seed=12)
+
+        def skips(reply: Reply) -> Reply:
+            asked = json.loads(reply.content)["crowd"]
+            later.append(max(asked, 4))
+            return analyzer.signed(analyzer.crowd_key(WHOLE, 0, later[-1]).to_bytes())
+
+        analyzer.fault = lambda method, path: skips if path.endswith("crowd-keys") else None
+
+        async def live(world: RelayWorld) -> None:
+            await world.report(WHOLE, reports)
+            await world.forwarded(WHOLE, 1)
+            crowds = await world.relay.in_store(world.relay.store.crowds, WHOLE.id)
+            assert [one.place for one in crowds][:3] == [4, 5, 6]
+
+        story(WHOLE, tmp_path, live, analyzer)
+        (where,) = analyzer.complete(WHOLE)
+        assert where == (WHOLE.id, 0, 4)
+        assert contents_of(reports) == dict.fromkeys(analyzer.opened(where), 1)
+
+    @pytest.mark.parametrize("field", ["window", "plan"])
     def test_the_key_of_another_crowd_is_not_used(self, field: str, tmp_path: Path) -> None:
         analyzer = FakeAnalyzer(WHOLE)
 

@@ -351,6 +351,15 @@ def assumptions(plan: Plan, certificate: Certificate | None, tally: Tally) -> li
             f"This release has {tally.reports:,} reports, more than the crowd of"
             f" {plan.reports_needed:,} that the promise assumes; a larger crowd hides better."
         )
+    if certificate is not None and tally.crowds and not tally.simulated:
+        readable = min(crowd.reports for crowd in tally.crowds)
+        if plan.parties is not None and readable < plan.reports_needed:
+            sentences.append(
+                f"Of the {plan.reports_needed:,} reports of a crowd, the analyzer could read"
+                f" {readable:,}. The {plan.crowd_size or 0:,} honest reports that the promise needs"
+                " are assumed to be among them: honest devices send reports that can be read, and"
+                " the relay forwards them unchanged."
+            )
     if crowds > 1 and not tally.people_may_repeat:
         sentences.append(
             f"Whoever published this declares that no person is in two of the {crowds:,} crowds"

@@ -1,24 +1,52 @@
 """The chunks of crowds that are not open yet, as files: a crowd can have gigabytes.
 
-They hold sealed messages only. Without the crowd's private key, which is in the database and is
+They hold encrypted messages only. Without the crowd's private key, which is in the database and is
 wrapped under the file `crowd-key`, they are noise. So it does no harm if a disk keeps a block of a
 file that was deleted.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
-from shoal.collector.intake.database import StorageError, StorageFull, storage_errors
+from shoal.collector.intake.database import StorageFull, storage_errors
+from shoal.collector.logs import LOG
 from shoal.support.disk import Disk
 
-__all__ = ["CHUNK_FOLDER", "ChunkFiles"]
+__all__ = ["CHUNK_FOLDER", "ChunkFile", "ChunkFiles", "damaged_chunks"]
 
 CHUNK_FOLDER = "chunks"
 SCRATCH_FOLDER = "opening"
 """What is written while a crowd is opened, under a key that is in memory only."""
+
+_CROWD_NAME = re.compile("[0-9a-f]{64}-[0-9]+")
+
+
+class ChunkFile(NamedTuple):
+    """A chunk on the disk: its number, where it is, and its SHA-256 as it came."""
+
+    number: int
+    path: Path
+    digest: str
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the file is not there, or not as it came."""
+        try:
+            content = self.path.read_bytes()
+        except OSError:  # a disk that cannot read it is no better than one that lost it
+            return True
+        return hashlib.sha256(content).hexdigest() != self.digest
+
+
+def damaged_chunks(files: Iterable[ChunkFile]) -> list[int]:
+    """Return the numbers of the chunks that are damaged; it reads all of them."""
+    return [file.number for file in files if file.is_damaged]
 
 
 class ChunkFiles:
@@ -26,6 +54,7 @@ class ChunkFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._disk = folder / CHUNK_FOLDER, Disk()
+        self._foreign: set[str] = set()
         self.scratch = folder / SCRATCH_FOLDER
 
     def path(self, plan_id: str, number: int, chunk: int) -> Path:
@@ -49,20 +78,24 @@ class ChunkFiles:
         if free - wanted < spare:
             raise StorageFull("no space is left for a crowd's chunks.")
 
-    def read(self, plan_id: str, number: int, chunk: int) -> bytes:
-        """Return a chunk."""
-        try:
-            return self.path(plan_id, number, chunk).read_bytes()
-        except OSError as error:
-            raise StorageError(f"a chunk cannot be read: {error.strerror}.") from error
-
     def sweep(self, wanted: Iterable[tuple[str, int]]) -> None:
-        """Remove the chunks of all crowds but some: crowds that have ended, or never began."""
+        """Remove the chunks of all crowds but some: crowds that have ended, or never began.
+
+        Names that are not a crowd's are left alone, and logged once.
+        """
         kept = {self._crowd(*crowd) for crowd in wanted}
         with storage_errors():
-            if self._folder.exists():
-                for crowd in [path for path in self._folder.iterdir() if path not in kept]:
-                    shutil.rmtree(crowd)
+            if not self._folder.exists():
+                return
+            for path in list(self._folder.iterdir()):
+                if _CROWD_NAME.fullmatch(path.name) is None:
+                    if path.name not in self._foreign:
+                        self._foreign.add(path.name)
+                        LOG.warning(
+                            "a foreign file is left alone", extra={"facts": {"path": str(path)}}
+                        )
+                elif path not in kept:
+                    shutil.rmtree(path)
 
     def clear_scratch(self) -> None:
         """Remove what an interrupted opening left, as far as none of its processes still writes."""

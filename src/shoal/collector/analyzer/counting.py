@@ -1,16 +1,18 @@
-"""From opened messages to a tally, whatever is in them.
+"""From opened messages to a tally of the reports that can be read.
 
-A crowd has as many reports as its plan says, and that is public. A message that cannot be read, is
-out of range or came before must not void the crowd, so it counts as nothing:
+A message counts if it was encrypted for the crowd, names a bit and a cohort of the plan, and has an
+identifier of its own. Nothing else counts towards the size of the crowd:
 
-* As a fragment it is a dummy, as if a device had set one bit fewer. A position that more messages
-  name than the crowd has reports counts once for each report.
-* As a whole report it is a report that sets no bit, spread evenly over the cohorts where there are
-  cohorts. To leave it out would make the crowd smaller than was promised, and one such message
-  would keep the crowd from being released.
+* Whole reports: each message is a report, so the readable messages are the readable reports.
+* Fragments: a report is W messages that nothing links. With u unreadable messages, at least N - u
+  and at most N - u / W of the N reports arrived complete, and the messages do not say how many. The
+  promise counts on the lower bound: a report that may be incomplete hides nobody. The tally states
+  the upper bound, rounded down: that is how many reports the readable messages make up, which is
+  what an estimate needs. A position that more messages name counts once for each report.
 
-Either way it does what its sender could have done with a valid report: bounds on fake reports hold
-as they are. How many there were is released with the tally.
+A fake report with g unreadable messages moves a count by no more than one with valid messages only:
+it loses g votes for a bit, and the size of the crowd falls by g / W, which adds back q for each. So
+bounds on fake reports hold as they are.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.agreement.fragments import DUMMY
+from shoal.agreement.fragments import DUMMY, messages_of
 from shoal.agreement.plan import Plan
 from shoal.agreement.vectors import padding_mask, row_bytes
 from shoal.agreement.wire import ID_BYTES
@@ -29,19 +31,18 @@ from shoal.collector.analyzer.spill import Messages
 
 __all__ = ["Counting", "OpenedCrowd", "counting_for"]
 
-_AT_ONCE = 1 << 16
-
 
 @dataclass(frozen=True)
 class OpenedCrowd:
     """The tally of a crowd that was opened, and how many of its messages could not be read.
 
-    `unopened` were not sealed for the crowd; `out_of_range` name no bit or no cohort of the plan;
-    `repeated` have the identifier of another message; `excess` name a bit more often than there are
-    reports.
+    `unopened` were not encrypted for the crowd; `out_of_range` name no bit or no cohort of the
+    plan; `repeated` have the identifier of another message; `excess` can be read and name a bit
+    more often than there are reports. `complete` is how many reports arrived complete at least.
     """
 
     tally: Tally
+    complete: int
     unopened: int
     out_of_range: int
     repeated: int
@@ -49,8 +50,8 @@ class OpenedCrowd:
 
     @property
     def unreadable(self) -> int:
-        """How many messages count as nothing."""
-        return self.unopened + self.out_of_range + self.repeated + self.excess
+        """How many messages do not count towards the size of the crowd."""
+        return self.unopened + self.out_of_range + self.repeated
 
 
 class Counting:
@@ -90,14 +91,16 @@ class _FragmentCounting(Counting):
         self.out_of_range += len(positions) - len(inside) - dummies
 
     def result(self, *, unopened: int, repeated: int) -> OpenedCrowd:
-        reports = self._plan.reports_needed
+        unreadable = unopened + repeated + self.out_of_range
+        needed, messages = self._plan.reports_needed, messages_of(self._plan)
+        complete, reports = max(needed - unreadable, 0), needed - -(-unreadable // messages)
         by_bit = np.minimum(self._by_bit, reports)
         cohorts = None
         if self._plan.cohorts is not None:  # a plan with fragments has one at most
             cohorts = (CohortCounts(reports, by_bit.copy()),)
         tally = Tally(self._plan.id, reports, by_bit, cohorts=cohorts)
         excess = int((self._by_bit - by_bit).sum())
-        return OpenedCrowd(tally, unopened, self.out_of_range, repeated, excess)
+        return OpenedCrowd(tally, complete, unopened, self.out_of_range, repeated, excess)
 
 
 class _ReportCounting(Counting):
@@ -124,11 +127,5 @@ class _ReportCounting(Counting):
         self.out_of_range += len(rows) - int(inside.sum())
 
     def result(self, *, unopened: int, repeated: int) -> OpenedCrowd:
-        plan = self._plan
-        empty = unopened + repeated + self.out_of_range
-        for start in range(0, empty, _AT_ONCE):
-            places = np.arange(start, min(start + _AT_ONCE, empty))
-            cohorts = None if plan.cohorts is None else (places % plan.cohorts).astype(np.uint16)
-            rows = np.zeros((len(places), row_bytes(plan.bits)), np.uint8)
-            self._tallying.add(rows, cohorts=cohorts)
-        return OpenedCrowd(self._tallying.result(), unopened, self.out_of_range, repeated)
+        tally = self._tallying.result()
+        return OpenedCrowd(tally, tally.reports, unopened, self.out_of_range, repeated)

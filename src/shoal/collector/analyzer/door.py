@@ -11,7 +11,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.sealed_wire import CHUNK_TYPE, Chunk, split_chunk
@@ -49,17 +49,33 @@ CHUNKS_AT_ONCE = 8
 """How many chunks of the largest size may be on their way in at a time."""
 _SMALL = 1024
 
+_RELAY = re.compile("[0-9a-z-]{8,64}")
+_LONGEST_DEADLINE = 10**6
 _ID, _NUMBER = "([0-9a-f]{64})", "(0|[1-9][0-9]{0,9})"
 _KEYS = re.compile(f"/v1/plans/{_ID}/crowd-keys")
 _CHUNKS = re.compile(f"/v1/plans/{_ID}/crowds/{_NUMBER}/{_NUMBER}/chunks/{_NUMBER}")
+_DISCARD = re.compile(f"/v1/plans/{_ID}/crowds/{_NUMBER}/{_NUMBER}/discard")
 _LAST = 2**32 - 1
-_PLACE = {
+_PLACE: dict[str, Any] = {
     "type": "object",
-    "required": ["window", "crowd"],
+    "required": ["window", "crowd", "relay", "deadline_days"],
     "additionalProperties": False,
     "properties": {
         "window": {"type": "integer", "minimum": 0, "maximum": _LAST},
         "crowd": {"type": "integer", "minimum": 1, "maximum": _LAST},
+        "relay": {"type": "string", "pattern": f"^{_RELAY.pattern}$"},
+        "deadline_days": {"type": "integer", "minimum": 0, "maximum": _LONGEST_DEADLINE},
+    },
+}
+_DISCARDED = {
+    "type": "object",
+    "required": ["plan", "window", "crowd", "state"],
+    "additionalProperties": False,
+    "properties": {
+        "plan": {"type": "string", "pattern": f"^{_ID}$"},
+        "window": _PLACE["properties"]["window"],
+        "crowd": _PLACE["properties"]["crowd"],
+        "state": {"type": "string", "enum": ["discarded"]},
     },
 }
 _PATH = tuple(
@@ -74,8 +90,16 @@ _PATH = tuple(
 OPERATIONS = (
     Operation(
         "POST", "/v1/plans/{plan_id}/crowd-keys", "relay",
-        "The key that the reports of a crowd are sealed for, signed.", None, (PLAN,), body=_PLACE,
-        problems=(problems.CROWD_NOT_DUE, problems.PLAN_CLOSED, problems.PAUSED),
+        "The key for the reports of a crowd, or of the next free crowd if that one has ended;"
+        " signed.", None, (PLAN,), body=_PLACE,
+        problems=(problems.CROWD_NOT_DUE, problems.DEADLINES_MISFIT, problems.PLAN_CLOSED,
+                  problems.PAUSED),
+    ),
+    Operation(
+        "POST", "/v1/plans/{plan_id}/crowds/{window}/{crowd}/discard", "relay",
+        "Discard a crowd that the relay has discarded, with its key; the response is signed.",
+        None, (PLAN, *_PATH[:2]), body=_DISCARDED,
+        problems=(problems.UNKNOWN_CROWD, problems.UNSIGNED),
     ),
     Operation(
         "PUT", "/v1/plans/{plan_id}/crowds/{window}/{crowd}/chunks/{chunk}", "relay",
@@ -88,6 +112,21 @@ OPERATIONS = (
 """What relays may ask for, beside what everybody may."""
 
 
+class Asking(NamedTuple):
+    """Who asks for a key: the name of the relay's data, and its deadline for crowds in days."""
+
+    relay: str
+    deadline_days: int
+
+    def fits(self, deadline_days: int) -> bool:
+        """Whether the relay has forwarded or discarded every crowd before its key is destroyed.
+
+        A relay discards a crowd that is not complete after its deadline, and one that is complete
+        and not taken after another such time; 0 is no deadline.
+        """
+        return deadline_days == 0 or 0 < 2 * self.deadline_days <= deadline_days
+
+
 class RelayDoor:
     """Answers relays.
 
@@ -95,8 +134,8 @@ class RelayDoor:
     ----------
     plan_of
         Returns a published plan by its id, or the problem why nothing is accepted for it.
-    crowd_key, keep_chunk
-        The transactions of the store, each on the store's own thread.
+    crowd_key, keep_chunk, discard
+        What is done for relays, each on the store's own thread.
     token_of
         Returns the token that a secret belongs to, if any.
     signer
@@ -105,25 +144,23 @@ class RelayDoor:
         Called with each problem that is answered.
     worker
         Runs what would block other requests.
-    whole
-        Called when a crowd has its last chunk.
     """
 
     def __init__(
         self,
         *,
         plan_of: Callable[[str], Plan | Problem],
-        crowd_key: Callable[[str, Place], Awaitable[bytes | Problem]],
+        crowd_key: Callable[[str, Place, Asking], Awaitable[bytes | Problem]],
         keep_chunk: Callable[[Place, Chunk, bytes], Awaitable[Receipt | Problem]],
+        discard: Callable[[str, Place], Awaitable[str | Problem]],
         token_of: Callable[[str], Token | None],
         signer: Signer,
         refused: Callable[[Problem], None],
         worker: Executor,
-        whole: Callable[[], None],
     ) -> None:
         self._plan_of, self._crowd_key, self._keep_chunk = plan_of, crowd_key, keep_chunk
         self._token_of, self._signer, self._refused = token_of, signer, refused
-        self._worker, self._whole = worker, whole
+        self._worker, self._discard = worker, discard
         self._budget = BodyBudget(CHUNKS_AT_ONCE * LARGEST_CHUNK)
 
     @property
@@ -134,16 +171,20 @@ class RelayDoor:
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Answer a request if it is for this door; return whether it was."""
-        keys, chunks = _KEYS.fullmatch(scope["path"]), _CHUNKS.fullmatch(scope["path"])
-        if keys is None and chunks is None:
+        path = scope["path"]
+        keys, chunks, discard = (one.fullmatch(path) for one in (_KEYS, _CHUNKS, _DISCARD))
+        if keys is None and chunks is None and discard is None:
             return False
         try:
             if keys is not None:
                 answer = await self._answer_key(keys[1], scope, receive)
-            else:
-                assert chunks is not None
+            elif chunks is not None:
                 place = Place(int(chunks[2]), int(chunks[3]))
                 answer = await self._answer_chunk(chunks[1], place, int(chunks[4]), scope, receive)
+            else:
+                assert discard is not None
+                place = Place(int(discard[2]), int(discard[3]))
+                answer = await self._answer_discard(discard[1], place, scope, receive)
         except StorageFull:
             answer = problems.STORAGE_FULL
         except StorageError as error:
@@ -181,8 +222,26 @@ class RelayDoor:
         body = await read_body(receive, head[2], _SMALL)
         if isinstance(body, Problem):
             return body
-        place = _place(body)
-        return place if isinstance(place, Problem) else await self._crowd_key(plan_id, place)
+        asked = _asked(body)
+        return asked if isinstance(asked, Problem) else await self._crowd_key(plan_id, *asked)
+
+    async def _answer_discard(
+        self, plan_id: str, place: Place, scope: Scope, receive: Receive
+    ) -> bytes | Problem:
+        head = self._check_head(plan_id, scope, "POST", JSON)
+        if isinstance(head, Problem):
+            return head
+        _, token, headers = head
+        body = await read_body(receive, headers, _SMALL)
+        if isinstance(body, Problem):
+            return body
+        if not _is_signed(token.key, headers.get(b"shoal-signature", b""), body):
+            return problems.UNSIGNED
+        about = {"plan": plan_id, "window": place.window, "crowd": place.crowd}
+        if _parsed(body) != about | {"state": "discarded"}:
+            return problems.BAD_REQUEST
+        state = await self._discard(plan_id, place)
+        return state if isinstance(state, Problem) else canonical_json(about | {"state": state})
 
     async def _answer_chunk(
         self, plan_id: str, place: Place, number: int, scope: Scope, receive: Receive
@@ -204,8 +263,6 @@ class RelayDoor:
             receipt = await self._keep_chunk(place, chunk, body)
         if isinstance(receipt, Problem):
             return receipt
-        if receipt.completes:
-            self._whole()
         return canonical_json(receipt.document)
 
     async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
@@ -222,18 +279,26 @@ class RelayDoor:
         await send({"type": "http.response.body", "body": document})
 
 
-def _place(body: bytes) -> Place | Problem:
-    """Read which crowd a key is asked for."""
+def _parsed(body: bytes) -> object:
     try:
-        document = strict_json(body)
+        return strict_json(body)
     except (ValueError, RecursionError):
+        return None
+
+
+def _asked(body: bytes) -> tuple[Place, Asking] | Problem:
+    """Read which crowd a key is asked for, and by whom."""
+    document = _parsed(body)
+    if not isinstance(document, dict) or set(document) != set(_PLACE["required"]):
         return problems.BAD_REQUEST
-    if not isinstance(document, dict) or set(document) != {"window", "crowd"}:
+    window, crowd, relay, days = (document[name] for name in _PLACE["required"])
+    if any(type(number) is not int or number < 0 for number in (window, crowd, days)):
         return problems.BAD_REQUEST
-    place = Place(document["window"], document["crowd"])
-    if any(type(number) is not int or not 0 <= number <= _LAST for number in place):
+    if max(window, crowd) > _LAST or crowd == 0 or days > _LONGEST_DEADLINE:
         return problems.BAD_REQUEST
-    return place if place.crowd else problems.BAD_REQUEST
+    if not isinstance(relay, str) or _RELAY.fullmatch(relay) is None:
+        return problems.BAD_REQUEST
+    return Place(window, crowd), Asking(relay, days)
 
 
 def _checked_chunk(plan: Plan, token: Token, signature: bytes, body: bytes) -> Chunk | Problem:

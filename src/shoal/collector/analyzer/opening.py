@@ -129,8 +129,8 @@ def _open_chunks(
 ) -> list[dict[str, Any]]:
     """Return what the workers answer about each chunk."""
     waiting: SimpleQueue[tuple[int, str, str, str]] = SimpleQueue()
-    for chunk, ((source, digest), target) in enumerate(zip(crowd.chunks, targets, strict=True)):
-        waiting.put((chunk, str(source), digest, str(target)))
+    for file, target in zip(crowd.chunks, targets, strict=True):
+        waiting.put((file.number, str(file.path), file.digest, str(target)))
     with ThreadPoolExecutor(processes, "opening") as threads:
         running = [threads.submit(_run_worker, keys, waiting, stop) for _ in range(processes)]
         try:

@@ -8,6 +8,7 @@ crowds are, and goes when the crowd is sealed or given up.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -29,7 +30,7 @@ from shoal.collector.problems import Problem
 __all__ = ["Place", "SealedPlan", "UnderWay"]
 
 AHEAD = 8
-"""How many crowds of a window may be under way at a time."""
+"""How many crowds of a window one relay may have open at a time."""
 
 MOST_CHUNKS = 1 << 16
 """Chunks of a crowd: each is a file."""
@@ -51,7 +52,11 @@ class Place(NamedTuple):
 
 
 class UnderWay(NamedTuple):
-    """What is known of a crowd that has a key; `chunks` is None before the first came."""
+    """What is known of a crowd that has a key.
+
+    `chunks` is None before the first came; `damaged` counts those that are not on the disk as they
+    came.
+    """
 
     number: int
     state: str
@@ -59,11 +64,12 @@ class UnderWay(NamedTuple):
     chunks: int | None
     arrived: int
     messages: int
+    damaged: int
 
     @property
     def is_whole(self) -> bool:
-        """Whether all chunks have come."""
-        return self.arrived == self.chunks
+        """Whether all chunks have come, and none is damaged."""
+        return self.arrived == self.chunks and not self.damaged
 
 
 class SealedPlan(OpenPlan):
@@ -89,9 +95,10 @@ class SealedPlan(OpenPlan):
     def find(self, place: Place) -> UnderWay | None:
         """Return a crowd that has, or had, a key."""
         row = self._database.execute(
-            "SELECT number, state, document, chunks, arrived, messages FROM sealing_keys"
-            " JOIN crowds USING (plan, number) WHERE plan = ? AND sealing_keys.window = ?"
-            " AND crowd = ?",
+            "SELECT number, state, document, chunks, arrived, messages, (SELECT count(*)"
+            " FROM damaged_chunks AS d WHERE d.plan = crowds.plan AND d.number = crowds.number)"
+            " FROM sealing_keys JOIN crowds USING (plan, number)"
+            " WHERE plan = ? AND sealing_keys.window = ? AND crowd = ?",
             (self.plan.id, *place),
         ).fetchone()
         if row is None:
@@ -99,21 +106,45 @@ class SealedPlan(OpenPlan):
         number, state, document, *rest = row
         return UnderWay(number, state, CrowdKey.from_bytes(bytes(document)), *rest)
 
-    def objection_to_key(self, place: Place, time: Time) -> Problem | None:
-        """Return why there is no key for a crowd, or None."""
+    def crowd_key(self, place: Place, relay: str, time: Time) -> CrowdKey | Problem:
+        """Return the key of a crowd that a relay's data may fill, or why there is none.
+
+        A crowd that has ended, that other data fill, or of which chunks have come gets no second
+        set of reports: instead of its key, the key of the next free crowd is returned. The answer
+        is the same until that crowd has been used.
+        """
+        problem = self._objection_to_key(place, time)
+        if problem is not None:
+            return problem
+        where = (self.plan.id, place.window)
+        (last,) = self._database.execute(
+            "SELECT coalesce(max(crowd), 0) FROM sealing_keys WHERE plan = ? AND window = ?", where
+        ).fetchone()
+        rows = self._database.execute(
+            "SELECT crowd, arrived, document FROM sealing_keys JOIN crowds USING (plan, number)"
+            " WHERE plan = ? AND sealing_keys.window = ? AND state = 'open' AND relay = ?"
+            " ORDER BY crowd",
+            (*where, relay),
+        ).fetchall()
+        if place.crowd <= last:
+            for crowd, arrived, document in rows:
+                if crowd >= place.crowd and arrived == 0:
+                    return CrowdKey.from_bytes(bytes(document))
+            place = Place(place.window, last + 1)
+        if len(rows) >= AHEAD or place.crowd > last + AHEAD:
+            return problems.CROWD_NOT_DUE
+        return self._begin(place, relay, time.day)
+
+    def _objection_to_key(self, place: Place, time: Time) -> Problem | None:
         if self.state in _KEYS_OF_STATES:
             return _KEYS_OF_STATES[self.state]
         if place.window < max(time.first_window, self.oldest_window):
             return problems.WINDOW_EXPIRED
         if place.window > time.last_window:
             return problems.CROWD_NOT_DUE
-        (ended,) = self._database.execute(
-            "SELECT count(*) FROM crowds WHERE plan = ? AND window = ? AND state <> 'open'",
-            (self.plan.id, place.window),
-        ).fetchone()
-        return problems.CROWD_NOT_DUE if place.crowd > ended + AHEAD else None
+        return None
 
-    def begin(self, place: Place, day: int) -> CrowdKey:
+    def _begin(self, place: Place, relay: str, day: int) -> CrowdKey:
         """Begin a crowd with a key pair of its own."""
         (last,) = self._database.execute(
             "SELECT coalesce(max(number), 0) FROM crowds WHERE plan = ?", (self.plan.id,)
@@ -127,9 +158,9 @@ class SealedPlan(OpenPlan):
         public = X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
         key = CrowdKey(self.plan.id, *place, public)
         self._database.execute(
-            "INSERT INTO sealing_keys (plan, window, crowd, number, document)"
-            " VALUES (?, ?, ?, ?, ?)",
-            (self.plan.id, *place, last + 1, key.to_bytes()),
+            "INSERT INTO sealing_keys (plan, window, crowd, number, document, relay)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (self.plan.id, *place, last + 1, key.to_bytes(), relay),
         )
         return key
 
@@ -190,43 +221,62 @@ class SealedPlan(OpenPlan):
         )
         return crowd
 
+    def note_damage(self, number: int, chunks: Iterable[int]) -> None:
+        """Note which chunks of a crowd are damaged; they count as not arrived."""
+        where = (self.plan.id, number)
+        self._database.execute("DELETE FROM damaged_chunks WHERE plan = ? AND number = ?", where)
+        for chunk in chunks:
+            self._database.execute("INSERT INTO damaged_chunks VALUES (?, ?, ?)", (*where, chunk))
+
     # Crowds
 
-    def seal(self, number: int, release: bytes, unreadable: int) -> bool:
-        """Write a crowd's release and destroy its key; return whether the crowd was still there."""
+    def seal(self, number: int, release: bytes | None, reports: int, unreadable: int) -> bool:
+        """Write a crowd's release and destroy its key; return whether the crowd was still there.
+
+        Without a release the crowd is discarded: too few of its reports could be read.
+        """
         changed = self._database.execute(
             "UPDATE crowds SET unreadable = ? WHERE plan = ? AND number = ? AND state = 'open'",
             (unreadable, self.plan.id, number),
         )
         if changed.rowcount:
-            self._end(number, "sealed", self.plan.reports_needed, 10, release)
+            self.note_damage(number, ())
+            if release is None:
+                self._end(number, "given up", 0, 10, None, "unreadable")
+            else:
+                self._end(number, "sealed", reports, 10, release)
         return bool(changed.rowcount)
 
     def give_up(
         self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
-        """Give up crowds whose chunks have not all come, with their keys.
+        """Discard crowds whose chunks have not all come, or are damaged, with their keys.
 
         The relay was told that a whole crowd arrived and has deleted it, so that one is opened
         whatever happens to its plan or window.
         """
         rows = self._database.execute(
             "SELECT number FROM crowds JOIN sealing_keys USING (plan, number) WHERE plan = ?"
-            " AND state = 'open' AND chunks IS NOT arrived AND crowds.window < ?"
+            " AND state = 'open' AND (chunks IS NOT arrived OR (plan, number) IN"
+            " (SELECT plan, number FROM damaged_chunks)) AND crowds.window < ?"
             " AND opened_day < ? ORDER BY number",
             (self.plan.id, *(2**62 if end is None else end for end in (before_window, before_day))),
         ).fetchall()
-        for (number,) in rows:
-            self._end(number, "given up", 0, 0, None, reason)
-            self._database.execute(
-                "DELETE FROM chunks WHERE plan = ? AND number = ?", (self.plan.id, number)
-            )
-        return [IncompleteCrowd(number, 0) for (number,) in rows]
+        return [self.discard(number, reason) for (number,) in rows]
+
+    def discard(self, number: int, reason: Reason) -> IncompleteCrowd:
+        """Discard one open crowd, with its key and its chunks."""
+        self._end(number, "given up", 0, 0, None, reason)
+        self.note_damage(number, ())
+        self._database.execute(
+            "DELETE FROM chunks WHERE plan = ? AND number = ?", (self.plan.id, number)
+        )
+        return IncompleteCrowd(number, 0)
 
     def destroy(self) -> None:
         """Destroy all that was collected, also what is being opened."""
         super().destroy()
-        for table in ("chunks", "sealing_keys", "wrapped_keys"):
+        for table in ("chunks", "damaged_chunks", "sealing_keys", "wrapped_keys"):
             self._database.execute(f"DELETE FROM {table} WHERE plan = ?", (self.plan.id,))  # noqa: S608
 
     def forget_windows(self, before: int | None = None) -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from shoal.agreement.plan import Plan
 from shoal.agreement.sealed_wire import Chunk
 from shoal.collector import problems
+from shoal.collector.analyzer.chunk_files import damaged_chunks
 from shoal.collector.analyzer.counting import OpenedCrowd
-from shoal.collector.analyzer.door import RelayDoor
+from shoal.collector.analyzer.door import Asking, RelayDoor
 from shoal.collector.analyzer.opening import DamagedCrowd, Stop, Stopped, open_crowd
 from shoal.collector.analyzer.sealed_plan import Place
 from shoal.collector.analyzer.store import AnalyzerStore, Receipt, WholeCrowd
+from shoal.collector.console.metrics import Metrics
 from shoal.collector.intake.store import Store
+from shoal.collector.intake.windows import IncompleteCrowd
 from shoal.collector.logs import LOG
 from shoal.collector.problems import Problem
 from shoal.collector.public import PublicDoor
@@ -28,6 +31,20 @@ _PAUSE = 20.0
 """Seconds after which a crowd that could not be opened is tried again."""
 
 
+class AnalyzerMetrics(Metrics):
+    """The metrics of a collector, and how the chunks of crowds are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._damaged = self._counter("shoal_chunks_damaged", "Chunks found damaged on the disk.")
+        self._healed = self._counter("shoal_chunks_healed", "Damaged chunks that are whole again.")
+
+    def damaged(self, found: int, healed: int) -> None:
+        """Count chunks that were found damaged, and those that are whole again."""
+        self._damaged.inc(found)
+        self._healed.inc(healed)
+
+
 class Analyzer(Collector):
     """Makes the keys of crowds, opens crowds that a relay forwards, and releases them whole.
 
@@ -35,13 +52,17 @@ class Analyzer(Collector):
     """
 
     role: ClassVar[str] = "analyzer"
+    metrics: AnalyzerMetrics
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.metrics = AnalyzerMetrics()
 
     async def __aenter__(self) -> Analyzer:
         if self.settings.database or self.settings.workers > 1:
             raise InputError("an analyzer has its data in its folder: leave database and workers.")
         self._whole, self._stop_opening = asyncio.Event(), Stop()
         self._whole.set()  # a crowd may have been waiting when the process ended
-        self._damaged: set[tuple[str, int]] = set()
         await super().__aenter__()
         self._opening_thread = ThreadPoolExecutor(1, "opening")
         self._opening = asyncio.create_task(self._open_crowds())
@@ -66,6 +87,7 @@ class Analyzer(Collector):
             self.folder,
             spare=self.settings.spare_megabytes << 20,
             opened=self._opened,
+            damaged=self._damaged,
             deadline_days=self.settings.deadline_days,
             clock=self._clock,
             sealed=self._sealed,
@@ -85,23 +107,65 @@ class Analyzer(Collector):
             signer=self.signer,
             refused=self.refused,
             worker=self._door_thread,
-            whole=self._whole.set,
+            discard=self._discard,
         ).door
 
-    async def _crowd_key(self, plan_id: str, place: Place) -> bytes | Problem:
-        return await self.in_store(self._sealed_store.crowd_key, plan_id, place)
+    async def _crowd_key(self, plan_id: str, place: Place, asking: Asking) -> bytes | Problem:
+        if not asking.fits(self.settings.deadline_days):
+            return problems.DEADLINES_MISFIT
+        return await self.in_store(self._sealed_store.crowd_key, plan_id, place, asking.relay)
 
     async def _keep_chunk(self, place: Place, chunk: Chunk, content: bytes) -> Receipt | Problem:
-        return await self.in_store(self._sealed_store.keep_chunk, place, chunk, content)
+        store = self._sealed_store
+        receipt = await self.in_store(store.keep_chunk, place, chunk, content)
+        if isinstance(receipt, Problem) or receipt.crowd is None:
+            return receipt
+        # The relay deletes the crowd when it is told that it is complete, so every chunk is read
+        # from the disk before. Otherwise the relay sends all of them again.
+        if await self._find_damage(receipt.crowd):
+            return Receipt(receipt.document | {"state": "receiving"})
+        self._whole.set()
+        return receipt
+
+    async def _find_damage(self, crowd: WholeCrowd) -> bool:
+        """Look for damaged chunks of a complete crowd, and note them; return whether it waits."""
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._door_thread, damaged_chunks, crowd.chunks)
+        if not found:
+            return False
+        waits = await self.in_store(
+            self._sealed_store.note_damage, crowd.plan.id, crowd.number, found
+        )
+        if waits:
+            facts = {"plan": crowd.plan.id, "crowd": crowd.number, "chunks": found}
+            LOG.error("chunks of a crowd are damaged on the disk", extra={"facts": facts})
+        return waits
+
+    async def _discard(self, plan_id: str, place: Place) -> str | Problem:
+        return await self.in_store(self._sealed_store.discard, plan_id, place)
 
     def _misplaced(self, plan: Plan) -> Problem | None:
         return problems.NEEDS_COLLECTOR if plan.parties is None else None
 
     # Opening
 
-    def _opened(self, plan_id: str, number: int, crowd: OpenedCrowd) -> None:
+    def _damaged(self, found: int, healed: int) -> None:
+        self.metrics.damaged(found, healed)
+        if healed:
+            LOG.warning("damaged chunks are whole again", extra={"facts": {"chunks": healed}})
+
+    async def _sweep_once(self) -> None:
+        await super()._sweep_once()
+        self._whole.set()  # a damaged chunk may be whole again
+
+    def _opened(self, plan_id: str, number: int, crowd: OpenedCrowd, released: bool) -> None:
         self.metrics.unreadable(crowd.unreadable)
-        if crowd.unreadable:
+        if released:
+            self.metrics.sealed(crowd.tally.reports)
+            LOG.info("crowd sealed", extra={"facts": {"plan": plan_id, "crowd": number}})
+        else:
+            self._given_up(plan_id, IncompleteCrowd(number, 10))
+        if crowd.unreadable or crowd.excess:
             facts = {"plan": plan_id, "crowd": number, "unopened": crowd.unopened}
             facts |= {"out_of_range": crowd.out_of_range, "repeated": crowd.repeated}
             LOG.warning(
@@ -127,15 +191,14 @@ class Analyzer(Collector):
     async def _open_next(self) -> bool:
         """Open a crowd and seal it; return whether there was one."""
         self._stop_opening.check()
-        crowd = await self.in_store(self._sealed_store.next_whole, self._damaged)
+        crowd = await self.in_store(self._sealed_store.next_whole)
         if crowd is None:
             return False
         try:
             opened = await self._open(crowd)
         except DamagedCrowd:
-            self._damaged.add((crowd.plan.id, crowd.number))
-            facts = {"plan": crowd.plan.id, "crowd": crowd.number}
-            LOG.error("the chunks of a crowd are damaged; put them back", extra={"facts": facts})
+            if not await self._find_damage(crowd):
+                raise  # they are whole now; it is tried again
             return True
         await self.in_store(self._sealed_store.seal, crowd, opened)
         return True

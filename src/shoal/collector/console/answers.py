@@ -5,9 +5,10 @@ Numbers that a computation returns as null when they are infinite or unknown may
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from shoal.collector.console.tokens import ROLES
+from shoal.collector.intake.records import Reason
 from shoal.collector.plan_states import STATES
 
 __all__ = ["ANSWERS"]
@@ -71,7 +72,7 @@ _CROWD_LINE = _record(
     },
     reports=WHOLE,
     unreadable=WHOLE,
-    reason={"type": "string", "enum": ["window", "deadline", "closed", "key", "restored"]},
+    reason={"type": "string", "enum": list(get_args(Reason))},
     **{"from": TEXT, "until": TEXT},
 )
 _CROWD_OF_TALLY = _record(

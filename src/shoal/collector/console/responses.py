@@ -89,8 +89,9 @@ def report_page(plan: Plan, release: bytes, unreadable: int | None = None) -> st
 
 def unreadable_note(plan: Plan, unreadable: int) -> str:
     """Say what became of messages that an analyzer could not read."""
-    each = "a bit that is not set" if plan.view == "counts" else "a report that sets no bit"
-    return f"{unreadable:,} messages could not be read. Each counts as {each}."
+    if plan.view == "counts":
+        return f"{unreadable:,} messages could not be read; each may have made a report incomplete."
+    return f"{unreadable:,} reports could not be read, and are not counted."
 
 
 def _file(content: bytes, media: str, name: str) -> Response:

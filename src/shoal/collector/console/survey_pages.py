@@ -26,6 +26,8 @@ _REASONS: dict[Reason, str] = {
     "closed": "its plan was closed",
     "key": "the key of open crowds was lost",
     "restored": "the data were restored from a backup",
+    "unreadable": "too few of its reports could be read",
+    "relay": "the relay discarded it",
 }
 
 _AT_THE_RELAY = "waiting for the relay"
@@ -197,6 +199,8 @@ def crowd_in_words(plan: Plan, crowd: CrowdRecord) -> str:
         note = f". {unreadable_note(plan, crowd.unreadable)}" if crowd.unreadable else ""
         return f"sealed, {crowd.reports:,} reports{note}"
     why = "" if crowd.reason is None else f": {_REASONS[crowd.reason]}"
+    if crowd.unreadable:
+        why += f" ({crowd.unreadable:,} messages could not)"
     if plan.parties is not None:  # how full a crowd is, only the relay knows
         return _AT_THE_RELAY if crowd.state == "open" else f"{crowd.state}{why}"
     if crowd.state == "open":

@@ -304,8 +304,8 @@ class OpenPlan(WindowedPlan):
 
 
 def release_bytes(plan: Plan, tally: Tally, number: int, window: int) -> bytes:
-    """Return the release of a whole crowd: its tally, with the crowd's number and window."""
-    assert tally.reports == plan.reports_needed
+    """Return the release of a complete crowd: its tally, with the crowd's number and window."""
+    assert (plan.crowd_size or 0) <= tally.reports <= plan.reports_needed
     named = None if plan.window is None else window
     sealed = Crowd(tally.reports, str(number), named, sealed=True)
     tally = replace(tally, crowds=(sealed,))

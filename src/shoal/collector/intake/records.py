@@ -12,9 +12,10 @@ from shoal.collector.plan_states import State
 
 __all__ = ["CrowdRecord", "PlanRecord", "Reason", "Records"]
 
-Reason = Literal["window", "deadline", "closed", "key", "restored"]
-"""Why a crowd was given up: its window or the deadline was over, its plan was closed, the key of
-open crowds was lost, or the data are from a backup."""
+Reason = Literal["window", "deadline", "closed", "key", "restored", "unreadable", "relay"]
+"""Why a crowd was discarded: its window or the deadline was over, its plan was closed, the key of
+open crowds was lost, the data are from a backup, too few of its reports could be read, or its relay
+discarded it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class CrowdRecord:
     `window` is the one whose reports it takes, 0 where the plan has none. `reports` is known of a
     sealed crowd only; of one that was given up, `tenths` says how full it was, and `reason` why.
     `unreadable` is how many of its messages an analyzer could not read; None where reports are not
-    sealed.
+    encrypted for one.
     """
 
     number: int
@@ -129,7 +130,7 @@ def _crowd_record(
     unreadable: int | None,
 ) -> CrowdRecord:
     told = reports if state == "sealed" else None
-    garbage = unreadable if state == "sealed" else None
+    garbage = None if state == "destroyed" else unreadable
     return CrowdRecord(number, window, state, told, tenths or 0, reason, garbage)
 
 

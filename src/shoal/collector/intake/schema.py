@@ -153,12 +153,25 @@ CREATE TABLE chunks (
 ) WITHOUT ROWID;
 """
 
+_FORWARDING = """
+-- Which relay's data a crowd belongs to, by a random name that a new data folder does not have.
+ALTER TABLE sealing_keys ADD COLUMN relay TEXT NOT NULL DEFAULT '';
+
+-- Chunks that came and are not on the disk as they came.
+CREATE TABLE damaged_chunks (
+    plan TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    chunk INTEGER NOT NULL,
+    PRIMARY KEY (plan, number, chunk)
+) WITHOUT ROWID;
+"""
+
 _STEPS: Mapping[int, str] = {
     3: (
         "ALTER TABLE tokens ADD COLUMN key TEXT;\n"
         "ALTER TABLE crowds ADD COLUMN unreadable INTEGER;\n" + _SEALING
     ),
-    4: SHARED_STEPS[4] + "ALTER TABLE crowds ADD COLUMN reason TEXT;\n" + _ACTIONS,
+    4: SHARED_STEPS[4] + "ALTER TABLE crowds ADD COLUMN reason TEXT;\n" + _ACTIONS + _FORWARDING,
 }
 
 
@@ -175,7 +188,9 @@ class Schema(NamedTuple):
     steps: Mapping[int, str]
 
 
-COLLECTOR = Schema("collector", 0, SHARED_TABLES + _CROWDS + _ACTIONS + _SEALING, _STEPS)
+COLLECTOR = Schema(
+    "collector", 0, SHARED_TABLES + _CROWDS + _ACTIONS + _SEALING + _FORWARDING, _STEPS
+)
 
 
 def make_tables(connection: sqlite3.Connection, schema: Schema) -> None:

@@ -9,7 +9,6 @@ relay's token.
 from __future__ import annotations
 
 import hashlib
-import json
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -26,14 +25,14 @@ from shoal.agreement.signatures import (
     check_signature,
 )
 from shoal.collector.logs import LOG
-from shoal.collector.relay.frozen_crowds import FrozenCrowd
+from shoal.collector.relay.frozen_crowds import DiscardedCrowd, FrozenCrowd
 from shoal.collector.relay.open_plan import Document, Wanted
 from shoal.collector.signing import Signer
 from shoal.errors import InputError, ReportError, TransportError
 from shoal.support.addresses import parse_address
 from shoal.support.checks import is_loopback, shown
 from shoal.support.connections import cut_off_at, network_errors, open_connection
-from shoal.support.files import strict_json
+from shoal.support.files import canonical_json, strict_json
 from shoal.support.keys import key_text, link_content
 
 __all__ = ["Analyzer", "HttpAnalyzer", "Refused", "Reply", "Transport"]
@@ -149,18 +148,32 @@ class Analyzer:
 
     # Crowds
 
-    def crowd_key(self, wanted: Wanted) -> Document:
-        """Return the key of a crowd, after a look that it is that crowd's."""
-        body = json.dumps({"window": wanted.window, "crowd": wanted.place}).encode()
+    def crowd_key(self, wanted: Wanted, relay: str, deadline_days: int) -> Document:
+        """Return the key of a crowd, or of a later one of its window if that one is taken.
+
+        `relay` is the name of the relay's data, and `deadline_days` its deadline for crowds.
+        """
+        asked = {"window": wanted.window, "crowd": wanted.place}
+        body = canonical_json(asked | {"relay": relay, "deadline_days": deadline_days})
         path = f"/v1/plans/{wanted.plan_id}/crowd-keys"
         signed = self._signed("key", "POST", path, body, {"Content-Type": "application/json"})
         try:
             key = CrowdKey.from_bytes(signed.content)
         except ReportError as error:
             raise TransportError("the analyzer's key document cannot be read.") from error
-        if (key.plan_id, key.window, key.crowd) != wanted:
+        if (key.plan_id, key.window) != (wanted.plan_id, wanted.window) or key.crowd < wanted.place:
             raise TransportError("the analyzer's key is of another crowd.")
         return signed
+
+    def discard(self, crowd: DiscardedCrowd) -> None:
+        """Tell the analyzer that a crowd was discarded, so that it destroys the crowd's key."""
+        about = {"plan": crowd.plan_id, "window": crowd.window, "crowd": crowd.place}
+        body = canonical_json(about | {"state": "discarded"})
+        headers = {"Content-Type": "application/json", SIGNATURE: self._signer.sign(body)}
+        path = f"/v1/plans/{crowd.plan_id}/crowds/{crowd.window}/{crowd.place}/discard"
+        receipt = _json(self._signed("receipt", "POST", path, body, headers).content, "receipt")
+        if {name: receipt.get(name) for name in about} != about:
+            raise TransportError("the analyzer's receipt is for something else.")
 
     def send_chunk(
         self, crowd: FrozenCrowd, number: int, content: bytes

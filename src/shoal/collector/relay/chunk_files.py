@@ -7,6 +7,7 @@ byte of them leaves before that. Afterwards they are the same bytes until the cr
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from shoal.agreement.sealed_wire import Chunk, chunk_header_bytes
 from shoal.agreement.sealing import message_bytes
 from shoal.collector.intake.database import StorageError, storage_errors
 from shoal.collector.intake.encryption import decrypt, encrypt
+from shoal.collector.logs import LOG
 from shoal.collector.relay.frozen_crowds import FrozenCrowd
 from shoal.collector.relay.shuffling import Messages, shuffled
 from shoal.support.disk import Disk
@@ -28,6 +30,7 @@ FOLDER = "chunks"
 LARGEST_CHUNK = 8 << 20
 """Bytes of a chunk with its header."""
 _ROWS_AT_ONCE = 500
+_NAME = re.compile(r"([0-9]+)-.*")
 
 Reports = Callable[[int, int], tuple[list[bytes], int | None]]
 """Returns the messages of reports from a row on, and where to go on."""
@@ -44,6 +47,7 @@ class ChunkFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._disk = folder / FOLDER, Disk()
+        self._foreign: set[str] = set()
 
     def write(self, plan: Plan, crowd: FrozenCrowd, key: bytes, reports: Reports) -> int:
         """Shuffle a crowd, write its chunks durably, and return how many there are."""
@@ -89,11 +93,22 @@ class ChunkFiles:
         return self._path(crowd.number, number).read_bytes()
 
     def keep_only(self, *less: int, numbers: Collection[int] | None = None) -> None:
-        """Remove the files of some crowds, or of all but some."""
+        """Remove the files of some crowds, or of all but some.
+
+        Names that are not a crowd's are left alone, and logged once.
+        """
         if not self._folder.is_dir():
             return
         for path in list(self._folder.iterdir()):
-            number = int(path.name.partition("-")[0])
+            named = _NAME.fullmatch(path.name)
+            if named is None:
+                if path.name not in self._foreign:
+                    self._foreign.add(path.name)
+                    LOG.warning(
+                        "a foreign file is left alone", extra={"facts": {"path": str(path)}}
+                    )
+                continue
+            number = int(named[1])
             if number in less or (numbers is not None and number not in numbers):
                 self._disk.unlink(path)
 

@@ -5,6 +5,10 @@ silent, the relay goes on with the keys that it has, and asks again after a whil
 
 The analyzer is asked for its signing keys every time. If they changed, everything that it signed is
 fetched again at once: devices with the old key and devices with the new one find their signature.
+
+It also keeps the open crowds of both parties in step. The analyzer is told of crowds that were
+discarded here. It is asked from time to time whether the crowds that take reports here are open
+there too: reports of a crowd that has ended there could never arrive.
 """
 
 from __future__ import annotations
@@ -15,9 +19,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from shoal.agreement.crowd_keys import CrowdKey
+from shoal.collector import problems
 from shoal.collector.intake.database import StorageError
 from shoal.collector.logs import LOG
-from shoal.collector.relay.analyzer import Analyzer
+from shoal.collector.relay.analyzer import Analyzer, Refused
 from shoal.collector.relay.open_plan import Document, Wanted
 from shoal.collector.relay.store import RelayStore
 from shoal.errors import TransportError
@@ -30,6 +36,8 @@ Run = Callable[..., Awaitable[Any]]
 
 REFRESH_SECONDS = 3600.0
 """After how long documents are asked for again."""
+CONFIRM_SECONDS = 300.0
+"""After how long the analyzer is asked again whether crowds are open."""
 PAUSE_SECONDS = 20.0
 LONGEST_PAUSE = 300.0
 
@@ -45,6 +53,10 @@ class KeyKeeper:
         Who gives them, and what runs a function that waits for it.
     changed
         Called when there is something new.
+    close_plan
+        Called with the id of a plan that the analyzer has closed.
+    deadline_days
+        The relay's deadline for crowds, which must fit the analyzer's.
     """
 
     def __init__(
@@ -54,13 +66,21 @@ class KeyKeeper:
         analyzer: Analyzer,
         in_thread: Run,
         changed: Callable[[], Awaitable[None]],
+        close_plan: Callable[[str], Awaitable[None]],
+        deadline_days: int,
     ) -> None:
         self._store, self._in_store = store, in_store
         self._analyzer, self._in_thread, self._changed = analyzer, in_thread, changed
+        self._close_plan, self._deadline_days = close_plan, deadline_days
         self._wake = asyncio.Event()
         self._fetched: dict[str, tuple[float, str]] = {}
         self._keys: bytes | None = None
+        self._confirmed = -CONFIRM_SECONDS
         self._failures = 0
+        self.misfits = False
+        """Whether the analyzer said that its deadline does not fit the relay's."""
+        self.asked = asyncio.Event()
+        """Set when the analyzer was asked for the first time, with or without success."""
 
     def wake(self) -> None:
         """Look at once whether a key is wanted."""
@@ -81,6 +101,7 @@ class KeyKeeper:
                 LOG.warning("the analyzer gave no keys", extra={"facts": facts})
             except Exception as error:
                 LOG.error("keys were not fetched", exc_info=error)
+            self.asked.set()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause)
             if self._failures:  # whatever wakes us, an analyzer that is silent is not pressed
@@ -90,16 +111,17 @@ class KeyKeeper:
         """Fetch what is missing or was signed with other keys, once."""
         signers = await self._fetch_signers()
         failure = await self._fetch_documents(signers)
-        failed: set[tuple[str, int]] = set()
-        for wanted in await self._in_store(self._store.wanted):
+        failure = await self._tell_discarded() or failure
+        failure = await self._confirm() or failure
+        done: set[tuple[str, int]] = set()
+        while (wanted := await self._next_wanted(done)) is not None:
             where = (wanted.plan_id, wanted.window)
-            if where in failed:  # crowds are opened in their order; the analyzer numbers them so
-                continue
             try:
-                await self._fetch_key(wanted)
+                if not await self._fetch_key(wanted):
+                    done.add(where)  # another relay was faster
             except TransportError as error:  # another plan, or another window, may have one
                 failure = failure or error
-                failed.add(where)
+                done.add(where)  # crowds are opened in their order; the analyzer numbers them so
         for stale in await self._in_store(self._store.signed_otherwise, signers):
             try:
                 await self._fetch_signature(stale)
@@ -119,15 +141,71 @@ class KeyKeeper:
 
     async def _fetch_signature(self, stale: Wanted) -> None:
         """Fetch the document of an open crowd again, with the signatures of today."""
-        signed = await self._in_thread(self._analyzer.crowd_key, stale)
+        signed = await self._ask_key(stale)
         if not await self._in_store(self._store.sign_again, stale, signed):
             raise TransportError("the analyzer's key of an open crowd is another one now.")
         await self._changed()
 
-    async def _fetch_key(self, wanted: Wanted) -> None:
-        signed = await self._in_thread(self._analyzer.crowd_key, wanted)
-        if await self._in_store(self._store.open_crowd, wanted, signed):
+    async def _next_wanted(self, but: set[tuple[str, int]]) -> Wanted | None:
+        wanted: list[Wanted] = await self._in_store(self._store.wanted)
+        return next((one for one in wanted if (one.plan_id, one.window) not in but), None)
+
+    async def _ask_key(self, wanted: Wanted) -> Document:
+        name = await self._in_store(self._store.data_name)
+        try:
+            signed: Document = await self._in_thread(
+                self._analyzer.crowd_key, wanted, name, self._deadline_days
+            )
+        except Refused as error:
+            if error.name == problems.PLAN_CLOSED.name:
+                await self._close_plan(wanted.plan_id)
+            if error.name == problems.DEADLINES_MISFIT.name:
+                self.misfits = True
+                facts = {"deadline_days": self._deadline_days}
+                LOG.error(problems.DEADLINES_MISFIT.title, extra={"facts": facts})
+            raise
+        self.misfits = False
+        return signed
+
+    async def _fetch_key(self, wanted: Wanted) -> bool:
+        opened: bool = await self._in_store(
+            self._store.open_crowd, wanted, await self._ask_key(wanted)
+        )
+        if opened:
             await self._changed()
+        return opened
+
+    async def _confirm(self) -> TransportError | None:
+        """Ask whether the crowds that take reports are open, and discard those that are not."""
+        now = asyncio.get_running_loop().time()
+        if now - self._confirmed < CONFIRM_SECONDS:
+            return None
+        for crowd in await self._in_store(self._store.taking):
+            try:
+                signed = await self._ask_key(crowd)
+            except TransportError as error:
+                return error
+            if CrowdKey.from_bytes(signed.content).crowd == crowd.place:
+                continue
+            if await self._in_store(self._store.discard, crowd):
+                about = {"plan": crowd.plan_id, "window": crowd.window, "crowd": crowd.place}
+                LOG.error("a crowd has ended at the analyzer", extra={"facts": about})
+                await self._changed()
+        self._confirmed = now
+        return None
+
+    async def _tell_discarded(self) -> TransportError | None:
+        """Tell the analyzer which crowds were discarded, until it has answered."""
+        for crowd in await self._in_store(self._store.untold):
+            try:
+                await self._in_thread(self._analyzer.discard, crowd)
+            except Refused as error:
+                if error.status not in (404, 410):  # else it knows of no such crowd
+                    return error
+            except TransportError as error:
+                return error
+            await self._in_store(self._store.told, crowd)
+        return None
 
     async def _fetch_documents(self, signers: str) -> TransportError | None:
         failure = None

@@ -2,8 +2,8 @@
 
 Whatever the analyzer answers, a crowd is never cut anew: a second crowd of almost the same people
 would single out those who are in one of them only. A refusal is tried again, more and more seldom.
-A crowd that the analyzer says is gone, many times in a row, is given up as a whole, and so is one
-past its deadline.
+A crowd is discarded as a whole if the analyzer says many times in a row that it will never take it:
+the crowd has ended there, or has other chunks. So is a crowd past its deadline.
 
 Several relays may have the same crowds before them. Each claims a crowd while it shuffles or sends
 it, so that no work is done twice. Nothing depends on that: the data say which shuffle is forwarded,
@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any
 
+from shoal.collector import problems
 from shoal.collector.intake.database import StorageError
 from shoal.collector.intake.records import PlanRecord
 from shoal.collector.logs import LOG
@@ -36,8 +38,16 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 ELSEWHERE_PAUSE = 5.0
 """Seconds until a crowd is looked at again that another relay has under way."""
 FINAL_REFUSALS = 10
-"""How often in a row the analyzer must say that a crowd is gone before it is given up."""
-_GONE = ("window-expired", "plan-closed", "crowd-gone")
+"""How often in a row the analyzer must refuse a crowd for good before it is discarded."""
+_FOR_GOOD = {
+    (problem.status, problem.name)
+    for problem in (
+        problems.WINDOW_EXPIRED,
+        problems.PLAN_CLOSED,
+        problems.CROWD_GONE,
+        problems.OTHER_CHUNK,
+    )
+}
 
 
 class Forwarder:
@@ -55,6 +65,8 @@ class Forwarder:
         Called with a plan's id when a crowd has arrived.
     failed
         Called when a crowd was not taken this time.
+    refused
+        Called when a crowd was discarded because the analyzer refused it for good.
     """
 
     def __init__(
@@ -66,21 +78,27 @@ class Forwarder:
         in_thread: Run,
         forwarded: Callable[[FrozenCrowd], None],
         failed: Callable[[], None],
+        refused: Callable[[], None],
     ) -> None:
         self._store, self._in_store, self._files = store, in_store, files
         self._analyzer, self._in_thread = analyzer, in_thread
-        self._forwarded, self._failed = forwarded, failed
+        self._forwarded, self._failed, self._refused = forwarded, failed, refused
         self._wake = asyncio.Event()
         self._due: dict[int, float] = {}
         self._failures: dict[int, int] = {}
-        self._gone: dict[int, int] = {}
+        self._refusals: dict[int, int] = {}
+        self._progress: dict[int, float] = {}
         self._stopping = threading.Event()
-        self.waiting = 0
-        """How many crowds are frozen and not yet forwarded."""
 
     def wake(self) -> None:
         """Look at once whether there is something to forward."""
         self._wake.set()
+
+    @property
+    def stalled_for(self) -> float:
+        """For how many seconds a crowd has waited without progress; 0 if none waits."""
+        now = time.monotonic()
+        return max((now - since for since in self._progress.values()), default=0.0)
 
     def stop(self) -> None:
         """End a shuffle that is under way: it begins anew at the next start."""
@@ -101,15 +119,21 @@ class Forwarder:
     async def forward(self) -> float:
         """Try what is due; return after how many seconds to look again."""
         loop = asyncio.get_running_loop()
-        for crowd in await self._in_store(self._store.on_their_way):
+        for crowd in await self._find_waiting():
             if self._due.get(crowd.number, 0.0) <= loop.time():
                 await self._try(crowd)
         await self._tidy()
-        left = await self._in_store(self._store.on_their_way)
-        self._forget_all_but({crowd.number for crowd in left})
-        self.waiting = len(left)
+        left = await self._find_waiting()
         due = [self._due.get(crowd.number, 0.0) - loop.time() for crowd in left]
         return max(min(due, default=LONGEST_PAUSE), 0.05)
+
+    async def _find_waiting(self) -> list[FrozenCrowd]:
+        """Return the crowds that wait, and note since when."""
+        waiting: list[FrozenCrowd] = await self._in_store(self._store.on_their_way)
+        for crowd in waiting:
+            self._progress.setdefault(crowd.number, time.monotonic())
+        self._forget_all_but({crowd.number for crowd in waiting})
+        return waiting
 
     async def _try(self, crowd: FrozenCrowd) -> None:
         claimed: FrozenCrowd | None = None
@@ -132,19 +156,21 @@ class Forwarder:
             await self._in_store(self._store.let_go, crowd)
 
     async def _put_off(self, crowd: FrozenCrowd, error: Exception) -> None:
-        """Log why a crowd was not taken, and try again later, or give it up as a whole."""
+        """Log why a crowd was not taken, and try again later, or discard it as a whole."""
         if self._stopping.is_set():
             return
         self._failed()
-        is_gone = isinstance(error, Refused) and error.status == 410 and error.name in _GONE
-        self._gone[crowd.number] = self._gone.get(crowd.number, 0) + 1 if is_gone else 0
+        for_good = isinstance(error, Refused) and (error.status, error.name) in _FOR_GOOD
+        refusals = self._refusals.get(crowd.number, 0) + 1 if for_good else 0
+        self._refusals[crowd.number] = refusals
         about = {"plan": crowd.plan_id, "window": crowd.window, "crowd": crowd.place}
         why = str(error) if isinstance(error, TransportError) else "the data cannot be used."
-        if self._gone[crowd.number] >= FINAL_REFUSALS:
+        if refusals >= FINAL_REFUSALS:
             LOG.error(
                 "the analyzer refused a crowd for good", extra={"facts": about | {"why": why}}
             )
-            await self._in_store(lambda: self._store.end(crowd, forwarded=False))
+            if await self._in_store(lambda: self._store.end(crowd, forwarded=False)):
+                self._refused()
             return
         LOG.warning("a crowd was not forwarded", extra={"facts": about | {"why": why}})
         failures = self._failures.get(crowd.number, 0)
@@ -154,7 +180,7 @@ class Forwarder:
 
     def _forget_all_but(self, numbers: Collection[int]) -> None:
         """Forget how crowds got on that have ended, here or at another relay."""
-        for known in (self._due, self._failures, self._gone):
+        for known in (self._due, self._failures, self._refusals, self._progress):
             for number in known.keys() - numbers:
                 del known[number]
 
@@ -180,6 +206,7 @@ class Forwarder:
             content = await self._in_thread(self._files.read, crowd, key, number)
             state = await self._in_thread(self._analyzer.send_chunk, crowd, number, content)
             await self._in_store(self._store.keep_receipt, crowd, number)
+            self._progress[crowd.number] = time.monotonic()
         if state == "complete":
             return True
         # It signed for all of them and does not have them all: it lost some, and gets all again.

@@ -11,7 +11,10 @@ from shoal.collector.intake.keyed_store import KeyedStore
 from shoal.collector.relay.open_plan import RelayPlan
 from shoal.collector.relay.sealed_crowd import read_rows, remove_rows
 
-__all__ = ["FrozenCrowd", "FrozenCrowds", "forget_crowds"]
+__all__ = ["DATA_NAME", "DiscardedCrowd", "FrozenCrowd", "FrozenCrowds", "forget_crowds"]
+
+DATA_NAME = "data"
+"""The fact that is the random name of these data; the analyzer gives each crowd's key to one."""
 
 _REMOVED_AT_ONCE = 2000
 """Rows removed in one transaction, so that reports do not wait for the end of a large crowd."""
@@ -32,6 +35,16 @@ class FrozenCrowd:
     chunks: int | None
 
 
+@dataclass(frozen=True)
+class DiscardedCrowd:
+    """A crowd that was discarded, by the names that the analyzer knows it by."""
+
+    number: int
+    plan_id: str
+    window: int
+    place: int
+
+
 class FrozenCrowds(KeyedStore[RelayPlan]):
     """The part of a relay's store that has crowds on their way."""
 
@@ -50,6 +63,26 @@ class FrozenCrowds(KeyedStore[RelayPlan]):
             FrozenCrowd(number, plan_id, window, place, CrowdKey.from_bytes(document), chunks)
             for number, plan_id, window, place, document, chunks in rows
         ]
+
+    def waiting(self) -> int:
+        """Return how many complete crowds have not arrived yet."""
+        with storage_errors():
+            query = "SELECT count(*) FROM crowds WHERE state IN ('frozen', 'shuffled')"
+            return int(self._database.execute(query).fetchone()[0])
+
+    def untold(self) -> list[DiscardedCrowd]:
+        """Return the discarded crowds of which the analyzer has not been told yet."""
+        with storage_errors():
+            rows = self._database.execute(
+                "SELECT crowds.number, plan, window, place FROM crowds"
+                " JOIN untold ON untold.number = crowds.number ORDER BY crowds.number"
+            ).fetchall()
+        return [DiscardedCrowd(*row) for row in rows]
+
+    def told(self, crowd: DiscardedCrowd) -> None:
+        """Note that the analyzer knows that a crowd was discarded."""
+        with self._transaction(alone=False):
+            self._database.execute("DELETE FROM untold WHERE number = ?", (crowd.number,))
 
     def claim(self, crowd: FrozenCrowd) -> FrozenCrowd | None:
         """Take a crowd's way on for this process; return it as it is now, or None.
@@ -149,6 +182,7 @@ class FrozenCrowds(KeyedStore[RelayPlan]):
         ).fetchall()
         for number, _ in old:
             self._end(number, "given up")
+            self._database.execute("INSERT INTO untold VALUES (?)", (number,))
         return [plan_id for _, plan_id in old]
 
     # What is left behind
@@ -180,7 +214,12 @@ def forget_crowds(database: Database) -> None:
         f"INSERT INTO leftovers SELECT number FROM crowds WHERE {under_way} ON CONFLICT DO NOTHING"  # noqa: S608  fixed
     )
     database.execute(
+        f"INSERT INTO untold SELECT number FROM crowds WHERE {under_way} ON CONFLICT DO NOTHING"  # noqa: S608  fixed
+    )
+    database.execute(
         f"UPDATE crowds SET state = 'given up', tenths = coalesce(tenths, 0) WHERE {under_way}"  # noqa: S608  fixed
     )
     for table in ("seen", "wrapped_keys", "receipts"):
         database.execute(f"DELETE FROM {table}")  # noqa: S608  three names
+    # From here on these are other data: they get no key that was given to those before.
+    database.execute("DELETE FROM facts WHERE name = ?", (DATA_NAME,))

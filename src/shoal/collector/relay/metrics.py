@@ -16,8 +16,14 @@ class RelayMetrics(Metrics):
         self._failures = self._counter(
             "shoal_forward_failures", "How often a crowd was not taken and is sent again."
         )
+        self._refused_crowds = self._counter(
+            "shoal_crowds_refused", "Complete crowds discarded: the analyzer refused them for good."
+        )
         self._waiting = self._gauge(
-            "shoal_crowds_waiting", "Whole crowds that have not arrived yet."
+            "shoal_crowds_waiting", "Complete crowds that have not arrived yet."
+        )
+        self._without_key = self._gauge(
+            "shoal_plans_without_key", "Open plans without a key for the current window."
         )
 
     def forwarded(self) -> None:
@@ -28,6 +34,11 @@ class RelayMetrics(Metrics):
         """Count a crowd that was not taken this time."""
         self._failures.inc()
 
-    def waiting(self, crowds: int) -> None:
-        """Show how many whole crowds have not arrived."""
-        self._waiting.set(crowds)
+    def crowd_refused(self) -> None:
+        """Count a crowd that the analyzer refused for good."""
+        self._refused_crowds.inc()
+
+    def state(self, *, waiting: int, without_key: int) -> None:
+        """Show how many complete crowds have not arrived, and how many plans have no key."""
+        self._waiting.set(waiting)
+        self._without_key.set(without_key)

@@ -46,7 +46,7 @@ class Document(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A crowd whose key is to be fetched."""
+    """A crowd whose key is to be fetched; `place` is its number in the window."""
 
     plan_id: str
     window: int
@@ -284,16 +284,21 @@ class RelayPlan(WindowedPlan):
         return int(last) + 1
 
     def open_crowd(self, wanted: Wanted, signed: Document, time: Time) -> bool:
-        """Open a crowd whose key has come; return whether it is still wanted."""
+        """Open a crowd whose key has come; return whether it is still wanted.
+
+        The analyzer may have given the key of a later crowd, because the wanted one has ended or
+        belongs to other data. Then that crowd is opened.
+        """
         if wanted.place != self._next_place(wanted.window) or wanted not in self.wanted(time):
             return False
         (last,) = self._database.execute("SELECT coalesce(max(number), 0) FROM crowds").fetchone()
         number = int(last) + 1
         # The deadline of the next window's crowd must not run before people are asked in it.
         day = max(time.day, wanted.window * (self.plan.window or 0) // DAY)
+        place = CrowdKey.from_bytes(signed.content).crowd
         self._database.execute(
             "INSERT INTO crowds VALUES (?, ?, ?, ?, 'open', ?, NULL, NULL, ?, ?, ?)",
-            (number, self.plan.id, wanted.window, wanted.place, day, *signed),
+            (number, self.plan.id, wanted.window, place, day, *signed),
         )
         key = self._keys.draw(self.plan.id, "crowd", number)
         self._add(number, wanted.window, day, signed, key).rows.make_room()
@@ -328,21 +333,42 @@ class RelayPlan(WindowedPlan):
             if (before_window is None or crowd.window < before_window)
             and (before_day is None or crowd.day < before_day)
         ]
-        for crowd in old:
-            self._database.execute(
-                "UPDATE crowds SET state = 'given up', tenths = ? WHERE number = ?",
-                (self._tenths(crowd), crowd.number),
-            )
-            self._database.execute("INSERT INTO leftovers VALUES (?)", (crowd.number,))
-            self._keys.forget(self.plan.id, "crowd", crowd.number)
-            self._crowds[crowd.window].remove(crowd)
-        return [IncompleteCrowd(crowd.number, self._tenths(crowd)) for crowd in old]
+        return [self._discard(crowd) for crowd in old]
+
+    def _discard(self, crowd: _Crowd) -> IncompleteCrowd:
+        self._database.execute(
+            "UPDATE crowds SET state = 'given up', tenths = ? WHERE number = ?",
+            (self._tenths(crowd), crowd.number),
+        )
+        for table in ("leftovers", "untold"):
+            self._database.execute(f"INSERT INTO {table} VALUES (?)", (crowd.number,))  # noqa: S608
+        self._keys.forget(self.plan.id, "crowd", crowd.number)
+        self._crowds[crowd.window].remove(crowd)
+        return IncompleteCrowd(crowd.number, self._tenths(crowd))
+
+    def taking(self) -> list[Wanted]:
+        """Return the crowds that take reports now, one of each window."""
+        current = {window: self._current(window) for window in self._crowds}
+        return [
+            Wanted(self.plan.id, window, _place_of(crowd))
+            for window, crowd in current.items()
+            if crowd is not None
+        ]
+
+    def discard(self, ended: Wanted) -> list[IncompleteCrowd]:
+        """Discard an open crowd that has ended at the analyzer: it could never arrive."""
+        crowds = self._crowds.get(ended.window, ())
+        return [self._discard(one) for one in list(crowds) if _place_of(one) == ended.place]
 
     def make_room(self) -> None:
         """Do between commits what would make a later commit longer than others."""
         super().make_room()
         for crowd in self._all():
             crowd.rows.make_room()
+
+
+def _place_of(crowd: _Crowd) -> int:
+    return CrowdKey.from_bytes(crowd.signed.content).crowd
 
 
 def _table(ids: Sequence[bytes]) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:

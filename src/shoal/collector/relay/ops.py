@@ -71,6 +71,11 @@ class OpsHandlers(ServiceHandlers):
             raise Refusal(problems.WRONG_STATE)
         return json_answer({"id": plan_id, "state": "closed"})
 
+    async def metrics(self, request: Request) -> Response:
+        """Show the metrics."""
+        await self._relay.count_waiting()
+        return await super().metrics(request)
+
     async def key(self, request: Request) -> Response:
         """Show the relay's own signing key, which the analyzer must know."""
         return json_answer({"ed25519": self._relay.signer.public_key})
@@ -102,7 +107,8 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/healthz", None, "Whether the process answers.", OpsHandlers.healthz),
     Operation("GET", "/readyz", None, "Whether reports can be accepted.", OpsHandlers.readyz,
               problems=(problems.UNAVAILABLE, problems.STORAGE_FULL, problems.CLOCK_HELD,
-                        problems.ANALYZER_SILENT)),
+                        problems.ANALYZER_SILENT, problems.NO_KEY, problems.FORWARD_STALLED,
+                        problems.DEADLINES_MISFIT)),
     Operation("GET", "/metrics", None, "Prometheus metrics.", OpsHandlers.metrics,
               media=("text/plain",)),
 )  # fmt: skip

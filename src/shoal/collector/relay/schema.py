@@ -65,4 +65,11 @@ CREATE TABLE receipts (
 ) WITHOUT ROWID;
 """
 
-RELAY = Schema("relay", 0x5368526C, SHARED_TABLES + _TABLES, SHARED_STEPS)
+_UNTOLD = """
+-- Crowds that were discarded here, and of which the analyzer has not been told yet.
+CREATE TABLE untold (number INTEGER PRIMARY KEY);
+"""
+
+RELAY = Schema(
+    "relay", 0x5368526C, SHARED_TABLES + _TABLES + _UNTOLD, {4: SHARED_STEPS[4] + _UNTOLD}
+)

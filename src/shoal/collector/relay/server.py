@@ -51,6 +51,7 @@ def serve_relay(
     async def begin() -> None:
         for plan in plans:
             await relay.publish(plan, never_published=never_published)
+        await relay.check_deadlines()
 
     listeners = [
         Listener("public", settings.listen, lambda: relay.public),

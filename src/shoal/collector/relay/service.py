@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ from shoal.agreement.sealed_wire import SealedReports
 from shoal.agreement.signatures import check_public_key
 from shoal.collector import problems
 from shoal.collector.console.tokens import Token
+from shoal.collector.intake.database import StorageError
 from shoal.collector.intake.group_commit import Committer
 from shoal.collector.logs import LOG
 from shoal.collector.plan_states import STATES
@@ -43,6 +44,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 TOKEN_FILE = "analyzer-token"  # noqa: S105  its name
+_FIRST_ANSWER = 5.0
+"""Seconds that a start waits for the analyzer's first response."""
 _CROWDS_OF_ROOM = 3
 """How many whole crowds of a plan there must be room for: as rows, in buckets, as chunks. Only
 buckets are in the folder if the data are in a database."""
@@ -142,11 +145,12 @@ class Relay(Running):
         self._files = self._make_files()
         self._keeper = KeyKeeper(
             self.store, self.in_store, self._analyzer, partial(self._in, self._keys_thread),
-            self.notices.look_again,
+            self.notices.look_again, self._closed_by_analyzer, self.settings.deadline_days,
         )  # fmt: skip
         self._forwarder = Forwarder(
             self.store, self.in_store, self._files, self._analyzer,
             partial(self._in, self._forward_thread), self._forwarded, self.metrics.not_forwarded,
+            self.metrics.crowd_refused,
         )  # fmt: skip
 
     @property
@@ -245,6 +249,22 @@ class Relay(Running):
             await self.notices.look_again()
         return closed
 
+    async def _closed_by_analyzer(self, plan_id: str) -> None:
+        await self.close_plan(plan_id, by="the analyzer")
+
+    async def check_deadlines(self) -> None:
+        """Refuse to go on if the analyzer says that its deadline does not fit this relay's.
+
+        An analyzer that is silent is not waited for: it is asked again, and /readyz tells.
+        """
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._keeper.asked.wait(), _FIRST_ANSWER)
+        if self._keeper.misfits:
+            raise InputError(
+                f"this relay has deadline_days = {self.settings.deadline_days}."
+                f" {problems.DEADLINES_MISFIT.title}"
+            )
+
     # Reports
 
     def _plan_for_reports(self, plan_id: str) -> Plan | Problem:
@@ -326,12 +346,37 @@ class Relay(Running):
             isinstance(self.notices.document(f"plan {plan.id}"), Problem) for plan in taking
         ):
             return problems.ANALYZER_SILENT
-        return problem
+        return problem or self._analyzer_problem()
+
+    def _analyzer_problem(self) -> Problem | None:
+        """Return why reports cannot reach the analyzer."""
+        if self._keeper.misfits:
+            return problems.DEADLINES_MISFIT
+        if self._plans_without_key():
+            return problems.NO_KEY
+        stalled = self._forwarder.stalled_for > self.settings.forward_alarm
+        return problems.FORWARD_STALLED if stalled else None
+
+    def _plans_without_key(self) -> int:
+        """Return how many open plans have no key for the window that it is now."""
+        return sum(
+            self.notices.crowd_key(record.plan.id, self._window(record.plan)) == problems.NO_KEY
+            for record in self.notices.plans()
+            if record.state == "published"
+        )
+
+    def _window(self, plan: Plan) -> int:
+        return 0 if plan.window is None else int(self._clock() // plan.window)
+
+    async def count_waiting(self) -> None:
+        """Read from the data what the metrics show of crowds and keys."""
+        with suppress(StorageError):  # /readyz tells
+            waiting = await self.in_store(self.store.waiting)
+            self.metrics.state(waiting=waiting, without_key=self._plans_without_key())
 
     def metrics_text(self) -> bytes:
-        """Return the metrics of this moment."""
+        """Return the metrics of this moment; those of crowds as last counted."""
         states = Counter(record.state for record in self.notices.plans())
-        self.metrics.waiting(self._forwarder.waiting)
         size = self.store.data_bytes + self._files.size
         return self.metrics.text(
             plans={state: states[state] for state in STATES},

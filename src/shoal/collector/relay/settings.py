@@ -26,7 +26,9 @@ class RelaySettings(SettingsTable):
     database: str = setting("", "PostgreSQL database that several relays share: postgresql://...")
     smallest_crowd: int = setting(100, "Smallest crowd size of a plan.", lowest=1)
     deadline_days: int = setting(
-        90, "Days after which a crowd that is not whole, or not taken, is given up; 0 for never."
+        45,
+        "Days after which an incomplete crowd is discarded, and a complete one that the analyzer"
+        " does not take; 0 for never.",
     )
     reports_per_request: int = setting(100, "Most reports in one request.", lowest=1)
     largest_share: int = setting(
@@ -45,6 +47,11 @@ class RelaySettings(SettingsTable):
     patience: int = setting(20, "Request timeout in seconds.", lowest=1)
     forward_patience: int = setting(
         600, "Seconds that the analyzer may take to answer one chunk.", lowest=1
+    )
+    forward_alarm: int = setting(
+        1800,
+        "Seconds without progress in forwarding a complete crowd until /readyz reports it.",
+        lowest=1,
     )
     spare_megabytes: int = setting(
         64, "Disk space in MB that must be left beside room for three crowds of a plan."

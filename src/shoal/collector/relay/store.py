@@ -9,15 +9,16 @@ from itertools import groupby
 from pathlib import Path
 
 from shoal.agreement.plan import Plan
+from shoal.agreement.random_bits import SystemBits
 from shoal.agreement.sealed_wire import SealedReports
 from shoal.agreement.signatures import check_public_key
 from shoal.collector import problems
 from shoal.collector.consistency import first_window, restored_at
-from shoal.collector.intake.database import read_fact, storage_errors
+from shoal.collector.intake.database import read_fact, storage_errors, write_fact
 from shoal.collector.intake.records import PlanRecord, Records
 from shoal.collector.intake.windows import IncompleteCrowd, Time
 from shoal.collector.problems import Problem
-from shoal.collector.relay.frozen_crowds import FrozenCrowds, forget_crowds
+from shoal.collector.relay.frozen_crowds import DATA_NAME, FrozenCrowds, forget_crowds
 from shoal.collector.relay.open_plan import Document, RelayPlan, Wanted
 from shoal.collector.relay.schema import RELAY
 from shoal.errors import PrivacyRefusal
@@ -207,6 +208,31 @@ class RelayStore(FrozenCrowds):
         """Return the crowds whose keys are to be fetched."""
         with self._reading():
             return [one for plan in self._taking().values() for one in plan.wanted(self._now(plan))]
+
+    def data_name(self) -> str:
+        """Return the random name of these data, made if need be."""
+        with storage_errors():
+            name = read_fact(self._database, DATA_NAME)
+        if name is None:
+            with self._transaction():
+                name = read_fact(self._database, DATA_NAME)  # another relay may have been faster
+                if name is None:
+                    name = f"relay-{SystemBits().draw(16).hex()}"
+                    write_fact(self._database, DATA_NAME, name)
+        return str(name)
+
+    def taking(self) -> list[Wanted]:
+        """Return the crowds that take reports now."""
+        with self._reading():
+            return [one for plan in self._taking().values() for one in plan.taking()]
+
+    def discard(self, ended: Wanted) -> bool:
+        """Discard an open crowd that has ended at the analyzer; return whether it was open."""
+        with self._changing_key(scrub=True):
+            plan = self._opened(ended.plan_id)
+            discarded = [] if plan is None else plan.discard(ended)
+        self._tell(ended.plan_id, [], discarded)
+        return bool(discarded)
 
     def open_crowd(self, wanted: Wanted, signed: Document) -> bool:
         """Open a crowd whose key has come; return whether it is still wanted."""

@@ -25,6 +25,11 @@ FIRST_BACKOFF, LONGEST_BACKOFF = 30.0, 6 * 3600.0
 LONGEST_WAIT = 24 * 3600.0
 """For how long a collector may tell a device to wait."""
 
+MAX_CROWDS = 3
+"""For how many crowds a report is encrypted at most. A relay that cheats can bring each ciphertext
+into the release of its crowd, so that is how many releases can hold the report."""
+_TOO_LATE = f"{MAX_CROWDS} crowds in turn were complete before it arrived"
+
 KEPT_ASIDE = 30 * 86_400
 """For how many seconds a refused report is kept where the plan has no window."""
 
@@ -94,6 +99,8 @@ class Attempts:
         except (OSError, TransportError) as error:
             return record.ticket(name, "waiting", first_line(error))
         with self._folder.changing():
+            if reply.status == KEY_CHANGED and record.crowds >= MAX_CROWDS:
+                return self._folder.settle(name, record, "expired", _TOO_LATE)
             return self._after(name, record, reply)
 
     def _post(self, name: str, record: Record, transport: Posting) -> tuple[Record, Reply]:
@@ -103,9 +110,9 @@ class Attempts:
         reply = None
         if record.sealed:
             reply = transport.post_report(record.plan_id, record.sealed)
-        if reply is None or reply.status == KEY_CHANGED:
+        if reply is None or (reply.status == KEY_CHANGED and record.crowds < MAX_CROWDS):
             # The same report for the key of the crowd that is open now, stored before it is sent.
-            record = replace(record, sealed=self._seal(record))
+            record = replace(record, sealed=self._seal(record), crowds=record.crowds + 1)
             with self._folder.changing():
                 self._folder.store_waiting(name, record)
             reply = transport.post_report(record.plan_id, record.sealed or b"")

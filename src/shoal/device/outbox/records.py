@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Record", "State", "Ticket"]
 
-VERSION = 2
+VERSION = 3
 
 State: TypeAlias = "Literal['waiting', 'sent', 'failed', 'expired']"
 """A record waits until it is sent; `failed` keeps its bytes for a time, the others do not."""
@@ -61,6 +61,7 @@ class Record:
 
     `batch` is the report. `sealed` is None where it is sent as it is. Where it goes through a
     relay, `sealed` is what is sent: empty at first, and made again only for a crowd's new key.
+    `crowds` counts the crowds that it was encrypted for.
     """
 
     plan_id: str
@@ -72,6 +73,7 @@ class Record:
     reason: str | None = None
     address: str | None = None
     sealed: bytes | None = None
+    crowds: int = 0
 
     def tried(self, due: float) -> Record:
         """Return the same bytes after one more attempt."""
@@ -90,6 +92,7 @@ class Record:
                 "address": self.address,
                 "attempts": self.attempts,
                 "batch": base64.b64encode(self.batch).decode(),
+                "crowds": self.crowds,
                 "check": hashlib.sha256(self.batch + (self.sealed or b"")).hexdigest(),
                 "due": math.ceil(self.due * 1000),
                 "expires": self.expires,
@@ -106,9 +109,9 @@ class Record:
         """Read what `to_bytes` stored; anything else is a `ReportError`."""
         try:
             fields = json.loads(content, object_pairs_hook=unique_keys)
-            if fields.pop("version") != VERSION or len(fields) != 10:
+            if fields.pop("version") != VERSION or len(fields) != 11:
                 raise ValueError("it has another version")
-            for name in ("attempts", "due", "window"):
+            for name in ("attempts", "crowds", "due", "window"):
                 check_integer(name, fields[name], lowest=0)
             if fields["expires"] is not None:
                 check_integer("expires", fields["expires"], lowest=0)
@@ -130,6 +133,7 @@ class Record:
                 reason=None if fields["reason"] is None else str(fields["reason"]),
                 address=None if fields["address"] is None else str(fields["address"]),
                 sealed=sealed,
+                crowds=fields["crowds"],
             )
         except (ValueError, KeyError, TypeError, AttributeError) as problem:
             raise ReportError("a stored report is damaged.") from problem

@@ -207,7 +207,7 @@ def analyzer(plan: Plan, folder: Path) -> Work:
     with closing(AnalyzerStore(folder)) as kept:
         kept.add_plan(plan)
         assert kept.move(plan.id, "published", b"{}")
-        document = kept.crowd_key(plan.id, Place(0, 1))
+        document = kept.crowd_key(plan.id, Place(0, 1), "relay-data")
         assert isinstance(document, bytes)
         chunks = list(_chunks(plan, CrowdKey.from_bytes(document), total))
         before, meter = folder_bytes(folder), Meter()
@@ -217,7 +217,7 @@ def analyzer(plan: Plan, folder: Path) -> Work:
                 assert isinstance(receipt, Receipt), receipt
         grown = (folder_bytes(folder) - before) / total
         with meter:
-            whole = kept.next_whole(set())
+            whole = kept.next_whole()
             assert whole is not None
             opened = open_crowd(whole, kept.scratch, 1, Stop())
             assert kept.seal(whole, opened)

@@ -264,7 +264,7 @@ class TestCommitting:
             return [None] * len(uploads)
 
         async def live() -> None:
-            committer = Committer(accept, most_waiting, len)
+            committer = Committer(accept, most_waiting, len, 60.0)
             batches = [range(size) for size in sizes]
             waiting = [asyncio.create_task(committer.submit(one)) for one in batches]
             await asyncio.sleep(0)

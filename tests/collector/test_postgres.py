@@ -370,13 +370,11 @@ class TestServer:
         with pytest.raises(InputError, match="shoal collector move"):
             store_in(url, tmp_path)
 
-    def test_one_that_holds_a_lock_and_says_nothing(self, url: str, tmp_path: Path, monkeypatch):
+    def test_one_that_holds_a_lock_and_says_nothing(self, url: str, tmp_path: Path):
         """Others are told to try again, and are not kept for ever."""
-        from shoal.collector.postgres import connection
-
-        monkeypatch.setattr(connection, "_SETTINGS", ("SET lock_timeout = '100ms'",))
         first = store_in(url, tmp_path / "first", FLAGS)
-        second = store_in(url, second_folder(tmp_path / "first"))
+        impatient = f"{url}?options=-clock_timeout%3D100"
+        second = store_in(impatient, second_folder(tmp_path / "first"))
         with first._transaction(), pytest.raises(StorageError, match="lock timeout"):
             second.accept([upload(FLAGS, 5, 1)])
         assert second.accept([upload(FLAGS, 5, 1)]) == [None]

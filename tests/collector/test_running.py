@@ -1,0 +1,79 @@
+"""A store that does not answer: requests are refused, probes say no, and the service stops."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+from shoal.collector import Collector
+from tests.collector.crash_help import LONGEST, Served
+from tests.collector.privacy_help import World, in_world
+from tests.collector.store_help import PLANS, upload
+from tests.collector.test_crashes import WIDE
+
+FLAGS = PLANS["flags"]
+
+
+def test_a_store_that_hangs(tmp_path: Path):
+    """In a folder as in PostgreSQL: everybody is answered, and the service stops."""
+    answered = threading.Event()
+    begun: list[str] = []
+    collectors: list[Collector] = []
+
+    async def story(world: World) -> None:
+        collectors.append(world.collector)
+        await world.publish(FLAGS)
+        assert (await world.ask("console", "GET", "/readyz")).status_code == 200
+        relay = await world.relay()
+        hanging = asyncio.create_task(world.collector.on_store_thread(answered.wait))
+        requests = [
+            world.upload(upload(FLAGS, 3, 1), relay),
+            world.ask("console", "GET", f"/v1/plans/{FLAGS.id}/crowds", world.admin()),
+        ]
+        assert [one.status_code for one in await asyncio.gather(*requests)] == [503, 503]
+        ready = await world.ask("console", "GET", "/readyz")
+        assert ready.status_code == 503
+        assert ready.headers["retry-after"] == "30"
+        assert (await world.ask("console", "GET", "/healthz")).status_code == 200
+        waiting = asyncio.create_task(world.collector.in_store(begun.append, "late"))
+        await asyncio.wait([waiting], timeout=LONGEST)
+        assert waiting.exception() is not None
+        hanging.cancel()
+
+    try:
+        in_world(story, tmp_path, smallest_crowd=1, store_timeout=6, shutdown_timeout=2)
+        assert collectors[0].is_stuck
+    finally:
+        answered.set()
+    for thread in collectors[0]._threads:
+        thread.shutdown()
+    assert begun == []  # what was refused does not happen later
+    collectors[0]._held.close()
+
+
+def test_a_busy_store_is_ready(tmp_path: Path):
+    """A wait for other work says nothing about the data, if they answered a moment ago."""
+
+    async def story(world: World) -> None:
+        collector, done = world.collector, threading.Event()
+        await collector.in_store(lambda: None)
+        asyncio.get_running_loop().call_later(2.0, done.set)
+        busy = asyncio.create_task(collector.on_store_thread(done.wait))
+        assert (await world.ask("console", "GET", "/readyz")).status_code == 200
+        await busy
+
+    in_world(story, tmp_path)
+
+
+def test_a_process_ends_though_a_thread_does_not(tmp_path: Path):
+    """Another process holds the data for longer than the process may take to stop."""
+    with Served(tmp_path / "data", WIDE, "--shutdown-timeout", "2") as served:
+        served.start()
+        with closing(sqlite3.connect(tmp_path / "data" / "shoal.db")) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert served.stop() == 1
+        served.start()
+        assert served.stop() == 0

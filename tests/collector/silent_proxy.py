@@ -21,20 +21,21 @@ class SilentProxy:
         self.port = int(self._listener.getsockname()[1])
         self._changed = threading.Condition()
         self._messages_left: int | None = None
+        self._at_words: bytes | None = None
         self._refuses = False
         self._sockets: set[socket.socket] = set()
         self.is_silent = False
 
-    def fall_silent(self, at_message: int = 0) -> None:
-        """Hold everything from now on, or from the n-th message of a client."""
+    def fall_silent(self, at_message: int | None = None, at_words: bytes | None = None) -> None:
+        """Hold everything from now on, or from a client's n-th message or one with some words."""
         with self._changed:
-            self.is_silent = at_message == 0
-            self._messages_left = at_message or None
+            self._messages_left, self._at_words = at_message, at_words
+            self.is_silent = at_message is None and at_words is None
 
     def heal(self) -> None:
         """Deliver what was held, and hold nothing."""
         with self._changed:
-            self.is_silent, self._messages_left = False, None
+            self.is_silent, self._messages_left, self._at_words = False, None, None
             self._changed.notify_all()
 
     def refuse(self, refuses: bool = True) -> None:
@@ -91,18 +92,19 @@ class SilentProxy:
     def _forward(self, source: socket.socket, target: socket.socket, from_client: bool) -> None:
         with suppress(OSError):
             while content := source.recv(1 << 20):
-                self._pass(is_message=from_client)
+                self._pass(content if from_client else None)
                 target.sendall(content)
         self._pass()  # an end does not arrive before what was sent
         for one in (source, target):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
-    def _pass(self, *, is_message: bool = False) -> None:
-        """Return when something may be forwarded."""
+    def _pass(self, message: bytes | None = None) -> None:
+        """Return when something may be forwarded, such as a message of a client."""
         with self._changed:
-            if is_message and self._messages_left is not None:
+            if message is not None and self._messages_left is not None:
                 self._messages_left -= 1
-                if self._messages_left == 0:
-                    self.is_silent, self._messages_left = True, None
+                self.is_silent |= self._messages_left == 0
+            if message is not None and self._at_words is not None:
+                self.is_silent |= self._at_words in message
             self._changed.wait_for(lambda: not self.is_silent)

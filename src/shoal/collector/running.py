@@ -40,9 +40,6 @@ SWEEP_SECONDS = 20.0
 READY_SECONDS = 1.5
 """How long `/readyz` waits for the data."""
 
-_BUSY_SECONDS = 5.0
-"""How long ago the data must have answered for a wait of `/readyz` to be due to other work."""
-
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound=KeyedStore[Any])
@@ -329,13 +326,14 @@ class Running(ABC):
     async def obstacle(self) -> Problem | None:
         """Return why reports cannot be accepted now; it writes to the disk to find out.
 
-        It waits for `READY_SECONDS`. If other work takes longer, an answer of the data a moment ago
-        is enough.
+        It waits for `READY_SECONDS`. If much other work waits too, it is enough that the data
+        answer that.
         """
+        began = time.monotonic()
         try:
             await self._within(READY_SECONDS, self._any_store.check)
         except StorageTimeout:
-            if self._store_failed or time.monotonic() - self._last_answer > _BUSY_SECONDS:
+            if self._store_failed or self._last_answer < began:
                 return problems.UNAVAILABLE
         except StorageError:
             return problems.UNAVAILABLE

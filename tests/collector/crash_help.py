@@ -174,6 +174,8 @@ class Devices(threading.Thread):
         self.made: list[Batch] = []
         self.acknowledged: set[int] = set()
         self.surprises: list[tuple[int, str]] = []
+        self.longest = 0.0
+        """The longest time that an answer took."""
         self._enough = threading.Event()
         self._connection: http.client.HTTPConnection | None = None
 
@@ -221,8 +223,13 @@ class Devices(threading.Thread):
             if self._connection is None:
                 address = self._served.address(wait=0.2)
                 self._connection = http.client.HTTPConnection(*address, timeout=LONGEST)
-            status, problem = send(self._connection, batch, self._served.relay_token())
-        except (OSError, http.client.HTTPException):
+            token = self._served.relay_token()
+            began = time.monotonic()
+            status, problem = send(self._connection, batch, token)
+            self.longest = max(self.longest, time.monotonic() - began)
+        except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, TimeoutError):
+                self.surprises.append((0, "no answer"))
             if self._connection is not None:
                 self._connection.close()
             self._connection = None

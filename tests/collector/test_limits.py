@@ -255,6 +255,51 @@ class TestRelays:
 
 
 class TestCommitting:
+    def test_nobody_waits_for_ever(self):
+        """What is under way may be counted; what has not begun is not any more."""
+        begun: list[int] = []
+
+        async def live() -> list[Problem | None]:
+            never = asyncio.Event()
+
+            async def accept(uploads: Any) -> list[Problem | None]:
+                begun.extend(len(upload) for upload in uploads)
+                await never.wait()
+                return [None] * len(uploads)
+
+            committer = Committer(accept, 10**6, len, 0.2)
+            running = asyncio.create_task(committer.run())
+            first = asyncio.create_task(committer.submit(range(1)))
+            while not begun:
+                await asyncio.sleep(0)
+            async with asyncio.timeout(60):
+                second = await committer.submit(range(2))
+                answers = [await first, second]
+            assert committer.fill == 0
+            never.set()
+            committer.stop()
+            await running
+            return answers
+
+        assert asyncio.run(live()) == [problems.UNAVAILABLE] * 2
+        assert begun == [1]
+
+    def test_nor_when_it_is_cancelled(self):
+        async def live() -> list[Problem | None]:
+            async def accept(uploads: Any) -> list[Problem | None]:
+                await asyncio.Event().wait()
+                return []
+
+            committer = Committer(accept, 10**6, len, 600.0)
+            running = asyncio.create_task(committer.run())
+            waiting = [asyncio.create_task(committer.submit(range(1))) for _ in range(2)]
+            await asyncio.sleep(0.05)
+            running.cancel()
+            async with asyncio.timeout(60):
+                return await asyncio.gather(*waiting)
+
+        assert asyncio.run(live()) == [problems.UNAVAILABLE] * 2
+
     def waited(self, sizes: list[int], most_waiting: int = 10**6) -> list[list[int]]:
         """Submit uploads of these sizes at once; return the sizes in each commit, or 503."""
         commits: list[list[int]] = []
@@ -264,7 +309,7 @@ class TestCommitting:
             return [None] * len(uploads)
 
         async def live() -> None:
-            committer = Committer(accept, most_waiting, len)
+            committer = Committer(accept, most_waiting, len, 60.0)
             batches = [range(size) for size in sizes]
             waiting = [asyncio.create_task(committer.submit(one)) for one in batches]
             await asyncio.sleep(0)

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -31,6 +32,7 @@ from shoal.errors import InputError
 from tests.collector.crash_help import LONGEST, Devices, Served, all_made, send
 from tests.collector.cutting_proxy import CuttingProxy
 from tests.collector.postgres_help import needs_postgres, second_folder, store_in, the_server
+from tests.collector.silent_proxy import SilentProxy
 from tests.collector.store_help import (
     DAY,
     NOON,
@@ -370,13 +372,11 @@ class TestServer:
         with pytest.raises(InputError, match="shoal collector move"):
             store_in(url, tmp_path)
 
-    def test_one_that_holds_a_lock_and_says_nothing(self, url: str, tmp_path: Path, monkeypatch):
+    def test_one_that_holds_a_lock_and_says_nothing(self, url: str, tmp_path: Path):
         """Others are told to try again, and are not kept for ever."""
-        from shoal.collector.postgres import connection
-
-        monkeypatch.setattr(connection, "_SETTINGS", ("SET lock_timeout = '100ms'",))
         first = store_in(url, tmp_path / "first", FLAGS)
-        second = store_in(url, second_folder(tmp_path / "first"))
+        impatient = f"{url}?options=-clock_timeout%3D100"
+        second = store_in(impatient, second_folder(tmp_path / "first"))
         with first._transaction(), pytest.raises(StorageError, match="lock timeout"):
             second.accept([upload(FLAGS, 5, 1)])
         assert second.accept([upload(FLAGS, 5, 1)]) == [None]
@@ -385,16 +385,80 @@ class TestServer:
 
 
 KILLS = int(os.environ.get("TEST_POSTGRES_KILLS", "4"))
-"""How often a collector is killed, and both lose their connections; no setting has such a name."""
+"""How many events befall two collectors and their database; no setting has such a name."""
+
+
+class Mishaps:
+    """Events that befall two collectors, each with a proxy before the database."""
+
+    def __init__(self, url: str, served: list[Served], proxies: list[SilentProxy]) -> None:
+        self._url, self._served, self._proxies = url, served, proxies
+        self._chance = Random(8)
+        self._kinds = (self.kill, self.restart, self.lose_connections, self.vanish)
+        self.counts: Counter[str] = Counter()
+
+    def happen(self, count: int) -> None:
+        """Let so many events happen, of each kind equally many, in some order."""
+        events = [self._kinds[k % len(self._kinds)] for k in range(count)]
+        self._chance.shuffle(events)
+        for event in events:
+            time.sleep(self._chance.random())
+            event()
+            self.counts[event.__name__] += 1
+
+    def kill(self) -> None:
+        """A collector ends without a word, and is started again."""
+        victim = self._chance.choice(self._served)
+        victim.kill()
+        time.sleep(self._chance.random() * 0.3)
+        victim.start()
+
+    def restart(self) -> None:
+        """PostgreSQL crashes and comes back."""
+        the_server().stop("immediate")
+        time.sleep(self._chance.random())
+        the_server().start()
+
+    def lose_connections(self) -> None:
+        """All connections to the database are cut."""
+        the_server().lose_connections(self._url)
+
+    def vanish(self) -> None:
+        """The database's host vanishes, for one collector or both, and comes back.
+
+        What was on its way arrives late, or never.
+        """
+        gone = self._chance.sample(self._proxies, self._chance.choice((1, 2)))
+        for proxy in gone:
+            proxy.fall_silent()
+        time.sleep(self._chance.random() * 2 * PATIENCE)
+        for proxy in gone:
+            if self._chance.random() < 0.5:
+                proxy.drop()
+            proxy.heal()
+
+
+PATIENCE = 2
+"""The collectors' `store_timeout` in these events."""
 
 
 class TestProcesses:
     """Two real collectors on one database, killed in turn while devices go on sending."""
 
     def test_kills_of_both(self, url: str, tmp_path: Path):
-        chance = Random(8)
-        first = Served(tmp_path / "first", WIDE, "--database", url)
-        second = Served(tmp_path / "second", WIDE, "--database", url)
+        with SilentProxy(the_server().port) as near, SilentProxy(the_server().port) as far:
+            self.tell(url, tmp_path, [near, far])
+
+    def tell(self, url: str, tmp_path: Path, proxies: list[SilentProxy]) -> None:
+        name = url.rpartition("/")[2]
+        first, second = (
+            Served(
+                tmp_path / folder, WIDE, "--store-timeout", str(PATIENCE),
+                "--database", the_server().url(name, proxy.port),
+            )
+            for folder, proxy in zip(("first", "second"), proxies, strict=True)
+        )  # fmt: skip
+        mishaps = Mishaps(url, [first, second], proxies)
         with first, second:
             first.start()
             second_folder(tmp_path / "first")
@@ -407,14 +471,7 @@ class TestProcesses:
             both = [Twice(first, second, 10), Twice(second, first, 11)]
             for one in (*devices, *both):
                 one.start()
-            for _ in range(KILLS):
-                time.sleep(chance.random())
-                victim = chance.choice((first, second))
-                victim.kill()
-                time.sleep(chance.random() * 0.3)
-                victim.start()
-                time.sleep(chance.random() * 0.3)
-                the_server().lose_connections(url)
+            mishaps.happen(KILLS)
             for one in (*devices, *both):
                 one.finish()
             made = all_made([*devices, *both])
@@ -429,7 +486,9 @@ class TestProcesses:
         assert {one.reports for one in tallies} == {WIDE.reports_needed}
         assert summed(tallies) == tally_of(WIDE, *made)
         store.close()
-        print(f"{KILLS} kills and losses, {sum(map(len, made))} reports in {len(tallies)} crowds")
+        longest = max(one.longest for one in (*devices, *both))
+        print(f"{dict(mishaps.counts)}: {sum(map(len, made))} reports in {len(tallies)} crowds,")
+        print(f"each in one; the longest answer took {longest:.1f} s")
 
     def test_a_plan_and_a_token_of_the_other_collector(self, url: str, tmp_path: Path):
         """A device that got a plan from one collector sends its report to the other."""

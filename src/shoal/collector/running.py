@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
 
 from shoal.collector import problems
 from shoal.collector.clock import GuardedClock
@@ -23,6 +23,7 @@ from shoal.collector.intake.database import (
     LONGEST_LOG,
     NAME,
     StorageError,
+    StorageTimeout,
     data_lock,
     log_size,
     transaction,
@@ -37,10 +38,32 @@ __all__ = ["App", "Running"]
 
 SWEEP_SECONDS = 20.0
 
+READY_SECONDS = 1.5
+"""How long `/readyz` waits for the data."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound=KeyedStore[Any])
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class RunningSettings(Protocol):
+    """What settings say about every service with a store."""
+
+    @property
+    def spare_megabytes(self) -> int:
+        """Disk space below which no reports are accepted."""
+        ...
+
+    @property
+    def store_timeout(self) -> int:
+        """Seconds that a request waits for the data."""
+        ...
+
+    @property
+    def shutdown_timeout(self) -> int:
+        """Seconds until a service that is told to stop has ended."""
+        ...
 
 
 class Running(ABC):
@@ -50,8 +73,8 @@ class Running(ABC):
     ----------
     folder
         The data folder, made if need be; one service at a time uses it.
-    spare_megabytes
-        Disk space below which no reports are accepted.
+    settings
+        How it runs.
     clock
         Seconds since 1970; by default one that does not jump.
     """
@@ -63,16 +86,23 @@ class Running(ABC):
     signer: Signer
 
     def __init__(
-        self, folder: Path | str, spare_megabytes: int, clock: Callable[[], float] | None
+        self, folder: Path | str, settings: RunningSettings, clock: Callable[[], float] | None
     ) -> None:
         self.folder = Path(folder)
-        self._spare_bytes = spare_megabytes << 20
+        self._spare_bytes = settings.spare_megabytes << 20
+        self._store_timeout = settings.store_timeout
+        self._shutdown_timeout = settings.shutdown_timeout
+        self._end_by: float | None = None
+        self._store_failed, self._last_answer = False, 0.0
+        self.is_stuck = False
+        """Whether a thread did not end in time, so that the process must be ended without it."""
         self._clock = GuardedClock() if clock is None else clock
         self._clock_was_held = False
         self.metrics = Metrics()
         self._free = 0
         self._spare = True
         self._sweep_now = asyncio.Event()
+        self._held = ExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self._threads: list[ThreadPoolExecutor] = []
         self._key_files: list[KeyFile] = []
@@ -132,27 +162,84 @@ class Running(ABC):
         trace: TracebackType | None,
     ) -> None: ...
 
-    async def _stop(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """End some tasks, sweep once more, and end the threads."""
+    def stop_soon(self) -> None:
+        """Count the time that is left to stop from now on."""
+        if self._end_by is None:
+            self._end_by = asyncio.get_running_loop().time() + self._shutdown_timeout
+
+    @property
+    def _time_left(self) -> float:
+        """Seconds that are left to stop."""
+        self.stop_soon()
+        assert self._end_by is not None
+        return max(self._end_by - asyncio.get_running_loop().time(), 0.0)
+
+    async def _stop(
+        self, committing: asyncio.Task[None], others: Sequence[asyncio.Task[None]]
+    ) -> None:
+        """End all tasks, sweep once more, and end the threads, in the time that is left.
+
+        Data that do not answer are interrupted before that, and the next start does what is left.
+        """
+        await asyncio.wait([committing], timeout=self._time_left / 2)
         # Before Python 3.12, `wait_for` loses a cancellation that comes together with what it waits
         # for; so a task is cancelled until it has ended.
+        tasks = [committing, *others]
         while tasks := [task for task in tasks if not task.done()]:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=0.2)
-        with suppress(StorageError):  # the next start does what is left
-            await self.in_store(self._last_sweep)
+        if not self._store_failed:
+            with suppress(StorageError):  # the next start does what is left
+                await self._within(self._time_left / 2, self._last_sweep)
+        self._any_store.database.interrupt()
         for thread in self._threads:
-            await asyncio.to_thread(thread.shutdown)
+            await self._end_thread(thread)
+        if not self.is_stuck:
+            self._held.close()
+
+    async def _end_thread(self, thread: ThreadPoolExecutor) -> None:
+        """End a thread after what it does now, if that ends in time."""
+        idle = asyncio.get_running_loop().run_in_executor(thread, lambda: None)
+        await asyncio.wait([idle], timeout=max(self._time_left, 0.1))
+        thread.shutdown(wait=idle.done(), cancel_futures=True)
+        self.is_stuck |= not idle.done()
 
     @abstractmethod
     def _last_sweep(self) -> None:
         """Sweep before the end."""
 
     async def in_store(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run work on the store's thread, after what is running there now."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._store_thread, lambda: work(*args, **kwargs))
+        """Run work of a request on the store's thread, after what is running there now.
+
+        If it does not end within `store_timeout` seconds, `StorageTimeout` is raised. Work that has
+        not begun by then never does; work that has begun goes on, and nobody waits for it.
+        """
+        return await self._within(self._store_timeout, lambda: work(*args, **kwargs))
+
+    async def _within(self, seconds: float, work: Callable[[], R]) -> R:
+        running = asyncio.ensure_future(self.on_store_thread(work))
+        try:
+            await asyncio.wait([running], timeout=seconds)
+            if running.done():
+                return running.result()
+            raise StorageTimeout(f"the data did not answer within {seconds:g} seconds.")
+        finally:
+            running.cancel()
+
+    async def on_store_thread(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run work that may take long on the store's thread; `in_store` is for requests."""
+
+        def watched() -> R:
+            try:
+                result = work(*args, **kwargs)
+            except StorageError:
+                self._store_failed = True
+                raise
+            self._store_failed, self._last_answer = False, time.monotonic()
+            return result
+
+        return await asyncio.get_running_loop().run_in_executor(self._store_thread, watched)
 
     async def compute(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a long computation on a thread of its own, so that reports do not wait."""
@@ -246,9 +333,17 @@ class Running(ABC):
         self._spare = self._free >= self._spare_bytes and log <= LONGEST_LOG
 
     async def obstacle(self) -> Problem | None:
-        """Return why reports cannot be accepted now; it writes to the disk to find out."""
+        """Return why reports cannot be accepted now; it writes to the disk to find out.
+
+        It waits for `READY_SECONDS`. If much other work waits too, it is enough that the data
+        answer that.
+        """
+        began = time.monotonic()
         try:
-            await self.in_store(self._any_store.check)
+            await self._within(READY_SECONDS, self._any_store.check)
+        except StorageTimeout:
+            if self._store_failed or self._last_answer < began:
+                return problems.UNAVAILABLE
         except StorageError:
             return problems.UNAVAILABLE
         if self._tasks[0].done():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,7 +26,7 @@ from shoal.collector.settings import Settings, address
 from shoal.collector.workers import Workers, check_workers
 from shoal.errors import InputError, PrivacyRefusal
 
-__all__ = ["Listener", "run", "serve"]
+__all__ = ["Listener", "leave", "run", "serve"]
 
 
 def serve(
@@ -68,7 +70,8 @@ def serve(
             Listener("public", settings.public, lambda: collector.public, bound),
             Listener("console", settings.console, lambda: collector.console),
         ]
-        run(collector, settings, listeners, begin=begin, ready=ready)
+        run(collector, settings, listeners, begin=begin, ready=ready, stopping=workers.stop)
+    leave(collector)
 
 
 class ServerSettings(Protocol):
@@ -82,6 +85,11 @@ class ServerSettings(Protocol):
     @property
     def patience(self) -> int:
         """Seconds that a request may take."""
+        ...
+
+    @property
+    def shutdown_timeout(self) -> int:
+        """Seconds within which the process ends."""
         ...
 
     @property
@@ -109,8 +117,9 @@ def run(
     *,
     begin: Callable[[], Awaitable[None]],
     ready: Callable[[dict[str, str]], None],
+    stopping: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run a service until it is told to stop.
+    """Run a service until it is told to stop; the process then calls `leave`.
 
     Parameters
     ----------
@@ -120,10 +129,20 @@ def run(
         Called when the service runs, before anybody can reach it.
     ready
         Called with the addresses of the listeners, as URLs by their names.
+    stopping
+        Called when it is told to stop.
     """
     log_to(settings.log_level)
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(_serve(service, settings, listeners, begin, ready))
+        runner.run(_serve(service, settings, listeners, begin, ready, stopping))
+
+
+def leave(service: Running) -> None:
+    """End the process at once if a thread of the service did not end: Python waits for threads."""
+    if service.is_stuck:
+        LOG.error("stopped with work that did not end")
+        logging.shutdown()
+        os._exit(1)
 
 
 async def _serve(
@@ -132,6 +151,7 @@ async def _serve(
     listeners: Sequence[Listener],
     begin: Callable[[], Awaitable[None]],
     ready: Callable[[dict[str, str]], None],
+    stopping: Callable[[], None],
 ) -> None:
     async with AsyncExitStack() as held:
         sockets = {
@@ -144,9 +164,15 @@ async def _serve(
             name: _Server(_config(app(), settings, service.refused))
             for name, _, app, _ in listeners
         }
-        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            service.stop_soon()
+            stopping()
+            for server in servers.values():
+                server.should_exit = True
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, _stop, list(servers.values()))
+            asyncio.get_running_loop().add_signal_handler(number, stop)
         running = [
             asyncio.create_task(server.serve(sockets=[sockets[name]]))
             for name, server in servers.items()
@@ -191,14 +217,9 @@ def _config(
         date_header=False,
         limit_concurrency=settings.most_connections,
         timeout_keep_alive=10,
-        timeout_graceful_shutdown=10,
+        timeout_graceful_shutdown=max(1, settings.shutdown_timeout // 2),
         backlog=4096,
     )
-
-
-def _stop(servers: list[_Server]) -> None:
-    for server in servers:
-        server.should_exit = True
 
 
 async def _watch(servers: dict[str, _Server], patience: int) -> None:

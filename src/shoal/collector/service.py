@@ -69,7 +69,7 @@ class Collector(Running):
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.settings = settings or Settings()
-        super().__init__(folder, self.settings.spare_megabytes, clock)
+        super().__init__(folder, self.settings, clock)
         self._plans: dict[str, PlanRecord] = {}
         self._moving = asyncio.Lock()
         self._lookups = Allowance(LOOKUPS)
@@ -83,7 +83,9 @@ class Collector(Running):
         except BaseException:
             self._held.close()
             raise
-        self._committer = Committer(self._accept, self.settings.most_waiting, len)
+        self._committer = Committer(
+            self._accept, self.settings.most_waiting, len, self.settings.store_timeout
+        )
         self.public = make_public(self._published, self._door(), self.signer, self.refused)
         if self._is_shared:
             self.public = self._asking_first(self.public)
@@ -138,7 +140,8 @@ class Collector(Running):
         if self._is_shared:
             from shoal.collector.postgres.store import PostgresStore  # an extra: not always there
 
-            make = partial(PostgresStore, url=self.settings.database)
+            timeout = self.settings.store_timeout
+            make = partial(PostgresStore, url=self.settings.database, timeout=timeout)
         return make(
             self.folder,
             deadline_days=self.settings.deadline_days,
@@ -157,11 +160,9 @@ class Collector(Running):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        committing, sweeping = self._tasks
+        committing, *others = self._tasks
         self._committer.stop()
-        await committing
-        await self._stop([sweeping])
-        self._held.close()
+        await self._stop(committing, others)
 
     # Plans
 
@@ -299,7 +300,7 @@ class Collector(Running):
 
     async def _accept(self, uploads: Sequence[Batch]) -> list[Problem | None]:
         try:
-            answers, is_behind = await self.in_store(self._accept_in_store, uploads)
+            answers, is_behind = await self.on_store_thread(self._accept_in_store, uploads)
         except Exception as error:
             LOG.error("reports were not accepted", exc_info=error)
             raise
@@ -312,7 +313,7 @@ class Collector(Running):
         return answers, self.store.is_behind
 
     async def _sweep_once(self) -> None:
-        await self.in_store(self._sweep_store)
+        await self.on_store_thread(self._sweep_store)
 
     def _sweep_store(self) -> None:
         if self._is_shared:

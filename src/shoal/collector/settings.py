@@ -119,6 +119,18 @@ class Settings(SettingsTable):
         2000, "Most connections per listener; the slowest is closed for a new one.", lowest=1
     )
     patience: int = setting(20, "Request timeout in seconds.", lowest=1)
+    store_timeout: int = setting(
+        10,
+        "Seconds that a request waits for the data, and the service for an answer of PostgreSQL.",
+        lowest=1,
+        highest=3600,
+    )
+    shutdown_timeout: int = setting(
+        20,
+        "Seconds within which the process ends after SIGTERM, even if the data do not answer.",
+        lowest=2,
+        highest=3600,
+    )
     spare_megabytes: int = setting(64, "Disk space in MB below which no reports are accepted.")
     opening_processes: int = setting(
         0, "Processes that open a crowd, at an analyzer; 0 for one per core.", highest=1024

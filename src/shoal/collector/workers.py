@@ -111,13 +111,20 @@ class Workers:
     def __enter__(self) -> Workers:
         return self
 
+    def stop(self) -> None:
+        """Tell the processes to stop, and start none again."""
+        self._stopping.set()
+        for process in list(self._processes.values()):
+            process.terminate()
+
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         if self._watching.is_alive():
             self._watching.join()
-        for process in self._processes.values():
-            process.terminate()
+        self.stop()
         for number, process in self._processes.items():
+            process.join(self._settings.shutdown_timeout)
+            process.kill()  # if it has not ended
             process.join()
             shutil.rmtree(self._folder_of(number))
         if self._processes:
@@ -128,7 +135,7 @@ class Workers:
 
 def _work(folder: Path, settings: Settings, bound: socket.socket, ended: Connection) -> None:
     """Take reports until told to stop, or until the first process is gone."""
-    from shoal.collector.server import Listener, run
+    from shoal.collector.server import Listener, leave, run
 
     worker = Worker(folder, settings)
 
@@ -138,3 +145,4 @@ def _work(folder: Path, settings: Settings, bound: socket.socket, ended: Connect
 
     listener = Listener("public", settings.public, lambda: worker.public, bound)
     run(worker, settings, [listener], begin=begin, ready=lambda urls: None)
+    leave(worker)

@@ -65,7 +65,8 @@ class Analyzer(Collector):
         self._whole.set()  # a crowd may have been waiting when the process ended
         await super().__aenter__()
         self._opening_thread = ThreadPoolExecutor(1, "opening")
-        self._opening = asyncio.create_task(self._open_crowds())
+        self._threads.insert(0, self._opening_thread)
+        self._tasks.append(asyncio.create_task(self._open_crowds()))
         return self
 
     async def __aexit__(
@@ -76,8 +77,7 @@ class Analyzer(Collector):
     ) -> None:
         self._stop_opening.ask()
         self._whole.set()
-        await self._opening
-        await asyncio.to_thread(self._opening_thread.shutdown)
+        await asyncio.wait(self._tasks[-1:], timeout=self._time_left / 2)
         await super().__aexit__(kind, error, trace)
 
     # What differs from a collector
@@ -191,7 +191,7 @@ class Analyzer(Collector):
     async def _open_next(self) -> bool:
         """Open a crowd and seal it; return whether there was one."""
         self._stop_opening.check()
-        crowd = await self.in_store(self._sealed_store.next_whole)
+        crowd = await self.on_store_thread(self._sealed_store.next_whole)
         if crowd is None:
             return False
         try:
@@ -200,7 +200,7 @@ class Analyzer(Collector):
             if not await self._find_damage(crowd):
                 raise  # they are whole now; it is tried again
             return True
-        await self.in_store(self._sealed_store.seal, crowd, opened)
+        await self.on_store_thread(self._sealed_store.seal, crowd, opened)
         return True
 
     async def _open(self, crowd: WholeCrowd) -> OpenedCrowd:

@@ -26,6 +26,7 @@ __all__ = [
     "SharedDatabase",
     "StorageError",
     "StorageFull",
+    "StorageTimeout",
     "data_lock",
     "open_database",
     "read_fact",
@@ -87,6 +88,10 @@ class Database(Protocol):
         """End the connection."""
         ...
 
+    def interrupt(self) -> None:
+        """End a statement that another thread waits for."""
+        ...
+
 
 @runtime_checkable
 class SharedDatabase(Database, Protocol):
@@ -103,6 +108,10 @@ class StorageError(ShoalError):
 
 class StorageFull(StorageError):  # noqa: N818  an error of storage, as the name of its base says
     """There is no space left for what was asked; nothing of it has happened."""
+
+
+class StorageTimeout(StorageError):  # noqa: N818  as above
+    """The data did not answer in time; whether anything of what was asked happens is unknown."""
 
 
 class DataInUse(InputError):  # noqa: N818  it names the state

@@ -8,6 +8,10 @@ through however many full batches others send.
 Every commit does the same work, except when reports fall into two crowds, which cannot be avoided.
 Whoever measures answer times could count the reports of others by that. So a commit that nobody
 else waits for is answered at a tick, whatever it had to do.
+
+The data may be slow, or not answer at all. So an upload is answered after `timeout` seconds in any
+case: one whose turn has not come is taken out of the queue, and whether one that is being committed
+counts is unknown. Its sender tries again with the same bytes, and what was counted is recognized.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from shoal.collector import problems
 from shoal.collector.intake.database import StorageError, StorageFull
@@ -34,9 +38,19 @@ _LONE = 4
 """Uploads of a commit that is answered at a tick; larger ones take longer by themselves."""
 
 
+_WATCH = 0.5
+"""Seconds between two looks for uploads that have waited for too long."""
+
 U = TypeVar("U")
-Waiting = tuple[U, asyncio.Future[Problem | None]]
-"""An upload, and its answer to come."""
+
+
+class Waiting(NamedTuple, Generic[U]):
+    """An upload, its answer to come, and when it is answered at the latest."""
+
+    upload: U
+    answer: asyncio.Future[Problem | None]
+    due: float
+
 
 Accept = Callable[[Sequence[U]], Awaitable[list[Problem | None]]]
 
@@ -52,11 +66,21 @@ class Committer(Generic[U]):
         How many reports may wait before new ones are refused.
     size
         How much an upload is: its reports, or what else is limited.
+    timeout
+        Seconds until an upload is answered at the latest.
     """
 
-    def __init__(self, accept: Accept[U], most_waiting: int, size: Callable[[U], int]) -> None:
+    def __init__(
+        self,
+        accept: Accept[U],
+        most_waiting: int,
+        size: Callable[[U], int],
+        timeout: float,
+    ) -> None:
         self._accept, self._most_waiting, self._size = accept, most_waiting, size
+        self._timeout = timeout
         self._uploads: list[Waiting[U]] = []
+        self._group: list[Waiting[U]] = []
         self._waiting = 0
         self._smallest_first = False
         self._wake = asyncio.Event()
@@ -75,19 +99,23 @@ class Committer(Generic[U]):
         count = self._size(upload)
         if self._waiting + count > self._most_waiting and self._is_full_for(count):
             return problems.BUSY
-        answer: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
-        self._uploads.append((upload, answer))
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Problem | None] = loop.create_future()
+        self._uploads.append(Waiting(upload, answer, loop.time() + self._timeout))
         self._waiting += count
         self._wake.set()
         return await answer
 
     async def run(self) -> None:
         """Commit group after group until stopped and empty."""
-        while not self._stopping or self._uploads:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._uploads:
-                await self._commit(self._next_group())
+        try:
+            while not self._stopping or self._uploads:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._uploads:
+                    await self._commit(self._next_group())
+        finally:  # if it is cancelled, nobody is left waiting
+            self._expire(math.inf)
 
     def stop(self) -> None:
         """Take no more; what waits is still committed."""
@@ -96,7 +124,7 @@ class Committer(Generic[U]):
 
     def _is_full_for(self, size: int) -> bool:
         """Whether too many reports wait; those of larger uploads do not keep a small one out."""
-        sizes = [self._size(upload) for upload, _ in self._uploads]
+        sizes = [self._size(one.upload) for one in self._uploads]
         waiting = sum(one for one in sizes if one <= size)
         return waiting > 0 and waiting + size > self._most_waiting
 
@@ -108,10 +136,10 @@ class Committer(Generic[U]):
             self._uploads, self._waiting = [], 0
             return queue
         if self._smallest_first:
-            queue = sorted(queue, key=lambda waiting: self._size(waiting[0]))
-        group, size = [queue[0]], self._size(queue[0][0])
+            queue = sorted(queue, key=lambda waiting: self._size(waiting.upload))
+        group, size = [queue[0]], self._size(queue[0].upload)
         for one in queue[1:]:
-            more = self._size(one[0])
+            more = self._size(one.upload)
             if size + more > MOST_PER_COMMIT:
                 break
             group.append(one)
@@ -125,20 +153,40 @@ class Committer(Generic[U]):
         answers: Sequence[Problem | None]
         loop = asyncio.get_running_loop()
         began = loop.time()
+        self._group = group
+        self._watching = loop.call_later(_WATCH, self._watch)
         try:
-            answers = await self._accept([upload for upload, _ in group])
+            answers = await self._accept([one.upload for one in group])
         except StorageFull:
             answers = [problems.STORAGE_FULL] * len(group)
         except StorageError:
             answers = [problems.UNAVAILABLE] * len(group)
         except Exception:
             answers = [problems.INTERNAL] * len(group)
+        finally:
+            self._watching.cancel()
+        self._group = []
         if self._uploads or len(group) > _LONE:
             _answer(group, answers)
             return
         took = loop.time() - began
         tick = self._tick(took)
         loop.call_at(began + math.ceil(took / tick) * tick, _answer, group, answers)
+
+    def _watch(self) -> None:
+        """Answer what has waited for too long, and look again soon."""
+        loop = asyncio.get_running_loop()
+        self._expire(loop.time())
+        self._watching = loop.call_later(_WATCH, self._watch)
+
+    def _expire(self, now: float) -> None:
+        """Answer what is due; of that, what has not begun is not committed any more."""
+        late = [one for one in self._group if one.due <= now]
+        if self._uploads and self._uploads[0].due <= now:  # the oldest is first
+            late += [one for one in self._uploads if one.due <= now]
+            self._uploads = [one for one in self._uploads if one.due > now]
+            self._waiting = sum(self._size(one.upload) for one in self._uploads)
+        _answer(late, [problems.UNAVAILABLE] * len(late))
 
     def _tick(self, took: float) -> float:
         """Return the time between answers: twice what a commit usually takes, or a little more."""
@@ -151,6 +199,6 @@ class Committer(Generic[U]):
 
 
 def _answer(group: Sequence[Waiting[U]], answers: Sequence[Problem | None]) -> None:
-    for (_, waiting), answer in zip(group, answers, strict=True):
-        if not waiting.done():  # the sender may have gone
-            waiting.set_result(answer)
+    for one, answer in zip(group, answers, strict=True):
+        if not one.answer.done():  # the sender may have gone, or the time was over
+            one.answer.set_result(answer)

@@ -48,6 +48,8 @@ class SharedStore(KeyedStore[F]):
         The folder of this process: its key of open crowds, and what else is secret.
     url
         The database: ``postgresql://user@host/name``.
+    timeout
+        Seconds to wait for an answer of the server, after which the connection is given up.
     options
         As of the store that it is mixed with.
     """
@@ -56,8 +58,8 @@ class SharedStore(KeyedStore[F]):
     tables: SharedSchema
     """Its tables in PostgreSQL."""
 
-    def __init__(self, folder: Path, url: str, **options: Any) -> None:
-        self._url = url
+    def __init__(self, folder: Path, url: str, *, timeout: float = 10.0, **options: Any) -> None:
+        self._url, self._timeout = url, timeout
         self._versions: dict[str, int] = {}
         self._is_alone = False
         self._connection = 0
@@ -67,7 +69,7 @@ class SharedStore(KeyedStore[F]):
     def _start(self, schema: Schema) -> None:
         if (self.folder / NAME).exists():
             raise InputError(f"{self.folder} holds data of its own in {NAME}; {self._way_out}.")
-        self._database = PostgresDatabase(self._url)
+        self._database = PostgresDatabase(self._url, self._timeout)
         try:
             with self._database.transaction():
                 lock_all(self._database)

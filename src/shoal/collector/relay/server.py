@@ -9,7 +9,7 @@ from shoal.agreement.plan import Plan
 from shoal.collector.relay.analyzer import HttpAnalyzer
 from shoal.collector.relay.service import Relay
 from shoal.collector.relay.settings import RelaySettings
-from shoal.collector.server import Listener, run
+from shoal.collector.server import Listener, leave, run
 
 __all__ = ["serve_relay"]
 
@@ -64,3 +64,4 @@ def serve_relay(
         begin=begin,
         ready=lambda urls: ready(urls | {"key": relay.signer.public_key}),
     )
+    leave(relay)

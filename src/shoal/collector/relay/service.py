@@ -87,7 +87,7 @@ class Relay(Running):
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.settings = settings or RelaySettings()
-        super().__init__(folder, self.settings.spare_megabytes, clock)
+        super().__init__(folder, self.settings, clock)
         self.metrics = RelayMetrics()
         self._transport = analyzer
         if isinstance(analyzer, str):
@@ -104,7 +104,9 @@ class Relay(Running):
         except BaseException:
             self._held.close()
             raise
-        self._committer = Committer(self._accept, self.settings.most_waiting << 10, kilobytes)
+        self._committer = Committer(
+            self._accept, self.settings.most_waiting << 10, kilobytes, self.settings.store_timeout
+        )
         no_token: Callable[[str], Token | None] = lambda secret: None  # noqa: E731
         ingest = SealedIngest(
             self.settings,
@@ -144,11 +146,11 @@ class Relay(Running):
         self._analyzer = Analyzer(self._transport, self._token, self.signer, pinned, self._pin)
         self._files = self._make_files()
         self._keeper = KeyKeeper(
-            self.store, self.in_store, self._analyzer, partial(self._in, self._keys_thread),
+            self.store, self.on_store_thread, self._analyzer, partial(self._in, self._keys_thread),
             self.notices.look_again, self._closed_by_analyzer, self.settings.deadline_days,
         )  # fmt: skip
         self._forwarder = Forwarder(
-            self.store, self.in_store, self._files, self._analyzer,
+            self.store, self.on_store_thread, self._files, self._analyzer,
             partial(self._in, self._forward_thread), self._forwarded, self.metrics.not_forwarded,
             self.metrics.crowd_refused,
         )  # fmt: skip
@@ -162,7 +164,8 @@ class Relay(Running):
         if self._is_shared:
             from shoal.collector.postgres.relay_store import PostgresRelayStore  # an extra
 
-            make = partial(PostgresRelayStore, url=self.settings.database)
+            timeout = self.settings.store_timeout
+            make = partial(PostgresRelayStore, url=self.settings.database, timeout=timeout)
         return make(
             self.folder,
             deadline_days=self.settings.deadline_days,
@@ -192,11 +195,9 @@ class Relay(Running):
     ) -> None:
         committing, *others = self._tasks
         self._committer.stop()
-        await committing
         self._forwarder.stop()
         self._analyzer.stop()
-        await self._stop(others)
-        self._held.close()
+        await self._stop(committing, others)
 
     async def _in(self, thread: ThreadPoolExecutor, work: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(thread, work, *args)
@@ -281,7 +282,7 @@ class Relay(Running):
 
     async def _accept(self, uploads: Sequence[SealedReports]) -> list[Problem | None]:
         try:
-            answers, is_behind = await self.in_store(self._accept_in_store, uploads)
+            answers, is_behind = await self.on_store_thread(self._accept_in_store, uploads)
         except Exception as error:
             LOG.error("reports were not accepted", exc_info=error)
             raise
@@ -320,7 +321,7 @@ class Relay(Running):
     # Housekeeping
 
     async def _sweep_once(self) -> None:
-        await self.in_store(self._sweep_store)
+        await self.on_store_thread(self._sweep_store)
         self._keeper.wake()
         self._forwarder.wake()
 

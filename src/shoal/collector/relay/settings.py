@@ -45,6 +45,18 @@ class RelaySettings(SettingsTable):
         2000, "Most connections per listener; the slowest is closed for a new one.", lowest=1
     )
     patience: int = setting(20, "Request timeout in seconds.", lowest=1)
+    store_timeout: int = setting(
+        10,
+        "Seconds that a request waits for the data, and the service for an answer of PostgreSQL.",
+        lowest=1,
+        highest=3600,
+    )
+    shutdown_timeout: int = setting(
+        20,
+        "Seconds within which the process ends after SIGTERM, even if the data do not answer.",
+        lowest=2,
+        highest=3600,
+    )
     forward_patience: int = setting(
         600, "Seconds that the analyzer may take to answer one chunk.", lowest=1
     )

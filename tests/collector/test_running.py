@@ -1,0 +1,93 @@
+"""A store that does not answer: requests are refused, probes say no, and the service stops."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shoal.collector import Collector
+from shoal.collector.intake.database import StorageTimeout
+from tests.collector.crash_help import Served
+from tests.collector.privacy_help import World, in_world
+from tests.collector.store_help import PLANS, upload
+from tests.collector.test_crashes import WIDE
+
+FLAGS = PLANS["flags"]
+
+
+def test_a_store_that_hangs(tmp_path: Path):
+    """In a folder as in PostgreSQL: everybody is answered, and the service stops."""
+    answered = threading.Event()
+    collectors: list[Collector] = []
+
+    async def story(world: World) -> None:
+        collectors.append(world.collector)
+        await world.publish(FLAGS)
+        assert (await world.ask("console", "GET", "/readyz")).status_code == 200
+        relay = await world.relay()
+        hanging = asyncio.create_task(world.collector.on_store_thread(answered.wait))
+        requests = [
+            world.upload(upload(FLAGS, 3, 1), relay),
+            world.ask("console", "GET", f"/v1/plans/{FLAGS.id}/crowds", world.admin()),
+        ]
+        assert [one.status_code for one in await asyncio.gather(*requests)] == [503, 503]
+        ready = await world.ask("console", "GET", "/readyz")
+        assert ready.status_code == 503
+        assert ready.headers["retry-after"] == "30"
+        assert (await world.ask("console", "GET", "/healthz")).status_code == 200
+        hanging.cancel()
+
+    try:
+        in_world(story, tmp_path, smallest_crowd=1, store_timeout=6, shutdown_timeout=2)
+        assert collectors[0].is_stuck
+    finally:
+        answered.set()
+    for thread in collectors[0]._threads:
+        thread.shutdown()
+    collectors[0]._held.close()
+
+
+def test_work_that_was_refused_does_not_happen_later(tmp_path: Path):
+    begun: list[str] = []
+
+    async def story(world: World) -> None:
+        collector, answered = world.collector, threading.Event()
+        hanging = asyncio.create_task(collector.on_store_thread(answered.wait))
+        with pytest.raises(StorageTimeout):
+            await collector.in_store(begun.append, "late")
+        answered.set()
+        await hanging
+        await collector.on_store_thread(begun.append, "next")
+
+    in_world(story, tmp_path, store_timeout=1)
+    assert begun == ["next"]
+
+
+def test_a_busy_store_is_ready(tmp_path: Path):
+    """Much work waits, and the data answer all of it, one after the other."""
+
+    async def story(world: World) -> None:
+        work = [world.collector.on_store_thread(time.sleep, 0.1) for _ in range(40)]
+        busy = asyncio.gather(*work)
+        assert (await world.ask("console", "GET", "/readyz")).status_code == 200
+        assert not busy.done()
+        await busy
+
+    in_world(story, tmp_path)
+
+
+def test_a_process_ends_though_a_thread_does_not(tmp_path: Path):
+    """Another process holds the data for longer than the process may take to stop."""
+    with Served(tmp_path / "data", WIDE, "--shutdown-timeout", "2") as served:
+        served.start()
+        with closing(sqlite3.connect(tmp_path / "data" / "shoal.db")) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert served.stop() == 1
+        served.start()
+        assert served.stop() == 0

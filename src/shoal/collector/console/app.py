@@ -172,7 +172,9 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "POST", "/v1/prospect", "viewer", "What a plan would promise; nothing is stored.",
-        Handlers.prospect, body=WISH, problems=(problems.BAD_WISH, problems.MALFORMED_PLAN),
+        Handlers.prospect, body=WISH,
+        problems=(problems.BAD_WISH, problems.MALFORMED_PLAN, problems.TOO_COSTLY,
+                  problems.PLANNER_BUSY),
     ),
     Operation(
         "GET", "/v1/actions", "admin", "What people did, the last first.", Handlers.actions,

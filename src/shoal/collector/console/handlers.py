@@ -22,7 +22,8 @@ from shoal.collector.console.parameters import (
     Parameter,
     Probability,
 )
-from shoal.collector.console.planning import Wish, WishError, prospect
+from shoal.collector.console.planner import Planner
+from shoal.collector.console.planning import LARGEST_WISH, WishError
 from shoal.collector.console.requests import read_document, token_of
 from shoal.collector.console.responses import (
     FORMS,
@@ -40,7 +41,7 @@ from shoal.collector.console.tokens import Token
 from shoal.collector.intake.records import PlanRecord
 from shoal.collector.logs import LOG
 from shoal.collector.plan_states import Declaration, State
-from shoal.errors import InputError, ShoalError
+from shoal.errors import InputError
 
 if TYPE_CHECKING:
     from shoal.collector.service import Collector
@@ -88,6 +89,7 @@ class Handlers(ServiceHandlers):
         self._collector = collector
         self._report_page = lru_cache(16)(report_page)
         self.sealed = SealedCrowds(collector)
+        self._planner = Planner()
 
     # Plans
 
@@ -397,14 +399,18 @@ class Handlers(ServiceHandlers):
 
     async def prospect(self, request: Request) -> Response:
         """Show what a plan would promise; nothing is stored."""
-        document = await read_document(request)
         try:
-            found = await self._collector.compute(lambda: prospect(Wish.read(document)))
+            found = await self.prospect_of(request, await read_document(request, LARGEST_WISH))
         except WishError as error:
             raise Refusal(problems.BAD_WISH.about(error.parameter)) from error
-        except ShoalError as error:
+        except InputError as error:
             raise Refusal(problems.MALFORMED_PLAN) from error
         return json_answer(found)
+
+    async def prospect_of(self, request: Request, wish: object) -> dict[str, Any]:
+        """Return what a wish leads to, or refuse to compute it."""
+        hung_up = request.scope.get("state", {}).get("hung_up")
+        return await self._planner.prospect(wish, token_of(request).id, hung_up)
 
     # The service itself
 

@@ -85,6 +85,7 @@ class Connection(HttpToolsProtocol):
         self._head = self._heard = self._silent = 0
         self._unread, self._unread_since = 0, self.loop.time()
         self._ended, self._dropped = False, 0
+        self._hung_up = asyncio.Event()
         self._sender = Sender()
         most, self.limit_concurrency = self.config.limit_concurrency, None
         if most is not None and len(self.connections) > most and not self.door.make_room():
@@ -96,6 +97,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End a connection."""
+        self._hung_up.set()
         self.door.ends(self)
         super().connection_lost(exc)
 
@@ -117,6 +119,7 @@ class Connection(HttpToolsProtocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether to stay, because the other side sends no more but has an answer to come."""
+        self._hung_up.set()
         last = self.cycle
         if self._ended or last is None or last.response_complete or last.more_body:
             return False
@@ -126,7 +129,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request."""
         super().on_message_begin()
-        self.scope["state"]["sender"] = self._sender
+        self.scope["state"] |= {"sender": self._sender, "hung_up": self._hung_up}
         self.waiting_since = self.loop.time()
         self.door.begins(self)
         self._head = 0

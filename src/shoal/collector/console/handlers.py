@@ -18,9 +18,9 @@ from shoal.collector.console.errors import Refusal
 from shoal.collector.console.parameters import (
     Choice,
     Integer,
+    Level,
     OptionalInteger,
     Parameter,
-    Probability,
 )
 from shoal.collector.console.planner import Planner
 from shoal.collector.console.planning import LARGEST_WISH, WishError
@@ -58,7 +58,7 @@ NUMBER = Integer("number", "path", "The crowd's number.", 1, 2**53, problem=prob
 TOKEN = Parameter("token_id", "path", "The token's id.")
 FORMAT = Choice("format", "The format of the answer.", tuple(FORMS))
 INTERVAL = Choice("interval", "The kind of interval.", get_args(IntervalKind))
-LEVEL = Probability("level", "The confidence level.", 0.95)
+LEVEL = Level("level", "The confidence level.", 0.95)
 HONEST = Choice(
     "honest",
     "The honest part of a crowd: what the plan says, or everybody.",

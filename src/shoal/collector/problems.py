@@ -143,6 +143,12 @@ WRONG_TYPE = Problem(
 MALFORMED_PLAN = Problem(
     422, "malformed-plan", "The document is not a valid plan; check it with shoal audit."
 )
+BAD_ORIGINS = Problem(
+    422,
+    "bad-origins",
+    "An origin is https://host or https://host:port in lower case, or * for every page; at most 100"
+    " of them.",
+)
 BAD_WISH = Problem(
     422, "bad-wish", "Nothing can be planned with this field; /openapi.json says what it may be."
 )

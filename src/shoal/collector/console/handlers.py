@@ -38,6 +38,7 @@ from shoal.collector.console.sealed_crowds import SealedCrowd, SealedCrowds
 from shoal.collector.console.searches import read_search
 from shoal.collector.console.service_handlers import ServiceHandlers
 from shoal.collector.console.tokens import Token
+from shoal.collector.cors import check_origins
 from shoal.collector.intake.records import PlanRecord
 from shoal.collector.logs import LOG
 from shoal.collector.plan_states import Declaration, State
@@ -51,6 +52,8 @@ __all__ = ["Handlers"]
 PLAN = Parameter("plan_id", "path", "The plan's id.")
 MOST_CROWDS = 60
 """Crowds of one trend."""
+LARGEST_ORIGINS = 64 << 10
+"""Bytes of a list of origins."""
 PAGE_LENGTH = 50
 """Actions on a page."""
 
@@ -105,7 +108,11 @@ class Handlers(ServiceHandlers):
     async def plan(self, request: Request) -> Response:
         """Show one plan."""
         record = self.plan_of(request)
-        more = {"observers": record.observers, "plan": record.document}
+        more = {
+            "observers": record.observers,
+            "origins": list(record.origins),
+            "plan": record.document,
+        }
         return json_answer(plan_line(record) | more)
 
     async def add_plan(self, request: Request) -> Response:
@@ -137,6 +144,25 @@ class Handlers(ServiceHandlers):
             never_published=NEVER_PUBLISHED.read(request) == "yes",
         )
         return await self._move(request, "published", declaration)
+
+    async def origins(self, request: Request) -> Response:
+        """Set the origins of the web pages that may send reports."""
+        document = await read_document(request, LARGEST_ORIGINS)
+        if not isinstance(document, dict) or set(document) != {"origins"}:
+            raise Refusal(problems.BAD_REQUEST)
+        if not isinstance(document["origins"], list):
+            raise Refusal(problems.BAD_ORIGINS)
+        await self.set_origins(request, document["origins"])
+        return json_answer({"origins": list(self.plan_of(request).origins)})
+
+    async def set_origins(self, request: Request, origins: list[object]) -> None:
+        """Set the origins of the plan that a request names, or refuse to."""
+        plan_id, by = self.plan_of(request).plan.id, token_of(request).label
+        try:
+            checked = check_origins(origins)
+        except InputError as error:
+            raise Refusal(problems.BAD_ORIGINS) from error
+        await self._collector.set_origins(plan_id, checked, by=by)
 
     async def pause(self, request: Request) -> Response:
         """Pause: accept no reports for a while."""

@@ -167,6 +167,13 @@ class Pages:
         await self._handlers.move(request, "published", declaration)
         return _to_survey(request)
 
+    async def origins(self, request: Request) -> Response:
+        """Set the origins of the web pages that may send reports."""
+        form = await read_form(request)
+        origins: list[object] = list(re.split(r"[,\s]+", form.text("origins")))
+        await self._handlers.set_origins(request, [one for one in origins if one])
+        return _to_survey(request)
+
     async def pause(self, request: Request) -> Response:
         """Pause a plan."""
         await self._handlers.move(request, "paused")
@@ -329,6 +336,7 @@ PAGES: tuple[Operation, ...] = tuple(
         ("GET", "/", "viewer", "All surveys.", Pages.home),
         ("GET", _ONE, "viewer", "One survey and its crowds.", Pages.survey),
         ("POST", f"{_ONE}/publish", "admin", "Publish or resume.", Pages.publish),
+        ("POST", f"{_ONE}/origins", "admin", "Set the origins of web pages.", Pages.origins),
         ("POST", f"{_ONE}/pause", "admin", "Pause.", Pages.pause),
         ("POST", f"{_ONE}/close", "admin", "Close.", Pages.close),
         ("POST", f"{_ONE}/destroy", "admin", "Destroy all collected data.", Pages.destroy),

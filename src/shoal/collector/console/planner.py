@@ -17,7 +17,7 @@ from typing import Any
 from shoal.collector import problems
 from shoal.collector.console import planning
 from shoal.collector.console.errors import Refusal
-from shoal.collector.console.planning import WishError
+from shoal.collector.console.planning import WishError, check_wish
 from shoal.errors import InputError
 
 __all__ = ["Planner"]
@@ -52,6 +52,7 @@ class Planner:
         `hung_up` is set when the client has closed the connection. A wish that cannot be planned is
         a WishError or an InputError.
         """
+        check_wish(wish)
         if token in self._busy:
             raise Refusal(problems.PLANNER_BUSY)
         self._busy.add(token)

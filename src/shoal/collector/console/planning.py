@@ -40,6 +40,7 @@ __all__ = [
     "WISH",
     "Wish",
     "WishError",
+    "check_wish",
     "form_wish",
     "prospect",
 ]
@@ -124,36 +125,40 @@ class Wish:
     @classmethod
     def read(cls, document: object) -> Wish:
         """Read a wish from JSON values; an error says what is wrong."""
-        if not isinstance(document, Mapping) or not set(document) <= set(_FIELDS):
-            raise InputError(f"a plan to be computed has {', '.join(_FIELDS)}.")
-        view = document.get("view", "reports")
-        if view not in VIEWS:
-            raise WishError("view", f"view is one of {', '.join(VIEWS)}.")
-        text, epsilon, delta = (_text(document, name) for name in ("survey", "epsilon", "delta"))
-        if len(text) > LONGEST_SURVEY:
-            raise WishError(
-                "survey",
-                f"the planner takes surveys of at most {LONGEST_SURVEY:,} characters, this one has"
-                f" {len(text):,}; use shoal plan.",
-            )
-        survey = _about("survey", lambda: Survey.from_toml(text))
+        fields = check_wish(document)
+        survey = _about("survey", lambda: Survey.from_toml(fields["survey"]))
         if survey.bits > MOST_BITS:
             raise WishError(
                 "survey",
                 f"the planner takes reports of at most {MOST_BITS} bits, this survey has"
                 f" {survey.bits:,}; use shoal plan.",
             )
-        _about("epsilon", lambda: Promise("proven", epsilon, delta="1e-6"))
-        _about("delta", lambda: Promise("proven", "1", delta=delta))
-        crowd, share = document.get("crowd"), document.get("share", 0.01)
-        if isinstance(crowd, bool) or not isinstance(crowd, int) or crowd < 1:
-            raise WishError("crowd", "crowd is a whole number of people, at least 1.")
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-            raise WishError("share", "share is a part of the crowd, above 0 and at most 1.")
-        wanted = document.get("compare", False)
-        if not isinstance(wanted, bool):
-            raise WishError("compare", "compare is true or false.")
-        return cls(survey, crowd, epsilon, delta, view, float(share), wanted)
+        return cls(**dict(fields) | {"survey": survey})
+
+
+def check_wish(document: object) -> Mapping[str, Any]:
+    """Return the fields of a wish, all checked but the survey, which may take long to read."""
+    if not isinstance(document, Mapping) or not set(document) <= set(_FIELDS):
+        raise InputError(f"a plan to be computed has {', '.join(_FIELDS)}.")
+    if document.get("view", "reports") not in VIEWS:
+        raise WishError("view", f"view is one of {', '.join(VIEWS)}.")
+    survey, epsilon, delta = (_text(document, name) for name in ("survey", "epsilon", "delta"))
+    if len(survey) > LONGEST_SURVEY:
+        raise WishError(
+            "survey",
+            f"the planner takes surveys of at most {LONGEST_SURVEY:,} characters, this one has"
+            f" {len(survey):,}; use shoal plan.",
+        )
+    _about("epsilon", lambda: Promise("proven", epsilon, delta="1e-6"))
+    _about("delta", lambda: Promise("proven", "1", delta=delta))
+    crowd, share = document.get("crowd"), document.get("share", 0.01)
+    if isinstance(crowd, bool) or not isinstance(crowd, int) or crowd < 1:
+        raise WishError("crowd", "crowd is a whole number of people, at least 1.")
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise WishError("share", "share is a part of the crowd, above 0 and at most 1.")
+    if not isinstance(document.get("compare", False), bool):
+        raise WishError("compare", "compare is true or false.")
+    return document
 
 
 def form_wish(fields: Mapping[str, str]) -> dict[str, object]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -83,12 +84,13 @@ def pages(shipped: dict[str, object], origins: str) -> type[BaseHTTPRequestHandl
 
 
 @contextmanager
-def collector(folder: Path, agreed: Plan) -> Iterator[str]:
-    """Run a collector on a free port of this machine and yield its address."""
+def collector(folder: Path, agreed: Plan, page: str) -> Iterator[str]:
+    """Run a collector for the page at this origin and yield the collector's address."""
     file = folder / "plan.json"
     agreed.write(file)
     command = [sys.executable, "-m", "shoal", "serve", "--data", str(folder / "data"), "--json"]
-    command += ["--public", "127.0.0.1:0", "--console", "127.0.0.1:0", "--honest", "all", str(file)]
+    command += ["--public", "127.0.0.1:0", "--console", "127.0.0.1:0", "--honest", "all"]
+    command += ["--origins", page, str(file)]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert running.stdout is not None
     try:
@@ -100,9 +102,9 @@ def collector(folder: Path, agreed: Plan) -> Iterator[str]:
 
 
 @contextmanager
-def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Serve the page on a free port of this machine and yield its address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+def served(handler: type[BaseHTTPRequestHandler], port: int = 0) -> Iterator[str]:
+    """Serve the page at a port of this machine, by default a free one; yield its address."""
+    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
     thread = Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -113,13 +115,19 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         server.server_close()
 
 
+def free_port() -> int:
+    """Return a port for the page: the collector must know the page's origin before it starts."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
 def main() -> None:
     """Run both until Ctrl-C."""
-    agreed = survey_plan()
+    agreed, port = survey_plan(), free_port()
     with (
         tempfile.TemporaryDirectory() as folder,
-        collector(Path(folder), agreed) as public,
-        served(pages(settings(public, agreed), public)) as page,
+        collector(Path(folder), agreed, f"http://127.0.0.1:{port}") as public,
+        served(pages(settings(public, agreed), public), port) as page,
     ):
         print(f"The survey is at {page}; its collector is at {public}. Ctrl-C stops both.")
         sys.stdout.flush()

@@ -344,6 +344,50 @@ class TestRefusals:
             Survey.from_toml(TOML.replace(key, f"{name} = {value}"))
 
 
+class TestDeepToml:
+    """The time and memory of `tomllib` grow with the square of the parts of a dotted key."""
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "a" + ".a" * 29_000 + " = 1",
+            "[a" + ".a" * 29_000 + "]",
+            "x = 1\n[[a" + ' . "a"' * 9 + "]]",
+            "x = {y = 1, a" + ".'a'" * 9 + " = 1}",
+            "x = " + "[" * 29_000 + "]" * 29_000,
+            "x = " + "[\n" * 9 + "]" * 9,
+            "x = " + "{a = " * 9 + "1" + "}" * 9,
+        ],
+    )
+    def test_is_refused_before_it_is_parsed(self, text: str, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr("tomllib.loads", None)
+        with pytest.raises(SurveyError, match="at most 8"):
+            Survey.from_toml(text)
+
+    def test_so_is_a_very_long_text(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr("tomllib.loads", None)
+        with pytest.raises(SurveyError, match="at most 4,194,304 characters"):
+            Survey.from_toml(TOML + "#" * (4 << 20))
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            '"MARKS"', "'MARKS'", '"""MARKS"""', "'''MARKS'''", '"\\"MARKS"', '"""\\"""MARKS"""',
+            '""""MARKS"""""', "''''MARKS'''''", "1 # MARKS", "[[[[[[[1.5, 2.5]]]]]]]",
+        ],
+    )  # fmt: skip
+    def test_texts_and_comments_may_have_dots_and_brackets(self, value: str):
+        """What comes after them counts again."""
+        with pytest.raises(SurveyError, match="needs at least one"):
+            Survey.from_toml("x = " + value.replace("MARKS", "[{" * 20 + "." * 20))
+        with pytest.raises(SurveyError, match="at most 8"):
+            Survey.from_toml("x = " + value.replace("MARKS", "") + "\ny = " + "[" * 9)
+
+    def test_as_many_options_as_a_report_has_bits(self):
+        survey = Survey("wide", (Flags("f", tuple(f"option number {n}" for n in range(65_536))),))
+        assert Survey.from_toml(survey.to_toml()) == survey
+
+
 class TestOneForm:
     def test_names_are_kept_in_normal_form_c(self):
         """Else one survey has two plan ids, and a column is not found by its name."""

@@ -292,9 +292,10 @@ def test_the_example_shows_what_left_and_its_collector_takes_it(
 
     expect.set_options(timeout=PATIENCE)
     agreed = web.survey_plan()
-    with web.collector(tmp_path, agreed) as public:
+    port = web.free_port()
+    with web.collector(tmp_path, agreed, f"http://127.0.0.1:{port}") as public:
         shipped = web.settings(public, agreed)
-        with web.served(web.pages(shipped, public)) as page:
+        with web.served(web.pages(shipped, public), port) as page:
             tab = context.new_page()
             sent: list[bytes] = []
             problems: list[str] = []

@@ -63,7 +63,8 @@ class Pretended:
 
             def _answer(self, status: int, content: bytes, headers: dict[str, str]) -> None:
                 self.send_response(status)
-                shared = dict(_text([cors._ORIGIN, cors._EXPOSED]))
+                origin = {"Access-Control-Allow-Origin": self.headers.get("Origin", "*")}
+                shared = dict(_text([cors._EXPOSED])) | origin
                 for name, text in (shared | headers).items():
                     if name != "content-length":
                         self.send_header(name, text)

@@ -613,7 +613,7 @@ def sealed(server: Server) -> Iterator[httpx.Client]:
 
 
 def test_levels_at_the_ends(sealed: httpx.Client) -> None:
-    """Levels that floats can hardly tell from 0 and 1 are answered, with finite numbers."""
+    """Levels that floats can hardly tell from 0 and 1 are refused; others have finite numbers."""
     path = f"/v1/plans/{FLAGS_PLAN.id}/crowds/1/estimates"
     for level in (5e-324, 1e-300, 1e-17, 0.5, 1 - 2**-53, 1 - 1e-15):
         for kind in ("exact", "wald", "wilson", "clopper-pearson", "normal"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import socket
+import struct
 import time
 import tomllib
 from collections.abc import Iterator
@@ -140,6 +142,28 @@ def test_whoever_is_slow_makes_room(name: str, small: Server) -> None:
     for connection in held:
         connection.close()
     assert_still_serving(small)
+
+
+def test_pipelined_requests_of_a_connection_that_is_gone_are_no_failures(tmp_path: Path) -> None:
+    """The first is still being answered when the connection ends; an alert counts failures."""
+    with serving(tmp_path, FLAGS_PLAN, log_level="debug") as server:
+        progress = (
+            f"GET /v1/plans/{FLAGS_PLAN.id}/progress HTTP/1.1\r\nHost: c\r\n"
+            f"Authorization: {server.admin()['authorization']}\r\n\r\n"
+        ).encode()
+        for _ in range(5):
+            raw(server, request(good().to_bytes()) * 100)
+            raw(server, progress * 100, side="console")
+            for side, sent in (("public", request(good().to_bytes())), ("console", progress)):
+                with server.connect(side) as connection:  # this side ends it
+                    connection.sendall(sent * 5)
+                    connection.setsockopt(
+                        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                    )
+        assert_still_serving(server)
+        assert 'problem="internal"' not in server.client.get(f"{server.console}/metrics").text
+        server.stop()
+        assert '"level": "error"' not in server.errors.read_text()
 
 
 @pytest.mark.parametrize("header", ["Content-Length: 9999999999", "Transfer-Encoding: chunked"])

@@ -79,6 +79,29 @@ def test_a_crowd_shows_each_kind_in_its_form(tmp_path: Path) -> None:
     in_world(live, tmp_path / "data")
 
 
+def test_every_level_is_answered_or_refused(tmp_path: Path) -> None:
+    """A level is split between options, and its complement is a test's: both have an end."""
+
+    async def live(world: World) -> None:
+        reader = await sealed(world, 2)
+        api, page = f"/v1/plans/{PLAN.id}", f"/surveys/{PLAN.id}"
+        paths = [f"{api}/crowds/1/estimates?", f"{api}/crowds/1/results?", f"{api}/difference?"]
+        paths += [f"{page}/crowds/1?", f"{page}/difference?"]
+        asked = [one.name for one in PLAN.survey if one.kind != "text"]
+        paths += [f"{side}/trend?question={name}&" for side in (api, page) for name in asked]
+        for level, status in (
+            ("5e-324", 400), ("0.1", 400), ("0.4999", 400), ("0.5", 200), ("0.999999", 200),
+            ("0.9999991", 400), ("0.9999999999999999", 400), ("nan", 400),
+        ):  # fmt: skip
+            for path in paths:
+                answer = await world.ask("console", "GET", f"{path}level={level}", reader)
+                assert answer.status_code == status, path
+                if status == 400 and path.startswith("/v1"):
+                    assert answer.json()["parameter"] == "level"
+
+    in_world(live, tmp_path / "data")
+
+
 def test_texts_are_found_from_candidates(tmp_path: Path) -> None:
     async def live(world: World) -> None:
         reader = await sealed(world, 1)
@@ -108,6 +131,7 @@ def test_texts_are_found_from_candidates(tmp_path: Path) -> None:
             ({"candidates": [""]}, "candidates"),
             ({"candidates": ["tea"], "fdr": 0}, "fdr"),
             ({"candidates": ["tea"], "level": True}, "level"),
+            ({"candidates": ["tea"], "level": 0.1}, "level"),
             ({"candidates": ["tea"], "question": 5}, "question"),
         ):
             refused = await world.ask("console", "POST", api, typed, json.dumps(wrong).encode())

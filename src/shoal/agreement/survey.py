@@ -43,6 +43,11 @@ __all__ = [
     "YesNo",
 ]
 
+_LONGEST_TOML = 4 << 20
+"""Characters of a survey's TOML: room for as many options as a report has bits."""
+_MOST_DOTS = 8
+_DEEPEST = 8
+
 
 @dataclass(frozen=True)
 class Survey:
@@ -221,16 +226,19 @@ class Survey:
 
         try:
             text = source.read_text("utf-8") if isinstance(source, pathlib.Path) else source
+            _check_toml(text)
             # Numbers stay the digits that the author wrote: a plan's id must not depend on floats.
             document = tomllib.loads(text, parse_float=decimal.Decimal)
         except OSError as error:
             reason = error.strerror or "unreadable"
             raise SurveyError(f"cannot read survey {source}: {reason}.") from error
-        except (ValueError, ArithmeticError, RecursionError) as error:
-            reason = str(error).splitlines()[0] if str(error) else "nested too deeply"
+        except (ValueError, ArithmeticError) as error:
             which = f"survey {source}" if isinstance(source, pathlib.Path) else "the survey"
             if isinstance(source, pathlib.Path) and (other := instead(source, "survey")):
                 raise SurveyError(other) from error
+            if isinstance(error, SurveyError):
+                raise
+            reason = str(error).partition("\n")[0]
             raise SurveyError(f"{which} is not valid TOML: {reason}.") from error
         questions = document.pop("question", None)
         if not isinstance(questions, list):
@@ -287,6 +295,42 @@ class Survey:
     def to_json(self) -> dict[str, Any]:
         """Return the survey as plain JSON values."""
         return {"name": self.name, "questions": [q.to_json() for q in self.questions]}
+
+
+def _check_toml(text: str) -> None:
+    """Refuse a text that is too long or too deep for `tomllib`.
+
+    Its time and memory grow with the square of the parts of a dotted key, and it recurses into
+    arrays and inline tables. A survey needs neither.
+    """
+    import re
+
+    if len(text) > _LONGEST_TOML:
+        raise SurveyError(
+            f"a survey has at most {_LONGEST_TOML:,} characters, this one has {len(text):,}."
+        )
+    dots = depth = 0
+    # Strings and comments are skipped whole; one without an end reaches to the end of the text or
+    # of the line. No alternative gives back what it took, so the time is linear.
+    for found in re.finditer(
+        r'"""(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5}|\\?\Z)|"(?:[^"\\\n]|\\[^\n])*+"?'
+        r"|'''(?:[^']|'(?!''))*+(?:'{3,5}|\Z)|'[^'\n]*+'?|#[^\n]*+|([.,=\n\[\]{}])",
+        text,
+        re.DOTALL,
+    ):
+        mark = found[1]
+        if mark is None:
+            continue
+        dots = dots + 1 if mark == "." else 0
+        if mark in "[{":
+            depth += 1
+        elif mark in "]}":
+            depth = max(depth - 1, 0)
+        if dots > _MOST_DOTS or depth > _DEEPEST:
+            raise SurveyError(
+                f"a survey is not nested so deeply: a key has at most {_MOST_DOTS} dots, and at"
+                f" most {_DEEPEST} brackets are open at a time."
+            )
 
 
 def _toml(value: str | int | list[str] | dict[str, Any]) -> str:

@@ -52,6 +52,12 @@ def service_options(leave_out: Collection[str]) -> Callable[..., Any]:
 
 @click.command(cls=Command, example="shoal serve --data collector --honest all plan.json")
 @service_options(leave_out=AT_AN_ANALYZER)
+@click.option(
+    "--origins",
+    metavar="ORIGIN,...",
+    help="Web pages that may send reports for these plans, such as https://page.example; * for all."
+    "  [default: as set before, at first none]",
+)
 def command(**given: Any) -> None:
     """Collect reports as a service: whole crowds or nothing.
 
@@ -72,11 +78,13 @@ def run_service(
     honest: str | None,
     never_published: bool,
     as_json: bool,
+    origins: str | None = None,
     **options: Any,
 ) -> None:
     """Run a collector or an analyzer; `heading` is what its public address is called."""
     try:
         from shoal.collector import Analyzer, Collector, serve
+        from shoal.collector.cors import read_origins
     except ModuleNotFoundError as error:
         raise InputError(f"the {kind} needs {error.name}: pip install 'shoal[server]'.") from None
     file = config or (data / "shoal.toml" if (data / "shoal.toml").exists() else None)
@@ -100,6 +108,7 @@ def run_service(
         settings,
         plans=documents,
         declaration=declaration,
+        origins=None if origins is None else read_origins(origins),
         ready=ready,
         kind=Analyzer if kind == "analyzer" else Collector,
     )

@@ -128,7 +128,8 @@ def _schema_of(source: Database, folder: Path, url: str) -> Schema:
 def _copy(source: Database, copy: sqlite3.Connection) -> None:
     for row in source.execute("SELECT id, state, document, certificate, oldest_window FROM plans"):
         copy.execute("INSERT INTO plans VALUES (?, ?, ?, ?, ?)", row)
-    for row in source.execute("SELECT name, value FROM facts WHERE name IN ('restored', 'role')"):
+    kept = "SELECT name, value FROM facts WHERE name IN ('restored', 'role', 'origins')"
+    for row in source.execute(kept):
         copy.execute("INSERT INTO facts VALUES (?, ?)", row)
     columns = "id, role, digest, label, expires, plans, key, used_day"
     for row in source.execute(f"SELECT {columns} FROM tokens"):  # noqa: S608  names

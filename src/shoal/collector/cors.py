@@ -1,26 +1,43 @@
-"""Web pages of any origin may use the public doors: cross-origin resource sharing (CORS).
+"""Which web pages may use the public listener: cross-origin resource sharing (CORS).
 
-What is there is public, and a report carries no secret of the page's visitor: browsers are told
-that no credentials are taken. A page may read the signature of a document and how long to wait.
-The console has none of this.
+Each plan lists the origins of the pages that may send reports for it, by default none. What does
+not belong to a plan, such as the signing keys, is open to the pages of all published plans. A
+report carries no secret of the page's visitor: browsers are told that no credentials are taken. A
+page may read the signature of a document and how long to wait. The console has none of this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
 from typing import Any
 
-from shoal.collector.http import Receive, Scope
+from shoal.collector.http import PLAN_PATH, Receive, Scope
 from shoal.collector.problems import Send
+from shoal.errors import InputError
+from shoal.support.checks import check_origin
 
-__all__ = ["with_cors"]
+__all__ = ["ORIGINS", "check_origins", "read_origins", "with_cors"]
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_ORIGIN = (b"access-control-allow-origin", b"*")
+MOST_ORIGINS = 100
+ANY = "*"
+"""Stands for pages of every origin."""
+
+ORIGINS: dict[str, Any] = {
+    "type": "object",
+    "required": ["origins"],
+    "additionalProperties": False,
+    "properties": {
+        "origins": {"type": "array", "maxItems": MOST_ORIGINS, "items": {"type": "string"}}
+    },
+}
+"""The schema of the document that sets the origins of a plan."""
+
 _EXPOSED = (b"access-control-expose-headers", b"Shoal-Signature, Shoal-Key, Retry-After")
+_VARY = (b"vary", b"Origin")
 _PREFLIGHT: list[tuple[bytes, bytes]] = [
-    _ORIGIN,
     (b"access-control-allow-methods", b"GET, POST"),
     (b"access-control-allow-headers", b"Content-Type"),
     (b"access-control-max-age", b"86400"),
@@ -29,32 +46,71 @@ _PREFLIGHT: list[tuple[bytes, bytes]] = [
 ]
 
 
-def with_cors(app: App) -> App:
-    """Return the app with leave for web pages to call it.
+def check_origins(origins: Iterable[object]) -> tuple[str, ...]:
+    """Return the origins of web pages, each once.
 
-    A browser asks before it sends a report (a *preflight*), and gets the same answer for every
-    address. Any other OPTIONS request is the app's own matter.
+    >>> check_origins(["https://page.example", "http://localhost:8000", "https://page.example"])
+    ('https://page.example', 'http://localhost:8000')
+    >>> check_origins(["*"])
+    ('*',)
+    """
+    every = tuple(
+        dict.fromkeys(ANY if one == ANY else check_origin("origins", one) for one in origins)
+    )
+    if len(every) > MOST_ORIGINS:
+        raise InputError(f"a plan has at most {MOST_ORIGINS} origins, got {len(every)}.")
+    return every
+
+
+def read_origins(text: str) -> tuple[str, ...]:
+    """Return the origins in a text that separates them by commas or spaces.
+
+    >>> read_origins("https://page.example, https://other.example")
+    ('https://page.example', 'https://other.example')
+    """
+    return check_origins(word for word in re.split(r"[,\s]+", text) if word)
+
+
+def with_cors(app: App, origins_of: Callable[[str | None], Collection[str]]) -> App:
+    """Return the app with leave for some web pages to call it.
+
+    A browser asks before it sends a report (a *preflight*). Any other OPTIONS request is the app's
+    own matter, and so is one of a page that may not send.
+
+    Parameters
+    ----------
+    app
+        What answers.
+    origins_of
+        Returns the origins that may use a plan, by its id; of all plans, for None.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        named = PLAN_PATH.match(scope.get("path", ""))
+        origins = origins_of(named[1] if named else None) if scope["type"] == "http" else ()
+        if not origins:
             await app(scope, receive, send)
             return
-        if scope["method"] == "OPTIONS" and _asks(scope):
-            await send({"type": "http.response.start", "status": 204, "headers": _PREFLIGHT})
+        sent = dict(scope["headers"])
+        shared: list[tuple[bytes, bytes]] = []
+        granted = ANY if ANY in origins else sent.get(b"origin", b"").decode("latin-1")
+        if granted in origins:
+            shared.append((b"access-control-allow-origin", granted.encode()))
+        if ANY not in origins:  # a cache must not give the answer to another page
+            shared.append(_VARY)
+        asks = b"origin" in sent and b"access-control-request-method" in sent
+        if scope["method"] == "OPTIONS" and asks and granted in origins:
+            headers = [*shared, *_PREFLIGHT]
+            await send({"type": "http.response.start", "status": 204, "headers": headers})
             await send({"type": "http.response.body", "body": b""})
             return
 
         async def with_headers(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], _ORIGIN, _EXPOSED]}
+                exposed = [_EXPOSED] if granted in origins else []
+                message = {**message, "headers": [*message["headers"], *shared, *exposed]}
             await send(message)
 
         await app(scope, receive, with_headers)
 
     return answer
-
-
-def _asks(scope: Scope) -> bool:
-    names = {name for name, _ in scope["headers"]}
-    return {b"origin", b"access-control-request-method"} <= names

@@ -6,6 +6,7 @@ share a budget of memory, so that many large requests at a time cannot exhaust t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from shoal.collector.problems import Problem
 
 __all__ = [
     "JSON",
+    "PLAN_PATH",
     "BodyBudget",
     "Receive",
     "Scope",
@@ -28,6 +30,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 JSON = b"application/json"
+PLAN_PATH = re.compile(r"/v1/plans/([0-9a-f]{64})(?:/|$)")
+"""The start of every path that belongs to a plan."""
 SMALL_BODY = 64 << 10
 """Bytes that every request may have; for more there must be memory left in the budget."""
 

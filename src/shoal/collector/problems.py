@@ -85,6 +85,9 @@ BAD_REQUEST = Problem(400, "bad-request", "The request cannot be parsed.")
 OBLIVIOUS_KEY = Problem(
     400, "ohttp-key", "The request was sealed for another key; fetch the key again."
 )
+HUNG_UP = Problem(
+    400, "bad-request", "The connection was closed before the plan was computed, so it was not."
+)
 UNOPENED = Problem(400, "ohttp-unopened", "The sealed request cannot be opened.")
 BAD_PARAMETER = Problem(400, "bad-parameter", "Invalid parameter value.")
 NO_TOKEN = Problem(401, "token-needed", "This needs a token.")
@@ -140,8 +143,19 @@ WRONG_TYPE = Problem(
 MALFORMED_PLAN = Problem(
     422, "malformed-plan", "The document is not a valid plan; check it with shoal audit."
 )
+BAD_ORIGINS = Problem(
+    422,
+    "bad-origins",
+    "An origin is https://host or https://host:port in lower case, or * for every page; at most 100"
+    " of them.",
+)
 BAD_WISH = Problem(
     422, "bad-wish", "Nothing can be planned with this field; /openapi.json says what it may be."
+)
+TOO_COSTLY = Problem(
+    422,
+    "too-costly",
+    "This plan takes too long, or too much memory, to compute here; use shoal plan.",
 )
 PROMISE_BROKEN = Problem(
     422, "plan-unsafe", "The plan does not keep its promise; see shoal audit and shoal plan."
@@ -211,6 +225,9 @@ DEADLINES_MISFIT = Problem(
 HEAD_TOO_LARGE = Problem(431, "head-too-large", "The URL and the headers are too long.")
 TOO_MANY = Problem(
     429, "too-many-requests", "Too many reports from this sender; try again later.", 10
+)
+PLANNER_BUSY = Problem(
+    429, "planner-busy", "A plan is being computed with this token; wait until it is done.", 5
 )
 INTERNAL = Problem(503, "internal", "The collector failed; nothing was counted.", 30)
 BUSY = Problem(503, "busy", "Too many reports are waiting; try again soon.", 2)

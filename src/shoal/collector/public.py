@@ -16,7 +16,6 @@ from shoal.collector.console.openapi import Operation, openapi
 from shoal.collector.console.parameters import Parameter
 from shoal.collector.console.responses import json_answer, signed_answer
 from shoal.collector.console.routes import make_app
-from shoal.collector.cors import with_cors
 from shoal.collector.http import Receive, Scope
 from shoal.collector.intake.gateway import PATH, Gateway
 from shoal.collector.intake.ingest import BINARY, Ingest
@@ -142,4 +141,4 @@ def make_public(
         if scope["type"] != "http" or not await door.handle(scope, receive, send):
             await others(scope, receive, send)
 
-    return with_cors(public)
+    return public

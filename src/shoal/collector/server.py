@@ -35,6 +35,7 @@ def serve(
     *,
     plans: Sequence[Plan] = (),
     declaration: Declaration | None = None,
+    origins: Sequence[str] | None = None,
     ready: Callable[[dict[str, str]], None] = lambda urls: None,
     kind: type[Collector] = Collector,
 ) -> None:
@@ -48,6 +49,8 @@ def serve(
         Plans to publish at the start, if they are not yet.
     declaration
         What is stated about these plans when they are published.
+    origins
+        Origins of the web pages that may send reports for these plans; None leaves them as set.
     ready
         Called with the two addresses, as URLs by the names `public` and `console`.
     kind
@@ -64,6 +67,8 @@ def serve(
         async def begin() -> None:
             for plan in plans:
                 await _publish(collector, plan, declaration)
+                if origins is not None:
+                    await collector.set_origins(plan.id, origins)
             workers.start()
 
         listeners = [

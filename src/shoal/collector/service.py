@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -18,7 +17,8 @@ from shoal.collector import problems, publication
 from shoal.collector.backup import back_up
 from shoal.collector.console.actions import Actions
 from shoal.collector.console.app import make_console
-from shoal.collector.http import Receive, Scope, bearer_token
+from shoal.collector.cors import with_cors
+from shoal.collector.http import PLAN_PATH, Receive, Scope, bearer_token
 from shoal.collector.intake.database import StorageError, storage_errors
 from shoal.collector.intake.gateway import Gateway
 from shoal.collector.intake.group_commit import Committer
@@ -36,8 +36,6 @@ from shoal.collector.settings import Settings
 from shoal.errors import InputError, PrivacyRefusal
 
 __all__ = ["Collector"]
-
-_PLAN_PATH = re.compile(r"/v1/plans/([0-9a-f]{64})(?:/|$)")
 
 LOOKUPS = 100
 """Names in a second that the database is asked for because this collector does not know them."""
@@ -86,7 +84,9 @@ class Collector(Running):
         self._committer = Committer(
             self._accept, self.settings.most_waiting, len, self.settings.store_timeout
         )
-        self.public = make_public(self._published, self._door(), self.signer, self.refused)
+        self.public = with_cors(
+            make_public(self._published, self._door(), self.signer, self.refused), self._origins
+        )
         if self._is_shared:
             self.public = self._asking_first(self.public)
         self.console = make_console(self)
@@ -175,7 +175,7 @@ class Collector(Running):
         """
 
         async def asking(scope: Scope, receive: Receive, send: Send) -> None:
-            named = _PLAN_PATH.match(scope.get("path", ""))
+            named = PLAN_PATH.match(scope.get("path", ""))
             secret = bearer_token(dict(scope.get("headers", ()))) if named else None
             is_new_plan = named is not None and self._published(named[1]) is None
             is_new_token = bool(secret) and not self.tokens.knows(secret or "")
@@ -287,6 +287,26 @@ class Collector(Running):
     def _published(self, plan_id: str) -> PlanRecord | None:
         record = self._plans.get(plan_id)
         return None if record is None or record.certificate is None else record
+
+    def _origins(self, plan_id: str | None) -> frozenset[str]:
+        """Return the origins of the pages that may use a published plan, or any of them."""
+        record = None if plan_id is None else self._published(plan_id)
+        if plan_id is not None:
+            return frozenset() if record is None else frozenset(record.origins)
+        every = (one.origins for one in self._plans.values() if one.certificate is not None)
+        return frozenset().union(*every)
+
+    async def set_origins(
+        self, plan_id: str, origins: Sequence[str], *, by: str = "the command line"
+    ) -> None:
+        """Set the origins of the web pages that may send reports for a plan."""
+        record = self._plans.get(plan_id)
+        if record is not None and record.origins == tuple(origins):
+            return
+        await self.in_store(self.store.set_origins, plan_id, origins)
+        await self._reload(plan_id)
+        LOG.info("origins set", extra={"facts": {"plan": plan_id, "by": by}})
+        await self.in_store(self.actions.add, by, "origins set", plan_id)
 
     # Reports
 

@@ -184,10 +184,11 @@ def devices_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def running_collector(data: Path, plan: Plan) -> Iterator[dict[str, str]]:
-    """Run `shoal serve` with one plan and yield its two addresses."""
+def running_collector(data: Path, plan: Plan, origins: str = "") -> Iterator[dict[str, str]]:
+    """Run `shoal serve` with one plan, for pages of some origins; yield its two addresses."""
     plan_file = data / "plan.json"
     plan.write(plan_file)
     words = ["serve", "--public", "127.0.0.1:0", "--console", "127.0.0.1:0", "--honest", "all"]
+    words += ["--origins", origins]
     with running("collector", [*words, str(plan_file)], data) as urls:
         yield urls

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["arrow_table", "csv_text", "markdown_text"]
 
 NUMBERS = ("count", "share", "sigma", "low", "high", "constrained")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What spreadsheets take for the start of a formula, in full width too (OWASP, CSV injection)."""
 _SHARED = ("reports", "level", "interval", "target", "simulated", "plan")
 
 
@@ -49,16 +51,26 @@ def rows(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def csv_text(document: Mapping[str, Any]) -> str:
-    """Write the estimates as CSV (RFC 4180), numbers in full."""
+    """Write the estimates as CSV (RFC 4180), numbers in full, and no text that is a formula."""
     out = io.StringIO()
     writer = csv.writer(out)
     for number, row in enumerate(rows(document)):
         if number == 0:
             writer.writerow(row)
-        writer.writerow(
-            [str(value).lower() if isinstance(value, bool) else value for value in row.values()]
-        )
+        writer.writerow([_cell(value) for value in row.values()])
     return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    """Return what a cell holds: a text that a spreadsheet would compute gets a quote before it.
+
+    >>> _cell("=cmd|' /C calc'!A0"), _cell("a=b"), _cell(-1.5), _cell(True)
+    ("'=cmd|' /C calc'!A0", 'a=b', -1.5, 'true')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    is_formula = isinstance(value, str) and value.startswith(_FORMULA)
+    return f"'{value}" if is_formula else value
 
 
 def arrow_table(document: Mapping[str, Any]) -> pa.Table:

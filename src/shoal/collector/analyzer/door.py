@@ -104,7 +104,7 @@ OPERATIONS = (
     Operation(
         "PUT", "/v1/plans/{plan_id}/crowds/{window}/{crowd}/chunks/{chunk}", "relay",
         "A chunk of a whole crowd's messages; the answer is a signed receipt.", None,
-        (PLAN, *_PATH), body={"type": "null"}, binary=(CHUNK_TYPE,),
+        (PLAN, *_PATH), binary=(CHUNK_TYPE,),
         problems=(problems.MALFORMED_CHUNK, problems.OTHER_CHUNK, problems.PLAN_CLOSED,
                   problems.UNSIGNED, problems.PAUSED),
     ),

@@ -195,8 +195,10 @@ ANSWERS: dict[tuple[str, str], Schema] = {
     ("GET", "/v1/plans"): _record({"plans": _list(_ONE_PLAN)}),
     ("POST", "/v1/plans"): _ONE_PLAN,
     ("GET", "/v1/plans/{plan_id}"): _record(
-        _PLAN_LINE | {"observers": _maybe(_list(_OBSERVER)), "plan": ANYTHING}
+        _PLAN_LINE
+        | {"observers": _maybe(_list(_OBSERVER)), "origins": _list(TEXT), "plan": ANYTHING}
     ),
+    ("PUT", "/v1/plans/{plan_id}/origins"): _record({"origins": _list(TEXT)}),
     **{
         ("POST", f"/v1/plans/{{plan_id}}/{word}"): _ONE_PLAN
         for word in ("publish", "pause", "close", "destroy")

@@ -41,6 +41,7 @@ from shoal.collector.console.searches import SEARCH
 from shoal.collector.console.sessions import Sessions
 from shoal.collector.console.tokens import LABEL, MOST_PLANS, ROLES
 from shoal.collector.console.web import PAGES, Pages, refused_page
+from shoal.collector.cors import ORIGINS
 from shoal.collector.intake.database import StorageError
 
 if TYPE_CHECKING:
@@ -76,6 +77,11 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST", "/v1/plans/{plan_id}/publish", "admin", "Publish a draft, or resume after a pause.",
         Handlers.publish, (PLAN, HONEST, NEVER_PUBLISHED),
         problems=(problems.WRONG_STATE, problems.HONEST_UNSAID, problems.MAYBE_PUBLISHED),
+    ),
+    Operation(
+        "PUT", "/v1/plans/{plan_id}/origins", "admin",
+        "Set the origins of the web pages that may send reports.", Handlers.origins, (PLAN,),
+        body=ORIGINS, problems=(problems.BAD_ORIGINS,),
     ),
     *(
         Operation(
@@ -172,7 +178,9 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "POST", "/v1/prospect", "viewer", "What a plan would promise; nothing is stored.",
-        Handlers.prospect, body=WISH, problems=(problems.BAD_WISH, problems.MALFORMED_PLAN),
+        Handlers.prospect, body=WISH,
+        problems=(problems.BAD_WISH, problems.MALFORMED_PLAN, problems.TOO_COSTLY,
+                  problems.PLANNER_BUSY),
     ),
     Operation(
         "GET", "/v1/actions", "admin", "What people did, the last first.", Handlers.actions,

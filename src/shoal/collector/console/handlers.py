@@ -18,11 +18,12 @@ from shoal.collector.console.errors import Refusal
 from shoal.collector.console.parameters import (
     Choice,
     Integer,
+    Level,
     OptionalInteger,
     Parameter,
-    Probability,
 )
-from shoal.collector.console.planning import Wish, WishError, prospect
+from shoal.collector.console.planner import Planner
+from shoal.collector.console.planning import LARGEST_WISH, WishError
 from shoal.collector.console.requests import read_document, token_of
 from shoal.collector.console.responses import (
     FORMS,
@@ -37,10 +38,11 @@ from shoal.collector.console.sealed_crowds import SealedCrowd, SealedCrowds
 from shoal.collector.console.searches import read_search
 from shoal.collector.console.service_handlers import ServiceHandlers
 from shoal.collector.console.tokens import Token
+from shoal.collector.cors import check_origins
 from shoal.collector.intake.records import PlanRecord
 from shoal.collector.logs import LOG
 from shoal.collector.plan_states import Declaration, State
-from shoal.errors import InputError, ShoalError
+from shoal.errors import InputError
 
 if TYPE_CHECKING:
     from shoal.collector.service import Collector
@@ -50,6 +52,8 @@ __all__ = ["Handlers"]
 PLAN = Parameter("plan_id", "path", "The plan's id.")
 MOST_CROWDS = 60
 """Crowds of one trend."""
+LARGEST_ORIGINS = 64 << 10
+"""Bytes of a list of origins."""
 PAGE_LENGTH = 50
 """Actions on a page."""
 
@@ -57,7 +61,7 @@ NUMBER = Integer("number", "path", "The crowd's number.", 1, 2**53, problem=prob
 TOKEN = Parameter("token_id", "path", "The token's id.")
 FORMAT = Choice("format", "The format of the answer.", tuple(FORMS))
 INTERVAL = Choice("interval", "The kind of interval.", get_args(IntervalKind))
-LEVEL = Probability("level", "The confidence level.", 0.95)
+LEVEL = Level("level", "The confidence level.", 0.95)
 HONEST = Choice(
     "honest",
     "The honest part of a crowd: what the plan says, or everybody.",
@@ -88,6 +92,7 @@ class Handlers(ServiceHandlers):
         self._collector = collector
         self._report_page = lru_cache(16)(report_page)
         self.sealed = SealedCrowds(collector)
+        self._planner = Planner()
 
     # Plans
 
@@ -103,7 +108,11 @@ class Handlers(ServiceHandlers):
     async def plan(self, request: Request) -> Response:
         """Show one plan."""
         record = self.plan_of(request)
-        more = {"observers": record.observers, "plan": record.document}
+        more = {
+            "observers": record.observers,
+            "origins": list(record.origins),
+            "plan": record.document,
+        }
         return json_answer(plan_line(record) | more)
 
     async def add_plan(self, request: Request) -> Response:
@@ -135,6 +144,25 @@ class Handlers(ServiceHandlers):
             never_published=NEVER_PUBLISHED.read(request) == "yes",
         )
         return await self._move(request, "published", declaration)
+
+    async def origins(self, request: Request) -> Response:
+        """Set the origins of the web pages that may send reports."""
+        document = await read_document(request, LARGEST_ORIGINS)
+        if not isinstance(document, dict) or set(document) != {"origins"}:
+            raise Refusal(problems.BAD_REQUEST)
+        if not isinstance(document["origins"], list):
+            raise Refusal(problems.BAD_ORIGINS)
+        await self.set_origins(request, document["origins"])
+        return json_answer({"origins": list(self.plan_of(request).origins)})
+
+    async def set_origins(self, request: Request, origins: list[object]) -> None:
+        """Set the origins of the plan that a request names, or refuse to."""
+        plan_id, by = self.plan_of(request).plan.id, token_of(request).label
+        try:
+            checked = check_origins(origins)
+        except InputError as error:
+            raise Refusal(problems.BAD_ORIGINS) from error
+        await self._collector.set_origins(plan_id, checked, by=by)
 
     async def pause(self, request: Request) -> Response:
         """Pause: accept no reports for a while."""
@@ -397,14 +425,18 @@ class Handlers(ServiceHandlers):
 
     async def prospect(self, request: Request) -> Response:
         """Show what a plan would promise; nothing is stored."""
-        document = await read_document(request)
         try:
-            found = await self._collector.compute(lambda: prospect(Wish.read(document)))
+            found = await self.prospect_of(request, await read_document(request, LARGEST_WISH))
         except WishError as error:
             raise Refusal(problems.BAD_WISH.about(error.parameter)) from error
-        except ShoalError as error:
+        except InputError as error:
             raise Refusal(problems.MALFORMED_PLAN) from error
         return json_answer(found)
+
+    async def prospect_of(self, request: Request, wish: object) -> dict[str, Any]:
+        """Return what a wish leads to, or refuse to compute it."""
+        hung_up = request.scope.get("state", {}).get("hung_up")
+        return await self._planner.prospect(wish, token_of(request).id, hung_up)
 
     # The service itself
 

@@ -45,7 +45,7 @@ class Operation:
             possible.append(problems.NOT_FOUND)
         if any(one.where == "query" for one in self.parameters):
             possible.append(problems.BAD_PARAMETER)
-        if self.body is not None:
+        if self.body is not None or self.binary:
             possible += [problems.BAD_REQUEST, problems.WRONG_TYPE, problems.TOO_LARGE]
         return (*possible, problems.UNAVAILABLE, problems.STORAGE_FULL)
 
@@ -70,9 +70,12 @@ class Operation:
             document["description"] = f"Needs a token of role {self.role}{higher}."
         if self.parameters:
             document["parameters"] = [one.to_json() for one in self.parameters]
+        content = {
+            media: {"schema": {"type": "string", "format": "binary"}} for media in self.binary
+        }
         if self.body is not None:
-            content = {media: {"schema": {"format": "binary"}} for media in self.binary}
             content["application/json"] = {"schema": self.body}
+        if content:
             document["requestBody"] = {"required": True, "content": content}
         return document
 

@@ -14,9 +14,13 @@ from shoal.collector import problems
 from shoal.collector.console.errors import Refusal
 from shoal.collector.problems import Problem
 
-__all__ = ["Choice", "Integer", "OptionalInteger", "Parameter", "Probability"]
+__all__ = ["Choice", "Integer", "Level", "OptionalInteger", "Parameter"]
 
 Where = Literal["path", "query"]
+
+LEVELS = (0.5, 0.999999)
+"""The lowest and the highest confidence level. A level is split between the options of a question,
+and its complement is the level of tests: nearer to 0 and 1 nothing would be left of either."""
 
 
 class Parameter:
@@ -100,11 +104,11 @@ class OptionalInteger(Integer):
         return None if self.text(request) in (None, "") else self.read(request)
 
 
-class Probability(Parameter):
-    """A number between 0 and 1, both excluded."""
+class Level(Parameter):
+    """A confidence level."""
 
     def __init__(self, name: str, description: str, default: float) -> None:
-        limits = {"exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": default}
+        limits = {"minimum": LEVELS[0], "maximum": LEVELS[1], "default": default}
         super().__init__(name, "query", description, type="number", **limits)
         self._default = default
 
@@ -115,6 +119,6 @@ class Probability(Parameter):
             number = self._default if text is None else float(text)
         except ValueError:
             raise Refusal(self.problem.about(self.name)) from None
-        if not 0 < number < 1:
+        if not LEVELS[0] <= number <= LEVELS[1]:
             raise Refusal(self.problem.about(self.name))
         return number

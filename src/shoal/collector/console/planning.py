@@ -1,12 +1,19 @@
 """What a survey would promise and how precise it would be: the numbers of the planner.
 
-They are computed by the same functions as `shoal plan`, `shoal audit` and `shoal compare`.
+They are computed by the same functions as `shoal plan`, `shoal audit` and `shoal compare`. The
+console runs this module as a process (see `planner`): a wish comes in and the numbers go out, as
+JSON.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import resource
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -24,7 +31,28 @@ from shoal.support.checks import shown
 from shoal.theory.coin import count_sigma
 from shoal.theory.normal import normal_factor
 
-__all__ = ["EXAMPLE", "MOST_BITS", "WISH", "Wish", "WishError", "prospect"]
+__all__ = [
+    "EXAMPLE",
+    "LARGEST_WISH",
+    "LONGEST_SURVEY",
+    "MOST_BITS",
+    "OUT_OF_MEMORY",
+    "WISH",
+    "Wish",
+    "WishError",
+    "check_wish",
+    "form_wish",
+    "prospect",
+]
+
+LONGEST_SURVEY = 64 << 10
+"""Characters of a survey's TOML that the planner reads; `shoal plan` reads longer ones."""
+
+LARGEST_WISH = 4 * LONGEST_SURVEY
+"""Bytes of a request: a character of the survey may be written as several."""
+
+OUT_OF_MEMORY = 3
+"""The exit code of the process when its memory does not suffice."""
 
 MOST_BITS = 512
 """The longest report that the planner computes with; `shoal plan` takes longer ones."""
@@ -54,7 +82,11 @@ WISH: dict[str, Any] = {
     "required": ["survey", "crowd", "epsilon", "delta"],
     "additionalProperties": False,
     "properties": {
-        "survey": {"type": "string", "description": "The survey as TOML."},
+        "survey": {
+            "type": "string",
+            "maxLength": LONGEST_SURVEY,
+            "description": "The survey as TOML.",
+        },
         "crowd": {"type": "integer", "minimum": 1},
         "epsilon": {"type": "string"},
         "delta": {"type": "string"},
@@ -92,43 +124,53 @@ class Wish:
 
     @classmethod
     def read(cls, document: object) -> Wish:
-        """Read a wish from JSON values or the fields of a form; an error says what is wrong."""
-        if not isinstance(document, Mapping) or not set(document) <= set(_FIELDS):
-            raise InputError(f"a plan to be computed has {', '.join(_FIELDS)}.")
-        view = document.get("view", "reports")
-        if view not in VIEWS:
-            raise WishError("view", f"view is one of {', '.join(VIEWS)}.")
-        text, epsilon, delta = (_text(document, name) for name in ("survey", "epsilon", "delta"))
-        survey = _about("survey", lambda: Survey.from_toml(text))
+        """Read a wish from JSON values; an error says what is wrong."""
+        fields = check_wish(document)
+        survey = _about("survey", lambda: Survey.from_toml(fields["survey"]))
         if survey.bits > MOST_BITS:
             raise WishError(
                 "survey",
                 f"the planner takes reports of at most {MOST_BITS} bits, this survey has"
                 f" {survey.bits:,}; use shoal plan.",
             )
-        _about("epsilon", lambda: Promise("proven", epsilon, delta="1e-6"))
-        _about("delta", lambda: Promise("proven", "1", delta=delta))
-        crowd, share = document.get("crowd"), document.get("share", 0.01)
-        if isinstance(crowd, bool) or not isinstance(crowd, int) or crowd < 1:
-            raise WishError("crowd", "crowd is a whole number of people, at least 1.")
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-            raise WishError("share", "share is a part of the crowd, above 0 and at most 1.")
-        wanted = document.get("compare", False)
-        if not isinstance(wanted, bool):
-            raise WishError("compare", "compare is true or false.")
-        return cls(survey, crowd, epsilon, delta, view, float(share), wanted)
+        return cls(**dict(fields) | {"survey": survey})
 
-    @classmethod
-    def from_form(cls, fields: Mapping[str, str]) -> Wish:
-        """Read a wish from the fields of a form, which are texts."""
-        crowd, share = fields["crowd"], fields["share"]
-        try:
-            numbers: dict[str, object] = {"crowd": int(crowd[:20]), "share": float(share)}
-        except ValueError:
-            raise InputError(
-                f"crowd and share are numbers, got {shown(crowd)} and {shown(share)}."
-            ) from None
-        return cls.read(dict(fields) | numbers | {"compare": fields.get("compare") == "yes"})
+
+def check_wish(document: object) -> Mapping[str, Any]:
+    """Return the fields of a wish, all checked but the survey, which may take long to read."""
+    if not isinstance(document, Mapping) or not set(document) <= set(_FIELDS):
+        raise InputError(f"a plan to be computed has {', '.join(_FIELDS)}.")
+    if document.get("view", "reports") not in VIEWS:
+        raise WishError("view", f"view is one of {', '.join(VIEWS)}.")
+    survey, epsilon, delta = (_text(document, name) for name in ("survey", "epsilon", "delta"))
+    if len(survey) > LONGEST_SURVEY:
+        raise WishError(
+            "survey",
+            f"the planner takes surveys of at most {LONGEST_SURVEY:,} characters, this one has"
+            f" {len(survey):,}; use shoal plan.",
+        )
+    _about("epsilon", lambda: Promise("proven", epsilon, delta="1e-6"))
+    _about("delta", lambda: Promise("proven", "1", delta=delta))
+    crowd, share = document.get("crowd"), document.get("share", 0.01)
+    if isinstance(crowd, bool) or not isinstance(crowd, int) or crowd < 1:
+        raise WishError("crowd", "crowd is a whole number of people, at least 1.")
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise WishError("share", "share is a part of the crowd, above 0 and at most 1.")
+    if not isinstance(document.get("compare", False), bool):
+        raise WishError("compare", "compare is true or false.")
+    return document
+
+
+def form_wish(fields: Mapping[str, str]) -> dict[str, object]:
+    """Return the fields of a form, which are texts, as the values that `Wish.read` takes."""
+    crowd, share = fields["crowd"], fields["share"]
+    try:
+        numbers: dict[str, object] = {"crowd": int(crowd[:20]), "share": float(share)}
+    except ValueError:
+        raise InputError(
+            f"crowd and share are numbers, got {shown(crowd)} and {shown(share)}."
+        ) from None
+    return dict(fields) | numbers | {"compare": fields.get("compare") == "yes"}
 
 
 def _text(document: Mapping[Any, object], name: str) -> str:
@@ -217,3 +259,31 @@ def _power(agreed: Plan, cross: Cross) -> dict[str, Any] | None:
     table = np.full(cross.sizes, people / cross.bits)
     noise = np.eye(cross.bits) * people * q * (1 - q) / (1 - 2 * q) ** 2
     return InteractionTest(table, noise).sensitivity(0.05, _POWER).to_json()
+
+
+def main(seconds: int, megabytes: int) -> None:
+    """Read a wish from stdin, and write what it leads to, or what is wrong with it."""
+    _limit(seconds, megabytes)
+    try:
+        answer = prospect(Wish.read(json.load(sys.stdin.buffer)))
+    except ShoalError as error:
+        parameter = error.parameter if isinstance(error, WishError) else None
+        answer = {"mistake": str(error), "parameter": parameter}
+    except MemoryError:
+        sys.exit(OUT_OF_MEMORY)
+    sys.stdout.write(json.dumps(answer))
+
+
+def _limit(seconds: int, megabytes: int) -> None:
+    """Limit this process; it also ends if nobody is left to end it."""
+    os.nice(5)  # reports go first
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    with suppress(OSError, ValueError):  # memory can be limited on Linux only
+        with open("/proc/self/statm", encoding="ascii") as file:
+            used = int(file.read().split()[5]) * resource.getpagesize()
+        most = used + (megabytes << 20)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

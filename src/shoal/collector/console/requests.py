@@ -66,12 +66,12 @@ def check_same_origin(request: Request) -> None:
         raise Refusal(problems.CROSS_SITE)
 
 
-async def read_document(request: Request) -> object:
-    """Read a JSON document, strictly."""
+async def read_document(request: Request, largest: int = LARGEST_DOCUMENT) -> object:
+    """Read a JSON document of at most `largest` bytes, strictly."""
     headers = dict(request.scope["headers"])
     if media_type(headers) != JSON:
         raise Refusal(problems.WRONG_TYPE)
-    body = await read_body(request.receive, headers, LARGEST_DOCUMENT)
+    body = await read_body(request.receive, headers, largest)
     if isinstance(body, problems.Problem):
         raise Refusal(body)
     try:

@@ -7,6 +7,7 @@ from typing import Any
 
 from shoal.collector import problems
 from shoal.collector.console.errors import Refusal
+from shoal.collector.console.parameters import LEVELS
 
 __all__ = ["FDR", "MOST_CANDIDATES", "SEARCH", "read_search"]
 
@@ -28,7 +29,7 @@ SEARCH: dict[str, Any] = {
         },
         "question": {"type": ["string", "null"]},
         "fdr": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
-        "level": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        "level": {"type": "number", "minimum": LEVELS[0], "maximum": LEVELS[1]},
     },
 }
 """The schema of the document."""
@@ -45,7 +46,10 @@ def read_search(document: object) -> tuple[list[str], str | None, float, float]:
         raise Refusal(problems.BAD_PARAMETER.about("candidates"))
     if not isinstance(question, str | None):
         raise Refusal(problems.BAD_PARAMETER.about("question"))
-    return candidates, question, _part(document, "fdr", FDR), _part(document, "level", 0.95)
+    level = _part(document, "level", 0.95)
+    if not LEVELS[0] <= level <= LEVELS[1]:
+        raise Refusal(problems.BAD_PARAMETER.about("level"))
+    return candidates, question, _part(document, "fdr", FDR), level
 
 
 def _part(document: Mapping[str, object], name: str, default: float) -> float:

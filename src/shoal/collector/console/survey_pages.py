@@ -12,7 +12,7 @@ from shoal.analysis.publishing.observers import observers_table
 from shoal.analysis.publishing.sections import scrolling
 from shoal.analysis.publishing.words import possible_answers, release_note
 from shoal.analysis.screening import Screening
-from shoal.collector.console.forms import checkbox, post_form
+from shoal.collector.console.forms import checkbox, field, post_form
 from shoal.collector.console.responses import unreadable_note
 from shoal.collector.console.windows import window_in_words
 from shoal.collector.intake.records import CrowdRecord, PlanRecord, Reason
@@ -238,6 +238,11 @@ def _acts(record: PlanRecord) -> list[Markup]:
         unsaid = [honest] if record.plan.honest_fraction is None else []
         never = checkbox("never_published", "yes", "After a restore: it was not published before.")
         forms.append(post_form(f"{base}/publish", *unsaid, never, button="Publish"))
+    if state in ("draft", "published", "paused"):
+        origins = element("input", type="text", name="origins", value=" ".join(record.origins))
+        help_ = "such as https://page.example, or * for all; empty for none"
+        name = "Origins of the web pages that may send reports"
+        forms.append(post_form(f"{base}/origins", field(name, origins, help_), button="Set"))
     if state == "paused":
         forms.append(post_form(f"{base}/publish", button="Resume", class_="inline"))
     if state == "published":

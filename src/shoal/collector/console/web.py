@@ -32,7 +32,7 @@ from shoal.collector.console.handlers import (
 )
 from shoal.collector.console.layout import frame, icon, script, style, turning
 from shoal.collector.console.openapi import Operation
-from shoal.collector.console.planning import EXAMPLE, Wish, prospect
+from shoal.collector.console.planning import EXAMPLE, LARGEST_WISH, form_wish
 from shoal.collector.console.requests import LARGEST_DOCUMENT, check_same_origin, token_of
 from shoal.collector.console.searches import read_search
 from shoal.collector.console.sessions import COOKIE, Sessions, cookie_header
@@ -41,7 +41,7 @@ from shoal.collector.http import cookie
 from shoal.collector.intake.records import PlanRecord
 from shoal.collector.plan_states import Declaration, State
 from shoal.collector.problems import Problem
-from shoal.errors import InputError, ShoalError
+from shoal.errors import InputError
 from shoal.support.files import strict_json
 
 if TYPE_CHECKING:
@@ -167,6 +167,13 @@ class Pages:
         await self._handlers.move(request, "published", declaration)
         return _to_survey(request)
 
+    async def origins(self, request: Request) -> Response:
+        """Set the origins of the web pages that may send reports."""
+        form = await read_form(request)
+        origins: list[object] = list(re.split(r"[,\s]+", form.text("origins")))
+        await self._handlers.set_origins(request, [one for one in origins if one])
+        return _to_survey(request)
+
     async def pause(self, request: Request) -> Response:
         """Pause a plan."""
         await self._handlers.move(request, "paused")
@@ -212,13 +219,12 @@ class Pages:
 
     async def plan(self, request: Request) -> Response:
         """Show what a plan would promise; nothing is stored."""
-        token, form = token_of(request), await read_form(request, LARGEST_DOCUMENT)
+        token, form = token_of(request), await read_form(request, LARGEST_WISH)
         names = ("survey", "crowd", "epsilon", "delta", "share", "view", "compare")
         fields = {name: form.text(name) for name in names}
         try:
-            wish = Wish.from_form(fields)
-            document = await self._collector.compute(prospect, wish)
-        except ShoalError as error:
+            document = await self._handlers.prospect_of(request, form_wish(fields))
+        except InputError as error:
             parts = planner_pages.planner_parts(fields, str(error))
             return _page("Planner", parts, token, 422, scripted=True)
         may_add = token.role == "admin" and token.plans is None
@@ -330,6 +336,7 @@ PAGES: tuple[Operation, ...] = tuple(
         ("GET", "/", "viewer", "All surveys.", Pages.home),
         ("GET", _ONE, "viewer", "One survey and its crowds.", Pages.survey),
         ("POST", f"{_ONE}/publish", "admin", "Publish or resume.", Pages.publish),
+        ("POST", f"{_ONE}/origins", "admin", "Set the origins of web pages.", Pages.origins),
         ("POST", f"{_ONE}/pause", "admin", "Pause.", Pages.pause),
         ("POST", f"{_ONE}/close", "admin", "Close.", Pages.close),
         ("POST", f"{_ONE}/destroy", "admin", "Destroy all collected data.", Pages.destroy),
@@ -365,7 +372,10 @@ def refused_page(request: Request, problem: Problem) -> Response:
         wanted = quote(f"{request.url.path}{query}", safe="")
         return RedirectResponse(f"/sign-in?next={wanted}", 303)
     token = getattr(request.state, "token", None)
-    return _page("Not done", admin_pages.refusal_parts(problem), token, problem.status)
+    response = _page("Not done", admin_pages.refusal_parts(problem), token, problem.status)
+    if problem.retry_after is not None:
+        response.headers["Retry-After"] = str(problem.retry_after)
+    return response
 
 
 def _page(

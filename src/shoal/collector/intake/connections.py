@@ -10,6 +10,7 @@ is listed in `tests/collector/test_connections.py`, which says what changed when
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -85,6 +86,8 @@ class Connection(HttpToolsProtocol):
         self._head = self._heard = self._silent = 0
         self._unread, self._unread_since = 0, self.loop.time()
         self._ended, self._dropped = False, 0
+        self._hung_up = asyncio.Event()
+        self._unanswered: deque[Any] = deque()
         self._sender = Sender()
         most, self.limit_concurrency = self.config.limit_concurrency, None
         if most is not None and len(self.connections) > most and not self.door.make_room():
@@ -96,7 +99,12 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End a connection."""
+        self._hung_up.set()
         self.door.ends(self)
+        # uvicorn tells the last request only; an earlier one would write to what is closed.
+        for cycle in self._unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -117,6 +125,7 @@ class Connection(HttpToolsProtocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether to stay, because the other side sends no more but has an answer to come."""
+        self._hung_up.set()
         last = self.cycle
         if self._ended or last is None or last.response_complete or last.more_body:
             return False
@@ -126,7 +135,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request."""
         super().on_message_begin()
-        self.scope["state"]["sender"] = self._sender
+        self.scope["state"] |= {"sender": self._sender, "hung_up": self._hung_up}
         self.waiting_since = self.loop.time()
         self.door.begins(self)
         self._head = 0
@@ -145,6 +154,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begin to answer, or let the request wait for its turn."""
         super().on_headers_complete()
+        self._unanswered.append(self.cycle)
         if len(self.pipeline) > MOST_WAITING:
             raise ValueError("too many requests wait")  # ends the parsing
 
@@ -165,6 +175,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """End an answer, and wait for the next request."""
+        self._unanswered.popleft()
         super().on_response_complete()
         if self.pipeline or not self.cycle.response_complete or self.transport.is_closing():
             return

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from shoal.agreement.plan import Plan
-from shoal.collector.intake.database import Database, storage_errors
+from shoal.collector.intake.database import Database, read_fact, storage_errors
 from shoal.collector.plan_states import State
 
-__all__ = ["CrowdRecord", "PlanRecord", "Reason", "Records"]
+__all__ = ["ORIGINS", "CrowdRecord", "PlanRecord", "Reason", "Records", "read_origins"]
+
+ORIGINS = "origins"
+"""The name under which the data have the origins of web pages."""
 
 Reason = Literal["window", "deadline", "closed", "key", "restored", "unreadable", "relay"]
 """Why a crowd was discarded: its window or the deadline was over, its plan was closed, the key of
@@ -20,11 +23,15 @@ discarded it."""
 
 @dataclass(frozen=True)
 class PlanRecord:
-    """A plan as the collector keeps it: its state, and from its publication on its certificate."""
+    """A plan as the collector keeps it: its state, and from its publication on its certificate.
+
+    `origins` are those of the web pages that may send reports for it.
+    """
 
     plan: Plan
     state: State
     certificate: bytes | None
+    origins: tuple[str, ...] = ()
 
     @property
     def document(self) -> dict[str, Any]:
@@ -71,14 +78,22 @@ class Records:
 
     def plan(self, plan_id: str) -> PlanRecord | None:
         """Return a plan by its id."""
-        query = "SELECT document, state, certificate FROM plans WHERE id = ?"
-        rows = self._rows(query, plan_id)
-        return _plan_record(*rows[0]) if rows else None
+        rows = self._rows(f"{_PLANS} WHERE id = ?", plan_id)
+        return self._plan_records(rows)[0] if rows else None
 
     def plans(self) -> list[PlanRecord]:
         """Return all plans, in the order of their ids."""
-        rows = self._rows("SELECT document, state, certificate FROM plans ORDER BY id")
-        return [_plan_record(*row) for row in rows]
+        return self._plan_records(self._rows(f"{_PLANS} ORDER BY id"))
+
+    def _plan_records(self, rows: list[tuple[Any, ...]]) -> list[PlanRecord]:
+        with storage_errors():
+            origins = read_origins(self._database)
+        return [
+            PlanRecord(
+                Plan.from_json(json.loads(document)), state, certificate, origins.get(plan_id, ())
+            )
+            for plan_id, document, state, certificate in rows
+        ]
 
     def plans_with_crowds(self) -> list[str]:
         """Return the ids of the plans that have open crowds."""
@@ -115,6 +130,7 @@ class Records:
         return bytes(rows[0][0]) if rows else None
 
 
+_PLANS = "SELECT id, document, state, certificate FROM plans"
 _CROWDS = (
     "SELECT number, window, state, reports, tenths, reason, unreadable FROM crowds WHERE plan = ?"
 )
@@ -134,5 +150,7 @@ def _crowd_record(
     return CrowdRecord(number, window, state, told, tenths or 0, reason, garbage)
 
 
-def _plan_record(document: bytes, state: State, certificate: bytes | None) -> PlanRecord:
-    return PlanRecord(Plan.from_json(json.loads(document)), state, certificate)
+def read_origins(database: Database) -> dict[str, tuple[str, ...]]:
+    """Return the origins of the web pages that may send reports, by plan."""
+    every = json.loads(read_fact(database, ORIGINS) or "{}")
+    return {plan_id: tuple(origins) for plan_id, origins in every.items()}

@@ -26,7 +26,7 @@ SHARED_TABLES = """
 -- 'key' names the key in the file crowd-key, 'signer' is the public signing key, 'restored' is when
 -- the data lost their memory; 'role' says whose data they are, if not a collector's; 'probe' is
 -- written to see that it can be; 'time', 'origin' and 'boot' are the last time that was believed
--- (see `clock`).
+-- (see `clock`); 'origins' are those of web pages (see `records`).
 CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 INSERT INTO facts VALUES ('probe', 0);
 

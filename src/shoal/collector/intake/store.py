@@ -14,10 +14,10 @@ from shoal.analysis.report_rows import Batch
 from shoal.analysis.tallying import Tally
 from shoal.collector import problems
 from shoal.collector.consistency import first_window, forget_crowds, restored_at
-from shoal.collector.intake.database import StorageError
+from shoal.collector.intake.database import StorageError, write_fact
 from shoal.collector.intake.keyed_store import KeyedStore
 from shoal.collector.intake.open_plan import OpenPlan
-from shoal.collector.intake.records import CrowdRecord, PlanRecord, Records
+from shoal.collector.intake.records import ORIGINS, CrowdRecord, PlanRecord, Records, read_origins
 from shoal.collector.intake.schema import COLLECTOR
 from shoal.collector.intake.windows import IncompleteCrowd
 from shoal.collector.plan_states import State, may_become
@@ -108,6 +108,12 @@ class Store(KeyedStore[OpenPlan]):
     def plans(self) -> list[PlanRecord]:
         """Return all plans, in the order of their ids."""
         return self._records.plans()
+
+    def set_origins(self, plan_id: str, origins: Sequence[str]) -> None:
+        """Set the origins of the web pages that may send reports for a plan."""
+        with self._transaction():
+            every = read_origins(self._database) | {plan_id: tuple(origins)}
+            write_fact(self._database, ORIGINS, json.dumps(every))
 
     def move(
         self,

@@ -56,7 +56,7 @@ _TABLES = {
 }
 """Tables that are copied, in the order of their rows."""
 
-_FACTS = ("signer", "restored", "time", "origin", "boot")
+_FACTS = ("signer", "restored", "time", "origin", "boot", "origins")
 _ORDERS = {"actions": "id", "seen": "plan, window, place"}
 _AT_ONCE = 500
 

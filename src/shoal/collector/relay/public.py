@@ -15,7 +15,7 @@ from shoal.collector.console.openapi import Operation, openapi
 from shoal.collector.console.parameters import Integer, Parameter
 from shoal.collector.console.responses import json_answer
 from shoal.collector.console.routes import make_app
-from shoal.collector.cors import with_cors
+from shoal.collector.cors import read_origins, with_cors
 from shoal.collector.http import Receive, Scope
 from shoal.collector.problems import Problem, Send
 from shoal.collector.relay.open_plan import Document
@@ -90,7 +90,8 @@ def make_public(relay: Relay, ingest: SealedIngest) -> App:
         if scope["type"] != "http" or not await ingest.handle(scope, receive, send):
             await others(scope, receive, send)
 
-    return with_cors(public)
+    origins = read_origins(relay.settings.origins)
+    return with_cors(public, lambda plan_id: origins)
 
 
 def _answer(document: Document | Problem, cache: str) -> Response:

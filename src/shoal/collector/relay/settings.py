@@ -24,6 +24,10 @@ class RelaySettings(SettingsTable):
         "127.0.0.1:8411", "Address of health, metrics and crowds: host:port.", is_address=True
     )
     database: str = setting("", "PostgreSQL database that several relays share: postgresql://...")
+    origins: str = setting(
+        "",
+        "Origins of the web pages that may send reports, such as https://page.example; * for all.",
+    )
     smallest_crowd: int = setting(100, "Smallest crowd size of a plan.", lowest=1)
     deadline_days: int = setting(
         45,

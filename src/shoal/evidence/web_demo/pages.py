@@ -18,7 +18,7 @@ from typing import Any
 from shoal.agreement.plan import Plan
 from shoal.errors import ShoalError
 from shoal.evidence.demo import devices_folder, running_collector
-from shoal.evidence.services import console_get, scratch_folder
+from shoal.evidence.services import console_get, free_port, scratch_folder
 from shoal.evidence.web_demo.client import client_files
 from shoal.evidence.web_demo.people import People
 from shoal.planning.promise import check_promise
@@ -45,15 +45,16 @@ def web_demonstration(plan: Plan, *, seed: int) -> Iterator[str]:
     seed
         Who answers what. The flips come from the operating system, as they do on any device.
     """
+    host = f"127.0.0.1:{free_port()}"
     with (
         scratch_folder() as data,
         devices_folder() as devices,
-        running_collector(data, plan) as urls,
+        running_collector(data, plan, origins=f"http://{host}") as urls,
     ):
         token = (data / "admin-token").read_text("utf-8").strip()
         people = People(plan, seed, urls, token, devices)
         documents = _documents(plan, urls["public"], run=data.name)
-        with _served(documents, people, urls["public"]) as address:
+        with _served(documents, people, urls["public"], host) as address:
             try:
                 yield address
             finally:
@@ -105,12 +106,12 @@ def _settings(plan: Plan, public: str, run: str) -> dict[str, Any]:
 
 @contextmanager
 def _served(
-    documents: dict[str, tuple[str, bytes]], people: People, collector: str
+    documents: dict[str, tuple[str, bytes]], people: People, collector: str, host: str
 ) -> Iterator[str]:
-    """Serve the page on a free port of this machine while the demonstration lasts."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
-    host = f"127.0.0.1:{server.server_port}"
-    server.RequestHandlerClass = _handler(documents, people, collector, host)
+    """Serve the page at a port of this machine while the demonstration lasts."""
+    name, _, port = host.partition(":")
+    pages = _handler(documents, people, collector, host)
+    server = ThreadingHTTPServer((name, int(port)), pages)
     thread = Thread(target=server.serve_forever, name="page")
     thread.start()
     try:

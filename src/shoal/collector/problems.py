@@ -206,6 +206,12 @@ HEAD_TOO_LARGE = Problem(431, "head-too-large", "The URL and the headers are too
 TOO_MANY = Problem(
     429, "too-many-requests", "Too many reports from this sender; try again later.", 10
 )
+UNVERIFIED = Problem(
+    500,
+    "unverified",
+    "The stored data do not match their signature, so they are not shown; see shoal collector"
+    " doctor.",
+)
 INTERNAL = Problem(503, "internal", "The collector failed; nothing was counted.", 30)
 BUSY = Problem(503, "busy", "Too many reports are waiting; try again soon.", 2)
 CROWDED = Problem(503, "busy", "Too many connections are open; try again soon.", 2)

@@ -15,9 +15,10 @@ from shoal.agreement.random_bits import SystemBits
 from shoal.collector.intake.database import StorageError, data_lock
 from shoal.errors import InputError
 from shoal.support.disk import Disk
+from shoal.support.files import first_line
 from shoal.support.keys import key_text, link_content
 
-__all__ = ["KeyLink", "Signer", "change_key", "private_file"]
+__all__ = ["KeyLink", "Signer", "change_key", "private_file", "read_key"]
 
 KEY_FILE = "signing-key"
 
@@ -30,11 +31,10 @@ class Signer:
         if not self._path.exists():
             private_file(self._path, SystemBits().draw(32).hex() + "\n")
         try:
-            secret, *links = self._path.read_text("ascii").strip().split("\n")
-            self._key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(secret))
-            self.links = [KeyLink(*link.split()) for link in links]
-        except (OSError, ValueError, TypeError) as error:
-            raise StorageError(f"{self._path} holds no signing key; restore it.") from error
+            text = self._path.read_text("ascii")
+        except (OSError, ValueError) as error:
+            raise StorageError(f"cannot read {self._path}: {first_line(error)}.") from error
+        self._key, self.links = read_key(text, str(self._path))
 
     @property
     def public_key(self) -> str:
@@ -66,6 +66,16 @@ class Signer:
         except OSError as error:
             raise StorageError(f"cannot write {self._path}: {error.strerror}.") from error
         self._key, self.links = new, links
+
+
+def read_key(text: str, where: str) -> tuple[Ed25519PrivateKey, list[KeyLink]]:
+    """Return the secret key and the links of a key file; `where` names the file in an error."""
+    try:
+        secret, *links = text.strip().split("\n")
+        key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(secret))
+        return key, [KeyLink(*link.split()) for link in links]
+    except (ValueError, TypeError) as error:
+        raise StorageError(f"{where} holds no signing key; restore it.") from error
 
 
 class KeyLink(NamedTuple):

@@ -22,6 +22,7 @@ from shoal.collector.intake.database import Database
 from shoal.collector.intake.encryption import CrowdKeys
 from shoal.collector.intake.open_plan import OpenPlan
 from shoal.collector.intake.records import Reason
+from shoal.collector.intake.signatures import Signatures
 from shoal.collector.intake.windows import IncompleteCrowd, Time
 from shoal.collector.plan_states import State
 from shoal.collector.problems import Problem
@@ -73,11 +74,13 @@ class SealedPlan(OpenPlan):
         self,
         database: Database,
         keys: CrowdKeys,
+        signatures: Signatures,
         plan: Plan,
         state: State,
         oldest_window: int,
     ) -> None:
         self._database, self._keys, self.plan, self.state = database, keys, plan, state
+        self._signatures = signatures
         self.oldest_window = oldest_window
         self.messages = plan.reports_needed * messages_of(plan)
         """How many messages a crowd has."""
@@ -199,6 +202,7 @@ class SealedPlan(OpenPlan):
             (unreadable, self.plan.id, number),
         )
         if changed.rowcount:
+            self._signatures.add_release(self.plan.id, number, unreadable, release)
             self._end(number, "sealed", self.plan.reports_needed, 10, release)
         return bool(changed.rowcount)
 

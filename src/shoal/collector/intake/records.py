@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from shoal.agreement.plan import Plan
 from shoal.collector.intake.database import Database, storage_errors
+from shoal.collector.intake.signatures import Signature, Signatures, UnverifiedError
 from shoal.collector.plan_states import State
+from shoal.errors import InputError
 
-__all__ = ["CrowdRecord", "PlanRecord", "Reason", "Records"]
+__all__ = ["CrowdRecord", "PlanRecord", "Reason", "Records", "SignedRelease", "read_plan"]
 
 Reason = Literal["window", "deadline", "closed", "key", "restored"]
 """Why a crowd was given up: its window or the deadline was over, its plan was closed, the key of
@@ -58,11 +60,19 @@ class CrowdRecord:
     unreadable: int | None = None
 
 
-class Records:
-    """Reads plans, crowds and releases."""
+class SignedRelease(NamedTuple):
+    """The tally of a sealed crowd, as it is stored, with its signature, which was verified."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    content: bytes
+    unreadable: int | None
+    signature: Signature
+
+
+class Records:
+    """Reads plans, crowds and releases; those that do not match their signature are errors."""
+
+    def __init__(self, database: Database, signatures: Signatures) -> None:
+        self._database, self._signatures = database, signatures
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         with storage_errors():
@@ -70,14 +80,20 @@ class Records:
 
     def plan(self, plan_id: str) -> PlanRecord | None:
         """Return a plan by its id."""
-        query = "SELECT document, state, certificate FROM plans WHERE id = ?"
-        rows = self._rows(query, plan_id)
-        return _plan_record(*rows[0]) if rows else None
+        rows = self._rows(f"{_PLANS} WHERE id = ?", plan_id)
+        return self._plan_record(*rows[0]) if rows else None
 
     def plans(self) -> list[PlanRecord]:
         """Return all plans, in the order of their ids."""
-        rows = self._rows("SELECT document, state, certificate FROM plans ORDER BY id")
-        return [_plan_record(*row) for row in rows]
+        return [self._plan_record(*row) for row in self._rows(f"{_PLANS} ORDER BY id")]
+
+    def _plan_record(
+        self, plan_id: str, document: bytes, state: State, certificate: bytes | None
+    ) -> PlanRecord:
+        if certificate is not None:
+            certificate = bytes(certificate)
+            self._signatures.check_certificate(plan_id, certificate)
+        return PlanRecord(read_plan(plan_id, document), state, certificate)
 
     def plans_with_crowds(self) -> list[str]:
         """Return the ids of the plans that have open crowds."""
@@ -107,13 +123,37 @@ class Records:
         )
         return [number for (number,) in self._rows(query, plan_id, length)][::-1]
 
-    def release(self, plan_id: str, number: int) -> bytes | None:
+    def release(self, plan_id: str, number: int) -> SignedRelease | None:
         """Return the tally of a sealed crowd, the same bytes every time; None if there is none."""
-        query = "SELECT release FROM crowds WHERE plan = ? AND number = ? AND state = 'sealed'"
+        query = (
+            "SELECT release, unreadable FROM crowds"
+            " WHERE plan = ? AND number = ? AND state = 'sealed'"
+        )
         rows = self._rows(query, plan_id, number)
-        return bytes(rows[0][0]) if rows else None
+        if not rows:
+            return None
+        content, unreadable = bytes(rows[0][0] or b""), rows[0][1]
+        signature = self._signatures.check_release(plan_id, number, unreadable, content)
+        return SignedRelease(content, unreadable, signature)
+
+    def unverified(self) -> list[str]:
+        """Return a sentence for each plan, certificate and release that is not used."""
+        sentences = []
+        for (plan_id,) in self._rows("SELECT id FROM plans ORDER BY id"):
+            try:
+                self.plan(plan_id)
+            except UnverifiedError as error:
+                sentences.append(str(error))
+        query = "SELECT plan, number FROM crowds WHERE state = 'sealed' ORDER BY plan, number"
+        for plan_id, number in self._rows(query):
+            try:
+                self.release(plan_id, number)
+            except UnverifiedError as error:
+                sentences.append(str(error))
+        return sentences
 
 
+_PLANS = "SELECT id, document, state, certificate FROM plans"
 _CROWDS = (
     "SELECT number, window, state, reports, tenths, reason, unreadable FROM crowds WHERE plan = ?"
 )
@@ -133,5 +173,14 @@ def _crowd_record(
     return CrowdRecord(number, window, state, told, tenths or 0, reason, garbage)
 
 
-def _plan_record(document: bytes, state: State, certificate: bytes | None) -> PlanRecord:
-    return PlanRecord(Plan.from_json(json.loads(document)), state, certificate)
+def read_plan(plan_id: str, document: bytes) -> Plan:
+    """Return a stored plan; one that does not have its id is an error."""
+    try:
+        plan = Plan.from_json(json.loads(document))
+    except (ValueError, RecursionError, InputError):
+        plan = None
+    if plan is None or plan.id != plan_id:
+        raise UnverifiedError(
+            f"the stored plan {plan_id[:12]} is damaged and is not used. Restore a backup."
+        )
+    return plan

@@ -6,7 +6,7 @@ A crowd goes forward only: `open` while it takes reports, `frozen` when it has a
 
 from __future__ import annotations
 
-from shoal.collector.intake.schema import SHARED_STEPS, SHARED_TABLES, Schema
+from shoal.collector.intake.schema import SHARED_TABLES, Schema
 
 __all__ = ["RELAY"]
 
@@ -64,4 +64,4 @@ CREATE TABLE receipts (
 ) WITHOUT ROWID;
 """
 
-RELAY = Schema("relay", 0x5368526C, SHARED_TABLES + _TABLES, SHARED_STEPS)
+RELAY = Schema("relay", 0x5368526C, SHARED_TABLES + _TABLES)

@@ -64,7 +64,7 @@ def follow_links(public_key: bytes, content: bytes) -> bytes:
     """
     try:
         document = strict_json(content)
-    except (ValueError, RecursionError):
+    except ValueError:
         document = None
     links = document.get("links") if isinstance(document, Mapping) else None
     if not isinstance(links, list) or len(links) > MOST_LINKS:

@@ -231,7 +231,7 @@ def _place(body: bytes) -> Place | Problem:
     """Read which crowd a key is asked for."""
     try:
         document = strict_json(body)
-    except (ValueError, RecursionError):
+    except ValueError:
         return problems.BAD_REQUEST
     if not isinstance(document, dict) or set(document) != {"window", "crowd"}:
         return problems.BAD_REQUEST

@@ -10,7 +10,7 @@ LOWEST := tests/agreement tests/device/test_randomizing.py tests/device/test_mem
 	tests/collector/test_store.py tests/collector/test_limits.py tests/collector/test_oblivious.py \
 	tests/collector/test_schemas.py
 
-.PHONY: demo test lint bench docs outputs constraints lowest dist clean
+.PHONY: demo test lint bench docs outputs constraints requirements images lowest dist sbom clean
 
 demo: .venv/.ready
 	$(BIN)/shoal demo
@@ -43,6 +43,17 @@ constraints:
 	  .venv-constraints/bin/python -m pip freeze --exclude-editable ) > constraints.txt
 	rm -rf .venv-constraints
 
+# The hashes of what the container and the release install, into deploy/*requirements.txt. Needs Python 3.13, as they do.
+requirements:
+	$(PYTHON) -m tests.hashed_requirements
+
+# The digests that the tags of the images have today, into deploy/ and the workflows. Needs Docker with buildx.
+images:
+	for image in python:3.13-slim python:3.13-bookworm caddy:2-alpine; do \
+	  digest=$$(docker buildx imagetools inspect $$image --format '{{.Manifest.Digest}}') || exit 1; \
+	  sed -i "s|$$image@sha256:[0-9a-f]*|$$image@$$digest|" deploy/Dockerfile deploy/*.yaml .github/workflows/*.yml; \
+	done
+
 # The lowest versions that pyproject.toml allows, and the tests of what they are used for. What they need is
 # newer than they are, and may call their ways outdated: that is no failure here.
 lowest: .venv/.ready-dev
@@ -57,8 +68,23 @@ dist: .venv/.ready-dev
 	rm -rf dist
 	$(BIN)/python -m tests.build_distributions dist
 
+# The wheels of `make dist`, with what the container installs beside them, as a bill of materials (CycloneDX). Needs
+# Python 3.13, for whose files there are hashes.
+sbom:
+	rm -rf .venv-sbom
+	$(PYTHON) -m venv .venv-sbom
+	.venv-sbom/bin/python $(PIP) --only-binary :all: --require-hashes -r deploy/sbom-requirements.txt
+	$(PYTHON) -m venv --without-pip .venv-sbom/described
+	.venv-sbom/bin/python -m pip --python .venv-sbom/described install --quiet --disable-pip-version-check \
+	  --only-binary :all: --require-hashes -r deploy/requirements.txt
+	.venv-sbom/bin/python -m pip --python .venv-sbom/described install --quiet --disable-pip-version-check \
+	  --no-deps --no-index --find-links dist shoal shoal-device
+	.venv-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+	  -o dist/sbom.cdx.json .venv-sbom/described
+	rm -rf .venv-sbom
+
 clean:
-	rm -rf .venv .venv-constraints .venv-lowest docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-constraints .venv-lowest .venv-sbom docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
 
 .venv/.ready: pyproject.toml packages/shoal-device/pyproject.toml hatch_build.py src/shoal/support/kernels.c constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shoal needs Python 3.11 or newer; set PYTHON=...")'

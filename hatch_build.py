@@ -1,13 +1,15 @@
 """Build hook: what is in the wheel beside the Python sources.
 
 The C kernels are compiled if there is a compiler, else left out. A wheel with kernels runs on any
-Python 3 of its platform, since they do not use Python's headers. An editable install gets them
+Python 3 of its platform, since they do not use Python's headers; one without them, or with
+`SHOAL_KERNELS=off` in the environment, runs everywhere. An editable install gets them
 beside their source. The client for web pages is put beside the demonstration that serves it, which
 finds it in `clients/js` where nothing is installed.
 """
 
 from __future__ import annotations
 
+import re
 import runpy
 import sysconfig
 import tempfile
@@ -18,6 +20,25 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 CLIENT = {"clients/js/shoal.js": "shoal.js", "clients/js/src": "src"}
 """The client for web pages, and where it is below `shoal/evidence/web_demo/client`."""
+
+
+OLDEST_GLIBC = 17
+"""Every Linux that Python 3.11 runs on has glibc 2.17 or newer, or another C library."""
+
+
+def platform_tag(library: Path) -> str:
+    """Return the platform of a wheel with this library.
+
+    On Linux that is the oldest glibc with all symbols that the library needs (PEP 600), as long as
+    it needs nothing else. The names and versions are plain texts in an ELF file.
+    """
+    here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    content = library.read_bytes()
+    needed = set(re.findall(rb"(?<=\0)lib[\w.+-]+\.so[\w.]*(?=\0)", content))
+    versions = [int(minor) for minor in re.findall(rb"(?<=\0)GLIBC_2\.(\d+)", content)]
+    if not here.startswith("linux_") or needed != {b"libc.so.6"} or not versions:
+        return here
+    return f"manylinux_2_{max(OLDEST_GLIBC, *versions)}_{here.removeprefix('linux_')}"
 
 
 class WheelHook(BuildHookInterface):
@@ -38,8 +59,7 @@ class WheelHook(BuildHookInterface):
         if problem is not None:
             self.app.display_warning(f"without C kernels, NumPy does their work: {problem}")
         elif not editable:
-            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-            build_data["tag"] = f"py3-none-{platform}"
+            build_data["tag"] = f"py3-none-{platform_tag(library)}"
             build_data["pure_python"] = False
             build_data["force_include"][str(library)] = "shoal/support/_kernels.so"
 

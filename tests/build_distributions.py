@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = (ROOT, ROOT / "packages" / "shoal-device")
 
 
-def build(folder: Path, *targets: str) -> list[Path]:
+def build(folder: Path, *targets: str, **environment: str) -> list[Path]:
     """Build with the hatchling that is installed here, all or some targets; return the files."""
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -25,7 +26,8 @@ def build(folder: Path, *targets: str) -> list[Path]:
         command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
         for target in targets:
             command += ["-t", target]
-        done = subprocess.run(command, cwd=package, capture_output=True, text=True)
+        given = os.environ | environment
+        done = subprocess.run(command, cwd=package, capture_output=True, text=True, env=given)
         assert done.returncode == 0, done.stderr
     return sorted(folder.iterdir())
 
@@ -36,6 +38,7 @@ def try_alone(files: list[Path]) -> None:
         folder = Path(place) / "venv"
         venv.create(folder, with_pip=True)
         python = folder / "bin" / "python"
+        # With kernels, if they were compiled: their wheel's name comes last.
         wheels = {path.name.split("-")[0]: path for path in files if path.suffix == ".whl"}
         what = [str(wheels["shoal_device"]), f"{wheels['shoal']}[server]"]
         command = [str(python), "-m", "pip", "install", "--quiet", *what]
@@ -44,6 +47,8 @@ def try_alone(files: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    built = build(Path(sys.argv[1]))
+    folder = Path(sys.argv[1])
+    build(folder, "wheel", SHOAL_KERNELS="off")
+    built = build(folder)
     print(*built, sep="\n")
     try_alone(built)

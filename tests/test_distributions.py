@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import re
+import runpy
 import subprocess
 import sys
 import sysconfig
@@ -98,6 +101,32 @@ class TestWheels:
         for name in client:
             source = ROOT / "clients" / "js" / name.removeprefix(f"{CLIENT}/")
             assert ZipFile(wheels["shoal"]).read(name) == source.read_bytes()
+
+    def test_a_wheel_with_kernels_can_be_published(self, wheels: dict[str, Path]):
+        """On Linux its platform is a version of glibc, not the machine that built it."""
+        tag = wheels["shoal"].stem.rpartition("-")[2]
+        if tag != "any":
+            assert re.fullmatch(r"manylinux_2_\d+_\w+|macosx_\w+|linux_\w+", tag)
+            assert tag.startswith("linux_") <= (platform.libc_ver()[0] != "glibc")
+            assert "shoal/support/_kernels.so" in files_of(wheels["shoal"])
+
+    def test_the_platform_of_a_library(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr("sysconfig.get_platform", lambda: "linux-x86_64")
+        tag_of = runpy.run_path(str(ROOT / "hatch_build.py"))["platform_tag"]
+
+        def tag(*names: bytes) -> str:
+            (tmp_path / "library.so").write_bytes(b"\x7fELF\0" + b"\0".join(names) + b"\0")
+            return str(tag_of(tmp_path / "library.so"))
+
+        assert tag(b"libc.so.6", b"GLIBC_2.2.5", b"GLIBC_2.14") == "manylinux_2_17_x86_64"
+        assert tag(b"libc.so.6", b"GLIBC_2.2.5", b"GLIBC_2.34") == "manylinux_2_34_x86_64"
+        assert tag(b"libc.so.6", b"libomp.so.5", b"GLIBC_2.2.5") == "linux_x86_64"
+        assert tag(b"libc.musl-x86_64.so.1") == "linux_x86_64"
+
+    def test_without_kernels_it_runs_everywhere(self, tmp_path: Path):
+        built = build(tmp_path, "wheel", SHOAL_KERNELS="off")
+        assert all(path.name.endswith("-py3-none-any.whl") for path in built)
+        assert not any("_kernels.so" in name for path in built for name in files_of(path))
 
     def test_the_device_is_three_folders(self, wheels: dict[str, Path]):
         names = files_of(wheels["shoal_device"])

@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from tests.doc_pages import ROOT
+from tests.hashed_requirements import FILES, hashed, wanted
 from tests.lowest_versions import declared, listed, lowest
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -44,6 +45,37 @@ def test_both_commands_use_it() -> None:
     ]
     assert len(installing) == 4
     assert all("-c constraints.txt" in line for line in installing)
+
+
+class TestHashes:
+    @pytest.mark.parametrize("file", FILES)
+    def test_every_file_has_a_hash_and_a_tested_version(self, file: str) -> None:
+        """And no address: pip asks the index that it is set up with."""
+        text = (ROOT / file).read_text("utf-8").replace("\\\n", "")
+        pins = {}
+        for line in text.splitlines():
+            if not line.startswith("#"):
+                pin, *hashes = line.split()
+                assert hashes
+                assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes)
+                name, _, pins[name] = pin.partition("==")
+        assert all(PINNED.get(name, version) == version for name, version in pins.items())
+        for line in wanted(file):
+            requirement = Requirement(line)
+            assert requirement.specifier.contains(pins[requirement.name])
+
+    def test_what_is_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Files for two machines, of which one is the same for both."""
+
+        def resolved(lines: list[str], machine: str) -> list[tuple[str, str, str]]:
+            return [("a", "1", "0" * 64), ("b", "2", machine)]
+
+        monkeypatch.setattr("tests.hashed_requirements.resolved", resolved)
+        text = hashed(["a", "b"])
+        assert text == (
+            f"a==1 \\\n    --hash=sha256:{'0' * 64}\n"
+            "b==2 \\\n    --hash=sha256:aarch64 \\\n    --hash=sha256:x86_64\n"
+        )
 
 
 class TestLowest:

@@ -200,7 +200,7 @@ def file_keys(store: Store) -> CrowdKeys:
 
 def on_the_disk(store: Store, plan: Plan) -> OpenPlan:
     """Read a plan's open crowds from the database, with the key that only the owner has."""
-    found = OpenPlan.read(store.database, file_keys(store), plan.id)
+    found = OpenPlan.read(store.database, file_keys(store), store._signatures, plan.id)
     assert found is not None
     return found
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -16,7 +18,7 @@ import pytest
 from shoal.analysis.report_rows import Batch
 from shoal.cli import run
 from shoal.collector import problems
-from shoal.collector.backup import Restoration, back_up, restore
+from shoal.collector.backup import _END, Restoration, _sign, back_up, backup_digest, restore
 from shoal.collector.console.tokens import Token, Tokens
 from shoal.collector.intake.database import NAME, StorageError, data_lock
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
@@ -60,6 +62,16 @@ def data(tmp_path: Path, clock: Clock) -> Iterator[Path]:
         store.accept([upload(ENDLESS, 83, 1), upload(WEEKLY, 77, 2, NOW)])
         store.sweep()
         yield folder
+
+
+def sign_again(backup: Path, *statements: str) -> None:
+    """Change a backup as somebody who has its signing key can."""
+    backup.write_bytes(backup.read_bytes()[:-_END])
+    with closing(sqlite3.connect(backup, isolation_level=None)) as database:
+        for statement in statements:
+            database.execute(statement)
+        (key,) = database.execute("SELECT max(signing_key) FROM backup").fetchone()
+    _sign(backup, key or "00" * 32)
 
 
 class TestBackup:
@@ -291,9 +303,9 @@ class TestRestore:
     def test_another_version(self, data: Path, tmp_path: Path, version: int, advice: str):
         """Neither is it backed up, nor is a backup of it restored."""
         made = back_up(data, tmp_path / "kept")
-        for path, sign in ((data / NAME, 1), (made, -1)):
-            with closing(sqlite3.connect(path)) as database:
-                database.execute(f"PRAGMA user_version = {sign * version}")
+        with closing(sqlite3.connect(data / NAME)) as database:
+            database.execute(f"PRAGMA user_version = {version}")
+        sign_again(made, f"PRAGMA user_version = {-version}")
         with pytest.raises(InputError, match=f"have version {version}; .*{advice}"):
             back_up(data, tmp_path / "again")
         with pytest.raises(InputError, match=f"have version {version}; .*{advice}"):
@@ -317,6 +329,81 @@ class TestRestore:
         with pytest.raises(StorageError):
             restore(tmp_path / "damaged", new)
         assert [path.name for path in new.iterdir()] == ["lock"]
+
+
+class TestChanges:
+    """A backup comes back as it was made, or not at all, with one sentence."""
+
+    def refused(self, backup: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+        assert run(["collector", "restore", str(backup), str(folder)]) in (1, 2)
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.count("\n") == 1
+        assert [path.name for path in folder.iterdir()] == ["lock"]
+        return printed.err
+
+    def test_one_changed_byte_or_bit(self, data: Path, tmp_path: Path, capsys):
+        held = back_up(data, tmp_path / "kept").read_bytes()
+        chance, changed = random.Random(20241004), tmp_path / "changed"
+        for case in range(500):
+            content = bytearray(held)
+            place = chance.randrange(len(held))
+            content[place] ^= chance.randrange(1, 256) if case % 2 else 1 << chance.randrange(8)
+            changed.write_bytes(content)
+            self.refused(changed, tmp_path / "new", capsys)
+        changed.write_bytes(held)
+        assert run(["collector", "restore", str(changed), str(tmp_path / "new")]) == 0
+
+    def test_every_byte_after_the_database(self, data: Path, tmp_path: Path, capsys):
+        held = back_up(data, tmp_path / "kept").read_bytes()
+        for place in range(len(held) - _END, len(held)):
+            (tmp_path / "changed").write_bytes(
+                held[:place] + bytes([held[place] ^ 1]) + held[place + 1 :]
+            )
+            self.refused(tmp_path / "changed", tmp_path / "new", capsys)
+
+    def test_cut_and_longer_ones(self, data: Path, tmp_path: Path, capsys):
+        held = back_up(data, tmp_path / "kept").read_bytes()
+        cut = [held[:-1], held[1:], held[:-4096], held[:_END], b"", held[:4096] + held[8192:]]
+        for content in [*cut, held + b"\0", b"\0" + held, held + held]:
+            (tmp_path / "changed").write_bytes(content)
+            self.refused(tmp_path / "changed", tmp_path / "new", capsys)
+
+    def test_a_key_of_somebody_else(self, data: Path, tmp_path: Path, capsys):
+        """It is signed, but not with the key that is in it."""
+        made = back_up(data, tmp_path / "kept")
+        made.write_bytes(made.read_bytes()[:-_END])
+        _sign(made, "11" * 32)
+        assert "another key" in self.refused(made, tmp_path / "new", capsys)
+
+    def test_somebody_who_has_the_key_is_found_by_the_digest(self, data: Path, tmp_path: Path):
+        """The signature alone cannot: the key is in every backup."""
+        made = back_up(data, tmp_path / "kept")
+        digest = backup_digest(made)
+        sign_again(made, "UPDATE tokens SET role = 'admin'")
+        with pytest.raises(InputError, match="not the one given"):
+            restore(made, tmp_path / "new", digest=digest)
+        restore(made, tmp_path / "new")
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "DROP TABLE backup",
+            "DELETE FROM backup",
+            "UPDATE backup SET made = 'noon'",
+            "UPDATE backup SET signing_key = 'no key'",
+            "UPDATE plans SET document = '[' WHERE state = 'published'",
+            "DROP TABLE plans",
+        ],
+    )
+    def test_signed_nonsense(self, statement: str, data: Path, tmp_path: Path, capsys):
+        made = back_up(data, tmp_path / "kept")
+        key = (data / KEY_FILE).read_text()
+        made.write_bytes(made.read_bytes()[:-_END])
+        with closing(sqlite3.connect(made, isolation_level=None)) as database:
+            database.execute(statement)
+        _sign(made, key)
+        self.refused(made, tmp_path / "new", capsys)
 
 
 class TestUnderLoad:
@@ -371,14 +458,20 @@ class TestCommands:
     def test_there_and_back(self, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
         kept, new = tmp_path / "kept", tmp_path / "new"
         assert run(["collector", "backup", str(data), str(kept)]) == 0
-        assert capsys.readouterr().out == f"Backup written to {kept}\n"
-        assert run(["collector", "restore", str(kept), str(new), "--json"]) == 0
+        digest = hashlib.sha256(kept.read_bytes()).hexdigest()
+        assert capsys.readouterr().out == f"Backup written to {kept}\nSHA-256 {digest}\n"
+        words = ["collector", "restore", str(kept), str(new), "--json", "--digest"]
+        assert run([*words, "0" * 64]) == 2
+        assert f"has the SHA-256 {digest}" in capsys.readouterr().err
+        assert run([*words, digest]) == 0
         document = json.loads(capsys.readouterr().out)
+        assert document["key"] == Signer(data).public_key
         assert document["closed"] == [ENDLESS.id]
         assert list(document["waiting"]) == [WEEKLY.id]
         shutil.rmtree(new)
         assert run(["collector", "restore", str(kept), str(new)]) == 0
         out = capsys.readouterr().out
+        assert f"It signs with the key {Signer(data).public_key}\n" in out
         assert f"Plan {ENDLESS.id[:12]} has no window and is closed" in out
         assert f"Plan {WEEKLY.id[:12]} accepts reports from " in out
 

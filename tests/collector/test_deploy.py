@@ -43,7 +43,8 @@ from tests.collector.serving_help import (
     small_plan,
 )
 
-DEPLOY = Path(__file__).parent.parent.parent / "deploy"
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
 CANARY = "canary-6b1f"
 
 
@@ -98,6 +99,52 @@ class TestContainers:
         program, word, *rest = json.loads(lines["ENTRYPOINT"])
         assert (program, word) == ("/opt/shoal/bin/shoal", "serve")
         assert options_of(rest)["data"] == Path("/data")
+
+    def test_images_and_actions_are_pinned(self):
+        """By digest and by commit; only tests run in images that are named by a tag."""
+        workflows = [path.read_text("utf-8") for path in (ROOT / ".github").rglob("*.yml")]
+        uses = [line for text in workflows for line in re.findall(r"uses: (\S+)", text)]
+        assert len(uses) >= 6
+        assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", one) for one in uses)
+        texts = [
+            path.read_text("utf-8") for path in (DEPLOY / "Dockerfile", *DEPLOY.glob("*.yaml"))
+        ]
+        texts.append((ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8"))
+        images = [
+            image
+            for text in texts
+            for image in re.findall(r"^(?:FROM|\s*image:|\s*container:) (\S+)", text, re.M)
+        ]
+        assert len(images) == 6
+        assert all(re.fullmatch(r"[\w.:/-]+@sha256:[0-9a-f]{64}", one) for one in images)
+
+    def test_the_image_installs_nothing_without_a_hash(self):
+        text = (DEPLOY / "Dockerfile").read_text("utf-8").replace("\\\n", "")
+        installing = re.findall(r"pip (?:install|wheel) [^&\n]*", text)
+        assert len(installing) == 4
+        assert all("--require-hashes" in one or "--no-index" in one for one in installing)
+
+    def test_the_wheels_can_be_built_from_what_docker_sends(self, tmp_path: Path):
+        """The context has all that both packages are built from, and little else."""
+        lines = (DEPLOY / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
+        for name in (line[1:] for line in lines if line.startswith("!")):
+            source, target = ROOT / name, tmp_path / "src" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(
+                    source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+                )
+            else:
+                shutil.copy(source, target)
+        command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index"]
+        command += ["--no-build-isolation", "-w", str(tmp_path / "wheels")]
+        packages = [tmp_path / "src" / "packages" / "shoal-device", tmp_path / "src"]
+        done = subprocess.run(
+            [*command, *map(str, packages)], capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        names = {path.name.split("-")[0] for path in (tmp_path / "wheels").iterdir()}
+        assert names == {"shoal", "shoal_device"}
 
     @pytest.mark.parametrize("role", ["collector", "relay", "analyzer"])
     def test_compose_shows_only_the_proxy(self, role: str):

@@ -34,6 +34,7 @@ from shoal.collector.intake.database import NAME
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.intake.ingest import Ingest
 from shoal.collector.intake.open_plan import OpenPlan
+from shoal.collector.intake.signatures import Signature
 from shoal.collector.intake.store import Store
 from shoal.collector.logs import LOG
 from shoal.collector.running import App
@@ -335,7 +336,8 @@ def open_crowd_shown(patch: pytest.MonkeyPatch) -> None:
         if number not in crowds:
             return await sealed(self, plan, number)
         tally = crowds[number].counts.tally()
-        return SealedCrowd(plan, number, tally, json.dumps(tally.to_json()).encode())
+        release = json.dumps(tally.to_json()).encode()
+        return SealedCrowd(plan, number, tally, release, None, Signature("", ""))
 
     async def not_screened(self: SealedCrowds, crowd: SealedCrowd) -> Any:
         return Screening(1.0, 1e-3, (), 0.0, crowd.tally.reports, crowd.plan.id)

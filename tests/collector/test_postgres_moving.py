@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -11,9 +12,12 @@ import pytest
 from shoal.cli import run
 from shoal.collector.backup import back_up, restore
 from shoal.collector.console.tokens import Token, Tokens
-from shoal.collector.intake.database import Database, StorageError, transaction, write_fact
+from shoal.collector.doctor.shared_database import check_database
+from shoal.collector.intake.database import NAME, Database, StorageError, transaction, write_fact
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
+from shoal.collector.intake.signatures import UnverifiedError
 from shoal.collector.intake.store import Store
+from shoal.collector.postgres.moving import move
 from shoal.collector.signing import Signer
 from shoal.errors import InputError
 from shoal.support.disk import Disk
@@ -188,3 +192,34 @@ def test_a_backup_of_the_database_restores_into_a_folder(url: str, tmp_path: Pat
     with transaction(store.database):  # it is not in the way of the collector
         pass
     store.close()
+
+
+def test_a_release_that_the_operator_of_the_database_changed_is_refused(
+    old: Path, url: str, tmp_path: Path
+):
+    """Signatures are moved too; whoever can write to the database cannot make one."""
+    move(old, tmp_path / "new", url)
+    with closing(store_in(url, tmp_path / "new")) as store:
+        content = store.release(FLAGS.id, 1)
+        assert content is not None
+        checks = {one.check: one for one in check_database(tmp_path / "new", url)}
+        assert checks["signatures"].verdict == "ok"
+        with transaction(store.database):
+            store.database.execute("ALTER TABLE crowds DISABLE TRIGGER ALL")
+            store.database.execute(
+                "UPDATE crowds SET release = ? WHERE plan = ? AND number = 1",
+                (content.replace(b"1", b"2"), FLAGS.id),
+            )
+        with pytest.raises(UnverifiedError):
+            store.release(FLAGS.id, 1)
+    checks = {one.check: one for one in check_database(tmp_path / "new", url)}
+    assert checks["signatures"].verdict == "fail"
+
+
+def test_a_damaged_release_does_not_become_whole_by_a_move(old: Path, url: str, tmp_path: Path):
+    with closing(sqlite3.connect(old / NAME, isolation_level=None)) as database:
+        database.execute("DROP TRIGGER what_is_sealed_stays")
+        database.execute("UPDATE crowds SET release = replace(release, '1', '2')")
+    move(old, tmp_path / "new", url)
+    with closing(store_in(url, tmp_path / "new")) as store, pytest.raises(UnverifiedError):
+        store.release(FLAGS.id, 1)

@@ -351,17 +351,17 @@ class TestVersions:
         store.accept([upload(FLAGS, 20, 1)])
         store.close()
         steps = {
-            1: ("ALTER TABLE plans ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'",),
-            2: ("UPDATE plans SET colour = 'blue'", "DELETE FROM nothing"),
+            2: ("ALTER TABLE plans ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'",),
+            3: ("UPDATE plans SET colour = 'blue'", "DELETE FROM nothing"),
         }
-        monkeypatch.setattr(schema, "VERSION", 3)
+        monkeypatch.setattr(schema, "VERSION", 4)
         for step, statements in steps.items():
             monkeypatch.setitem(schema.COLLECTOR.steps, step, statements)
         with pytest.raises(StorageError, match="nothing"):
             store_in(url, tmp_path / "first")
-        monkeypatch.setitem(schema.COLLECTOR.steps, 2, steps[2][:1])
+        monkeypatch.setitem(schema.COLLECTOR.steps, 3, steps[3][:1])
         again = store_in(url, tmp_path / "first")
-        assert read_fact(again.database, "version") == "3"
+        assert read_fact(again.database, "version") == "4"
         assert again.database.execute("SELECT colour FROM plans").fetchall() == [("blue",)]
         assert open_reports(again, FLAGS) == 20
         again.close()
@@ -370,7 +370,7 @@ class TestVersions:
         from shoal.collector.postgres import schema
 
         store_in(url, tmp_path / "first").close()
-        monkeypatch.setattr(schema, "VERSION", 2)
+        monkeypatch.setattr(schema, "VERSION", 3)
         with pytest.raises(InputError, match="cannot convert"):
             store_in(url, tmp_path / "first")
 

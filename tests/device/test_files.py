@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import struct
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -241,6 +243,24 @@ class TestReports:
         )
         with pytest.raises(ReportError, match="reports of no plan"):
             read(tmp_path / "r.parquet")
+
+    def test_more_rows_than_a_buffer_has(self, tmp_path: Path):
+        """Each number of rows in the file is made larger, alone and with the others."""
+        held = write(tmp_path / "r.arrow", Synthetic(ROWS[:777], 8)).read_bytes()
+        parts = held.split(struct.pack("<q", 777))
+        assert len(parts) > 2
+        refused = 0
+        for chosen in itertools.product((777, 777_000), repeat=len(parts) - 1):
+            content = parts[0]
+            for number, part in zip(chosen, parts[1:], strict=True):
+                content += struct.pack("<q", number) + part
+            (tmp_path / "r.arrow").write_bytes(content)
+            if content != held:
+                try:
+                    read(tmp_path / "r.arrow")
+                except ReportError:
+                    refused += 1
+        assert refused > 0
 
     def test_unknown_flags_of_raw_rows(self, tmp_path: Path):
         header = struct.pack("<8sII32s16x", b"SHOALROW", 1, 2, bytes.fromhex(PLAN.id))
@@ -477,8 +497,12 @@ def valid(name: str) -> bytes:
             return batch.to_bytes()
         if name == "r.json":
             return batch.to_json()
-        if name == "a.parquet":
-            pq.write_table(pa.table({"f": ["a;b"] * 9, "c": ["x"] * 9, "n": [1.5] * 9}), at)
+        if name[0] == "a":
+            table = pa.table({"f": ["a;b"] * 9, "c": ["x"] * 9, "n": [1.5] * 9})
+            if name == "a.parquet":
+                pq.write_table(table, at)
+            else:
+                feather.write_feather(table, at, compression="uncompressed")
         else:
             write(at, Synthetic(ROWS[:20], 8))
         return at.read_bytes()
@@ -486,13 +510,25 @@ def valid(name: str) -> bytes:
 
 class TestFuzz:
     @pytest.mark.parametrize(
-        "name", ["a.csv", "a.ndjson", "a.parquet", "r.parquet", "r.rows", "r.batch", "r.json"]
+        "name",
+        [
+            *("a.csv", "a.ndjson", "a.parquet", "a.arrow"),
+            *("r.parquet", "r.arrow", "r.rows", "r.batch", "r.json"),
+        ],
     )
     @given(data=st.data())
     @bounded(120)
     def test_broken_files(self, name: str, tmp_path: Path, data: st.DataObject):
         content = data.draw(mutated_bytes(valid(name)))
         self.attempt(tmp_path / name, content)
+
+    @pytest.mark.parametrize("name", ["a.arrow", "r.arrow"])
+    def test_every_byte_of_an_arrow_file(self, name: str, tmp_path: Path):
+        """Arrow does not look whether offsets and lengths lead out of a buffer."""
+        held = valid(name)
+        for place in range(len(held)):
+            other = held[:place] + bytes([held[place] ^ 0xFF]) + held[place + 1 :]
+            self.attempt(tmp_path / name, other)
 
     @given(st.binary(max_size=60), st.sampled_from(["a.csv", "a.ndjson", "a.parquet", "r.x"]))
     @bounded(150)

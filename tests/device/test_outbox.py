@@ -34,6 +34,25 @@ class TestAnswering:
         assert file.stat().st_mode & 0o077 == tmp_path.joinpath("lock").stat().st_mode & 0o077 == 0
         assert file.name == f"{ticket.name}.waiting"
 
+    def test_an_outbox_is_closed_to_other_users(self, tmp_path):
+        for name in ("new", "old", "shared"):
+            folder = tmp_path / name
+            if name != "new":
+                folder.mkdir()
+                (folder / "plans").mkdir()
+                for loose in (folder, folder / "plans"):
+                    loose.chmod(0o755)
+            if name == "shared":  # somebody uses the folder for other things
+                (folder / "letters").mkdir()
+            box(folder, Collector()).answer(PLAN, ANSWER)
+            box(folder, Collector())
+            wanted = 0o755 if name == "shared" else 0o700
+            assert folder.stat().st_mode & 0o777 == wanted
+            assert (folder / "plans").stat().st_mode & 0o777 == 0o700
+            files = [path for path in folder.rglob("*") if path.is_file()]
+            assert files
+            assert all(path.stat().st_mode & 0o777 == 0o600 for path in files)
+
     def test_the_same_key_is_the_same_report(self, tmp_path):
         collector = Collector()
         first = box(tmp_path, collector).answer(PLAN, ANSWER, answer_key="a")

@@ -47,6 +47,27 @@ class TestCommand:
         assert self.send(capsys, *words, "--json")["answer"]["answered_before"] is True
         assert len(server.requests) == 1
 
+    def test_a_server_cannot_steer_the_terminal(self, server, capsys):
+        """Its status line, or whatever else it says, is shown without control characters."""
+        words = ["plan.json", "--answer", "features=f1;f7", "--to", server.url, "--outbox", "box"]
+        evil = b"\x1b[2J\x1b]0;owned\x07\xc2\x9b31m\x08\x7f" + b"x" * 10_000
+        for line in (evil, b"HTTP/1.1 " + evil, b"HTTP/1.1 999999 " + evil):
+
+            def answer(handler: Any, line: bytes = line) -> None:
+                handler.wfile.write(line + b"\r\n\r\n")
+                handler.close_connection = True
+
+            server.answers += [answer] * 2
+            text = self.send(capsys, *words, "--now")
+            assert text.replace("\n", "").isprintable()
+            assert len(text) < 2000
+            told = self.send(capsys, *words, "--now", "--json")
+            assert (told["answer"]["reason"] or "").isprintable()
+            server.answers.append(answer)
+            url = f"{server.url}/v1/plans/{PLAN.id}"
+            text = self.send(capsys, url, *words[1:3], "--outbox", "other", code=1)
+            assert text.replace("\n", "").isprintable()
+
     def test_from_a_url(self, server, capsys, tmp_path):
         (tmp_path / "answers.json").write_text(json.dumps(ANSWER))
         url = f"{server.url}/v1/plans/{PLAN.id}"

@@ -263,6 +263,19 @@ class TestSending:
             outbox.retry(ticket)
         assert collector.posted == []
 
+    @pytest.mark.parametrize("state", ["waiting", "failed", "sent"])
+    def test_a_deeply_nested_record_does_not_stop_the_others(self, tmp_path, state):
+        collector = Collector()
+        outbox = box(tmp_path, collector)
+        outbox.answer(PLAN, ANSWER)
+        name = f"{'0' * 64}.0.{'0' * 32}"  # it comes first
+        (tmp_path / f"{name}.{state}").write_bytes(b"[" * 100_000)
+        assert [ticket.state for ticket in outbox.send_due()] == ["sent"]
+        damaged = outbox.tickets()[0]
+        settled = "failed" if state == "waiting" else state
+        assert (damaged.state, damaged.reason) == (settled, "a stored report is damaged")
+        assert len(collector.posted) == 1
+
     def test_files_of_others_are_left_alone(self, tmp_path):
         outbox = box(tmp_path, Collector())
         for name in ("a.b.c.waiting", "part", f"{'0' * 64}.x.{'0' * 32}.waiting"):

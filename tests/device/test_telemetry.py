@@ -193,6 +193,21 @@ class TestPlaces:
         world.run("c1")
         for path in world.home.rglob("*"):
             assert path.stat().st_mode & 0o077 == 0
+        assert world.home.stat().st_mode & 0o777 == 0o700
+        assert world.home.parent.stat().st_mode & 0o777 == 0o700  # made with it
+
+    def test_folders_of_earlier_versions_are_closed(self, world: World):
+        world.say_yes()
+        world.run("c1")
+        folders = [world.home, *(path.parent for path in world.home.glob("*/agreed"))]
+        for folder in folders:
+            folder.chmod(0o755)
+        world.home.parent.chmod(0o755)
+        world.next_window()
+        world.work()
+        for folder in folders:
+            assert folder.stat().st_mode & 0o777 == 0o700
+        assert world.home.parent.stat().st_mode & 0o777 == 0o755  # the tool's own folder
 
 
 class TestMerging:

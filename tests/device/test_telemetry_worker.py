@@ -403,12 +403,21 @@ class TestShow:
         requests = log.requests()
         assert requests[-1] == Request(5.0, "https://x.example", b"\x0b" * (LARGEST // 10), 202)
         assert all(len(one.sent) == LARGEST // 10 for one in requests)
+        assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
     def test_a_damaged_log(self, tmp_path: Path):
         (tmp_path / "log").write_bytes(
-            b'{"sent": "AAAA"}\n{"to": 1}\n\xff\n[]\n{"at": "x", "to": 2}\n3'
+            b'{"sent": "AAAA"}\n{"to": 1}\n\xff\n[]\n{"at": "x", "to": 2}\n3\n'
+            + b"[" * 100_000
+            + b"\n"
         )
         assert Log(tmp_path / "log", lambda: 0.0).requests() == []
+        log = Log(tmp_path / "log", lambda: 1.0)
+        log.begin("https://x.example")
+        log.sent(b"abc")
+        with (tmp_path / "log").open("ab") as file:
+            file.write(b"[]\n")
+        assert [one.sent for one in log.requests()] == [b"abc"]
 
 
 def test_the_worker_alone_has_nothing_to_do(tmp_path: Path):

@@ -345,6 +345,27 @@ MUTANTS = (
         "collector/test_backup.py::TestBackup::test_nothing_of_an_open_crowd_is_in_it",
     ),
     Mutant(
+        "a backup that was changed is restored",
+        "collector/backup.py",
+        "from_public_bytes(signer).verify(signature, _signed(content.digest()))",
+        "from_public_bytes(signer)",
+        "collector/test_backup.py::TestChanges::test_one_changed_byte_or_bit",
+    ),
+    Mutant(
+        "a release that was changed is served",
+        "collector/intake/signatures.py",
+        "check_signature(check_public_key(found.signer), content, found.signature)",
+        "check_public_key(found.signer)",
+        "collector/test_signatures.py::test_no_changed_byte_is_served",
+    ),
+    Mutant(
+        "a release signed with any key is served",
+        "collector/intake/signatures.py",
+        "if found.signer in self._signer.public_keys:",
+        "if True:",
+        "collector/test_signatures.py::test_not_signed_with_a_key_of_somebody_else",
+    ),
+    Mutant(
         "a restored plan without a window takes reports",
         "collector/consistency.py",
         "UPDATE plans SET state = 'closed' WHERE id = ?",

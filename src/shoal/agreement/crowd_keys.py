@@ -66,7 +66,7 @@ class CrowdKey:
             raise ReportError(f"a key document has at most {LARGEST} bytes.")
         try:
             parsed = strict_json(content)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise ReportError("a key document is JSON.") from error
         fields = exact_fields("a key document", parsed, names, error=ReportError)
         if (fields["version"], fields["suite"]) != (VERSION, SUITE):

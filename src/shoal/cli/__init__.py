@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem
 
 from shoal import __version__
 from shoal.errors import ShoalError
+from shoal.support.files import printable
 
 __all__ = ["main", "shoal"]
 
@@ -157,5 +158,6 @@ def _sentence(message: str) -> str:
 
 
 def _say(sentence: str, exit_code: int) -> int:
-    click.echo(f"shoal: {sentence}", err=True)
+    lines = map(printable, sentence.split("\n"))  # it may quote what came from elsewhere
+    click.echo("shoal: " + "\n".join(lines), err=True)
     return exit_code

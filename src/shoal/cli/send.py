@@ -215,7 +215,7 @@ def _answers(pairs: Sequence[str], source: str | None) -> dict[str, object]:
         if source == "-":
             try:
                 document = strict_json(sys.stdin.read())
-            except (ValueError, RecursionError):
+            except ValueError:
                 raise AnswerError("the answers on stdin are not valid JSON.") from None
         else:
             document = read_json(Path(source), "file of answers", AnswerError)

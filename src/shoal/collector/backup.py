@@ -10,17 +10,24 @@ published since: see `consistency`.
 
 A relay is backed up and restored by the same commands. Its backup holds no message: crowds that had
 not arrived at the analyzer are given up, open or whole.
+
+A backup ends with a signature over all of it, and a restore refuses one that does not match. That
+finds damage, and changes by somebody who cannot read the signing key. The key is in the backup, so
+somebody who can read one backup can sign another: only its SHA-256, kept elsewhere, finds that.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from shoal.collector.clock import read_moment
 from shoal.collector.consistency import Restoration, begin_anew
@@ -36,15 +43,22 @@ from shoal.collector.intake.database import (
     transaction,
 )
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
-from shoal.collector.intake.schema import COLLECTOR, VERSION, Schema, convert, other_version
+from shoal.collector.intake.schema import COLLECTOR, VERSION, Schema, check_version
 from shoal.collector.kinds import schema_of
 from shoal.collector.relay.schema import RELAY
 from shoal.collector.relay.store import ANALYZER, pinned_bytes
-from shoal.collector.signing import KEY_FILE, private_file
+from shoal.collector.signing import KEY_FILE, private_file, read_key
 from shoal.errors import InputError
 from shoal.support.disk import Disk
 
-__all__ = ["Restoration", "back_up", "restore"]
+__all__ = ["Restoration", "back_up", "backup_digest", "restore"]
+
+_MAGIC = b"\nshoal backup 1\n"
+_KEY_BYTES, _SIGNATURE_BYTES = 32, 64
+_END = _KEY_BYTES + _SIGNATURE_BYTES + len(_MAGIC)
+"""Bytes after the database: the public key, the signature, and a mark."""
+
+_AT_ONCE = 1 << 20
 
 
 def back_up(
@@ -88,7 +102,28 @@ def back_up(
                 copy.execute("INSERT INTO backup VALUES (?, ?)", (seconds, key))
                 copy.execute(f"PRAGMA user_version = {-VERSION}")
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
+        _sign(part, key)
     return target
+
+
+def backup_digest(backup: Path) -> str:
+    """Return the SHA-256 of a backup, in hexadecimal; `restore` takes it as `digest`."""
+    with storage_errors(), backup.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sign(part: Path, key_text: str) -> None:
+    """Put the signature behind the database."""
+    key = read_key(key_text, KEY_FILE)
+    with part.open("r+b") as file:
+        content = hashlib.file_digest(file, "sha256").digest()
+        public = key.public_key().public_bytes_raw()
+        file.write(public + key.sign(_signed(content)) + _MAGIC)
+
+
+def _signed(content: bytes) -> bytes:
+    """Return what is signed, from the SHA-256 of the database; no document begins like that."""
+    return b"shoal backup\0" + content
 
 
 def _source(folder: Path, url: str) -> Database:
@@ -103,10 +138,7 @@ def _source(folder: Path, url: str) -> Database:
         f"{(folder / NAME).absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
     )
     try:
-        version = _version_of(source, f"{folder / NAME} is not this Shoal's data.")
-        if version != VERSION:
-            schema = schema_of(folder / NAME)
-            raise InputError("the {}; {}.".format(*other_version(version, schema)))
+        check_version(_version_of(source, f"{folder / NAME} is not this Shoal's data."))
     except BaseException:
         source.close()
         raise
@@ -146,6 +178,8 @@ def _copy_crowds(source: Database, copy: sqlite3.Connection) -> None:
         if state == "open":
             row = (plan, number, window, "given up", opened, 0, 0, None, None, "restored")
         copy.execute("INSERT INTO crowds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    for row in source.execute("SELECT plan, number, signer, signature FROM signatures"):
+        copy.execute("INSERT INTO signatures VALUES (?, ?, ?, ?)", row)
     for row in source.execute("SELECT id, minute, actor, action, subject FROM actions"):
         copy.execute("INSERT INTO actions VALUES (?, ?, ?, ?, ?)", row)
 
@@ -168,11 +202,24 @@ def _copy_relay(source: Database, copy: sqlite3.Connection) -> None:
             copy.execute("INSERT INTO untold VALUES (?)", (number,))
 
 
-def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.time) -> Restoration:
+def restore(
+    source: Path, folder: Path, *, digest: str = "", clock: Callable[[], float] = time.time
+) -> Restoration:
     """Restore a collector from a backup, into a folder that holds no collector.
 
     The collector that was backed up must not run again. A new admin token is written to the folder;
     the tokens of the backup are valid too, even those that were revoked since.
+
+    Parameters
+    ----------
+    source
+        The backup.
+    folder
+        A new folder for the data.
+    digest
+        The SHA-256 that the backup must have, in hexadecimal; by default its signature is enough.
+    clock
+        Seconds since 1970.
     """
     if not source.is_file():
         raise InputError(f"there is no backup at {source}.")
@@ -182,19 +229,18 @@ def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.tim
     with data_lock(folder):
         _check_empty(folder)
         with _part_of(folder / NAME) as part:
-            with part.open("wb") as file, source.open("rb") as held:
-                shutil.copyfileobj(held, file)
+            signer = _copy_verified(source, part, digest)
             with closing(sqlite3.connect(part, isolation_level=None)) as database:
-                version = -_version_of(database, f"{source} is not a backup.", sign=-1)
-                made, key = database.execute("SELECT made, signing_key FROM backup").fetchone()
+                check_version(-_version_of(database, f"{source} is not a backup.", sign=-1))
+                made, key = _read_mark(database, signer)
                 if now < made:
                     raise InputError("the backup was made later than now; correct the clock.")
                 secret = new_secret("admin")
                 database.execute("PRAGMA secure_delete = ON")
                 with transaction(database):
-                    convert(database, schema_of(source), version)
                     restored = begin_anew(database, now)
                     database.execute("DROP TABLE backup")
+                    database.execute(f"PRAGMA user_version = {VERSION}")
                     add_token(database, Token.new("admin", "restored"), secret)
             try:
                 private_file(folder / KEY_FILE, key)
@@ -203,6 +249,44 @@ def restore(source: Path, folder: Path, *, clock: Callable[[], float] = time.tim
                 _remove_secrets(folder)
                 raise
     return restored
+
+
+def _copy_verified(source: Path, part: Path, digest: str) -> bytes:
+    """Copy the database out of a backup, and return the key that signed all of it."""
+    content, whole = hashlib.sha256(), hashlib.sha256()
+    with source.open("rb") as held, part.open("wb") as file:
+        missing = os.fstat(held.fileno()).st_size - _END
+        while missing > 0 and (block := held.read(min(missing, _AT_ONCE))):
+            content.update(block)
+            whole.update(block)
+            file.write(block)
+            missing -= len(block)
+        end = held.read(_END)
+    whole.update(end)
+    if digest and whole.hexdigest() != digest.strip().lower():
+        raise InputError(f"{source} has the SHA-256 {whole.hexdigest()}, not the one given.")
+    if missing or not end.endswith(_MAGIC):
+        raise InputError(f"{source} is not a backup, or its end is missing.")
+    signer, signature = end[:_KEY_BYTES], end[_KEY_BYTES : -len(_MAGIC)]
+    try:
+        Ed25519PublicKey.from_public_bytes(signer).verify(signature, _signed(content.digest()))
+    except (InvalidSignature, ValueError) as error:
+        raise StorageError(
+            f"{source} is damaged or was changed: it does not match its signature. Restore another"
+            " backup."
+        ) from error
+    return signer
+
+
+def _read_mark(database: sqlite3.Connection, signer: bytes) -> tuple[int, str]:
+    """Return when a backup was made, and the signing key in it, which must have signed it."""
+    row = database.execute("SELECT made, signing_key FROM backup").fetchone()
+    if row is None or not isinstance(row[0], int) or not isinstance(row[1], str):
+        raise StorageError("the backup does not say when it was made, or with which key.")
+    key = read_key(row[1], "the backup")
+    if key.public_key().public_bytes_raw() != signer:
+        raise StorageError("the backup was signed with another key than the one in it.")
+    return row[0], row[1]
 
 
 def _version_of(database: sqlite3.Connection, otherwise: str, sign: int = 1) -> int:

@@ -8,7 +8,6 @@ before: those of windows that have not started. Nor do they know what was publis
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 from shoal.agreement.plan import Plan
 from shoal.collector.intake.database import NAME, Database, read_fact, write_fact
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
+from shoal.collector.intake.records import read_plan
 from shoal.collector.signing import KEY_FILE, Signer
 from shoal.errors import InputError
 
@@ -89,7 +89,7 @@ def begin_anew(database: Database, now: int) -> Restoration:
     write_fact(database, "restored", now)
     taking = "SELECT id, document, oldest_window FROM plans WHERE state IN ('published', 'paused')"
     for plan_id, document, oldest in database.execute(taking).fetchall():
-        plan = Plan.from_json(json.loads(document))
+        plan = read_plan(plan_id, document)
         if plan.window is None:
             database.execute("UPDATE plans SET state = 'closed' WHERE id = ?", (plan_id,))
             restored.closed.append(plan_id)

@@ -229,6 +229,12 @@ TOO_MANY = Problem(
 PLANNER_BUSY = Problem(
     429, "planner-busy", "A plan is being computed with this token; wait until it is done.", 5
 )
+UNVERIFIED = Problem(
+    500,
+    "unverified",
+    "The stored data do not match their signature, so they are not shown; see shoal collector"
+    " doctor.",
+)
 INTERNAL = Problem(503, "internal", "The collector failed; nothing was counted.", 30)
 BUSY = Problem(503, "busy", "Too many reports are waiting; try again soon.", 2)
 CROWDED = Problem(503, "busy", "Too many connections are open; try again soon.", 2)

@@ -20,7 +20,7 @@ from shoal.collector.key_file import StoredKey, open_keys
 from shoal.support.disk import Disk
 from shoal.support.keys import key_text, link_content
 
-__all__ = ["KEY_FILE", "KeyLink", "Signer", "private_file"]
+__all__ = ["KEY_FILE", "KeyLink", "Signer", "private_file", "read_key"]
 
 
 class Signer:
@@ -68,6 +68,15 @@ class Signer:
         return [
             (name.lower().encode(), text.encode()) for name, text in self.headers(document).items()
         ]
+
+
+def read_key(text: str, where: str) -> Ed25519PrivateKey:
+    """Return the newest key of a key file's text; `where` names the file in an error."""
+    try:
+        newest = StoredKey.from_line(text.splitlines()[0])
+        return Ed25519PrivateKey.from_private_bytes(newest.secret)
+    except (ValueError, IndexError) as error:
+        raise StorageError(f"{where} holds no signing key; restore it.") from error
 
 
 class KeyLink(NamedTuple):

@@ -60,7 +60,7 @@ class Journal(AbstractContextManager["Journal"]):
         lines = whole.splitlines()
         try:
             documents = [strict_json(line) for line in lines]
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise InputError(f"{self._path} is damaged; {self._way_out}.") from error
         if not documents:
             self._disk.store(self._path, _line(self._work), self._path.name + ".part")

@@ -61,6 +61,17 @@ class Disk:
         ):  # a folder above that is not ours and stood there before
             self.sync_folder(folder.parent)
 
+    def close_folder(self, folder: pathlib.Path) -> None:
+        """Take from others the right to open a folder of this user."""
+        if self.is_open_to_others(folder):
+            folder.chmod(0o700)
+
+    def is_open_to_others(self, folder: pathlib.Path) -> bool:
+        """Whether a folder belongs to this user, and other users may open it."""
+        found = folder.stat()
+        mine = hasattr(os, "geteuid") and found.st_uid == os.geteuid()
+        return mine and bool(found.st_mode & 0o077)
+
     def mkdir(self, folder: pathlib.Path) -> None:
         """Make one folder that only its owner may open."""
         folder.mkdir(mode=0o700, exist_ok=True)

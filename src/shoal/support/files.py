@@ -6,6 +6,7 @@ from shoal.errors import InputError
 from shoal.support.later import Callable, json, pathlib
 
 LARGEST_FILE = 64 << 20
+_LONGEST_LINE = 300
 
 
 def canonical_json(document: object) -> bytes:
@@ -24,7 +25,20 @@ def first_line(error: BaseException) -> str:
     """Return the first line of what an error says, for a message of one sentence."""
     # Of the system's errors only the words: the number before them helps nobody.
     text = str(getattr(error, "strerror", None) or error).strip()
-    return text.splitlines()[0].rstrip(".") if text else type(error).__name__
+    if not text:
+        return type(error).__name__
+    # It may quote what came from the network or from a file.
+    line = printable(text.splitlines()[0].rstrip("."))
+    return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 3] + "..."
+
+
+def printable(text: str) -> str:
+    r"""Escape characters that would steer a terminal, or show a text in another order.
+
+    >>> print(printable("caf\u00e9 \x1b[2J\x9b\u202e"))
+    café \x1b[2J\x9b\u202e
+    """
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -36,18 +50,25 @@ def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def strict_json(content: bytes | str) -> object:
-    """Parse JSON without duplicate keys and NaN; what is wrong is a ValueError or RecursionError.
+    """Parse JSON without duplicate keys and NaN; anything else is a ValueError.
 
     >>> strict_json('{"a": NaN}')
     Traceback (most recent call last):
     ...
     ValueError: NaN is not a number
+    >>> strict_json("[" * 100_000)
+    Traceback (most recent call last):
+    ...
+    ValueError: it is nested too deeply
     """
 
     def refuse(constant: str) -> object:
         raise ValueError(f"{constant} is not a number")
 
-    return json.loads(content, parse_constant=refuse, object_pairs_hook=unique_keys)
+    try:
+        return json.loads(content, parse_constant=refuse, object_pairs_hook=unique_keys)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def read_json(path: pathlib.Path, what: str, error: type[InputError]) -> object:
@@ -61,15 +82,13 @@ def read_json(path: pathlib.Path, what: str, error: type[InputError]) -> object:
     except OSError as problem:
         reason = problem.strerror or "unreadable"
         raise error(f"cannot read {what} {path}: {reason}.") from problem
-    except (ValueError, RecursionError) as problem:
+    except ValueError as problem:
         if isinstance(problem, error):
             raise
         from shoal.support.file_kinds import instead
 
         other = instead(path, what)
-        raise error(
-            other or f"{path} is not a {what}: {problem or 'nested too deeply'}."
-        ) from problem
+        raise error(other or f"{path} is not a {what}: {first_line(problem)}.") from problem
 
 
 def write_json(path: pathlib.Path, document: object) -> None:

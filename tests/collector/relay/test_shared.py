@@ -72,7 +72,9 @@ def test_signatures_that_one_relay_fetched_again_are_shown_by_both(
     stale = first.store.signed_otherwise(signers)
     assert {one.plan_id for one in stale} == {WHOLE.id, PIECES.id, LARGE.id}
     for one in stale:
-        assert first.store.sign_again(one, first.analyzer.crowd_key(one))
+        assert first.store.sign_again(
+            one, first.analyzer.crowd_key(one, first.store.data_name(), 30)
+        )
     shown = second.store.open_keys()[(WHOLE.id, 0)]
     assert (shown.content, shown.signer) == (before.content, signers)
     assert second.store.signed_otherwise(signers) == []

@@ -21,12 +21,13 @@ def command(data: Path, target: Path, database: str, as_json: bool) -> None:
 
     The backup is one new file. The collector may keep running. A backup does not contain anything
     about open crowds. Keep it as secret as the collector itself: whoever has it can sign in the
-    collector's name.
+    collector's name, also a changed backup. Keep the SHA-256 elsewhere, for restore --digest.
     """
-    from shoal.collector.backup import back_up
+    from shoal.collector.backup import back_up, backup_digest
 
     backup = back_up(data, target, url=database)
+    digest = backup_digest(backup)
     if as_json:
-        print_json({"backup": str(backup)})
+        print_json({"backup": str(backup), "sha256": digest})
     else:
-        click.echo(f"Backup written to {backup}")
+        click.echo(f"Backup written to {backup}\nSHA-256 {digest}")

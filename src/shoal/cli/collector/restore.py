@@ -19,22 +19,32 @@ if TYPE_CHECKING:
 @click.command(cls=Command, example="shoal collector restore shoal.backup restored")
 @click.argument("source", type=IN_FILE, metavar="BACKUP")
 @click.argument("data", type=IN_FILE, metavar="DATA")
+@click.option(
+    "--digest", default="", metavar="SHA256", help="Refuse a backup with another SHA-256."
+)
 @json_option
-def command(source: Path, data: Path, as_json: bool) -> None:
+def command(source: Path, data: Path, digest: str, as_json: bool) -> None:
     """Restore a collector from a backup.
 
     DATA is a new folder. Never start the backed-up collector again. A report must not be counted in
     two crowds, so a restore gives up crowds that were open, closes plans without a window, and lets
     the other plans accept reports from the window after the next.
+
+    A backup that is damaged does not match its signature and is refused. The key that signed it is
+    in it, so compare the key that is printed with the one your devices know, and name the SHA-256
+    that shoal collector backup printed.
     """
     from shoal.collector.backup import restore
+    from shoal.collector.signing import Signer
 
-    restoration = restore(source, data)
+    restoration = restore(source, data, digest=digest)
+    key = Signer(data).public_key
     if as_json:
         document = {"closed": restoration.closed, "waiting": restoration.waiting}
-        print_json({"data": str(data)} | document)
+        print_json({"data": str(data), "key": key} | document)
         return
     click.echo(f"Restored into {data}; a new admin token is in {data / 'admin-token'}")
+    click.echo(f"It signs with the key {key}")
     say_what_became(restoration)
 
 

@@ -282,7 +282,7 @@ class RelayDoor:
 def _parsed(body: bytes) -> object:
     try:
         return strict_json(body)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
 
 

@@ -23,6 +23,7 @@ from shoal.collector.intake.database import Database
 from shoal.collector.intake.encryption import CrowdKeys
 from shoal.collector.intake.open_plan import OpenPlan
 from shoal.collector.intake.records import Reason
+from shoal.collector.intake.signatures import Signatures
 from shoal.collector.intake.windows import IncompleteCrowd, Time
 from shoal.collector.plan_states import State
 from shoal.collector.problems import Problem
@@ -79,11 +80,13 @@ class SealedPlan(OpenPlan):
         self,
         database: Database,
         keys: CrowdKeys,
+        signatures: Signatures,
         plan: Plan,
         state: State,
         oldest_window: int,
     ) -> None:
         self._database, self._keys, self.plan, self.state = database, keys, plan, state
+        self._signatures = signatures
         self.oldest_window = oldest_window
         self.messages = plan.reports_needed * messages_of(plan)
         """How many messages a crowd has."""
@@ -244,6 +247,7 @@ class SealedPlan(OpenPlan):
             if release is None:
                 self._end(number, "given up", 0, 10, None, "unreadable")
             else:
+                self._signatures.add_release(self.plan.id, number, unreadable, release)
                 self._end(number, "sealed", reports, 10, release)
         return bool(changed.rowcount)
 

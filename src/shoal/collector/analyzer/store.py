@@ -83,7 +83,8 @@ class AnalyzerStore(Store):
             self._database.execute(f"DELETE FROM {table}")  # noqa: S608  three names
 
     def _read_plan(self, plan_id: str) -> SealedPlan | None:
-        return cast(SealedPlan | None, SealedPlan.read(self._database, self._keys, plan_id))
+        plan = SealedPlan.read(self._database, self._keys, self._signatures, plan_id)
+        return cast(SealedPlan | None, plan)
 
     def _sealed_plan(self, plan_id: str) -> SealedPlan | None:
         return cast(SealedPlan | None, self._opened(plan_id))

@@ -215,6 +215,7 @@ ANSWERS: dict[tuple[str, str], Schema] = {
             "reports": WHOLE,
             "sha256": TEXT,
             "signature": TEXT,
+            "signer": TEXT,
             "screening": _SCREENING,
             "tally": ANYTHING,
         },

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from shoal.collector import problems
 from shoal.collector.intake.database import StorageError, StorageFull
+from shoal.collector.intake.signatures import UnverifiedError
 from shoal.collector.logs import LOG
 from shoal.collector.problems import Problem
 
@@ -55,6 +56,9 @@ def problem_of(error: Exception) -> Problem:
     """Return the problem that an exception is answered with."""
     if isinstance(error, Refusal):
         return error.problem
+    if isinstance(error, UnverifiedError):
+        LOG.error("%s", error)
+        return problems.UNVERIFIED
     if isinstance(error, StorageFull):
         return problems.STORAGE_FULL
     if isinstance(error, StorageError):

@@ -227,7 +227,7 @@ class Handlers(ServiceHandlers):
                 "reports": crowd.tally.reports,
                 **_unreadable(crowd),
                 "sha256": hashlib.sha256(crowd.release).hexdigest(),
-                "signature": self._collector.signer.sign(crowd.release),
+                **crowd.signature._asdict(),
                 "screening": screening.to_json(),
                 "tally": crowd.tally.to_json(),
             }

@@ -76,5 +76,5 @@ async def read_document(request: Request, largest: int = LARGEST_DOCUMENT) -> ob
         raise Refusal(body)
     try:
         return await asyncio.to_thread(strict_json, body)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise Refusal(problems.BAD_REQUEST) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -22,6 +23,7 @@ from shoal.analysis.trends import crowd_difference, trend
 from shoal.collector import problems
 from shoal.collector.console.errors import Refusal
 from shoal.collector.intake.records import CrowdRecord
+from shoal.collector.intake.signatures import Signature, UnverifiedError
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,13 +38,14 @@ _KEPT = 256
 
 
 class SealedCrowd(NamedTuple):
-    """A sealed crowd, with its release as it is stored."""
+    """A sealed crowd, with its release as it is stored and signed."""
 
     plan: Plan
     number: int
     tally: Tally
     release: bytes
-    unreadable: int | None = None
+    unreadable: int | None
+    signature: Signature
 
 
 class SealedCrowds:
@@ -61,11 +64,11 @@ class SealedCrowds:
         record = await self.record(plan, number)
         if record.state == "open":
             raise Refusal(problems.CROWD_OPEN)
-        release = await self._collector.in_store(self._collector.store.release, plan.id, number)
+        store = self._collector.store
+        release = await self._collector.in_store(store.signed_release, plan.id, number)
         if release is None:
             raise Refusal(problems.CROWD_GONE)
-        tally = self._tally(plan, release)
-        return SealedCrowd(plan, number, tally, release, record.unreadable)
+        return SealedCrowd(plan, number, self._tally(plan, release.content), *release)
 
     async def record(self, plan: Plan, number: int) -> CrowdRecord:
         """Return what is known of a crowd, sealed or not."""
@@ -83,10 +86,28 @@ class SealedCrowds:
         """Return the traces of fake reports in a crowd."""
         return await self._computed(self._screen, crowd.plan, crowd.release)
 
-    async def screenings(self, plan: Plan, numbers: Sequence[int]) -> list[Screening]:
-        """Return the traces of fake reports in several sealed crowds."""
-        releases = await self._releases(plan, numbers)
-        return await self._computed(lambda: [self._screen(plan, release) for release in releases])
+    async def screenings(self, plan: Plan, numbers: Sequence[int]) -> dict[int, Screening]:
+        """Return the traces of fake reports in several sealed crowds, by number.
+
+        A crowd whose release does not match its signature has none; asking for it says so.
+        """
+        store = self._collector.store
+
+        def read() -> dict[int, bytes | None]:
+            found: dict[int, bytes | None] = {}
+            for number in numbers:
+                with suppress(UnverifiedError):
+                    found[number] = store.release(plan.id, number)
+            return found
+
+        releases = await self._collector.in_store(read)
+        return await self._computed(
+            lambda: {
+                number: self._screen(plan, release)
+                for number, release in releases.items()
+                if release is not None
+            }
+        )
 
     async def results(self, crowd: SealedCrowd, level: float, kind: IntervalKind) -> dict[str, Any]:
         """Return estimates, numbers and cross tables of a crowd."""

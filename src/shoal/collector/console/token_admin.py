@@ -21,7 +21,7 @@ from shoal.collector.intake.database import NAME, DataInUse, data_lock, open_dat
 from shoal.collector.kinds import schema_of
 from shoal.errors import InputError
 from shoal.support.checks import is_loopback, shown
-from shoal.support.files import first_line
+from shoal.support.files import first_line, strict_json
 
 __all__ = ["TokenAdmin", "open_token_admin"]
 
@@ -141,7 +141,7 @@ class _Console:
             connection.request(method, self._split.path.rstrip("/") + path, body, headers)
             with connection.getresponse() as answer:
                 status, content = answer.status, answer.read(_LARGEST)
-            reply = json.loads(content) if content else {}
+            reply: Any = strict_json(content) if content else {}
         except (OSError, HTTPException) as error:
             raise InputError(f"no console answers at {self._url}: {first_line(error)}.") from error
         except ValueError as error:

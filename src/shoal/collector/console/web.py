@@ -94,8 +94,7 @@ class Pages:
         crowds = await self._collector.in_store(store.some_crowds, plan.id, skip, CROWDS_OF_ONE + 1)
         shown = crowds[:CROWDS_OF_ONE]
         sealed = [one.number for one in shown if looks and one.state == "sealed"]
-        screened = await self._handlers.sealed.screenings(plan, sealed)
-        screenings = dict(zip(sealed, screened, strict=True))
+        screenings = await self._handlers.sealed.screenings(plan, sealed)
         lines = [survey_pages.CrowdLine(one, screenings.get(one.number)) for one in shown]
         parts = survey_pages.survey_parts(
             await self._survey(record), lines, may_look=looks, may_act=token.role == "admin"

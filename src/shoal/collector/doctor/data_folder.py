@@ -11,13 +11,14 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from shoal.collector.doctor.findings import Finding, Verdict
-from shoal.collector.doctor.shared_database import check_database
+from shoal.collector.doctor.shared_database import check_database, check_signatures
 from shoal.collector.intake.database import LONGEST_LOG, NAME, log_size
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
-from shoal.collector.intake.schema import VERSION, other_version
+from shoal.collector.intake.schema import COLLECTOR, VERSION, other_version
 from shoal.collector.kinds import schema_of
 from shoal.collector.signing import KEY_FILE, Signer
 from shoal.errors import ShoalError
+from shoal.support.files import first_line
 
 __all__ = ["check_folder", "public_key", "registered_relays"]
 
@@ -199,16 +200,16 @@ def _database(folder: Path) -> Iterator[Finding]:
             version = database.execute("PRAGMA user_version").fetchone()[0]
             journal = database.execute("PRAGMA journal_mode").fetchone()[0]
             damage = database.execute("PRAGMA quick_check(1)").fetchone()[0]
-    except sqlite3.Error as error:
-        yield Finding("data", "fail", f"The data cannot be read: {error}.", "Restore a backup.")
+            signatures = []
+            if (version, damage) == (VERSION, "ok") and schema_of(path) == COLLECTOR:
+                signatures = list(check_signatures(database, folder))
+    except (sqlite3.Error, ShoalError) as error:
+        sentence = f"The data cannot be read: {first_line(error)}."
+        yield Finding("data", "fail", sentence, "Restore a backup.")
         return
     if version != VERSION:
-        schema = schema_of(path)
-        sentence, way_out = other_version(version, schema)
-        yield Finding(
-            "data", "warn" if version in schema.steps else "fail", f"The {sentence}.",
-            f"{way_out[0].upper()}{way_out[1:]}.",
-        )  # fmt: skip
+        sentence, way_out = other_version(version)
+        yield Finding("data", "fail", f"The {sentence}.", f"{way_out[0].upper()}{way_out[1:]}.")
     elif damage != "ok":
         yield Finding("data", "fail", f"The data are damaged: {damage}.", "Restore a backup.")
     elif journal != "wal":
@@ -216,6 +217,7 @@ def _database(folder: Path) -> Iterator[Finding]:
         yield Finding("data", "warn", sentence, "Start the collector; it changes that.")
     else:
         yield Finding("data", "ok", f"The data are intact and have version {version}.")
+    yield from signatures
     yield from _log(folder)
 
 

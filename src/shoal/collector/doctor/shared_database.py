@@ -11,18 +11,21 @@ from shoal.collector.clock import STEP
 from shoal.collector.doctor.findings import Finding
 from shoal.collector.intake.database import Database, read_fact
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
+from shoal.collector.intake.records import Records
+from shoal.collector.intake.signatures import Signatures
+from shoal.collector.signing import KEY_FILE
 from shoal.errors import ShoalError
 from shoal.support.checks import is_loopback
 from shoal.support.files import first_line
 
-__all__ = ["check_database"]
+__all__ = ["check_database", "check_signatures"]
 
 
 def check_database(folder: Path, url: str) -> Iterator[Finding]:
     """Check the database at a URL, and whether the folder has a key of it; nothing is changed."""
     try:
         from shoal.collector.postgres.connection import PostgresDatabase
-        from shoal.collector.postgres.schema import VERSION
+        from shoal.collector.postgres.schema import COLLECTOR, VERSION, word_in
 
         with closing[Database](PostgresDatabase(url)) as database:
             (exists,) = database.execute("SELECT to_regclass('facts') IS NOT NULL").fetchone()
@@ -32,6 +35,9 @@ def check_database(folder: Path, url: str) -> Iterator[Finding]:
                 " extract(epoch FROM clock_timestamp())::float8"
                 " FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
             ).fetchone()
+            signatures = []
+            if version == VERSION and word_in(database) == COLLECTOR.word:
+                signatures = list(check_signatures(database, folder))
     except ShoalError as error:
         sentence = f"The database cannot be used: {first_line(error)}"
         yield Finding("database", "fail", sentence, "Start PostgreSQL, or fix database.")
@@ -45,6 +51,7 @@ def check_database(folder: Path, url: str) -> Iterator[Finding]:
         yield Finding("database", "fail", sentence, "Use a newer Shoal.")
     else:
         yield Finding("database", "ok", f"The database answers and has version {version}.")
+    yield from signatures
     encrypted, address, there = row
     if encrypted or address is None or is_loopback(address):
         yield Finding("database connection", "ok", "Nobody between here and there can read it.")
@@ -61,3 +68,18 @@ def check_database(folder: Path, url: str) -> Iterator[Finding]:
             CROWD_KEY_FILE, "fail", f"There is no {CROWD_KEY_FILE} in {folder}.",
             "Copy it from another one, or start the first one once.",
         )  # fmt: skip
+
+
+def check_signatures(database: Database, folder: Path) -> Iterator[Finding]:
+    """Check that stored plans, certificates and releases match their ids and signatures."""
+    if not (folder / KEY_FILE).exists():
+        return  # another finding says so
+    found = Records(database, Signatures(database, folder)).unverified()
+    if found:
+        more = f" There are {len(found) - 1:,} more." if len(found) > 1 else ""
+        sentence = found[0].removesuffix(" Restore a backup.")
+        yield Finding(
+            "signatures", "fail", f"{sentence[0].upper()}{sentence[1:]}{more}", "Restore a backup."
+        )
+    else:
+        yield Finding("signatures", "ok", "Stored plans and releases match their signatures.")

@@ -23,7 +23,8 @@ from shoal.collector.intake.database import NAME, Database, StorageError
 from shoal.collector.intake.duplicates import SeenReports
 from shoal.collector.intake.encryption import CrowdKeys, decrypt, encrypt
 from shoal.collector.intake.open_crowd import OpenCrowd
-from shoal.collector.intake.records import Reason
+from shoal.collector.intake.records import Reason, read_plan
+from shoal.collector.intake.signatures import Signatures
 from shoal.collector.intake.windows import DAY, IncompleteCrowd, Time, WindowedPlan
 from shoal.collector.plan_states import State
 from shoal.collector.problems import Problem
@@ -49,11 +50,13 @@ class OpenPlan(WindowedPlan):
         self,
         database: Database,
         keys: CrowdKeys,
+        signatures: Signatures,
         plan: Plan,
         state: State,
         oldest_window: int,
     ) -> None:
         super().__init__(database, keys, plan, state, oldest_window)
+        self._signatures = signatures
         self._read_crowds()
 
     def _read_crowds(self) -> None:
@@ -83,14 +86,16 @@ class OpenPlan(WindowedPlan):
             seen.catch_up(self._crowds[window].counts.window_reports)
 
     @classmethod
-    def read(cls, database: Database, keys: CrowdKeys, plan_id: str) -> OpenPlan | None:
+    def read(
+        cls, database: Database, keys: CrowdKeys, signatures: Signatures, plan_id: str
+    ) -> OpenPlan | None:
         """Return a plan by its id."""
         row = database.execute(
             "SELECT document, state, oldest_window FROM plans WHERE id = ?", (plan_id,)
         ).fetchone()
         if row is None:
             return None
-        return cls(database, keys, Plan.from_json(json.loads(row[0])), *row[1:])
+        return cls(database, keys, signatures, read_plan(plan_id, row[0]), *row[1:])
 
     def _read(self, number: int, window: int) -> _Crowd:
         key = self._keys.key(self.plan.id, "crowd", number)
@@ -222,6 +227,7 @@ class OpenPlan(WindowedPlan):
         """Write the whole crowd's tally, once."""
         tally = crowd.counts.tally()
         release = release_bytes(self.plan, tally, crowd.number, crowd.window)
+        self._signatures.add_release(self.plan.id, crowd.number, None, release)
         self._end(crowd.number, "sealed", tally.reports, 10, release)
 
     # Crowds
@@ -301,6 +307,7 @@ class OpenPlan(WindowedPlan):
         self._database.execute(
             "UPDATE crowds SET state = 'destroyed', release = NULL WHERE plan = ?", (self.plan.id,)
         )
+        self._signatures.forget_releases(self.plan.id)
 
 
 def release_bytes(plan: Plan, tally: Tally, number: int, window: int) -> bytes:

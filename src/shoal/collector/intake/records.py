@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from shoal.agreement.plan import Plan
 from shoal.collector.intake.database import Database, read_fact, storage_errors
+from shoal.collector.intake.signatures import Signature, Signatures, UnverifiedError
 from shoal.collector.plan_states import State
+from shoal.errors import InputError
 
-__all__ = ["ORIGINS", "CrowdRecord", "PlanRecord", "Reason", "Records", "read_origins"]
+__all__ = [
+    "ORIGINS",
+    "CrowdRecord",
+    "PlanRecord",
+    "Reason",
+    "Records",
+    "SignedRelease",
+    "read_origins",
+    "read_plan",
+]
 
 ORIGINS = "origins"
 """The name under which the data have the origins of web pages."""
@@ -66,11 +77,19 @@ class CrowdRecord:
     unreadable: int | None = None
 
 
-class Records:
-    """Reads plans, crowds and releases."""
+class SignedRelease(NamedTuple):
+    """The tally of a sealed crowd, as it is stored, with its signature, which was verified."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    content: bytes
+    unreadable: int | None
+    signature: Signature
+
+
+class Records:
+    """Reads plans, crowds and releases; those that do not match their signature are errors."""
+
+    def __init__(self, database: Database, signatures: Signatures) -> None:
+        self._database, self._signatures = database, signatures
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         with storage_errors():
@@ -90,10 +109,20 @@ class Records:
             origins = read_origins(self._database)
         return [
             PlanRecord(
-                Plan.from_json(json.loads(document)), state, certificate, origins.get(plan_id, ())
+                read_plan(plan_id, document),
+                state,
+                self._checked(plan_id, certificate),
+                origins.get(plan_id, ()),
             )
             for plan_id, document, state, certificate in rows
         ]
+
+    def _checked(self, plan_id: str, certificate: bytes | None) -> bytes | None:
+        if certificate is None:
+            return None
+        certificate = bytes(certificate)
+        self._signatures.check_certificate(plan_id, certificate)
+        return certificate
 
     def plans_with_crowds(self) -> list[str]:
         """Return the ids of the plans that have open crowds."""
@@ -123,11 +152,34 @@ class Records:
         )
         return [number for (number,) in self._rows(query, plan_id, length)][::-1]
 
-    def release(self, plan_id: str, number: int) -> bytes | None:
+    def release(self, plan_id: str, number: int) -> SignedRelease | None:
         """Return the tally of a sealed crowd, the same bytes every time; None if there is none."""
-        query = "SELECT release FROM crowds WHERE plan = ? AND number = ? AND state = 'sealed'"
+        query = (
+            "SELECT release, unreadable FROM crowds"
+            " WHERE plan = ? AND number = ? AND state = 'sealed'"
+        )
         rows = self._rows(query, plan_id, number)
-        return bytes(rows[0][0]) if rows else None
+        if not rows:
+            return None
+        content, unreadable = bytes(rows[0][0] or b""), rows[0][1]
+        signature = self._signatures.check_release(plan_id, number, unreadable, content)
+        return SignedRelease(content, unreadable, signature)
+
+    def unverified(self) -> list[str]:
+        """Return a sentence for each plan, certificate and release that is not used."""
+        sentences = []
+        for (plan_id,) in self._rows("SELECT id FROM plans ORDER BY id"):
+            try:
+                self.plan(plan_id)
+            except UnverifiedError as error:
+                sentences.append(str(error))
+        query = "SELECT plan, number FROM crowds WHERE state = 'sealed' ORDER BY plan, number"
+        for plan_id, number in self._rows(query):
+            try:
+                self.release(plan_id, number)
+            except UnverifiedError as error:
+                sentences.append(str(error))
+        return sentences
 
 
 _PLANS = "SELECT id, document, state, certificate FROM plans"
@@ -154,3 +206,16 @@ def read_origins(database: Database) -> dict[str, tuple[str, ...]]:
     """Return the origins of the web pages that may send reports, by plan."""
     every = json.loads(read_fact(database, ORIGINS) or "{}")
     return {plan_id: tuple(origins) for plan_id, origins in every.items()}
+
+
+def read_plan(plan_id: str, document: bytes) -> Plan:
+    """Return a stored plan; one that does not have its id is an error."""
+    try:
+        plan = Plan.from_json(json.loads(document))
+    except (ValueError, RecursionError, InputError):
+        plan = None
+    if plan is None or plan.id != plan_id:
+        raise UnverifiedError(
+            f"the stored plan {plan_id[:12]} is damaged and is not used. Restore a backup."
+        )
+    return plan

@@ -1,26 +1,25 @@
-"""The tables of collectors and relays in SQLite, their version, and the steps between versions."""
+"""The tables of collectors and relays in SQLite, and their version."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from shoal.errors import InputError
 
 __all__ = [
     "COLLECTOR",
-    "SHARED_STEPS",
     "SHARED_TABLES",
     "VERSION",
     "Schema",
-    "convert",
+    "check_version",
     "make_tables",
     "other_version",
 ]
 
-VERSION = 5
-"""What is stored changes with it. Older data are converted, step by step; newer ones refused."""
+VERSION = 6
+"""What is stored changes with it. Data of another version are refused."""
 
 SHARED_TABLES = """
 -- 'key' names the key in the file crowd-key, 'signer' is the public signing key, 'restored' is when
@@ -72,9 +71,6 @@ CREATE TABLE wrapped_keys (
 """
 """What collectors and relays both keep."""
 
-SHARED_STEPS: Mapping[int, str] = {4: "ALTER TABLE tokens ADD COLUMN used_day INTEGER;\n"}
-"""What leads from a version of these tables to the next."""
-
 _CROWDS = """
 -- A release is the tally of a sealed crowd, written once; 'unreadable' is how many of its messages
 -- an analyzer could not read, 'reason' why a crowd was given up. The counts of an open crowd, and
@@ -106,6 +102,15 @@ BEGIN SELECT RAISE(ABORT, 'a sealed crowd does not go'); END;
 CREATE TRIGGER what_is_sealed_is_not_replaced BEFORE INSERT ON crowds
 WHEN EXISTS (SELECT 1 FROM crowds WHERE plan = new.plan AND number = new.number)
 BEGIN SELECT RAISE(ABORT, 'a sealed crowd is not replaced'); END;
+
+-- Of each release, and of each plan's certificate under number 0: who signed it, with what.
+CREATE TABLE signatures (
+    plan TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    signer TEXT NOT NULL,
+    signature TEXT NOT NULL,
+    PRIMARY KEY (plan, number)
+) WITHOUT ROWID;
 
 CREATE TABLE counts (
     plan TEXT NOT NULL,
@@ -140,6 +145,8 @@ CREATE TABLE sealing_keys (
     chunks INTEGER,
     arrived INTEGER NOT NULL DEFAULT 0,
     messages INTEGER NOT NULL DEFAULT 0,
+    -- Which relay's data the crowd belongs to: a random name that a new folder does not have.
+    relay TEXT NOT NULL,
     PRIMARY KEY (plan, window, crowd)
 );
 
@@ -153,10 +160,7 @@ CREATE TABLE chunks (
 ) WITHOUT ROWID;
 """
 
-_FORWARDING = """
--- Which relay's data a crowd belongs to, by a random name that a new data folder does not have.
-ALTER TABLE sealing_keys ADD COLUMN relay TEXT NOT NULL DEFAULT '';
-
+_DAMAGE = """
 -- Chunks that came and are not on the disk as they came.
 CREATE TABLE damaged_chunks (
     plan TEXT NOT NULL,
@@ -166,35 +170,20 @@ CREATE TABLE damaged_chunks (
 ) WITHOUT ROWID;
 """
 
-_STEPS: Mapping[int, str] = {
-    3: (
-        "ALTER TABLE tokens ADD COLUMN key TEXT;\n"
-        "ALTER TABLE crowds ADD COLUMN unreadable INTEGER;\n" + _SEALING
-    ),
-    4: SHARED_STEPS[4] + "ALTER TABLE crowds ADD COLUMN reason TEXT;\n" + _ACTIONS + _FORWARDING,
-}
-
 
 class Schema(NamedTuple):
-    """Whose tables a file has: the word for it, SQLite's number for that, tables and steps.
-
-    The steps lead from a version to the next. Versions before the first of them held plans of a
-    form that no device answers any more.
-    """
+    """Whose tables a file has: the word for it, SQLite's number for that, and the tables."""
 
     word: str
     application: int
     tables: str
-    steps: Mapping[int, str]
 
 
-COLLECTOR = Schema(
-    "collector", 0, SHARED_TABLES + _CROWDS + _ACTIONS + _SEALING + _FORWARDING, _STEPS
-)
+COLLECTOR = Schema("collector", 0, SHARED_TABLES + _CROWDS + _ACTIONS + _SEALING + _DAMAGE)
 
 
 def make_tables(connection: sqlite3.Connection, schema: Schema) -> None:
-    """Make the tables of a new file, or bring older ones to this version, in a transaction."""
+    """Make the tables of a new file, or check the version of a known one, in a transaction."""
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version == 0:
         _run(connection, schema.tables)
@@ -206,31 +195,26 @@ def make_tables(connection: sqlite3.Connection, schema: Schema) -> None:
         raise InputError(f"these are not the data of a {schema.word}; name another folder.")
     if version < 0:
         raise InputError("this is a backup; restore it with shoal collector restore.")
-    convert(connection, schema, version)
+    check_version(version)
 
 
-def convert(connection: sqlite3.Connection, schema: Schema, version: int) -> None:
-    """Bring tables of a version to this one, in a transaction; the file says so afterwards."""
-    if version != VERSION and version not in schema.steps:
-        raise InputError("the {}; {}.".format(*other_version(version, schema)))
-    for step in range(version, VERSION):
-        _run(connection, schema.steps[step])
-    connection.execute(f"PRAGMA user_version = {VERSION}")
+def check_version(version: int) -> None:
+    """Refuse data of another version."""
+    if version != VERSION:
+        raise InputError("the {}; {}.".format(*other_version(version)))
 
 
-def other_version(version: int, schema: Schema) -> tuple[str, str]:
-    """Say that data of another version are not read as they are, and what to do.
+def other_version(version: int) -> tuple[str, str]:
+    """Return the sentence that refuses data of another version, and the advice.
 
     Examples
     --------
-    >>> other_version(99, COLLECTOR)[1]
+    >>> other_version(99)[1]
     'use the Shoal that wrote them, or a newer one'
     """
     sentence = f"data have version {version}; this Shoal reads version {VERSION} only"
     if version > VERSION:
         return sentence, "use the Shoal that wrote them, or a newer one"
-    if version in schema.steps:
-        return sentence, f"start the {schema.word} once, which converts them"
     return sentence, (
         "save their releases with the Shoal that wrote them, then start the collector in an empty"
         " folder and publish its plans anew"

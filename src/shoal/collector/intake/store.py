@@ -17,8 +17,16 @@ from shoal.collector.consistency import first_window, forget_crowds, restored_at
 from shoal.collector.intake.database import StorageError, write_fact
 from shoal.collector.intake.keyed_store import KeyedStore
 from shoal.collector.intake.open_plan import OpenPlan
-from shoal.collector.intake.records import ORIGINS, CrowdRecord, PlanRecord, Records, read_origins
+from shoal.collector.intake.records import (
+    ORIGINS,
+    CrowdRecord,
+    PlanRecord,
+    Records,
+    SignedRelease,
+    read_origins,
+)
 from shoal.collector.intake.schema import COLLECTOR
+from shoal.collector.intake.signatures import Signatures
 from shoal.collector.intake.windows import IncompleteCrowd
 from shoal.collector.plan_states import State, may_become
 from shoal.collector.problems import Problem
@@ -60,13 +68,14 @@ class Store(KeyedStore[OpenPlan]):
         self._deadline_days = deadline_days
         self._sealed, self._given_up = sealed, given_up
         super().__init__(folder, COLLECTOR, clock)
-        self._records = Records(self._database)
+        self._signatures = Signatures(self._database, folder)
+        self._records = Records(self._database, self._signatures)
 
     def _forget_crowds(self) -> None:
         forget_crowds(self._database)
 
     def _read_plan(self, plan_id: str) -> OpenPlan | None:
-        return OpenPlan.read(self._database, self._keys, plan_id)
+        return OpenPlan.read(self._database, self._keys, self._signatures, plan_id)
 
     # Reports
 
@@ -148,6 +157,7 @@ class Store(KeyedStore[OpenPlan]):
                 self._database.execute(
                     "UPDATE plans SET certificate = ? WHERE id = ?", (certificate, plan_id)
                 )
+                self._signatures.add_certificate(plan_id, certificate)
                 self._check_first_time(plan, never_published)
                 plan.open_crowds(time)
             if wanted == "closed":
@@ -241,6 +251,11 @@ class Store(KeyedStore[OpenPlan]):
 
     def release(self, plan_id: str, number: int) -> bytes | None:
         """Return the tally of a sealed crowd, the same bytes every time; None if there is none."""
+        release = self.signed_release(plan_id, number)
+        return None if release is None else release.content
+
+    def signed_release(self, plan_id: str, number: int) -> SignedRelease | None:
+        """Return the tally of a sealed crowd with its signature, which was verified."""
         self._seal(plan_id)
         return self._records.release(plan_id, number)
 

@@ -50,6 +50,7 @@ _TABLES = {
     "tokens": "id, role, digest, label, expires, plans, key, used_day",
     "crowds": "plan, number, window, state, opened_day, reports, tenths, release, unreadable,"
     " reason",
+    "signatures": "plan, number, signer, signature",
     "actions": "minute, actor, action, subject",
     "counts": "plan, number, part, numbers",
     "seen": "plan, window, place, digests",

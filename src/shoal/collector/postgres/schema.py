@@ -14,7 +14,7 @@ from shoal.errors import InputError
 
 __all__ = ["COLLECTOR", "SHARED_TABLES", "VERSION", "SharedSchema", "make_tables"]
 
-VERSION = 1
+VERSION = 2
 """What is stored changes with it. Older data are converted, step by step; newer ones refused."""
 
 # The server overwrites nothing: an updated row is written anew, in the same page if it has room.
@@ -95,6 +95,13 @@ _CROWDS = (
     END $$""",
     """CREATE TRIGGER what_is_sealed_stays BEFORE UPDATE OR DELETE ON crowds
     FOR EACH ROW EXECUTE FUNCTION what_is_sealed_stays()""",
+    """CREATE TABLE signatures (
+        plan TEXT NOT NULL,
+        number BIGINT NOT NULL,
+        signer TEXT NOT NULL,
+        signature TEXT NOT NULL,
+        PRIMARY KEY (plan, number)
+    )""",
     """CREATE TABLE counts (
         plan TEXT NOT NULL,
         number BIGINT NOT NULL,

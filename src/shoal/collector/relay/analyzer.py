@@ -267,7 +267,7 @@ def _leads_to(newest: bytes, pinned: bytes, links: list[object]) -> bool:
 def _json(content: bytes, what: str) -> dict[str, object]:
     try:
         document = strict_json(content)
-    except (ValueError, RecursionError):
+    except ValueError:
         document = None
     if not isinstance(document, dict):
         raise TransportError(f"the analyzer's {what} cannot be read.")

@@ -6,7 +6,7 @@ A crowd goes forward only: `open` while it takes reports, `frozen` when it has a
 
 from __future__ import annotations
 
-from shoal.collector.intake.schema import SHARED_STEPS, SHARED_TABLES, Schema
+from shoal.collector.intake.schema import SHARED_TABLES, Schema
 
 __all__ = ["RELAY"]
 
@@ -70,6 +70,4 @@ _UNTOLD = """
 CREATE TABLE untold (number INTEGER PRIMARY KEY);
 """
 
-RELAY = Schema(
-    "relay", 0x5368526C, SHARED_TABLES + _TABLES + _UNTOLD, {4: SHARED_STEPS[4] + _UNTOLD}
-)
+RELAY = Schema("relay", 0x5368526C, SHARED_TABLES + _TABLES + _UNTOLD)

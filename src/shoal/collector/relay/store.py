@@ -16,6 +16,7 @@ from shoal.collector import problems
 from shoal.collector.consistency import first_window, restored_at
 from shoal.collector.intake.database import read_fact, storage_errors, write_fact
 from shoal.collector.intake.records import PlanRecord, Records
+from shoal.collector.intake.signatures import Signatures
 from shoal.collector.intake.windows import IncompleteCrowd, Time
 from shoal.collector.problems import Problem
 from shoal.collector.relay.frozen_crowds import DATA_NAME, FrozenCrowds, forget_crowds
@@ -69,7 +70,7 @@ class RelayStore(FrozenCrowds):
     ) -> None:
         self._deadline_days, self._frozen, self._given_up = deadline_days, frozen, given_up
         super().__init__(folder, RELAY, clock)
-        self._records = Records(self._database)
+        self._records = Records(self._database, Signatures(self._database, folder))
 
     def _forget_crowds(self) -> None:
         forget_crowds(self._database)

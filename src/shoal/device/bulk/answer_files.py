@@ -52,7 +52,7 @@ def read_answers(survey: Survey, path: Path) -> Iterator[Original]:
     except OSError as error:
         reason = error.strerror or first_line(error)
         raise AnswerError(f"cannot read answers {path}: {reason}.") from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise AnswerError(f"cannot read answers {path}: {first_line(error)}.") from error
     if nobody:
         raise AnswerError(f"there are no answers in {path}; it needs a row for each person.")
@@ -168,8 +168,15 @@ def _read_arrow(survey: Survey, path: Path) -> Iterator[Original]:
         reader = pa.ipc.open_file(source)
         check_columns(survey, reader.schema.names)
         names = table_columns(survey)
-        batches = (reader.get_batch(place) for place in range(reader.num_record_batches))
-        yield from _encoded(survey, (batch.select(names) for batch in batches))
+        yield from _encoded(survey, _whole_batches(reader, names))
+
+
+def _whole_batches(reader: Any, names: list[str]) -> Iterator[Any]:
+    """Yield batches whose buffers are as long as they say: Arrow itself would read beyond them."""
+    for place in range(reader.num_record_batches):
+        batch = reader.get_batch(place).select(names)
+        batch.validate(full=True)
+        yield batch
 
 
 def _checked_originals(survey: Survey, column: Any, path: Path) -> Original:

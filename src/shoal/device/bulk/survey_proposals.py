@@ -155,7 +155,7 @@ def _read(path: Path, most_rows: int) -> tuple[Any, CsvForm | None]:
             return _first(reader, reader.schema, most_rows), form
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or 'unreadable'}.") from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {first_line(error)}.") from error
 
 

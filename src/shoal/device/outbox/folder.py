@@ -17,6 +17,9 @@ __all__ = ["Folder"]
 _IDENTITY = "[0-9a-f]{32}"
 _FILE = r"([0-9a-f]{64}\.[0-9]{1,10}\.[0-9a-f]{32})\.(waiting|sent|failed|expired)"
 
+_OURS = rf"lock|sending|identity|part|plans|{_FILE}"
+"""What an outbox has in its folder; in a folder with anything else, others may have business."""
+
 
 class Folder:
     """``name.waiting`` is a report to send; ``name.sent``, ``.failed``, ``.expired`` are notes."""
@@ -26,6 +29,11 @@ class Folder:
         with self._telling():
             disk.make_folder(self.path)
             disk.make_folder(self.path / "plans")
+            disk.close_folder(self.path / "plans")
+            if disk.is_open_to_others(self.path) and all(
+                re.fullmatch(_OURS, path.name) for path in self.path.iterdir()
+            ):
+                disk.close_folder(self.path)
 
     @contextmanager
     def changing(self) -> Iterator[None]:

@@ -12,9 +12,9 @@ from shoal.agreement.wire import MAGIC
 from shoal.device.outbox.plan_checks import check_plan_id
 from shoal.errors import ReportError
 from shoal.support.checks import check_integer
-from shoal.support.files import canonical_json, unique_keys
+from shoal.support.files import canonical_json, strict_json
 from shoal.support.frozen import dataclass, replace
-from shoal.support.later import base64, hashlib, json, math
+from shoal.support.later import base64, hashlib, math
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Record:
     def from_bytes(cls, content: bytes) -> Record:
         """Read what `to_bytes` stored; anything else is a `ReportError`."""
         try:
-            fields = json.loads(content, object_pairs_hook=unique_keys)
+            fields: Any = strict_json(content)
             if fields.pop("version") != VERSION or len(fields) != 11:
                 raise ValueError("it has another version")
             for name in ("attempts", "crowds", "due", "window"):

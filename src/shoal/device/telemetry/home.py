@@ -13,7 +13,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["agreement_folder", "read_file", "state_folder", "store_file", "why_not_here"]
+__all__ = [
+    "agreement_folder",
+    "make_private",
+    "read_file",
+    "state_folder",
+    "store_file",
+    "why_not_here",
+]
 
 
 def state_folder(tool: str, environ: Mapping[str, str]) -> str | None:
@@ -52,6 +59,19 @@ def agreement_folder(home: str, agreement: bytes) -> str:
     return os.path.join(home, f"{crc32(agreement):08x}")
 
 
+def make_private(folder: str) -> None:
+    """Make a folder that is missing, with those above it, for its owner alone.
+
+    `os.makedirs` gives its mode to the last folder only.
+    """
+    if folder and not os.path.isdir(folder):
+        make_private(os.path.dirname(folder))
+        try:  # noqa: SIM105  contextlib takes longer to load than all of this
+            os.mkdir(folder, 0o700)
+        except FileExistsError:  # another process was faster
+            pass
+
+
 def read_file(*parts: str) -> bytes | None:
     """Return a small file's content, or None if there is none."""
     try:
@@ -69,7 +89,7 @@ def read_file(*parts: str) -> bytes | None:
 
 def store_file(folder: str, name: str, content: bytes) -> None:
     """Write a small file whole or not at all; a power cut may undo it, a crash does not."""
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    make_private(folder)
     scratch = os.path.join(folder, f".{name}.{os.getpid()}")
     handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:

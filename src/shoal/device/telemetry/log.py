@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.device.outbox.http import HttpTransport
 from shoal.errors import TransportError
+from shoal.support.disk import Disk
+from shoal.support.files import strict_json
 from shoal.support.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -71,15 +73,15 @@ class Log:
         found: list[Request] = []
         for line in self._lines():
             try:
-                fields = json.loads(line)
+                fields: Any = strict_json(line)
                 if "to" in fields:
                     found.append(Request(float(fields["at"]), str(fields["to"]), b"", None))
                 elif found:
-                    last = found.pop()
+                    last = found[-1]
                     piece = base64.b64decode(fields.get("sent", ""))
                     status = fields.get("status", last.status)
-                    found.append(Request(last.at, last.to, last.sent + piece, status))
-            except (ValueError, KeyError, TypeError):
+                    found[-1] = Request(last.at, last.to, last.sent + piece, status)
+            except (ValueError, KeyError, TypeError, AttributeError):
                 continue  # a line that a crash cut off
         return [request for request in found if request.sent]
 
@@ -103,7 +105,7 @@ class Log:
             (at for at in range(len(lines) // 2, len(lines)) if b'"to"' in lines[at]), len(lines)
         )
         scratch = self._path.with_name(self._path.name + ".part")
-        scratch.write_bytes(b"".join(line + b"\n" for line in lines[kept:]))
+        Disk().write(scratch, b"".join(line + b"\n" for line in lines[kept:]))
         scratch.replace(self._path)
 
 

@@ -79,6 +79,8 @@ class Worker:
         """Make the report that is due, send what waits, and say when to come back."""
         if not self.permitted():
             return
+        for folder in (self._home, self._folder):
+            Disk().close_folder(folder)
         # One for each tool, whatever was agreed to: they share a log.
         with Disk().lock(self._home / WORKING, patience=0.0) as mine:
             if not mine:

@@ -179,7 +179,7 @@ class TestMoreKinds:
         survey = Survey("s", (YesNo("a"), YesNo("b", missing="option")))
         assert bits_of(survey, {"a": value, "b": value}) == {("b", "no")}
 
-    @pytest.mark.parametrize("value", ["y", "2", 2, -1, 1.0, 0.5, ["yes"], b"yes"])
+    @pytest.mark.parametrize("value", ["y", "2", 2, -1, 2.0, 0.5, ["yes"], b"yes"])
     def test_neither_yes_nor_no(self, value: object):
         with pytest.raises(AnswerError, match=r"question 'a': .* is not yes or no, true or false"):
             encode(Survey("s", (YesNo("a"),)), {"a": value})
@@ -215,10 +215,10 @@ class TestMoreKinds:
 
     def test_columns_that_are_neither(self):
         survey = Survey("s", (YesNo("a"),))
-        with pytest.raises(AnswerError, match="row 2, question 'a': '2' is not yes or no"):
+        with pytest.raises(AnswerError, match="row 2, question 'a': 2 is not yes or no"):
             encode(survey, pa.table({"a": [1, 2]}))
-        with pytest.raises(AnswerError, match="a column of double holds no yes/no answers"):
-            encode(survey, pa.table({"a": [1.0, 0.0]}))
+        with pytest.raises(AnswerError, match=r"row 1, question 'a': 0\.5 is not yes or no"):
+            encode(survey, pa.table({"a": [0.5, 0.0]}))
         with pytest.raises(AnswerError, match="row 3, question 'a': the answer is missing"):
             encode(survey, pa.table({"a": [True, False, None]}))
 
@@ -304,7 +304,7 @@ BAD: list[tuple[str, Any, str]] = [
 """Question, value, and what the message says; every one must be refused in every form."""
 
 ONLY_VALUES: list[tuple[str, Any, str]] = [
-    ("features", 5, "is not a list of options"),
+    ("features", 5.5, "is not a list of options"),
     ("features", {"sync": True}, "is not a list of options"),
     ("features", [1], "'1' is not one of its options"),
     ("features", [1.5], "1.5 is not an option's name"),

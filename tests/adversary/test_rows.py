@@ -69,7 +69,19 @@ PEOPLE, STRANGE = 999, "Zürich".encode("latin-1")
 
 @pytest.mark.parametrize(
     "other",
-    [STRANGE, b'"', b'"Z', b"", b"\0", b"\xff\xfe", b"a,b,c", b"x" * (1 << 25), b"\r", b"1e999"],
+    [
+        STRANGE + b",x",
+        STRANGE,
+        b'"',
+        b'"Z',
+        b"",
+        b"\0",
+        b"\xff\xfe",
+        b"a,b,c",
+        b"x" * (1 << 25),
+        b"\r",
+        b"1e999",
+    ],
     ids=lambda other: repr(other[:8]),
 )
 def test_one_line_of_a_file_changes_one_count_by_one(other: bytes, tmp_path: Path):

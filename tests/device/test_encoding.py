@@ -26,6 +26,7 @@ from shoal import (
     Plan,
     ShoalError,
     Survey,
+    TableFormat,
     Text,
     YesNo,
     encode,
@@ -567,6 +568,25 @@ class TestOneByOneAndTables:
     def test_more_columns_than_questions(self):
         survey = Survey("s", (Flags("f", ("a", "b")),))
         assert encode(survey, pa.table({"name": ["Ann"], "f": ["b"]})).rows.tolist() == [[2]]
+
+    def test_the_format_is_for_tables(self):
+        survey = Survey("s", (Number("x", ("1",), missing="option"),))
+        declared = TableFormat(decimal=",", missing=["-"])
+        rows = [{"x": "0,5"}, {"x": "1,5"}, {"x": "-"}]
+        for given_ in (rows, pa.Table.from_pylist(rows), pd.DataFrame(rows)):
+            assert encode(survey, given_, table_format=declared).rows.tolist() == [[1], [2], [4]]
+        with pytest.raises(AnswerError, match=r"row 1, question 'x': '0\.5' is not a number"):
+            encode(survey, [{"x": "0.5"}], table_format=declared)
+        with pytest.raises(InputError, match="for tables and lists"):
+            encode(survey, rows[0], table_format=declared)
+
+    def test_texts_that_are_no_unicode(self):
+        survey = Survey("s", (Text("t", bits=8, hashes=1, cohorts=1),))
+        with pytest.raises(AnswerError, match=r"row 2, question 't': .* is not valid Unicode"):
+            encode(survey, [{"t": "a"}, {"t": "\ud800"}])
+        lenient = TableFormat(invalid="missing")
+        rows = encode(survey, [{"t": "a"}, {"t": "\ud800"}], table_format=lenient).rows
+        assert (rows[0].any(), rows[1].any()) == (True, False)
 
     def test_decimal_columns(self):
         survey = Survey("s", (Number("x", ("0.1", "2.5")),))

@@ -98,13 +98,7 @@ def randomize_files(
     marks = marks_of(files)
     _make(folder, files)
     check_format(plan.survey, table_format)
-    work = {
-        "shoal": "randomize",
-        "plan": plan.id,
-        "form": form,
-        "table": table_format.to_json(),
-        "answers": [m[0] for m in marks],
-    }
+    work = {"shoal": "randomize", "plan": plan.id, "form": form, "answers": [m[0] for m in marks]}
     way_out = (
         "no answer may be reported in two versions: go on with the same answers, or throw these"
         " reports away and write to a new folder"

@@ -292,7 +292,7 @@ class TestAnswers:
             (b"f,c\na,x\n", "n"),
             (b"f,c,n\na,x\n", "columns"),
             (b"f,c,n\na,x,1,2\n", "columns"),
-            (b"f,c,n\na,x,1\n\xff\x81,x,1\n", "row 2, column 'f': is not valid utf-8"),
+            (b"f,c,n\na,x,1\n\xff\x81,x,1\n", "row 2, column 'f' is not valid utf-8"),
             (b"f,c,n\n\0,x,1\n", "row 1, question 'f'"),
             (b"\xff\xfef\0,\0", "is in UTF-16; save it as UTF-8"),
             (b"f,\xff,n\na,x,1\n", "the first line of .* cannot be read as utf-8"),

@@ -20,6 +20,8 @@ from shoal.support.table_format import DELIMITERS, TableFormat
 __all__ = ["CsvRows", "Problem", "check_columns", "read_csv", "read_header"]
 
 _BLOCK = 1 << 22
+_AT_ONCE = 1 << 12
+"""Lines whose cells are lists at one time: many lists keep the garbage collector busy."""
 MAX_LINE = 1 << 24
 """A longer line is an invalid row, so that a single row cannot fill the memory."""
 
@@ -116,20 +118,19 @@ def _parsed(text: str, width: int, places: dict[str, int], table_format: TableFo
         cells = delimiter.join(lines).split(delimiter)
         columns = {name: cells[place::width] for name, place in places.items()}
         return CsvRows(len(lines), columns, [])
+    columns = {name: [] for name in places}
     problems: list[Problem] = []
-    rows = _rows(lines, delimiter)
-    for number, row in enumerate(rows):
-        if len(lines[number]) > MAX_LINE:
-            problems.append(Problem(number, None, f"is longer than {MAX_LINE:,} characters"))
-        elif row is None:
-            why = "has a quote that is not closed, or a line break; a row is one line"
-            problems.append(Problem(number, None, why))
-        elif len(row) != width:
-            problems.append(Problem(number, None, f"has {len(row)} columns, the header {width}"))
-        else:
-            continue
-        rows[number] = [""] * width
-    columns = {name: [row[place] for row in rows if row] for name, place in places.items()}
+    for start in range(0, len(lines), _AT_ONCE):
+        part = lines[start : start + _AT_ONCE]
+        rows = _rows(part, delimiter)
+        for number, row in enumerate(rows):
+            if row is not None and len(row) == width and not too_long:
+                continue
+            if why := _why_invalid(part[number], row, width):
+                problems.append(Problem(start + number, None, why))
+                rows[number] = [""] * width
+        for name, place in places.items():
+            columns[name] += [row[place] for row in rows if row]
     if damaged:
         for name, cells in columns.items():
             for number, cell in enumerate(cells):
@@ -138,6 +139,14 @@ def _parsed(text: str, width: int, places: dict[str, int], table_format: TableFo
                     why = f"is not valid {table_format.encoding}"
                     problems.append(Problem(number, name, why))
     return CsvRows(len(lines), columns, problems)
+
+
+def _why_invalid(line: str, row: list[str] | None, width: int) -> str | None:
+    if len(line) > MAX_LINE:
+        return f"is longer than {MAX_LINE:,} characters"
+    if row is None:
+        return "has a quote that is not closed, or a line break; a row is one line"
+    return None if len(row) == width else f"has {len(row)} columns, the header {width}"
 
 
 def _rows(lines: list[str], delimiter: str) -> list[list[str] | None]:

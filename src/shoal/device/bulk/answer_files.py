@@ -108,7 +108,7 @@ def _encoded(
 
 
 def _named(first_row: int, problem: Problem) -> str:
-    where = "" if problem.column is None else f", column {problem.column!r}:"
+    where = "" if problem.column is None else f", column {problem.column!r}"
     return f"row {first_row + problem.row}{where} {problem.why}."
 
 

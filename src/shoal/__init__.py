@@ -10,9 +10,9 @@ Before any data exists
     survey into a `Plan`: the `FlipProbability` q, the crowd size, the `Promise`, and the `Parties`
     if a relay and an analyzer share the work. `audit` computes the `Certificate` of a plan: what it
     promises, and against whom. `propose_survey` makes a `SurveyProposal` of a table of answers.
-    For people who report again, `plan_with_memory` splits q into
-    permanent and fresh flips (a `Memory`), and `statements` lists what holds over time, each as a
-    `Statement`.
+    A `TableFormat` declares how such a table is written. For people who report again,
+    `plan_with_memory` splits q into permanent and fresh flips (a `Memory`), and `statements` lists
+    what holds over time, each as a `Statement`.
 
     `plan_diff` says what an edit of a plan means, as a `PlanDiff`. `compare` shows what each
     kind of trust costs, as a `Comparison`. `poisoning` says what fake reports can do, as a
@@ -121,6 +121,7 @@ if TYPE_CHECKING:
     from shoal.planning.rappor import Migration, RapporParameters, migrate
     from shoal.planning.text_size import Proposal, propose
     from shoal.planning.trust_costs import Comparison, compare
+    from shoal.support.table_format import TableFormat
 
 __version__ = "0.1.0"
 
@@ -183,6 +184,7 @@ _MODULES = {
     "planning.trust_costs": ["Comparison", "compare"],
     "planning.rappor": ["Migration", "RapporParameters", "migrate"],
     "planning.text_size": ["Proposal", "propose"],
+    "support.table_format": ["TableFormat"],
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -238,6 +240,7 @@ __all__ = [
     "Synthetic",
     "SyntheticVector",
     "SystemBits",
+    "TableFormat",
     "Tally",
     "Tallying",
     "Telemetry",

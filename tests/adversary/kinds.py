@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from . import counts, crowds, pieces, plans, times, views
+from . import counts, crowds, pieces, plans, rows, times, views
 from .judging import CASES, Kind, Result, judge
 
 KINDS: dict[str, tuple[Kind, int]] = {
-    "one bit": (crowds.one_bit, 240),
+    "one bit": (crowds.one_bit, 200),
     "small world": (crowds.small_world, 220),
     "homogeneous crowd": (crowds.homogeneous, 150),
     "counts of a crowd": (views.counts, 30),
@@ -29,6 +29,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "two options": (counts.contrasts, 60),
     "screening": (counts.honest_crowds, 40),
     "curator": (counts.curator, 16),
+    "row-wise reading": (rows.replaced_row, 40),
 }
 """The function that makes up a case, and the share of this kind among 2,000."""
 

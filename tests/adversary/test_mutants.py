@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,7 +15,9 @@ import shoal.planning.certificate
 import shoal.planning.views
 from shoal import Certificate, Estimate, Plan, Survey
 from shoal.curator import Release
+from shoal.device.bulk import tables
 from shoal.planning.fragments import Overflow
+from shoal.support import csv_rows
 from shoal.theory import proven as theory
 from shoal.theory.counts import delta as counts_theory
 from shoal.theory.proven import AttackDelta, Proven
@@ -39,6 +42,29 @@ def proven(change: Callable[..., Any]) -> Mutate:
         return change(real, domain, N, q, epsilon, rtol)
 
     return lambda patch: patch.setattr(shoal.planning.views, "proven_delta", mutant)
+
+
+def parsed_otherwise(patch: pytest.MonkeyPatch, change: Callable[[str], str]) -> None:
+    """Change the text of many rows before it is cut into cells."""
+    real = csv_rows._parsed
+    patch.setattr(csv_rows, "_parsed", lambda text, *given: real(change(text), *given))
+
+
+def guessed_encoding(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape").decode("cp1252", "replace")
+    return text
+
+
+def without_empty_lines(text: str) -> str:
+    return "\n".join(line for line in text.split("\n") if line.strip())
+
+
+def rows_across_lines(lines: list[str], delimiter: str) -> list[Any]:
+    rows: list[Any] = list(csv.reader((f"{line}\n" for line in lines), delimiter=delimiter))
+    return rows + [None] * (len(lines) - len(rows))
 
 
 def times_delta(factor: float) -> Mutate:
@@ -304,6 +330,22 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
             "Curator",
             lambda real, *a, **k: real(*a, **k | {"neighbours": "add-remove"}),
         ),
+    ),
+    "an encoding guessed from all rows": (
+        "row-wise reading",
+        lambda patch: parsed_otherwise(patch, guessed_encoding),
+    ),
+    "an empty line that is nobody's": (
+        "row-wise reading",
+        lambda patch: parsed_otherwise(patch, without_empty_lines),
+    ),
+    "a quote that reaches into the next row": (
+        "row-wise reading",
+        lambda patch: patch.setattr(csv_rows, "_rows", rows_across_lines),
+    ),
+    "one type for a column of objects": (
+        "row-wise reading",
+        lambda patch: patch.setattr(tables, "python_series", lambda series: None),
     ),
     "the continuous tail for whole noise": (
         "curator",

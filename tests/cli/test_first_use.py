@@ -120,10 +120,15 @@ def test_05_own_data_fit(tallied, said):
     text = "größe;preis\n1,5;2,0\n1,7;3,5\n" * 1
     Path("excel.csv").write_bytes(text.encode("cp1252"))
     Path("excel.toml").write_text(
-        'name = "e"\n[[question]]\nname = "größe"\nkind = "number"\nedges = [1.6]\n', "utf-8"
+        'name = "e"\n[[question]]\nname = "größe"\nkind = "number"\nedges = [1.6]\n'
+        '[table]\nencoding = "windows-1252"\ndelimiter = ";"\ndecimal = ","\n',
+        "utf-8",
     )
     said("plan", "excel.toml", "--q", "0.05", "-o", "excel.json")
-    assert "2 reports" in said("randomize", "excel.json", "excel.csv", "-o", "excel.parquet")
+    words = ["randomize", "excel.json", "excel.csv", "-o", "excel.parquet"]
+    assert "2 reports" in said(*words, "--table-format", "excel.toml")
+    declared = ["--encoding", "windows-1252", "--delimiter", ";", "--decimal", ","]
+    assert "2 reports" in said(*words, *declared)
 
 
 def test_06_whoever_holds_the_table_is_shown_the_curator(at, said):

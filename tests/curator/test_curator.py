@@ -26,6 +26,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from shoal import TableFormat
 from shoal.cli import run
 from shoal.curator import Budget, Curator, Predicate, Release, noise
 from shoal.curator import curator as module
@@ -252,8 +253,8 @@ class TestRefusals:
             ([1.0], {"bounds": (0.5, 2), "whole": True}, "whole numbers"),
             ([1.0], {"bounds": (0, 2**40), "whole": True}, "within 2"),
             (["a"], {}, "row 1 of column 'x' is not a number"),
-            ([[1.0]], {}, "not numbers"),
-            ([True], {}, "not numbers"),
+            ([[1.0]], {}, "row 1 of column 'x' is not a number"),
+            ([True], {}, "row 1 of column 'x' is not a number"),
             ([2**60], {"bounds": (0, 1e20)}, "2\\^53"),
             ([1.0], {"epsilon": 0}, "epsilon must be"),
             ([1.0], {"epsilon": "1e-50"}, "epsilon must be"),
@@ -270,7 +271,7 @@ class TestRefusals:
             curator([1.0], neighbours=None)
 
     @pytest.mark.parametrize(
-        "data", [3, None, [1, 2], {"x": [1, 2], "y": [1]}, {"x": [1, "a secret"]}, {"x": 3}]
+        "data", [3, None, [1, 2], {"x": [1, 2], "y": [1]}, {"x": "a secret"}, {"x": 3}]
     )
     def test_what_is_no_table(self, data):
         with pytest.raises(InputError, match="maps column names to lists of one length") as error:
@@ -757,7 +758,8 @@ class TestColumns:
 
     def test_csv_as_a_spreadsheet_writes_it(self, at: Path):
         (at / "x.csv").write_bytes("stra\u00dfe;a\nb\u00e4r;1,5\nb;-2\n".encode("cp1252"))
-        read = read_columns(at / "x.csv", ["a", "stra\u00dfe"])
+        declared = TableFormat("windows-1252", ";", ",")
+        read = read_columns(at / "x.csv", ["a", "stra\u00dfe"], declared)
         assert read.numbers("a").tolist() == [1.5, -2]
         assert read.texts("stra\u00dfe") == ["b\u00e4r", "b"]
 
@@ -765,11 +767,14 @@ class TestColumns:
         ("name", "content", "said"),
         [
             ("x.csv", b"", "is empty"),
-            ("x.csv", b"a,b\n1\n", "cannot read"),
+            ("x.csv", b"a,b\n1\n", "row 1 has 1 columns, the header 2"),
+            ("x.csv", b"a,b\n1,2\n\n", "row 2 has 1 columns, the header 2"),
+            ("x.csv", b'a,b\n1,2\n"3,4\n5,6\n', "row 2 has a quote that is not closed"),
+            ("x.csv", b"\xff\xfea\0\n\0", "is in UTF-16; save it as UTF-8"),
             ("x.csv", b"a,a\n1,2\n", "twice"),
             ("x.csv", b"b\n1\n", "no column 'a'"),
-            ("x.csv", b"a\n\xff\x81\n", "neither UTF-8 nor Windows-1252"),
-            ("x.csv", b"a\n1,5\n", "cannot read|is not a number"),
+            ("x.csv", b"a\n1\n\xff\x81\n", "row 2 of column 'a' is not valid utf-8"),
+            ("x.csv", b"a\n1,5\n", "row 1 has 2 columns, the header 1"),
             ("x.csv", b"a\n1\nx\n", "row 2 of column 'a' is not a number"),
             ("x.parquet", b"PAR1", "cannot read"),
             ("x.txt", b"a\n1\n", "come as .csv or .parquet"),

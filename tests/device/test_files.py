@@ -36,6 +36,7 @@ from shoal import (
     SimulationBits,
     Survey,
     Synthetic,
+    TableFormat,
     encode,
     estimate,
     pack_reports,
@@ -69,8 +70,11 @@ def read(path: Path, of: Any = PLAN) -> np.ndarray[Any, Any]:
     return np.concatenate([chunk.rows for chunk in read_reports(of, path)])
 
 
-def answers(path: Path, survey: Survey = SURVEY) -> list[list[int]]:
-    return [row.tolist() for original in read_answers(survey, path) for row in original.rows]
+def answers(
+    path: Path, survey: Survey = SURVEY, declared: TableFormat | None = None
+) -> list[list[int]]:
+    originals = read_answers(survey, path, declared or TableFormat())
+    return [row.tolist() for original in originals for row in original.rows]
 
 
 class TestReports:
@@ -283,11 +287,14 @@ class TestAnswers:
         (tmp_path / "a.csv").write_text("f\na\n\nb\n\n", "utf-8")
         assert answers(tmp_path / "a.csv", one) == [[1], [0], [2], [0]]
 
-    def test_an_empty_line_among_several_columns_is_nobody(self, tmp_path: Path):
-        """Somebody with no answers would have written the commas."""
+    def test_an_empty_line_among_several_columns_is_an_invalid_row(self, tmp_path: Path):
+        """One person's line must not change how many rows there are."""
         two = Survey("s", (Flags("f", ("a", "b")), Flags("g", ("c",))))
-        (tmp_path / "a.csv").write_text("f,g\na,c\n\n,\n\n", "utf-8")
-        assert answers(tmp_path / "a.csv", two) == [[5], [0]]
+        (tmp_path / "a.csv").write_text("f,g\na,c\n\n,\n", "utf-8")
+        with pytest.raises(AnswerError, match="row 2 has 1 columns, the header 2"):
+            answers(tmp_path / "a.csv", two)
+        lenient = TableFormat(invalid="missing")
+        assert answers(tmp_path / "a.csv", two, lenient) == [[5], [0], [0]]
 
     def test_csv_details(self, tmp_path: Path):
         """A byte-order mark, Windows line ends, quotes, other columns, any order, NA as text."""
@@ -305,11 +312,16 @@ class TestAnswers:
             (b"f,c\na,x\n", "n"),
             (b"f,c,n\na,x\n", "columns"),
             (b"f,c,n\na,x,1,2\n", "columns"),
-            (b"f,c,n\n\xff\x81,x,1\n", "neither UTF-8 nor Windows-1252"),
-            (b"f,c,n\n\0,x,1\n", "zero byte"),
+            (b"f,c,n\na,x,1\n\xff\x81,x,1\n", "row 2, column 'f' is not valid utf-8"),
+            (b"f,c,n\n\0,x,1\n", "row 1, question 'f'"),
+            (b"\xff\xfef\0,\0", "is in UTF-16; save it as UTF-8"),
+            (b"f,\xff,n\na,x,1\n", "the first line of .* cannot be read as utf-8"),
+            (b'f,c,n\na,x,1\n"a,x,1\na,x,1\n', "row 2 has a quote that is not closed"),
+            (b'f,c,n\na,x,1\n"a"b,x,1\na,x,1\n', "row 2 has a quote that is not closed"),
             (b"f,c,n\na,x,1\nb,z,1\n", "row 2, question 'c': 'z'"),
             (b"f,f,c,n\na,b,x,1\n", "'?f'?"),
             (b"g;h,c,n\na,x,1\n", r"it has 'g;h', 'c', 'n'\.$"),
+            (b"f;c;n\na;x;1\n", "semicolons separated the columns; declare --delimiter ';'"),
             (b"f,c,n\n", "there are no answers in .*a.csv"),
             (b"f,c,n", "there are no answers"),
         ],
@@ -320,9 +332,9 @@ class TestAnswers:
             answers(tmp_path / "a.csv")
 
     @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "cp1252"])
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "windows-1252", "iso-8859-15"])
     def test_csv_as_spreadsheets_write_it(self, separator: str, encoding: str, tmp_path: Path):
-        """Encodings and separators, and numbers with a decimal comma where that can be one."""
+        """The declared encoding, delimiter and decimal sign."""
         survey = Survey("s", (Choice("cäfé", ("thé", "café")), Number("price", ("2.5",))))
         comma = "." if separator == "," else ","
         lines = ["cäfé,price", f"thé,2{comma}49", f"café,2{comma}5"]
@@ -331,17 +343,18 @@ class TestAnswers:
             if separator == ","
             else "\r\n".join(line.replace(",", separator, 1) for line in lines)
         )
-        mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
-        (tmp_path / "a.csv").write_bytes(mark + text.encode(encoding))
-        assert answers(tmp_path / "a.csv", survey) == [[0b0101], [0b1010]]
+        (tmp_path / "a.csv").write_bytes(text.encode(encoding))
+        declared = TableFormat(encoding.removesuffix("-sig"), separator, comma)
+        assert answers(tmp_path / "a.csv", survey, declared) == [[0b0101], [0b1010]]
 
     def test_points_for_thousands(self, tmp_path: Path):
         survey = Survey("s", (Choice("c", ("x", "y")), Number("price", ("1000",))))
         (tmp_path / "a.csv").write_text("c;price\nx;1.234,50\nx;999,5\nx;1.234.567\n", "utf-8")
-        assert answers(tmp_path / "a.csv", survey) == [[0b1001], [0b0101], [0b1001]]
+        declared = TableFormat(delimiter=";", decimal=",")
+        assert answers(tmp_path / "a.csv", survey, declared) == [[0b1001], [0b0101], [0b1001]]
         (tmp_path / "a.csv").write_text("c;price\nx;999\nx;1.678\n", "utf-8")
         with pytest.raises(AnswerError, match=r"row 2, question 'price': '1.678' can be 1678 or"):
-            answers(tmp_path / "a.csv", survey)
+            answers(tmp_path / "a.csv", survey, declared)
 
     def test_a_decimal_comma_between_commas_is_no_number(self, tmp_path: Path):
         survey = Survey("s", (Number("price", ("2.5",)),))
@@ -383,7 +396,7 @@ class TestAnswers:
         assert numbers == sorted(numbers)
 
     def test_files_with_nobody_in_them(self, tmp_path: Path):
-        (tmp_path / "a.ndjson").write_text("\n\n", "utf-8")
+        (tmp_path / "a.ndjson").write_text("", "utf-8")
         empty = pa.table({"f": pa.array([], pa.string()), "c": pa.array([], pa.string())})
         pq.write_table(empty.append_column("n", pa.array([], pa.int64())), tmp_path / "a.parquet")
         for name in ("a.ndjson", "a.parquet"):
@@ -391,7 +404,7 @@ class TestAnswers:
                 answers(tmp_path / name)
 
     def test_ndjson_details(self, tmp_path: Path):
-        text = '{"f": ["a"], "c": "x", "n": 1, "name": "Ann"}\n\n{"f": "", "c": "y", "n": 0}\n'
+        text = '{"f": ["a"], "c": "x", "n": 1, "name": "Ann"}\n{"f": "", "c": "y", "n": 0}\n'
         for name in ("a.ndjson", "a.jsonl"):
             (tmp_path / name).write_text(text, "utf-8")
             assert answers(tmp_path / name) == [[0b01001001], [0b00110000]]
@@ -399,21 +412,24 @@ class TestAnswers:
     @pytest.mark.parametrize(
         ("line", "why"),
         [
-            ("{", "line 2"),
+            ("{", "row 2 is not valid JSON"),
+            ("", "row 2 is not valid JSON"),
+            ("\udcff", "row 2 is not valid JSON"),
             ("[1]", "row 2"),
             ("null", "row 2"),
             ('{"f": [], "c": "x", "n": NaN}', "row 2, question 'n': nan"),
             ('{"f": [], "c": "x", "n": true}', "row 2, question 'n': True"),
             ('{"f": [], "c": "x"}', "row 2, question 'n'"),
             ('{"c": "x", "n": 1}', "row 2, question 'f' has no answer"),
-            ('{"f": [], "c": "x", "n": 1, "c": "y"}', "line 2|twice"),
-            ('{"f": [], "c": "x", "n": ' + "1" * 5000 + "}", "line 2"),
-            ("[" * 100_000, "line 2"),
+            ('{"f": [], "c": "x", "n": 1, "c": "y"}', "row 2 is not valid JSON"),
+            ('{"f": [], "c": "x", "n": ' + "1" * 5000 + "}", "row 2 is not valid JSON"),
+            ("[" * 100_000, "row 2 is not valid JSON"),
         ],
     )
     def test_ndjson_that_is_none(self, line: str, why: str, tmp_path: Path):
         good = '{"f": [], "c": "x", "n": 1}\n'
-        (tmp_path / "a.ndjson").write_text(good + line + "\n" + good, "utf-8")
+        content = (good + line + "\n" + good).encode("utf-8", "surrogateescape")
+        (tmp_path / "a.ndjson").write_bytes(content)
         with pytest.raises(AnswerError, match=why):
             answers(tmp_path / "a.ndjson")
 

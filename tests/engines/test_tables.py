@@ -11,7 +11,18 @@ import pyarrow as pa
 import pytest
 
 import shoal
-from shoal import Choice, Flags, InputError, Original, Plan, PrivacyRefusal, Promise, Survey, plan
+from shoal import (
+    Choice,
+    Flags,
+    InputError,
+    Original,
+    Plan,
+    PrivacyRefusal,
+    Promise,
+    Survey,
+    TableFormat,
+    plan,
+)
 from shoal.engines.tables import randomize_table, tally_table
 from shoal.errors import AnswerError, ReportError
 
@@ -67,6 +78,21 @@ class TestRandomizeAndTally:
         wrong = pa.table({"f": ["a"] * 10 + ["z"], "c": ["x"] * 11}).to_reader(4)
         with pytest.raises(AnswerError, match="row 11"):
             randomize_table(PLAN, wrong).read_all()
+
+    def test_a_column_of_objects_is_read_cell_by_cell(self):
+        """Its type would follow from all rows: one row would change how the others are read."""
+        asked = Survey("s", (Choice("c", ("1", "x"), missing="option"),))
+        agreed = plan(asked, q="1e-6")
+        others: tuple[object, ...] = (None, "x", 2.5, [1], b"1", True, {})
+        for strange in others:
+            frame = pd.DataFrame({"c": [1, 1, strange, 1], "more": [object()] * 4})
+            reports = randomize_table(agreed, frame, table_format=TableFormat(invalid="missing"))
+            bits = [row[0] for row in reports.read_all()["report"].to_pylist()]
+            assert bits == [1, 1, 2 if strange == "x" else 4, 1]
+        with pytest.raises(AnswerError, match=r"row 3, question 'c': 2\.5"):
+            randomize_table(agreed, pd.DataFrame({"c": [1, 1, 2.5]})).read_all()
+        with pytest.raises(InputError, match='needs missing = "option"'):
+            randomize_table(PLAN, pa.table(ANSWERS), table_format=TableFormat(invalid="missing"))
 
     def test_what_is_refused(self):
         other = plan(SURVEY, q="0.02")

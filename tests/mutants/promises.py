@@ -199,6 +199,30 @@ MUTANTS = (
         "crowds * one",
         "analysis/test_crowds.py::TestPromise::test_local_epsilons_add",
     ),
+    # Rows are read one by one
+    Mutant(
+        "an empty line of a CSV file is nobody's",
+        "support/csv_rows.py",
+        '    lines = text.split("\\n")\n',
+        '    lines = [line for line in text.split("\\n") if line]\n',
+        "adversary/test_rows.py::test_one_line_of_a_file_changes_one_count_by_one",
+    ),
+    Mutant(
+        "a quote reaches into the next row",
+        "support/csv_rows.py",
+        "    if len(rows) == len(lines) and not any(",
+        "    rows += [None] * (len(lines) - len(rows))\n    if rows and not any(",
+        "adversary/test_rows.py::test_rows_are_read_alone_wherever_blocks_of_a_file_meet",
+    ),
+    Mutant(
+        "a cell that cannot be read makes its column missing",
+        "device/bulk/cells.py",
+        "                bits = _bits(survey, question, None, cohort, row)\n",
+        "                cells = [None] * len(cells)\n"
+        "                bits = _bits(survey, question, None, cohort, row)\n"
+        "                out[:] = False\n",
+        "adversary/test_rows.py::test_one_row_changes_that_row_alone",
+    ),
     # The curator
     Mutant(
         "half the noise",

@@ -17,7 +17,7 @@ from shoal.agreement.questions import (
     checked_sequence,
     keep,
 )
-from shoal.errors import SurveyError
+from shoal.errors import InputError, SurveyError
 from shoal.support.checks import check_text
 from shoal.support.documents import exact_fields, listed
 from shoal.support.files import canonical_json
@@ -223,6 +223,7 @@ class Survey:
         import tomllib  # not on a device, which gets its survey in a plan
 
         from shoal.support.file_kinds import instead
+        from shoal.support.table_format import TableFormat
 
         try:
             text = source.read_text("utf-8") if isinstance(source, pathlib.Path) else source
@@ -240,6 +241,10 @@ class Survey:
                 raise
             reason = str(error).partition("\n")[0]
             raise SurveyError(f"{which} is not valid TOML: {reason}.") from error
+        try:  # a plan says nothing about how a table is written: the format is only checked
+            TableFormat.from_json(document.pop("table", {}))
+        except InputError as error:
+            raise SurveyError(str(error)) from error
         questions = document.pop("question", None)
         if not isinstance(questions, list):
             raise SurveyError("a survey needs at least one [[question]] table.")

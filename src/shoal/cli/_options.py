@@ -219,6 +219,56 @@ def check_plot(plot: Path | None) -> None:
         check_suffix(plot)
 
 
+def table_format_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the options that declare how a table is written, as argument `table_format`."""
+
+    @click.option(
+        "--table-format",
+        "declared",
+        type=IN_FILE,
+        metavar="FILE.toml",
+        help="Take the format of the table from [table] in this file, such as the survey.",
+    )
+    @click.option("--encoding", metavar="NAME", help="Encoding of a .csv file.  [default: utf-8]")
+    @click.option("--delimiter", metavar="SIGN", help="Between cells: , ; | or tab.  [default: ,]")
+    @click.option("--decimal", metavar="SIGN", help="Decimal sign in text: . or ,  [default: .]")
+    @click.option(
+        "--missing",
+        multiple=True,
+        metavar="TEXT",
+        help="A cell with this text has no value, as an empty one; repeatable.",
+    )
+    @click.option(
+        "--invalid",
+        type=click.Choice(["error", "missing"]),
+        help="Stop at a cell that cannot be read, or treat it as missing.  [default: error]",
+    )
+    @wraps(command)
+    def with_format(
+        *args: Any,
+        declared: Path | None,
+        encoding: str | None,
+        delimiter: str | None,
+        decimal: str | None,
+        missing: tuple[str, ...],
+        invalid: str | None,
+        **kwargs: Any,
+    ) -> R:
+        from shoal.support.table_format import TableFormat
+
+        base = TableFormat() if declared is None else TableFormat.from_toml(declared)
+        table_format = base.replaced(
+            encoding=encoding,
+            delimiter="\t" if delimiter == "tab" else delimiter,
+            decimal=decimal,
+            missing=missing or None,
+            invalid=invalid,
+        )
+        return command(*args, table_format=table_format, **kwargs)
+
+    return with_format
+
+
 def survey_options(command: Callable[..., R]) -> Callable[..., R]:
     """Add a survey file, or the options that replace one, as argument `survey`.
 

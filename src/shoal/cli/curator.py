@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.cli._commands import Command
-from shoal.cli._options import IN_FILE, OUT_FILE, json_option, level_option
+from shoal.cli._options import (
+    IN_FILE,
+    OUT_FILE,
+    json_option,
+    level_option,
+    table_format_options,
+)
 from shoal.cli._printing import grouped, print_json, printer, show_bullets
 from shoal.cli._types import DECIMAL
 from shoal.errors import InputError
@@ -16,6 +22,7 @@ from shoal.support.rounding import text_down, text_near
 
 if TYPE_CHECKING:
     from shoal.curator import Budget, Curator, Release
+    from shoal.support.table_format import TableFormat
 
 
 @click.command(
@@ -63,6 +70,7 @@ if TYPE_CHECKING:
 )
 @level_option
 @click.option("--simultaneous", is_flag=True, help="Intervals that cover all cells together.")
+@table_format_options
 @json_option
 def command(
     data: Path,
@@ -72,6 +80,7 @@ def command(
     miss: float,
     level: float,
     simultaneous: bool,
+    table_format: TableFormat,
     as_json: bool,
     **request: Any,
 ) -> None:
@@ -93,7 +102,8 @@ def command(
         raise InputError(f"--miss must be strictly between 0 and 1, got {miss}.")
     check_neighbours(neighbours)
     purse = _budget(budget, budget_total)
-    release = _release(Curator(data, purse, neighbours=neighbours), query, request)
+    curator = Curator(data, purse, neighbours=neighbours, table_format=table_format)
+    release = _release(curator, query, request)
     document = release.to_json(delta=miss, level=level, simultaneous=simultaneous)
     document["budget"] = purse.to_json() if purse else None
     if as_json:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
-from shoal.cli._options import IN_FILE, check_not_same, json_option, plan_argument, processes_option
+from shoal.cli._options import (
+    IN_FILE,
+    check_not_same,
+    json_option,
+    plan_argument,
+    processes_option,
+    table_format_options,
+)
 from shoal.cli._printing import print_json, progress, progress_to
 from shoal.errors import InputError
+
+if TYPE_CHECKING:
+    from shoal.support.table_format import TableFormat
 
 
 @click.command(cls=Command, example="shoal randomize plan.json answers.csv -o reports.parquet")
@@ -33,6 +44,7 @@ from shoal.errors import InputError
     is_flag=True,
     help="Write the reports of a plan with view counts, though each may be nearly the truth.",
 )
+@table_format_options
 @processes_option
 @json_option
 def command(
@@ -41,6 +53,7 @@ def command(
     output: Path,
     form: str | None,
     whole_reports: bool,
+    table_format: TableFormat,
     processes: int | None,
     as_json: bool,
 ) -> None:
@@ -48,7 +61,8 @@ def command(
 
     Each bit of an answer is flipped with the plan's probability q. ANSWERS is a .csv, .ndjson,
     .arrow or .parquet file with one row per person and one column per question, or a file that
-    `shoal encode` wrote. If one answer is not allowed, nothing is written.
+    `shoal encode` wrote. If one answer is not allowed, nothing is written, unless
+    --invalid missing is given. Rows are read one by one, as the options say: nothing is guessed.
 
     Several files, or a folder of them, are randomized on all cores into a folder, file by file. If
     the command is interrupted, run it again: it goes on where it stopped, and no answer is
@@ -63,11 +77,13 @@ def command(
     plan = Plan.read(plan_file)
     check_promise(plan)
     if len(answers) > 1 or answers[0].is_dir() or output.is_dir():
-        written = _randomize_many(plan, answers, output, form, whole_reports, processes)
+        written = _randomize_many(
+            plan, answers, output, form, table_format, whole_reports, processes
+        )
     elif form is not None or processes is not None:
         raise InputError("--form and --processes are for many files; name a folder with -o.")
     else:
-        written = _randomize_one(plan, answers[0], output, whole_reports)
+        written = _randomize_one(plan, answers[0], output, table_format, whole_reports)
     if as_json:
         print_json({"plan": plan.id, "reports": written, "output": str(output)})
     else:
@@ -76,7 +92,9 @@ def command(
         click.echo(f"shoal: warning: {warning_of(plan)}", err=True)
 
 
-def _randomize_one(plan: Plan, answers: Path, output: Path, whole_reports: bool) -> int:
+def _randomize_one(
+    plan: Plan, answers: Path, output: Path, table_format: TableFormat, whole_reports: bool
+) -> int:
     from shoal.device.bulk.answer_files import read_answers
     from shoal.device.bulk.report_files import VectorWriter
     from shoal.device.randomizing import randomize
@@ -84,7 +102,7 @@ def _randomize_one(plan: Plan, answers: Path, output: Path, whole_reports: bool)
     check_not_same(answers, output)
     writing = VectorWriter(output, plan, whole_reports=whole_reports)
     with writing as writer, progress("randomizing") as advance:
-        for original in read_answers(plan.survey, answers):
+        for original in read_answers(plan.survey, answers, table_format):
             writer.write(randomize(original, plan))
             advance(len(original))
     return writer.written
@@ -95,6 +113,7 @@ def _randomize_many(
     answers: tuple[Path, ...],
     folder: Path,
     form: str | None,
+    table_format: TableFormat,
     whole_reports: bool,
     processes: int | None,
 ) -> int:
@@ -108,6 +127,7 @@ def _randomize_many(
             answers,
             folder,
             form=form or "parquet",
+            table_format=table_format,
             whole_reports=whole_reports,
             processes=processes,
             progress=reached,

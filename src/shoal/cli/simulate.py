@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,11 +18,15 @@ from shoal.cli._options import (
     output_option,
     plan_argument,
     plot_option,
+    table_format_options,
     target_option,
 )
 from shoal.cli._printing import outward, print_json, printer, progress
 from shoal.cli._types import DECIMAL, WHOLE
 from shoal.errors import InputError
+
+if TYPE_CHECKING:
+    from shoal.support.table_format import TableFormat
 
 
 @click.command(cls=Command, example="shoal simulate plan.json --users 10000")
@@ -47,6 +51,7 @@ from shoal.errors import InputError
     help="Draw counts from their distribution (law), or make every report (path).  [default: law"
     " with --repeat or text, else path]",
 )
+@table_format_options
 @output_option("the simulated tally")
 @plot_option
 @level_option
@@ -63,6 +68,7 @@ def command(
     repeat: int | None,
     vary: str | None,
     through: Any,
+    table_format: TableFormat,
     output: Path | None,
     plot: Path | None,
     level: float,
@@ -90,7 +96,7 @@ def command(
     if answers is not None:
         from shoal.device.bulk.answer_files import read_answers
 
-        originals = read_answers(plan.survey, answers)
+        originals = read_answers(plan.survey, answers, table_format)
     if repeat is not None:
         _study(plan, users, repeat, vary, originals, seed, level, through, plot, as_json)
         return

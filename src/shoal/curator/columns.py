@@ -1,13 +1,16 @@
 """Columns of a table, in a CSV or Parquet file or in memory, as text or as numbers.
 
-A CSV is read as text, whatever it looks like: guessing a column's type from its values would let
-one row decide how all are read. Parquet columns have the type that their schema says.
+Each cell is read by itself: as the declared format says, and by the type that the schema gives a
+Parquet or Arrow column. The cells of a list, or of a data frame's column of objects, are read by
+their own types. Guessing one type for all would let one row decide how all are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,161 +18,203 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import InputError
-from shoal.support.csv_form import AMBIGUOUS, DECIMAL_COMMA, csv_form, which_number
+from shoal.support.checks import LARGEST_INTEGER, whole_digits
+from shoal.support.csv_rows import check_columns, read_csv
 from shoal.support.documents import listed
 from shoal.support.files import first_line
+from shoal.support.table_format import (
+    DEFAULT_FORMAT,
+    TableFormat,
+    is_absent,
+    python_cells,
+)
 
-__all__ = ["Columns", "arrow_table", "read_columns"]
+__all__ = ["Columns", "read_columns", "table_in_memory"]
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Some columns of a table, and how many rows it has."""
+    """Some columns of a table, each an Arrow column or a list of cells, and its number of rows."""
 
     rows: int
     _columns: dict[str, Any]
-    decimal_comma: bool = False
+    _format: TableFormat = DEFAULT_FORMAT
 
     def _column(self, name: str) -> Any:
         if name not in self._columns:
             raise InputError(f"there is no column {name!r}; there is {listed(self._columns)}.")
         return self._columns[name]
 
+    def _cells(self, name: str) -> list[Any]:
+        column = self._column(name)
+        return column if isinstance(column, list) else python_cells(column)
+
     def is_number(self, name: str) -> bool:
         """Whether the schema says that a column holds numbers."""
         import pyarrow as pa
 
-        kind = self._column(name).type
-        return bool(
-            pa.types.is_integer(kind)
-            or pa.types.is_floating(kind)
-            or pa.types.is_decimal(kind)
-            or pa.types.is_null(kind)
-        )
+        column = self._column(name)
+        if isinstance(column, list):
+            return False
+        kind, types = column.type, pa.types
+        return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
     def texts(self, name: str) -> list[str]:
         """Return a column as text; a missing value is the empty text."""
         import pyarrow as pa
 
         column = self._column(name)
-        try:
-            return [value or "" for value in column.cast(pa.string()).to_pylist()]
-        except pa.ArrowException:
-            raise InputError(f"column {name!r} of {column.type} cannot be read as text.") from None
+        if not isinstance(column, list) and not self.is_number(name):
+            try:
+                column = column if pa.types.is_string(column.type) else column.cast(pa.string())
+            except pa.ArrowException:
+                what = f"column {name!r} of {column.type} cannot be read as text"
+                raise InputError(f"{what}.") from None
+        cells = column if isinstance(column, list) else python_cells(column)
+        texts = ["" if self._format.is_missing(cell) else _text(cell) for cell in cells]
+        self._check(name, np.array([text is None for text in texts], np.bool_), "no text")
+        return [text or "" for text in texts]
+
+    def equal(self, name: str, text: str, number: float | None) -> NDArray[np.bool_]:
+        """Return for each row whether it holds a text, or a number if its cell is a number."""
+        if isinstance(self._column(name), list) and number is not None:
+            pairs = zip(self._cells(name), self.texts(name), strict=True)
+            same = (
+                bool(_float(cell) == number) if _is_number(cell) and held else held == text
+                for cell, held in pairs
+            )
+            return np.fromiter(same, np.bool_, self.rows)
+        if self.is_number(name) and number is not None:
+            return np.asarray(self.numbers(name) == number, np.bool_)
+        return np.fromiter((held == text for held in self.texts(name)), np.bool_, self.rows)
 
     def numbers(self, name: str) -> NDArray[np.float64]:
         """Return a column as numbers, NaN where a value is missing."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         column = self._column(name)
-        if self.is_number(name):
-            cast = _cast_numbers(name, column)
-        elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            trimmed = pc.utf8_trim_whitespace(column)
-            missing = pa.scalar(None, pa.string())
-            if self.decimal_comma:
-                unclear = pc.match_substring_regex(trimmed, f"^{AMBIGUOUS.pattern}$")
-                if (place := pc.index(unclear, True).as_py()) >= 0:
-                    text = which_number(trimmed[place].as_py())
-                    raise InputError(f"row {place + 1} of column {name!r}: {text}.")
-                comma = pc.match_substring_regex(trimmed, f"^{DECIMAL_COMMA.pattern}$")
-                points = pc.replace_substring(pc.replace_substring(trimmed, ".", ""), ",", ".")
-                trimmed = pc.if_else(comma, points, trimmed)
-            cast = _cast_texts(name, pc.if_else(pc.equal(trimmed, ""), missing, trimmed))
-        else:
-            raise InputError(f"column {name!r} holds {column.type}, not numbers.")
-        return np.asarray(cast.to_numpy(), np.float64)
+        if not isinstance(column, list) and not self.is_number(name):
+            kind = column.type
+            if not (pa.types.is_string(kind) or pa.types.is_null(kind)):
+                raise InputError(f"column {name!r} holds {kind}, not numbers.")
+        values = np.full(self.rows, np.nan)
+        bad = np.zeros(self.rows, np.bool_)
+        for row, cell in enumerate(self._cells(name)):
+            if self._format.is_missing(cell):
+                continue
+            number = self._format.number(cell) if isinstance(cell, str) else _float(cell)
+            if number is None:
+                bad[row] = True
+            else:
+                values[row] = number
+        self._check(name, bad, "not a number, or a whole number beyond 2^53, which is not exact")
+        return values
+
+    def _check(self, name: str, bad: NDArray[np.bool_], what: str) -> None:
+        """Name the first cell that cannot be read, unless such cells are missing."""
+        if self._format.invalid == "error" and bad.any():
+            raise InputError(f"row {int(np.argmax(bad)) + 1} of column {name!r} is {what}.")
 
 
-def _cast_numbers(name: str, column: Any) -> Any:
-    import pyarrow as pa
-
-    try:  # a cast of whole numbers is safe if they are within 2^53
-        return column.cast(pa.float64(), safe=pa.types.is_integer(column.type))
-    except pa.ArrowException:
-        raise InputError(
-            f"column {name!r} holds whole numbers beyond 2^53, which are not exact; scale it first."
-        ) from None
+def _is_number(cell: object) -> bool:
+    return isinstance(cell, (int, float, Decimal, np.number)) and not isinstance(cell, bool)
 
 
-def _cast_texts(name: str, texts: Any) -> Any:
-    import pyarrow as pa
-
-    try:
-        return texts.cast(pa.float64())
-    except pa.ArrowException:
-        rows = enumerate(texts.to_pylist(), 1)
-        row, cell = next((i, text) for i, text in rows if not _is_number(text))
-        raise InputError(f"row {row} of column {name!r} is not a number: {cell[:40]!r}.") from None
+def _float(cell: Any) -> float | None:
+    """Return a number as a float, NaN included, if it is exactly that."""
+    if not _is_number(cell):
+        return None
+    if isinstance(cell, (int, np.integer)) and abs(int(cell)) > LARGEST_INTEGER:
+        return None
+    return float(cell)
 
 
-def _is_number(text: str | None) -> bool:
-    import pyarrow as pa
+def _text(cell: object) -> str | None:
+    """Return a cell as text, None if it has none: an int and a float that are equal have one."""
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, (bool, np.bool_)):
+        return "true" if cell else "false"
+    if (digits := whole_digits(cell)) is not None:
+        return digits
+    if isinstance(cell, (float, np.floating)):
+        return "" if is_absent(float(cell)) else repr(float(cell))
+    return str(cell) if isinstance(cell, (Decimal, date, datetime, time)) else None
 
-    try:
-        pa.array([text], pa.string()).cast(pa.float64())
-    except pa.ArrowException:
-        return False
-    return True
 
-
-def arrow_table(data: Any) -> Any:
-    """Return a table in memory as an Arrow table: a mapping of columns, a data frame, or one.
+def table_in_memory(data: Any) -> dict[str, Any]:
+    """Return the columns of a mapping, a data frame or an Arrow table, as Arrow columns or lists.
 
     The message names no value: it may end up in a log.
     """
     import pyarrow as pa
 
+    wrong = InputError(
+        "a table maps column names to lists of one length; or name a .csv or .parquet file."
+    )
     try:
-        return pa.table(data)
-    except (pa.ArrowException, AttributeError, TypeError, ValueError):
-        raise InputError(
-            "a table maps column names to lists of one length, each with values of one type; or"
-            " name a .csv or .parquet file."
-        ) from None
+        if type(data).__module__.partition(".")[0] == "pandas":
+            if len({*map(str, data.columns)}) < len(data.columns):
+                raise InputError("the table has a column twice; name each column once.")
+            return {str(label): _in_memory(data[label]) for label in data.columns}
+        if not isinstance(data, Mapping):
+            table = pa.table(data)
+            check_columns("the table", table.column_names, table.column_names)
+            return {name: _plain(table.column(name)) for name in table.column_names}
+        columns = {str(name): _in_memory(column) for name, column in data.items()}
+    except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise wrong from None
+    if len({len(column) for column in columns.values()}) > 1:
+        raise wrong
+    return columns
 
 
-def read_columns(data: Path | str | Any, names: Collection[str]) -> Columns:
-    """Read the named columns of a CSV or Parquet file or of an Arrow table, and count its rows.
+def _in_memory(column: Any) -> Any:
+    """Return a column as Arrow has it, or its cells: others choose a type by all of them."""
+    import pyarrow as pa
+
+    if isinstance(column, (pa.Array, pa.ChunkedArray)):
+        return _plain(column)
+    if isinstance(column, (str, bytes)):
+        raise TypeError("a text is no column")
+    return [None if is_absent(cell) else cell for cell in column]
+
+
+def read_columns(
+    data: Path | str | dict[str, Any],
+    names: Collection[str],
+    table_format: TableFormat = DEFAULT_FORMAT,
+) -> Columns:
+    """Read the named columns of a CSV or Parquet file or of `table_in_memory`; count the rows.
 
     Dictionaries are decoded and text is one type; other types stay as they are.
     """
-    if not isinstance(data, (Path, str)):
-        table, rows = _select("the table", data, sorted(set(names)))
-    else:
-        table, rows = _read_file(Path(data), sorted(set(names)))
-    columns = {name: _plain(table.column(name)) for name in table.column_names}
-    return Columns(rows, columns, _has_decimal_commas(data, names))
+    wanted = sorted(set(names))
+    if isinstance(data, dict):
+        check_columns("the table", list(data), wanted)
+        rows = len(next(iter(data.values()), []))
+        return Columns(rows, {name: data[name] for name in wanted}, table_format)
+    columns, rows = _read_file(Path(data), wanted, table_format)
+    return Columns(rows, columns, table_format)
 
 
-def _has_decimal_commas(data: Any, names: Collection[str]) -> bool:
-    """Whether data are a CSV file in which 3,5 can be a number."""
-    if not isinstance(data, (Path, str)) or Path(data).suffix.lower() != ".csv":
-        return False
-    return csv_form(Path(data), names).decimal_comma
-
-
-def _read_file(source: Path, names: list[str]) -> tuple[Any, int]:
+def _read_file(
+    source: Path, names: list[str], table_format: TableFormat
+) -> tuple[dict[str, Any], int]:
     import pyarrow as pa
 
     readers = {".csv": _read_csv, ".parquet": _read_parquet}
     if source.suffix.lower() not in readers:
         raise InputError(f"data come as .csv or .parquet, got {source.name!r}.")
     try:
-        return readers[source.suffix.lower()](source, names)
+        return readers[source.suffix.lower()](source, names, table_format)
     except OSError as error:
         reason = error.strerror or first_line(error)
         raise InputError(f"cannot read {source}: {reason}.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{source} is not text in UTF-8.") from error
     except pa.ArrowException as error:
         raise InputError(f"cannot read {source}: {first_line(error)}.") from error
-
-
-def _select(source: str, table: Any, names: list[str]) -> tuple[Any, int]:
-    _check_names(source, table.column_names, names)
-    return table.select(names), table.num_rows
 
 
 def _plain(column: Any) -> Any:
@@ -182,37 +227,30 @@ def _plain(column: Any) -> Any:
     return column
 
 
-def _check_names(source: object, header: list[str], names: list[str]) -> None:
-    for name in names:
-        if name not in header:
-            raise InputError(f"{source} has no column {name!r}; it has {listed(header)}.")
-        if header.count(name) > 1:
-            raise InputError(f"{source} has column {name!r} twice.")
-
-
-def _read_csv(source: Path, names: list[str]) -> tuple[Any, int]:
+def _read_csv(
+    source: Path, names: list[str], table_format: TableFormat
+) -> tuple[dict[str, Any], int]:
     import pyarrow as pa
-    from pyarrow import csv
 
-    form = csv_form(source, names)
-    header = list(form.header)
-    _check_names(source, header, names)
-    read = names or header[:1]  # a column is needed to count the rows
-    convert = csv.ConvertOptions(
-        column_types={name: pa.string() for name in read},
-        include_columns=read,
-        strings_can_be_null=False,
-    )
-    # In a table of one column an empty line is a row.
-    parse = csv.ParseOptions(ignore_empty_lines=len(header) > 1, delimiter=form.separator)
-    options = csv.ReadOptions(encoding=form.encoding.replace("-", ""))
-    table = csv.read_csv(source, read_options=options, parse_options=parse, convert_options=convert)
-    return table, table.num_rows
+    chunks: dict[str, list[Any]] = {name: [] for name in names}
+    rows = 0
+    for batch in read_csv(source, names, table_format):
+        if names and batch.problems and table_format.invalid == "error":
+            first = min(batch.problems)
+            where = "" if first.column is None else f" of column {first.column!r}"
+            raise InputError(f"row {rows + first.row + 1}{where} {first.why}.")
+        for name, cells in batch.columns.items():
+            chunks[name].append(pa.array(cells, pa.string()))
+        rows += batch.rows
+    return {name: pa.chunked_array(chunks[name], pa.string()) for name in names}, rows
 
 
-def _read_parquet(source: Path, names: list[str]) -> tuple[Any, int]:
+def _read_parquet(
+    source: Path, names: list[str], table_format: TableFormat
+) -> tuple[dict[str, Any], int]:
     from pyarrow import parquet
 
     with parquet.ParquetFile(source) as file:
-        _check_names(source, file.schema_arrow.names, names)
-        return file.read(columns=names), file.metadata.num_rows
+        check_columns(source, file.schema_arrow.names, names)
+        table = file.read(columns=names)
+        return {name: _plain(table.column(name)) for name in names}, file.metadata.num_rows

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shoal.curator.budget import Budget
-from shoal.curator.columns import arrow_table, read_columns
+from shoal.curator.columns import read_columns, table_in_memory
 from shoal.curator.inputs import (
     MOST_CELLS,
     check_some_rows,
@@ -42,6 +42,7 @@ from shoal.curator.sensitivity import (
 from shoal.curator.sums import exact_sum, lattice_step, on_lattice
 from shoal.errors import InputError
 from shoal.support.checks import check_decimal, check_text
+from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 __all__ = ["Curator"]
 
@@ -59,6 +60,8 @@ class Curator:
     neighbours
         ``"replace"`` (one row becomes another; the number of rows is public) or ``"add-remove"``
         (one row comes or goes; it is private). It is never guessed.
+    table_format
+        How the cells are written, and how invalid ones are treated. Each row is read by itself.
 
     Every release takes its own `epsilon`, a decimal above 0. Bad input spends nothing.
 
@@ -76,9 +79,15 @@ class Curator:
     """
 
     def __init__(
-        self, data: Path | str | Any, budget: Budget | None = None, *, neighbours: Neighbours
+        self,
+        data: Path | str | Any,
+        budget: Budget | None = None,
+        *,
+        neighbours: Neighbours,
+        table_format: TableFormat = DEFAULT_FORMAT,
     ) -> None:
-        self._data = data if isinstance(data, (Path, str)) else arrow_table(data)
+        self._data = data if isinstance(data, (Path, str)) else table_in_memory(data)
+        self._format = table_format
         self._budget = budget
         self._neighbours = check_neighbours(neighbours)
 
@@ -230,7 +239,7 @@ class Curator:
         """
         epsilon = check_epsilon(epsilon)
         labels = checked_categories(categories, other)
-        texts = read_columns(self._data, [column]).texts(column)
+        texts = read_columns(self._data, [column], self._format).texts(column)
         counts = Counter(texts)
         undeclared = sum(counts.values()) - sum(counts[cell] for cell in categories)
         if undeclared and not other:
@@ -295,10 +304,11 @@ class Curator:
     def _marks(self, where: Predicate | str) -> tuple[np.ndarray[Any, np.dtype[np.bool_]], str]:
         """Return for each row whether it counts, and the predicate in its own words."""
         predicate = where if isinstance(where, Predicate) else Predicate.parse(where)
-        return predicate.rows(read_columns(self._data, predicate.columns)), str(predicate)
+        columns = read_columns(self._data, predicate.columns, self._format)
+        return predicate.rows(columns), str(predicate)
 
     def _count_all(self, epsilon: str) -> Release:
-        rows, what = read_columns(self._data, []).rows, "count of all rows"
+        rows, what = read_columns(self._data, [], self._format).rows, "count of all rows"
         sensitivity = count_sensitivity(self._neighbours, all_rows=True)
         if sensitivity:
             return self._release("count", what, [rows], sensitivity, epsilon, whole=True, rows=rows)
@@ -309,7 +319,7 @@ class Curator:
         self, query: Query, column: str, bounds: Any, epsilon: str, clamp: bool, whole: bool
     ) -> Release:
         low, high = checked_bounds(query, bounds, whole)
-        values = read_columns(self._data, [column]).numbers(column)
+        values = read_columns(self._data, [column], self._format).numbers(column)
         if query == "mean":
             check_some_rows(query, len(values))
         numbers = checked_numbers(values, low, high, clamp, whole)

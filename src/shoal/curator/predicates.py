@@ -3,8 +3,8 @@
 ::
 
     PREDICATE = CLAUSE and CLAUSE and ...
-    CLAUSE    = COLUMN = VALUE | COLUMN != VALUE        compared as text; as numbers where the
-              | COLUMN < NUMBER | <= | > | >=           file's schema says that they are numbers
+    CLAUSE    = COLUMN = VALUE | COLUMN != VALUE        compared as text; as a number where the
+              | COLUMN < NUMBER | <= | > | >=           cell is one by its type
 
 Names and values may be quoted with ' or ", and must be if they hold a sign of the language, or the
 word and; a quote inside is doubled. A missing value is the empty
@@ -50,11 +50,10 @@ class Clause:
                 columns.numbers(self.column), _number(self.value, self)
             )
             return np.asarray(compared, np.bool_)
-        if columns.is_number(self.column) and self.value:
-            equal = columns.numbers(self.column) == _number(self.value, self)
-        else:
-            texts = columns.texts(self.column)
-            equal = np.fromiter((text == self.value for text in texts), np.bool_, len(texts))
+        number = float(self.value) if _NUMBER.fullmatch(self.value) else None
+        if self.value and columns.is_number(self.column):
+            number = _number(self.value, self)
+        equal = columns.equal(self.column, self.value, number)
         return np.asarray(equal if self.operator == "=" else ~equal, np.bool_)
 
     def __str__(self) -> str:

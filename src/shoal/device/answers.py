@@ -9,7 +9,7 @@ from __future__ import annotations
 from shoal.agreement.options import OptionsQuestion, folded
 from shoal.agreement.survey import Choice, Cross, Flags, Number, Question, Survey, Text, YesNo
 from shoal.errors import AnswerError
-from shoal.support.checks import shown
+from shoal.support.checks import shown, whole_digits
 from shoal.support.later import Collection, Iterable, Mapping, math, numbers
 
 __all__ = ["AnswerRules", "cell_of", "set_bits", "text_bits"]
@@ -126,6 +126,10 @@ def text_bits(survey: Survey, question: Text, answer: object, cohort: int, row: 
         raise wrong_answer(row, question, answer, "is not text")
     if len(answer) > LONGEST_TEXT:
         raise wrong_answer(row, question, answer, f"is longer than {LONGEST_TEXT} characters")
+    try:
+        answer.encode()
+    except UnicodeEncodeError:
+        raise wrong_answer(row, question, answer, "is not valid Unicode") from None
     return list(survey.text_bits(question.name, answer, cohort))
 
 
@@ -139,7 +143,9 @@ def _named_options(question: Question, answer: object, row: int) -> list[str]:
         return []  # an empty cell is: none set
     if isinstance(answer, str):
         return [name.strip() for name in answer.split(";")]
-    if isinstance(answer, Mapping) or not isinstance(answer, Iterable):
+    if (only := whole_digits(answer)) is not None:
+        return [only]
+    if isinstance(answer, (bytes, Mapping)) or not isinstance(answer, Iterable):
         raise wrong_answer(row, question, answer, "is not a list of options")
     named = []
     for option in answer:
@@ -152,9 +158,7 @@ def _named_options(question: Question, answer: object, row: int) -> list[str]:
 
 def _option_name(option: object) -> str | None:
     """Return an option's name; codes that are whole numbers are named by their digits."""
-    if isinstance(option, numbers.Integral) and not isinstance(option, bool):
-        return str(int(option)) if int(option).bit_length() <= 256 else None
-    return option if isinstance(option, str) else None
+    return option if isinstance(option, str) else whole_digits(option)
 
 
 def _position(question: Question, name: str, row: int) -> int:

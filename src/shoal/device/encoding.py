@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from shoal.device.bulk.vectors import Original
+    from shoal.support.table_format import TableFormat
 
 __all__ = ["encode"]
 
@@ -31,16 +32,25 @@ def encode(  # type: ignore[overload-overlap]  # a mapping is one answer, all el
 
 @overload
 def encode(
-    survey: Survey | Plan, answers: object, *, random_bits: RandomBits | None = None
+    survey: Survey | Plan,
+    answers: object,
+    *,
+    table_format: TableFormat | None = None,
+    random_bits: RandomBits | None = None,
 ) -> Original: ...
 
 
 def encode(
-    survey: Survey | Plan, answers: object, *, random_bits: RandomBits | None = None
+    survey: Survey | Plan,
+    answers: object,
+    *,
+    table_format: TableFormat | None = None,
+    random_bits: RandomBits | None = None,
 ) -> OriginalVector | Original:
     """Encode one answer as a bit vector, or a table of them as packed rows.
 
-    Of a table with one bad row nothing is encoded.
+    Each row is encoded by itself: no row changes the bits of another. Of a table with one invalid
+    row nothing is encoded, unless the format says that invalid answers are missing.
 
     Parameters
     ----------
@@ -53,6 +63,9 @@ def encode(
         choice is one option; yes or no is ``yes`` or ``no``, true or false, 1 or 0; a number is a
         number; text is text. A mapping has the questions' names, a table the columns that the
         survey declares. The cells of crossed questions follow from the answers.
+    table_format
+        The decimal sign, the texts for missing answers, and the treatment of invalid answers in
+        a list or a table: a `TableFormat`.
     random_bits
         Where the cohorts of text come from. Leave it out, except in simulations.
 
@@ -77,15 +90,21 @@ def encode(
     asked = survey.survey if isinstance(survey, Plan) else survey
     source = SystemBits() if random_bits is None else random_bits
     if isinstance(answers, Mapping):
+        if table_format is not None:
+            raise InputError("table_format is for tables and lists; an answer is a mapping.")
         return _encode_one(asked, answers, source)
+    if table_format is None:
+        from shoal.support.table_format import TableFormat
+
+        table_format = TableFormat()
     if isinstance(answers, Sequence) and not isinstance(answers, (str, bytes)):
         from shoal.device.bulk.encoding import encode_rows
 
-        return encode_rows(asked, answers, random_bits=source)
+        return encode_rows(asked, answers, random_bits=source, table_format=table_format)
     if hasattr(answers, "__arrow_c_stream__") or hasattr(answers, "__arrow_c_array__"):
         from shoal.device.bulk.tables import encode_table
 
-        return encode_table(asked, answers, random_bits=source)
+        return encode_table(asked, answers, random_bits=source, table_format=table_format)
     raise InputError(
         f"answers must be a mapping, a list of mappings or a table, got {type(answers).__name__}."
     )

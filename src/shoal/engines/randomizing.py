@@ -26,6 +26,7 @@ from typing import NamedTuple
 from shoal.agreement.plan import Plan
 from shoal.agreement.random_bits import SystemBits
 from shoal.device.bulk.answer_files import ANSWER_SUFFIXES, read_answers
+from shoal.device.bulk.cells import check_format
 from shoal.device.bulk.report_files import VectorWriter
 from shoal.device.randomizing import randomize
 from shoal.engines.inputs import files_of, marks_of
@@ -33,6 +34,7 @@ from shoal.engines.journal import Journal
 from shoal.engines.pool import processes_of, work_on
 from shoal.errors import InputError
 from shoal.support.disk import Disk
+from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 __all__ = ["RandomizedFiles", "randomize_files"]
 
@@ -62,6 +64,7 @@ def randomize_files(
     folder: Path | str,
     *,
     form: str = "parquet",
+    table_format: TableFormat = DEFAULT_FORMAT,
     whole_reports: bool = False,
     processes: int | None = None,
     progress: Callable[[int, int], object] = lambda done, total: None,
@@ -78,6 +81,8 @@ def randomize_files(
         Where the reports go: a new folder, or the one of a run that was interrupted.
     form
         ``"parquet"``, ``"arrow"`` or ``"rows"``.
+    table_format
+        How the answers are written, and how invalid ones are treated.
     whole_reports
         Write the reports of a plan with view counts, though each may be nearly the truth.
     processes
@@ -92,6 +97,7 @@ def randomize_files(
     files = files_of(paths, ANSWER_SUFFIXES)
     marks = marks_of(files)
     _make(folder, files)
+    check_format(plan.survey, table_format)
     work = {"shoal": "randomize", "plan": plan.id, "form": form, "answers": [m[0] for m in marks]}
     way_out = (
         "no answer may be reported in two versions: go on with the same answers, or throw these"
@@ -116,7 +122,7 @@ def randomize_files(
         total, left = sum(sizes), sum(sizes[number] for number, _ in missing)
         progress(total - left, total)
         alone = len(missing) < 2 or left < _ALONE_BYTES
-        write = partial(_write, plan, whole_reports)
+        write = partial(_write, plan, table_format, whole_reports)
         for number, reports in work_on(missing, write, 1 if alone else processes_of(processes)):
             hidden = f"{_HIDDEN}{number:05}-{token}.{form}"
             journal.record(number, [hidden, reports, marks[number]])
@@ -140,10 +146,10 @@ def _make(folder: Path, files: list[Path]) -> None:
         raise InputError(f"{folder} has other files in it; name a new folder.")
 
 
-def _write(plan: Plan, whole_reports: bool, piece: _Piece) -> int:
+def _write(plan: Plan, table_format: TableFormat, whole_reports: bool, piece: _Piece) -> int:
     """Randomize one file of answers under the hidden name; return how many reports it has."""
     with VectorWriter(piece.hidden, plan, whole_reports=whole_reports) as writer:
-        for original in read_answers(plan.survey, piece.answers):
+        for original in read_answers(plan.survey, piece.answers, table_format):
             writer.write(randomize(original, plan))
     Disk().sync_file(piece.hidden)
     return writer.written

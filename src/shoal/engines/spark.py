@@ -46,6 +46,7 @@ from shoal.engines.tallying import (
 from shoal.errors import AnswerError, InputError, PrivacyRefusal, ShoalError
 from shoal.support.checks import check_integer
 from shoal.support.files import first_line
+from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -117,7 +118,12 @@ def _count(
 
 
 def randomize(
-    df: DataFrame, plan: Plan, folder: Path | str, *, whole_reports: bool = False
+    df: DataFrame,
+    plan: Plan,
+    folder: Path | str,
+    *,
+    table_format: TableFormat = DEFAULT_FORMAT,
+    whole_reports: bool = False,
 ) -> DataFrame:
     """Randomize a DataFrame of answers, one row per person, once; return its reports.
 
@@ -132,18 +138,22 @@ def randomize(
         Where the reports are written, a path that the driver and all tasks can write to. It appears
         when all reports are in it. If it is there already, nothing is done: see
         `published_reports`.
+    table_format
+        How the cells are written, and how invalid ones are treated.
     whole_reports
         Write the reports of a plan with view counts, though each may be nearly the truth.
     """
+    from shoal.device.bulk.cells import check_format
     from shoal.device.bulk.report_files import VectorWriter
-    from shoal.device.bulk.tables import check_columns, table_columns
+    from shoal.device.bulk.tables import check_asked, table_columns
 
     folder, spark = _shared_path(folder), df.sparkSession
     VectorWriter(folder / "none.parquet", plan, whole_reports=whole_reports)  # may refuse the plan
-    check_columns(plan.survey, df.columns)
+    check_format(plan.survey, table_format)
+    check_asked(plan.survey, df.columns)
     columns = [f"`{name.replace('`', '``')}`" for name in table_columns(plan.survey)]
     with Staging(folder) as staging:
-        write = partial(_write, plan, whole_reports, str(staging.attempts))
+        write = partial(_write, plan, table_format, whole_reports, str(staging.attempts))
         compute = partial(_answers, df.select(*columns), write, _WRITTEN)
         answers = _computed_once(_context(spark), compute)
         if not sum(answer["reports"] for answer in answers):
@@ -154,7 +164,13 @@ def randomize(
     return reports
 
 
-def _write(plan: Plan, whole_reports: bool, attempts: str, batches: Iterator[Any]) -> Iterator[Any]:
+def _write(
+    plan: Plan,
+    table_format: TableFormat,
+    whole_reports: bool,
+    attempts: str,
+    batches: Iterator[Any],
+) -> Iterator[Any]:
     """Randomize the rows that come, in a task, to a file of this attempt alone."""
     from pyspark import TaskContext
 
@@ -168,7 +184,7 @@ def _write(plan: Plan, whole_reports: bool, attempts: str, batches: Iterator[Any
     path = attempt_path(Path(attempts), part)
     with _answer(f"part {part} of the DataFrame: ") as answer:
         with VectorWriter(path, plan, whole_reports=whole_reports) as writer:
-            for reports in randomize_batches(plan, batches):
+            for reports in randomize_batches(plan, batches, table_format):
                 writer.write(reports)
         Disk().sync_file(path)
         answer |= {"part": part, "name": path.name, "reports": writer.written}

@@ -18,13 +18,20 @@ from shoal.analysis.report_files import rows_of_column
 from shoal.analysis.tallying import Tally, Tallying
 from shoal.errors import InputError, PrivacyRefusal, ReportError
 from shoal.support.files import first_line
+from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 __all__ = ["randomize_batches", "randomize_table", "tally_table"]
 
 _ROWS = 1 << 18
 
 
-def randomize_table(plan: Plan, answers: Any, *, whole_reports: bool = False) -> Any:
+def randomize_table(
+    plan: Plan,
+    answers: Any,
+    *,
+    table_format: TableFormat = DEFAULT_FORMAT,
+    whole_reports: bool = False,
+) -> Any:
     """Return the reports of a table of answers, one row per person, as a `RecordBatchReader`.
 
     Parameters
@@ -33,6 +40,9 @@ def randomize_table(plan: Plan, answers: Any, *, whole_reports: bool = False) ->
         The plan. Whether it keeps its promise is not computed here: see `shoal.audit`.
     answers
         A pandas, polars or Arrow table, or anything with ``__arrow_c_stream__``.
+    table_format
+        How its cells are written, and how invalid ones are treated. If one is an error, discard
+        the batches that were read before it.
     whole_reports
         Make the reports of a plan with view counts, though each may be nearly the truth.
 
@@ -45,35 +55,53 @@ def randomize_table(plan: Plan, answers: Any, *, whole_reports: bool = False) ->
     >>> tally_table(agreed, reader).reports
     3
     """
+    from shoal.device.bulk.cells import check_format
     from shoal.device.bulk.report_files import column_of, file_rows, report_schema, warning_of
-    from shoal.device.bulk.tables import check_columns
+    from shoal.device.bulk.tables import check_asked, table_columns
 
     if plan.view == "counts" and not whole_reports:
         raise PrivacyRefusal(
             f"the plan's view is counts, and {warning_of(plan)} Ask for them with"
             " whole_reports=True."
         )
-    stream, schema = _stream_of(answers), report_schema(plan)
-    check_columns(plan.survey, stream.schema.names)
-
+    check_format(plan.survey, table_format)
+    schema = report_schema(plan)
+    if _is_pandas(answers):  # its columns of objects have no type that does not depend on all rows
+        check_asked(plan.survey, [str(label) for label in answers.columns])
+        stream: Any = [answers]
+    else:
+        stream = _stream_of(answers)
+        check_asked(plan.survey, stream.schema.names)
+        names = table_columns(plan.survey)
+        stream = (batch.select(names) for batch in stream)
     batches = (
         pa.record_batch([column_of(file_rows(reports))], schema=schema)
-        for reports in randomize_batches(plan, stream)
+        for reports in randomize_batches(plan, stream, table_format)
     )
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def randomize_batches(plan: Plan, batches: Iterable[Any]) -> Iterator[Synthetic]:
-    """Randomize the answers in Arrow record batches, each row once."""
-    from shoal.device.bulk.tables import encode_table, table_columns
+def randomize_batches(
+    plan: Plan,
+    batches: Iterable[Any],
+    table_format: TableFormat = DEFAULT_FORMAT,
+) -> Iterator[Synthetic]:
+    """Randomize the answers in Arrow record batches or parts of a data frame, each row once."""
+    from shoal.device.bulk.tables import encode_table
     from shoal.device.randomizing import randomize
 
     row = 1
     for batch in batches:
-        for start in range(0, batch.num_rows, _ROWS):
-            part = batch.slice(start, _ROWS).select(table_columns(plan.survey))
-            yield randomize(encode_table(plan.survey, part, row), plan)
-            row += part.num_rows
+        for start in range(0, len(batch), _ROWS):
+            rows = slice(start, start + _ROWS)
+            part = batch.iloc[rows] if _is_pandas(batch) else batch[rows]
+            original = encode_table(plan.survey, part, row, table_format=table_format)
+            yield randomize(original, plan)
+            row += len(original)
+
+
+def _is_pandas(table: Any) -> bool:
+    return type(table).__module__.partition(".")[0] == "pandas"
 
 
 def tally_table(

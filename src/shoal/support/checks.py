@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.errors import InputError
-from shoal.support.later import cast, decimal, math, operator, re, unicodedata
+from shoal.support.later import cast, decimal, math, numbers, operator, re, unicodedata
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -184,3 +184,20 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def whole_digits(value: object) -> str | None:
+    """Return the digits of a whole number, also of a float that is one; None for anything else.
+
+    Where one cell is missing or a fraction, a library makes floats of the whole column. 1 and 1.0
+    must be the same answer then.
+
+    >>> whole_digits(30), whole_digits(30.0), whole_digits(30.5), whole_digits(True)
+    ('30', '30', None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return None
+    if isinstance(value, numbers.Integral):
+        return str(int(value)) if int(value).bit_length() <= 256 else None
+    number = float(value)
+    return str(int(number)) if abs(number) <= LARGEST_INTEGER and number.is_integer() else None

@@ -6,39 +6,42 @@ This is the device's side: what comes out are Originals.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from shoal.agreement.survey import Number, Survey
+from shoal.agreement.survey import Survey
 from shoal.agreement.wire import row_fields
+from shoal.device.bulk.cells import check_format
 from shoal.device.bulk.domain import check_domain
-from shoal.device.bulk.tables import check_columns, encode_table, table_columns
+from shoal.device.bulk.tables import check_asked, encode_table, table_columns
 from shoal.device.bulk.vectors import Original
-from shoal.device.bulk.wrong_answers import WrongAnswers
+from shoal.device.bulk.wrong_answers import Unreadable, WrongAnswers
 from shoal.errors import AnswerError, InputError
-from shoal.support.csv_form import AMBIGUOUS, DECIMAL_COMMA, CsvForm, csv_form, which_number
+from shoal.support.csv_rows import MAX_LINE, Problem, read_csv
 from shoal.support.files import first_line, unique_keys
+from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 __all__ = ["ANSWER_SUFFIXES", "read_answers"]
 
 ANSWER_SUFFIXES = (".csv", ".ndjson", ".jsonl", ".parquet", ".arrow", ".feather")
 
-_BLOCK_BYTES = 8 << 20
 
-
-def read_answers(survey: Survey, path: Path) -> Iterator[Original]:
+def read_answers(
+    survey: Survey,
+    path: Path,
+    table_format: TableFormat = DEFAULT_FORMAT,
+) -> Iterator[Original]:
     """Encode the answers in a CSV, NDJSON, Arrow or Parquet file, or take originals in Parquet.
 
-    Originals are only taken for the survey that they were encoded for. A file of nobody's answers
-    is an error: it is rarely meant.
+    Each row is encoded by itself, as the format says. Originals are only taken for the survey that
+    they were encoded for. A file of nobody's answers is an error: it is rarely meant.
     """
+    check_format(survey, table_format)
     readers = {".csv": _read_csv, ".ndjson": _read_ndjson, ".jsonl": _read_ndjson}
     readers |= {".parquet": _read_parquet, ".arrow": _read_arrow, ".feather": _read_arrow}
     reader = readers.get(path.suffix.lower())
@@ -46,7 +49,7 @@ def read_answers(survey: Survey, path: Path) -> Iterator[Original]:
         raise AnswerError(f"answers come as .csv, .ndjson, .arrow or .parquet, got {path.name!r}.")
     nobody = True
     try:
-        for original in reader(survey, path):
+        for original in reader(survey, path, table_format):
             nobody = nobody and not len(original)
             yield original
     except OSError as error:
@@ -58,97 +61,92 @@ def read_answers(survey: Survey, path: Path) -> Iterator[Original]:
         raise AnswerError(f"there are no answers in {path}; it needs a row for each person.")
 
 
-def _read_csv(survey: Survey, path: Path) -> Iterator[Original]:
-    names = table_columns(survey)
-    form = csv_form(path, names, error=AnswerError)
-    check_columns(survey, list(form.header))
-    with path.open("rb") as file:
-        start = file.read(1 << 16)
-    if len(start) < 1 << 16 and not {*b"\r\n"} & {*start}:
-        return  # a header and nobody: Arrow would not call it a table
-    read = pa_csv.ReadOptions(
-        block_size=_BLOCK_BYTES, use_threads=False, encoding=form.encoding.replace("-", "")
+class _Batch(NamedTuple):
+    """Rows of a table, and why some of them cannot be read."""
+
+    table: Any
+    problems: Sequence[Problem] = ()
+
+
+def _read_csv(survey: Survey, path: Path, table_format: TableFormat) -> Iterator[Original]:
+    rows = read_csv(path, table_columns(survey), table_format, error=AnswerError)
+    batches = (
+        _Batch(
+            pa.record_batch(
+                {name: pa.array(cells, pa.string()) for name, cells in one.columns.items()}
+            ),
+            one.problems,
+        )
+        for one in rows
     )
-    convert = pa_csv.ConvertOptions(
-        column_types={name: pa.string() for name in names},
-        include_columns=names,
-        strings_can_be_null=False,
-    )
-    # In a table of one column an empty line is a person who set nothing.
-    parse = pa_csv.ParseOptions(ignore_empty_lines=len(form.header) > 1, delimiter=form.separator)
-    with pa_csv.open_csv(
-        path, read_options=read, parse_options=parse, convert_options=convert
-    ) as reader:
-        yield from _encoded(survey, _with_points(survey, reader, form))
+    yield from _encoded(survey, batches, table_format)
 
 
-def _with_points(survey: Survey, batches: Iterable[Any], form: CsvForm) -> Iterator[Any]:
-    """Write numbers with decimal commas with points, in a file where commas can mean that."""
-    row = 1
-    for batch in batches:
-        yield _batch_with_points(survey, batch, row) if form.decimal_comma else batch
-        row += batch.num_rows
-
-
-def _batch_with_points(survey: Survey, batch: Any, row: int) -> Any:
-    columns = {name: batch.column(name) for name in batch.schema.names}
-    for question in survey.asked:
-        if isinstance(question, Number):
-            cells = columns[question.table_column]
-            unclear = pc.match_substring_regex(cells, f"^{AMBIGUOUS.pattern}$")
-            if (place := pc.index(unclear, True).as_py()) >= 0:
-                text = which_number(cells[place].as_py())
-                raise AnswerError(f"row {row + place}, question {question.name!r}: {text}.")
-            comma = pc.match_substring_regex(cells, f"^{DECIMAL_COMMA.pattern}$")
-            points = pc.replace_substring(pc.replace_substring(cells, ".", ""), ",", ".")
-            columns[question.table_column] = pc.if_else(comma, points, cells)
-    return pa.record_batch(columns)
-
-
-def _encoded(survey: Survey, batches: Iterable[Any]) -> Iterator[Original]:
+def _encoded(
+    survey: Survey, batches: Iterable[_Batch], table_format: TableFormat
+) -> Iterator[Original]:
     """Encode batch by batch; if an answer is not allowed, all such answers are named together."""
-    row, wrong = 1, WrongAnswers()
-    for batch in batches:
+    row, wrong = 1, WrongAnswers(survey, table_format)
+    for batch, problems in batches:
+        unreadable = set()
+        if table_format.invalid == "error":
+            for problem in problems:
+                unreadable.add(row + problem.row)
+                wrong.add(row + problem.row, _named(row, problem))
         if batch.num_rows and not wrong.total:
             try:
-                yield encode_table(survey, batch, row)
+                yield encode_table(survey, batch, row, table_format=table_format)
             except AnswerError as error:
-                wrong.look(survey, batch, row)
+                if table_format.invalid == "error":
+                    wrong.look(batch, row)
                 if not wrong.total:  # what is wrong is not an answer
                     raise error
         elif batch.num_rows:
-            wrong.look(survey, batch, row)
+            wrong.look(batch, row, unreadable)
         row += batch.num_rows
     wrong.refuse()
 
 
-def _read_ndjson(survey: Survey, path: Path) -> Iterator[Original]:
+def _named(first_row: int, problem: Problem) -> str:
+    where = "" if problem.column is None else f", column {problem.column!r}"
+    return f"row {first_row + problem.row}{where} {problem.why}."
+
+
+def _read_ndjson(survey: Survey, path: Path, table_format: TableFormat) -> Iterator[Original]:
+    """Read one JSON document from each line: every line is a row, also one that is not JSON."""
     columns = {question.name: question.table_column for question in survey.asked}
     rows: list[Any] = []
     first_row = 1
-    wrong = WrongAnswers()
+    wrong = WrongAnswers(survey, table_format)
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                answer = json.loads(line, object_pairs_hook=unique_keys)
-            except (ValueError, RecursionError) as error:
-                raise AnswerError(f"line {number} of {path} is not valid JSON.") from error
-            if isinstance(answer, dict):  # a table may have more columns than the survey asks
-                answer = {
-                    name: answer[column] for name, column in columns.items() if column in answer
-                }
-            rows.append(answer)
+        while line := file.readline(MAX_LINE + 1):
+            end = line
+            while len(end) > MAX_LINE and not end.endswith(b"\n"):
+                line, end = b"", file.readline(MAX_LINE + 1)  # too long: not valid
+            rows.append(_json_row(line, columns))
+            if isinstance(rows[-1], Unreadable) and table_format.invalid == "error":
+                row = first_row + len(rows) - 1
+                wrong.add(row, f"row {row} is not valid JSON.")
             if len(rows) == 1 << 14:
-                yield from wrong.encoded(survey, rows, first_row)
+                yield from wrong.encoded(rows, first_row)
                 first_row, rows = first_row + len(rows), []
     if rows:
-        yield from wrong.encoded(survey, rows, first_row)
+        yield from wrong.encoded(rows, first_row)
     wrong.refuse()
 
 
-def _read_parquet(survey: Survey, path: Path) -> Iterator[Original]:
+def _json_row(line: bytes, columns: dict[str, str]) -> Any:
+    """Return the answers in one line; a table may have more columns than the survey asks."""
+    try:
+        row = json.loads(line.decode("utf-8-sig"), object_pairs_hook=unique_keys)
+    except (ValueError, RecursionError):
+        return Unreadable()
+    if not isinstance(row, dict):
+        return row
+    return {name: row[column] for name, column in columns.items() if column in row}
+
+
+def _read_parquet(survey: Survey, path: Path, table_format: TableFormat) -> Iterator[Original]:
     # With pre-buffering Arrow keeps the whole file in memory.
     with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
         names = file.schema_arrow.names
@@ -159,16 +157,18 @@ def _read_parquet(survey: Survey, path: Path) -> Iterator[Original]:
             for batch in file.iter_batches(1 << 18):
                 yield _checked_originals(survey, batch.column(0), path)
             return
-        check_columns(survey, names)
-        yield from _encoded(survey, file.iter_batches(1 << 16, columns=table_columns(survey)))
+        check_asked(survey, names)
+        batches = file.iter_batches(1 << 16, columns=table_columns(survey))
+        yield from _encoded(survey, map(_Batch, batches), table_format)
 
 
-def _read_arrow(survey: Survey, path: Path) -> Iterator[Original]:
+def _read_arrow(survey: Survey, path: Path, table_format: TableFormat) -> Iterator[Original]:
     with pa.OSFile(str(path)) as source:
         reader = pa.ipc.open_file(source)
-        check_columns(survey, reader.schema.names)
+        check_asked(survey, reader.schema.names)
         names = table_columns(survey)
-        yield from _encoded(survey, _whole_batches(reader, names))
+        batches = map(_Batch, _whole_batches(reader, names))
+        yield from _encoded(survey, batches, table_format)
 
 
 def _whole_batches(reader: Any, names: list[str]) -> Iterator[Any]:

@@ -28,7 +28,7 @@ from typing import Any
 from shoal.agreement.options import OTHER, Choice, Flags, YesNo, folded
 from shoal.agreement.questions import MISSING, AskedQuestion, Number, Text
 from shoal.errors import SurveyError
-from shoal.support.csv_form import AMBIGUOUS, DECIMAL_COMMA, point_number, which_number
+from shoal.support.table_format import AMBIGUOUS, TableFormat
 
 __all__ = ["ColumnProposal", "propose_question"]
 
@@ -60,7 +60,6 @@ _DATE = re.compile(
     r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
 )
 _MONTH = re.compile(r"(0?[1-9]|1[0-2])[./](19|20)\d{2}|(19|20)\d{2}-(0[1-9]|1[0-2])")
-_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 _ID_NAME = re.compile(
     r"(^|[_\W])(id|ids|uid|guid|uuid|key|nr|no|num|index|token|hash)($|[_\W])", re.I
 )
@@ -117,9 +116,11 @@ def propose_question(
             return ColumnProposal(column, *flags)
         if all(_MONTH.fullmatch(value) for value in counts):
             return ColumnProposal(column, None, f"{several}, all dates: {_NO_DATES}")
-        unclear = [value for value in counts if decimal_comma and AMBIGUOUS.fullmatch(value)]
-        if unclear and all(_is_number(value, decimal_comma) for value in counts):
-            return ColumnProposal(column, None, f"numbers, but {which_number(min(unclear))}")
+        unclear = {value for value in counts if decimal_comma and AMBIGUOUS.fullmatch(value)}
+        if unclear and all(_is_number(value, decimal_comma) for value in counts.keys() - unclear):
+            one = min(unclear)
+            why = TableFormat(decimal=",").why_no_number(one)
+            return ColumnProposal(column, None, f"numbers, but {one!r} {why}")
         if all(_is_number(value, decimal_comma) for value in counts):
             return _numbers(column, name, counts, option, whole, decimal_comma)
         if all(_DATE.fullmatch(value) for value in counts) and len(counts) > FEW_NUMBERS:
@@ -169,10 +170,7 @@ def _numbers(
     whole: bool,
     decimal_comma: bool,
 ) -> ColumnProposal:
-    values = {
-        text: float(point_number(text) if DECIMAL_COMMA.fullmatch(text) else text)
-        for text in counts
-    }
+    values = {text: _number(text, decimal_comma) or 0.0 for text in counts}
     gaps = _gaps(bool(option))
     few = whole and len(counts) <= FEW_NUMBERS and min(counts.values()) >= RARE
     if few and all(re.fullmatch("-?[0-9]+", text) for text in counts):
@@ -272,9 +270,11 @@ def _words(
 
 
 def _is_number(text: str, decimal_comma: bool) -> bool:
-    if _NUMBER.fullmatch(text):
-        return math.isfinite(float(text))
-    return decimal_comma and DECIMAL_COMMA.fullmatch(text) is not None
+    return _number(text, decimal_comma) is not None
+
+
+def _number(text: str, decimal_comma: bool) -> float | None:
+    return TableFormat(decimal="," if decimal_comma else ".").number(text)
 
 
 def _name(column: str) -> str:

@@ -12,7 +12,9 @@ from shoal.agreement.random_bits import RandomBits, SystemBits
 from shoal.agreement.survey import Survey
 from shoal.agreement.vectors import Cohorts
 from shoal.device.answers import AnswerRules
+from shoal.device.bulk.cells import check_format, readable_answer
 from shoal.device.bulk.vectors import Original, pack
+from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 __all__ = ["draw_cohorts", "draw_many_below", "encode_rows"]
 
@@ -22,14 +24,18 @@ def encode_rows(
     answers: Sequence[Any],
     first_row: int = 1,
     random_bits: RandomBits = SystemBits(),  # noqa: B008  it holds no state
+    table_format: TableFormat = DEFAULT_FORMAT,
 ) -> Original:
     """Encode a list of mappings; `first_row` is what messages call the first of them."""
+    check_format(survey, table_format)
     vectors = np.zeros((len(answers), survey.bits), bool)
     cohorts = draw_cohorts(survey, len(answers), random_bits)
     rules = AnswerRules(survey)
     for index, answer in enumerate(answers):
         cohort = None if cohorts is None else int(cohorts[index])
-        vectors[index, rules.set_bits(answer, cohort, first_row + index)] = True
+        row = first_row + index
+        given = readable_answer(survey, answer, row, table_format)
+        vectors[index, rules.set_bits(given, cohort, row)] = True
     return Original(pack(vectors), survey.bits, cohorts)
 
 

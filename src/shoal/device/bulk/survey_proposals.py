@@ -15,15 +15,21 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from shoal.agreement.survey import Survey, Text
 from shoal.device.bulk.column_kinds import RARE, ColumnProposal, propose_question
+from shoal.device.bulk.format_guess import (
+    format_note,
+    format_words,
+    guess_decimal,
+    guess_format,
+)
 from shoal.errors import InputError
-from shoal.support.csv_form import CsvForm, csv_form
+from shoal.support.csv_rows import check_columns, read_csv, read_header
 from shoal.support.file_kinds import instead, kind_of
 from shoal.support.files import first_line
+from shoal.support.table_format import TableFormat
 
 __all__ = ["ColumnProposal", "SurveyProposal", "propose_survey"]
 
@@ -46,14 +52,19 @@ class SurveyProposal:
     columns: tuple[ColumnProposal, ...]
     rows: int
     notes: tuple[str, ...]
+    table_format: TableFormat | None = None
 
     def to_toml(self) -> str:
-        """Return the survey as TOML; comments say where it comes from, and nothing of the data."""
+        """Return the survey as TOML, with the format that its CSV file seems to have.
+
+        Comments say where the survey comes from, and nothing of the data.
+        """
         comment = textwrap.wrap(WARNING, 98)
         left_out = [one.column for one in self.columns if one.question is None]
         if left_out:
             comment += textwrap.wrap(f"Columns left out: {', '.join(map(ascii, left_out))}.", 98)
-        return "\n".join((*(f"# {line}" for line in comment), self.survey.to_toml()))
+        text = "\n".join((*(f"# {line}" for line in comment), self.survey.to_toml()))
+        return text if self.table_format is None else f"{text}\n{self.table_format.to_toml()}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the survey and what was seen as plain JSON values."""
@@ -64,6 +75,7 @@ class SurveyProposal:
                 {"column": one.column, "kind": one.kind, "seen": one.seen} for one in self.columns
             ],
             "notes": list(self.notes),
+            "table": None if self.table_format is None else self.table_format.to_json(),
         }
 
 
@@ -76,8 +88,8 @@ def propose_survey(
     ----------
     source
         A file with one row per person and one column per question, or a pandas, polars or Arrow
-        table. CSV files may be in UTF-8, UTF-16 or Windows-1252, with commas, semicolons, tabs or
-        bars between columns, and with decimal commas.
+        table. The encoding (UTF-8 or Windows-1252), the delimiter and the decimal sign of a CSV
+        file are guessed: see `SurveyProposal.table_format`.
     name
         What the survey is called; otherwise as the file.
     most_rows
@@ -90,10 +102,10 @@ def propose_survey(
     >>> [(question.name, question.kind) for question in proposal.survey]
     [('smokes', 'yes/no'), ('city', 'choice')]
     """
-    form: CsvForm | None = None
+    found: TableFormat | None = None
     if isinstance(source, (Path, str)):
         path = Path(source)
-        table, form = _read(path, most_rows)
+        table, found = _read(path, most_rows)
         called = name or " ".join(path.stem.split()) or "survey"
     else:
         table, called = pa.table(source).slice(0, most_rows + 1), name or "survey"
@@ -101,24 +113,28 @@ def propose_survey(
         raise InputError("the table has no rows; a survey is proposed from people's answers.")
     whole = table.num_rows <= most_rows
     table = table.slice(0, most_rows)
-    comma = form is not None and form.decimal_comma
+    cells = {name: list(_cells(table.column(name))) for name in table.column_names}
+    if found is not None:
+        found = guess_decimal(found, (cell for column in cells.values() for cell in column))
+    comma = found is not None and found.decimal == ","
     columns = tuple(
-        propose_question(column, list(_cells(cells)), whole=whole, decimal_comma=comma)
-        for column, cells in zip(table.column_names, table.columns, strict=True)
+        propose_question(column, given, whole=whole, decimal_comma=comma)
+        for column, given in cells.items()
     )
     questions = [one.question for one in columns if one.question is not None]
     if not questions:
         why = "; ".join(f"{one.column!r}: {one.seen}" for one in columns[:5])
         raise InputError(f"no column can be asked for: {why}.")
     survey = Survey(called, tuple(questions))
-    return SurveyProposal(survey, columns, table.num_rows, _notes(survey, table, whole, form))
+    notes = _notes(survey, table, whole, found)
+    return SurveyProposal(survey, columns, table.num_rows, notes, found)
 
 
-def _notes(survey: Survey, table: Any, whole: bool, form: CsvForm | None) -> tuple[str, ...]:
+def _notes(survey: Survey, table: Any, whole: bool, found: TableFormat | None) -> tuple[str, ...]:
     looked = f"{table.num_rows:,} rows" if whole else f"the first {table.num_rows:,} rows only"
-    notes = [f"Looked at {looked}" + (f"; {form.words}" if form else "") + "."]
-    if form is not None and form.note:
-        notes.append(f"The file {form.note}.")
+    notes = [f"Looked at {looked}" + (f"; {format_words(found)}" if found else "") + "."]
+    if found is not None and (note := format_note(found)):
+        notes.append(note)
     notes.append(WARNING)
     if any(isinstance(question, Text) for question in survey.asked):
         notes.append(
@@ -128,7 +144,7 @@ def _notes(survey: Survey, table: Any, whole: bool, form: CsvForm | None) -> tup
     return tuple(notes)
 
 
-def _read(path: Path, most_rows: int) -> tuple[Any, CsvForm | None]:
+def _read(path: Path, most_rows: int) -> tuple[Any, TableFormat | None]:
     """Return the first rows of a file, one more than are wanted if there are more."""
     try:
         if kind_of(path) in ("reports", "originals"):
@@ -138,25 +154,27 @@ def _read(path: Path, most_rows: int) -> tuple[Any, CsvForm | None]:
                 return _first(file.iter_batches(1 << 16), file.schema_arrow, most_rows), None
         if path.suffix.lower() != ".csv":
             raise InputError(f"a survey is proposed from .csv or .parquet, got {path.name!r}.")
-        form = csv_form(path)
-        if len({*form.header}) < len(form.header):
-            twice = next(one for one in form.header if form.header.count(one) > 1)
-            raise InputError(f"{path} has column {twice!r} twice.")
-        convert = pa_csv.ConvertOptions(
-            column_types={column: pa.string() for column in form.header}, strings_can_be_null=False
-        )
-        parse = pa_csv.ParseOptions(
-            delimiter=form.separator, ignore_empty_lines=len(form.header) > 1
-        )
-        read = pa_csv.ReadOptions(encoding=form.encoding.replace("-", ""), use_threads=False)
-        with pa_csv.open_csv(
-            path, read_options=read, parse_options=parse, convert_options=convert
-        ) as reader:
-            return _first(reader, reader.schema, most_rows), form
+        found = guess_format(path)
+        header = read_header(path, found)
+        check_columns(path, header, header)
+        schema = pa.schema([(name, pa.string()) for name in header])
+        return _first(_batches(path, header, found), schema, most_rows), found
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or 'unreadable'}.") from error
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {first_line(error)}.") from error
+
+
+def _batches(path: Path, header: list[str], found: TableFormat) -> Iterator[Any]:
+    rows = 0
+    for one in read_csv(path, header, found):
+        if one.problems:
+            first = min(one.problems)
+            raise InputError(f"row {rows + first.row + 1} of {path} {first.why}.")
+        yield pa.record_batch(
+            {name: pa.array(cells, pa.string()) for name, cells in one.columns.items()}
+        )
+        rows += one.rows
 
 
 def _first(batches: Any, schema: Any, most_rows: int) -> Any:

@@ -809,14 +809,14 @@ class TestMemory:
         assert run([*self.PLAN, "--horizon", "weekly for a year", "-o", "m.json"]) == 0
         capsys.readouterr()
         said = {}
-        for words in ([], ["--releases", "53"], ["--releases", "2"], ["--colluders", "1000"]):
+        for words in ([], ["--releases", "54"], ["--releases", "2"], ["--colluders", "1000"]):
             assert run(["audit", "m.json", "--json", *words]) == 0
             document = json.loads(capsys.readouterr().out)
             assert "composition" not in document
             said[" ".join(words)] = {
                 one["holds_for"]: one["epsilon"] for one in document["statements"]
             }
-        assert said[""] == said["--releases 53"]
+        assert said[""] == said["--releases 54"]
         one_answer = "one answer, every release"
         assert said["--releases 2"][one_answer] < said[""][one_answer]
         assert said["--colluders 1000"]["one release"] > said[""]["one release"]

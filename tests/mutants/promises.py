@@ -38,6 +38,14 @@ MUTANTS = (
         "planning/test_plan.py::TestProven::test_every_unknown_gives_back_the_others",
     ),
     Mutant(
+        "a horizon leaves out the window that it cuts",
+        "planning/over_time/horizons.py",
+        "return -(-seconds // window) + 1",
+        "return -(-seconds // window)",
+        "planning/test_over_time.py::TestPlanning"
+        "::test_a_horizon_counts_the_windows_it_cuts_at_both_ends",
+    ),
+    Mutant(
         "a local promise is not held against q",
         "agreement/plan.py",
         "if local and exact > decimal.Decimal(self.promise.epsilon):",

@@ -189,6 +189,20 @@ class TestPlanDiff:
         assert json.loads(said.out)["kind"] == "forbidden"
         assert said.err == "shoal: the new plan protects less than the old one of the same name.\n"
 
+    def test_more_releases_a_year_are_shown_and_must_be_declared(
+        self, shoal: Command, capsys: pytest.CaptureFixture[str]
+    ):
+        shoal("plan", "survey.toml", "--q", "0.25", "--window", "1h", "-o", "hourly.json")
+        assert run(["plan", "diff", "plan.json", "hourly.json"]) == 3
+        said = " ".join(capsys.readouterr().out.split())
+        assert said.startswith("forbidden")
+        assert "All reports of a person in a year (8,785 instead of 1) reveal epsilon" in said
+        declared = ("plan", "diff", "plan.json", "hourly.json", "--weaker-is-intended")
+        assert shoal(*declared).startswith("new plan")
+        document = shoal.json(*declared)
+        assert [one["covers"] for one in document["changes"] if one["weaker"]]
+        assert shoal("plan", "diff", "hourly.json", "plan.json").startswith("new plan")
+
     def test_help_and_bad_usage(self, shoal: Command):
         text = shoal("plan", "--help")
         assert text.index("\n  over-time  Plan for people") < text.index("\n  diff  ")

@@ -1,8 +1,8 @@
-"""The kinds of cases, and how many of each there are among two thousand."""
+"""The kinds of cases, and how many of each the suite runs."""
 
 from __future__ import annotations
 
-from . import counts, crowds, pieces, plans, rows, times, views
+from . import counts, crowds, edits, pieces, plans, rows, times, views
 from .judging import CASES, Kind, Result, judge
 
 KINDS: dict[str, tuple[Kind, int]] = {
@@ -21,6 +21,9 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "plan": (plans.planned, 100),
     "plan for counts": (views.planned, 10),
     "plan with memory": (plans.planned_with_memory, 30),
+    "plan edits": (edits.plan_edits, 40),
+    "labels": (edits.labels, 30),
+    "horizons": (edits.horizons, 30),
     "other promises": (plans.other_promises, 80),
     "publication": (plans.printed, 110),
     "crowd's interval": (counts.crowd_coverage, 110),
@@ -31,11 +34,11 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "curator": (counts.curator, 16),
     "row-wise reading": (rows.replaced_row, 40),
 }
-"""The function that makes up a case, and the share of this kind among 2,000."""
+"""The function that makes up a case, and the share of this kind among `judging.CASES`."""
 
 
 def run(name: str, cases: int = CASES, part: int = 0, parts: int = 1) -> Result:
     """Judge one kind's share of so many cases, or every parts-th of them."""
     kind, share = KINDS[name]
-    count = -(-share * cases // 2000)
+    count = -(-share * cases // sum(share for _, share in KINDS.values()))
     return judge(name, kind, range(part, count, parts))

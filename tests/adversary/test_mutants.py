@@ -6,14 +6,19 @@ import csv
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
 import pytest
 
+import shoal.device.memory.device
 import shoal.planning.certificate
+import shoal.planning.guarantees
 import shoal.planning.views
-from shoal import Certificate, Estimate, Plan, Survey
+from shoal import Certificate, Estimate, FlipProbability, Plan, Survey
+from shoal.agreement.local_privacy import local_epsilon
+from shoal.agreement.wording import Wording
 from shoal.curator import Release
 from shoal.device.bulk import tables
 from shoal.planning.fragments import Overflow
@@ -24,7 +29,7 @@ from shoal.theory.proven import AttackDelta, Proven
 from shoal.theory.stop_loss.bracket import Bracket
 from shoal.theory.sufficient import sufficient_eta
 
-from . import counts, crowds, plans, times, views
+from . import counts, crowds, edits, plans, times, views
 from .judging import judge
 from .kinds import KINDS
 
@@ -211,6 +216,15 @@ def less_noise(real: Any, *given: Any, **named: Any) -> Plan:
     return replace(made, q=FlipProbability.of_fraction(half)) if "q" not in named else made
 
 
+def constant_epsilon(_: int, q: FlipProbability) -> Decimal:
+    return local_epsilon(1, q)
+
+
+def one_window_fewer(real: Any, words: str) -> Any:
+    horizon = real(words)
+    return horizon._replace(releases=horizon.releases - 1)
+
+
 def meeting(q: float, lam: float) -> bool:
     return math.isclose(lam, ((1 - q) ** 2 + q**2) / (2 * q * (1 - q)), rel_tol=1e-9)
 
@@ -306,6 +320,28 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
     "changing crowds like one release": (
         "memory",
         said_of("changing crowds, every release", of_first("proven")),
+    ),
+    "a year that counts as one release": (
+        "plan edits",
+        lambda patch: patch.setattr(shoal.planning.guarantees, "releases_in_a_year", lambda _: 1),
+    ),
+    "another survey's number of bits that differ": (
+        "plan edits",
+        lambda patch: patch.setattr(shoal.planning.guarantees, "local_epsilon", constant_epsilon),
+    ),
+    "permanent flips that belong to a plan": (
+        "labels",
+        lambda patch: patch.setattr(
+            shoal.device.memory.device, "permanent_key", lambda plan: plan.id
+        ),
+    ),
+    "a new order that keeps permanent flips": (
+        "labels",
+        lambda patch: patch.setattr(Wording, "moved", lambda *_: iter(())),
+    ),
+    "a horizon without the window that it cuts": (
+        "horizons",
+        public(edits, "parse_horizon", one_window_fewer),
     ),
     "an interval's end off by one": (
         "crowd's interval",

@@ -189,6 +189,20 @@ class TestPlanDiff:
         assert json.loads(said.out)["kind"] == "forbidden"
         assert said.err == "shoal: the new plan protects less than the old one of the same name.\n"
 
+    def test_more_releases_a_year_are_shown_and_must_be_declared(
+        self, shoal: Command, capsys: pytest.CaptureFixture[str]
+    ):
+        shoal("plan", "survey.toml", "--q", "0.25", "--window", "1h", "-o", "hourly.json")
+        assert run(["plan", "diff", "plan.json", "hourly.json"]) == 3
+        said = " ".join(capsys.readouterr().out.split())
+        assert said.startswith("forbidden")
+        assert "All reports of a person in a year (8,785 instead of 1) reveal epsilon" in said
+        declared = ("plan", "diff", "plan.json", "hourly.json", "--weaker-is-intended")
+        assert shoal(*declared).startswith("new plan")
+        document = shoal.json(*declared)
+        assert [one["covers"] for one in document["changes"] if one["weaker"]]
+        assert shoal("plan", "diff", "hourly.json", "plan.json").startswith("new plan")
+
     def test_help_and_bad_usage(self, shoal: Command):
         text = shoal("plan", "--help")
         assert text.index("\n  over-time  Plan for people") < text.index("\n  diff  ")
@@ -809,14 +823,14 @@ class TestMemory:
         assert run([*self.PLAN, "--horizon", "weekly for a year", "-o", "m.json"]) == 0
         capsys.readouterr()
         said = {}
-        for words in ([], ["--releases", "53"], ["--releases", "2"], ["--colluders", "1000"]):
+        for words in ([], ["--releases", "54"], ["--releases", "2"], ["--colluders", "1000"]):
             assert run(["audit", "m.json", "--json", *words]) == 0
             document = json.loads(capsys.readouterr().out)
             assert "composition" not in document
             said[" ".join(words)] = {
                 one["holds_for"]: one["epsilon"] for one in document["statements"]
             }
-        assert said[""] == said["--releases 53"]
+        assert said[""] == said["--releases 54"]
         one_answer = "one answer, every release"
         assert said["--releases 2"][one_answer] < said[""][one_answer]
         assert said["--colluders 1000"]["one release"] > said[""]["one release"]

@@ -22,6 +22,12 @@ from tests.collector.privacy_help import World, in_world
 SURVEY = Survey("browser", (Flags("features", ("sync", "vpn")),))
 STRONG = plan(SURVEY, crowd_size=200, epsilon=1, delta="1e-6")
 WEAK = plan(SURVEY, crowd_size=200, epsilon=2, delta="1e-6")
+WIDER = plan(
+    Survey("browser", (Flags("features", ("sync", "vpn", "tabs")),)),
+    crowd_size=200,
+    epsilon=1,
+    delta="1e-6",
+)
 ELSEWHERE = plan(Survey("another", SURVEY.questions), crowd_size=200, epsilon=2, delta="1e-6")
 MEMORY = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
 WORDS = Survey("words", (Text("word", bits=16, hashes=1, cohorts=4),))
@@ -35,6 +41,9 @@ HINT = plan(SURVEY, crowd_size=200, epsilon=1, promise="three-sigma")
         (STRONG, (WEAK,), None),
         (WEAK, (STRONG,), problems.PROTECTS_LESS),
         (WEAK, (WEAK,), None),
+        (replace(STRONG, window=3600), (STRONG,), problems.PROTECTS_LESS),
+        (STRONG, (replace(STRONG, window=3600),), None),
+        (WIDER, (STRONG,), problems.PROTECTS_LESS),
         (ELSEWHERE, (STRONG,), None),
         (HINT, (), problems.PROMISE_UNPROVEN),
         (replace(STRONG, q=FlipProbability.at_least("0.1")), (), problems.PROMISE_BROKEN),

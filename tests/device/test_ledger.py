@@ -7,6 +7,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -304,6 +305,17 @@ class TestCommand:
             "4.394450",
         ):
             assert part in shown
+
+    def test_plans_that_share_permanent_flips_count_once(self, ledger: Ledger, capsys):
+        words = SurveyOf("browser", (Flags("f", ("on", "off")), Choice("c", ("x", "y", "z"))))
+        edited = replace(KEPT, survey=words)
+        costs = [ledger.charge(plan, ONE) for plan in (KEPT, edited, KEPT)]
+        assert ledger.read().epsilon == sum(costs) == repeated_epsilon(4, MEMORY, 3)
+        assert ledger.read().epsilon_of_changes == changing_epsilon(4, 5, MEMORY, 3)
+        assert run(["ledger", str(ledger.path)]) == 0
+        shown = capsys.readouterr().out
+        assert "Plans that share permanent flips count once in the total." in shown
+        assert f"total epsilon    {repeated_epsilon(4, MEMORY, 3)}" in shown
 
     def test_json(self, ledger: Ledger, capsys):
         ledger.charge(KEPT, ONE)

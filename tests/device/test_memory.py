@@ -6,17 +6,21 @@ test that passed once passes always.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from shoal import (
+    Choices,
     Flags,
     FlipProbability,
     InputError,
@@ -36,7 +40,14 @@ from shoal import (
     plan_with_memory,
     randomize,
 )
+from shoal.agreement.local_privacy import (
+    changing_epsilon,
+    local_epsilon,
+    repeated_epsilon,
+    vector_epsilon,
+)
 from shoal.agreement.random_bits import SystemBits
+from shoal.agreement.wording import permanent_key
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.tallying import Tallying
 from shoal.device.bulk.vectors import pack
@@ -150,7 +161,9 @@ class TestKeys:
         assert len(made) == 32
         assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
         DeviceMemory(path, made).remember(PLAN, answer(1))
-        assert DeviceMemory(path, read_key(tmp_path / "key", path)).counts() == {PLAN.id: 1}
+        assert DeviceMemory(path, read_key(tmp_path / "key", path)).counts() == {
+            permanent_key(PLAN): 1
+        }
 
     def test_others_may_not_read_it(self, tmp_path: Path, path: Path):
         read_key(tmp_path / "key", path)
@@ -171,6 +184,115 @@ class TestKeys:
         assert not text or text not in str(error.value)
 
 
+WORDED = Memory(FlipProbability(1, 2), FlipProbability(1, 3))
+
+
+def worded(
+    *options: str, question: str = "f", memory: Memory = WORDED, name: str = "browser", **more: Any
+) -> Plan:
+    """A plan with these options, in this order."""
+    survey = Survey(name, (Flags(question, options),))
+    return Plan(survey, memory.q, Promise("local", "9999"), memory=memory, **more)
+
+
+class TestEdits:
+    """Permanent flips survive an edit of words, and nothing else that could move an answer."""
+
+    OPTIONS = tuple(f"option {i}" for i in range(64))
+
+    def edited(self, place: int, word: str) -> tuple[str, ...]:
+        return (*self.OPTIONS[:place], word, *self.OPTIONS[place + 1 :])
+
+    def test_five_labels_have_one_vector_that_is_charged_once(self, tmp_path: Path, path: Path):
+        device, ledger = DeviceMemory(path, KEY), Ledger(tmp_path / "ledger")
+        edits = [self.OPTIONS, *(self.edited(i, f"new word {i}") for i in range(3))]
+        plans = [worded(*options) for options in edits] + [worded(*self.OPTIONS, question="g")]
+        vectors = set()
+        for plan in plans:
+            original = OriginalVector(5, 64)
+            vectors.add(device.remember(plan, original).row)
+            device.report(plan, original, ledger=ledger)
+        assert len({plan.id for plan in plans}) == 5
+        assert len(vectors) == 1
+        account = ledger.read()
+        assert account.epsilon == repeated_epsilon(64, WORDED, 5)
+        assert account.epsilon < local_epsilon(64, WORDED.q1)
+        assert account.epsilon < sum(one.epsilon for one in account.plans)
+        assert account.epsilon_of_changes == changing_epsilon(64, 64, WORDED, 5)
+        assert device.counts() == {permanent_key(plans[0]): 1}
+
+    @pytest.mark.parametrize(
+        "edited",
+        [
+            worded(*OPTIONS, crowd_size=1000),
+            worded(*OPTIONS, window=86_400),
+            worded(*OPTIONS, memory=replace(WORDED, q2=FlipProbability(1, 4))),
+        ],
+        ids=["crowd", "window", "fresh flips"],
+    )
+    def test_other_edits_that_leave_answers_on_their_bits(self, path: Path, edited: Plan):
+        device, original = DeviceMemory(path, KEY), OriginalVector(5, 64)
+        before = device.remember(worded(*self.OPTIONS), original)
+        assert device.remember(edited, original) == before
+
+    REDRAWN: ClassVar = {
+        "options reordered": worded(*OPTIONS[::-1]),
+        "a label taken by another option": worded("option 7", *OPTIONS[1:7], "x", *OPTIONS[8:]),
+        "one option more": worded(*OPTIONS, "option 64"),
+        "permanent flips with another probability": worded(
+            *OPTIONS, memory=replace(WORDED, q1=FlipProbability(1, 3))
+        ),
+        "another name": worded(*OPTIONS, name="web browser"),
+        "other rules": replace(
+            worded(*OPTIONS), survey=Survey("browser", (Choices("f", OPTIONS, at_most=64),))
+        ),
+    }
+
+    @pytest.mark.parametrize("name", REDRAWN)
+    def test_new_flips_are_charged_again(self, tmp_path: Path, path: Path, name: str):
+        """Also where an answer happens to set the same bits: kept flips would say that it did."""
+        device, ledger = DeviceMemory(path, KEY), Ledger(tmp_path / "ledger")
+        old, new = worded(*self.OPTIONS), self.REDRAWN[name]
+        before = device.remember(old, OriginalVector(0, 64))
+        after = device.remember(new, OriginalVector(0, new.bits))
+        assert before.row != after.row[:8]
+        first = ledger.charge(old, device.digest(old, OriginalVector(0, 64)))
+        second = ledger.charge(new, device.digest(new, OriginalVector(0, new.bits)))
+        assert second >= local_epsilon(new.survey.differing_bits, new.q)
+        assert ledger.read().epsilon == first + second
+
+    def test_plans_that_take_turns_keep_their_flips(self, path: Path):
+        """Two orders of options, and words of each that change: two vectors in all."""
+        turns = [
+            worded(*order)
+            for words in ("x", "y", "x")
+            for order in (self.edited(3, words), self.edited(3, words)[::-1])
+        ]
+        vectors = [
+            DeviceMemory(path, KEY).remember(plan, OriginalVector(0, 64)).row for plan in turns
+        ]
+        assert vectors == [vectors[0], vectors[1]] * 3
+        assert vectors[0] != vectors[1]
+
+    def test_reports_with_two_kinds_of_fresh_flips_by_enumeration(self):
+        """One permanent bit and one report with each q2: the largest ratio of all outcomes."""
+        q1, first, second = FlipProbability(3, 4), FlipProbability(1, 3), FlipProbability(3, 5)
+
+        def chance(truth: int, sent: tuple[int, ...]) -> Fraction:
+            total = Fraction(0)
+            for kept in (0, 1):
+                weight = q1.fraction if kept != truth else 1 - q1.fraction
+                for bit, q2 in zip(sent, (first, second), strict=True):
+                    weight *= q2.fraction if bit != kept else 1 - q2.fraction
+                total += weight
+            return total
+
+        outcomes = itertools.product((0, 1), repeat=2)
+        largest = max(chance(1, sent) / chance(0, sent) for sent in outcomes)
+        said = float(vector_epsilon(1, q1, [(first, 1), (second, 1)]))
+        assert math.log(largest) <= said <= math.log(largest) + 1.01e-6
+
+
 class TestForget:
     def test_one_plan_or_all(self, path: Path):
         device = DeviceMemory(path, KEY)
@@ -179,7 +301,7 @@ class TestForget:
         for plan in (one := plan_of(name="a"), plan_of(name="b")):
             device.remember(plan, answer(1, plan=plan))
             device.remember(plan, answer(2, plan=plan))
-        assert device.forget(one.id) == 2
+        assert device.forget(one) == 2
         assert list(device.counts().values()) == [2]
         assert device.forget() == 2
         assert device.counts() == {}
@@ -201,7 +323,7 @@ class TestSecrecy:
         rows = answer(*range(0, BITS, 2))
         kept = device.remember(PLAN, rows)
         content = path.read_bytes()
-        for secret in (rows.row, kept.row, PLAN.id.encode(), b"answers"):
+        for secret in (rows.row, kept.row, str(permanent_key(PLAN)).encode(), b"answers"):
             assert secret not in content
         assert (path.stat().st_mode & 0o777) == 0o600
         assert "key not shown" in repr(device)
@@ -212,17 +334,17 @@ class TestSecrecy:
         rows = answer(*range(0, 1000, 2), plan=plan)
         device.remember(plan, rows)
         inside = unseal(device._file_key, path.read_bytes(), path)
-        assert plan.id.encode() in inside
+        assert str(permanent_key(plan)).encode() in inside
         import base64
 
         for secret in (rows.row.hex().encode(), base64.b64encode(rows.row)):
             assert secret not in inside
 
-    def test_names_differ_from_key_to_key_and_plan_to_plan(self, tmp_path: Path):
+    def test_names_differ_from_key_to_key_and_survey_to_survey(self, tmp_path: Path):
         names = set()
         for i, key in enumerate((KEY, KEY, OTHER_KEY)):
             device = DeviceMemory(tmp_path / str(i), key)
-            names |= {device.digest(plan, answer(1)) for plan in (plan_of(), plan_of(q2="0.125"))}
+            names |= {device.digest(plan, answer(1)) for plan in (plan_of(), plan_of(name="b"))}
         assert len(names) == 6
 
     def test_a_name_cannot_be_computed_without_the_key(self, tmp_path: Path, monkeypatch):
@@ -297,7 +419,7 @@ class TestCrashes:
         monkeypatch.undo()
         assert path.read_bytes() == before
         assert device.remember(PLAN, answer(1)) == first
-        assert device.counts() == {PLAN.id: 1}
+        assert device.counts() == {permanent_key(PLAN): 1}
         device.remember(PLAN, answer(2))  # what the crash left behind is in nobody's way
 
     def test_the_disk_is_told_before_and_after_the_replacement(self, path: Path, monkeypatch):
@@ -356,7 +478,7 @@ class TestProcesses:
         assert all(process.returncode == 0 for process in running)
         assert len(set(said)) == 1
         assert len(said[0].splitlines()) == 12
-        assert DeviceMemory(path, KEY).counts() == {PLAN.id: 12}
+        assert DeviceMemory(path, KEY).counts() == {permanent_key(PLAN): 12}
 
     def test_what_was_said_survives_a_kill(self, tmp_path: Path, path: Path):
         """Kill the process at some moment; everything it had said is still there."""
@@ -403,7 +525,7 @@ class TestLedgerFirst:
         for plan in (PLAN, Plan(PLAN.survey, FlipProbability(1, 2), Promise("local", "9999"))):
             with pytest.raises(PrivacyRefusal):
                 device.report(plan, answer(1), ledger=ledger, random_bits=Broken())
-        assert device.counts() == {PLAN.id: 0}
+        assert device.counts() == {permanent_key(PLAN): 0}
         assert ledger.read().plans == ()
 
     def test_the_account_follows_what_is_sent(self, tmp_path: Path, path: Path):

@@ -259,16 +259,51 @@ MUTANTS = (
     Mutant(
         "a permanent vector is drawn again",
         MEMORY,
-        "if name not in plan_memory.answers:",
+        "if name not in flips.answers:",
         "if True:",
         "device/test_memory.py::TestRemember::test_the_same_answer_has_the_same_vector_tomorrow",
     ),
     Mutant(
         "a permanent vector is not kept",
         MEMORY,
-        "_Permanent(drawn.row, drawn.simulated)\n            self._write(plans)",
+        "_Permanent(drawn.row, drawn.simulated)\n            self._write(remembered)",
         "_Permanent(drawn.row, drawn.simulated)",
         "device/test_memory.py::TestRemember::test_the_same_answer_has_the_same_vector_tomorrow",
+    ),
+    Mutant(
+        "an edit of words draws new permanent flips",
+        "agreement/wording.py",
+        '"survey": survey.name,',
+        '"survey": plan.id,',
+        "device/test_memory.py::TestEdits::test_five_labels_have_one_vector_that_is_charged_once",
+    ),
+    Mutant(
+        "permanent flips outlive a change of q1",
+        "agreement/wording.py",
+        '"q1": plan.memory.q1.to_json(),',
+        '"q1": None,',
+        "device/test_memory.py::TestEdits::test_new_flips_are_charged_again",
+    ),
+    Mutant(
+        "permanent flips outlive a new order of options",
+        MEMORY,
+        "if not any(flips.wording.moved(wording))]",
+        "]",
+        "device/test_memory.py::TestEdits::test_new_flips_are_charged_again",
+    ),
+    Mutant(
+        "a shared permanent vector is charged for each plan",
+        LEDGER,
+        "shared = (one.permanent_key, name,",
+        "shared = (one.plan_id, name,",
+        "device/test_ledger.py::TestCommand::test_plans_that_share_permanent_flips_count_once",
+    ),
+    Mutant(
+        "the second plan of a shared vector begins a series of its own",
+        LEDGER,
+        "series.setdefault(one.permanent_key, [])",
+        "series.setdefault(one.plan_id, [])",
+        "device/test_ledger.py::TestCommand::test_plans_that_share_permanent_flips_count_once",
     ),
     Mutant(
         "permanent flips with q instead of q1",
@@ -309,7 +344,7 @@ MUTANTS = (
         "a refused report has drawn its permanent vector",
         MEMORY,
         "            if ledger is not None:\n                # Under",
-        "            self._permanent(plans, plan, plan.memory, original, random_bits)\n"
+        "            self._permanent(remembered, plan, plan.memory, original, random_bits)\n"
         "            if ledger is not None:\n                # Under",
         "device/test_memory.py::TestLedgerFirst::test_a_refused_report_draws_nothing",
     ),

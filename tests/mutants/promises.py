@@ -38,6 +38,43 @@ MUTANTS = (
         "planning/test_plan.py::TestProven::test_every_unknown_gives_back_the_others",
     ),
     Mutant(
+        "a horizon leaves out the window that it cuts",
+        "planning/over_time/horizons.py",
+        "return -(-seconds // window) + 1",
+        "return -(-seconds // window)",
+        "planning/test_over_time.py::TestPlanning"
+        "::test_a_horizon_counts_the_windows_it_cuts_at_both_ends",
+    ),
+    Mutant(
+        "a year of windows counts as one release",
+        "planning/guarantees.py",
+        "return 1 if plan.window is None else releases_in_a_year(plan.window)",
+        "return 1",
+        "planning/test_plan_diff.py::TestGuarantees::test_an_hourly_window",
+    ),
+    Mutant(
+        "an edit is not judged by what it reveals",
+        "planning/plan_diff.py",
+        "weaker = judged and one.epsilon > was.epsilon",
+        "weaker = False",
+        "planning/test_plan_diff.py::TestGuarantees::test_an_hourly_window",
+    ),
+    Mutant(
+        "rounding q is called less protection",
+        "planning/plan_diff.py",
+        "rounded = guarantees(loosened(new), delta)",
+        "rounded = guarantees(new, delta)",
+        "planning/test_plan_diff.py::TestGuarantees"
+        "::test_the_same_limit_for_a_report_with_another_rounding_is_not_weaker",
+    ),
+    Mutant(
+        "new permanent flips are not named",
+        "planning/plan_diff.py",
+        "if permanent_key(old) == permanent_key(new) and not moved:",
+        "if True:",
+        "planning/test_plan_diff.py::TestRedraws::test_new_permanent_flips_are_named",
+    ),
+    Mutant(
         "a local promise is not held against q",
         "agreement/plan.py",
         "if local and exact > decimal.Decimal(self.promise.epsilon):",

@@ -297,5 +297,6 @@ class TestDiff:
         other = replace(sparse, parties=replace(sparse.parties, relay="https://other.example"))
         assert plan_diff(sparse, other).reasons == ("Other parties relay and analyze the reports.",)
         more = replace(sparse, parties=replace(sparse.parties, messages=60))
-        (reason,) = plan_diff(sparse, more).reasons
-        assert reason.startswith("A report is sent as 60 messages instead of")
+        step = plan_diff(sparse, more)
+        assert step.kind == "new plan"
+        assert step.reasons[0].startswith("A report is sent as 60 messages instead of")

@@ -38,6 +38,7 @@ from shoal.planning.over_time import (
     linking_probability,
     parse_horizon,
     plan_with_memory,
+    releases_in_a_year,
     statements,
 )
 from shoal.support.rounding import text_up
@@ -441,12 +442,12 @@ class TestPlanning:
     @pytest.mark.parametrize(
         ("words", "window", "releases"),
         [
-            ("daily for a year", 86_400, 366),
-            ("Weekly  for 2 years", 7 * 86_400, 105),
-            ("hourly for a day", 3600, 24),
-            ("monthly for a year", 30 * 86_400, 13),
-            ("every 14 days for 6 months", 14 * 86_400, 14),
-            ("every 3 days for a week", 3 * 86_400, 3),
+            ("daily for a year", 86_400, 367),
+            ("Weekly  for 2 years", 7 * 86_400, 106),
+            ("hourly for a day", 3600, 25),
+            ("monthly for a year", 30 * 86_400, 14),
+            ("every 14 days for 6 months", 14 * 86_400, 15),
+            ("every 3 days for a week", 3 * 86_400, 4),
         ],
     )
     def test_a_horizon_in_words(self, words: str, window: int, releases: int):
@@ -460,6 +461,38 @@ class TestPlanning:
         made = plan_with_memory(FIVE, horizon=words, **wish)
         assert made.window == window
         assert made.memory == plan_with_memory(FIVE, releases=releases, **wish).memory
+
+    @pytest.mark.parametrize(
+        ("words", "days"),
+        [("weekly for 2 weeks", 14), ("weekly for a week", 7), ("every 3 days for a week", 7)],
+    )
+    def test_a_horizon_counts_the_windows_it_cuts_at_both_ends(self, words: str, days: int):
+        """Windows are aligned to 1970 and people start at any second: counted one by one."""
+        window, releases = parse_horizon(words)
+        touched = {
+            len({time // window for time in range(start, start + days * 86_400, 600)})
+            for start in range(0, window, 1800)
+        }
+        assert max(touched) == releases
+
+    def test_a_lifetime_holds_wherever_the_weeks_begin(self):
+        """Two weeks touch three weekly windows, and each of them may hold a report."""
+        made = plan_with_memory(
+            FIVE,
+            crowd_size=10_000,
+            epsilon=1,
+            delta="1e-6",
+            horizon="weekly for 2 weeks",
+            lifetime_epsilon="5",
+        )
+        assert made.memory is not None
+        assert repeated_epsilon(5, made.memory, 3) <= 5
+
+    @pytest.mark.parametrize(
+        ("window", "touched"), [(3600, 8785), (86_400, 367), (7 * 86_400, 54), (366 * 86_400, 2)]
+    )
+    def test_a_year_of_windows(self, window: int, touched: int):
+        assert releases_in_a_year(window) == touched
 
     @pytest.mark.parametrize("words", ["", "daily", "daily for ever", "every 0 days for a year", 5])
     def test_what_is_no_horizon(self, words):

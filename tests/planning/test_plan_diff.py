@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import fields, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -22,8 +24,12 @@ from shoal import (
     Question,
     Survey,
     Text,
+    YesNo,
+    encode,
+    plan,
     plan_diff,
 )
+from shoal.device.memory import DeviceMemory
 from shoal.planning.plan_diff import STRENGTH
 from tests.strategies import bounded, plans
 
@@ -110,18 +116,30 @@ class TestAsking:
     @pytest.mark.parametrize(
         "new",
         [
-            asking(FLAGS, CHOICE),
             asking(CHOICE, FLAGS, AGE),
             asking(FLAGS, CHOICE, Number("age", (18, 60))),
-            asking(FLAGS, CHOICE, Number("age", (18, 40, 65))),
             asking(FLAGS, Choice("channel", ("release",), missing="option"), AGE),
-            asking(Choices("features", FLAGS.options, at_most=2), CHOICE, AGE),
-            asking(Flags("features", ("sync", "vpn")), CHOICE, AGE),
             replace(PLAN, joint=((("features", "sync"), ("features", "vpn")),)),
         ],
     )
     def test_other_questions(self, new: Plan):
         assert kind(PLAN, new) == kind(new, PLAN) == "new plan"
+
+    @pytest.mark.parametrize(
+        "fewer",
+        [
+            asking(FLAGS, CHOICE),
+            asking(Choices("features", FLAGS.options, at_most=1), CHOICE, AGE),
+            asking(Flags("features", ("sync", "vpn")), CHOICE, AGE),
+            asking(FLAGS, CHOICE, YesNo("adult")),
+        ],
+    )
+    def test_fewer_bits_with_the_same_flips_reveal_less(self, fewer: Plan):
+        assert kind(PLAN, fewer) == "new plan"
+        assert kind(fewer, PLAN) == "forbidden"
+        (change,) = [one for one in plan_diff(fewer, PLAN).changes if one.covers == "one report"]
+        assert change.weaker
+        assert change.words in plan_diff(fewer, PLAN).reasons
 
     def test_fewer_bits_may_need_fewer_flips(self):
         """The promise is the same; a smaller q counts only where the bits are the same."""
@@ -142,6 +160,8 @@ WEAKER = {
     "more taken for honest": (PLAN, replace(PLAN, honest_fraction="0.95")),
     "all taken for honest": (PLAN, replace(PLAN, honest_fraction=None)),
     "more cohorts": (PLAN, replace(PLAN, cohorts=2)),
+    "shorter window": (PLAN, replace(PLAN, window=3_600)),
+    "any window": (replace(PLAN, window=None), PLAN),
     "window below what devices take": (PLAN, replace(PLAN, window=3_599)),
     "memory dropped": (REMEMBERING, replace(REMEMBERING, memory=None)),
     "permanent flips fewer": (
@@ -167,10 +187,8 @@ WEAKER = {
 }
 
 OTHERWISE = {
-    "window shorter, but long enough": (PLAN, replace(PLAN, window=3_600)),
     "window longer": (PLAN, replace(PLAN, window=100_000)),
     "no window": (PLAN, replace(PLAN, window=None)),
-    "memory added": (replace(REMEMBERING, memory=None), REMEMBERING),
     "local with no larger epsilon": (
         PLAN,
         replace(
@@ -192,17 +210,29 @@ class TestProtecting:
         assert "another name than 'browser'" in diff.reasons[-1]
 
     @pytest.mark.parametrize(
-        "name", sorted(set(WEAKER) - {"permanent flips fewer", "fresh flips fewer"})
+        "name",
+        sorted(set(WEAKER) - {"permanent flips fewer", "fresh flips fewer", "memory dropped"}),
     )
     def test_more_is_a_new_plan(self, name: str):
         new, old = WEAKER[name]
         assert kind(old, new) == "new plan"
 
+    def test_memory_hides_answers_and_shows_when_they_change(self):
+        """Both numbers are shown, and the one that rises must be declared."""
+        fresh = replace(REMEMBERING, memory=None)
+        changes = {one.covers: one for one in plan_diff(fresh, REMEMBERING).changes}
+        assert kind(fresh, REMEMBERING) == "forbidden"
+        assert [covers for covers, one in changes.items() if one.weaker] == [
+            "a year of reports, with times"
+        ]
+        assert changes["all reports of one answer"].old.epsilon.is_infinite()
+        assert changes["a year of reports"].new.epsilon < changes["a year of reports"].old.epsilon
+
     @pytest.mark.parametrize("name", OTHERWISE)
     def test_otherwise(self, name: str):
         assert kind(*OTHERWISE[name]) == "new plan"
 
-    @pytest.mark.parametrize("name", WEAKER)
+    @pytest.mark.parametrize("name", sorted(set(WEAKER) - {"shorter window", "any window"}))
     def test_another_name_is_the_way_out(self, name: str):
         old, new = WEAKER[name]
         renamed = replace(new, survey=replace(new.survey, name="browser 2"))
@@ -245,9 +275,11 @@ class TestAll:
 
     @given(plans())
     @bounded(30)
-    def test_a_new_name_alone_is_a_label(self, plan: Plan):
+    def test_a_new_name_alone_is_a_label_without_memory(self, plan: Plan):
+        """With memory it is another survey, which gets permanent flips of its own."""
         renamed = replace(plan, survey=Survey("!other name!", plan.survey.questions))
-        assert kind(plan, renamed) == "label"
+        assert kind(plan, renamed) == ("label" if plan.memory is None else "new plan")
+        assert plan_diff(plan, renamed).redraws == (plan.memory is not None)
 
     def test_every_field_is_looked_at(self):
         """No field of a plan may change unnoticed; a new one must be decided on."""
@@ -277,4 +309,150 @@ class TestAll:
             "old": PLAN.id,
             "new": PLAN.id,
             "reasons": ["The two plans are the same."],
+            "changes": [],
+            "redraws": False,
         }
+        less = replace(PLAN, promise=Promise("local", "9"), crowd_size=None)
+        shown = plan_diff(less, replace(less, q=FlipProbability.at_least("0.24"))).to_json()
+        assert shown["changes"] == [
+            {
+                "covers": covers,
+                "old": {"kind": "local", "epsilon": pytest.approx(old), "delta": None},
+                "new": {"kind": "local", "epsilon": pytest.approx(new), "delta": None},
+                "weaker": True,
+            }
+            for covers, old, new in [
+                ("one report", 7.690287, 8.068546),
+                ("a year of reports", 2822.33533, 2961.15639),
+            ]
+        ]
+
+
+FEATURES = tuple("abcdef")
+
+
+def planned(options: int, **wish: Any) -> Plan:
+    survey = Survey("browser", (Flags("features", FEATURES[:options]),))
+    usual: dict[str, Any] = {"crowd_size": 10_000, "epsilon": 1, "delta": "1e-6"}
+    return plan(survey, **(usual | wish))
+
+
+class TestGuarantees:
+    """Plans that keep every promise of one release and still reveal more."""
+
+    def test_one_option_more_and_no_limit_for_a_report(self):
+        old = planned(5, view="counts", local_epsilon="8")
+        diff = plan_diff(old, planned(6, view="counts"))
+        assert diff.kind == "forbidden"
+        weaker = {one.covers: one for one in diff.changes if one.weaker}
+        assert set(weaker) == {"one report", "one release"}
+        exact = 5 * math.log((1 - float(old.q)) / float(old.q))
+        assert exact <= weaker["one report"].old.epsilon <= exact + 1e-6
+        assert "epsilon 26.66 instead of 8 " in weaker["one report"].words
+        assert "(local)" in weaker["one report"].words
+        assert "(proven, delta 1e-6, view counts)" in weaker["one release"].words
+
+    def test_an_hourly_window(self):
+        diff = plan_diff(planned(5), planned(5, window=3600))
+        assert diff.kind == "forbidden"
+        (year,) = [one for one in diff.changes if one.covers == "a year of releases"]
+        assert year.weaker
+        assert "(8,785 instead of 1)" in year.words
+        assert 300 < year.new.epsilon < 400
+        assert year.new.kind == "proven"
+        assert any("ever more" in reason for reason in diff.reasons)
+
+    def test_the_same_limit_for_a_report_with_another_rounding_is_not_weaker(self):
+        """Both were planned for a local epsilon of 3; q is rounded up to binary digits."""
+        plans = [planned(options, local_epsilon="3", epsilon=5) for options in range(1, 7)]
+        reveal = [one.local_epsilon for one in plans]
+        assert len(set(reveal)) == 6
+        assert max(reveal) <= 3
+        for old, new in itertools.permutations(plans, 2):
+            changes = {one.covers: one.weaker for one in plan_diff(old, new).changes}
+            assert not changes["one report"]
+
+    def test_more_than_rounding_is_weaker(self):
+        old = planned(5, local_epsilon="3", epsilon=5)
+        new = planned(6, local_epsilon="3.01", epsilon=5)
+        assert plan_diff(old, new).kind == "forbidden"
+
+    def test_a_crowd_no_longer_protects_against_an_observer(self):
+        diff = plan_diff(planned(5), planned(5, view="counts"))
+        assert diff.kind == "forbidden"
+        assert any(
+            reason.startswith("Against the analyzer of anonymized reports holds local epsilon 23")
+            for reason in diff.reasons
+        )
+
+    def test_a_declaration(self):
+        old, new = planned(5), planned(5, window=3600)
+        declared = plan_diff(old, new, weaker_is_intended=True)
+        assert declared.kind == "new plan"
+        assert declared.changes == plan_diff(old, new).changes
+        assert "as declared" in declared.reasons[-1]
+        assert plan_diff(new, old, weaker_is_intended=True).kind == "new plan"
+        assert plan_diff(old, old, weaker_is_intended=True).kind == "same"
+
+    def test_windows_that_no_device_takes_are_counted_without_a_crowd(self):
+        diff = plan_diff(planned(5), replace(planned(5), window=1))
+        (year,) = [one for one in diff.changes if one.covers == "a year of releases"]
+        assert year.weaker
+        assert year.new.kind == "local"
+
+    def test_memory_and_several_reports_of_which_nothing_is_proven(self):
+        several = replace(REMEMBERING, max_reports_per_person=2)
+        diff = plan_diff(REMEMBERING, several)
+        assert diff.kind == "forbidden"
+        (release,) = [one for one in diff.changes if one.covers == "one release"]
+        assert (release.old.kind, release.new.kind) == ("proven", "local")
+
+
+class TestRedraws:
+    KEPT = asking(FLAGS, CHOICE, q=MEMORY.q, memory=MEMORY)
+    DRAWN: ClassVar = {
+        "options reordered": asking(
+            Flags("features", FLAGS.options[::-1]), CHOICE, q=MEMORY.q, memory=MEMORY
+        ),
+        "one question fewer": asking(FLAGS, q=MEMORY.q, memory=MEMORY),
+        "permanent flips": replace(
+            KEPT, memory=(m := Memory(FlipProbability(1, 2), MEMORY.q2)), q=m.q
+        ),
+        "another name": asking(FLAGS, CHOICE, name="b", q=MEMORY.q, memory=MEMORY),
+    }
+
+    @pytest.mark.parametrize("name", DRAWN)
+    def test_new_permanent_flips_are_named(self, name: str):
+        diff = plan_diff(self.KEPT, self.DRAWN[name])
+        assert diff.redraws
+        assert diff.kind == "new plan"
+        assert any("spends the lifetime epsilon of an answer again" in r for r in diff.reasons)
+
+    @pytest.mark.parametrize(
+        "new",
+        [
+            asking(Flags("f", ("a", "vpn", "c")), CHOICE, q=MEMORY.q, memory=MEMORY),
+            replace(KEPT, crowd_size=20_000),
+            replace(KEPT, memory=None),
+            replace(KEPT, window=1_000_000),
+        ],
+        ids=["words", "crowd", "no memory", "window"],
+    )
+    def test_kept_flips_are_not(self, new: Plan):
+        assert not plan_diff(self.KEPT, new).redraws
+
+    @pytest.mark.parametrize("name", [*DRAWN, "words"])
+    def test_devices_do_what_is_said(self, tmp_path: Path, name: str):
+        """An answer without a set bit: its flips are kept if and only if no redraw is named."""
+        words = asking(Flags("f", ("a", "vpn", "c")), CHOICE, q=MEMORY.q, memory=MEMORY)
+        new = self.DRAWN.get(name, words)
+        device = DeviceMemory(tmp_path / "memory", bytes(range(32)))
+        names = [device.digest(one, encode(one, _nothing(one))) for one in (self.KEPT, new)]
+        assert (names[0] != names[1]) == plan_diff(self.KEPT, new).redraws
+
+
+def _nothing(asked: Plan) -> dict[str, Any]:
+    answers: dict[str, Any] = {
+        question.name: [] for question in asked.survey if question.kind == "flags"
+    }
+    return answers | {q.name: q.labels[0] for q in asked.survey if q.kind == "choice"}

@@ -379,7 +379,10 @@ def test_counts_protect_less_than_reports():
     step = plan_diff(reports, AGREED)
     assert step.kind == "forbidden"
     assert "The promise is about whoever sees counts only" in step.reasons[0]
-    assert plan_diff(AGREED, reports).kind == "new plan"
+    back = plan_diff(AGREED, reports)  # with the same flips, whole reports tell more than counts
+    assert back.kind == "forbidden"
+    assert back.reasons[0].startswith("One release reveals epsilon")
+    assert plan_diff(AGREED, plan(FIVE, **(WISH | {"view": "reports"}))).kind == "new plan"
 
 
 def test_compare(capsys):

@@ -1,11 +1,12 @@
 /** One plan in one browser: fetched and checked, answered once, sent until it is accepted. */
 
 import { encode } from "./answers.js";
-import { decoded, importKey, join, little, min, must, Octets, sha256, ShoalError, subtle } from "./bytes.js";
+import { canonical, decoded, hex, importKey, join, little, min, must, Octets, sha256, ShoalError, subtle } from "./bytes.js";
 import { readPlan } from "./plan.js";
 import { below, draw, fairBytes, randomize } from "./random.js";
 import { isSigned } from "./signatures.js";
 import { browserStore } from "./store.js";
+import { encoding, isMoved } from "./survey.js";
 import { fragments, packMessages, packReport, packSealed } from "./wire.js";
 
 /** @typedef {import("./bytes.js").Bytes} Bytes */
@@ -27,7 +28,13 @@ import { fragments, packMessages, packReport, packSealed } from "./wire.js";
  *
  * @typedef {Ticket & {to: string, due: number, tries: number, ends: number, id: Bytes,
  *   parts: Bytes[], body?: Bytes, crowds?: number}} Waiting
- * @typedef {{text?: string, key?: string, secret?: CryptoKey, reports: Record<number | string, Waiting>}} Kept
+ * @typedef {{text?: string, key?: string, reports: Record<number | string, Waiting>}} Kept
+ */
+
+/**
+ * The secret of permanent flips, and the words that the survey had while they were used.
+ *
+ * @typedef {{secret: CryptoKey, texts: string[]}} Flips
  */
 
 /**
@@ -132,24 +139,37 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
   };
 
   /**
-   * So many bytes that follow from an answer, and from a secret that this browser keeps for the plan
-   * and cannot show. The flips of a permanent vector are made of them; neither the answer nor the
-   * vector is stored.
+   * So many bytes that follow from an answer, and from a secret that this browser keeps for the
+   * survey and cannot show. The flips of a permanent vector are made of them; neither the answer nor
+   * the vector is stored. Plans that differ in words, and not in which bits an answer sets, share
+   * the secret, so that an edit of words draws no new flips.
    *
-   * @type {(id: Bytes, vector: Bytes, size: number) => Promise<Bytes>}
+   * @type {(plan: Plan, blocks: Map<string, import("./survey.js").Block>, vector: Bytes,
+   *   size: number) => Promise<Bytes>}
    */
-  const permanent = async (id, vector, size) => {
+  const permanent = async (plan, blocks, vector, size) => {
     const name = "AES-CTR";
     const fresh = await importKey(draw(32), name, "encrypt");
-    const { secret } = await keep((kept) => {
-      kept.secret ??= fresh;
+    const [rules, words] = encoding(plan, blocks);
+    const text = canonical(words);
+    /** @type {CryptoKey | undefined} */
+    let secret;
+    await store(hex(await sha256(canonical(rules))), (/** @type {Flips[]} */ all = []) => {
+      let flips = all.find(({ texts }) => texts.includes(text));
+      if (!flips) {
+        flips = all.filter(({ texts }) => !isMoved(JSON.parse(texts[texts.length - 1]), words)).pop();
+        if (!flips) all.push((flips = { secret: fresh, texts: [] }));
+        flips.texts.push(text);
+      }
+      ({ secret } = flips);
+      return all;
     });
     return join(
       await subtle.encrypt(
         // Where the counter starts follows from the answer. That two answers count over the same
         // blocks has a probability below 2^-100.
-        { name, counter: (await sha256(id, vector)).slice(0, 16), length: 64 },
-        /** @type {CryptoKey} */ (secret),
+        { name, counter: (await sha256(vector)).slice(0, 16), length: 64 },
+        /** @type {CryptoKey} */ (/** @type {unknown} */ (secret)),
         new Octets(size),
       ),
     );
@@ -232,7 +252,7 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
      * @returns {Promise<Ticket>}
      */
     answer: async (answers) => {
-      const [plan, planBytes, q1, q2, blocks, bits] = await agreed();
+      const [plan, , q1, q2, blocks, bits] = await agreed();
       const { memory, parties, cohorts } = plan;
       const now = Date.now();
       // No window is one of length 0.
@@ -241,7 +261,7 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
       const cohort = cohorts ? below(cohorts) : 0;
       let vector = await encode(plan.survey, [blocks, bits], answers, cohort);
       if (memory)
-        vector = randomize(vector, bits, q1, await permanent(planBytes, vector, fairBytes(bits, q1)));
+        vector = randomize(vector, bits, q1, await permanent(plan, blocks, vector, fairBytes(bits, q1)));
       vector = randomize(vector, bits, q2);
       return update(memory ? window : 0, (report) =>
         report.id

@@ -3,7 +3,7 @@
 import { min } from "./bytes.js";
 
 /**
- * @typedef {{kind: string, name: string, options?: string[], edges?: string[], fold?: boolean,
+ * @typedef {{kind: string, name: string, options?: string[], edges?: string[], column?: string, fold?: boolean,
  *   other?: boolean, missing?: string, at_most?: number, bits?: number, hashes?: number,
  *   cohorts?: number, pairs?: {alphabet: string, length: number}, questions?: string[]}} Question
  * @typedef {{name: string, questions: Question[]}} Survey
@@ -62,3 +62,39 @@ export const layout = ({ questions }) => {
   }
   return [blocks, start, differing, cohorts];
 };
+
+/**
+ * All of a plan that decides which bits an answer sets and how they are flipped for good; and the
+ * words of its survey, the names of questions and the labels of bits.
+ *
+ * @param {import("./plan.js").Plan} plan
+ * @param {Map<string, Block>} blocks
+ * @returns {[rules: object, words: string[][]]}
+ */
+export const encoding = ({ survey, memory }, blocks) => {
+  const names = [...blocks.keys()];
+  return [
+    [
+      survey.name,
+      memory?.q1,
+      [...blocks.values()].map(([{ name, options, column, questions, ...rules }, , bits, sides]) => [
+        rules,
+        bits,
+        sides?.map(([of, ...side]) => [names.indexOf(of), ...side]),
+      ]),
+    ],
+    [names, survey.questions.flatMap(({ options }) => options ?? [])],
+  ];
+};
+
+/**
+ * Whether a word stands at another place than before: the same answer then sets another bit.
+ *
+ * @param {string[][]} old
+ * @param {string[][]} words
+ */
+export const isMoved = (old, words) =>
+  words.some((list, kind) => {
+    const come = new Set(list.filter((word, place) => word != old[kind][place]));
+    return old[kind].some((word, place) => word != list[place] && come.has(word));
+  });

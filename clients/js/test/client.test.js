@@ -319,6 +319,46 @@ test("with memory a plan is answered in each window, on permanent flips", async 
   assert.equal(new Set(ids).size, 3);
 });
 
+test("permanent flips survive an edit of words, and no other", async (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 1e12 });
+  const options = Array.from({ length: 100 }, (_, place) => `option ${place}`);
+  const memory = { q1: [1, 2], q2: [1, 40] };
+  const store = memoryStore();
+  /** The row that is sent of no flag at all; fresh flips are so rare that none is seen. */
+  const row = async (changes, name = "f", survey = "s") => {
+    t.mock.timers.tick(DAY);
+    const questions = [{ kind: "flags", name, options, ...changes.question }];
+    const server = await collector({
+      ...LOCAL, memory, window: 86400, survey: { name: survey, questions }, ...changes.plan,
+    });
+    const client = open(server, { limit: 1e3, store });
+    await client.answer({ [name]: [] });
+    await client.send();
+    return hex(posts(server)[0].body.slice(62));
+  };
+  const first = await row({});
+  const words = [...options];
+  for (const place of [3, 5, 7]) {
+    words[place] = `another word ${place}`;
+    assert.equal(await row({ question: { options: [...words] } }), first);
+  }
+  assert.equal(await row({}, "g"), first);
+  assert.equal(await row({ plan: { window: 7200, crowd_size: 50 } }), first);
+  const turned = { question: { options: [...options].reverse() } };
+  const second = await row(turned);
+  const others = [
+    second,
+    await row({ question: { options: [...options, "one more"] } }),
+    await row({ question: { kind: "choices", at_most: 100 } }),
+    await row({ plan: { memory: { q1: [3, 3], q2: [1, 40] } } }),
+    await row({}, "f", "another survey"),
+  ];
+  assert.equal(new Set([first, ...others]).size, 6);
+  // Plans that take turns keep their flips.
+  assert.equal(await row({}), first);
+  assert.equal(await row(turned), second);
+});
+
 test("text is reported with the cohort that it was hashed in", async () => {
   const question = { kind: "text", name: "word", bits: 64, hashes: 2, cohorts: 300 };
   const server = await collector({ ...LOCAL, q: [1, 40], cohorts: 300, survey: { name: "s", questions: [question] } });

@@ -45,16 +45,23 @@ export function rowOf(bits, places) {
   return row;
 }
 
+/** A copy, as `structuredClone` makes it; here it cannot copy keys, which nobody can change. */
+const copied = (value) =>
+  Array.isArray(value)
+    ? value.map(copied)
+    : value?.constructor === Object
+      ? Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, copied(inner)]))
+      : value instanceof CryptoKey
+        ? value
+        : structuredClone(value);
+
 /** Keeps things in memory as IndexedDB does: what is inside is a copy. */
 export function memoryStore() {
   const kept = new Map();
   return async (name, change) => {
     await null;
-    const { secret, ...old } = kept.get(name) ?? {};
-    const copy = kept.has(name) ? structuredClone(old) : undefined;
-    if (copy && secret) copy.secret = secret;
-    const value = change(copy);
-    kept.set(name, value);
-    return { ...value };
+    const value = change(copied(kept.get(name)));
+    kept.set(name, copied(value));
+    return value;
   };
 }

@@ -7,10 +7,11 @@ permanent vector. Of n of them the worst outcome is that all agree in a bit, so 
     d ln( (p1 p2^n + q1 q2^n) / (q1 p2^n + p1 q2^n) ),      p = 1 - q,
 
 which is one report's d ln((1-q)/q) at n = 1 and stays below d ln((1-q1)/q1) however many there
-are; distinct answers add up. That is the price of *what* was answered. *When* the answer changed is
-hidden by the fresh flips alone: two reports of one permanent vector are alike, two reports
-of different ones are not. Hiding that too costs at most d ln((1-q)/q) for the first report and
-L ln((1-q2)/q2) for each later one, L all bits of a report.
+are; distinct answers add up. Where plans share a permanent vector and have different q2, a product
+over the reports stands in the place of each power. That is the price of *what* was answered. *When*
+the answer changed is hidden by the fresh flips alone: two reports of one permanent vector are
+alike, two reports of different ones are not. Hiding that too costs at most d ln((1-q)/q) for the
+first report and L ln((1-q2)/q2) for each later one, L all bits of a report.
 
 This is the only place where a local epsilon is computed exactly: decimals of 80 digits, rounded up.
 (`shoal.theory.coin` has the same formula in floats, for searches and certificates.)
@@ -19,13 +20,13 @@ This is the only place where a local epsilon is computed exactly: decimals of 80
 from __future__ import annotations
 
 from shoal.agreement.flip_probability import FlipProbability
-from shoal.support.later import decimal
+from shoal.support.later import Iterable, decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shoal.agreement.plan import Memory
 
-__all__ = ["EXACT", "changing_epsilon", "local_epsilon", "repeated_epsilon"]
+__all__ = ["EXACT", "changing_epsilon", "local_epsilon", "repeated_epsilon", "vector_epsilon"]
 
 EXACT = 50
 """Decimal places where a local epsilon is compared and not shown."""
@@ -55,12 +56,24 @@ def repeated_epsilon(differing_bits: int, memory: Memory, reports: int) -> decim
     >>> [str(repeated_epsilon(2, memory, n)) for n in (1, 2, 10, 1000)]
     ['1.021652', '1.694596', '2.197135', '2.197225']
     """
-    if reports == 0:
-        return decimal.Decimal(0)
+    return vector_epsilon(differing_bits, memory.q1, [(memory.q2, reports)])
+
+
+def vector_epsilon(
+    differing_bits: int, q1: FlipProbability, uses: Iterable[tuple[FlipProbability, int]]
+) -> decimal.Decimal:
+    """Return what all reports of one permanent vector reveal together, rounded up.
+
+    `uses` are pairs of a q2 and how many reports were made with it.
+
+    >>> vector_epsilon(2, FlipProbability(1, 2), [(FlipProbability(1, 2), 1)] * 2)
+    Decimal('1.694596')
+    """
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
-        q1, q2 = _decimal(memory.q1), _decimal(memory.q2)
-        faded = (q2 / (1 - q2)) ** reports
-        ratio = (1 - q1 + q1 * faded) / (q1 + (1 - q1) * faded)
+        permanent, faded = _decimal(q1), decimal.Decimal(1)
+        for q2, reports in uses:
+            faded *= (_decimal(q2) / (1 - _decimal(q2))) ** reports
+        ratio = (1 - permanent + permanent * faded) / (permanent + (1 - permanent) * faded)
         return _up(differing_bits * ratio.ln())
 
 

@@ -59,6 +59,8 @@ def _show(account: Account) -> None:
             str(entry.epsilon_of_changes),
         )
     console.print(table)
+    if account.epsilon < sum(entry.epsilon for entry in account.plans):
+        console.print("Plans that share permanent flips count once in the total.")
     console.print(f"total epsilon    {account.epsilon} ({account.epsilon_of_changes} with times)")
     if account.limit is None:
         console.print("limit            none")

@@ -4,9 +4,9 @@ What is counted is the local epsilon: what the reports say about the answers to 
 all of them and knows who sent them. It needs no crowd and no trust in anybody.
 
 Without memory reports add up. With memory all reports of one answer together never cost more than
-the local epsilon of q1, and distinct answers add up: that is the price of *what* was answered, and
-the person's limit is on it. What *when* it changed costs at most is shown beside it.
-`shoal.agreement.local_privacy` has the formulas.
+the local epsilon of q1, under whichever plans they were made, and distinct permanent vectors add
+up: that is the price of *what* was answered, and the person's limit is on it. What *when* it
+changed costs at most is shown beside it. `shoal.agreement.local_privacy` has the formulas.
 
 The file holds counts under keyed digests, no answers. A charge is on the disk before `charge`
 returns, and processes charge one after another, so that a report which left was always counted.
@@ -15,8 +15,9 @@ returns, and processes charge one after another, so that a report which left was
 from __future__ import annotations
 
 from shoal.agreement.flip_probability import FlipProbability
-from shoal.agreement.local_privacy import changing_epsilon, local_epsilon, repeated_epsilon
+from shoal.agreement.local_privacy import changing_epsilon, local_epsilon, vector_epsilon
 from shoal.agreement.plan import Memory, Plan
+from shoal.agreement.wording import permanent_key
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.support.checks import check_decimal, check_decimal_text, check_integer, check_number
 from shoal.support.disk import Disk, SharedFile
@@ -109,8 +110,7 @@ class Ledger:
             name = None if token is None else _pending_name(token, plan.id, answer)
             if name in account.pending:
                 return decimal.Decimal(0)
-            before = account.of(plan)
-            after = before.after(answer)
+            after = account.of(plan).after(answer)
             others = tuple(one for one in account.plans if one.plan_id != plan.id)
             pending = account.pending if name is None else (*account.pending, name)
             changed = replace(account, plans=(*others, after), pending=pending)
@@ -121,7 +121,7 @@ class Ledger:
                     f" {account.limit}; nothing was sent."
                 )
             self._write(changed)
-            return after.epsilon - before.epsilon
+            return changed.epsilon - account.epsilon
 
     def settle(self, token: str) -> None:
         """Let a charge's token go: its report is stored and will never be made again."""
@@ -181,6 +181,7 @@ class PlanAccount:
     differing_bits: int
     q: FlipProbability
     memory: Memory | None
+    permanent_key: str | None
     reports: int = 0
     answers: Mapping[str, int] = field(default_factory=dict)
 
@@ -191,20 +192,13 @@ class PlanAccount:
 
     @property
     def epsilon(self) -> decimal.Decimal:
-        """What the reports say about what was answered."""
-        if self.memory is None:
-            return self.reports * local_epsilon(self.differing_bits, self.q)
-        return sum(
-            (repeated_epsilon(self.differing_bits, self.memory, n) for n in self.answers.values()),
-            decimal.Decimal(0),
-        )
+        """What the reports of this plan by themselves say about what was answered."""
+        return Account((self,)).epsilon
 
     @property
     def epsilon_of_changes(self) -> decimal.Decimal:
         """What they say about what was answered and when that changed; at most."""
-        if self.memory is None:
-            return self.epsilon
-        return changing_epsilon(self.differing_bits, self.bits, self.memory, self.reports)
+        return Account((self,)).epsilon_of_changes
 
     def after(self, answer: str | None) -> PlanAccount:
         """Return the account with one more report."""
@@ -236,13 +230,50 @@ class Account:
 
     @property
     def epsilon(self) -> decimal.Decimal:
-        """What all reports say about what was answered."""
-        return sum((account.epsilon for account in self.plans), decimal.Decimal(0))
+        """What all reports say about what was answered; each permanent vector counts once."""
+        total = self._fresh
+        vectors: dict[tuple[Any, ...], list[tuple[FlipProbability, int]]] = {}
+        for one in self._remembering:
+            assert one.memory is not None
+            for name, reports in one.answers.items():
+                shared = (one.permanent_key, name, one.differing_bits, one.memory.q1)
+                vectors.setdefault(shared, []).append((one.memory.q2, reports))
+        for (_, _, differing_bits, q1), uses in vectors.items():
+            total += vector_epsilon(differing_bits, q1, uses)
+        return total
 
     @property
     def epsilon_of_changes(self) -> decimal.Decimal:
-        """What all reports say about what was answered and when that changed; at most."""
-        return sum((account.epsilon_of_changes for account in self.plans), decimal.Decimal(0))
+        """What all reports say about what was answered and when that changed; at most.
+
+        Plans that share permanent vectors are one series of reports: `changing_epsilon` holds in
+        whichever order they are taken, and the largest of its values is returned.
+        """
+        total = self._fresh
+        series: dict[str | None, list[tuple[decimal.Decimal, decimal.Decimal]]] = {}
+        for one in self._remembering:
+            assert one.memory is not None
+            first = changing_epsilon(one.differing_bits, one.bits, one.memory, one.reports)
+            later = one.reports * local_epsilon(one.bits, one.memory.q2)
+            series.setdefault(one.permanent_key, []).append((first, later))
+        for prices in series.values():
+            total += sum(later for _, later in prices)
+            total += max(first - later for first, later in prices)
+        return total
+
+    @property
+    def _fresh(self) -> decimal.Decimal:
+        """What reports without memory say."""
+        prices = (
+            one.reports * local_epsilon(one.differing_bits, one.q)
+            for one in self.plans
+            if one.memory is None
+        )
+        return sum(prices, decimal.Decimal(0))
+
+    @property
+    def _remembering(self) -> list[PlanAccount]:
+        return [one for one in self.plans if one.memory is not None and one.reports]
 
     @property
     def left(self) -> decimal.Decimal | None:
@@ -258,7 +289,13 @@ class Account:
                 return account
         survey = plan.survey
         return PlanAccount(
-            plan.id, survey.name, plan.bits, survey.differing_bits, plan.q, plan.memory
+            plan.id,
+            survey.name,
+            plan.bits,
+            survey.differing_bits,
+            plan.q,
+            plan.memory,
+            permanent_key(plan),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -289,6 +326,7 @@ def _plain(account: PlanAccount) -> dict[str, Any]:
         "differing_bits": account.differing_bits,
         "q": account.q.to_json(),
         "memory": account.memory.to_json() if account.memory else None,
+        "permanent_key": account.permanent_key,
         "reports": account.reports,
         "answers": dict(account.answers),
     }
@@ -317,6 +355,9 @@ def _plan_account(plan_id: str, entry: dict[str, Any]) -> PlanAccount:
     memory = entry["memory"]
     if memory is not None:
         memory = Memory(FlipProbability(*memory["q1"]), FlipProbability(*memory["q2"]))
+    key = entry["permanent_key"]
+    if (key is None) != (memory is None) or not isinstance(key, (str, type(None))):
+        raise ValueError("permanent flips without memory, or memory without them")
     answers = {
         name: check_integer("reports", count, lowest=1) for name, count in entry["answers"].items()
     }
@@ -330,6 +371,7 @@ def _plan_account(plan_id: str, entry: dict[str, Any]) -> PlanAccount:
         check_integer("differing_bits", entry["differing_bits"], lowest=0),
         FlipProbability(*entry["q"]),
         memory,
+        key,
         reports,
         answers,
     )

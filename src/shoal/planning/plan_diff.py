@@ -8,8 +8,13 @@ label       only words that people read differ: the survey's name, names of ques
             same, and reports of one are not taken for the other.
 new plan    it asks or protects differently: new consent, and its reports never add to the old ones
 forbidden   under the same survey's name it protects less those who may answer both; it must get
-            another name, and be published after the old plan is closed
+            another name, or be declared, and be published after the old plan is closed
 =========== =====================================================================================
+
+Less protection is judged twice. Fields that stand for protection are compared one by one. And where
+the survey has the same name, the guarantees of both plans are computed, for one report, one
+release, a year and for ever, and the observers against whom a crowd protects: a plan that asks more
+questions, or asks more often, may keep every field and still reveal more.
 
 A program sees words, not meanings. A word that moves from one bit to another is taken for a swap,
 hence for a new plan; whether a new word says the same as the old one is for people to judge.
@@ -24,10 +29,15 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from shoal.agreement.flip_probability import FlipProbability
+from shoal.agreement.local_privacy import local_epsilon
 from shoal.agreement.plan import SHORTEST_WINDOW, Plan, PromiseKind, View
 from shoal.agreement.survey import Number, Survey, Text
+from shoal.agreement.wording import Wording, encoding_rules, permanent_key
+from shoal.errors import PrivacyRefusal
+from shoal.planning.guarantees import Covered, Guarantee, guarantees, loosened, releases_a_year
+from shoal.support.rounding import float_up, text_up
 
-__all__ = ["DiffKind", "PlanDiff", "plan_diff"]
+__all__ = ["Change", "DiffKind", "PlanDiff", "plan_diff"]
 
 DiffKind = Literal["same", "label", "new plan", "forbidden"]
 
@@ -42,15 +52,54 @@ _VIEWS: dict[View, str] = {
 
 _SHOWN = 8
 
+_SAID_BY: dict[Covered, tuple[Covered, ...]] = {
+    "one report": (),
+    "one release": ("one report",),
+    "a year of releases": ("one release", "a year of reports"),
+    "a year of reports": ("one report",),
+    "a year of reports, with times": ("a year of reports",),
+    "all reports of one answer": ("one report",),
+}
+"""Which guarantees say the same where their numbers are the same."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A guarantee of both plans whose numbers differ, and whether the new plan's is weaker."""
+
+    covers: Covered
+    old: Guarantee
+    new: Guarantee
+    weaker: bool
+    words: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; an epsilon without a bound is null."""
+        plans = {
+            name: {
+                "kind": one.kind,
+                "epsilon": float_up(one.epsilon) if one.epsilon.is_finite() else None,
+                "delta": None if one.delta is None else float(one.delta),
+            }
+            for name, one in (("old", self.old), ("new", self.new))
+        }
+        return {"covers": self.covers, **plans, "weaker": self.weaker}
+
 
 @dataclass(frozen=True)
 class PlanDiff:
-    """What the step from one plan to another means, and why, in sentences."""
+    """What the step from one plan to another means, and why, in sentences.
+
+    `changes` are the guarantees that differ, computed where both surveys have the same name.
+    `redraws` says whether devices draw new permanent flips.
+    """
 
     kind: DiffKind
     reasons: tuple[str, ...]
     old_id: str
     new_id: str
+    changes: tuple[Change, ...] = ()
+    redraws: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -59,11 +108,15 @@ class PlanDiff:
             "old": self.old_id,
             "new": self.new_id,
             "reasons": list(self.reasons),
+            "changes": [change.to_json() for change in self.changes],
+            "redraws": self.redraws,
         }
 
 
-def plan_diff(old: Plan, new: Plan) -> PlanDiff:
+def plan_diff(old: Plan, new: Plan, *, weaker_is_intended: bool = False) -> PlanDiff:
     """Say what replacing the plan `old` by `new` means for those who answer.
+
+    With `weaker_is_intended` less protection under the same name is a new plan, not forbidden.
 
     Examples
     --------
@@ -73,32 +126,58 @@ def plan_diff(old: Plan, new: Plan) -> PlanDiff:
     >>> diff = plan_diff(before, after)
     >>> diff.kind, diff.reasons
     ('label', ("'vpn' of question 'features' is now called 'proxy'.",))
-    >>> plan_diff(before, plan(before.survey, q="0.125")).kind
-    'forbidden'
+    >>> less = plan(Survey("browser", (Flags("features", ("sync", "vpn", "tabs")),)), q="0.25")
+    >>> plan_diff(before, less).kind, plan_diff(before, less, weaker_is_intended=True).kind
+    ('forbidden', 'new plan')
     """
-
-    def diff(kind: DiffKind, *reasons: str) -> PlanDiff:
-        return PlanDiff(kind, reasons, old.id, new.id)
-
     if old.id == new.id:
-        return diff("same", "The two plans are the same.")
+        return PlanDiff("same", ("The two plans are the same.",), old.id, new.id)
     questions = list(_asked(old.survey, new.survey))
-    protections = list(_protected(old, new, same_bits=not questions))
-    weaker = [reason for less, reason in protections if less]
-    others = [reason for less, reason in protections if not less]
+    fields = list(_protected(old, new, same_bits=not questions))
+    weaker = [reason for less, reason in fields if less]
+    others = [reason for less, reason in fields if not less]
+    redraw = _redraw(old, new)
     words = _shortened(list(_words(old.survey, new.survey)))
-    if weaker and old.survey.name == new.survey.name:
-        way_out = (
-            f"Give it another name than {old.survey.name!r}, and publish it after the old plan"
-            " is closed."
+    same_name = old.survey.name == new.survey.name
+    if not (questions or fields or redraw):
+        return PlanDiff("label", tuple(words), old.id, new.id)
+    changes: tuple[Change, ...] = ()
+    if same_name:
+        judged = not _dominates(old, new, same_bits=not questions, less=bool(weaker))
+        changes = tuple(_changes(old, new, judged=judged))
+        observed = list(_observed(old, new)) if judged else []
+        weaker += [reason for less, reason in observed if less]
+        weaker += [change.words for change in changes if change.weaker]
+        others += [reason for less, reason in observed if not less]
+        others += [change.words for change in changes if not change.weaker]
+    close = f"publish it only after {old.survey.name!r} is closed."
+    reasons = [*weaker, *_shortened(questions), *others, *redraw]
+    if not weaker:
+        kind: DiffKind = "new plan"
+    elif same_name and not weaker_is_intended:
+        kind = "forbidden"
+        reasons.append(
+            f"Give it another name than {old.survey.name!r}, or declare it with"
+            " --weaker-is-intended, and publish it after the old plan is closed."
         )
-        return diff("forbidden", *weaker, way_out)
-    if weaker:
-        close = f"It protects less, so publish it only after {old.survey.name!r} is closed."
-        weaker.append(close)
-    if questions or weaker or others:
-        return diff("new plan", *_shortened(questions), *weaker, *others)
-    return diff("label", *words)
+    else:
+        kind = "new plan"
+        reasons.append(f"It protects less{', as declared' if same_name else ''}, so {close}")
+    return PlanDiff(kind, tuple(reasons), old.id, new.id, changes, bool(redraw))
+
+
+def _redraw(old: Plan, new: Plan) -> list[str]:
+    """Return that devices draw new permanent flips, if they do."""
+    if old.memory is None or new.memory is None:
+        return []
+    moved = any(Wording.of(old.survey).moved(Wording.of(new.survey)))
+    if permanent_key(old) == permanent_key(new) and not moved:
+        return []
+    again = text_up(float_up(local_epsilon(new.survey.differing_bits, new.memory.q1)))
+    return [
+        "Devices draw new permanent flips, which spends the lifetime epsilon of an answer again:"
+        f" up to {again} more (local), and the device's ledger counts it."
+    ]
 
 
 def _asked(old: Survey, new: Survey) -> Iterator[str]:
@@ -112,35 +191,12 @@ def _asked(old: Survey, new: Survey) -> Iterator[str]:
                 f"Question {before.name!r} was {before.kind} of {before.bits} bits, and"
                 f" {after.name!r} in its place is {after.kind} of {after.bits}."
             )
-        elif _rules(before) != _rules(after):
+        elif encoding_rules(old, before) != encoding_rules(new, after):
             yield f"Question {after.name!r} has other rules for its answers than {before.name!r}."
-    yield from _swapped("question", [q.name for q in old], [q.name for q in new])
-    if old.bits == new.bits:
-        yield from _swapped("label", *([label for _, label in s.labels] for s in (old, new)))
+    for what, word, replaced in Wording.of(old).moved(Wording.of(new)):
+        yield f"The {what} {word!r} has moved to the place of {replaced!r}."
     if old.digest != new.digest and any(isinstance(question, Text) for question in old):
         yield "The hashes of a text depend on every word of the survey, so its bits are others."
-
-
-def _rules(question: Any) -> dict[str, Any]:
-    """Return what a question says about its answers besides names: at_most, edges, hashes."""
-    words = {"name", "options"}
-    return {key: value for key, value in question.to_json().items() if key not in words}
-
-
-def _swapped(what: str, old: list[str], new: list[str]) -> Iterator[str]:
-    """Yield the words that have moved from one place to another."""
-    before, after = _places(old), _places(new)
-    for word in sorted(before.keys() & after.keys()):
-        left, come = before[word] - after[word], after[word] - before[word]
-        if left and come:
-            yield f"The {what} {word!r} has moved to the place of {old[min(come)]!r}."
-
-
-def _places(words: list[str]) -> dict[str, set[int]]:
-    places: dict[str, set[int]] = {}
-    for place, word in enumerate(words):
-        places.setdefault(word, set()).add(place)
-    return places
 
 
 def _words(old: Survey, new: Survey) -> Iterator[str]:
@@ -150,6 +206,12 @@ def _words(old: Survey, new: Survey) -> Iterator[str]:
     for before, after in zip(old.questions, new.questions, strict=False):
         if before.name != after.name:
             yield f"Question {before.name!r} is now called {after.name!r}."
+        was_in, now_in = (getattr(one, "column", None) for one in (before, after))
+        if was_in != now_in:
+            columns = [
+                f"column {column!r}" if column else "its name" for column in (now_in, was_in)
+            ]
+            yield f"Tables hold {after.name!r} under {columns[0]} instead of {columns[1]}."
         if isinstance(before, (Number, Text)):
             continue
         for was, now in zip(before.labels, after.labels, strict=False):
@@ -247,6 +309,111 @@ def _remembered(old: Plan, new: Plan, *, same_bits: bool) -> Iterator[tuple[bool
             was, now = getattr(old.memory, layer), getattr(new.memory, layer)
             if was != now:
                 yield _flips(words, was, now)
+
+
+def _dominates(old: Plan, new: Plan, *, same_bits: bool, less: bool) -> bool:
+    """Return whether the fields alone show that the new plan reveals no more than the old one.
+
+    With the same bits and view, more flips, a larger crowd and fewer releases are post-processing
+    or better cover; computed bounds need not fall with every step.
+    """
+    return (
+        same_bits
+        and not less
+        and old.view == new.view
+        and (old.memory is None) == (new.memory is None)
+        and releases_a_year(new) <= releases_a_year(old)
+    )
+
+
+def _changes(old: Plan, new: Plan, *, judged: bool) -> Iterator[Change]:
+    """Yield the guarantees that differ; what is proven is compared at the old plan's delta.
+
+    A difference that rounding q can make is not called weaker. A smaller q for the same bits is
+    found by its field.
+    """
+    delta = old.promise.delta or new.promise.delta or "1e-6"
+    before, after = guarantees(old, delta), guarantees(new, delta)
+    rounded: dict[Covered, Guarantee] | None = None
+    for covers, one in after.items():
+        was = before[covers]
+        if was == one or any((was, one) == (before[c], after[c]) for c in _SAID_BY[covers]):
+            continue
+        weaker = judged and one.epsilon > was.epsilon
+        if weaker:
+            rounded = guarantees(loosened(new), delta) if rounded is None else rounded
+            weaker = rounded[covers].epsilon > was.epsilon
+        yield Change(covers, was, one, weaker, _change_in_words(covers, was, one, old, new))
+
+
+def _change_in_words(covers: Covered, was: Guarantee, now: Guarantee, old: Plan, new: Plan) -> str:
+    both = _cost(now, was)
+    status = _status(now, new)
+    if status != _status(was, old):
+        status += f"; before: {_status(was, old)}"
+    years = [releases_a_year(plan) for plan in (new, old)]
+    sent = [n * p.max_reports_per_person for n, p in zip(years, (new, old), strict=True)]
+    releases, reports = (
+        f"{now_:,} instead of {then:,}" if now_ != then else f"{now_:,}"
+        for now_, then in (years, sent)
+    )
+    known = "to anybody who knows their sender"
+    subject = {
+        "one report": "One report reveals {} to anybody who knows its sender, the collector too",
+        "one release": "One release reveals {} to its readers",
+        "a year of releases": f"All releases of a year ({releases}) together reveal {{}} about one"
+        " answer to their readers",
+        "a year of reports": f"All reports of a person in a year ({reports}) reveal {{}} about one"
+        f" answer {known}",
+        "a year of reports, with times": f"All reports of a person in a year ({reports}) reveal"
+        f" {{}} about the answers and when they changed {known}",
+        "all reports of one answer": "All reports of one answer, however many, reveal {} " + known,
+    }[covers]
+    return f"{subject.format(both)} ({status})."
+
+
+def _cost(now: Guarantee, was: Guarantee) -> str:
+    """Return two epsilons in words, with as many digits as tell them apart."""
+    if not now.epsilon.is_finite():
+        return f"ever more instead of epsilon {text_up(float_up(was.epsilon))}"
+    if not was.epsilon.is_finite():
+        return f"epsilon {text_up(float_up(now.epsilon))} instead of ever more"
+    for digits in (4, 7, 12):
+        new, old = (text_up(float_up(one.epsilon), digits) for one in (now, was))
+        if new != old:
+            break
+    return f"epsilon {new} instead of {old}"
+
+
+def _status(one: Guarantee, plan: Plan) -> str:
+    return "local" if one.kind == "local" else f"proven, delta {one.delta}, view {plan.view}"
+
+
+def _observed(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
+    """Yield against which observers of a release a crowd no longer protects, or newly does."""
+    from shoal.planning.certificate import audit
+    from shoal.planning.observers import observers
+
+    if old.crowd_size is None or new.crowd_size is None:
+        return
+    try:
+        before, after = (
+            {one.who: one for one in observers(audit(plan), float(old.promise.epsilon))}
+            for plan in (old, new)
+        )
+    except PrivacyRefusal:  # of a plan about which nothing is proven
+        return
+    for who in before.keys() & after.keys():
+        was, now = before[who], after[who]
+        if was.holds != now.holds:
+            said = [
+                f"local epsilon {text_up(one.epsilon)}"
+                if one.holds == "local"
+                else f"epsilon {text_up(one.epsilon)} at delta {text_up(one.delta)} ({one.holds})"
+                for one in (now, was)
+            ]
+            less = now.holds == "local"
+            yield less, f"Against the {who} holds {said[0]} instead of {said[1]}."
 
 
 def _flips(words: str, was: FlipProbability, now: FlipProbability) -> tuple[bool, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shoal.agreement.plan import Memory, Plan
 from shoal.agreement.random_bits import RandomBits, SystemBits
+from shoal.agreement.wording import Wording, permanent_key
 from shoal.device.domain import check_vector
 from shoal.device.memory.sealed import check_key, derive, seal, unseal
 from shoal.device.randomizing import randomize
@@ -29,11 +30,21 @@ class _Permanent:
 
 
 @dataclass(frozen=True)
-class _PlanMemory:
-    """What is remembered for one plan; its salt is new whenever it starts anew."""
+class _Flips:
+    """Permanent vectors of one survey; the salt is new whenever they are drawn anew.
+
+    `wording` is the latest that the survey had while they were used, `seen` the digests of all.
+    """
 
     salt: bytes
+    wording: Wording
+    seen: tuple[str, ...]
     answers: dict[str, _Permanent] = field(default_factory=dict)
+
+
+_Remembered = dict[str, list[_Flips]]
+"""By `permanent_key`. There are several where words of a survey moved to other bits, the latest
+last."""
 
 
 class DeviceMemory:
@@ -101,8 +112,8 @@ class DeviceMemory:
         self._check(plan, original)
         if plan.memory is None:
             raise InputError("the plan has no memory: nothing is remembered, use report.")
-        with self._changing() as plans:
-            return self._permanent(plans, plan, plan.memory, original, random_bits)
+        with self._changing() as remembered:
+            return self._permanent(remembered, plan, plan.memory, original, random_bits)
 
     def report(
         self,
@@ -124,12 +135,12 @@ class DeviceMemory:
             if ledger is not None:
                 ledger.charge(plan, token=token)
             return randomize(original, plan, random_bits=random_bits)
-        with self._changing() as plans:
+        with self._changing() as remembered:
             if ledger is not None:
                 # Under the lock, so that what is charged is the vector that is used.
-                name = self._digest(self._plan(plans, plan), plan, original)
+                name = self._digest(self._flips(remembered, plan), original)
                 ledger.charge(plan, name, token=token)
-            permanent = self._permanent(plans, plan, plan.memory, original, random_bits)
+            permanent = self._permanent(remembered, plan, plan.memory, original, random_bits)
         # The second flips fall on the permanent vector as the first fell on the truth.
         again = OriginalVector(permanent.value, permanent.bits)
         sent = randomize(again, plan.memory.q2, random_bits=random_bits)
@@ -138,32 +149,32 @@ class DeviceMemory:
     def digest(self, plan: Plan, original: OriginalVector) -> str:
         """Return the name under which a ledger counts this answer's permanent vector.
 
-        It says nothing without the key, differs from plan to plan, and is a new one when the
-        memory was forgotten or lost, since then the device gives away a new vector.
+        It says nothing without the key. Plans that share permanent flips share it. It is a new
+        one when the memory was forgotten or lost, since then the device gives away a new vector.
         """
         self._check(plan, original)
-        with self._changing() as plans:
-            return self._digest(self._plan(plans, plan), plan, original)
+        with self._changing() as remembered:
+            return self._digest(self._flips(remembered, plan), original)
 
-    def forget(self, plan_id: str | None = None) -> int:
-        """Forget the vectors of one plan, or all; return how many there were.
+    def forget(self, plan: Plan | None = None) -> int:
+        """Forget the vectors of one plan and those that share them, or all; return how many.
 
         What was sent stays sent. The next report of the same answer gets a new permanent vector,
         which reveals as much again.
         """
         if self._read() is None:
             return 0
-        with self._changing() as plans:
-            gone = [name for name in plans if plan_id is None or name == plan_id]
-            count = sum(len(plans[name].answers) for name in gone)
-            for name in gone:
-                del plans[name]
-            self._write(plans)
+        wanted = None if plan is None else permanent_key(plan)
+        with self._changing() as remembered:
+            gone = [key for key in remembered if plan is None or key == wanted]
+            count = sum(len(flips.answers) for key in gone for flips in remembered.pop(key))
+            self._write(remembered)
             return count
 
     def counts(self) -> dict[str, int]:
-        """Return how many answers are remembered for each plan id, and nothing else."""
-        return {name: len(memory.answers) for name, memory in (self._read() or {}).items()}
+        """Return how many answers are remembered for each `permanent_key`, and nothing else."""
+        remembered = self._read() or {}
+        return {key: sum(len(one.answers) for one in all_) for key, all_ in remembered.items()}
 
     def _check(self, plan: Plan, original: OriginalVector) -> None:
         if not isinstance(original, OriginalVector):
@@ -184,68 +195,96 @@ class DeviceMemory:
             )
 
     @contextmanager
-    def _changing(self) -> Iterator[dict[str, _PlanMemory]]:
+    def _changing(self) -> Iterator[_Remembered]:
         with self._file.changing():
             yield self._read() or {}
 
     def _permanent(
         self,
-        plans: dict[str, _PlanMemory],
+        remembered: _Remembered,
         plan: Plan,
         memory: Memory,
         original: OriginalVector,
         random_bits: RandomBits | None,
     ) -> SyntheticVector:
-        plan_memory = self._plan(plans, plan)
-        name = self._digest(plan_memory, plan, original)
-        if name not in plan_memory.answers:
+        flips = self._flips(remembered, plan)
+        name = self._digest(flips, original)
+        if name not in flips.answers:
             drawn = randomize(original, memory.q1, random_bits=random_bits)
-            plan_memory.answers[name] = _Permanent(drawn.row, drawn.simulated)
-            self._write(plans)
-        permanent = plan_memory.answers[name]
+            flips.answers[name] = _Permanent(drawn.row, drawn.simulated)
+            self._write(remembered)
+        permanent = flips.answers[name]
         return replace(
             SyntheticVector.from_row(permanent.row, plan.bits), simulated=permanent.simulated
         )
 
-    def _plan(self, plans: dict[str, _PlanMemory], plan: Plan) -> _PlanMemory:
-        if plan.id not in plans:
-            plans[plan.id] = _PlanMemory(SystemBits().draw(32))
-            self._write(plans)  # a ledger may be told a name made with this salt
-        return plans[plan.id]
+    def _flips(self, remembered: _Remembered, plan: Plan) -> _Flips:
+        """Return the permanent flips of a plan: those it had, those of an older wording, or new.
 
-    def _digest(self, memory: _PlanMemory, plan: Plan, original: OriginalVector) -> str:
-        message = b"answer\0" + memory.salt + bytes.fromhex(plan.id) + original.row
+        Words that moved put the same answer on other bits, except answers that the move leaves
+        alone. Kept flips would tell those apart from the others, so all are drawn anew.
+        """
+        key, wording = permanent_key(plan), Wording.of(plan.survey)
+        assert key is not None
+        known = remembered.setdefault(key, [])
+        for flips in known:
+            if wording.digest in flips.seen:
+                return flips
+        fits = [flips for flips in known if not any(flips.wording.moved(wording))]
+        if fits:
+            flips = replace(fits[-1], wording=wording, seen=(*fits[-1].seen, wording.digest))
+            known.remove(fits[-1])
+        else:
+            flips = _Flips(SystemBits().draw(32), wording, (wording.digest,))
+        known.append(flips)
+        self._write(remembered)  # a ledger may be told a name made with this salt
+        return flips
+
+    def _digest(self, flips: _Flips, original: OriginalVector) -> str:
+        message = b"answer\0" + flips.salt + original.row
         return hmac.new(self._answer_key, message, hashlib.sha256).hexdigest()
 
-    def _read(self) -> dict[str, _PlanMemory] | None:
+    def _read(self) -> _Remembered | None:
         sealed = self._file.read()
         if sealed is None:
             return None
         content = unseal(self._file_key, sealed, self.path)
         try:
-            return {name: _parsed(entry) for name, entry in json.loads(content)["plans"].items()}
+            document = json.loads(content)["surveys"]
+            return {key: [_parsed(entry) for entry in entries] for key, entries in document.items()}
         except (ValueError, KeyError, TypeError, AttributeError) as problem:
             raise InputError(f"{self.path} holds no memory that this Shoal reads.") from problem
 
-    def _write(self, plans: dict[str, _PlanMemory]) -> None:
-        document = {name: _plain(memory) for name, memory in plans.items()}
-        self._file.write(seal(self._file_key, canonical_json({"plans": document})))
+    def _write(self, remembered: _Remembered) -> None:
+        document = {key: [_plain(flips) for flips in known] for key, known in remembered.items()}
+        self._file.write(seal(self._file_key, canonical_json({"surveys": document})))
 
 
-def _plain(memory: _PlanMemory) -> dict[str, object]:
+def _plain(flips: _Flips) -> dict[str, object]:
     answers = {
         name: [base64.b64encode(permanent.row).decode(), permanent.simulated]
-        for name, permanent in memory.answers.items()
+        for name, permanent in flips.answers.items()
     }
-    return {"answers": answers, "salt": memory.salt.hex()}
+    return {
+        "answers": answers,
+        "salt": flips.salt.hex(),
+        "seen": list(flips.seen),
+        "words": [list(flips.wording.questions), list(flips.wording.labels)],
+    }
 
 
-def _parsed(entry: dict[str, object]) -> _PlanMemory:
+def _parsed(entry: dict[str, object]) -> _Flips:
     answers, salt = entry["answers"], entry["salt"]
+    words, seen = entry["words"], entry["seen"]
     if not isinstance(answers, dict) or not isinstance(salt, str):
         raise TypeError
-    return _PlanMemory(
+    if not isinstance(words, list) or not isinstance(seen, list):
+        raise TypeError
+    questions, labels = words
+    return _Flips(
         bytes.fromhex(salt),
+        Wording(tuple(questions), tuple(labels)),
+        tuple(seen),
         {
             name: _Permanent(base64.b64decode(row, validate=True), bool(simulated))
             for name, (row, simulated) in answers.items()

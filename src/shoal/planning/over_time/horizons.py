@@ -19,7 +19,7 @@ _WORDS = re.compile(
 
 
 class Horizon(NamedTuple):
-    """One report in each window of so many seconds, and how many windows there are."""
+    """One report in each window of so many seconds, and how many windows are touched at most."""
 
     window: int
     releases: int
@@ -28,13 +28,12 @@ class Horizon(NamedTuple):
 def parse_horizon(text: str) -> Horizon:
     """Read "daily for a year", "weekly for 2 years", "every 14 days for 6 months".
 
-    Months and years are taken at their longest, 31 and 366 days; a window that is cut counts whole.
-    Windows are whole numbers of seconds since 1970 (UTC), and a monthly one has 30 days.
+    Months and years are taken at their longest, 31 and 366 days; a monthly window has 30 days.
 
     >>> parse_horizon("daily for a year")
-    Horizon(window=86400, releases=366)
+    Horizon(window=86400, releases=367)
     >>> parse_horizon("every 14 days for 6 months").releases
-    14
+    15
     """
     match = _WORDS.fullmatch(" ".join(text.lower().split())) if isinstance(text, str) else None
     if match is None:
@@ -45,13 +44,22 @@ def parse_horizon(text: str) -> Horizon:
     rate, days, count, span = match.groups()
     window = _RATES[rate] if rate else int(days) * _DAY
     lasts = (1 if count in ("a", "an") else int(count)) * _SPANS[span] * _DAY
-    return Horizon(window, -(-lasts // window))
+    return Horizon(window, _windows_touched(lasts, window))
 
 
 def releases_in_a_year(window: int) -> int:
-    """Return how many windows of so many seconds a year of 366 days touches.
+    """Return how many windows of so many seconds a year of 366 days touches at most.
 
     >>> releases_in_a_year(7 * 86_400)
-    53
+    54
     """
-    return -(-_SPANS["year"] * _DAY // window)
+    return _windows_touched(_SPANS["year"] * _DAY, window)
+
+
+def _windows_touched(seconds: int, window: int) -> int:
+    """Return how many windows a span of time touches at most, wherever it starts.
+
+    Windows start at multiples of their length since 1970 (UTC) and a person starts at any time, so
+    the first and the last window may both be cut: ceil(seconds / window) + 1.
+    """
+    return -(-seconds // window) + 1

@@ -18,7 +18,7 @@ from shoal.support.rounding import round_up, text_up
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
 
-__all__ = ["HoldsFor", "Statement", "statements"]
+__all__ = ["HoldsFor", "Statement", "changing_crowds_epsilon", "statements"]
 
 HoldsFor = Literal[
     "one report",
@@ -98,9 +98,7 @@ def statements(
     if crowd is not None:
         if crowd > changed:
             results.append(_same_crowd(plan, plan.memory, delta, crowd - changed, releases))
-        results.append(
-            _changing(plan, plan.memory, crowd, releases, delta, (one_answer, any_answers))
-        )
+        results.append(_changing(plan, crowd, releases, delta, (one_answer, any_answers)))
     return results
 
 
@@ -170,20 +168,13 @@ def _same_crowd(plan: Plan, memory: Memory, delta: float, crowd: int, releases: 
 
 def _changing(
     plan: Plan,
-    memory: Memory,
     crowd: int,
     releases: int,
     delta: float,
     local: tuple[Statement, Statement],
 ) -> Statement:
-    from shoal.planning.certificate import audit
-
     one_answer, any_answers = local
-    cube = audit(_cube(plan.bits), q=memory.q2, crowd_size=crowd, view=plan.view)
-    cube = replace(cube, overflow=_sent(plan))
-    # All releases reveal at least what one does; if that is too much, nothing is to be composed.
-    single = quick_epsilon(cube, delta)
-    composed = composed_epsilon(cube, releases, delta) if single < any_answers.epsilon else math.inf
+    composed = changing_crowds_epsilon(plan, crowd, releases, delta, any_answers.epsilon)
     if composed < any_answers.epsilon:
         return Statement(
             "proven",
@@ -204,6 +195,23 @@ def _changing(
     )
 
 
+def changing_crowds_epsilon(
+    plan: Plan, crowd: int, releases: int, delta: float, limit: float
+) -> float:
+    """Return the proven epsilon of all releases together, whichever people report in each.
+
+    Infinity is returned, and nothing composed, where one release alone reveals the limit.
+    """
+    if plan.memory is None:
+        return composed_epsilon(_certificate(plan, plan.q, crowd), releases, delta)
+    from shoal.planning.certificate import audit
+
+    cube = audit(_cube(plan.bits), q=plan.memory.q2, crowd_size=crowd, view=plan.view)
+    cube = replace(cube, overflow=_sent(plan))
+    single = quick_epsilon(cube, delta)
+    return composed_epsilon(cube, releases, delta) if single < limit else math.inf
+
+
 def _fresh(plan: Plan, crowd: int | None, reports: int, delta: float) -> list[Statement]:
     local = reports * local_epsilon(plan.survey.differing_bits, plan.q)
     results = [
@@ -218,8 +226,7 @@ def _fresh(plan: Plan, crowd: int | None, reports: int, delta: float) -> list[St
     ]
     if crowd is None:
         return results
-    certificate = _certificate(plan, plan.q, crowd)
-    epsilon = composed_epsilon(certificate, reports, delta)
+    epsilon = changing_crowds_epsilon(plan, crowd, reports, delta, math.inf)
     if epsilon < local:
         words = (
             f"All {reports:,} releases{_only(plan)} together, of {crowd:,} reports each, with fresh"

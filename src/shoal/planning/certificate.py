@@ -277,7 +277,7 @@ class Certificate:
         each = "t" if reports == 1 else f"{reports} t"
         return (
             "The promise compares any two answers that one person could give.",
-            f"Exactly {self._released:,} reports are released together; that number is public.",
+            f"At least {self._released:,} reports are released together; their number is public.",
             "The reports are perfectly anonymized: nobody can tell who sent which."
             if self.view == "reports"
             else "Only how many reports set each bit is seen: no single report, and nothing that"

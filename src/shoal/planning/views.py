@@ -68,8 +68,9 @@ _FEW_BITS, _PEOPLE_PER_BIT = 20, 15
 class Attack(NamedTuple):
     """A delta that some crowd has, and what is known of that crowd.
 
-    A crowd of equal answers is the bits (a, b, c) of `shoal.theory.domains`; `ones` is how many of
-    the others set each bit that differs.
+    A crowd of equal answers is the bits (a, b, c) of `shoal.theory.domains`. For one bit, `ones` is
+    how many of the others set it. In the view of counts, `first` and `second` are how many of the
+    others give the first and the second of the two answers that are told apart.
     """
 
     delta: Bracket
@@ -213,14 +214,19 @@ class CountsBound:
     def attack(self, crowd: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
         """Return a crowd and its delta: a lower bound of the truth, and the proven one above it.
 
-        With cohorts a person hides among fewer, so that what one cohort of all has is a lower
-        bound too. Where reports are sent in pieces, the price is taken off.
+        The two answers differ in as many bits as any two; of the others some give the second and
+        the rest the first. So every bit that differs has the same two distributions: a bit that is
+        set in the first answer only has them with 0 and 1 exchanged. The domain allows this crowd,
+        for it holds no third answer. With cohorts a person hides among fewer, so that the delta of
+        one cohort of all is a lower bound too. Where reports are sent in pieces, the price is taken
+        off.
         """
         del rtol
         proven = self._delta(crowd, q, epsilon)
         attack = attack_counts(self._bits, crowd, q, epsilon, proven)
         low = max(attack.delta - self._price(crowd, q, epsilon), 0.0)
-        return Attack(Bracket(min(low, proven), proven), {"ones": attack.ones})
+        crowd_of_two = {"first": crowd - 1 - attack.ones, "second": attack.ones}
+        return Attack(Bracket(min(low, proven), proven), crowd_of_two)
 
     def epsilon(self, crowd: int, q: float, delta: float) -> float:
         """Return the smallest proven epsilon at a delta."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from . import counts, crowds, pieces, plans, times, views
+from . import counts, crowds, larger, pieces, plans, times, views
 from .judging import CASES, Kind, Result, judge
 
 KINDS: dict[str, tuple[Kind, int]] = {
-    "one bit": (crowds.one_bit, 240),
-    "small world": (crowds.small_world, 220),
+    "one bit": (crowds.one_bit, 210),
+    "small world": (crowds.small_world, 190),
     "homogeneous crowd": (crowds.homogeneous, 150),
     "counts of a crowd": (views.counts, 30),
     "several reports": (crowds.group, 190),
@@ -16,6 +16,9 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "reports in pieces": (pieces.dropped, 40),
     "moments of the ratio": (crowds.moments, 50),
     "composition": (times.composition, 10),
+    "releases of one person": (times.releases_of_one, 30),
+    "larger crowd": (larger.small, 26),
+    "plan for a larger crowd": (larger.planned, 4),
     "sum of windows": (times.sums, 40),
     "memory": (times.memory, 30),
     "plan": (plans.planned, 100),

@@ -139,16 +139,44 @@ MUTANTS = (
     Mutant(
         "a cohort that turns out small costs nothing",
         BOUNDS,
-        "return size, price * self.releases * (1.0 + 1e-14)",
-        "return size, 0.0",
+        "return chance * self.releases * (1.0 + 1e-14)",
+        "return 0.0",
         PLANS + "TestCohorts",
     ),
     Mutant(
         "a small cohort in one of many releases is paid for once",
         BOUNDS,
-        "return size, price * self.releases * (1.0 + 1e-14)",
-        "return size, price",
+        "return chance * self.releases * (1.0 + 1e-14)",
+        "return chance * (1.0 + 1e-14)",
         PLANS + "TestCohorts",
+    ),
+    Mutant(
+        "a bound always counts on the whole crowd",
+        BOUNDS,
+        "return best_crowd(delta, self._cost(crowd, q, epsilon), crowd)",
+        "return crowd if self.cohorts == 1 else self._cohort(crowd, 1e-9)[0]",
+        PLANS + "TestLargerCrowds",
+    ),
+    Mutant(
+        "a negligible delta depends on where its losses are cut",
+        DELTA,
+        "for losses in pairs), least)",
+        "for losses in pairs), 0.0)",
+        PLANS + "TestLargerCrowds::test_where_delta_is_negligible",
+    ),
+    Mutant(
+        "the best crowd is where the price begins",
+        "theory/cohorts.py",
+        "return min(known, key=lambda t: math.exp(known[t]) + price(t))",
+        "return min(known, key=price)",
+        THEORY + "test_cohorts.py",
+    ),
+    Mutant(
+        "the attack on counts names the first answer for the second",
+        BOUNDS,
+        '{"first": crowd - 1 - attack.ones, "second": attack.ones}',
+        '{"first": attack.ones, "second": crowd - 1 - attack.ones}',
+        "planning/test_counts_enumeration.py",
     ),
     # Reports in pieces
     Mutant(

@@ -22,7 +22,7 @@ from shoal.theory.cohorts import smallest_cohort
 from shoal.theory.coin import log_theta
 from shoal.theory.composition import Losses, composed_delta, dominating_losses
 from shoal.theory.counts.curve import Atoms, merged_atoms
-from shoal.theory.counts.profile import bit_profile
+from shoal.theory.counts.profile import NEGLIGIBLE, bit_profile
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.stop_loss.bracket import Bracket
 from shoal.theory.stop_loss.law import FloatArray, dot
@@ -101,6 +101,8 @@ def proven_counts(d: int, N: int, q: float, epsilon: float, tolerance: float = F
 
     With hardly any noise of others no crowd is the worst at every loss, and their supremum may be
     above what one person alone reveals. Others are post-processing, so the smaller one holds.
+    Losses are cut where the profile is negligible, so that a bound as small as that depends on the
+    place of the cut: it is rounded up, or it could rise with the crowd.
 
     Examples
     --------
@@ -112,7 +114,8 @@ def proven_counts(d: int, N: int, q: float, epsilon: float, tolerance: float = F
     sizes = {N, 1} if N * q < _LITTLE_NOISE else {N}
     profiles = (bit_profile(size, q, tolerance) for size in sorted(sizes))
     pairs = (dominating_losses(entry.step, entry.high) for entry in profiles)
-    return min(composed_delta(losses, d, epsilon).high for losses in pairs)
+    least = 100.0 * NEGLIGIBLE * d
+    return max(min(composed_delta(losses, d, epsilon).high for losses in pairs), least)
 
 
 class CountsAttack(NamedTuple):

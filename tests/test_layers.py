@@ -39,7 +39,7 @@ FOLDERS = {
     "device": Folder({"support", "agreement"}, {"cryptography"}),
     "device/telemetry": Folder({"support", "agreement"}, {"click"}),
     "device/bulk": Folder({"support", "agreement"}, {"cryptography", "numpy"} | ARROW),
-    "planning": Folder({"support", "agreement", "theory"}, NUMBERS | {"dp_accounting"}),
+    "planning": Folder({"support", "agreement", "theory"}, NUMBERS),
     "analysis": Folder(
         {"support", "agreement", "planning", "theory"}, NUMBERS | ARROW | {"polars"}
     ),

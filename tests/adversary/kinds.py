@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import counts, crowds, edits, pieces, plans, rows, times, views
+from . import counts, crowds, edits, larger, pieces, plans, rows, times, views
 from .judging import CASES, Kind, Result, judge
 
 KINDS: dict[str, tuple[Kind, int]] = {
@@ -16,6 +16,9 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "reports in pieces": (pieces.dropped, 40),
     "moments of the ratio": (crowds.moments, 50),
     "composition": (times.composition, 10),
+    "releases of one person": (times.releases_of_one, 30),
+    "larger crowd": (larger.small, 26),
+    "plan for a larger crowd": (larger.planned, 4),
     "sum of windows": (times.sums, 40),
     "memory": (times.memory, 30),
     "plan": (plans.planned, 100),

@@ -149,6 +149,18 @@ def delta(towards: Law, away: Law, lam: Fraction) -> Fraction:
     return Fraction(gained, p * q * lam.denominator)
 
 
+def coins(count: int, q: Fraction, lam: Fraction) -> Fraction:
+    """Delta of so many randomized bits of one person, all of them 1 or all 0: a binomial sum."""
+    lie, truth = q.numerator, q.denominator - q.numerator
+    gained = 0
+    for ones in range(count + 1):
+        towards, away = truth**ones * lie ** (count - ones), lie**ones * truth ** (count - ones)
+        gap = lam.denominator * towards - lam.numerator * away
+        if gap > 0:
+            gained += math.comb(count, ones) * gap
+    return Fraction(gained, lam.denominator * q.denominator**count)
+
+
 def eta(towards: Law, away: Law, lam: Fraction) -> Fraction:
     """The probability, under the first law, of outcomes more than lam times as likely."""
     p, q = sum(towards.values()), sum(away.values())

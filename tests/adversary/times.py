@@ -59,6 +59,28 @@ def composition(rng: random.Random) -> Iterator[Claim]:
             yield at_least(wish, truth, f"epsilon {reached!r} at {wish!r}, {where}")
 
 
+def releases_of_one(rng: random.Random) -> Iterator[Claim]:
+    """Many releases of a person without a crowd: randomized response, however small delta is."""
+    world = worlds.flags(rng.choice([1, 1, 2, 3]))
+    releases = rng.choice([1, 2, 3, 7, 30, 100, rng.randint(2, 400)])
+    q = rng.choice([Fraction(rng.randint(1, 255), 512), Fraction(1, 2) - Fraction(1, 2**20)])
+    together = audit(world.survey, q=q, crowd_size=1).compose(releases)
+    count = releases * world.bits
+    where = f"{releases} releases of {world.bits} flags, q={q}"
+    local = count * math.log((1 - q) / q)
+    for epsilon in (0.0, local * rng.random(), local * (1 - 10.0 ** rng.uniform(-9, -1))):
+        _, lam = oracle.lam_between(epsilon)
+        truth = oracle.coins(count, q, lam)
+        yield at_least(together.delta(epsilon=epsilon), truth, f"delta at {epsilon!r}, {where}")
+    for wish in (10.0 ** rng.uniform(-16, -0.3), rng.choice([3e-15, 1e-30, 1e-100, 1e-300])):
+        reached = together.epsilon(delta=wish)
+        _, lam = oracle.lam_between(reached)
+        truth = oracle.coins(count, q, lam)
+        yield at_least(wish, truth, f"epsilon {reached!r} at {wish!r}, {where}")
+    ratio = oracle.log_of(((1 - q) / q) ** count)[0]
+    yield at_least(together.epsilon(delta=0.0), ratio, f"epsilon at delta 0, {where}")
+
+
 def repeated(
     rng: random.Random, world: World, size: int, releases: int, q: Fraction, epsilon: float
 ) -> Iterator[Fraction]:

@@ -88,11 +88,11 @@ def counts(rng: random.Random) -> Iterator[Claim]:
     yield from local(certificate, world, q)
     if not world.distance:
         return
-    # The crowd of the attack: so many of the others answer as the person does, the rest like x.
+    # The crowd of the attack, which the domain must allow, and the delta that it has.
     found = certificate.attack(epsilon)
     x, y = far_pair(rng, world)
-    like = found.crowd["ones"]
-    others = (y,) * like + (x,) * (size - 1 - like)
+    others = (y,) * found.crowd["second"] + (x,) * found.crowd["first"]
+    assert len(others) == size - 1
     truth = oracle.delta(*pair_of(world, q, others, x, y), low_lam)
     yield at_most(found.delta.low, truth, f"attack, {found.crowd}, {where}")
     if rng.random() < 0.2:

@@ -354,6 +354,9 @@ class TestPromises:
         more = publish(PLAN, counted(PLAN, 4000)).to_json()["promise"]["assumptions"]
         assert more[:-1] == list(audit(PLAN).assumptions)
         assert "4,000 reports, more than the crowd of 3,000" in more[-1]
+        # every sentence is true of a release that is larger than the plan asks for
+        assert "At least 3,000 reports are released together" in " ".join(more)
+        assert "Exactly" not in " ".join(more)
 
     def test_several_reports_of_a_person_are_counted(self):
         # Two reports of a person take twice the epsilon and more delta.

@@ -113,7 +113,7 @@ MUTANTS = (
     Mutant(
         "NaN is a bracket",
         "theory/stop_loss/bracket.py",
-        "if not low <= high:",
+        "if not 0 <= low <= high:",
         "if low > high:",
         "theory/test_bracket.py::test_what_is_no_bracket_cannot_be_made",
     ),

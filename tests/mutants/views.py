@@ -9,11 +9,12 @@ BOUNDS = "planning/views.py"
 LAW = "theory/counts/law.py"
 CURVE = "theory/counts/curve.py"
 PROFILE = "theory/counts/profile.py"
-COMPOSITION = "theory/counts/composition.py"
+COMPOSITION = "theory/composition.py"
 DELTA = "theory/counts/delta.py"
 
 LINKS = "analysis/test_views.py::"
 PLANS = "planning/test_views.py::"
+THEORY = "theory/"
 COUNTS = "theory/counts/"
 PIECES = "planning/test_fragments.py::"
 COUNTS_THEORY = "theory/test_truncation.py::"
@@ -138,16 +139,44 @@ MUTANTS = (
     Mutant(
         "a cohort that turns out small costs nothing",
         BOUNDS,
-        "return size, price * self.releases * (1.0 + 1e-14)",
-        "return size, 0.0",
+        "return chance * self.releases * (1.0 + 1e-14)",
+        "return 0.0",
         PLANS + "TestCohorts",
     ),
     Mutant(
         "a small cohort in one of many releases is paid for once",
         BOUNDS,
-        "return size, price * self.releases * (1.0 + 1e-14)",
-        "return size, price",
+        "return chance * self.releases * (1.0 + 1e-14)",
+        "return chance * (1.0 + 1e-14)",
         PLANS + "TestCohorts",
+    ),
+    Mutant(
+        "a bound always counts on the whole crowd",
+        BOUNDS,
+        "return best_crowd(delta, self._cost(crowd, q, epsilon), crowd)",
+        "return crowd if self.cohorts == 1 else self._cohort(crowd, 1e-9)[0]",
+        PLANS + "TestLargerCrowds",
+    ),
+    Mutant(
+        "a negligible delta depends on where its losses are cut",
+        DELTA,
+        "for losses in pairs), least)",
+        "for losses in pairs), 0.0)",
+        PLANS + "TestLargerCrowds::test_where_delta_is_negligible",
+    ),
+    Mutant(
+        "the best crowd is where the price begins",
+        "theory/cohorts.py",
+        "return min(known, key=lambda t: math.exp(known[t]) + price(t))",
+        "return min(known, key=price)",
+        THEORY + "test_cohorts.py",
+    ),
+    Mutant(
+        "the attack on counts names the first answer for the second",
+        BOUNDS,
+        '{"first": crowd - 1 - attack.ones, "second": attack.ones}',
+        '{"first": attack.ones, "second": crowd - 1 - attack.ones}',
+        "planning/test_counts_enumeration.py",
     ),
     # Reports in pieces
     Mutant(
@@ -356,22 +385,22 @@ MUTANTS = (
     Mutant(
         "the mirrored half of a profile is forgotten",
         COMPOSITION,
-        "lower = upper * np.exp(-h * index) * (1.0 + 4 * UNIT * (1.0 + h * index))",
+        "lower = upper * np.exp(-x) * (1.0 + 4 * UNIT * (1.0 + x))",
         "lower = 0.0 * upper",
-        COUNTS + "test_composition.py::test_losses_dominate_the_profile_on_both_sides_of_one",
+        THEORY + "test_composition.py::test_losses_dominate_the_profile_on_both_sides_of_one",
     ),
     Mutant(
         "losses are those of the node below",
         COMPOSITION,
-        "return Losses(h, np.arange(-n, n + 1), np.asarray(masses)",
-        "return Losses(h, np.arange(-n, n + 1) - 1, np.asarray(masses)",
+        "return Losses(step, nodes, masses",
+        "return Losses(step, nodes - 1, masses",
         ENUMERATION,
     ),
     Mutant(
         "losses beyond the last node are dropped",
         COMPOSITION,
-        "np.asarray(masses), float(high[-1]))",
-        "np.asarray(masses), 0.0)",
+        "masses, float(high[-1]))",
+        "masses, 0.0)",
         COUNTS + "test_delta.py::TestMutants::test_truncated_losses_dropped",
     ),
     Mutant(
@@ -379,56 +408,85 @@ MUTANTS = (
         COMPOSITION,
         "endless = d * losses.infinite * math",
         "endless = losses.infinite * math",
-        COUNTS + "test_composition.py::TestErrorTerms",
+        THEORY + "test_composition.py::TestErrorTerms",
     ),
     Mutant(
         "the round-off of the composition is dropped above",
         COMPOSITION,
         "high = float(np.sum(np.maximum(g + error, 0.0) * factor))",
         "high = float(np.sum(np.maximum(g, 0.0) * factor))",
-        COUNTS + "test_composition.py::TestErrorTerms::test_round_off_of_the_transform",
+        THEORY + "test_composition.py::TestErrorTerms::test_round_off_of_the_transform",
     ),
     Mutant(
         "the round-off of the composition is dropped below",
         COMPOSITION,
         "low = float(np.sum(np.maximum(g - error, 0.0) * factor))",
         "low = float(np.sum(np.maximum(g, 0.0) * factor))",
-        COUNTS + "test_composition.py::TestErrorTerms::test_round_off_of_the_transform",
+        THEORY + "test_composition.py::TestErrorTerms::test_round_off_of_the_transform",
     ),
     Mutant(
         "the composing transform is exact",
         COMPOSITION,
         "return np.asarray(fft.irfft(result, length)), mean",
         "return np.asarray(fft.irfft(result, length)), 0.0 * mean",
-        COUNTS + "test_composition.py::TestErrorTerms::test_the_stated_round_off_is_large_enough",
+        THEORY + "test_composition.py::TestErrorTerms::test_the_stated_round_off_is_large_enough",
     ),
     Mutant(
         "what leaves the window is dropped above",
         COMPOSITION,
         "high += beyond + moved + endless",
         "high += moved + endless",
-        COUNTS + "test_composition.py::TestErrorTerms::test_a_window_leaks_on_the_right",
+        THEORY + "test_composition.py::TestErrorTerms::test_a_window_leaks_on_the_right",
     ),
     Mutant(
         "what wraps round into the window is kept below",
         COMPOSITION,
         "low -= (leak_left + leak_right) * float(factor.max(initial=0.0))",
         "pass",
-        COUNTS + "test_composition.py::TestErrorTerms::test_windows_leak",
+        THEORY + "test_composition.py::TestErrorTerms::test_windows_leak",
     ),
     Mutant(
         "rounded weights of the composition are exact",
         COMPOSITION,
         "* factor)) * (1.0 + slack)",
         "* factor))",
-        COUNTS + "test_composition.py::TestErrorTerms::test_round_off_of_the_weights",
+        THEORY + "test_composition.py::TestErrorTerms::test_round_off_of_the_weights",
     ),
     Mutant(
         "rounded losses of the composition are exact",
         COMPOSITION,
         "high += beyond + moved + endless",
         "high += beyond + endless",
-        COUNTS + "test_composition.py::TestErrorTerms::test_round_off_of_the_losses",
+        THEORY + "test_composition.py::TestErrorTerms::test_round_off_of_the_losses",
+    ),
+    Mutant(
+        "a delta that is too small for a float is nothing",
+        COMPOSITION,
+        "high = min(max(high, 5e-324), whole)",
+        "high = min(high, whole)",
+        THEORY
+        + "test_composition.py::TestCurves::test_what_is_too_small_for_a_float_is_not_nothing",
+    ),
+    Mutant(
+        "a curve is asked above its nodes",
+        COMPOSITION,
+        "places = (node * step * (1.0 - 2 * UNIT)).tolist()",
+        "places = (node * step + step).tolist()",
+        THEORY + "test_composition.py::TestCurves::test_losses_dominate_the_curve",
+    ),
+    Mutant(
+        "a curve that does not end has no infinite loss",
+        COMPOSITION,
+        "return dominating_losses(step, convex_profile(excess, high), node)",
+        "return dominating_losses(step, convex_profile(excess, high), node)._replace(infinite=0.0)",
+        THEORY + "test_composition.py::TestCurves::test_a_curve_that_does_not_end",
+    ),
+    Mutant(
+        "a bracket may be negative",
+        "theory/stop_loss/bracket.py",
+        "if not 0 <= low <= high:",
+        "if not low <= high:",
+        THEORY + "test_bracket.py::test_what_is_no_bracket_cannot_be_made",
     ),
     # What is stated
     Mutant(

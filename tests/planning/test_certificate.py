@@ -9,6 +9,7 @@ import pytest
 
 import shoal
 from shoal.cli import run
+from shoal.cli._certificate import _crowd_in_words
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import audit
 from shoal.planning.views import domain_of
@@ -82,7 +83,7 @@ def test_colluders_make_the_crowd_smaller():
     fewer = certificate.with_colluders(5000)
     assert fewer.crowd_size == 5000
     assert fewer.delta(epsilon=1).low > certificate.delta(epsilon=1).high
-    assert any("Exactly 10,000 reports are released" in one for one in fewer.assumptions)
+    assert any("At least 10,000 reports are released" in one for one in fewer.assumptions)
     assert any("5,000 people tell what they sent" in one for one in fewer.assumptions)
     with pytest.raises(InputError):
         certificate.with_colluders(10_000)
@@ -202,6 +203,49 @@ def test_table_for_people_never_calls_sufficient_a_guarantee(capsys):
     text = capsys.readouterr().out
     assert "not a guarantee" in " ".join(text.split())  # the table may wrap it
     assert "collector" in text
+
+
+def test_an_open_bracket_is_not_shown_as_a_value(capsys):
+    """So near to 1/2 eta cannot be resolved, which is not the same as an eta of 1."""
+    command = "audit --flags 3 --crowd 100 --q .4999999999 --epsilon 1e-9"
+    assert run([*command.split(), "--json"]) == 0
+    low, high = json.loads(capsys.readouterr().out)["homogeneous"]["worst"]["eta"]
+    assert low < 0.01
+    assert high > 0.99
+    assert run(command.split()) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "eta between 0 and 1 not resolved; if all others" in text
+    assert "~" not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("--choice 5", "all others give this person's second answer"),
+        ("--flags 2", "all others give this person's second answer"),
+        ("--choices 9 --at-most 2", "all others give this person's second answer"),
+    ],
+)
+def test_the_attack_on_counts_names_a_crowd_that_can_answer_so(kind, words, capsys):
+    """In a choice no two bits are set by the same people."""
+    command = f"audit {kind} --crowd 10000 --q .01 --epsilon 1 --view counts"
+    assert run(command.split()) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "set each bit that differs" not in text
+    assert words in text
+
+
+@pytest.mark.parametrize(
+    ("crowd", "words"),
+    [
+        ((0, 0), "a person alone"),
+        ((9, 0), "all others give this person's first answer"),
+        ((0, 9), "all others give this person's second answer"),
+        ((4000, 5), "5 of the others give this person's second answer, the other 4,000 the first"),
+    ],
+)
+def test_crowds_of_two_answers_in_words(crowd, words):
+    assert _crowd_in_words({"first": crowd[0], "second": crowd[1]}) == words
 
 
 @pytest.mark.parametrize(

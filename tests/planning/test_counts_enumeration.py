@@ -119,6 +119,34 @@ def test_brackets_contain_every_crowd(name: str, q: Fraction):
             assert proven.high <= 2.0 * exact + 1e-9
 
 
+@pytest.mark.parametrize("q", [Fraction(1, 64), Fraction(1, 5)])
+@pytest.mark.parametrize("name", CASES)
+def test_the_crowd_of_the_attack_can_answer_so_and_has_its_delta(name: str, q: Fraction):
+    """Nobody in it gives an answer that the survey does not allow."""
+    survey, answers, people = CASES[name]
+    far = [
+        (x, y)
+        for x, y in itertools.permutations(answers, 2)
+        if sum(a != b for a, b in zip(x, y, strict=True)) == survey.differing_bits
+    ]
+    assert far
+    for size, epsilon in itertools.product({1, 2, people}, EPSILONS):
+        attack = bound_of(survey, "counts").attack(size, float(q), epsilon)
+        assert attack.crowd["first"] + attack.crowd["second"] == size - 1
+        for x, y in (far[0], far[-1]):
+            others = [y] * attack.crowd["second"] + [x] * attack.crowd["first"]
+            first, second = np.ones(1), np.ones(1)
+            for bit in range(survey.bits):
+                m = sum(answer[bit] for answer in others)
+                here = (count_law(m + b, size - m - b, q) for b in (y[bit], x[bit]))
+                if x[bit] != y[bit]:
+                    laws = [np.array([float(w) for w in law]) for law in here]
+                    first = np.outer(first, laws[0]).ravel()
+                    second = np.outer(second, laws[1]).ravel()
+            exact = float(np.maximum(first - math.exp(epsilon) * second, 0.0).sum())
+            assert 0.99 * exact - 1e-6 <= attack.delta.low <= exact * (1 + 1e-11) + 1e-15
+
+
 @pytest.mark.parametrize(("name", "people"), [("choice of 3", 3), ("yes or no, crossed", 2)])
 def test_the_enumeration_against_people_and_coins(name: str, people: int):
     """Counts of bits are independent, and bits that agree tell nothing."""

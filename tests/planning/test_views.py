@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal import Flags, FlipProbability, Plan, Promise, Survey, Text, audit, plan
+from shoal import Choice, Choices, Flags, FlipProbability, Plan, Promise, Survey, Text, audit, plan
 from shoal.agreement.promise import read_certificate
 from shoal.cli import run
 from shoal.errors import InputError, PlanError, PrivacyRefusal
@@ -99,6 +99,58 @@ class TestTheFloorOfOneReport:
         options: dict[str, Any] = {"view": "counts", "local_epsilon": 3}
         with pytest.raises(InputError, match=f"{name} is part of a proven promise"):
             plan(FIVE, epsilon=1, promise="local", **{name: options[name]})
+
+
+TWO = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
+
+
+class TestLargerCrowds:
+    """At the same q a larger crowd hides no less (theorem), and so it is promised no less."""
+
+    @pytest.mark.parametrize(
+        ("questions", "crowd", "epsilon", "delta", "how"),
+        [
+            # a cohort that is counted on must be the best one, not the first that will do
+            ((Flags("f", ("a", "b")), Text("t", 64, 1, 2)), 73, "4", "1e-9", {}),
+            ((Text("t", 32, 2, 4),), 400, "2", "1e-6", {}),
+            # what does not fit into the messages costs more with each person
+            ((Text("t", 16, 1, 1), Text("u", 16, 2, 1)), 1595, "1", "1e-9", TWO),
+            (
+                (Choice("c", tuple("abcd")), Choice("d", tuple("efghijklmn"))),
+                2427,
+                "1",
+                "1e-9",
+                TWO,
+            ),
+            ((Choice("c", ("a", "b")), Text("t", 32, 1, 1)), 17, "0.1", "5.26e-10", TWO),
+        ],
+    )
+    def test_they_are_promised_no_less(self, questions, crowd, epsilon, delta, how):
+        wish = {"epsilon": epsilon, "delta": delta, "view": "counts"} | how
+        certificate = audit(plan(Survey("s", questions), crowd_size=crowd, **wish))
+        at = float(epsilon)
+        least = certificate.delta(epsilon=at).high
+        for more in (crowd + 1, crowd + 2, math.ceil(1.1 * crowd), 2 * crowd, 10 * crowd):
+            said = replace(certificate, crowd_size=more).delta(epsilon=at).high
+            assert said <= least * 1.001
+            least = min(said, least)
+
+    def test_where_delta_is_negligible(self):
+        """Losses are cut there, at a place that depends on the crowd."""
+        survey = Survey("s", (Choices("c", ("a", "b", "c"), at_most=3),))
+        certificate = audit(survey, q="0.01976", crowd_size=504_466, view="counts")
+        deltas = [
+            replace(certificate, crowd_size=crowd).delta(epsilon=0.1).high
+            for crowd in (504_466, 1_008_932, 2_500_000, 5_044_660)
+        ]
+        assert deltas == sorted(deltas, reverse=True)
+
+    def test_the_price_that_is_printed_is_the_one_that_is_paid(self):
+        """Far more people than planned: the proven delta counts on fewer, and pays for these."""
+        survey = Survey("s", (Choice("c", tuple("abcd")), Choice("d", tuple("efghijklmn"))))
+        agreed = plan(survey, crowd_size=2427, epsilon="1", delta="1e-9", view="counts", **TWO)
+        document = replace(audit(agreed), crowd_size=24_270).to_json(epsilon=1.0)
+        assert 0 < document["pieces"]["price"] <= document["proven"]["delta"][1]
 
 
 class TestOtherView:

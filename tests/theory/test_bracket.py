@@ -23,7 +23,18 @@ def test_widths():
     assert Bracket(0.5, 2.0).capped(1.0) == (0.5, 1.0)
 
 
-@pytest.mark.parametrize("ends", [(math.nan, 1.0), (0.0, math.nan), (math.nan, math.nan), (2, 1)])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        (math.nan, 1.0),
+        (0.0, math.nan),
+        (math.nan, math.nan),
+        (2, 1),
+        (-4.3e-15, -4.3e-15),
+        (-5e-324, 1.0),
+        (-math.inf, 0.0),
+    ],
+)
 def test_what_is_no_bracket_cannot_be_made(ends):
     good = Bracket(0.0, 1.0)
     for make in (
@@ -32,12 +43,16 @@ def test_what_is_no_bracket_cannot_be_made(ends):
         lambda: Bracket._make(ends),
         lambda: good._replace(low=ends[0], high=ends[1]),
     ):
-        with pytest.raises(ValueError, match="low <= high"):
+        with pytest.raises(ValueError, match="0 <= low <= high"):
             make()
-    with pytest.raises(ValueError, match="low <= high"):
+    with pytest.raises(ValueError, match="0 <= low <= high"):
         good.times(math.nan)
-    with pytest.raises(ValueError, match="low <= high"):
+    with pytest.raises(ValueError, match="0 <= low <= high"):
         Bracket(0.0, math.inf).times(0.0)
+    with pytest.raises(ValueError, match="0 <= low <= high"):
+        Bracket(0.25, 0.5).times(-1.0)
+    with pytest.raises(ValueError, match="0 <= low <= high"):
+        Bracket(0.25, 0.5).capped(-1.0)
 
 
 def test_copies_are_brackets():

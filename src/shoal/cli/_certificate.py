@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.cli._printing import printer, show_bullets
-from shoal.support.rounding import text_down, text_near, text_up
+from shoal.support.rounding import text_bracket, text_down, text_near, text_up
 
 
 def show_certificate(document: dict[str, Any], name: str) -> None:
@@ -36,10 +36,10 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
     )
     if document["homogeneous"] is not None:
         worst = document["homogeneous"]["worst"]
+        eta = text_bracket(*worst["eta"], digits=3)
+        known = "" if eta.startswith("~") else "not resolved; "
         table.add_row(
-            "sufficient",
-            f"eta   ~  {text_up(worst['eta'][1], 3)}",
-            f"{_eta_in_words(worst)}; not a guarantee",
+            "sufficient", f"eta   {eta}", f"{known}{_eta_in_words(worst)}; not a guarantee"
         )
     table.add_row(
         "local",
@@ -135,12 +135,22 @@ def _eta_in_words(worst: dict[str, Any]) -> str:
 
 
 def _crowd_in_words(crowd: dict[str, int]) -> str:
-    if "ones" in crowd and "a" not in crowd:
-        return f"{crowd['ones']} of the others set each bit that differs"
+    if "second" in crowd:
+        return _two_answers_in_words(crowd["first"], crowd["second"])
     if "ones" in crowd:
         return f"{crowd['ones']} of the others have the bit set"
     same, other, third = crowd["a"], crowd["b"], crowd["c"]
     return (
         f"all others give one same answer; of its bits, {same} as in this person's first answer"
         f" only, {other} as in the second only, {third} as in neither"
+    )
+
+
+def _two_answers_in_words(first: int, second: int) -> str:
+    if not first and not second:
+        return "a person alone"
+    if not first or not second:
+        return f"all others give this person's {'second' if second else 'first'} answer"
+    return (
+        f"{second:,} of the others give this person's second answer, the other {first:,} the first"
     )

@@ -277,7 +277,7 @@ class Certificate:
         each = "t" if reports == 1 else f"{reports} t"
         return (
             "The promise compares any two answers that one person could give.",
-            f"Exactly {self._released:,} reports are released together; that number is public.",
+            f"At least {self._released:,} reports are released together; their number is public.",
             "The reports are perfectly anonymized: nobody can tell who sent which."
             if self.view == "reports"
             else "Only how many reports set each bit is seen: no single report, and nothing that"
@@ -340,7 +340,7 @@ class Certificate:
             "parties": None if self.parties is None else self.parties.to_json(),
             "pieces": None
             if self.overflow is None
-            else self.overflow.to_json(self.crowd_size, self._released, self._q, at),
+            else self.overflow.to_json(self._counted_on(at), self._released, self._q, at),
             "q": self._q,
             "crowd_size": self.crowd_size,
             "epsilon": at,
@@ -355,6 +355,13 @@ class Certificate:
             "shift_of_a_fake": None if math.isinf(self.sigma) else self.shift_of_a_fake,
             "assumptions": list(self.assumptions),
         }
+
+    def _counted_on(self, epsilon: float) -> int:
+        """Return of how many people the proven delta pays for what does not fit."""
+        assert isinstance(self.bound, CountsBound)
+        return self.bound.hiding(
+            self.crowd_size, self._q, part_of(epsilon, self.reports_per_person)
+        )
 
     def _whole_reports(self, epsilon: float) -> dict[str, Any]:
         """Return SDP's numbers, which are about whole reports; None in the counts view."""

@@ -4,9 +4,10 @@ Without memory every release is randomized afresh, so that the proven promises o
 compose. Adding epsilons and deltas is always valid. Tighter is to compose a *dominating pair*: the
 proven delta as a function of lam = e^epsilon bounds the privacy profile of every collection and
 both directions, so the lower convex hull of finitely many of its values, joined by chords, is the
-profile of a pair of laws that dominates the release (Zhu, Dong, Wang 2022). dp-accounting turns
-those points into a privacy loss distribution that is pessimistic (Doroshenko et al. 2022) and
-composes it. The homogeneous pair would not do: it does not dominate.
+profile of a pair of distributions that dominates the release (Zhu, Dong, Wang 2022; Doroshenko et
+al. 2022). `shoal.theory.composition` composes that pair and bounds every error, so that no epsilon
+and no delta is below the truth, however small. The homogeneous pair would not do: it does not
+dominate.
 
 In the counts view a release is itself a composition, over the bits in which two answers differ. So
 are several releases, over more bits: the same theorem says what holds, and nothing is added.
@@ -14,19 +15,16 @@ are several releases, over more bits: the same theorem says what holds, and noth
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import InputError
 from shoal.support.checks import check_integer, check_number
 from shoal.support.rounding import round_up
+from shoal.theory import composition as theory
 
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
@@ -36,14 +34,8 @@ __all__ = ["Composition", "composed_delta", "composed_epsilon"]
 WORTH_COMPOSING = 12.0
 """Above this epsilon of a single release, bounds that are quick will do: all of them say little."""
 
-_POINTS = 120
-_GRID = 4000
-_SMALLEST_DELTA = 1e-14
-"""Where the single release's profile is cut; what is beyond counts as certain disclosure."""
-
-_MOST_AT_ONCE = 10_000
-"""So many releases are composed in half a gigabyte at most. More are composed in blocks of that
-size, and the blocks add up."""
+_SMALL_DELTA = 1e-14
+"""Most losses of a release are below the epsilon where its delta is this small."""
 
 
 @dataclass(frozen=True)
@@ -59,37 +51,36 @@ class Composition:
     def epsilon(self, *, delta: float) -> float:
         """Return the proven epsilon of all releases together at a delta, rounded up.
 
-        Never more than `basic_epsilon`.
+        Never more than `basic_epsilon`. A delta of 0 asks for the local epsilons, which add up.
         """
-        if not 0 < check_number("delta", delta) < 1:
-            raise InputError(f"delta must be strictly between 0 and 1, got delta={delta}.")
+        basic = self.basic_epsilon(delta=delta)
+        if delta == 0 or basic == 0.0 or self.releases == 1:
+            return basic
         if self.certificate.view == "counts":
-            return round_up(self._together.epsilon(delta=delta), 6)
-        if _top_epsilon(self.certificate) == 0.0:
-            return 0.0  # nothing is revealed, however often
-        block = float(self._block_loss.get_epsilon_for_delta(part_of(delta, self._blocks)))
-        return min(round_up(self._blocks * block, 6), self.basic_epsilon(delta=delta))
+            return min(round_up(self._together.epsilon(delta=delta), 6), basic)
+        return min(round_up(theory.smallest_epsilon(self._composed, delta, basic), 6), basic)
 
     def delta(self, *, epsilon: float) -> float:
         """Return the proven delta of all releases together at an epsilon, rounded up."""
         if check_number("epsilon", epsilon) < 0:
             raise InputError(f"epsilon must not be negative, got epsilon={epsilon}.")
-        if self.certificate.view == "counts":
-            return min(round_up(self._together.delta(epsilon=epsilon).high, 6), 1.0)
-        if _top_epsilon(self.certificate) == 0.0:
-            return 0.0
-        block = float(self._block_loss.get_delta_for_epsilon(part_of(epsilon, self._blocks)))
         single = self.certificate.delta(epsilon=part_of(epsilon, self.releases)).high
-        return min(round_up(self._blocks * block, 6), round_up(self.releases * single, 6), 1.0)
+        added = min(round_up(self.releases * single, 6), 1.0)
+        if self.releases == 1 or added == 0.0:
+            return added
+        if self.certificate.view == "counts":
+            return min(round_up(self._together.delta(epsilon=epsilon).high, 6), added)
+        return min(round_up(self._composed(epsilon), 6), added)
 
     def basic_epsilon(self, *, delta: float) -> float:
         """Return the epsilon that adding up gives: each release has its part of delta."""
-        return self.releases * self.certificate.epsilon(delta=part_of(delta, self.releases))
+        if not 0 <= check_number("delta", delta) < 1:
+            raise InputError(f"delta must be in [0, 1), got delta={delta}.")
+        one = self.certificate.epsilon(delta=part_of(delta, self.releases))
+        return one if self.releases == 1 else self.releases * one * (1 + 1e-15)
 
     def to_json(self, delta: float) -> dict[str, Any]:
         """Return what holds at a delta for all releases together, beside basic addition."""
-        if not 0 < delta < 1:
-            raise InputError(f"releases compose at a delta strictly between 0 and 1, got {delta}.")
         return {
             "releases": self.releases,
             "delta": delta,
@@ -102,23 +93,9 @@ class Composition:
         """All releases as one, in the counts view."""
         return replace(self.certificate, releases=self.releases)
 
-    @property
-    def _blocks(self) -> int:
-        return -(-self.releases // _MOST_AT_ONCE)
-
-    @cached_property
-    def _block_loss(self) -> Any:
-        """The privacy loss of one block; the last block may have fewer releases than that."""
-        try:
-            from dp_accounting.pld import pld_pmf
-            from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-        except ImportError as error:
-            raise InputError(
-                "composing releases needs dp-accounting; pip install 'shoal[compose]'."
-            ) from error
-        steps, deltas, interval = dominating_profile(self.certificate)
-        pmf = pld_pmf.create_pmf_pessimistic_connect_dots(interval, steps, deltas)
-        return PrivacyLossDistribution(pmf).self_compose(min(self.releases, _MOST_AT_ONCE), 1e-16)
+    def _composed(self, epsilon: float) -> float:
+        """Return the upper end of delta of all releases, whole reports composed."""
+        return theory.composed_delta(_losses(self.certificate), self.releases, epsilon).high
 
 
 def part_of(total: float, count: int) -> float:
@@ -158,7 +135,7 @@ def composed_epsilon(certificate: Certificate, releases: int, delta: float) -> f
 
 def composed_delta(certificate: Certificate, releases: int, epsilon: float) -> float:
     """Return the delta of several releases: composed tightly where it is worth it, else added."""
-    if releases > 1 and _worth_composing(certificate, _SMALLEST_DELTA):
+    if releases > 1 and _worth_composing(certificate, _SMALL_DELTA):
         return certificate.compose(releases).delta(epsilon=epsilon)
     single = certificate.delta(epsilon=part_of(epsilon, releases)).high
     return min(round_up(releases * single, 6), 1.0)
@@ -166,54 +143,22 @@ def composed_delta(certificate: Certificate, releases: int, epsilon: float) -> f
 
 def _worth_composing(certificate: Certificate, delta: float) -> bool:
     local = certificate.reports_per_person * certificate.local_epsilon
-    small = local <= WORTH_COMPOSING or quick_epsilon(_whole(certificate), delta) <= WORTH_COMPOSING
-    if certificate.view == "counts":
-        return small
-    return small and importlib.util.find_spec("dp_accounting") is not None
+    return local <= WORTH_COMPOSING or (
+        quick_epsilon(_whole(certificate), delta) <= WORTH_COMPOSING
+    )
 
 
 @lru_cache(16)
-def _top_epsilon(certificate: Certificate) -> float:
-    """Return the epsilon beyond which one release's profile is cut."""
-    return certificate.epsilon(delta=_SMALLEST_DELTA)
+def _losses(certificate: Certificate) -> theory.Losses:
+    """Return losses that dominate one release, in both directions."""
+    bulk = certificate.epsilon(delta=_SMALL_DELTA)
 
+    def curve(epsilon: float) -> float:
+        return certificate.delta(epsilon=epsilon, rtol=1e-3 if epsilon <= bulk else 0.1).high
 
-@lru_cache(16)
-def dominating_profile(
-    certificate: Certificate,
-) -> tuple[NDArray[np.int64], NDArray[np.float64], float]:
-    """Return points of a privacy profile that dominates one release, in both directions.
-
-    They are given as whole steps of an interval of epsilon, and the delta at each.
-    """
-    top = _top_epsilon(certificate)
-    interval = top / _GRID
-    steps = np.unique(np.rint(np.linspace(0, _GRID, _POINTS)).astype(np.int64))
-    high = np.array([certificate.delta(epsilon=s * interval, rtol=1e-3).high for s in steps])
-    high = np.minimum.accumulate(high)
-    positive = steps[1:]
-    all_steps = np.concatenate((-positive[::-1], steps))
-    # For the swapped pair: H_{1/lam} = 1 - 1/lam + H_lam / lam, and the bound holds for both.
-    mirrored = -np.expm1(-positive * interval) + np.exp(-positive * interval) * high[1:]
-    deltas = np.concatenate((mirrored[::-1], high))
-    return all_steps, _convex(np.exp(all_steps * interval), deltas), interval
-
-
-def _convex(lam: NDArray[np.float64], deltas: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the lower convex hull of (0, 1) and the points, at the points.
-
-    The true profile is convex and below all points, hence below their hull.
-    """
-    x, y = np.concatenate(([0.0], lam)), np.concatenate(([1.0], deltas))
-    hull: list[int] = []
-    for i in range(len(x)):
-        while len(hull) >= 2:
-            a, b = hull[-2], hull[-1]
-            if (y[b] - y[a]) * (x[i] - x[a]) < (y[i] - y[a]) * (x[b] - x[a]):
-                break
-            hull.pop()
-        hull.append(i)
-    return np.interp(lam, x[hull], y[hull])
+    # from here on, delta is 0
+    top = certificate.reports_per_person * certificate.local_epsilon * (1 + 4e-14)
+    return theory.losses_of_curve(curve, bulk, top)
 
 
 def group_factor(epsilon: float, size: int) -> float:

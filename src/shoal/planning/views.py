@@ -14,6 +14,7 @@ delta too (`shoal.planning.fragments`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -25,7 +26,7 @@ from shoal.planning.fragments import PART_OF_DELTA, Overflow
 from shoal.support.rounding import text_up
 from shoal.theory import solve
 from shoal.theory.calibration import NoValueError, smallest
-from shoal.theory.cohorts import smallest_cohort
+from shoal.theory.cohorts import best_crowd, chance_of_fewer, smallest_cohort
 from shoal.theory.coin import count_sigma
 from shoal.theory.counts.delta import FINE, attack_counts, is_local, proven_counts
 from shoal.theory.counts.solve import counts_crowd, counts_epsilon, counts_q, rough_counts_q
@@ -68,8 +69,9 @@ _FEW_BITS, _PEOPLE_PER_BIT = 20, 15
 class Attack(NamedTuple):
     """A delta that some crowd has, and what is known of that crowd.
 
-    A crowd of equal answers is the bits (a, b, c) of `shoal.theory.domains`; `ones` is how many of
-    the others set each bit that differs.
+    A crowd of equal answers is the bits (a, b, c) of `shoal.theory.domains`. For one bit, `ones` is
+    how many of the others set it. In the view of counts, `first` and `second` are how many of the
+    others give the first and the second of the two answers that are told apart.
     """
 
     delta: Bracket
@@ -179,31 +181,47 @@ class CountsBound:
         tolerance = _ROUGH if rtol >= 0.01 else FINE
         return Proven(Bracket(0.0, self._delta(crowd, q, epsilon, tolerance)), "composed over bits")
 
+    def hiding(self, crowd: int, q: float, epsilon: float) -> int:
+        """Return how many people the proven delta counts on: all, or fewer where that costs less.
+
+        A larger crowd never hides less, so that a bound for fewer people holds (theorem: see
+        `shoal.theory.cohorts`). With cohorts they are the smallest cohort that is counted on.
+        """
+
+        def delta(size: int) -> float:
+            return proven_counts(self._bits, size, q, epsilon, _ROUGH)
+
+        if self.cohorts == 1 and self.overflow is None:
+            return crowd
+        return best_crowd(delta, self._cost(crowd, q, epsilon), crowd)
+
+    def _cost(self, crowd: int, q: float, epsilon: float) -> Callable[[int], float]:
+        """Return the price of counting on so many people of a crowd."""
+
+        def cost(size: int) -> float:
+            if self.cohorts == 1:
+                return self._price(size, q, epsilon)
+            chance = chance_of_fewer(crowd, self.cohorts, size)
+            return chance * self.releases * (1.0 + 1e-14)
+
+        return cost
+
     def _delta(self, crowd: int, q: float, epsilon: float, tolerance: float = FINE) -> float:
-        if self.cohorts == 1:
-            whole = proven_counts(self._bits, crowd, q, epsilon, tolerance)
-            price = self._price(crowd, q, epsilon)
-            if price <= whole:
-                return min((whole + price) * (1.0 + 1e-15), 1.0) if price else whole
-            # a smaller epsilon promises more, and what is dropped may cost less there
-            parts = (epsilon * part / _PARTS for part in range(_PARTS + 1))
-            paid = (
-                proven_counts(self._bits, crowd, q, less, tolerance) + self._price(crowd, q, less)
-                for less in parts
-            )
-            return min(min(paid) * (1.0 + 1e-15), 1.0)
-        rough = proven_counts(self._bits, 1, q, epsilon)
-        if rough == 0.0:
+        if is_local(self._bits, q, epsilon):
             return 0.0
-        # any size of the smallest cohort gives a bound; a few rough steps find a good one
-        size, price, chance = 1, 0.0, 1e-6
-        while True:
-            candidate, cost = self._cohort(crowd, chance)
-            delta = min(proven_counts(self._bits, candidate, q, epsilon, _ROUGH) + cost, 1.0)
-            if delta >= 0.99 * rough:
-                break
-            size, price, rough, chance = candidate, cost, delta, _PRICE * delta
-        return min(proven_counts(self._bits, size, q, epsilon, tolerance) + price, 1.0)
+        whole, price = self._parts(crowd, q, epsilon, tolerance)
+        if self.overflow is None or price <= whole:
+            return min((whole + price) * (1.0 + 1e-15), 1.0) if price else whole
+        # a smaller epsilon promises more, and what is dropped may cost less there
+        parts = (epsilon * part / _PARTS for part in range(_PARTS + 1))
+        paid = (sum(self._parts(crowd, q, less, tolerance)) for less in parts)
+        return min(min(paid) * (1.0 + 1e-15), 1.0)
+
+    def _parts(self, crowd: int, q: float, epsilon: float, tolerance: float) -> tuple[float, float]:
+        """Return the delta of the people who are counted on, and what counting on them costs."""
+        size = self.hiding(crowd, q, epsilon)
+        whole = proven_counts(self._bits, size, q, epsilon, tolerance)
+        return whole, self._cost(crowd, q, epsilon)(size)
 
     def _cohort(self, crowd: int, chance: float) -> tuple[int, float]:
         """Return the smallest cohort of all releases, and the chance of a smaller one."""
@@ -213,14 +231,19 @@ class CountsBound:
     def attack(self, crowd: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
         """Return a crowd and its delta: a lower bound of the truth, and the proven one above it.
 
-        With cohorts a person hides among fewer, so that what one cohort of all has is a lower
-        bound too. Where reports are sent in pieces, the price is taken off.
+        The two answers differ in as many bits as any two; of the others some give the second and
+        the rest the first. So every bit that differs has the same two distributions: a bit that is
+        set in the first answer only has them with 0 and 1 exchanged. The domain allows this crowd,
+        for it holds no third answer. With cohorts a person hides among fewer, so that the delta of
+        one cohort of all is a lower bound too. Where reports are sent in pieces, the price is taken
+        off.
         """
         del rtol
         proven = self._delta(crowd, q, epsilon)
         attack = attack_counts(self._bits, crowd, q, epsilon, proven)
         low = max(attack.delta - self._price(crowd, q, epsilon), 0.0)
-        return Attack(Bracket(min(low, proven), proven), {"ones": attack.ones})
+        crowd_of_two = {"first": crowd - 1 - attack.ones, "second": attack.ones}
+        return Attack(Bracket(min(low, proven), proven), crowd_of_two)
 
     def epsilon(self, crowd: int, q: float, delta: float) -> float:
         """Return the smallest proven epsilon at a delta."""

@@ -8,7 +8,16 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
-__all__ = ["float_up", "round_down", "round_up", "text_down", "text_near", "text_up", "truth_text"]
+__all__ = [
+    "float_up",
+    "round_down",
+    "round_up",
+    "text_bracket",
+    "text_down",
+    "text_near",
+    "text_up",
+    "truth_text",
+]
 
 
 def float_up(value: Decimal) -> float:
@@ -55,6 +64,17 @@ def text_near(value: float, digits: int = 4) -> str:
     ('5.48e-7', '0.25', '12350')
     """
     return _rounded(value, digits, ROUND_HALF_EVEN)
+
+
+def text_bracket(low: float, high: float, digits: int = 4) -> str:
+    """Write a number that is known from both sides: one value only where both ends nearly agree.
+
+    >>> text_bracket(0.1234, 0.1236, 3), text_bracket(0.0, 0.99999, 3), text_bracket(0.0, 0.0)
+    ('~  0.124', 'between 0 and 1', '~  0')
+    """
+    if high - low <= 0.05 * high:
+        return f"~  {text_up(high, digits)}"
+    return f"between {text_down(low, digits)} and {text_up(high, digits)}"
 
 
 def truth_text(q: float) -> str:

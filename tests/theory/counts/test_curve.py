@@ -4,9 +4,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from shoal.theory.composition import composed_delta
 from shoal.theory.counts import curve
-from shoal.theory.counts.composition import composed_delta, spread_losses
 from shoal.theory.counts.curve import largest_excess, merged_atoms, upper_curves
+from shoal.theory.counts.delta import spread_losses
 from shoal.theory.counts.law import steps
 from tests.theory.single_changes import one_bit_delta
 

@@ -9,10 +9,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from shoal.theory import composition
 from shoal.theory.cohorts import smallest_cohort
 from shoal.theory.coin import log_theta
-from shoal.theory.counts import composition, delta, profile
-from shoal.theory.counts.composition import dominating_losses
+from shoal.theory.composition import dominating_losses
+from shoal.theory.counts import delta, profile
 from shoal.theory.counts.curve import merged_atoms, upper_curves
 from shoal.theory.counts.delta import FINE, cohort_crowd, counts_delta, proven_counts
 from shoal.theory.counts.profile import bit_profile
@@ -241,8 +242,8 @@ class TestMutants:
         assert list(failures(self.cells, proven_counts))
 
     def test_without_the_mirrored_half(self, monkeypatch):
-        def mutant(plain):
-            losses = dominating_losses(plain)
+        def mutant(step, high):
+            losses = dominating_losses(step, high)
             return losses._replace(mass=np.where(losses.node < 0, 0.0, losses.mass))
 
         monkeypatch.setattr(delta, "dominating_losses", mutant)
@@ -263,8 +264,8 @@ class TestMutants:
         cells = [(d, 9, Fraction(1, 8), epsilon) for d in (1, 2) for epsilon in (0.5, 1.5, 1.9)]
         assert not list(failures(cells, proven_counts))
 
-        def mutant(plain):
-            return dominating_losses(plain)._replace(infinite=0.0)
+        def mutant(step, high):
+            return dominating_losses(step, high)._replace(infinite=0.0)
 
         monkeypatch.setattr(delta, "dominating_losses", mutant)
         assert list(failures(cells, proven_counts))

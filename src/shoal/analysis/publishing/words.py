@@ -12,7 +12,7 @@ from shoal.agreement.survey import Choices, Question
 from shoal.analysis.crowds import in_crowds, note_on
 from shoal.analysis.tallying import Tally
 from shoal.planning.observers import single_report
-from shoal.support.rounding import float_up, text_down, text_up
+from shoal.support.rounding import float_up, text_bracket, text_down, text_up
 from shoal.theory import coin
 
 if TYPE_CHECKING:
@@ -293,17 +293,16 @@ def facts(
 
 
 def _sufficient(worst: Mapping[str, Any], at: str) -> Fact:
-    sign, where = (
-        ("\N{LESS-THAN OR EQUAL TO}", "in the worst homogeneous crowd")
-        if worst["exhaustive"]
-        else (
-            "\N{ALMOST EQUAL TO}",
+    if worst["exhaustive"]:
+        eta = f"\N{LESS-THAN OR EQUAL TO} {text_up(worst['eta'][1], 3)}"
+        where = "in the worst homogeneous crowd"
+    else:
+        eta = text_bracket(*worst["eta"], digits=3).replace("~ ", "\N{ALMOST EQUAL TO}")
+        where = (
             f"the largest found of {worst['kinds']} kinds of homogeneous crowds; others may be"
-            " worse",
+            " worse"
         )
-    )
-    eta = f"eta {sign} {text_up(worst['eta'][1], 3)}"
-    return Fact("Sufficient", eta, f"{at}, {where}; not a guarantee.")
+    return Fact("Sufficient", f"eta {eta}", f"{at}, {where}; not a guarantee.")
 
 
 def _facts_of_sum(whole: Mapping[str, Any]) -> list[Fact]:
@@ -349,7 +348,8 @@ def assumptions(plan: Plan, certificate: Certificate | None, tally: Tally) -> li
     elif certificate is not None and tally.reports > plan.reports_needed:
         sentences.append(
             f"This release has {tally.reports:,} reports, more than the crowd of"
-            f" {plan.reports_needed:,} that the promise assumes; a larger crowd hides better."
+            f" {plan.reports_needed:,} that the promise assumes; a larger crowd hides at least as"
+            " well."
         )
     if certificate is not None and tally.crowds and not tally.simulated:
         readable = min(crowd.reports for crowd in tally.crowds)

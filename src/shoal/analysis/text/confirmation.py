@@ -1,9 +1,14 @@
 """Whether a word that nobody has could show so many people.
 
 The hash of a word that nobody has is independent of everything counted: in each cohort it points at
-a position drawn uniformly. So, with the counts fixed, the sum of what stands at its positions has a
-law that is known exactly, whatever the crowd's other words are and however they collide. Normal
-tails are far too thin here: a few frequent words that were not found can meet in one false one.
+a position drawn uniformly. So, with the counts fixed, the sum of the counts at its positions has a
+distribution that is known exactly, whatever the crowd's other words are and however they collide.
+Normal tails are far too thin here: a few frequent words that were not found can meet in one false
+one.
+
+Status: *observed*. For one candidate alone the bound is a theorem, if the hash is a random
+function. With several, the counts of the others are taken out before, and these were fitted
+together with this word's, so that they depend on its hash.
 """
 
 from __future__ import annotations
@@ -25,11 +30,11 @@ Floats = NDArray[np.float64]
 def chances_of_nobody(
     plan: Plan, tally: Tally, question: str, words: Sequence[str], counts: Sequence[float]
 ) -> Floats:
-    """Return a bound for the chance that each word is nobody's and still shows as many people.
+    """Return about the chance that each word is nobody's and still shows as many people.
 
-    With the sum t and the position law's cumulants K, the bound is min over s of exp(K(s) - s t)
-    (Chernoff; theorem, if the hash is a random function). The other words' fitted `counts` are
-    taken out before; that they were found is treated as not depending on this word's hash.
+    With the sum t and the cumulants K of the positions, it is min over s of exp(K(s) - s t)
+    (Chernoff). The other words' fitted `counts` are taken out before, and are treated as if they
+    did not depend on this word's hash. Status: observed; a theorem for one word alone.
     """
     survey = plan.survey
     assert tally.cohorts is not None

@@ -2,8 +2,9 @@
 
 Frequent pairs of letters are chained into candidates, and these are decoded from the whole words'
 bits. The flips of the pairs and of the words are independent, and so are the hashes of a word
-that nobody has: how candidates were found does not make a false one likelier. What decoding finds
-must also be more than a word that nobody has could show.
+that nobody has: how candidates were found does not make a false one likelier. A word that is
+decoded must also show more people than a word that nobody has could show (`confirmation`). That
+no false word is found is observed, not proven: the counts of all candidates are fitted together.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def discover(
     miss
         The chance that any pair is taken for frequent that nobody has.
     false_words
-        The chance that any word is found that nobody has.
+        The chance to aim at that any word is found that nobody has: observed, not proven.
 
     Examples
     --------

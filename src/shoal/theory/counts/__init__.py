@@ -14,7 +14,7 @@ and drop out. The count of a bit that differs is one of the pairs over which del
 supremum: the others hold k ones, for some k that the collection decides, and the record goes from 0
 to 1 or from 1 to 0. Which way does not matter, since both orders are in the supremum; nor does it
 matter that k is another one for each bit. Dominating pairs compose (Zhu, Dong and Wang 2022; proof
-in `composition`). Fewer than d bits are post-processing of d. QED
+in `theory.composition`). Fewer than d bits are post-processing of d. QED
 
 A pair that dominates both orders has ``delta*(lam) = 1 - lam + lam delta*(1/lam)`` for lam < 1:
 the mirrored half. It is part of the pair, since a sum of losses may need losses below 0.
@@ -24,8 +24,7 @@ questions add. Colluders: N - t.
 
 * `law`: the noise of one bit's count, far into its tail;
 * `curve`: hockey sticks of one crowd for all lam, from above, and its losses from below;
-* `profile`: the largest over all crowds, by branch and bound;
-* `composition`: d bits at once, by one tilted Fourier transform with every error bounded;
+* `profile`: the largest over all crowds, by branch and bound; `theory.composition` adds d bits up;
 * `delta`: `counts_delta`, attack and proven; `cohort_crowd` for text with cohorts;
 * `solve`: `counts_q`, `counts_crowd`, `counts_epsilon`.
 """

@@ -20,12 +20,12 @@ import numpy as np
 
 from shoal.theory.cohorts import smallest_cohort
 from shoal.theory.coin import log_theta
-from shoal.theory.counts.composition import composed_delta, dominating_losses, spread_losses
+from shoal.theory.composition import Losses, composed_delta, dominating_losses
 from shoal.theory.counts.curve import Atoms, merged_atoms
-from shoal.theory.counts.profile import bit_profile
+from shoal.theory.counts.profile import NEGLIGIBLE, bit_profile
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.law import dot
+from shoal.theory.stop_loss.law import FloatArray, dot
 from shoal.theory.stop_loss.reduction import UNIT
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "counts_delta",
     "is_local",
     "proven_counts",
+    "spread_losses",
 ]
 
 FINE = 2.5e-4
@@ -100,6 +101,8 @@ def proven_counts(d: int, N: int, q: float, epsilon: float, tolerance: float = F
 
     With hardly any noise of others no crowd is the worst at every loss, and their supremum may be
     above what one person alone reveals. Others are post-processing, so the smaller one holds.
+    Losses are cut where the profile is negligible, so that a bound as small as that depends on the
+    place of the cut: it is rounded up, or it could rise with the crowd.
 
     Examples
     --------
@@ -110,11 +113,16 @@ def proven_counts(d: int, N: int, q: float, epsilon: float, tolerance: float = F
         return 0.0
     sizes = {N, 1} if N * q < _LITTLE_NOISE else {N}
     profiles = (bit_profile(size, q, tolerance) for size in sorted(sizes))
-    return min(composed_delta(dominating_losses(entry), d, epsilon).high for entry in profiles)
+    pairs = (dominating_losses(entry.step, entry.high) for entry in profiles)
+    least = 100.0 * NEGLIGIBLE * d
+    return max(min(composed_delta(losses, d, epsilon).high for losses in pairs), least)
 
 
 class CountsAttack(NamedTuple):
-    """A lower bound of delta, and how many of the others set each differing bit there."""
+    """A lower bound of delta, and how many of the others have each differing bit as x' does.
+
+    The rest have it as x does; x' and x are the two answers that are told apart.
+    """
 
     delta: float
     ones: int
@@ -142,6 +150,27 @@ def attack_counts(d: int, N: int, q: float, epsilon: float, scale: float) -> Cou
     worst = max(pairs, key=lambda ones: _from_below(pairs[ones], d, epsilon, scale, _ROUGH))
     nodes = max(_EXACT / math.sqrt(d), 40_000.0)
     return CountsAttack(_from_below(pairs[worst], d, epsilon, scale, nodes), worst)
+
+
+def spread_losses(atoms: Atoms, step: float) -> Losses:
+    """Losses on a grid, of the same mean as those of the atoms: each goes to its two neighbours.
+
+    Masses are rounded down.
+
+    Examples
+    --------
+    >>> spread_losses(Atoms(np.array([1.0]), np.array([0.25])), 1.0).mass.round(9).tolist()
+    [0.75, 0.25]
+    """
+    place = atoms.loss / step
+    below = np.floor(place)
+    share = place - below
+    near = np.concatenate((below, below + 1.0)).astype(np.int64)
+    mass = np.concatenate((atoms.mass * (1.0 - share), atoms.mass * share))
+    node, where = np.unique(near, return_inverse=True)
+    summed: FloatArray = np.bincount(where, weights=mass).astype(np.float64)
+    summed *= 1.0 - UNIT * (8.0 + mass.size)
+    return Losses(step, node, summed, 0.0)
 
 
 def _from_below(atoms: Atoms, d: int, epsilon: float, scale: float, nodes: float) -> float:

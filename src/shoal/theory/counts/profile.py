@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.theory.coin import log_theta
+from shoal.theory.composition import convex_profile
 from shoal.theory.counts.curve import upper_curves
 from shoal.theory.counts.law import CountArray
 from shoal.theory.stop_loss.law import FloatArray
@@ -120,7 +121,7 @@ def bit_profile(N: int, q: float, tolerance: float = 2.5e-4, fineness: int = 50)
             high = np.maximum(settled, best)
             if whole:
                 high[-1] = 0.0
-            return Profile(float(nodes[1]), _convex(excess, high), best, ones)
+            return Profile(float(nodes[1]), convex_profile(excess, high), best, ones)
         first, last = first[~done], last[~done]
         tried = ((first + last) // 2)[np.argsort(-ratio[~done])[:_TRIED]]
         first, last = _cut(first, last, 4)
@@ -131,34 +132,6 @@ def _near_enough(scaled: FloatArray, best: FloatArray, tolerance: float) -> Floa
     shrunk = np.interp(scaled / (1.0 + tolerance), scaled, best)
     factor = 1.0 + tolerance * (1.0 + 8.0 * np.exp(-((2.0 * scaled) ** 2)))
     return factor * shrunk + NEGLIGIBLE
-
-
-def _convex(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return the largest convex function below the points and their mirrored half, rounded up.
-
-    The truth is convex and below the points, so it is below this too. It removes what round-off
-    adds where there is very much noise, and what stretches of different length add at lam = 1. By
-    symmetry the chord across lam = 1 goes from ``1/(1 + x)`` to ``1 + x`` for some x, where it is
-    ``(x + 2 y) / (x + 2)``.
-    """
-    y = y.copy()
-    y[0] = min(y[0], float(np.min((x + 2.0 * y) / (x + 2.0))) * (1.0 + 8 * UNIT))
-    slopes = np.diff(y) / np.diff(x)
-    if (np.diff(slopes) >= 0.0).all():
-        return y
-    corner: list[int] = []
-    for i in range(x.size):
-        while len(corner) > 1:
-            a, b = corner[-2], corner[-1]
-            if (y[b] - y[a]) * (x[i] - x[b]) < (y[i] - y[b]) * (x[b] - x[a]):
-                break
-            corner.pop()
-        corner.append(i)
-    corners = np.array(corner)
-    after = np.clip(np.searchsorted(corners, np.arange(x.size)), 1, corners.size - 1)
-    left, right = corners[after - 1], corners[after]
-    joined = (y[left] * (x[right] - x) + y[right] * (x - x[left])) / (x[right] - x[left])
-    return np.asarray(np.minimum(joined * (1.0 + 16 * UNIT), y))
 
 
 def _cut(first: CountArray, last: CountArray, parts: int) -> tuple[CountArray, CountArray]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from shoal.theory.coin import local_q, log_theta
+from shoal.theory.composition import smallest_epsilon
 from shoal.theory.counts.delta import FINE, check_fragments, proven_counts
 from shoal.theory.gaussian import gaussian_mu
 from shoal.theory.homogeneous import check_crowd
@@ -218,15 +219,8 @@ def counts_epsilon(d: int, N: int, q: float, delta: float, xtol: float = 1e-5) -
         return CountsAnswer(local, 0.0)
     _check_target(delta)
 
-    def gap(epsilon: float) -> float:
-        return math.log(max(proven_counts(d, N, q, epsilon), 1e-300) / delta)
+    def curve(epsilon: float) -> float:
+        return proven_counts(d, N, q, epsilon)
 
-    if gap(0.0) <= 0.0:
-        return CountsAnswer(0.0, proven_counts(d, N, q, 0.0))
-    from scipy.optimize import brentq
-
-    root = float(brentq(gap, 0.0, local, xtol=1e-300, rtol=0.5 * xtol))
-    step = 0.5 * xtol
-    while root < local and gap(root) > 0.0:
-        root, step = min(root * (1.0 + step), local), 2.0 * step
-    return CountsAnswer(root, proven_counts(d, N, q, root))
+    root = smallest_epsilon(curve, delta, local, 0.5 * xtol)
+    return CountsAnswer(root, curve(root))

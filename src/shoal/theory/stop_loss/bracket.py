@@ -17,9 +17,9 @@ class _Ends(NamedTuple):
 class Bracket(_Ends):
     """An interval ``[low, high]`` that holds a non-negative number, ends included.
 
-    The width says how well the number is known. A bracket may be wide; it is never wrong. Ends
-    that are not numbers, or that are the wrong way round, are an error in whatever computed them:
-    no such bracket can be made.
+    The width says how well the number is known. A bracket may be wide; it is never wrong. An end
+    that is negative or not a number, and ends in the wrong order, are an error in the code that
+    computed them: no such bracket can be made.
 
     Examples
     --------
@@ -32,9 +32,9 @@ class Bracket(_Ends):
     __slots__ = ()
 
     def __new__(cls, low: float, high: float) -> Self:
-        """Refuse NaN and ends in the wrong order."""
-        if not low <= high:
-            raise ValueError(f"a bracket needs low <= high, got [{low}, {high}].")
+        """Refuse NaN, negative ends and ends in the wrong order."""
+        if not 0 <= low <= high:
+            raise ValueError(f"a bracket needs 0 <= low <= high, got [{low}, {high}].")
         return super().__new__(cls, low, high)
 
     @classmethod

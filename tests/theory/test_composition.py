@@ -6,15 +6,18 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.theory.counts import composition
-from shoal.theory.counts.composition import (
+from shoal.theory import composition
+from shoal.theory.composition import (
     Losses,
     composed_delta,
+    convex_profile,
     dominating_losses,
-    spread_losses,
+    losses_of_curve,
+    smallest_epsilon,
 )
 from shoal.theory.counts.curve import Atoms
-from shoal.theory.counts.profile import Profile, bit_profile
+from shoal.theory.counts.delta import spread_losses
+from shoal.theory.counts.profile import bit_profile
 
 
 def truth(losses, d, epsilon):
@@ -86,7 +89,7 @@ def test_two_thousand_normal_losses():
 @pytest.mark.parametrize(("N", "q"), [(1, 0.25), (3, 0.25), (12, 0.01), (500, 0.03), (10**6, 0.01)])
 def test_losses_dominate_the_profile_on_both_sides_of_one(N, q):
     profile = bit_profile(N, q, 1e-2)
-    losses = dominating_losses(profile)
+    losses = dominating_losses(profile.step, profile.high)
     assert 1.0 <= losses.mass.sum() + losses.infinite + 1e-15 < 1.0 + 1e-7
     x = losses.node * losses.step
     for i in np.linspace(0, profile.high.size - 1, 12).astype(int):
@@ -101,7 +104,8 @@ def test_losses_dominate_the_profile_on_both_sides_of_one(N, q):
 
 def test_no_kink_at_one():
     """Stretches of different length on both sides of the middle must not add mass at lam = 1."""
-    losses = dominating_losses(bit_profile(525_795, 1.3945761348397322e-05, 1e-3))
+    profile = bit_profile(525_795, 1.3945761348397322e-05, 1e-3)
+    losses = dominating_losses(profile.step, profile.high)
     assert losses.mass.sum() < 1.0 + 1e-9
     assert composed_delta(losses, 9, 6.13).high < 0.0060
 
@@ -110,7 +114,7 @@ def test_a_dent_of_round_off_only_lifts_the_curve():
     h = 0.1
     high = np.array([0.5, 0.3, 0.25, 0.1, 0.0])
     assert (np.diff(np.diff(high) / np.diff(np.exp(h * np.arange(5)))) < 0).any()
-    losses = dominating_losses(Profile(h, high, high, high))
+    losses = dominating_losses(h, high)
     x = losses.node * h
     for i, value in enumerate(high):
         assert losses.mass @ np.maximum(-np.expm1(i * h - x), 0.0) >= value - 1e-15
@@ -216,3 +220,73 @@ class TestErrorTerms:
         bracket = composed_delta(self.losses._replace(infinite=1e-3), 5, 10.0)
         assert bracket.high == pytest.approx(5e-3, rel=1e-2)
         assert bracket.high >= 1 - (1 - 1e-3) ** 5
+
+
+class TestCurves:
+    """Losses of a curve: it is asked at finitely many places, and chords join them."""
+
+    @staticmethod
+    def hockey_stick(losses, epsilon):
+        x = losses.node * losses.step
+        return losses.infinite + losses.mass @ np.maximum(-np.expm1(epsilon - x), 0.0)
+
+    @pytest.mark.parametrize("bulk", [0.2, 1.0, 2.9, 40.0])
+    def test_losses_dominate_the_curve(self, bulk):
+        def curve(epsilon):
+            return max(0.4 - 0.02 * math.expm1(epsilon), 0.0)
+
+        top = math.log(21.0) + 1e-9
+        losses = losses_of_curve(curve, bulk, top)
+        assert losses.infinite == 0.0
+        for epsilon in np.linspace(0.0, top, 301).tolist():
+            stick = self.hockey_stick(losses, epsilon)
+            assert curve(epsilon) <= stick <= 1.02 * curve(epsilon) + 2e-3
+            mirrored = -math.expm1(-epsilon) + math.exp(-epsilon) * curve(epsilon)
+            assert self.hockey_stick(losses, -epsilon) >= mirrored - 1e-12
+
+    def test_a_curve_that_does_not_end(self):
+        """What is left at the top counts as an infinite loss."""
+        losses = losses_of_curve(lambda epsilon: 0.5 * math.exp(-epsilon), 1.0, 3.0)
+        assert losses.infinite == pytest.approx(0.5 * math.exp(-3.0))
+        assert composed_delta(losses, 5, 100.0).high >= 1 - (1 - losses.infinite) ** 5
+        assert losses_of_curve(lambda _: 0.5, 1.0, 1e6).infinite == 0.5
+
+    def test_points_that_are_too_high_are_pulled_down(self):
+        """The true profile is convex, so it is below every chord of points that are above it."""
+        excess = np.array([0.0, 0.5, 1.0, 2.0])
+        truth = (3.0 - excess) ** 2 / 36.0
+        noisy = truth + np.array([0.0, 0.05, 0.0, 0.0])
+        hull = convex_profile(excess, noisy)
+        assert (hull >= truth - 1e-15).all()
+        assert hull[1] < noisy[1] - 0.01
+
+    def test_what_is_too_small_for_a_float_is_not_nothing(self):
+        """A million coins of which nearly all must fall one way: 1e-1377, not 0."""
+        losses = Losses(0.5, np.array([-1, 1]), np.array([0.3, 0.7]), 0.0)
+        assert composed_delta(losses, 10**6, 300_000.0).high > 0.0
+        assert composed_delta(losses, 10**6, 500_000.1).high == 0.0
+
+    @pytest.mark.parametrize("d", [1, 10, 10**4, 10**6])
+    def test_large_losses_stay_within_the_floats(self, d):
+        """Whatever is asked, from a delta of nearly 1 to the largest loss that there is."""
+        losses = Losses(13.0, np.array([-1, 1]), np.array([1e-6, 1.0 - 1e-6]), 0.0)
+        for part in (0.0, 1e-3, 0.5, 0.99, 0.9999999, 1.0):
+            epsilon = part * 13.0 * d
+            all_heads = (1.0 - 1e-6) ** d * -math.expm1(epsilon - 13.0 * d)
+            bracket = composed_delta(losses, d, epsilon)
+            assert all_heads * (1 - 1e-9) <= bracket.high
+            assert bracket.low <= all_heads + d * 1e-6
+
+
+def test_the_smallest_epsilon_keeps_delta():
+    for delta in (0.4, 1e-3, 1e-250):
+        for rate in (1e-3, 1.0, 1e3):
+
+            def curve(epsilon, rate=rate):
+                return 0.5 * math.exp(-rate * epsilon)
+
+            root = smallest_epsilon(curve, delta, 1e9)
+            assert curve(root) <= delta
+            assert root * rate == pytest.approx(math.log(0.5 / delta), rel=1e-4)
+    assert smallest_epsilon(lambda _: 0.1, 0.2, 5.0) == 0.0
+    assert smallest_epsilon(lambda _: 0.3, 0.2, 5.0) == 5.0

@@ -1,20 +1,23 @@
-r"""Many independent fragments: sums of privacy losses, certified from both sides.
+r"""Many independent mechanisms: sums of privacy losses, certified from both sides.
+
+The bits of a release of counts are such mechanisms, and so are releases with fresh flips.
 
 *Theorem (Zhu, Dong and Wang 2022).* If ``H_lam`` of every pair of neighbours of a mechanism is, for
 every lam >= 0, at most that of a pair (P, Q), then the product pair does the same for independent
 mechanisms side by side. The proof replaces one factor at a time: ``H_lam(P x P2||Q x Q2)`` is the
 integral of ``H_(lam Q2/P2)(P||Q)`` over P2. It needs no factor to have total mass 1.
 
-*Connecting the dots* (Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022; theorem). Losses on the
-grid i h with masses ``mu_i >= 0`` under P and ``mu_i e^(-ih)`` under Q have a hockey stick that is
-linear in lam between nodes, and its second difference at a node is mu_i:
+*Connecting the dots* (Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022; theorem). Losses at
+nodes x_i with masses ``mu_i >= 0`` under P and ``mu_i e^(-x_i)`` under Q have a hockey stick that
+is linear in lam between nodes, and the change of its slope at a node is ``mu_i e^(-x_i)``:
 
-    mu_i = (D_(i+1) - (1 + e^h) D_i + e^h D_(i-1)) / (e^h - 1),      D_i = H(e^(ih)).
+    mu_i = (D_(i+1) - D_i) / (e^g - 1) + (D_(i-1) - D_i) / (1 - e^-g'),      D_i = H(e^(x_i)),
 
-The true profile is convex in lam, hence below its chords. A second difference that round-off has
-made negative is set to 0: more mass only lifts the curve. At the top, flat from there on, D_n is
-the mass of an infinite loss. With the mirrored half ``D_-i = 1 - e^(-ih) + e^(-ih) D_i`` the masses
-are ``mu_-i = e^(-ih) mu_i`` and ``mu_0 = 1 - ((1 + e^h) D_0 - 2 D_1) / (e^h - 1)``.
+g and g' the gaps above and below the node. The true profile is convex in lam, hence below its
+chords. A change that round-off has made negative is set to 0: more mass only lifts the curve. At
+the top, flat from there on, D_n is the mass of an infinite loss. With the mirrored half
+``D_-i = 1 - e^(-x_i) + e^(-x_i) D_i`` the masses are ``mu_-i = e^(-x_i) mu_i`` and
+``mu_0 = 1 - ((1 + e^g) D_0 - 2 D_1) / (e^g - 1)``. Nodes are multiples of a step h.
 
 *The sum of d losses.* ``delta(eps) = E_P[(1 - e^(eps - L))_+]``, L the sum. The masses are tilted
 by ``e^(tL)`` to where delta is decided, which keeps its relative accuracy however small it is; then
@@ -32,79 +35,136 @@ one Fourier transform of length M, its d-th power, and back. Errors (theorems):
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from shoal.theory.counts.curve import Atoms
-from shoal.theory.counts.profile import Profile
 from shoal.theory.stop_loss.bracket import Bracket
 from shoal.theory.stop_loss.law import FloatArray, dot
 from shoal.theory.stop_loss.reduction import UNIT
 
-__all__ = ["Losses", "composed_delta", "dominating_losses", "spread_losses"]
+__all__ = [
+    "Losses",
+    "composed_delta",
+    "convex_profile",
+    "dominating_losses",
+    "losses_of_curve",
+    "smallest_epsilon",
+]
+
+NodeArray = npt.NDArray[np.int64]
 
 _LEAK = 40.0
 """Tilted mass outside the window is at most e^-40 on either side."""
 
 _LONGEST = 1 << 23
 
+_BULK, _TAIL = 120, 16
+"""Nodes of a curve: up to where it is small, and beyond."""
+
+_LARGEST_LOSS = 500.0
+"""Larger losses count as infinite."""
+
 
 class Losses(NamedTuple):
     """Masses under P at losses ``node * step``, and the mass of an infinite loss."""
 
     step: float
-    node: npt.NDArray[np.int64]
+    node: NodeArray
     mass: FloatArray
     infinite: float
 
 
-def dominating_losses(profile: Profile) -> Losses:
-    """Losses whose hockey stick is at least the profile, for lam above and below 1.
+def losses_of_curve(curve: Callable[[float], float], bulk: float, top: float) -> Losses:
+    """Losses that dominate a mechanism whose delta at each epsilon >= 0 is at most the curve.
+
+    The curve bounds both orders of every pair of neighbours. Nodes are even up to `bulk`, where
+    most losses are, and each is a little larger than the one before it from there to `top`.
 
     Examples
     --------
-    >>> from shoal.theory.counts.profile import bit_profile
-    >>> losses = dominating_losses(bit_profile(1, 0.25))
+    >>> losses = losses_of_curve(lambda eps: max(0.75 - 0.25 * math.exp(eps), 0.0), 1.1, 1.1)
+    >>> round(composed_delta(losses, 1, 0.5).high, 4), round(0.75 - 0.25 * math.exp(0.5), 4)
+    (0.3387, 0.3378)
+    """
+    top = min(top, _LARGEST_LOSS)
+    steps = math.ceil(_BULK * max(top / bulk, 1.0))
+    step = top / steps
+    node = np.arange(min(_BULK, steps) + 1)
+    if steps > _BULK:
+        tail = np.geomspace(_BULK, steps, _TAIL).astype(np.int64)
+        node = np.unique(np.concatenate((node, tail, [steps])))
+    # rounded down: the curve falls
+    places = (node * step * (1.0 - 2 * UNIT)).tolist()
+    high = np.minimum.accumulate([min(curve(epsilon), 1.0) for epsilon in places])
+    x = node * step
+    excess = np.expm1(x) * (1.0 - UNIT * (8.0 + 4.0 * x))
+    return dominating_losses(step, convex_profile(excess, high), node)
+
+
+def convex_profile(excess: FloatArray, high: FloatArray) -> FloatArray:
+    """Return the largest convex function below the points and their mirrored half, rounded up.
+
+    The points are ``(lam - 1, H)``, the first at lam = 1. The truth is convex and below them, so it
+    is below this too. It removes what round-off adds where there is very much noise, and what
+    bounds of different quality add. By symmetry the chord across lam = 1 goes from ``1/(1 + x)`` to
+    ``1 + x`` for some x, where it is ``(x + 2 y) / (x + 2)``.
+
+    Examples
+    --------
+    >>> convex_profile(np.array([0.0, 1.0, 2.0]), np.array([0.3, 0.2, 0.0])).round(6).tolist()
+    [0.3, 0.15, 0.0]
+    """
+    x, y = excess, high.copy()
+    y[0] = min(y[0], float(np.min((x + 2.0 * y) / (x + 2.0))) * (1.0 + 8 * UNIT))
+    slopes = np.diff(y) / np.diff(x)
+    if (np.diff(slopes) >= 0.0).all():
+        return y
+    corner: list[int] = []
+    for i in range(x.size):
+        while len(corner) > 1:
+            a, b = corner[-2], corner[-1]
+            if (y[b] - y[a]) * (x[i] - x[b]) < (y[i] - y[b]) * (x[b] - x[a]):
+                break
+            corner.pop()
+        corner.append(i)
+    corners = np.array(corner)
+    after = np.clip(np.searchsorted(corners, np.arange(x.size)), 1, corners.size - 1)
+    left, right = corners[after - 1], corners[after]
+    joined = (y[left] * (x[right] - x) + y[right] * (x - x[left])) / (x[right] - x[left])
+    return np.asarray(np.minimum(joined * (1.0 + 16 * UNIT), y))
+
+
+def dominating_losses(step: float, high: FloatArray, node: NodeArray | None = None) -> Losses:
+    """Losses whose hockey stick is at least a profile, for lam above and below 1.
+
+    `high` bounds the profile at the losses ``node * step``, by default 0, step, 2 step and so on.
+    The first node is 0, and they rise.
+
+    Examples
+    --------
+    >>> losses = dominating_losses(0.5, np.array([0.25, 0.125, 0.0]))
     >>> bool(1.0 <= losses.mass.sum() + losses.infinite < 1.0 + 1e-9)
     True
     """
-    h, high = profile.step, profile.high
-    rise, n = math.expm1(h), high.size - 1
-    left, right = np.append(0.0, high[:-1]), np.append(high[1:], high[-1])
-    grow = 1.0 + rise
-    mass = ((right - high) + grow * (left - high)) / rise
-    doubt = 8 * UNIT * (right + 3.0 * high + 2.0 * left) / rise
-    mass = np.maximum(mass + doubt, 0.0)
-    index = np.arange(1, n + 1)
-    upper = mass[1:]
-    lower = upper * np.exp(-h * index) * (1.0 + 4 * UNIT * (1.0 + h * index))
-    middle = 1.0 - ((2.0 + rise) * high[0] - 2.0 * high[1]) / rise
-    middle += 16 * UNIT * (1.0 + 4.0 * high[0] / rise)
+    node = np.arange(high.size) if node is None else node
+    gap = np.diff(node) * step
+    rise, part = np.expm1(gap), -np.expm1(-gap)
+    doubt = 8 * UNIT * (1.0 + gap)
+    below, here, above = high[:-1], high[1:], np.append(high[2:], high[-1])
+    over, under = np.append(rise[1:], math.inf), part
+    mass = (above - here) / over + (below - here) / under
+    mass += np.append(doubt[1:], 0.0) * (above + here) / over + doubt * (below + here) / under
+    upper = np.maximum(mass, 0.0)
+    x = node[1:] * step
+    lower = upper * np.exp(-x) * (1.0 + 4 * UNIT * (1.0 + x))
+    middle = 1.0 - ((2.0 + rise[0]) * high[0] - 2.0 * high[1]) / rise[0]
+    middle += 2.0 * doubt[0] * (1.0 + 4.0 * high[0] / part[0])
     masses = np.concatenate((lower[::-1], [max(middle, 0.0)], upper))
-    return Losses(h, np.arange(-n, n + 1), np.asarray(masses), float(high[-1]))
-
-
-def spread_losses(atoms: Atoms, step: float) -> Losses:
-    """Losses on a grid, of the same mean as those of the atoms: each goes to its two neighbours.
-
-    Masses are rounded down.
-
-    Examples
-    --------
-    >>> spread_losses(Atoms(np.array([1.0]), np.array([0.25])), 1.0).mass.round(9).tolist()
-    [0.75, 0.25]
-    """
-    place = atoms.loss / step
-    below = np.floor(place)
-    share = place - below
-    near = np.concatenate((below, below + 1.0)).astype(np.int64)
-    mass = np.concatenate((atoms.mass * (1.0 - share), atoms.mass * share))
-    node, where = np.unique(near, return_inverse=True)
-    summed: FloatArray = np.bincount(where, weights=mass).astype(np.float64)
-    summed *= 1.0 - UNIT * (8.0 + mass.size)
-    return Losses(step, node, summed, 0.0)
+    nodes = np.concatenate((-node[:0:-1], node))
+    return Losses(step, nodes, masses, float(high[-1]))
 
 
 class _Tilt(NamedTuple):
@@ -161,8 +221,36 @@ def composed_delta(losses: Losses, d: int, epsilon: float) -> Bracket:
     high += beyond + moved + endless
     low = float(np.sum(np.maximum(g - error, 0.0) * factor)) * (1.0 - slack) - moved
     low -= (leak_left + leak_right) * float(factor.max(initial=0.0))
-    high = min(high, whole)
+    high = min(max(high, 5e-324), whole)  # an upper end must not vanish by underflow
     return Bracket(min(max(low, 0.0), high), high)
+
+
+def smallest_epsilon(
+    curve: Callable[[float], float], delta: float, top: float, rtol: float = 1e-5
+) -> float:
+    """Return the smallest epsilon at which a falling curve is at most delta, or `top` if it is.
+
+    About `rtol` above it; the curve was asked at the answer unless that is `top`.
+
+    Examples
+    --------
+    >>> round(smallest_epsilon(lambda eps: math.exp(-eps), 1e-3, 50.0), 3)
+    6.908
+    """
+    from scipy.optimize import brentq
+
+    def gap(epsilon: float) -> float:
+        return math.log(max(curve(epsilon), 1e-320) / delta)
+
+    if gap(0.0) <= 0.0:
+        return 0.0
+    if gap(top) > 0.0:
+        return top
+    root = float(brentq(gap, 0.0, top, xtol=1e-300, rtol=rtol))
+    step = rtol
+    while root < top and gap(root) > 0.0:
+        root, step = min(root * (1.0 + step), top), 2.0 * step
+    return root
 
 
 def _log_sum(losses: Losses, t: float) -> float:
@@ -179,7 +267,9 @@ def _tilt(losses: Losses, d: int, epsilon: float) -> _Tilt:
         t = math.exp(log_t)
         return d * _log_sum(losses, t) - t * epsilon - log_t - math.log1p(t)
 
-    ends = (math.log(1e-3), math.log(50.0 / losses.step))
+    # where delta is nearly 1 no tilt is needed, and a large one would leave the floats
+    mean = d * losses.step * abs(dot(losses.mass, losses.node.astype(np.float64)))
+    ends = (math.log(1e-3 / max(mean, 1.0)), math.log(50.0 / losses.step))
     t = math.exp(float(optimize.minimize_scalar(action, bounds=ends, method="bounded").x))
     k = _log_sum(losses, t)
     return _Tilt(t, k, losses.mass * np.exp(losses.node * (losses.step * t) - k))
@@ -192,7 +282,8 @@ def _window(losses: Losses, tilt: _Tilt, d: int) -> tuple[int, int, float, float
     """
     x: FloatArray = (losses.node * losses.step).astype(np.float64)
     mean = dot(tilt.mass, x)
-    sigma = math.sqrt(max(dot(tilt.mass, (x - mean) ** 2), 1e-300) * d)
+    # a sum that is nearly always the same still moves by whole steps
+    sigma = max(math.sqrt(dot(tilt.mass, (x - mean) ** 2) * d), losses.step)
     positive = tilt.mass > 0.0
     log_mass = np.log(tilt.mass[positive])
     ends = []
@@ -210,9 +301,7 @@ def _window(losses: Losses, tilt: _Tilt, d: int) -> tuple[int, int, float, float
     return first, last, leak_left, leak_right
 
 
-def _power(
-    node: npt.NDArray[np.int64], mass: FloatArray, d: int, length: int
-) -> tuple[FloatArray, float]:
+def _power(node: NodeArray, mass: FloatArray, d: int, length: int) -> tuple[FloatArray, float]:
     """Return the d-fold circular convolution of the masses, and a bound on each entry's error."""
     from scipy import fft
 

@@ -1,4 +1,4 @@
-"""2,100 cases against the oracle; SHOAL_ADVERSARY_CASES=52500 before a release.
+"""2,160 cases against the oracle; SHOAL_ADVERSARY_CASES=54000 before a release.
 
 Nothing here is left to chance: a case is made from its kind and number. Where Shoal refuses, no
 claim is made; whatever it states is held against the exact truth.

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from shoal.agreement.plan import Plan
+from shoal.collector.signing import Signer
 from shoal.evidence.services import free_port
 from tests.collector.store_help import Clock
 
@@ -171,6 +172,7 @@ def second_folder(first: Path, name: str = "second") -> Path:
     """Make the folder of another collector: with the keys of the first, as an operator does."""
     folder = first.with_name(name)
     folder.mkdir(exist_ok=True)
+    Signer(first)  # it is made at the first start
     for secret in ("crowd-key", "signing-key"):
         if (first / secret).exists():
             shutil.copy(first / secret, folder)

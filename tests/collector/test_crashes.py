@@ -31,7 +31,7 @@ from shoal.collector.intake.database import NAME, StorageError
 from shoal.collector.intake.encryption import CROWD_KEY_FILE
 from shoal.collector.intake.store import Store
 from shoal.collector.plan_states import Declaration
-from shoal.collector.signing import private_file
+from shoal.collector.signing import KEY_FILE, private_file
 from shoal.errors import InputError
 from tests.collector.crash_help import LONGEST, Devices, Served, all_made, send
 from tests.collector.store_help import (
@@ -212,7 +212,8 @@ class TestLogs:
             damage = DAMAGES[number % len(DAMAGES)]
             (image / NAME).write_bytes(database)
             (image / f"{NAME}-wal").write_bytes(damage(bytearray(log), chance))
-            shutil.copy(written / CROWD_KEY_FILE, image)
+            for secret in (CROWD_KEY_FILE, KEY_FILE):
+                shutil.copy(written / secret, image)
             with closing(sqlite3.connect(image / NAME)) as left:
                 state = states.index(content(left))
             if state < oldest:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -276,11 +277,12 @@ def main(seconds: int, megabytes: int) -> None:
 
 def _limit(seconds: int, megabytes: int) -> None:
     """Limit this process; it also ends if nobody is left to end it."""
-    os.nice(5)  # reports go first
+    with suppress(OSError):  # a service may not be allowed to
+        os.nice(5)  # reports go first
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    with suppress(OSError, ValueError):  # memory can be limited on Linux only
-        with open("/proc/self/statm", encoding="ascii") as file:
-            used = int(file.read().split()[5]) * resource.getpagesize()
+    statm = Path("/proc/self/statm")
+    if statm.exists():  # memory can be limited on Linux only
+        used = int(statm.read_text("ascii").split()[5]) * resource.getpagesize()
         most = used + (megabytes << 20)
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 

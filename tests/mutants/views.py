@@ -148,7 +148,7 @@ MUTANTS = (
         BOUNDS,
         "return chance * self.releases * (1.0 + 1e-14)",
         "return chance * (1.0 + 1e-14)",
-        PLANS + "TestCohorts",
+        PLANS + "test_a_cohort_may_be_small_in_any_release",
     ),
     Mutant(
         "a bound always counts on the whole crowd",

@@ -17,7 +17,7 @@ from shoal.planning.over_time import plan_with_memory, statements
 from shoal.planning.plan_diff import plan_diff
 from shoal.planning.promise import check_promise, compute_promise
 from shoal.planning.views import CountsBound, other_view
-from shoal.theory.cohorts import smallest_cohort
+from shoal.theory.cohorts import chance_of_fewer, smallest_cohort
 from shoal.theory.counts.delta import proven_counts
 
 FIVE = Survey("browser", (Flags("features", tuple("abcde")),))
@@ -101,7 +101,18 @@ class TestTheFloorOfOneReport:
             plan(FIVE, epsilon=1, promise="local", **{name: options[name]})
 
 
-TWO = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
+RELAYED: dict[str, Any] = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
+
+
+def test_a_cohort_may_be_small_in_any_release():
+    """The best cohort to count on, found by trying all: its chance is paid for in each release."""
+    bound, q, epsilon, crowd = CountsBound(1, cohorts=2, releases=5), 0.2, 2.0, 80
+    sums = [
+        proven_counts(5, size, q, epsilon) + 5 * chance_of_fewer(crowd, 2, size)
+        for size in range(1, crowd + 1)
+    ]
+    said = bound.proven(crowd, q, epsilon).delta.high
+    assert min(sums) <= said <= 1.001 * min(sums)
 
 
 class TestLargerCrowds:
@@ -114,15 +125,15 @@ class TestLargerCrowds:
             ((Flags("f", ("a", "b")), Text("t", 64, 1, 2)), 73, "4", "1e-9", {}),
             ((Text("t", 32, 2, 4),), 400, "2", "1e-6", {}),
             # what does not fit into the messages costs more with each person
-            ((Text("t", 16, 1, 1), Text("u", 16, 2, 1)), 1595, "1", "1e-9", TWO),
+            ((Text("t", 16, 1, 1), Text("u", 16, 2, 1)), 1595, "1", "1e-9", RELAYED),
             (
                 (Choice("c", tuple("abcd")), Choice("d", tuple("efghijklmn"))),
                 2427,
                 "1",
                 "1e-9",
-                TWO,
+                RELAYED,
             ),
-            ((Choice("c", ("a", "b")), Text("t", 32, 1, 1)), 17, "0.1", "5.26e-10", TWO),
+            ((Choice("c", ("a", "b")), Text("t", 32, 1, 1)), 17, "0.1", "5.26e-10", RELAYED),
         ],
     )
     def test_they_are_promised_no_less(self, questions, crowd, epsilon, delta, how):
@@ -148,7 +159,7 @@ class TestLargerCrowds:
     def test_the_price_that_is_printed_is_the_one_that_is_paid(self):
         """Far more people than planned: the proven delta counts on fewer, and pays for these."""
         survey = Survey("s", (Choice("c", tuple("abcd")), Choice("d", tuple("efghijklmn"))))
-        agreed = plan(survey, crowd_size=2427, epsilon="1", delta="1e-9", view="counts", **TWO)
+        agreed = plan(survey, crowd_size=2427, epsilon="1", delta="1e-9", view="counts", **RELAYED)
         document = replace(audit(agreed), crowd_size=24_270).to_json(epsilon=1.0)
         assert 0 < document["pieces"]["price"] <= document["proven"]["delta"][1]
 

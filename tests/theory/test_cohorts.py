@@ -47,7 +47,7 @@ def cases():
 
 def test_no_crowd_is_much_better():
     for number, (delta, price, most) in enumerate(cases()):
-        asked = []
+        asked: list[int] = []
 
         def counted(t, delta=delta, asked=asked):
             asked.append(t)

@@ -36,7 +36,8 @@ def show_certificate(document: dict[str, Any], name: str) -> None:
     )
     if document["homogeneous"] is not None:
         worst = document["homogeneous"]["worst"]
-        eta = text_bracket(*worst["eta"], digits=3)
+        low, high = worst["eta"]
+        eta = text_bracket(low, high, 3)
         known = "" if eta.startswith("~") else "not resolved; "
         table.add_row(
             "sufficient", f"eta   {eta}", f"{known}{_eta_in_words(worst)}; not a guarantee"

@@ -297,7 +297,8 @@ def _sufficient(worst: Mapping[str, Any], at: str) -> Fact:
         eta = f"\N{LESS-THAN OR EQUAL TO} {text_up(worst['eta'][1], 3)}"
         where = "in the worst homogeneous crowd"
     else:
-        eta = text_bracket(*worst["eta"], digits=3).replace("~ ", "\N{ALMOST EQUAL TO}")
+        low, high = worst["eta"]
+        eta = text_bracket(low, high, 3).replace("~ ", "\N{ALMOST EQUAL TO}")
         where = (
             f"the largest found of {worst['kinds']} kinds of homogeneous crowds; others may be"
             " worse"

@@ -17,15 +17,16 @@ import httpx
 import numpy as np
 import pytest
 
+from .postgres_help import wait_for
 from .privacy_help import BINARY, FLAGS_PLAN, Server, make_reports, serving
 from .test_two_parties import Parties, planned
 
 EXAMPLES = int(os.environ.get("SHOAL_SCHEMA_EXAMPLES", "3"))
 PHASES = "coverage,fuzzing" + ",stateful" * (EXAMPLES >= 20)
 
-# An object need not be a plan, a text need not be a survey or an origin, and bytes in base64 need
-# not be a report of the plan. Answers have shapes, from which it learns ids; so it finds the plan
-# and destroys it (410).
+# An object need not be a plan, a text need not be a survey or an origin, bytes in base64 need not
+# be a report of the plan, and a whole number is not written as 1.0. Answers have shapes, from which
+# it learns ids; so it finds the plan and destroys it (410).
 CONFIG = """
 [checks]
 positive_data_acceptance.expected-statuses = ["2xx", "3xx", 401, 403, 404, 409, 410, 429]
@@ -45,6 +46,7 @@ checks.positive_data_acceptance.expected-statuses = {["2xx", 401, 403, 404, 409,
         ("POST /v1/plans/{plan_id}/sealed", [400, 412]),
         ("PUT /v1/plans/{plan_id}/crowds/{window}/{crowd}/chunks/{chunk}", [400]),
         ("GET /v1/plans/{plan_id}/crowd-key", [425]),
+        ("POST /v1/plans/{plan_id}/crowd-keys", [400]),
     )
 )
 
@@ -63,10 +65,13 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture
-def parties(tmp_path: Path) -> Iterator[Parties]:
+@pytest.fixture(scope="module")
+def parties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parties]:
     """A relay and an analyzer that know each other."""
-    with Parties(tmp_path, *planned("counts")) as running:
+    with Parties(tmp_path_factory.mktemp("parties"), *planned("counts")) as running:
+        relay, key = running.relay.ready, f"/v1/plans/{running.plan.id}/crowd-key"
+        for url in (f"{relay['public']}{key}", f"{relay['ops']}/readyz"):
+            wait_for(lambda url=url: httpx.get(url).status_code == 200)
         yield running
 
 
@@ -138,6 +143,6 @@ def test_a_relay_and_an_analyzer(parties: Parties, party: str, side: str, tmp_pa
         token = (parties.relay.folder / "analyzer-token").read_text().strip()
     # All but what makes the rest impossible, and what a collector's console answers too.
     without = ("--exclude-path-regex", "(close|destroy|pause|tokens.*|prospect|backups)$")
-    url, log = getattr(parties, party).ready[side], tmp_path / f"{party}.log"
+    url, log = getattr(parties, party).ready[side], folder.parent / f"{party}.log"
     found = explore(tmp_path, url, token, log, known(parties.plan.id), *without)
     assert {200, 405} <= found <= ANSWERED

@@ -381,9 +381,25 @@ class TestGuarantees:
         diff = plan_diff(planned(5), planned(5, view="counts"))
         assert diff.kind == "forbidden"
         assert any(
-            reason.startswith("Against the analyzer of anonymized reports holds local epsilon 23")
+            reason.startswith(
+                "Against the analyzer of anonymized reports holds epsilon 23 (local) instead of"
+                " epsilon 1 at delta "
+            )
             for reason in diff.reasons
         )
+
+    def test_lost_parties_are_new_observers(self):
+        parties = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
+        two, one = planned(5, **parties), planned(5)
+        diff = plan_diff(two, one)
+        assert diff.kind == "forbidden"
+        collector = (
+            "The collector sees each report as it arrives. Against it holds epsilon 6.486 (local)."
+        )
+        assert collector in diff.reasons
+        back = plan_diff(one, two)
+        assert back.kind == "new plan"
+        assert any(reason.startswith("The relay sees who sends") for reason in back.reasons)
 
     def test_a_declaration(self):
         old, new = planned(5), planned(5, window=3600)

@@ -35,6 +35,7 @@ from shoal.agreement.survey import Number, Survey, Text
 from shoal.agreement.wording import Wording, encoding_rules, permanent_key
 from shoal.errors import PrivacyRefusal
 from shoal.planning.guarantees import Covered, Guarantee, guarantees, loosened, releases_a_year
+from shoal.planning.observers import Observer, observers
 from shoal.support.rounding import float_up, text_up
 
 __all__ = ["Change", "DiffKind", "PlanDiff", "plan_diff"]
@@ -145,10 +146,10 @@ def plan_diff(old: Plan, new: Plan, *, weaker_is_intended: bool = False) -> Plan
     if same_name:
         judged = not _dominates(old, new, same_bits=not questions, less=bool(weaker))
         changes = tuple(_changes(old, new, judged=judged))
-        observed = list(_observed(old, new)) if judged else []
-        weaker += [reason for less, reason in observed if less]
+        observed = list(_observed(old, new))
+        weaker += [reason for less, reason in observed if less and judged]
         weaker += [change.words for change in changes if change.weaker]
-        others += [reason for less, reason in observed if not less]
+        others += [reason for less, reason in observed if not (less and judged)]
         others += [change.words for change in changes if not change.weaker]
     close = f"publish it only after {old.survey.name!r} is closed."
     reasons = [*weaker, *_shortened(questions), *others, *redraw]
@@ -390,9 +391,8 @@ def _status(one: Guarantee, plan: Plan) -> str:
 
 
 def _observed(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
-    """Yield against which observers of a release a crowd no longer protects, or newly does."""
+    """Yield new observers of a release, and those against whom something else holds than before."""
     from shoal.planning.certificate import audit
-    from shoal.planning.observers import observers
 
     if old.crowd_size is None or new.crowd_size is None:
         return
@@ -403,17 +403,20 @@ def _observed(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
         )
     except PrivacyRefusal:  # of a plan about which nothing is proven
         return
-    for who in before.keys() & after.keys():
-        was, now = before[who], after[who]
-        if was.holds != now.holds:
-            said = [
-                f"local epsilon {text_up(one.epsilon)}"
-                if one.holds == "local"
-                else f"epsilon {text_up(one.epsilon)} at delta {text_up(one.delta)} ({one.holds})"
-                for one in (now, was)
-            ]
+    for who, now in after.items():
+        was = before.get(who)
+        if was is None:
+            yield False, f"The {who} sees {now.sees}. Against it holds {_holds(now)}."
+        elif was.holds != now.holds:
             less = now.holds == "local"
-            yield less, f"Against the {who} holds {said[0]} instead of {said[1]}."
+            yield less, f"Against the {who} holds {_holds(now)} instead of {_holds(was)}."
+
+
+def _holds(one: Observer) -> str:
+    if one.holds == "sealed":
+        return "the encryption"
+    delta = f" at delta {text_up(one.delta)}" if one.holds == "theorem" else ""
+    return f"epsilon {text_up(one.epsilon)}{delta} ({one.holds})"
 
 
 def _flips(words: str, was: FlipProbability, now: FlipProbability) -> tuple[bool, str]:

@@ -32,6 +32,7 @@ def test_a_store_that_hangs(tmp_path: Path):
         assert (await world.ask("console", "GET", "/readyz")).status_code == 200
         relay = await world.relay()
         hanging = asyncio.create_task(world.collector.on_store_thread(answered.wait))
+        await asyncio.sleep(0)  # it has begun
         requests = [
             world.upload(upload(FLAGS, 3, 1), relay),
             world.ask("console", "GET", f"/v1/plans/{FLAGS.id}/crowds", world.admin()),
@@ -59,6 +60,7 @@ def test_work_that_was_refused_does_not_happen_later(tmp_path: Path):
     async def story(world: World) -> None:
         collector, answered = world.collector, threading.Event()
         hanging = asyncio.create_task(collector.on_store_thread(answered.wait))
+        await asyncio.sleep(0)  # it has begun
         with pytest.raises(StorageTimeout):
             await collector.in_store(begun.append, "late")
         answered.set()
@@ -75,6 +77,7 @@ def test_a_busy_store_is_ready(tmp_path: Path):
     async def story(world: World) -> None:
         work = [world.collector.on_store_thread(time.sleep, 0.1) for _ in range(40)]
         busy = asyncio.gather(*work)
+        await asyncio.sleep(0)  # all of it waits
         assert (await world.ask("console", "GET", "/readyz")).status_code == 200
         assert not busy.done()
         await busy

@@ -218,7 +218,7 @@ class Running(ABC):
         return await self._within(self._store_timeout, lambda: work(*args, **kwargs))
 
     async def _within(self, seconds: float, work: Callable[[], R]) -> R:
-        running = asyncio.ensure_future(self.on_store_thread(work))
+        running = self._submit(work)
         try:
             await asyncio.wait([running], timeout=seconds)
             if running.done():
@@ -229,17 +229,21 @@ class Running(ABC):
 
     async def on_store_thread(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run work that may take long on the store's thread; `in_store` is for requests."""
+        return await self._submit(lambda: work(*args, **kwargs))
+
+    def _submit(self, work: Callable[[], R]) -> asyncio.Future[R]:
+        """Put work at the end of what waits for the store's thread."""
 
         def watched() -> R:
             try:
-                result = work(*args, **kwargs)
+                result = work()
             except StorageError:
                 self._store_failed = True
                 raise
             self._store_failed, self._last_answer = False, time.monotonic()
             return result
 
-        return await asyncio.get_running_loop().run_in_executor(self._store_thread, watched)
+        return asyncio.get_running_loop().run_in_executor(self._store_thread, watched)
 
     async def compute(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a long computation on a thread of its own, so that reports do not wait."""

@@ -327,13 +327,11 @@ class TestForwarding:
         check_once(analyzer, PIECES, frozen)
 
     def test_one_at_a_time_states_or_removes_a_shuffle(
-        self, url: str, tmp_path: Path, analyzer: FakeAnalyzer, monkeypatch: pytest.MonkeyPatch
+        self, url: str, tmp_path: Path, analyzer: FakeAnalyzer
     ):
         """Else one could be stated after a look at its chunks, while they are removed."""
-        from shoal.collector.postgres import connection
-
-        monkeypatch.setattr(connection, "_SETTINGS", ("SET lock_timeout = '100ms'",))
-        first, second = two_relays(url, tmp_path, analyzer, PIECES)
+        impatient = f"{url}?options=-clock_timeout%3D100"
+        first, second = two_relays(impatient, tmp_path, analyzer, PIECES)
         first.take(PIECES, made(PIECES, 20, seed=1))
         first.store.sweep()
         (crowd,) = first.store.on_their_way()

@@ -28,8 +28,8 @@ NOON = 20_000 * DAY + DAY // 2
 _FLAGS = Flags("f", tuple("abcdefghijklm"))
 
 
-def make_plan(*questions: Any, crowd: int = 50, **fields: Any) -> Plan:
-    survey = Survey("s", questions or (Flags("f", tuple("abcde")),))
+def make_plan(*questions: Any, crowd: int = 50, name: str = "s", **fields: Any) -> Plan:
+    survey = Survey(name, questions or (Flags("f", tuple("abcde")),))
     promise = Promise("local", "99")
     if fields.get("view") == "counts":  # more than the local epsilon, so that it holds
         promise = Promise("proven", "99", delta="1e-6")

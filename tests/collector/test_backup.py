@@ -373,7 +373,7 @@ class TestChanges:
         """It is signed, but not with the key that is in it."""
         made = back_up(data, tmp_path / "kept")
         made.write_bytes(made.read_bytes()[:-_END])
-        _sign(made, "11" * 32)
+        _sign(made, f"{'11' * 32} {'A' * 43} 0 0")
         assert "another key" in self.refused(made, tmp_path / "new", capsys)
 
     def test_somebody_who_has_the_key_is_found_by_the_digest(self, data: Path, tmp_path: Path):

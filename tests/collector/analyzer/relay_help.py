@@ -59,7 +59,7 @@ PLANS = {
     "counts of text": make_plan(
         Text("t", bits=9, hashes=1, cohorts=1), crowd=20, view="counts", parties=fragments(9)
     ),
-    "whole, daily": make_plan(_FLAGS, crowd=20, parties=PARTIES, window=86_400),
+    "whole, daily": make_plan(_FLAGS, crowd=20, name="daily", parties=PARTIES, window=86_400),
 }
 
 

@@ -252,6 +252,7 @@ def test_answers_have_the_shape_they_are_said_to_have(tmp_path: Path) -> None:
         wish = {"survey": EXAMPLE, "crowd": 1000, "epsilon": "4", "delta": "1e-6"}
         bodies: dict[str, object] = {
             "/v1/plans/{plan_id}/crowds/{number}/decode": {"candidates": ["tea", "coffee"]},
+            "/v1/plans/{plan_id}/origins": {"origins": ["https://page.example"]},
             "/v1/prospect": wish,
             "/v1/tokens": {"role": "viewer", "label": "x"},
             "/v1/plans": {"id": FLAGS_PLAN.id} | FLAGS_PLAN.to_json(),
@@ -263,7 +264,7 @@ def test_answers_have_the_shape_they_are_said_to_have(tmp_path: Path) -> None:
         order = sorted(ANSWERS, key=lambda place: place[1] in moves and moves.index(place[1]) + 1)
         for method, path in [*order, ("GET", "/v1/plans/{plan_id}/crowds")]:
             where = path.replace("{plan_id}", PLAN.id).replace("{number}", "1")
-            body = json.dumps(bodies[path]).encode() if method == "POST" and path in bodies else b""
+            body = json.dumps(bodies[path]).encode() if method != "GET" and path in bodies else b""
             answer = await world.ask("console", method, where, typed, body)
             assert answer.status_code in (200, 201), (path, answer.text)
             jsonschema_rs.validate(ANSWERS[method, path], answer.json())

@@ -34,6 +34,7 @@ from shoal import (
     parse_batch,
 )
 from shoal.agreement.local_privacy import local_epsilon, repeated_epsilon
+from shoal.agreement.wording import permanent_key
 from shoal.device.outbox import Reply
 from shoal.device.outbox.report_maker import ReportMaker
 from shoal.support.files import canonical_json
@@ -137,7 +138,7 @@ class World:
                 digest = self.memory().digest(self.plan, encode(self.plan, ANSWER))
                 if mine.answers != {digest: self.days}:
                     found.append("charged for another answer")
-        if self.remembers and self.memory().counts() != {self.plan.id: 1}:
+        if self.remembers and self.memory().counts() != {permanent_key(self.plan): 1}:
             found.append(f"remembered {self.memory().counts()}")
         return found
 

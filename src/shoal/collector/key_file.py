@@ -26,7 +26,7 @@ __all__ = ["OBLIVIOUS_FILE", "SIGNING_FILE", "KeyFile", "StoredKey", "change_key
 SIGNING_FILE, OBLIVIOUS_FILE = "signing-key", "oblivious-key"
 DAY = 86_400
 PENDING_SECONDS = 2 * 3600
-"""How long a new key of Oblivious HTTP is announced before devices use it: its list is cached for
+"""Seconds that a new Oblivious HTTP key is announced before devices use it: the list is cached for
 an hour."""
 
 

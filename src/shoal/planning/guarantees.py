@@ -1,4 +1,4 @@
-"""The guarantees of a plan: for one report, one release, a year and for ever; against whom.
+"""The guarantees of a plan for one report, one release, a year and all time, and against whom.
 
 A plan that asks other questions, or asks more often, can keep its promise for one release and still
 reveal more. Two plans are compared by these numbers; `shoal.planning.plan_diff` does so. Each holds

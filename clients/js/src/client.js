@@ -53,7 +53,7 @@ const DAY = 864e5;
 const WAITING = "waiting";
 /** @type {Partial<Ticket>} */
 const EXPIRED = { state: "expired" };
-/** The maximum number of crowds that a report is encrypted for: a dishonest relay can use each of them. */
+/** Crowds that a report is encrypted for at most: a dishonest relay can use each of them. */
 const MAX_CROWDS = 3;
 
 /** @param {number} status */

@@ -43,11 +43,11 @@ constraints:
 	  .venv-constraints/bin/python -m pip freeze --exclude-editable ) > constraints.txt
 	rm -rf .venv-constraints
 
-# The hashes of what the container and the release install, into deploy/*requirements.txt. Needs Python 3.13, as they do.
+# Write the hashes of the packages that the container and the release install to deploy/*requirements.txt. Needs Python 3.13, as they do.
 requirements:
 	$(PYTHON) -m tests.hashed_requirements
 
-# The digests that the tags of the images have today, into deploy/ and the workflows. Needs Docker with buildx.
+# Write the current digests of the image tags to deploy/ and the workflows. Needs Docker with buildx.
 images:
 	for image in python:3.13-slim python:3.13-bookworm caddy:2-alpine; do \
 	  digest=$$(docker buildx imagetools inspect $$image --format '{{.Manifest.Digest}}') || exit 1; \
@@ -68,8 +68,8 @@ dist: .venv/.ready-dev
 	rm -rf dist
 	$(BIN)/python -m tests.build_distributions dist
 
-# The wheels of `make dist`, with what the container installs beside them, as a bill of materials (CycloneDX). Needs
-# Python 3.13, for whose files there are hashes.
+# A bill of materials (CycloneDX) of the wheels of `make dist` and the packages that the container installs. Needs Python
+# 3.13, which the hashes are for.
 sbom:
 	rm -rf .venv-sbom
 	$(PYTHON) -m venv .venv-sbom

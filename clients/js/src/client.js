@@ -53,7 +53,7 @@ const DAY = 864e5;
 const WAITING = "waiting";
 /** @type {Partial<Ticket>} */
 const EXPIRED = { state: "expired" };
-/** For how many crowds a report is encrypted at most: a relay that cheats can use each of them. */
+/** Crowds that a report is encrypted for at most: a dishonest relay can use each of them. */
 const MAX_CROWDS = 3;
 
 /** @param {number} status */
@@ -104,7 +104,7 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
     });
 
   /**
-   * The text of an answer, signed with the pinned key.
+   * The text of a response, signed with the pinned key.
    *
    * @param {Response} reply
    */
@@ -139,9 +139,9 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
   };
 
   /**
-   * So many bytes that follow from an answer, and from a secret that this browser keeps for the
-   * survey and cannot show. The flips of a permanent vector are made of them; neither the answer nor
-   * the vector is stored. Plans that differ in words, and not in which bits an answer sets, share
+   * Bytes derived from an answer and from a secret that this browser keeps for the survey and that
+   * no script can read. The flips of a permanent vector are made from them; neither the answer nor
+   * the vector is stored. Plans that differ only in words, not in which bits an answer sets, share
    * the secret, so that an edit of words draws no new flips.
    *
    * @type {(plan: Plan, blocks: Map<string, import("./survey.js").Block>, vector: Bytes,

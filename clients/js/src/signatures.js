@@ -7,7 +7,7 @@ import { decoded, importKey, subtle } from "./bytes.js";
 const ED25519 = "Ed25519";
 
 /**
- * Whether a key signed this. A collector that changes its key signs with both for a while.
+ * Whether a key signed this. A collector that rotates its key signs with both for a while.
  *
  * @param {string} key
  * @param {Bytes} content

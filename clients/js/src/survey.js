@@ -64,8 +64,8 @@ export const layout = ({ questions }) => {
 };
 
 /**
- * All of a plan that decides which bits an answer sets and how they are flipped for good; and the
- * words of its survey, the names of questions and the labels of bits.
+ * Everything in a plan that decides which bits an answer sets and its permanent flips; and the words
+ * of its survey, the names of questions and the labels of bits.
  *
  * @param {import("./plan.js").Plan} plan
  * @param {Map<string, Block>} blocks
@@ -88,7 +88,7 @@ export const encoding = ({ survey, memory }, blocks) => {
 };
 
 /**
- * Whether a word stands at another place than before: the same answer then sets another bit.
+ * Whether a word has moved to another place: the same answer then sets another bit.
  *
  * @param {string[][]} old
  * @param {string[][]} words

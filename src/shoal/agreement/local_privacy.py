@@ -8,7 +8,7 @@ permanent vector. Of n of them the worst outcome is that all agree in a bit, so 
 
 which is one report's d ln((1-q)/q) at n = 1 and stays below d ln((1-q1)/q1) however many there
 are; distinct answers add up. Where plans share a permanent vector and have different q2, a product
-over the reports stands in the place of each power. That is the price of *what* was answered. *When*
+over the reports replaces each power. That is the price of *what* was answered. *When*
 the answer changed is hidden by the fresh flips alone: two reports of one permanent vector are
 alike, two reports of different ones are not. Hiding that too costs at most d ln((1-q)/q) for the
 first report and L ln((1-q2)/q2) for each later one, L all bits of a report.

@@ -3,9 +3,9 @@
 The suite is X25519, HKDF-SHA256 and AES-128-GCM. The answer is sealed with a key that both ends
 derive from the request, which needs HPKE's exporter: `pyhpke` has it.
 
-This hides a sender's address from the gateway and nothing else, as long as all senders use one key
-and the relay does not tell. A relay of this kind forwards each request at once: it does not wait
-for a crowd and does not shuffle.
+This hides a sender's address from the gateway and nothing else, as long as all senders use the same
+key and the relay keeps addresses to itself. Such a relay forwards each request at once: it
+does not wait for a crowd and does not shuffle.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KEY_BYTES, NONCE_BYTES, SECRET_BYTES = 32, 12, 16
 OVERHEAD = 7 + KEY_BYTES + 16
 """Bytes that sealing adds to a request: its header, the encapsulated key and the tag."""
 MAX_LIST = 4096
-"""Bytes of a list of keys."""
+"""The maximum size of a list of keys, in bytes."""
 
 _HEADER = struct.Struct(">BHHH")
 _REQUEST_LABEL, _RESPONSE_LABEL = b"message/bhttp request", b"message/bhttp response"
@@ -99,11 +99,11 @@ class KeyConfiguration:
 
     @classmethod
     def read_list(cls, content: bytes) -> list[KeyConfiguration]:
-        """Return the keys of a list that can be used, in their order; there is at least one."""
+        """Return the usable keys of a list, in order; there is at least one."""
         if len(content) > MAX_LIST:
-            raise InputError(f"a list of keys of Oblivious HTTP has at most {MAX_LIST} bytes.")
+            raise InputError(f"a list of Oblivious HTTP keys has at most {MAX_LIST} bytes.")
         at, keys = 0, []
-        problem = InputError("this is no list of keys of Oblivious HTTP.")
+        problem = InputError("this is not a list of Oblivious HTTP keys.")
         while at + 2 <= len(content):
             (length,) = struct.unpack_from(">H", content, at)
             one = content[at + 2 : at + 2 + length]
@@ -120,7 +120,7 @@ class KeyConfiguration:
 
     @classmethod
     def from_list(cls, content: bytes) -> KeyConfiguration:
-        """Return the first key of a list that can be used."""
+        """Return the first usable key of a list."""
         return cls.read_list(content)[0]
 
     def seal(self, request: bytes, *, ephemeral: Any = None) -> tuple[bytes, Exchange]:

@@ -4,8 +4,8 @@ A plan's id already says what it must be. A pinned key says who stands behind it
 signs the bytes of its answer with Ed25519 and puts the signature beside them. A certificate is
 worth nothing without that: it is the signer's word for what the plan was computed to promise.
 
-A collector that changes its key signs with the old and the new one for a while. So devices with
-either of them go on, and the application has that time to ship the new key.
+A collector that rotates its key signs with the old and the new one for a while. Devices that pin
+either of them keep working, and the application has that time to ship the new key.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from shoal.support.later import base64
 __all__ = ["check_public_key", "check_signature"]
 
 SIGNATURE, KEY = "Shoal-Signature", "Shoal-Key"
-"""The headers that carry the signatures and, for people who look, their keys; all in base64url,
+"""The headers with the signatures and, for information only, their keys; all in base64url,
 separated by commas."""
 
 _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
 MAX_SIGNERS = 2
-"""Keys that sign at a time: a new one and, while they overlap, the one before."""
+"""Keys that sign at the same time: the newest and, during the overlap, the one before."""
 
 
 def check_public_key(key: bytes | str) -> bytes:
@@ -39,7 +39,7 @@ def check_public_key(key: bytes | str) -> bytes:
 def check_signature(
     public_key: bytes, content: bytes, signature: str | None, what: str = "plan"
 ) -> None:
-    """Raise `TransportError` unless one of the signatures is the key's, of exactly these bytes."""
+    """Raise `TransportError` unless the key made one of the signatures, over these exact bytes."""
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -55,7 +55,7 @@ def check_signature(
     for one in given:
         try:
             Ed25519PublicKey.from_public_bytes(public_key).verify(one, content)
-        except (InvalidSignature, ValueError):  # a ValueError: these 32 bytes are no key
+        except (InvalidSignature, ValueError):  # a ValueError: these 32 bytes are not a key
             continue
         return
     raise TransportError(f"the {what} was not signed with the pinned key; not used.")

@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 _LONGEST_TOML = 4 << 20
-"""Characters of a survey's TOML: room for as many options as a report has bits."""
+"""The maximum length of a survey's TOML: room for as many options as a report has bits."""
 _MOST_DOTS = 8
 _DEEPEST = 8
 
@@ -241,7 +241,7 @@ class Survey:
                 raise
             reason = str(error).partition("\n")[0]
             raise SurveyError(f"{which} is not valid TOML: {reason}.") from error
-        try:  # a plan says nothing about how a table is written: the format is only checked
+        try:  # a plan does not contain the table format, so it is only checked
             TableFormat.from_json(document.pop("table", {}))
         except InputError as error:
             raise SurveyError(str(error)) from error
@@ -315,8 +315,8 @@ def _check_toml(text: str) -> None:
             f"a survey has at most {_LONGEST_TOML:,} characters, this one has {len(text):,}."
         )
     dots = depth = 0
-    # Strings and comments are skipped whole; one without an end reaches to the end of the text or
-    # of the line. No alternative gives back what it took, so the time is linear.
+    # Strings and comments are skipped whole; an unterminated one reaches to the end of the text or
+    # of the line. No alternative backtracks, so the time is linear.
     for found in re.finditer(
         r'"""(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5}|\\?\Z)|"(?:[^"\\\n]|\\[^\n])*+"?'
         r"|'''(?:[^']|'(?!''))*+(?:'{3,5}|\Z)|'[^'\n]*+'?|#[^\n]*+|([.,=\n\[\]{}])",

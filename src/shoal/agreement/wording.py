@@ -1,9 +1,9 @@
-"""Which part of a survey is words and which part decides the bits of an answer.
+"""Separate the words of a survey from the rules that decide the bits of an answer.
 
 An edit of words leaves every answer on the same bits. Devices then keep their permanent flips, and
 `shoal.planning.plan_diff` calls the edit a label. Any other edit can move an answer to other bits.
-Permanent flips that outlived such an edit would tell for which people it changed nothing, so
-devices draw new ones, and the ledger counts them again.
+Permanent flips that outlived such an edit would reveal for which people it changed nothing, so
+devices draw new ones, and the ledger charges for them again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Wording:
         return hashlib.sha256(canonical_json(words)).hexdigest()
 
     def moved(self, new: Wording) -> Iterator[tuple[str, str, str]]:
-        """Yield the words that another wording has at another place: kind, word, word replaced.
+        """Yield the words that moved in a new wording: kind, word, and the word it replaced.
 
         >>> old, new = Wording(("f",), ("sync", "vpn")), Wording(("f",), ("vpn", "proxy"))
         >>> list(old.moved(new))
@@ -89,8 +89,8 @@ def permanent_key(plan: Plan) -> str | None:
 
     Two plans share it if their surveys have the same name and rules and if q1 is the same. Words,
     window, crowd, promise and fresh flips are not part of it, so that editing them draws no new
-    permanent flips. The survey's name is: unrelated surveys that share permanent flips would tell
-    whether their answers are alike.
+    permanent flips. The survey's name is: unrelated surveys that share permanent flips would
+    reveal whether their answers set the same bits.
 
     >>> from shoal import Flags, FlipProbability, Memory, Promise
     >>> memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))

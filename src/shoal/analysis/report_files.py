@@ -155,7 +155,7 @@ def _read_arrow(plan: Plan, path: Path, batches: range | None) -> Iterator[Synth
         simulated = _check_schema(plan, path, reader.schema)
         for number in range(reader.num_record_batches) if batches is None else batches:
             column = reader.get_batch(number).column(0)
-            column.validate(full=True)  # its buffer may be shorter than it says
+            column.validate(full=True)  # its buffer may be shorter than declared
             for start in range(0, len(column), _CHUNK_ROWS):
                 piece = column.slice(start, _CHUNK_ROWS)
                 yield _checked(rows_of_column(plan, piece), plan, path, simulated)

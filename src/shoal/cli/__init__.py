@@ -158,6 +158,6 @@ def _sentence(message: str) -> str:
 
 
 def _say(sentence: str, exit_code: int) -> int:
-    lines = map(printable, sentence.split("\n"))  # it may quote what came from elsewhere
+    lines = map(printable, sentence.split("\n"))  # it may quote untrusted text
     click.echo("shoal: " + "\n".join(lines), err=True)
     return exit_code

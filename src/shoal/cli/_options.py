@@ -220,7 +220,7 @@ def check_plot(plot: Path | None) -> None:
 
 
 def table_format_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the options that declare how a table is written, as argument `table_format`."""
+    """Add the options that declare the format of a table, as argument `table_format`."""
 
     @click.option(
         "--table-format",
@@ -236,7 +236,7 @@ def table_format_options(command: Callable[..., R]) -> Callable[..., R]:
         "--missing",
         multiple=True,
         metavar="TEXT",
-        help="A cell with this text has no value, as an empty one; repeatable.",
+        help="A cell with this text has no value, like an empty one; repeatable.",
     )
     @click.option(
         "--invalid",

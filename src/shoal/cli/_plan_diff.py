@@ -31,7 +31,7 @@ def diff(old_file: Path, new_file: Path, weaker_is_intended: bool, as_json: bool
     the same name; exit code 3).
 
     If both surveys have the same name, the guarantees of both plans are computed: for one report,
-    one release, a year and for ever.
+    one release, a year, and without a time limit.
     """
     old, new = Plan.read(old_file), Plan.read(new_file)
     with waiting(COMPUTING):

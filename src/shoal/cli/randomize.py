@@ -62,7 +62,8 @@ def command(
     Each bit of an answer is flipped with the plan's probability q. ANSWERS is a .csv, .ndjson,
     .arrow or .parquet file with one row per person and one column per question, or a file that
     `shoal encode` wrote. If one answer is not allowed, nothing is written, unless
-    --invalid missing is given. Rows are read one by one, as the options say: nothing is guessed.
+    --invalid missing is given. Each row is read by itself, in the declared format:
+    nothing is guessed.
 
     Several files, or a folder of them, are randomized on all cores into a folder, file by file. If
     the command is interrupted, run it again: it goes on where it stopped, and no answer is

@@ -56,7 +56,7 @@ def service_options(leave_out: Collection[str]) -> Callable[..., Any]:
     "--origins",
     metavar="ORIGIN,...",
     help="Web pages that may send reports for these plans, such as https://page.example; * for all."
-    "  [default: as set before, at first none]",
+    "  [default: unchanged, initially none]",
 )
 def command(**given: Any) -> None:
     """Collect reports as a service: whole crowds or nothing.

@@ -12,8 +12,9 @@ A relay is backed up and restored by the same commands. Its backup holds no mess
 not arrived at the analyzer are given up, open or whole.
 
 A backup ends with a signature over all of it, and a restore refuses one that does not match. That
-finds damage, and changes by somebody who cannot read the signing key. The key is in the backup, so
-somebody who can read one backup can sign another: only its SHA-256, kept elsewhere, finds that.
+detects damage, and changes by somebody who cannot read the signing key. The key is in the backup,
+so somebody who can read one backup can sign another: only its SHA-256, kept elsewhere, detects
+that.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def backup_digest(backup: Path) -> str:
 
 
 def _sign(part: Path, key_text: str) -> None:
-    """Put the signature behind the database."""
+    """Append the signature to the database."""
     key = read_key(key_text, KEY_FILE)
     with part.open("r+b") as file:
         content = hashlib.file_digest(file, "sha256").digest()

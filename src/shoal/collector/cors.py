@@ -1,9 +1,9 @@
-"""Which web pages may use the public listener: cross-origin resource sharing (CORS).
+"""Cross-origin resource sharing (CORS): which web pages may use the public listener.
 
-Each plan lists the origins of the pages that may send reports for it, by default none. What does
-not belong to a plan, such as the signing keys, is open to the pages of all published plans. A
-report carries no secret of the page's visitor: browsers are told that no credentials are taken. A
-page may read the signature of a document and how long to wait. The console has none of this.
+Each plan lists the origins of the pages that may send reports for it, by default none. Paths
+that belong to no plan, such as the signing keys, are open to the pages of all published plans. A
+report carries no secret of the page's visitor: credentials are not allowed. A page may read the
+signature of a document and `Retry-After`. The console allows no cross-origin requests.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def read_origins(text: str) -> tuple[str, ...]:
 
 
 def with_cors(app: App, origins_of: Callable[[str | None], Collection[str]]) -> App:
-    """Return the app with leave for some web pages to call it.
+    """Wrap the app so that some web pages may call it.
 
-    A browser asks before it sends a report (a *preflight*). Any other OPTIONS request is the app's
-    own matter, and so is one of a page that may not send.
+    A browser asks before it sends a report (a *preflight*). Any other OPTIONS request goes to
+    the app, and so does one from a page that may not send.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def with_cors(app: App, origins_of: Callable[[str | None], Collection[str]]) -> 
         granted = ANY if ANY in origins else sent.get(b"origin", b"").decode("latin-1")
         if granted in origins:
             shared.append((b"access-control-allow-origin", granted.encode()))
-        if ANY not in origins:  # a cache must not give the answer to another page
+        if ANY not in origins:  # a cache must not serve the response to another page
             shared.append(_VARY)
         asks = b"origin" in sent and b"access-control-request-method" in sent
         if scope["method"] == "OPTIONS" and asks and granted in origins:

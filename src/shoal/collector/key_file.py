@@ -1,10 +1,10 @@
-"""A file of secret keys that follow one another: each is pending, active or expired.
+"""A file of successive secret keys, each pending, active or expired.
 
-A change of key makes a new key and gives the present one an end. Until then, during the overlap,
-both are active, so that neither a device with the old key nor one with the new key is refused. The
-secret of an expired key is destroyed; its public half stays in the file.
+A rotation makes a new key and sets the end of the current one. Until then, during the overlap, both
+are active, so that devices with either key keep working. The secret of an expired key is destroyed;
+its public key stays in the file.
 
-The signing key and the key of Oblivious HTTP are both kept and changed in this way.
+The signing key and the Oblivious HTTP key are both stored and rotated in this way.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["OBLIVIOUS_FILE", "SIGNING_FILE", "KeyFile", "StoredKey", "change_key
 SIGNING_FILE, OBLIVIOUS_FILE = "signing-key", "oblivious-key"
 DAY = 86_400
 PENDING_SECONDS = 2 * 3600
-"""How long a new key of Oblivious HTTP is announced before devices use it: its list is cached for
+"""Seconds that a new Oblivious HTTP key is announced before devices use it: the list is cached for
 an hour."""
 
 
 class StoredKey(NamedTuple):
-    """A key, from when it is used and until when, in seconds since 1970; `ends` 0 is never."""
+    """A key, and when its use starts and ends, in seconds since 1970; `ends` 0 means never."""
 
     secret: bytes
     public: bytes
@@ -133,7 +133,7 @@ class KeyFile:
         Parameters
         ----------
         overlap
-            Seconds for which the present key stays active beside the new one.
+            Seconds for which the current key stays active alongside the new one.
         pending
             Seconds after which the new key becomes active.
         """
@@ -219,7 +219,7 @@ def open_keys(folder: Path, name: str, clock: Callable[[], float] = time.time) -
 
 
 def change_key(folder: Path, name: str = SIGNING_FILE, *, overlap_days: int) -> KeyFile:
-    """Change a key of a service that does not run; return its keys."""
+    """Rotate a key of a service that is not running; return its keys."""
     with data_lock(_with_key(folder, name)):
         keys = open_keys(folder, name)
         pending = PENDING_SECONDS if name == OBLIVIOUS_FILE and overlap_days else 0
@@ -228,7 +228,7 @@ def change_key(folder: Path, name: str = SIGNING_FILE, *, overlap_days: int) -> 
 
 
 def end_overlap(folder: Path, name: str = SIGNING_FILE) -> KeyFile:
-    """Expire the former key of a service that does not run at once; return its keys."""
+    """Expire the former key of a service that is not running, at once; return its keys."""
     with data_lock(_with_key(folder, name)):
         keys = open_keys(folder, name)
         keys.end_overlap()

@@ -85,9 +85,7 @@ BAD_REQUEST = Problem(400, "bad-request", "The request cannot be parsed.")
 OBLIVIOUS_KEY = Problem(
     400, "ohttp-key", "The request was sealed for another key; fetch the key again."
 )
-HUNG_UP = Problem(
-    400, "bad-request", "The connection was closed before the plan was computed, so it was not."
-)
+HUNG_UP = Problem(400, "bad-request", "The connection was closed, so the plan was not computed.")
 UNOPENED = Problem(400, "ohttp-unopened", "The sealed request cannot be opened.")
 BAD_PARAMETER = Problem(400, "bad-parameter", "Invalid parameter value.")
 NO_TOKEN = Problem(401, "token-needed", "This needs a token.")

@@ -48,7 +48,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class RunningSettings(Protocol):
-    """What settings say about every service with a store."""
+    """The settings of every service with a store."""
 
     @property
     def spare_megabytes(self) -> int:
@@ -95,7 +95,7 @@ class Running(ABC):
         self._end_by: float | None = None
         self._store_failed, self._last_answer = False, 0.0
         self.is_stuck = False
-        """Whether a thread did not end in time, so that the process must be ended without it."""
+        """Whether a thread did not end in time, so that the process must exit without it."""
         self._clock = GuardedClock() if clock is None else clock
         self._clock_was_held = False
         self.metrics = Metrics()
@@ -163,7 +163,7 @@ class Running(ABC):
     ) -> None: ...
 
     def stop_soon(self) -> None:
-        """Count the time that is left to stop from now on."""
+        """Start the countdown to the end of the process."""
         if self._end_by is None:
             self._end_by = asyncio.get_running_loop().time() + self._shutdown_timeout
 
@@ -179,7 +179,7 @@ class Running(ABC):
     ) -> None:
         """End all tasks, sweep once more, and end the threads, in the time that is left.
 
-        Data that do not answer are interrupted before that, and the next start does what is left.
+        Work on data that do not respond is interrupted first, and the next start does the rest.
         """
         await asyncio.wait([committing], timeout=self._time_left / 2)
         # Before Python 3.12, `wait_for` loses a cancellation that comes together with what it waits
@@ -190,7 +190,7 @@ class Running(ABC):
                 task.cancel()
             await asyncio.wait(tasks, timeout=0.2)
         if not self._store_failed:
-            with suppress(StorageError):  # the next start does what is left
+            with suppress(StorageError):  # the next start does the rest
                 await self._within(self._time_left / 2, self._last_sweep)
         self._any_store.database.interrupt()
         for thread in self._threads:
@@ -199,7 +199,7 @@ class Running(ABC):
             self._held.close()
 
     async def _end_thread(self, thread: ThreadPoolExecutor) -> None:
-        """End a thread after what it does now, if that ends in time."""
+        """End a thread after its current work, if that ends in time."""
         idle = asyncio.get_running_loop().run_in_executor(thread, lambda: None)
         await asyncio.wait([idle], timeout=max(self._time_left, 0.1))
         thread.shutdown(wait=idle.done(), cancel_futures=True)

@@ -121,13 +121,13 @@ class Settings(SettingsTable):
     patience: int = setting(20, "Request timeout in seconds.", lowest=1)
     store_timeout: int = setting(
         10,
-        "Seconds that a request waits for the data, and the service for an answer of PostgreSQL.",
+        "Seconds that a request waits for the data, and the service for PostgreSQL to respond.",
         lowest=1,
         highest=3600,
     )
     shutdown_timeout: int = setting(
         20,
-        "Seconds within which the process ends after SIGTERM, even if the data do not answer.",
+        "Seconds within which the process exits after SIGTERM, even if the data do not respond.",
         lowest=2,
         highest=3600,
     )

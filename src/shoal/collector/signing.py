@@ -1,7 +1,7 @@
 """The Ed25519 keys of a service: devices and other services know its documents by them.
 
-After a change of key both the new key and the old one sign every document, until the overlap ends
-(see `key_file`). The old key also signs the new one, for a relay that follows its analyzer.
+After a rotation both the new key and the old one sign every document, until the overlap ends (see
+`key_file`). The old key also signs the new one, for a relay that pins its analyzer's key.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Signer:
 
     @property
     def links(self) -> list[KeyLink]:
-        """How a key that expires soon leads to the newest one."""
+        """Signatures of the newest key by the keys that will expire."""
         newest, *earlier = self.keys.active()
         content = link_content(newest.public)
         return [KeyLink(key.text, newest.text, _signature(key, content)) for key in earlier]

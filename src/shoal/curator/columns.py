@@ -130,7 +130,7 @@ def _float(cell: Any) -> float | None:
 
 
 def _text(cell: object) -> str | None:
-    """Return a cell as text, None if it has none: an int and a float that are equal have one."""
+    """Return a cell as text, None if it has none; equal ints and floats give the same text."""
     if isinstance(cell, str):
         return cell
     if isinstance(cell, (bool, np.bool_)):
@@ -172,7 +172,7 @@ def table_in_memory(data: Any) -> dict[str, Any]:
 
 
 def _in_memory(column: Any) -> Any:
-    """Return a column as Arrow has it, or its cells: others choose a type by all of them."""
+    """Return an Arrow column, or the cells of others, whose type would depend on all cells."""
     import pyarrow as pa
 
     if isinstance(column, (pa.Array, pa.ChunkedArray)):

@@ -49,8 +49,8 @@ def encode(
 ) -> OriginalVector | Original:
     """Encode one answer as a bit vector, or a table of them as packed rows.
 
-    Each row is encoded by itself: no row changes the bits of another. Of a table with one invalid
-    row nothing is encoded, unless the format says that invalid answers are missing.
+    Each row is encoded by itself: no row changes the bits of another. If a table has an invalid
+    row, nothing is encoded, unless the format says that invalid answers are missing.
 
     Parameters
     ----------

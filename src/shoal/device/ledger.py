@@ -5,8 +5,8 @@ all of them and knows who sent them. It needs no crowd and no trust in anybody.
 
 Without memory reports add up. With memory all reports of one answer together never cost more than
 the local epsilon of q1, under whichever plans they were made, and distinct permanent vectors add
-up: that is the price of *what* was answered, and the person's limit is on it. What *when* it
-changed costs at most is shown beside it. `shoal.agreement.local_privacy` has the formulas.
+up: that is the price of *what* was answered, and the person's limit is on it. An upper bound on
+the price of *when* it changed is shown beside it. `shoal.agreement.local_privacy` has the formulas.
 
 The file holds counts under keyed digests, no answers. A charge is on the disk before `charge`
 returns, and processes charge one after another, so that a report which left was always counted.

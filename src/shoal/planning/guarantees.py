@@ -1,4 +1,4 @@
-"""What a plan guarantees: for one report, one release, a year and for ever, and against whom.
+"""The guarantees of a plan for one report, one release, a year and all time, and against whom.
 
 A plan that asks other questions, or asks more often, can keep its promise for one release and still
 reveal more. Two plans are compared by these numbers; `shoal.planning.plan_diff` does so. Each holds
@@ -35,7 +35,7 @@ Covered = Literal[
 """What a guarantee covers. Only `with times` covers when an answer changed, besides the answer."""
 
 _MOST_COMPOSED = 10**6
-"""Beyond so many releases a year, in windows that devices refuse, no crowd is counted on."""
+"""With more releases a year, in windows that devices refuse, no crowd is relied on."""
 
 _LAYER_DIGITS = 26
 """The most digits that a layer of flips can have in a plan with memory that was planned here."""
@@ -95,7 +95,7 @@ def guarantees(plan: Plan, delta: str) -> dict[Covered, Guarantee]:
 
 
 def _local(plan: Plan, reports: int) -> Decimal:
-    """Return what so many reports of one answer reveal to somebody who knows their sender."""
+    """Return what a number of reports of one answer reveals to somebody who knows the sender."""
     differ = plan.survey.differing_bits
     if plan.memory is None:
         return reports * local_epsilon(differ, plan.q)

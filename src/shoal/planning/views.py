@@ -182,10 +182,10 @@ class CountsBound:
         return Proven(Bracket(0.0, self._delta(crowd, q, epsilon, tolerance)), "composed over bits")
 
     def hiding(self, crowd: int, q: float, epsilon: float) -> int:
-        """Return how many people the proven delta counts on: all, or fewer where that costs less.
+        """Return how many people the proven delta relies on: all, or fewer where that costs less.
 
         A larger crowd never hides less, so that a bound for fewer people holds (theorem: see
-        `shoal.theory.cohorts`). With cohorts they are the smallest cohort that is counted on.
+        `shoal.theory.cohorts`). With cohorts this is the smallest cohort relied on.
         """
 
         def delta(size: int) -> float:
@@ -196,7 +196,7 @@ class CountsBound:
         return best_crowd(delta, self._cost(crowd, q, epsilon), crowd)
 
     def _cost(self, crowd: int, q: float, epsilon: float) -> Callable[[int], float]:
-        """Return the price of counting on so many people of a crowd."""
+        """Return the price of relying on a number of people of a crowd."""
 
         def cost(size: int) -> float:
             if self.cohorts == 1:
@@ -218,7 +218,7 @@ class CountsBound:
         return min(min(paid) * (1.0 + 1e-15), 1.0)
 
     def _parts(self, crowd: int, q: float, epsilon: float, tolerance: float) -> tuple[float, float]:
-        """Return the delta of the people who are counted on, and what counting on them costs."""
+        """Return the delta of the people relied on, and the price of relying on them."""
         size = self.hiding(crowd, q, epsilon)
         whole = proven_counts(self._bits, size, q, epsilon, tolerance)
         return whole, self._cost(crowd, q, epsilon)(size)

@@ -59,7 +59,7 @@ def read_csv(
         rest = ""
         while block := file.read(_BLOCK):
             whole, end, rest = (rest + block).rpartition("\n")
-            # A line that is too long stays so when its end is cut off.
+            # A line that is too long stays too long when its end is cut off.
             rest = rest[: MAX_LINE + 1]
             if end:
                 yield _parsed(whole, len(header), places, table_format)
@@ -80,7 +80,7 @@ def check_columns(
 
 
 def _delimiter_hint(wanted: str, header: Sequence[str]) -> str:
-    """Say so if the header has the column, but between other delimiters."""
+    """Return a hint if the header has the column with another delimiter."""
     for delimiter, called in DELIMITERS.items():
         if any(wanted in map(str.strip, name.split(delimiter)) for name in header):
             option = "tab" if delimiter == "\t" else f"'{delimiter}'"

@@ -62,7 +62,7 @@ class Disk:
             self.sync_folder(folder.parent)
 
     def close_folder(self, folder: pathlib.Path) -> None:
-        """Take from others the right to open a folder of this user."""
+        """Remove other users' access to a folder of this user."""
         if self.is_open_to_others(folder):
             folder.chmod(0o700)
 

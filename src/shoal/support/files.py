@@ -27,13 +27,13 @@ def first_line(error: BaseException) -> str:
     text = str(getattr(error, "strerror", None) or error).strip()
     if not text:
         return type(error).__name__
-    # It may quote what came from the network or from a file.
+    # It may quote text from the network or from a file.
     line = printable(text.splitlines()[0].rstrip("."))
     return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 3] + "..."
 
 
 def printable(text: str) -> str:
-    r"""Escape characters that would steer a terminal, or show a text in another order.
+    r"""Escape characters that would control a terminal, or change the order of a text.
 
     >>> print(printable("caf\u00e9 \x1b[2J\x9b\u202e"))
     café \x1b[2J\x9b\u202e

@@ -1,4 +1,4 @@
-"""How a table of people's rows is written, as declared before its rows are read.
+"""The format of a table of people's rows, declared before its rows are read.
 
 One row must never decide how another row is read: with a guessed encoding, separator or type, a
 single person's bytes would change everybody's values, and no noise would hide that. So the format
@@ -46,7 +46,7 @@ def _check_one_of(name: str, value: object, allowed: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class TableFormat:
-    r"""How the cells of a table are written.
+    r"""The format of the cells of a table.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class TableFormat:
     decimal
         The decimal sign of numbers in text cells: ``.`` or ``,``.
     missing
-        Texts that mean that a cell has no value. An empty cell never has one.
+        Texts that mean that a cell has no value, as an empty cell always does.
     invalid
         The treatment of a cell or row that cannot be read: ``error`` stops before anything is
         written, ``missing`` treats it as a cell, or a row of cells, without a value.

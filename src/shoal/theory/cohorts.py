@@ -31,7 +31,7 @@ from shoal.theory.one_bit.law import tails
 __all__ = ["best_crowd", "chance_of_fewer", "smallest_cohort"]
 
 _ROUNDS = 8
-"""So often the crowd is moved; two or three times are enough where delta falls exponentially."""
+"""Maximum number of steps; two or three are enough where delta falls exponentially."""
 
 
 def chance_of_fewer(N: int, m: int, t: int) -> float:

@@ -29,7 +29,7 @@ __all__ = ["arrow_table", "csv_text", "markdown_text"]
 
 NUMBERS = ("count", "share", "sigma", "low", "high", "constrained")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What spreadsheets take for the start of a formula, in full width too (OWASP, CSV injection)."""
+"""Characters that start a formula in a spreadsheet, full-width too (OWASP, CSV injection)."""
 _SHARED = ("reports", "level", "interval", "target", "simulated", "plan")
 
 
@@ -51,7 +51,7 @@ def rows(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def csv_text(document: Mapping[str, Any]) -> str:
-    """Write the estimates as CSV (RFC 4180), numbers in full, and no text that is a formula."""
+    """Write the estimates as CSV (RFC 4180), with full precision and without formulas."""
     out = io.StringIO()
     writer = csv.writer(out)
     for number, row in enumerate(rows(document)):
@@ -62,7 +62,7 @@ def csv_text(document: Mapping[str, Any]) -> str:
 
 
 def _cell(value: object) -> object:
-    """Return what a cell holds: a text that a spreadsheet would compute gets a quote before it.
+    """Return the content of a cell; text that a spreadsheet would compute gets a leading quote.
 
     >>> _cell("=cmd|' /C calc'!A0"), _cell("a=b"), _cell(-1.5), _cell(True)
     ("'=cmd|' /C calc'!A0", 'a=b', -1.5, 'true')

@@ -6,9 +6,9 @@ distribution that is known exactly, whatever the crowd's other words are and how
 Normal tails are far too thin here: a few frequent words that were not found can meet in one false
 one.
 
-Status: *observed*. For one candidate alone the bound is a theorem, if the hash is a random
-function. With several, the counts of the others are taken out before, and these were fitted
-together with this word's, so that they depend on its hash.
+Status: *observed*. For a single candidate the bound is a theorem, if the hash is a random
+function. With several, the counts of the others are subtracted first. They were fitted together
+with this word's count, so they depend on its hash.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Floats = NDArray[np.float64]
 def chances_of_nobody(
     plan: Plan, tally: Tally, question: str, words: Sequence[str], counts: Sequence[float]
 ) -> Floats:
-    """Return about the chance that each word is nobody's and still shows as many people.
+    """Return the approximate chance that a word nobody has shows as many people as each word.
 
     With the sum t and the cumulants K of the positions, it is min over s of exp(K(s) - s t)
-    (Chernoff). The other words' fitted `counts` are taken out before, and are treated as if they
-    did not depend on this word's hash. Status: observed; a theorem for one word alone.
+    (Chernoff). The other words' fitted `counts` are subtracted first, and are treated as if they
+    did not depend on this word's hash. Status: observed; a theorem for a single word.
     """
     survey = plan.survey
     assert tally.cohorts is not None

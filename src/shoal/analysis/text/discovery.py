@@ -131,7 +131,7 @@ def discover(
     miss
         The chance that any pair is taken for frequent that nobody has.
     false_words
-        The chance to aim at that any word is found that nobody has: observed, not proven.
+        The target for the chance that any word is found that nobody has: observed, not proven.
 
     Examples
     --------

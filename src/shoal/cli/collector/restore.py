@@ -30,9 +30,9 @@ def command(source: Path, data: Path, digest: str, as_json: bool) -> None:
     two crowds, so a restore gives up crowds that were open, closes plans without a window, and lets
     the other plans accept reports from the window after the next.
 
-    A backup that is damaged does not match its signature and is refused. The key that signed it is
-    in it, so compare the key that is printed with the one your devices know, and name the SHA-256
-    that shoal collector backup printed.
+    A damaged backup does not match its signature and is refused. The backup contains the key that
+    signed it, so compare the printed key with the one your devices pin, and pass the SHA-256 that
+    shoal collector backup printed.
     """
     from shoal.collector.backup import restore
     from shoal.collector.signing import Signer

@@ -19,9 +19,9 @@ from shoal.cli._printing import print_json
     default=90,
     show_default=True,
     metavar="DAYS",
-    help="How long the present key stays active beside the new one.",
+    help="How long the current key stays active alongside the new one.",
 )
-@click.option("--oblivious", is_flag=True, help="Change the key of Oblivious HTTP instead.")
+@click.option("--oblivious", is_flag=True, help="Change the Oblivious HTTP key instead.")
 @click.option("--end", is_flag=True, help="Make no key; end the overlap of the last change now.")
 @json_option
 def command(data: Path, overlap: int, oblivious: bool, end: bool, as_json: bool) -> None:
@@ -29,7 +29,7 @@ def command(data: Path, overlap: int, oblivious: bool, end: bool, as_json: bool)
 
     Works for the folder of a collector, an analyzer or a relay; stop it first. During the overlap
     the old and the new key both sign. Ship the new key to devices meanwhile: afterwards the old key
-    is destroyed, and devices that still pin it refuse what they get. If somebody else may have the
+    is destroyed, and devices that still pin it refuse all documents. If somebody else may have the
     old key, end the overlap with --end as soon as you can.
     """
     from shoal.collector.key_file import OBLIVIOUS_FILE, SIGNING_FILE, change_key, end_overlap

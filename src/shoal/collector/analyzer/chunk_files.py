@@ -28,7 +28,7 @@ _CROWD_NAME = re.compile("[0-9a-f]{64}-[0-9]+")
 
 
 class ChunkFile(NamedTuple):
-    """A chunk on the disk: its number, where it is, and its SHA-256 as it came."""
+    """A chunk on the disk: its number, its path, and its SHA-256 when it arrived."""
 
     number: int
     path: Path
@@ -36,16 +36,16 @@ class ChunkFile(NamedTuple):
 
     @property
     def is_damaged(self) -> bool:
-        """Whether the file is not there, or not as it came."""
+        """Whether the file is missing or has changed since it arrived."""
         try:
             content = self.path.read_bytes()
-        except OSError:  # a disk that cannot read it is no better than one that lost it
+        except OSError:  # a chunk that cannot be read is as bad as a lost one
             return True
         return hashlib.sha256(content).hexdigest() != self.digest
 
 
 def damaged_chunks(files: Iterable[ChunkFile]) -> list[int]:
-    """Return the numbers of the chunks that are damaged; it reads all of them."""
+    """Return the numbers of the damaged chunks; reads all chunks."""
     return [file.number for file in files if file.is_damaged]
 
 
@@ -79,7 +79,7 @@ class ChunkFiles:
             raise StorageFull("no space is left for a crowd's chunks.")
 
     def sweep(self, wanted: Iterable[tuple[str, int]]) -> None:
-        """Remove the chunks of all crowds but some: crowds that have ended, or never began.
+        """Remove the chunks of all crowds except some: crowds that have ended, or never began.
 
         Names that are not a crowd's are left alone, and logged once.
         """

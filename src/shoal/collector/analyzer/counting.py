@@ -6,13 +6,13 @@ identifier of its own. Nothing else counts towards the size of the crowd:
 * Whole reports: each message is a report, so the readable messages are the readable reports.
 * Fragments: a report is W messages that nothing links. With u unreadable messages, at least N - u
   and at most N - u / W of the N reports arrived complete, and the messages do not say how many. The
-  promise counts on the lower bound: a report that may be incomplete hides nobody. The tally states
+  promise relies on the lower bound: a report that may be incomplete hides nobody. The tally states
   the upper bound, rounded down: that is how many reports the readable messages make up, which is
   what an estimate needs. A position that more messages name counts once for each report.
 
 A fake report with g unreadable messages moves a count by no more than one with valid messages only:
 it loses g votes for a bit, and the size of the crowd falls by g / W, which adds back q for each. So
-bounds on fake reports hold as they are.
+bounds on fake reports still hold.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class OpenedCrowd:
 
     `unopened` were not encrypted for the crowd; `out_of_range` name no bit or no cohort of the
     plan; `repeated` have the identifier of another message; `excess` can be read and name a bit
-    more often than there are reports. `complete` is how many reports arrived complete at least.
+    more often than there are reports. `complete` is a lower bound on the reports that
+    arrived complete.
     """
 
     tally: Tally

@@ -122,7 +122,7 @@ class Asking(NamedTuple):
         """Whether the relay has forwarded or discarded every crowd before its key is destroyed.
 
         A relay discards a crowd that is not complete after its deadline, and one that is complete
-        and not taken after another such time; 0 is no deadline.
+        but not accepted after the same time again; 0 means no deadline.
         """
         return deadline_days == 0 or 0 < 2 * self.deadline_days <= deadline_days
 
@@ -287,7 +287,7 @@ def _parsed(body: bytes) -> object:
 
 
 def _asked(body: bytes) -> tuple[Place, Asking] | Problem:
-    """Read which crowd a key is asked for, and by whom."""
+    """Read for which crowd a key is requested, and by which relay."""
     document = _parsed(body)
     if not isinstance(document, dict) or set(document) != set(_PLACE["required"]):
         return problems.BAD_REQUEST
@@ -313,7 +313,7 @@ def _checked_chunk(plan: Plan, token: Token, signature: bytes, body: bytes) -> C
 
 
 def _is_signed(key: str | None, signature: bytes, body: bytes) -> bool:
-    """Whether the relay's key signed a chunk; a relay that changes its key signs with both."""
+    """Whether the relay's key signed a chunk; a relay that rotates its key signs with both."""
     try:
         check_signature(check_public_key(key or ""), body, signature.decode("latin-1"))
     except (InputError, TransportError):

@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 
 class UnderWay(NamedTuple):
-    """What is known of a crowd that has a key.
+    """The state of a crowd that has a key.
 
     `chunks` is None before the first came; `damaged` counts those that are not on the disk as they
     came.
@@ -69,7 +69,7 @@ class UnderWay(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all chunks have come, and none is damaged."""
+        """Whether all chunks have arrived, and none is damaged."""
         return self.arrived == self.chunks and not self.damaged
 
 
@@ -254,7 +254,7 @@ class SealedPlan(OpenPlan):
     def give_up(
         self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
     ) -> list[IncompleteCrowd]:
-        """Discard crowds whose chunks have not all come, or are damaged, with their keys.
+        """Discard crowds with missing or damaged chunks, with their keys.
 
         The relay was told that a whole crowd arrived and has deleted it, so that one is opened
         whatever happens to its plan or window.

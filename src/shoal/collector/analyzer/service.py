@@ -32,7 +32,7 @@ _PAUSE = 20.0
 
 
 class AnalyzerMetrics(Metrics):
-    """The metrics of a collector, and how the chunks of crowds are."""
+    """The metrics of a collector, and of damaged chunks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class Analyzer(Collector):
         if isinstance(receipt, Problem) or receipt.crowd is None:
             return receipt
         # The relay deletes the crowd when it is told that it is complete, so every chunk is read
-        # from the disk before. Otherwise the relay sends all of them again.
+        # from the disk first. Otherwise the relay sends all of them again.
         if await self._find_damage(receipt.crowd):
             return Receipt(receipt.document | {"state": "receiving"})
         self._whole.set()

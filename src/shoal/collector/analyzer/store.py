@@ -166,7 +166,7 @@ class AnalyzerStore(Store):
         return True
 
     def _heal(self, plan: SealedPlan, number: int, files: Sequence[ChunkFile]) -> None:
-        """Note that chunks are on the disk as they came, in a transaction."""
+        """Note, in a transaction, that chunks on the disk are intact."""
         damaged = {file.number for file in self._damaged(plan.plan.id, number)}
         healed = {file.number for file in files}
         plan.note_damage(number, sorted(damaged - healed))
@@ -215,7 +215,7 @@ class AnalyzerStore(Store):
     def discard(self, plan_id: str, place: Place) -> str | Problem:
         """Discard a crowd that its relay has discarded; return its state then.
 
-        A crowd that has arrived complete stays: it is the relay that is behind.
+        A crowd that has arrived complete stays: the relay is behind.
         """
         with storage_errors():
             plan = self._sealed_plan(plan_id)
@@ -231,7 +231,7 @@ class AnalyzerStore(Store):
         return "discarded"
 
     def move(self, plan_id: str, wanted: State, *more: Any, **options: Any) -> bool:
-        """Change the state of a plan; the chunks of crowds that end with it go at once."""
+        """Change the state of a plan; the chunks of crowds that end with it are removed at once."""
         moved = super().move(plan_id, wanted, *more, **options)
         self._sweep_files()
         return moved
@@ -239,8 +239,8 @@ class AnalyzerStore(Store):
     def seal(self, crowd: WholeCrowd, opened: OpenedCrowd) -> bool:
         """Write the release of a crowd and destroy its key and its messages.
 
-        There is no release if fewer reports may have arrived complete than the plan's promise needs
-        honest ones. Returns False if the crowd was destroyed meanwhile.
+        There is no release if fewer reports may have arrived complete than the honest reports that
+        the plan's promise needs. Returns False if the crowd was destroyed meanwhile.
         """
         plan_id, number, reports = crowd.plan.id, crowd.number, opened.tally.reports
         release = None

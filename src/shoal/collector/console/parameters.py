@@ -20,7 +20,7 @@ Where = Literal["path", "query"]
 
 LEVELS = (0.5, 0.999999)
 """The lowest and the highest confidence level. A level is split between the options of a question,
-and its complement is the level of tests: nearer to 0 and 1 nothing would be left of either."""
+and its complement is the level of tests: closer to 0 or 1, one of them would vanish."""
 
 
 class Parameter:

@@ -1,8 +1,8 @@
-"""Plans are computed in processes of their own, with limits on time and memory.
+"""Compute plans in separate processes, with limits on time and memory.
 
-A survey comes from whoever may look at the console. Parsing and planning it can take long, so it
-never runs in the process that takes reports. A computation ends, and its process with it, when it
-exceeds a limit or when the client closes the connection.
+A survey may come from anybody with access to the console. Parsing and planning it can take long,
+so it never runs in the process that accepts reports. A computation ends, and its process with it,
+when it exceeds a limit or when the client closes the connection.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Planner:
     async def prospect(
         self, wish: object, token: str, hung_up: asyncio.Event | None = None
     ) -> dict[str, Any]:
-        """Return what a wish leads to; refuse if it costs too much, or the token's last one runs.
+        """Compute the plan for a wish; refuse if it is too costly or the token is busy.
 
         `hung_up` is set when the client has closed the connection. A wish that cannot be planned is
         a WishError or an InputError.

@@ -53,7 +53,7 @@ LARGEST_WISH = 4 * LONGEST_SURVEY
 """Bytes of a request: a character of the survey may be written as several."""
 
 OUT_OF_MEMORY = 3
-"""The exit code of the process when its memory does not suffice."""
+"""The exit code of the process when it runs out of memory."""
 
 MOST_BITS = 512
 """The longest report that the planner computes with; `shoal plan` takes longer ones."""
@@ -276,7 +276,7 @@ def main(seconds: int, megabytes: int) -> None:
 
 
 def _limit(seconds: int, megabytes: int) -> None:
-    """Limit this process; it also ends if nobody is left to end it."""
+    """Limit the resources of this process; it also ends if its parent is gone."""
     with suppress(OSError):  # a service may not be allowed to
         os.nice(5)  # reports go first
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))

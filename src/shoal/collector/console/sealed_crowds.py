@@ -89,7 +89,8 @@ class SealedCrowds:
     async def screenings(self, plan: Plan, numbers: Sequence[int]) -> dict[int, Screening]:
         """Return the traces of fake reports in several sealed crowds, by number.
 
-        A crowd whose release does not match its signature has none; asking for it says so.
+        A crowd whose release does not match its signature is left out; a request for it says
+        so.
         """
         store = self._collector.store
 

@@ -101,7 +101,7 @@ class Connection(HttpToolsProtocol):
         """End a connection."""
         self._hung_up.set()
         self.door.ends(self)
-        # uvicorn tells the last request only; an earlier one would write to what is closed.
+        # uvicorn tells the last request only; an earlier one would write to a closed connection.
         for cycle in self._unanswered:
             cycle.disconnected = True
             cycle.message_event.set()

@@ -111,7 +111,7 @@ class StorageFull(StorageError):  # noqa: N818  an error of storage, as the name
 
 
 class StorageTimeout(StorageError):  # noqa: N818  as above
-    """The data did not answer in time; whether anything of what was asked happens is unknown."""
+    """The data did not respond in time; it is unknown whether the work was done."""
 
 
 class DataInUse(InputError):  # noqa: N818  it names the state

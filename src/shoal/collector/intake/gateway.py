@@ -4,7 +4,7 @@ A request holds a whole request for the door of reports, sealed. It is opened, h
 door with the same limits, and its answer goes back sealed. All answers are equally long. Only
 reports are taken here: plans and keys are no secrets.
 
-The relay hides addresses and does nothing else, and only if all devices use one key. It forwards
+The relay hides addresses and nothing else, and only if all devices use the same key. It forwards
 each report at once, so that against this collector only the local epsilon holds. For plans whose
 promise is about counts that is often the answer itself, so they are refused here, unless the
 operator says to be trusted as a collector is (`oblivious = trusted`).
@@ -87,7 +87,7 @@ class Gateway:
         return True
 
     def _openers(self) -> list[Opener]:
-        """Return what opens requests: with active keys, the newest first, then pending ones."""
+        """Return the openers of requests: active keys, the newest first, then pending ones."""
         return [_opener(key.secret) for key in (*self.keys.active(), *self.keys.pending())]
 
     async def _send_keys(self, send: Send) -> None:

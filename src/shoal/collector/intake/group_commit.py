@@ -9,9 +9,9 @@ Every commit does the same work, except when reports fall into two crowds, which
 Whoever measures answer times could count the reports of others by that. So a commit that nobody
 else waits for is answered at a tick, whatever it had to do.
 
-The data may be slow, or not answer at all. So an upload is answered after `timeout` seconds in any
-case: one whose turn has not come is taken out of the queue, and whether one that is being committed
-counts is unknown. Its sender tries again with the same bytes, and what was counted is recognized.
+The data may be slow, or not respond at all. So every upload gets a response within `timeout`
+seconds: one that still waits is removed from the queue; for one that is being committed, it is
+unknown whether it counts. Its sender retries with the same bytes, and duplicates are recognized.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LONE = 4
 
 
 _WATCH = 0.5
-"""Seconds between two looks for uploads that have waited for too long."""
+"""Seconds between two checks for uploads that have waited too long."""
 
 U = TypeVar("U")
 
@@ -174,13 +174,13 @@ class Committer(Generic[U]):
         loop.call_at(began + math.ceil(took / tick) * tick, _answer, group, answers)
 
     def _watch(self) -> None:
-        """Answer what has waited for too long, and look again soon."""
+        """Answer uploads that have waited too long, and check again soon."""
         loop = asyncio.get_running_loop()
         self._expire(loop.time())
         self._watching = loop.call_later(_WATCH, self._watch)
 
     def _expire(self, now: float) -> None:
-        """Answer what is due; of that, what has not begun is not committed any more."""
+        """Answer uploads that are due; those that have not begun are never committed."""
         late = [one for one in self._group if one.due <= now]
         if self._uploads and self._uploads[0].due <= now:  # the oldest is first
             late += [one for one in self._uploads if one.due <= now]

@@ -103,7 +103,7 @@ CREATE TRIGGER what_is_sealed_is_not_replaced BEFORE INSERT ON crowds
 WHEN EXISTS (SELECT 1 FROM crowds WHERE plan = new.plan AND number = new.number)
 BEGIN SELECT RAISE(ABORT, 'a sealed crowd is not replaced'); END;
 
--- Of each release, and of each plan's certificate under number 0: who signed it, with what.
+-- The signer and signature of each release, and of each plan's certificate (number 0).
 CREATE TABLE signatures (
     plan TEXT NOT NULL,
     number INTEGER NOT NULL,
@@ -145,7 +145,7 @@ CREATE TABLE sealing_keys (
     chunks INTEGER,
     arrived INTEGER NOT NULL DEFAULT 0,
     messages INTEGER NOT NULL DEFAULT 0,
-    -- Which relay's data the crowd belongs to: a random name that a new folder does not have.
+    -- The relay data folder that the crowd belongs to, by its random name.
     relay TEXT NOT NULL,
     PRIMARY KEY (plan, window, crowd)
 );
@@ -161,7 +161,7 @@ CREATE TABLE chunks (
 """
 
 _DAMAGE = """
--- Chunks that came and are not on the disk as they came.
+-- Chunks that arrived and are damaged or missing on the disk.
 CREATE TABLE damaged_chunks (
     plan TEXT NOT NULL,
     number INTEGER NOT NULL,

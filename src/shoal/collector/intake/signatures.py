@@ -3,7 +3,7 @@
 A release is signed in the transaction that writes it, with the bytes that are in memory, and a
 certificate when its plan is published. A row that was damaged, or changed by somebody who can write
 to the database and does not have the signing key, no longer matches its signature and is not used.
-Keys before the present one stay valid: the file of the signing key lists their public halves.
+Earlier keys stay valid: the signing key file lists their public keys.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ LONGEST_SILENCE = 30
 its host is gone: others wait for its locks."""
 
 COMMAND_TIMEOUT = 60.0
-"""Seconds that the server may take for one answer, for commands such as a backup."""
+"""Seconds that the server may take for one response, for commands such as a backup."""
 
 _SET = (
     "SELECT set_config(name, wanted, false)"
@@ -67,14 +67,14 @@ class _TimedConnection(psycopg.Connection[Any]):
     timeout = COMMAND_TIMEOUT
     stopping = threading.Event()
     is_late = False
-    """Whether the server kept us waiting for too long; then the connection is lost."""
+    """Whether the server took too long; then the connection is lost."""
 
     def wait(self, gen: Any, *options: Any, **more: Any) -> Any:
         """Wait for the server; psycopg does all its waiting here."""
         return super().wait(self._until(gen, monotonic() + self.timeout), *options, **more)
 
     def _until(self, gen: Any, end: float) -> Generator[Any, Any, Any]:
-        """Pass a generator of psycopg on, which is resumed at least ten times a second."""
+        """Delegate to a generator of psycopg, resumed at least ten times a second."""
         try:
             wanted = next(gen)
             while True:
@@ -88,7 +88,7 @@ class _TimedConnection(psycopg.Connection[Any]):
 
 
 def _shut(descriptor: int) -> None:
-    """End a connection at once, and send nothing of what is still to be sent."""
+    """Close a connection at once, without sending pending bytes."""
     with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as shared:
         shared.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         shared.shutdown(socket.SHUT_RDWR)
@@ -102,7 +102,7 @@ class PostgresDatabase:
     url
         The database, as libpq understands it; with several hosts, the first that answers is used.
     timeout
-        Seconds to wait for an answer of the server, after which the connection is given up.
+        Seconds to wait for a response from the server before the connection is closed.
     """
 
     def __init__(self, url: str, timeout: float = COMMAND_TIMEOUT) -> None:
@@ -122,7 +122,7 @@ class PostgresDatabase:
             )
 
     def interrupt(self) -> None:
-        """Let the thread that waits for the server fail, and what comes after it, too."""
+        """Make the thread that waits for the server fail, and all later work too."""
         self._stopping.set()
 
     def _connected(self) -> _TimedConnection:
@@ -153,7 +153,7 @@ class PostgresDatabase:
     def _network(self) -> dict[str, Any]:
         """Return how this side of a connection notices that the other is gone.
 
-        Parameters that the URL has are left as they are.
+        Parameters in the URL take precedence.
         """
         given = conninfo_to_dict(self._url)
         hosts = str(given.get("host") or given.get("hostaddr") or "").count(",") + 1
@@ -170,7 +170,7 @@ class PostgresDatabase:
     def _limits(self) -> dict[str, int]:
         """Return how the server notices that this side is gone: others wait for our locks.
 
-        A server that works answers with an error before our own wait for it is over.
+        A working server responds with an error before our own timeout.
         """
         return {
             "lock_timeout": int(self._timeout * 800),

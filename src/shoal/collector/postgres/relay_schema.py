@@ -61,7 +61,7 @@ _TABLES = (
     "CREATE TABLE messages (id BIGINT PRIMARY KEY, content BYTEA NOT NULL) WITH (fillfactor = 50)",
     "ALTER TABLE messages ALTER content SET STORAGE EXTERNAL",
     "CREATE TABLE leftovers (number BIGINT PRIMARY KEY)",
-    # Crowds that were discarded here, and of which the analyzer has not been told yet.
+    # Crowds that were discarded here and that the analyzer has not been told about yet.
     "CREATE TABLE untold (number BIGINT PRIMARY KEY)",
     # The chunks of every shuffle of a frozen crowd; of one that is shuffled, those of its attempt.
     """CREATE TABLE chunks (

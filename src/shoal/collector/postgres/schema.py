@@ -15,7 +15,7 @@ from shoal.errors import InputError
 __all__ = ["COLLECTOR", "SHARED_TABLES", "VERSION", "SharedSchema", "make_tables"]
 
 VERSION = 2
-"""What is stored changes with it. Older data are converted, step by step; newer ones refused."""
+"""The version of the tables. Data of another version are refused, unless `steps` lead here."""
 
 # The server overwrites nothing: an updated row is written anew, in the same page if it has room.
 # So rows that change with every commit leave half of their page free. They are of one length and

@@ -49,7 +49,7 @@ class SharedStore(KeyedStore[F]):
     url
         The database: ``postgresql://user@host/name``.
     timeout
-        Seconds to wait for an answer of the server, after which the connection is given up.
+        Seconds to wait for a response from the server before the connection is closed.
     options
         As of the store that it is mixed with.
     """

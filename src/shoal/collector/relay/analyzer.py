@@ -1,7 +1,7 @@
 """Asks the analyzer, and believes only what it signed.
 
 The analyzer's signing key is given by the operator, or taken at the first contact and kept. While
-the analyzer changes its key, it signs with both, and the old key signs the new one: the relay pins
+the analyzer rotates its key, it signs with both, and the old key signs the new one: the relay pins
 the new one. Chunks are signed with the relay's own key, which the analyzer knows together with the
 relay's token.
 """
@@ -118,7 +118,7 @@ class Analyzer:
         return self._signed("certificate", "GET", f"/v1/plans/{plan_id}/certificate")
 
     def keys(self) -> Document:
-        """Return the analyzer's list of its keys, and follow it to a new key.
+        """Return the analyzer's list of its keys, and pin the new key if there is one.
 
         `signer` names the keys that sign now. The list itself has no signature.
         """

@@ -35,9 +35,9 @@ Run = Callable[..., Awaitable[Any]]
 """Runs a function with arguments on some thread."""
 
 REFRESH_SECONDS = 3600.0
-"""After how long documents are asked for again."""
+"""Seconds after which documents are requested again."""
 CONFIRM_SECONDS = 300.0
-"""After how long the analyzer is asked again whether crowds are open."""
+"""Seconds after which the analyzer is asked again whether crowds are open."""
 PAUSE_SECONDS = 20.0
 LONGEST_PAUSE = 300.0
 
@@ -140,7 +140,7 @@ class KeyKeeper:
         return keys.signer
 
     async def _fetch_signature(self, stale: Wanted) -> None:
-        """Fetch the document of an open crowd again, with the signatures of today."""
+        """Fetch the document of an open crowd again, with the current signatures."""
         signed = await self._ask_key(stale)
         if not await self._in_store(self._store.sign_again, stale, signed):
             raise TransportError("the analyzer's key of an open crowd is another one now.")

@@ -66,7 +66,7 @@ CREATE TABLE receipts (
 """
 
 _UNTOLD = """
--- Crowds that were discarded here, and of which the analyzer has not been told yet.
+-- Crowds that were discarded here and that the analyzer has not been told about yet.
 CREATE TABLE untold (number INTEGER PRIMARY KEY);
 """
 

@@ -256,7 +256,7 @@ class Relay(Running):
     async def check_deadlines(self) -> None:
         """Refuse to go on if the analyzer says that its deadline does not fit this relay's.
 
-        An analyzer that is silent is not waited for: it is asked again, and /readyz tells.
+        If the analyzer does not respond, the relay starts and asks again, and /readyz reports it.
         """
         with suppress(TimeoutError):
             await asyncio.wait_for(self._keeper.asked.wait(), _FIRST_ANSWER)
@@ -359,7 +359,7 @@ class Relay(Running):
         return problems.FORWARD_STALLED if stalled else None
 
     def _plans_without_key(self) -> int:
-        """Return how many open plans have no key for the window that it is now."""
+        """Return how many open plans have no key for the current window."""
         return sum(
             self.notices.crowd_key(record.plan.id, self._window(record.plan)) == problems.NO_KEY
             for record in self.notices.plans()
@@ -370,13 +370,13 @@ class Relay(Running):
         return 0 if plan.window is None else int(self._clock() // plan.window)
 
     async def count_waiting(self) -> None:
-        """Read from the data what the metrics show of crowds and keys."""
-        with suppress(StorageError):  # /readyz tells
+        """Read the metrics of crowds and keys from the data."""
+        with suppress(StorageError):  # /readyz reports it
             waiting = await self.in_store(self.store.waiting)
             self.metrics.state(waiting=waiting, without_key=self._plans_without_key())
 
     def metrics_text(self) -> bytes:
-        """Return the metrics of this moment; those of crowds as last counted."""
+        """Return the current metrics; those of crowds as last counted."""
         states = Counter(record.state for record in self.notices.plans())
         size = self.store.data_bytes + self._files.size
         return self.metrics.text(

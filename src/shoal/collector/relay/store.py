@@ -211,7 +211,7 @@ class RelayStore(FrozenCrowds):
             return [one for plan in self._taking().values() for one in plan.wanted(self._now(plan))]
 
     def data_name(self) -> str:
-        """Return the random name of these data, made if need be."""
+        """Return the random name of these data, made at the first call."""
         with storage_errors():
             name = read_fact(self._database, DATA_NAME)
         if name is None:

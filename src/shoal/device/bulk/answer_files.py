@@ -39,7 +39,7 @@ def read_answers(
     """Encode the answers in a CSV, NDJSON, Arrow or Parquet file, or take originals in Parquet.
 
     Each row is encoded by itself, as the format says. Originals are only taken for the survey that
-    they were encoded for. A file of nobody's answers is an error: it is rarely meant.
+    they were encoded for. A file without answers is an error: it is rarely intended.
     """
     check_format(survey, table_format)
     readers = {".csv": _read_csv, ".ndjson": _read_ndjson, ".jsonl": _read_ndjson}

@@ -3,9 +3,9 @@
 A guess lets one row decide how the others are read. So it is written into the survey file, read by
 a person, and declared from then on.
 
-* encoding: bytes that are valid UTF-8 all through are UTF-8, other text hardly ever is; otherwise
+* encoding: UTF-8 if all bytes are valid UTF-8, which other text hardly ever is; otherwise
   Windows-1252, and a note says so.
-* delimiter: the one that the first line has most of.
+* delimiter: the one that is most frequent in the first line.
 * decimal sign: a comma where commas do not separate cells and more cells are numbers with it.
 """
 

@@ -222,7 +222,7 @@ class DeviceMemory:
         """Return the permanent flips of a plan: those it had, those of an older wording, or new.
 
         Words that moved put the same answer on other bits, except answers that the move leaves
-        alone. Kept flips would tell those apart from the others, so all are drawn anew.
+        alone. Kept flips would tell these from the others, so all are drawn anew.
         """
         key, wording = permanent_key(plan), Wording.of(plan.survey)
         assert key is not None

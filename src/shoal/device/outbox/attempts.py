@@ -26,8 +26,8 @@ LONGEST_WAIT = 24 * 3600.0
 """For how long a collector may tell a device to wait."""
 
 MAX_CROWDS = 3
-"""For how many crowds a report is encrypted at most. A relay that cheats can bring each ciphertext
-into the release of its crowd, so that is how many releases can hold the report."""
+"""For how many crowds a report is encrypted at most. A dishonest relay can include each
+ciphertext in the release of its crowd, so this is how many releases can contain the report."""
 _TOO_LATE = f"{MAX_CROWDS} crowds in turn were complete before it arrived"
 
 KEPT_ASIDE = 30 * 86_400

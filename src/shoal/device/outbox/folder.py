@@ -18,7 +18,7 @@ _IDENTITY = "[0-9a-f]{32}"
 _FILE = r"([0-9a-f]{64}\.[0-9]{1,10}\.[0-9a-f]{32})\.(waiting|sent|failed|expired)"
 
 _OURS = rf"lock|sending|identity|part|plans|{_FILE}"
-"""What an outbox has in its folder; in a folder with anything else, others may have business."""
+"""Names in an outbox's folder. A folder with other names may be shared with other users."""
 
 
 class Folder:

@@ -92,8 +92,8 @@ class HttpTransport:
     def fetch_plan(self, plan_id: str) -> bytes:
         """Return the plan's JSON, following redirects on the same host.
 
-        With a pinned key, the signature over the exact bytes is checked. While a change of the
-        collector's key is under way, its answers have a signature of the old and of the new key.
+        With a pinned key, the signature over the exact bytes is checked. While the collector
+        rotates its key, its responses have signatures by the old and the new key.
         """
         return self._fetched("plan", f"{self._path}/v1/plans/{check_plan_id(plan_id)}")
 

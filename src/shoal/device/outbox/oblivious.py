@@ -2,7 +2,7 @@
 
 The report is sealed for the collector and handed to the relay, which forwards it and brings back
 the sealed answer. The relay sees addresses and no reports, the collector reports and no addresses
-of their senders. That holds if the two do not work together, and if all devices use one key: a
+of their senders. That holds if the two do not collude, and if all devices use the same key: a
 collector that gave each device a key of its own would recognize its reports by the key.
 
 So the key is shipped with the application, or it is fetched in two ways: from the relay, which

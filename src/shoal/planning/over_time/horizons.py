@@ -19,7 +19,7 @@ _WORDS = re.compile(
 
 
 class Horizon(NamedTuple):
-    """One report in each window of so many seconds, and how many windows are touched at most."""
+    """The window in seconds, one report in each, and how many windows the horizon can overlap."""
 
     window: int
     releases: int
@@ -48,7 +48,7 @@ def parse_horizon(text: str) -> Horizon:
 
 
 def releases_in_a_year(window: int) -> int:
-    """Return how many windows of so many seconds a year of 366 days touches at most.
+    """Return how many windows of a given length a year of 366 days can overlap.
 
     >>> releases_in_a_year(7 * 86_400)
     54
@@ -57,9 +57,9 @@ def releases_in_a_year(window: int) -> int:
 
 
 def _windows_touched(seconds: int, window: int) -> int:
-    """Return how many windows a span of time touches at most, wherever it starts.
+    """Return how many windows a span of time can overlap, wherever it starts.
 
     Windows start at multiples of their length since 1970 (UTC) and a person starts at any time, so
-    the first and the last window may both be cut: ceil(seconds / window) + 1.
+    the first and the last window may both be partial: ceil(seconds / window) + 1.
     """
     return -(-seconds // window) + 1

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from shoal.collector import Collector
-from shoal.collector.intake.database import StorageTimeout
+from shoal.collector.intake.database import NAME, StorageTimeout
+from shoal.collector.key_file import DAY, SIGNING_FILE, open_keys
 from tests.collector.crash_help import Served
 from tests.collector.privacy_help import World, in_world
-from tests.collector.store_help import PLANS, upload
+from tests.collector.store_help import PLANS, Clock, upload
 from tests.collector.test_crashes import WIDE
 
 FLAGS = PLANS["flags"]
@@ -94,3 +95,28 @@ def test_a_process_ends_though_a_thread_does_not(tmp_path: Path):
             assert served.stop() == 1
         served.start()
         assert served.stop() == 0
+
+
+def test_a_key_file_that_cannot_be_written_does_not_stop_the_sweeps(tmp_path: Path):
+    """For example on a full disk: the sweep is what frees space, and keeps deadlines."""
+    clock = Clock()
+    open_keys(tmp_path, SIGNING_FILE, clock).rotate(overlap=DAY)
+    (tmp_path / NAME).touch()  # of a collector that had the key before
+
+    async def story(world: World) -> None:
+        await world.publish(FLAGS)
+        await world.upload(upload(FLAGS, 3, 1), await world.relay())
+        (tmp_path / f"{SIGNING_FILE}.part").mkdir()
+        clock.now += 100 * DAY
+        async with asyncio.timeout(60):
+            while "crowd given up" not in world.log.getvalue():
+                world.collector._sweep_now.set()
+                await asyncio.sleep(0.01)
+        assert "an expired key is still in its file" in world.log.getvalue()
+        (tmp_path / f"{SIGNING_FILE}.part").rmdir()
+        async with asyncio.timeout(60):  # it is tried again
+            while "\n- " not in (tmp_path / SIGNING_FILE).read_text():
+                world.collector._sweep_now.set()
+                await asyncio.sleep(0.01)
+
+    in_world(story, tmp_path, clock, smallest_crowd=1)

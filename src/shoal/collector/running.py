@@ -272,9 +272,12 @@ class Running(ABC):
         """Bring the store in order."""
 
     def _forget_expired_keys(self) -> None:
-        """Destroy the secrets of keys whose overlap is over."""
+        """Destroy the secrets of keys whose overlap is over; a failure is no reason not to sweep."""
         for keys in self._key_files:
-            keys.forget_expired()
+            try:
+                keys.forget_expired()
+            except StorageError as error:
+                LOG.error("an expired key is still in its file", exc_info=error)
 
     def _timed(self, work: Callable[[], R]) -> R:
         """Do something on the store's thread whose time is shown as that of a commit."""

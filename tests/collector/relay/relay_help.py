@@ -162,6 +162,8 @@ class FakeAnalyzer:
             asked = json.loads(body)
             return self.signed(self.crowd_key(plan, asked["window"], asked["crowd"]).to_bytes())
         if method == "POST" and parts[3] == "crowds" and parts[6:] == ["discard"]:
+            if self.relay_key is not None:
+                check_signature(_decoded(self.relay_key), body, headers["Shoal-Signature"])
             said = json.loads(body)
             assert said.pop("state") == "discarded"
             self.discarded.append((plan.id, said["window"], said["crowd"]))

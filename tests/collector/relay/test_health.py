@@ -12,13 +12,16 @@ import pytest
 
 from shoal import Plan
 from shoal.agreement.crowd_keys import CrowdKey
+from shoal.collector.key_file import change_key
 from shoal.collector.relay import crowd_keys, forwarding
 from shoal.collector.relay.analyzer import Reply
+from shoal.collector.signing import Signer
 from shoal.errors import InputError, TransportError
 from tests.collector.store_help import DAY, Clock
 
 from .relay_help import (
     LONGEST,
+    PIECES,
     WEEKLY,
     WHOLE,
     FakeAnalyzer,
@@ -205,6 +208,69 @@ class TestEndedCrowds:
             await until(lambda: sorted(analyzer.discarded) == sorted(analyzer.private))
 
         in_relay(goes_on, tmp_path, analyzer)
+
+    def test_it_is_told_with_the_key_that_it_knows(self, tmp_path: Path) -> None:
+        """While a relay's key changes, the analyzer may still have the old one."""
+        analyzer = FakeAnalyzer(WHOLE)
+        story(WHOLE, tmp_path, lambda world: opened(world, WHOLE, 3), analyzer)
+        analyzer.relay_key = Signer(tmp_path).public_key
+        change_key(tmp_path, overlap_days=90)
+
+        async def closes(world: RelayWorld) -> None:
+            await world.relay.close_plan(WHOLE.id, by="somebody")
+            world.relay._keeper.wake()
+            await until(lambda: sorted(analyzer.discarded) == sorted(analyzer.private))
+
+        in_relay(closes, tmp_path, analyzer)
+
+    def test_only_the_analyzer_says_that_it_knows_of_no_crowd(self, tmp_path: Path) -> None:
+        """A proxy in front of it that answers 404 does not count."""
+        analyzer = FakeAnalyzer(WHOLE)
+        analyzer.fault = at("/discard", Reply(404, {}, b"<h1>Not Found</h1>"))
+
+        async def closes(world: RelayWorld) -> None:
+            await opened(world, WHOLE, 3)
+            await world.relay.close_plan(WHOLE.id, by="somebody")
+            world.relay._keeper.wake()
+            await until(lambda: any("discard" in path for _, path in analyzer.asked))
+            analyzer.fault = lambda method, path: None
+            await until(lambda: sorted(analyzer.discarded) == sorted(analyzer.private))
+
+        story(WHOLE, tmp_path, closes, analyzer)
+
+    def test_a_plan_that_is_refused_does_not_hold_up_others(self, tmp_path: Path) -> None:
+        """One plan is paused at the analyzer, or not covered by the token; others go on."""
+        first, second = sorted((WHOLE, PIECES), key=lambda plan: plan.id)
+        analyzer = FakeAnalyzer(first, second)
+
+        def refused(method: str, path: str) -> Any:
+            if first.id in path and path.endswith(("/discard", "/crowd-keys")):
+                return problem(503, "paused")
+            if path.endswith("/crowd-keys"):
+                return lambda reply: analyzer.signed(
+                    analyzer.crowd_key(
+                        second, 0, max(CrowdKey.from_bytes(reply.content).crowd, 4)
+                    ).to_bytes()
+                )
+            return None
+
+        async def live(world: RelayWorld) -> None:
+            for plan in (first, second):
+                await world.relay.publish(plan)
+                await opened(world, plan, 3)
+            analyzer.fault = refused
+            for _ in range(2):
+                with pytest.raises(TransportError, match="paused"):
+                    await world.relay._keeper.fetch()
+            assert (second.id, 0, 1) in analyzer.discarded
+            await world.relay.close_plan(first.id, by="somebody")
+            await world.relay.close_plan(second.id, by="somebody")
+            with pytest.raises(TransportError, match="paused"):
+                await world.relay._keeper.fetch()
+            everything = {where for where in analyzer.private if where[0] == second.id}
+            assert set(analyzer.discarded) == everything
+
+        in_relay(live, tmp_path, analyzer)
 
     def test_a_plan_that_the_analyzer_closed_is_closed_here(self, tmp_path: Path) -> None:
         """Reports that nobody will open are not taken, and what came of them is destroyed."""

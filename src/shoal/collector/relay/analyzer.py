@@ -169,7 +169,7 @@ class Analyzer:
         """Tell the analyzer that a crowd was discarded, so that it destroys the crowd's key."""
         about = {"plan": crowd.plan_id, "window": crowd.window, "crowd": crowd.place}
         body = canonical_json(about | {"state": "discarded"})
-        headers = {"Content-Type": "application/json", SIGNATURE: self._signer.sign(body)}
+        headers = {"Content-Type": "application/json", **self._signer.headers(body)}
         path = f"/v1/plans/{crowd.plan_id}/crowds/{crowd.window}/{crowd.place}/discard"
         receipt = _json(self._signed("receipt", "POST", path, body, headers).content, "receipt")
         if {name: receipt.get(name) for name in about} != about:

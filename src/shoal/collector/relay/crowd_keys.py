@@ -38,6 +38,8 @@ REFRESH_SECONDS = 3600.0
 """Seconds after which documents are requested again."""
 CONFIRM_SECONDS = 300.0
 """Seconds after which the analyzer is asked again whether crowds are open."""
+_UNKNOWN = (problems.UNKNOWN_PLAN.name, problems.UNKNOWN_CROWD.name)
+"""How the analyzer says that it has no such crowd; a proxy's 404 does not count."""
 PAUSE_SECONDS = 20.0
 LONGEST_PAUSE = 300.0
 
@@ -180,9 +182,13 @@ class KeyKeeper:
         now = asyncio.get_running_loop().time()
         if now - self._confirmed < CONFIRM_SECONDS:
             return None
+        failure = None
         for crowd in await self._in_store(self._store.taking):
             try:
                 signed = await self._ask_key(crowd)
+            except Refused as error:  # of this plan; the others are asked for all the same
+                failure = error
+                continue
             except TransportError as error:
                 return error
             if CrowdKey.from_bytes(signed.content).crowd == crowd.place:
@@ -192,20 +198,25 @@ class KeyKeeper:
                 LOG.error("a crowd has ended at the analyzer", extra={"facts": about})
                 await self._changed()
         self._confirmed = now
-        return None
+        return failure
 
     async def _tell_discarded(self) -> TransportError | None:
         """Tell the analyzer which crowds were discarded, until it has answered."""
+        failure, refused = None, set[str]()
         for crowd in await self._in_store(self._store.untold):
+            if crowd.plan_id in refused:
+                continue
             try:
                 await self._in_thread(self._analyzer.discard, crowd)
             except Refused as error:
-                if error.status not in (404, 410):  # else it knows of no such crowd
-                    return error
+                if error.name not in _UNKNOWN:
+                    failure = error
+                    refused.add(crowd.plan_id)
+                    continue
             except TransportError as error:
                 return error
             await self._in_store(self._store.told, crowd)
-        return None
+        return failure
 
     async def _fetch_documents(self, signers: str) -> TransportError | None:
         failure = None

@@ -271,7 +271,7 @@ class Running(ABC):
         """Bring the store in order."""
 
     def _forget_expired_keys(self) -> None:
-        """Destroy the secrets of keys whose overlap is over; a failure is no reason not to sweep."""
+        """Destroy the secrets of keys whose overlap is over; a failure does not end the sweep."""
         for keys in self._key_files:
             try:
                 keys.forget_expired()

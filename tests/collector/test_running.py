@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -120,3 +121,29 @@ def test_a_key_file_that_cannot_be_written_does_not_stop_the_sweeps(tmp_path: Pa
                 await asyncio.sleep(0.01)
 
     in_world(story, tmp_path, clock, smallest_crowd=1)
+
+
+def test_what_happened_after_the_answer_is_known_at_the_next_sweep(tmp_path: Path):
+    """Its request was refused as too late, and a restart is not needed to see what it did."""
+
+    async def story(world: World) -> None:
+        collector, answered = world.collector, threading.Event()
+        await world.publish(FLAGS)
+        await collector.set_origins(FLAGS.id, ["https://page.example"])
+        store = collector.store
+        set_origins = store.set_origins
+
+        def late(plan_id: str, origins: Sequence[str]) -> None:
+            answered.wait()
+            set_origins(plan_id, origins)
+
+        store.set_origins = late  # type: ignore[method-assign]
+        with pytest.raises(StorageTimeout):
+            await collector.set_origins(FLAGS.id, [])
+        answered.set()
+        async with asyncio.timeout(60):
+            while (record := collector.plan(FLAGS.id)) is None or record.origins:
+                collector._sweep_now.set()
+                await asyncio.sleep(0.01)
+
+    in_world(story, tmp_path, smallest_crowd=1, store_timeout=1)

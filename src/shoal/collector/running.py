@@ -94,6 +94,8 @@ class Running(ABC):
         self._shutdown_timeout = settings.shutdown_timeout
         self._end_by: float | None = None
         self._store_failed, self._last_answer = False, 0.0
+        self._was_late = False
+        """Whether work may have happened after its request was refused as too late."""
         self.is_stuck = False
         """Whether a thread did not end in time, so that the process must exit without it."""
         self._clock = GuardedClock() if clock is None else clock
@@ -223,6 +225,7 @@ class Running(ABC):
             await asyncio.wait([running], timeout=seconds)
             if running.done():
                 return running.result()
+            self._was_late = True
             raise StorageTimeout(f"the data did not answer within {seconds:g} seconds.")
         finally:
             running.cancel()

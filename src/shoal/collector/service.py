@@ -336,8 +336,9 @@ class Collector(Running):
         await self.on_store_thread(self._sweep_store)
 
     def _sweep_store(self) -> None:
-        if self._is_shared:
+        if self._is_shared or self._was_late:
             self._reload_all()
+            self._was_late = False
         self._timed(self.store.sweep)
         self.metrics.turn()
 

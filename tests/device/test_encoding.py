@@ -214,6 +214,21 @@ class TestMoreKinds:
         assert encode(survey, table).rows.tolist() == [[3], [4], [3]]
         assert encode(survey, table.to_pandas()).rows.tolist() == [[3], [4], [3]]
 
+    def test_a_null_list_keeps_what_lies_beneath_it_to_itself(self):
+        """Arrow lets a null list have cells; they are nobody's, and move no other row's."""
+        survey = Survey("s", (Flags("f", ("a", "b", "c")),))
+        cells, ends = pa.array(["a", "b", "b", "c"]), pa.array([0, 1, 2, 4], pa.int32())
+        for gone in range(3):
+            mask = pa.array([row == gone for row in range(3)])
+            column = pa.ListArray.from_arrays(ends, cells, mask=mask)
+            rows = [[1], [2], [6]]
+            rows[gone] = [0]
+            assert encode(survey, pa.table({"f": column})).rows.tolist() == rows
+        one = pa.ListArray.from_arrays(
+            pa.array([0, 1, 2, 2], pa.int32()), cells[:2], mask=pa.array([True, False, False])
+        )
+        assert encode(survey, pa.table({"f": one})).rows.tolist() == [[0], [2], [0]]
+
     def test_columns_that_are_neither(self):
         survey = Survey("s", (YesNo("a"),))
         with pytest.raises(AnswerError, match="row 2, question 'a': 2 is not yes or no"):

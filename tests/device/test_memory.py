@@ -261,6 +261,15 @@ class TestEdits:
         assert second >= local_epsilon(new.survey.differing_bits, new.q)
         assert ledger.read().epsilon == first + second
 
+    def test_no_word_moves_in_several_edits(self, path: Path):
+        """Each edit renames one option; together they swap two, and leave one alone."""
+        edits = [("x", "y", "z"), ("x", "t", "z"), ("y", "t", "z"), ("y", "x", "z")]
+        plans = [worded(*(self.edited(9, "last")[3:]), *options) for options in edits]
+        vectors = [
+            DeviceMemory(path, KEY).remember(plan, OriginalVector(0, 64)).row for plan in plans
+        ]
+        assert vectors[0] == vectors[1] != vectors[2] == vectors[3]
+
     def test_plans_that_take_turns_keep_their_flips(self, path: Path):
         """Two orders of options, and words of each that change: two vectors in all."""
         turns = [

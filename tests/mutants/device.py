@@ -287,9 +287,16 @@ MUTANTS = (
     Mutant(
         "permanent flips outlive a new order of options",
         MEMORY,
-        "if not any(flips.wording.moved(wording))]",
-        "]",
+        "flips for flips in known if not any(any(old.moved(wording)) for old in flips.wordings)",
+        "flips for flips in known",
         "device/test_memory.py::TestEdits::test_new_flips_are_charged_again",
+    ),
+    Mutant(
+        "a word moves to another bit in two edits, and permanent flips outlive them",
+        MEMORY,
+        "for old in flips.wordings)",
+        "for old in flips.wordings[-1:])",
+        "device/test_memory.py::TestEdits::test_no_word_moves_in_several_edits",
     ),
     Mutant(
         "a shared permanent vector is charged for each plan",

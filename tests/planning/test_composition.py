@@ -131,6 +131,14 @@ def test_no_delta_asks_for_the_local_epsilons():
     assert together.to_json(0.0)["epsilon"] == together.epsilon(delta=0.0)
 
 
+def test_very_much_noise_composes():
+    certificate = audit(
+        shoal.Survey("s", (shoal.Flags("f", ("a", "b")),)), q="0.4999", crowd_size=10**6
+    )
+    one = certificate.epsilon(delta=1e-12)
+    assert one < certificate.compose(2).epsilon(delta=1e-12) < 2 * one
+
+
 def test_nothing_is_revealed_however_often():
     blind = alone("0.5").compose(1000)
     assert blind.epsilon(delta=0.0) == blind.epsilon(delta=1e-300) == 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import fields, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -55,6 +56,9 @@ def kind(old: Plan, new: Plan) -> str:
     return diff.kind
 
 
+ORIGINS = ("https://relay.example", "https://analyzer.example")
+
+
 class TestWords:
     @pytest.mark.parametrize(
         "new",
@@ -93,6 +97,15 @@ class TestWords:
         """A swap of words would swap what people said."""
         assert kind(PLAN, new) == "new plan"
         assert any(f"{word!r} has moved" in said for said in plan_diff(PLAN, new).reasons)
+
+    def test_columns_that_are_swapped(self):
+        """Rows of the same table then set other bits."""
+        old = asking(YesNo("smokes", column="a"), YesNo("drives", column="b"))
+        swapped = asking(YesNo("smokes", column="b"), YesNo("drives", column="a"))
+        assert kind(old, swapped) == "new plan"
+        assert (
+            kind(old, asking(YesNo("smokes", column="c"), YesNo("drives", column="b"))) == "label"
+        )
 
     def test_a_word_may_stand_in_two_questions(self):
         old = asking(Choice("a", ("yes", "no")), Choice("b", ("yes", "no")))
@@ -400,6 +413,24 @@ class TestGuarantees:
         back = plan_diff(one, two)
         assert back.kind == "new plan"
         assert any(reason.startswith("The relay sees who sends") for reason in back.reasons)
+
+    @pytest.mark.parametrize("parties", [Parties(*ORIGINS, 8), None], ids=["relay", "collector"])
+    def test_fewer_messages_drop_bits_and_cost_delta(self, parties: Parties | None):
+        survey = Survey("browser", (Flags("f", tuple("abcdefgh")),))
+        old = Plan(
+            survey, Q, Promise("proven", "1", "1e-4"), 10_000, view="counts", parties=parties
+        )
+        fewer = replace(old, parties=Parties(*ORIGINS, 4))
+        assert kind(old, fewer) == "forbidden"
+        assert kind(fewer, replace(old, parties=Parties(*ORIGINS, 8))) == "new plan"
+
+    def test_no_smaller_q_hides_behind_words_that_move(self):
+        """One step of rounding at a time would lead to no flips at all."""
+        turned = asking(replace(FLAGS, options=FLAGS.options[::-1]), CHOICE, AGE)
+        lower = replace(turned, q=FlipProbability.of_fraction(Q.fraction - Fraction(1, 2**16)))
+        assert kind(PLAN, turned) == "new plan"
+        assert kind(PLAN, lower) == "forbidden"
+        assert kind(lower, PLAN) == "new plan"
 
     def test_a_declaration(self):
         old, new = planned(5), planned(5, window=3600)

@@ -129,6 +129,16 @@ def test_spreading_keeps_mass_and_mean():
     assert mean == pytest.approx(float(atoms.mass @ atoms.loss), rel=1e-9)
 
 
+def test_nodes_without_mass_change_nothing():
+    """Much noise leaves the largest losses no mass that is a float, and tilts are large."""
+    node, mass = np.array([-3, -1, 0, 1, 3, 400]), np.array([0.0, 0.25, 0.5, 0.25, 0.0, 0.0])
+    bracket = composed_delta(Losses(1e-6, node, mass, 0.0), 2, 1e-6)
+    some = composed_delta(Losses(1e-6, node[1:4], mass[1:4], 0.0), 2, 1e-6)
+    exact = truth(Losses(1e-6, node, mass, 0.0), 2, 1e-6)
+    assert bracket == some
+    assert bracket.low <= exact <= bracket.high < exact * (1 + 1e-9)
+
+
 class TestErrorTerms:
     """Each is made large where it arises, and must arrive in the bracket."""
 

@@ -157,7 +157,10 @@ export const shoal = ({ plan: planId, to, key, limit, fetch: ask = fetch, store 
     await store(hex(await sha256(canonical(rules))), (/** @type {Flips[]} */ all = []) => {
       let flips = all.find(({ texts }) => texts.includes(text));
       if (!flips) {
-        flips = all.filter(({ texts }) => !isMoved(JSON.parse(texts[texts.length - 1]), words)).pop();
+        // With the latest words alone, two edits that move none could together move one.
+        flips = all
+          .filter(({ texts }) => !texts.some((old) => isMoved(JSON.parse(old), words)))
+          .pop();
         if (!flips) all.push((flips = { secret: fresh, texts: [] }));
         flips.texts.push(text);
       }

@@ -342,6 +342,9 @@ test("permanent flips survive an edit of words, and no other", async (t) => {
     words[place] = `another word ${place}`;
     assert.equal(await row({ question: { options: [...words] } }), first);
   }
+  // Two edits that each rename an option, and together move a word, draw new flips.
+  const moved = ["option 5", ...words.slice(1)];
+  assert.notEqual(await row({ question: { options: moved } }), first);
   assert.equal(await row({}, "g"), first);
   assert.equal(await row({ plan: { window: 7200, crowd_size: 50 } }), first);
   const turned = { question: { options: [...options].reverse() } };

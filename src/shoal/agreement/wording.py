@@ -14,7 +14,7 @@ from shoal.agreement.questions import Question
 from shoal.agreement.survey import Survey
 from shoal.support.files import canonical_json
 from shoal.support.frozen import dataclass
-from shoal.support.later import Iterator, Sequence, cached_property, hashlib
+from shoal.support.later import Iterator, Sequence, hashlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,10 +28,11 @@ _WORDS = {"name", "options", "column", "questions"}
 
 @dataclass(frozen=True)
 class Wording:
-    """The words of a survey: the names of its questions, and the label of each bit."""
+    """The words of a survey: names of questions, the label of each bit, and columns of tables."""
 
     questions: tuple[str, ...]
     labels: tuple[str, ...]
+    columns: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, survey: Survey) -> Wording:
@@ -39,13 +40,8 @@ class Wording:
         return cls(
             tuple(question.name for question in survey),
             tuple(label for _, label in survey.labels),
+            tuple(question.table_column for question in survey.asked),
         )
-
-    @cached_property
-    def digest(self) -> str:
-        """The SHA-256 of the words, in hexadecimal."""
-        words = [list(self.questions), list(self.labels)]
-        return hashlib.sha256(canonical_json(words)).hexdigest()
 
     def moved(self, new: Wording) -> Iterator[tuple[str, str, str]]:
         """Yield the words that moved in a new wording: kind, word, and the word it replaced.
@@ -58,6 +54,7 @@ class Wording:
         """
         yield from _moved("question", self.questions, new.questions)
         yield from _moved("label", self.labels, new.labels)
+        yield from _moved("column", self.columns, new.columns)
 
 
 def _moved(kind: str, old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str, str]]:

@@ -22,6 +22,7 @@ hence for a new plan; whether a new word says the same as the old one is for peo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -133,8 +134,10 @@ def plan_diff(old: Plan, new: Plan, *, weaker_is_intended: bool = False) -> Plan
     """
     if old.id == new.id:
         return PlanDiff("same", ("The two plans are the same.",), old.id, new.id)
-    questions = list(_asked(old.survey, new.survey))
-    fields = list(_protected(old, new, same_bits=not questions))
+    rules = list(_ruled(old.survey, new.survey))
+    questions = [*rules, *_reordered(old.survey, new.survey)]
+    # Bits that changed places are as many under the same rules: they need no fewer flips.
+    fields = list(_protected(old, new, same_bits=not rules))
     weaker = [reason for less, reason in fields if less]
     others = [reason for less, reason in fields if not less]
     redraw = _redraw(old, new)
@@ -144,7 +147,7 @@ def plan_diff(old: Plan, new: Plan, *, weaker_is_intended: bool = False) -> Plan
         return PlanDiff("label", tuple(words), old.id, new.id)
     changes: tuple[Change, ...] = ()
     if same_name:
-        judged = not _dominates(old, new, same_bits=not questions, less=bool(weaker))
+        judged = not _dominates(old, new, same_bits=not rules, less=bool(weaker))
         changes = tuple(_changes(old, new, judged=judged))
         observed = list(_observed(old, new))
         weaker += [reason for less, reason in observed if less and judged]
@@ -181,8 +184,8 @@ def _redraw(old: Plan, new: Plan) -> list[str]:
     ]
 
 
-def _asked(old: Survey, new: Survey) -> Iterator[str]:
-    """Yield why bits do not mean the same by position."""
+def _ruled(old: Survey, new: Survey) -> Iterator[str]:
+    """Yield how the rules for answers, and with them the bits, differ."""
     if len(old.questions) != len(new.questions):
         yield f"It asks {len(new.questions)} questions instead of {len(old.questions)}."
         return
@@ -194,6 +197,12 @@ def _asked(old: Survey, new: Survey) -> Iterator[str]:
             )
         elif encoding_rules(old, before) != encoding_rules(new, after):
             yield f"Question {after.name!r} has other rules for its answers than {before.name!r}."
+
+
+def _reordered(old: Survey, new: Survey) -> Iterator[str]:
+    """Yield why bits under the same rules do not mean the same by position."""
+    if len(old.questions) != len(new.questions):
+        return
     for what, word, replaced in Wording.of(old).moved(Wording.of(new)):
         yield f"The {what} {word!r} has moved to the place of {replaced!r}."
     if old.digest != new.digest and any(isinstance(question, Text) for question in old):
@@ -315,8 +324,8 @@ def _remembered(old: Plan, new: Plan, *, same_bits: bool) -> Iterator[tuple[bool
 def _dominates(old: Plan, new: Plan, *, same_bits: bool, less: bool) -> bool:
     """Return whether the fields alone show that the new plan reveals no more than the old one.
 
-    With the same bits and view, more flips, a larger crowd and fewer releases are post-processing
-    or better cover; computed bounds need not fall with every step.
+    With the same bits and view, more flips, a larger crowd, fewer releases and no fewer messages
+    are post-processing or better cover; computed bounds need not fall with every step.
     """
     return (
         same_bits
@@ -324,7 +333,18 @@ def _dominates(old: Plan, new: Plan, *, same_bits: bool, less: bool) -> bool:
         and old.view == new.view
         and (old.memory is None) == (new.memory is None)
         and releases_a_year(new) <= releases_a_year(old)
+        and _cut(new) >= _cut(old)
     )
+
+
+def _cut(plan: Plan) -> float:
+    """Return in how many messages a report is sent; infinity if all of its set bits always fit.
+
+    Set bits that do not fit are dropped, and that costs delta.
+    """
+    if plan.view == "reports" or plan.parties is None or plan.parties.messages >= plan.bits:
+        return math.inf
+    return plan.parties.messages
 
 
 def _changes(old: Plan, new: Plan, *, judged: bool) -> Iterator[Change]:

@@ -188,6 +188,10 @@ def composed_delta(losses: Losses, d: int, epsilon: float) -> Bracket:
     """
     from scipy import fft  # here, so that commands that need none of this begin sooner
 
+    # a tilt towards a node without mass would leave nothing
+    some = losses.mass > 0.0
+    if some.any():
+        losses = losses._replace(node=losses.node[some], mass=losses.mass[some])
     finite = float(losses.mass.sum()) * (1.0 + UNIT * losses.mass.size)
     total = finite + losses.infinite
     # total^d - finite^d

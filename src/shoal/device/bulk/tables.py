@@ -168,7 +168,9 @@ def _encode_flags(question: Flags, column: Any, out: Vectors, table_format: Tabl
     named = pc.list_flatten(column)
     if not len(named):
         return
-    owners = pc.list_parent_indices(column).to_numpy(zero_copy_only=False)
+    # Of a null list nothing is flattened, even if it has cells of its own beneath.
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    owners = np.repeat(np.arange(len(out)), lengths)
     values, codes = _distinct(named)
     position = [set_bits(question, [value], 0)[0] for value in values]
     out[owners, np.array(position, np.int64)[codes]] = True

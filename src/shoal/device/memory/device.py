@@ -33,12 +33,12 @@ class _Permanent:
 class _Flips:
     """Permanent vectors of one survey; the salt is new whenever they are drawn anew.
 
-    `wording` is the latest that the survey had while they were used, `seen` the digests of all.
+    `wordings` are all that the survey had while they were used: with the latest alone, a word could
+    move to another bit in two edits, each of which moves none.
     """
 
     salt: bytes
-    wording: Wording
-    seen: tuple[str, ...]
+    wordings: tuple[Wording, ...]
     answers: dict[str, _Permanent] = field(default_factory=dict)
 
 
@@ -228,14 +228,16 @@ class DeviceMemory:
         assert key is not None
         known = remembered.setdefault(key, [])
         for flips in known:
-            if wording.digest in flips.seen:
+            if wording in flips.wordings:
                 return flips
-        fits = [flips for flips in known if not any(flips.wording.moved(wording))]
+        fits = [
+            flips for flips in known if not any(any(old.moved(wording)) for old in flips.wordings)
+        ]
         if fits:
-            flips = replace(fits[-1], wording=wording, seen=(*fits[-1].seen, wording.digest))
+            flips = replace(fits[-1], wordings=(*fits[-1].wordings, wording))
             known.remove(fits[-1])
         else:
-            flips = _Flips(SystemBits().draw(32), wording, (wording.digest,))
+            flips = _Flips(SystemBits().draw(32), (wording,))
         known.append(flips)
         self._write(remembered)  # a ledger may be told a name made with this salt
         return flips
@@ -268,23 +270,23 @@ def _plain(flips: _Flips) -> dict[str, object]:
     return {
         "answers": answers,
         "salt": flips.salt.hex(),
-        "seen": list(flips.seen),
-        "words": [list(flips.wording.questions), list(flips.wording.labels)],
+        "words": [
+            [list(words.questions), list(words.labels), list(words.columns)]
+            for words in flips.wordings
+        ],
     }
 
 
 def _parsed(entry: dict[str, object]) -> _Flips:
     answers, salt = entry["answers"], entry["salt"]
-    words, seen = entry["words"], entry["seen"]
+    wordings = entry["words"]
     if not isinstance(answers, dict) or not isinstance(salt, str):
         raise TypeError
-    if not isinstance(words, list) or not isinstance(seen, list):
+    if not isinstance(wordings, list):
         raise TypeError
-    questions, labels = words
     return _Flips(
         bytes.fromhex(salt),
-        Wording(tuple(questions), tuple(labels)),
-        tuple(seen),
+        tuple(Wording(*map(tuple, words)) for words in wordings),
         {
             name: _Permanent(base64.b64decode(row, validate=True), bool(simulated))
             for name, (row, simulated) in answers.items()

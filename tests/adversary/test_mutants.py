@@ -21,6 +21,7 @@ from shoal.agreement.local_privacy import local_epsilon
 from shoal.agreement.wording import Wording
 from shoal.curator import Release
 from shoal.device.bulk import tables
+from shoal.planning.composition import Composition
 from shoal.planning.fragments import Overflow
 from shoal.support import csv_rows
 from shoal.theory import proven as theory
@@ -304,6 +305,22 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
     "one release fewer": (
         "composition",
         method(Certificate, "compose", lambda real, self, k: real(self, max(k - 1, 1))),
+    ),
+    "one release of a person fewer": (
+        "releases of one person",
+        method(Certificate, "compose", lambda real, self, k: real(self, max(k - 1, 1))),
+    ),
+    "releases composed with round-off": (
+        "releases of one person",
+        method(Composition, "delta", lambda real, self, **k: max(real(self, **k) - 4e-15, 0.0)),
+    ),
+    "a price that rises with the crowd": (
+        "larger crowd",
+        proven_counts(lambda real, d, n, *rest: min(real(d, n, *rest) + 0.05 * n, 1.0)),
+    ),
+    "twice the crowd that there is": (
+        "larger crowd",
+        proven(lambda real, d, n, q, e, r: real(d, 2 * n + 2, q, e, r)),
     ),
     "a sum promised like one crowd": ("sum of windows", public(times, "publish", repeats)),
     "a plan believed on its word": ("publication", public(plans, "publish", repeats)),

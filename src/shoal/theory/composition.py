@@ -87,7 +87,7 @@ def losses_of_curve(curve: Callable[[float], float], bulk: float, top: float) ->
     --------
     >>> losses = losses_of_curve(lambda eps: max(0.75 - 0.25 * math.exp(eps), 0.0), 1.1, 1.1)
     >>> round(composed_delta(losses, 1, 0.5).high, 4), round(0.75 - 0.25 * math.exp(0.5), 4)
-    (0.3387, 0.3378)
+    (0.3378, 0.3378)
     """
     top = min(top, _LARGEST_LOSS)
     steps = math.ceil(_BULK * max(top / bulk, 1.0))

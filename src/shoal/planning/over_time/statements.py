@@ -74,7 +74,7 @@ def statements(
     local | one answer, every release | 9.855599 | 0.0
     local | answers that change, every release | 509.121506 | 0.0
     proven | same crowd, every release | 9.84639 | 1e-06
-    proven | changing crowds, every release | 102.95 | 1e-06
+    proven | changing crowds, every release | 102.948 | 1e-06
     """
     check_integer("releases", releases, lowest=1, highest=10**6)
     check_integer("changed", changed, lowest=0)

@@ -60,7 +60,7 @@ lowest: .venv/.ready-dev
 	rm -rf .venv-lowest
 	$(PYTHON) -m venv .venv-lowest
 	$(BIN)/python -m tests.lowest_versions > .venv-lowest/constraints.txt
-	.venv-lowest/bin/python $(PIP) -c .venv-lowest/constraints.txt $(BOTH) '.[compose,curator,ohttp,plots,server,test]'
+	.venv-lowest/bin/python $(PIP) -c .venv-lowest/constraints.txt $(BOTH) '.[curator,ohttp,plots,server,test]'
 	.venv-lowest/bin/python -m pytest -q -n 2 -W default::DeprecationWarning $(LOWEST)
 
 # Wheels and source distributions of both packages, tried alone in a clean environment.

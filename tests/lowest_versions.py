@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent
-EXTRAS = ("compose", "curator", "ohttp", "plots", "server")
+EXTRAS = ("curator", "ohttp", "plots", "server")
 
 
 def declared() -> list[Requirement]:

@@ -143,6 +143,6 @@ def test_a_relay_and_an_analyzer(parties: Parties, party: str, side: str, tmp_pa
         token = (parties.relay.folder / "analyzer-token").read_text().strip()
     # All but what makes the rest impossible, and what a collector's console answers too.
     without = ("--exclude-path-regex", "(close|destroy|pause|tokens.*|prospect|backups)$")
-    url, log = getattr(parties, party).ready[side], folder.parent / f"{party}.log"
+    url, log = getattr(parties, party).ready[side], folder.parent / f"{folder.name}.log"
     found = explore(tmp_path, url, token, log, known(parties.plan.id), *without)
     assert {200, 405} <= found <= ANSWERED

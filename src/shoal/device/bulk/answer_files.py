@@ -28,6 +28,9 @@ from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
 __all__ = ["ANSWER_SUFFIXES", "read_answers"]
 
+_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+"""Types of texts, and the same without a promise about their bytes."""
+
 ANSWER_SUFFIXES = (".csv", ".ndjson", ".jsonl", ".parquet", ".arrow", ".feather")
 
 
@@ -172,11 +175,32 @@ def _read_arrow(survey: Survey, path: Path, table_format: TableFormat) -> Iterat
 
 
 def _whole_batches(reader: Any, names: list[str]) -> Iterator[Any]:
-    """Yield batches whose buffers are as long as they say: Arrow itself would read beyond them."""
+    """Yield batches whose buffers are as long as they say: Arrow itself would read beyond them.
+
+    Text that is not UTF-8 is no error here: it belongs to its row, and is read with it.
+    """
     for place in range(reader.num_record_batches):
         batch = reader.get_batch(place).select(names)
-        batch.validate(full=True)
+        for column in batch.columns:
+            _with_bytes(column).validate(full=True)
         yield batch
+
+
+def _with_bytes(array: Any) -> Any:
+    """Return an array on the same buffers with its texts as bytes, which need not be UTF-8."""
+    kind, types = array.type, pa.types
+    if kind in _BYTES:
+        return pa.Array.from_buffers(_BYTES[kind], len(array), array.buffers(), -1, array.offset)
+    if types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(
+            array.indices, _with_bytes(array.dictionary), safe=False
+        )
+    if types.is_list(kind) or types.is_large_list(kind):
+        cells = _with_bytes(array.values)
+        whole = (pa.list_ if types.is_list(kind) else pa.large_list)(cells.type)
+        buffers = array.buffers()[:2]
+        return pa.Array.from_buffers(whole, len(array), buffers, -1, array.offset, [cells])
+    return array
 
 
 def _checked_originals(survey: Survey, column: Any, path: Path) -> Original:

@@ -30,6 +30,9 @@ PHASES = "coverage,fuzzing" + ",stateful" * (EXAMPLES >= 20)
 CONFIG = """
 [checks]
 positive_data_acceptance.expected-statuses = ["2xx", "3xx", 401, 403, 404, 409, 410, 429]
+negative_data_rejection.expected-statuses = [
+    400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429
+]
 """ + "".join(
     f"""
 [[operations]]

@@ -205,7 +205,7 @@ def with_kill(folder: Path, name: str, real: Callable[..., Iterator[Any]]) -> An
             return
         if "name" in found[0].schema.names:
             row = found[0].to_pylist()[0]
-            shutil.copy(Path(arguments[2]) / row["name"], f"{mark}-{row['part']:05}.parquet")
+            shutil.copy(Path(arguments[3]) / row["name"], f"{mark}-{row['part']:05}.parquet")
         process = os.getppid()
         while Path(f"/proc/{process}/comm").read_text().strip() != "java":
             status = Path(f"/proc/{process}/status").read_text()

@@ -25,7 +25,7 @@ def test_documents_list_the_same_observers(page: str):
         assert listed == [one.who for one in observers(certificate, 1.0)]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/views.md", "docs/parties.md"])
+@pytest.mark.parametrize("page", ["docs/views.md", "docs/parties.md"])
 def test_documents_list_the_observers_of_two_parties(page: str):
     text = (ROOT / page).read_text("utf-8")
     (table,) = re.findall(r"^\| with a relay.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)

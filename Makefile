@@ -4,11 +4,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 BOTH := -e packages/shoal-device -e
-LOWEST := tests/agreement tests/device/test_randomizing.py tests/device/test_memory.py tests/engines \
+LOWEST := tests/protocol tests/device/test_randomizing.py tests/device/test_memory.py tests/batch \
 	tests/analysis/test_estimating.py tests/analysis/test_tallying.py tests/planning/test_plan.py \
-	tests/theory/test_proven.py tests/curator tests/charts tests/cli/test_cli.py \
-	tests/collector/test_store.py tests/collector/test_limits.py tests/collector/test_oblivious.py \
-	tests/collector/test_schemas.py
+	tests/theory/test_proven.py tests/curator tests/reports tests/cli/test_cli.py \
+	tests/server/test_store.py tests/server/test_limits.py tests/server/test_oblivious.py \
+	tests/server/test_schemas.py
 
 .PHONY: demo test lint bench docs outputs constraints requirements images lowest dist sbom clean
 

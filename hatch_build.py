@@ -19,7 +19,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 CLIENT = {"clients/js/shoal.js": "shoal.js", "clients/js/src": "src"}
-"""The client for web pages, and where it is below `shoal/evidence/web_demo/client`."""
+"""The client for web pages, and where it is below `shoal/lab/web_demo/client`."""
 
 
 OLDEST_GLIBC = 17
@@ -52,7 +52,7 @@ class WheelHook(BuildHookInterface):
         editable = version == "editable"
         if not editable:
             for source, target in CLIENT.items():
-                where = f"shoal/evidence/web_demo/client/{target}"
+                where = f"shoal/lab/web_demo/client/{target}"
                 build_data["force_include"][str(Path(self.root, source))] = where
         library = (support if editable else Path(self._folder.name)) / "_kernels.so"
         problem = compile_kernels(library)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import numpy as np
-from tests.collector.privacy_help import FLAGS_PLAN
-from tests.collector.test_timing import crowd_times, line_to, told_apart
+from tests.server.privacy_help import FLAGS_PLAN
+from tests.server.test_timing import crowd_times, line_to, told_apart
 
 from bench.measuring import Options, Table
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 import shoal
 from shoal.analysis.association import associate, joint_groups
-from shoal.analysis.tallying import Tally
-from shoal.evidence.simulation_bits import simulation_generator
+from shoal.analysis.tally import Tally
+from shoal.lab.simulation_bits import simulation_generator
 
 SURVEY = shoal.Survey(
     "browser",

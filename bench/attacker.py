@@ -20,7 +20,7 @@ import uvloop
 
 from bench.load import post
 from shoal import Batch, Plan, pack_reports
-from shoal.agreement.vectors import Synthetic
+from shoal.protocol.vectors import Synthetic
 
 SLOW = 2000
 """Connections that an attacker holds who sends slowly."""

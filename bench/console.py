@@ -19,9 +19,9 @@ from starlette.routing import Route
 from bench.measuring import Options, Table
 from bench.serving import SERVER_CORE, pin
 from shoal import Batch, Choice, Flags, Number, Plan, Survey, plan
-from shoal.collector import Collector, Settings
-from shoal.collector.console.tokens import Token
-from shoal.collector.plan_states import Declaration
+from shoal.server import Collector, Settings
+from shoal.server.core.tokens import Token
+from shoal.server.storage.plan_states import Declaration
 
 CROWD = 100
 _TEXT = (

@@ -21,7 +21,7 @@ from bench.coverage_findings import FLIPS, LEVEL, SMALL, Array, Findings, covere
 from bench.coverage_tables import tables
 from shoal.analysis.contrasts import Combination
 from shoal.analysis.intervals import IntervalKind, Target, interval
-from shoal.theory.one_bit.law import pmf
+from shoal.theory.one_bit.distribution import pmf
 
 Truth = tuple[float, ...]
 

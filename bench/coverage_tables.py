@@ -14,7 +14,7 @@ from shoal.analysis.association import Association
 from shoal.analysis.association.sides import side_of
 from shoal.analysis.intervals import Target
 from shoal.analysis.joint import estimate_joint
-from shoal.analysis.tallying import Tally
+from shoal.analysis.tally import Tally
 
 __all__ = ["tables"]
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal import Choice, Flags, Plan, Survey, Tally, associate, audit, plan
-from shoal.evidence.simulation_bits import simulation_generator
+from shoal.lab.simulation_bits import simulation_generator
 
 Shares = NDArray[np.float64]
 

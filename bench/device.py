@@ -13,7 +13,7 @@ from bench.measuring import Options, Table
 from shoal import Flags, FlipProbability, Plan, Promise, Survey
 
 ONE_REPORT = (
-    "import shoal.device.encoding, shoal.device.randomizing, shoal.device.packing,"
+    "import shoal.device.encode, shoal.device.randomize, shoal.device.packing,"
     " shoal.device.outbox, shoal.device.outbox.http, shoal.device.memory, shoal.device.ledger"
 )
 
@@ -47,8 +47,8 @@ def measure(options: Options) -> Table:
             "one report, with the cipher of memory": f"{ONE_REPORT},"
             " cryptography.hazmat.primitives.ciphers.aead",
             "telemetry, as a tool loads it": "import shoal.device.telemetry",
-            "many reports and tallies: the whole of Shoal": "import shoal.device.bulk.tables,"
-            " shoal.analysis.tallying, shoal.planning.plan",
+            "many reports and tallies: the whole of Shoal": "import shoal.device.arrays.tables,"
+            " shoal.analysis.tally, shoal.planning.plan",
             "`python -c 'import numpy'`": "import numpy",
             "`python -c pass`": "pass",
         }

@@ -13,8 +13,8 @@ import numpy as np
 
 import shoal
 from shoal.analysis.text.discovery import discover
-from shoal.evidence.simulation_bits import simulation_generator
-from shoal.evidence.tally_laws import simulate_texts
+from shoal.lab.simulation_bits import simulation_generator
+from shoal.lab.tally_distributions import simulate_texts
 from shoal.planning.discovery_survey import discovery_survey
 
 CROWD = 10_000_000

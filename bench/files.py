@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from bench.measuring import LIMIT, Options, Table
 from bench.tallying import flags_plan
 from shoal import FlipProbability, Original, SimulationBits, randomize
-from shoal.device.bulk.report_files import VectorWriter
+from shoal.device.arrays.report_files import VectorWriter
 
 _CHILD = """
 import re, resource, sys, time

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from bench.measuring import Options, Table
 from shoal import Flags, FlipProbability, Parties, Plan, Promise, Survey, encode, pack_reports
-from shoal.agreement.crowd_keys import CrowdKey
-from shoal.device.randomizing import randomize
-from shoal.device.sealing import seal_report
+from shoal.device.encryption import seal_report
+from shoal.device.randomize import randomize
+from shoal.protocol.crowd_keys import CrowdKey
 from shoal.support.keys import key_text
 
 _DRIVER = Path(__file__).parent.parent / "clients" / "js" / "test" / "driver.js"

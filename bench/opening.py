@@ -14,21 +14,21 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from bench.measuring import LIMIT, Options, Table
 from shoal import Flags, FlipProbability, Plan, Promise, Survey
-from shoal.agreement.crowd_keys import CrowdKey
-from shoal.agreement.fragments import DUMMY, content_bytes, messages_of
-from shoal.agreement.parties import Parties
-from shoal.agreement.random_bits import SystemBits
-from shoal.agreement.sealed_wire import Chunk
-from shoal.agreement.sealing import (
+from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encrypted_wire import Chunk
+from shoal.protocol.encryption import (
     message_bytes,
     open_message,
     public_key_of,
     seal_message,
     sealing_info,
 )
-from shoal.collector.analyzer.opening import Stop, open_crowd
-from shoal.collector.analyzer.sealed_plan import Place
-from shoal.collector.analyzer.store import AnalyzerStore, Receipt, WholeCrowd
+from shoal.protocol.fragments import DUMMY, content_bytes, messages_of
+from shoal.protocol.parties import Parties
+from shoal.protocol.random_bits import SystemBits
+from shoal.server.analyzer.decryption import Stop, open_crowd
+from shoal.server.analyzer.plan import Place
+from shoal.server.analyzer.store import AnalyzerStore, Receipt, WholeCrowd
 
 CORES = os.cpu_count() or 1
 CHUNK = 4096

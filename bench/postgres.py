@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from tests.collector.postgres_help import MISSING, Server
+from tests.server.postgres_help import MISSING, Server
 
 from bench.measuring import Options, Table
 from bench.serving import Running, collector, relay_token, running

@@ -25,7 +25,7 @@ from bench.measuring import (
 )
 from bench.without_kernels import without_kernels
 from shoal import FlipProbability, Original, randomize
-from shoal.device.bulk import randomizing
+from shoal.device.arrays import randomizing
 from shoal.support.kernels import load_kernels
 
 Q = FlipProbability(23003, 16)

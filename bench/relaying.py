@@ -23,11 +23,11 @@ from bench.load import Target, load
 from bench.measuring import LIMIT, Options, Table
 from bench.serving import running
 from shoal import Flags, FlipProbability, Plan, Promise, Survey
-from shoal.agreement.crowd_keys import CrowdKey
-from shoal.agreement.parties import Parties
-from shoal.agreement.sealed_wire import SealedReports
-from shoal.agreement.sealing import sealed_report_bytes
-from shoal.agreement.wire import SEALED_TYPE
+from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encrypted_wire import SealedReports
+from shoal.protocol.encryption import sealed_report_bytes
+from shoal.protocol.parties import Parties
+from shoal.protocol.wire import SEALED_TYPE
 from shoal.support.keys import key_text
 
 CROWD = 10**6

@@ -11,10 +11,10 @@ from collections.abc import Callable
 import numpy as np
 
 import shoal
-from shoal.agreement.vectors import Rows
 from shoal.analysis.report_rows import unpack
-from shoal.device.bulk.vectors import pack
-from shoal.evidence.populations import populate
+from shoal.device.arrays.vectors import pack
+from shoal.lab.populations import populate
+from shoal.protocol.vectors import Rows
 
 RUNS = 10
 LADDER = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from bench.files import write_reports
 from bench.measuring import Options, Table
 from bench.tallying import flags_plan
-from shoal.engines.randomizing import randomize_files
-from shoal.engines.tallying import tally_files
+from shoal.batch.randomizing import randomize_files
+from shoal.batch.tallying import tally_files
 
 _FILES = 8
 _TEXT = (
@@ -95,7 +95,7 @@ def _fresh(folder: Path) -> Path:
 
 
 def _engine() -> Any:
-    from shoal.engines import spark
+    from shoal.batch import spark
 
     return spark
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from shoal import FlipProbability, Memory, Original, SimulationBits, randomize
 from shoal.analysis.report_rows import unpack
-from shoal.device.bulk.vectors import pack
+from shoal.device.arrays.vectors import pack
 
 MEMORY = Memory(FlipProbability.at_least("0.1"), FlipProbability.at_least("0.15"))
 """Permanent and fresh flips; together they flip a bit as often as the device without memory."""

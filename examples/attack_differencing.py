@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from shoal import Choice, Original, Plan, SimulationBits, Survey, plan, randomize
 from shoal.analysis.report_rows import unpack
-from shoal.analysis.tallying import Tallying
-from shoal.device.bulk.vectors import pack
+from shoal.analysis.tally import Tallying
+from shoal.device.arrays.vectors import pack
 
 OPTIONS = 8
 CROWD = 2000

@@ -17,7 +17,7 @@ import numpy as np
 
 from shoal import FlipProbability, Memory, Original, SimulationBits, randomize
 from shoal.analysis.report_rows import unpack
-from shoal.evidence.simulation_bits import simulation_generator
+from shoal.lab.simulation_bits import simulation_generator
 from shoal.planning.over_time import linking_probability
 
 BITS, CROWD, TRIALS = 40, 200, 600

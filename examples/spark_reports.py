@@ -12,7 +12,7 @@ import sys
 from pyspark.sql import SparkSession
 
 from shoal import Plan, PrivacyRefusal
-from shoal.engines.spark import published_reports, randomize, tally
+from shoal.batch.spark import published_reports, randomize, tally
 from shoal.planning.promise import compute_promise
 
 

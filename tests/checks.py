@@ -16,8 +16,8 @@ from scipy.stats import binom
 
 from shoal import FlipProbability, Original
 from shoal.analysis.report_rows import unpack
-from shoal.device import randomizing as sampler
-from shoal.device.bulk.vectors import pack
+from shoal.device import randomize as sampler
+from shoal.device.arrays.vectors import pack
 
 ALARM = 1e-13
 """Each check convicts below this p-value. The suite uses fewer than 1000 of them."""

@@ -18,9 +18,9 @@ from typing import Any
 from bench.svg import PICTURES
 
 from shoal import Plan
-from tests.collector.console_help import browser
-from tests.collector.screenshots import SCHEMES, SIZES
 from tests.doc_pages import ADDRESSES, ROOT, Page
+from tests.server.console_help import browser
+from tests.server.screenshots import SCHEMES, SIZES
 
 BUILT = ROOT / "docs" / "_build" / "html"
 LOOKED_AT = ("index", "which-way", "tutorials", "tutorial-analyst", "tutorial-engineer",

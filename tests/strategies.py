@@ -23,10 +23,10 @@ from shoal import (
     Survey,
     YesNo,
 )
-from shoal.agreement.options import OTHER, folded
-from shoal.agreement.questions import MISSING
-from shoal.agreement.vectors import Rows
-from shoal.device.bulk.vectors import pack
+from shoal.device.arrays.vectors import pack
+from shoal.protocol.options import OTHER, folded
+from shoal.protocol.questions import MISSING
+from shoal.protocol.vectors import Rows
 
 
 def bounded(examples: int) -> settings:

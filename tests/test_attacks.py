@@ -14,7 +14,7 @@ import pytest
 from shoal import FlipProbability, Memory
 from shoal.planning.over_time import linking_probability
 from tests import checks
-from tests.evidence.test_peers import example
+from tests.lab.test_peers import example
 
 RARE = 1e-4
 

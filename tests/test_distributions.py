@@ -21,12 +21,12 @@ import pytest
 import shoal
 from shoal import Flags, FlipProbability, Plan, Promise, Survey
 from tests.build_distributions import build
-from tests.collector.serving_help import clean_environment, served
+from tests.server.serving_help import clean_environment, served
 from tests.whole_way import PEOPLE, whole_way
 
 ROOT = Path(__file__).parent.parent
 LIGHT = ROOT / "packages" / "shoal-device"
-CLIENT = "shoal/evidence/web_demo/client"
+CLIENT = "shoal/lab/web_demo/client"
 """Where the client for web pages is installed."""
 MOST_BYTES = 1_000_000
 """What the light device may take installed, without `cryptography`."""
@@ -166,7 +166,7 @@ for person in ("one", "other"):
 WITHOUT_CRYPTOGRAPHY = """
 from shoal.errors import InputError
 from shoal.device.memory import DeviceMemory
-from shoal.agreement.signatures import check_signature
+from shoal.protocol.signatures import check_signature
 from shoal import Flags, FlipProbability, Memory, Plan, Promise, Survey, encode
 memory = Memory(FlipProbability(1, 2), FlipProbability(1, 2))
 survey = Survey("s", (Flags("f", ("a", "b")),))
@@ -223,9 +223,7 @@ class TestWhole:
 
     def test_it_is_the_wheel(self, whole_python: Path) -> None:
         """Every module comes from the wheels."""
-        script = (
-            "import shoal, shoal.cli, shoal.collector; print(shoal.cli.__file__, shoal.__file__)"
-        )
+        script = "import shoal, shoal.cli, shoal.server; print(shoal.cli.__file__, shoal.__file__)"
         assert str(ROOT) not in run_clean(whole_python, script)
 
     def test_the_whole_way(self, whole_python: Path, tmp_path: Path) -> None:

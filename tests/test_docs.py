@@ -60,7 +60,7 @@ class TestComparing:
 
 def test_commands_draw_the_same_bits_each_time() -> None:
     drawn = f"""{sys.executable} -c "
-from shoal.agreement.random_bits import SystemBits
+from shoal.protocol.random_bits import SystemBits
 for _ in range(2):
     word = bytearray(16)
     SystemBits().fill(word)

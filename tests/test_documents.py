@@ -17,9 +17,9 @@ from bench.svg import PICTURES, SCHEMES
 
 from shoal import Flags, Survey
 from shoal.planning.trust_costs import compare
-from tests.collector.console_help import browser
 from tests.doc_pages import PAGES, ROOT
 from tests.idea_pictures import IDEAS
+from tests.server.console_help import browser
 
 DOCS = ROOT / "docs"
 BUILT = DOCS / "_build" / "html"

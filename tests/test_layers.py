@@ -229,68 +229,68 @@ class TestTheTableCanFail:
     @pytest.mark.parametrize(
         "source",
         [
-            "from shoal.device.encoding import encode",
+            "from shoal.device.encode import encode",
             "from shoal.device import encoding",
             "from shoal import encode",
             "from shoal import device",
-            "import shoal.device.encoding",
-            "def f():\n    from shoal.device.encoding import encode",
+            "import shoal.device.encode",
+            "def f():\n    from shoal.device.encode import encode",
             "def f():\n    def g():\n        import shoal.device",
             "class C:\n    from shoal import randomize",
-            "import importlib\nimportlib.import_module('shoal.device.encoding')",
+            "import importlib\nimportlib.import_module('shoal.device.encode')",
             "from importlib import import_module\ndef f():\n    import_module('shoal.device')",
             "from importlib import import_module\ndef f(x):\n    import_module(f'shoal.{x}')",
-            "__import__('shoal.device.encoding')",
+            "__import__('shoal.device.encode')",
             "from ..device.encoding import encode",
-            "try:\n    from shoal.evidence import simulation\nexcept ImportError:\n    pass",
+            "try:\n    from shoal.lab import simulation\nexcept ImportError:\n    pass",
             "from shoal import simulate",
             "from shoal.cli import run",
         ],
     )
     def test_the_collector_reaches_no_device(self, source: str):
-        assert wrong("collector/service.py", source)
+        assert wrong("server/collector/service.py", source)
 
     @pytest.mark.parametrize(
         ("at", "source"),
         [
-            ("device/encoding.py", "import scipy"),
-            ("device/encoding.py", "def f():\n    from scipy.special import bdtr"),
-            ("device/encoding.py", "from shoal.analysis.tallying import tally"),
-            ("device/encoding.py", "from shoal import tally"),
+            ("device/encode.py", "import scipy"),
+            ("device/encode.py", "def f():\n    from scipy.special import bdtr"),
+            ("device/encode.py", "from shoal.analysis.tally import tally"),
+            ("device/encode.py", "from shoal import tally"),
             ("device/outbox/http.py", "from shoal.planning.promise import check_promise"),
-            ("device/encoding.py", "import numpy as np"),
+            ("device/encode.py", "import numpy as np"),
             ("device/outbox/outbox.py", "def f():\n    import pyarrow"),
-            ("device/bulk/encoding.py", "import scipy"),
-            ("agreement/plan.py", "import numpy as np"),
-            ("agreement/plan.py", "from shoal.device.encoding import encode"),
-            ("analysis/tallying.py", "from shoal import encode"),
-            ("analysis/tallying.py", "from shoal.charts import save"),
-            ("analysis/tallying.py", "from shoal.evidence import simulation"),
+            ("device/arrays/encoding.py", "import scipy"),
+            ("protocol/plan.py", "import numpy as np"),
+            ("protocol/plan.py", "from shoal.device.encode import encode"),
+            ("analysis/tally.py", "from shoal import encode"),
+            ("analysis/tally.py", "from shoal.reports.plots import save"),
+            ("analysis/tally.py", "from shoal.lab import simulation"),
             ("planning/plan.py", "from shoal.analysis.intervals import interval"),
-            ("theory/coin.py", "from shoal.support.rounding import round_up"),
-            ("theory/coin.py", "import dp_accounting"),
-            ("support/files.py", "from shoal.agreement.plan import Plan"),
-            ("evidence/study.py", "from shoal.cli import run"),
+            ("theory/randomized_response.py", "from shoal.support.rounding import round_up"),
+            ("theory/randomized_response.py", "import dp_accounting"),
+            ("support/files.py", "from shoal.protocol.plan import Plan"),
+            ("lab/study.py", "from shoal.cli import run"),
             ("elsewhere/new.py", "import math"),
-            ("analysis/tallying.py", "from shoal.elsewhere import thing"),
+            ("analysis/tally.py", "from shoal.elsewhere import thing"),
         ],
     )
     def test_other_walls(self, at: str, source: str):
         assert wrong(at, source)
 
     def test_an_eager_import_of_many_is_seen(self):
-        path, source = ROOT / "device/encoding.py", "from shoal.device.bulk.encoding import x"
+        path, source = ROOT / "device/encode.py", "from shoal.device.arrays.encoding import x"
         assert eager_bulk(path, source)
         assert eager_bulk(path, "from shoal import Original")
         assert not eager_bulk(path, f"def f():\n    {source}")
-        assert not eager_bulk(ROOT / "device/bulk/tables.py", source)
+        assert not eager_bulk(ROOT / "device/arrays/tables.py", source)
 
     def test_type_checking_does_not_count(self):
-        source = "if TYPE_CHECKING:\n    from shoal.device.encoding import encode"
-        assert wrong("analysis/tallying.py", source) == []
+        source = "if TYPE_CHECKING:\n    from shoal.device.encode import encode"
+        assert wrong("analysis/tally.py", source) == []
 
     def test_a_right_import_is_right(self):
-        assert wrong("analysis/tallying.py", "from shoal.agreement.plan import Plan") == []
+        assert wrong("analysis/tally.py", "from shoal.protocol.plan import Plan") == []
 
 
 class TestRandomBits:
@@ -333,7 +333,7 @@ def folders_of(loaded: set[str]) -> set[str]:
 HEAVY = {"numpy", "scipy", "pyarrow", "pandas", "polars", "rich", "click"}
 
 ONE_REPORT = (
-    "from shoal.agreement.survey import Survey, Flags; from shoal import Plan, Promise;"
+    "from shoal.protocol.survey import Survey, Flags; from shoal import Plan, Promise;"
     " from shoal import FlipProbability, encode, randomize, pack_reports;"
     " plan = Plan(Survey('s', (Flags('f', ('a', 'b')),)), FlipProbability(1, 2),"
     " Promise('local', '2.2'));"
@@ -343,9 +343,9 @@ ONE_REPORT = (
 WHOLE_DEVICE = """
 import tempfile
 from pathlib import Path
-from shoal.agreement.flip_probability import FlipProbability
-from shoal.agreement.plan import Memory, Plan, Promise
-from shoal.agreement.survey import Choice, Choices, Flags, Number, Survey, Text
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Memory, Plan, Promise
+from shoal.protocol.survey import Choice, Choices, Flags, Number, Survey, Text
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory
 from shoal.device.outbox import HttpTransport, Outbox, Reply
@@ -390,13 +390,13 @@ class TestProcesses:
         loaded = loaded_after(script)
         assert not loaded & HEAVY
         assert folders_of(loaded) == {"agreement", "device", "errors", "support"}
-        assert not {name for name in loaded if name.startswith("shoal.device.bulk")}
+        assert not {name for name in loaded if name.startswith("shoal.device.arrays")}
 
     def test_importing_a_device_loads_little(self):
         """Its own modules, and of the standard library only what Python loads in a moment."""
         modules = "encoding randomizing packing ledger memory outbox outbox.http"
         loaded = loaded_after("".join(f"import shoal.device.{name}\n" for name in modules.split()))
-        assert "shoal.agreement.plan" in loaded
+        assert "shoal.protocol.plan" in loaded
         assert not loaded & SLOW_TO_LOAD
 
     def test_a_device_needs_no_numpy(self):
@@ -415,15 +415,15 @@ class TestProcesses:
 
     def test_the_collector_loads_no_device(self):
         """Nor what checks a deployment; and settings need no server."""
-        loaded = loaded_after("from shoal.collector import Collector, Settings, serve")
-        assert {"shoal.collector.intake.ingest", "shoal.collector.console.app"} <= loaded
+        loaded = loaded_after("from shoal.server import Collector, Settings, serve")
+        assert {"shoal.server.collector.ingest", "shoal.server.console.app"} <= loaded
         assert not folders_of(loaded) & {"device", "evidence", "cli"}
-        assert "shoal.collector.doctor" not in loaded
-        loaded = loaded_after("from shoal.collector import Settings")
+        assert "shoal.server.doctor" not in loaded
+        loaded = loaded_after("from shoal.server import Settings")
         assert not loaded & {"starlette", "uvicorn", "numpy", "scipy"}
 
     def test_the_doctor_needs_no_server(self):
-        loaded = loaded_after("import shoal.collector.doctor")
+        loaded = loaded_after("import shoal.server.doctor")
         assert not loaded & {"starlette", "uvicorn", "scipy"}
         assert "device" not in folders_of(loaded)
 
@@ -435,7 +435,7 @@ class TestProcesses:
         loaded = loaded_after(
             f"import shoal.cli; shoal.cli.run(['tally', {str(tmp_path / 'p.json')!r}, 'none'])"
         )
-        assert "shoal.analysis.tallying" in loaded
+        assert "shoal.analysis.tally" in loaded
         assert "device" not in folders_of(loaded)
 
     def test_small_commands_load_no_scipy(self, tmp_path: Path):

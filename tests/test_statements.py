@@ -10,10 +10,10 @@ from typing import get_args
 
 import pytest
 
-from shoal.agreement.plan import PROMISES
 from shoal.analysis.intervals import IntervalKind
 from shoal.planning.over_time import HoldsFor
 from shoal.planning.plan_diff import DiffKind
+from shoal.protocol.plan import PROMISES
 from shoal.theory.proven import Method
 from tests.adversary.kinds import KINDS
 from tests.adversary.test_mutants import MUTANTS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shoal import Plan, Survey
 from shoal.device.telemetry import Telemetry
-from tests.collector.serving_help import clean_environment
+from tests.server.serving_help import clean_environment
 
 HERE = Path(__file__).parent.parent / "examples" / "telemetry"
 

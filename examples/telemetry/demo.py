@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shoal.device.telemetry.surroundings import CI_VARIABLES
+from shoal.device.telemetry.environment import CI_VARIABLES
 
 HERE = Path(__file__).parent
 PATIENCE = 60.0

@@ -29,7 +29,7 @@ On the device, the only place where an Original exists
     three lines, off until a person says yes.
 
 At the collector
-    `shoal.collector` takes reports over HTTP and releases complete crowds. `parse_batch` reads what
+    `shoal.server` takes reports over HTTP and releases complete crowds. `parse_batch` reads what
     came into a `Batch`.
 
 From reports to results
@@ -52,9 +52,9 @@ Evidence
     as a `Study`. Their random bits come from `SimulationBits`, which a seed repeats; what is made
     with them is marked and cannot be sent. `inspect_randomizer`, `inspect_pairs` and
     `inspect_pipeline` test a randomizer or a whole pipeline from the outside. `search` looks for
-    crowds that are worse than those of the papers. `shoal.evidence.papers` recomputes the papers'
-    numbers, `shoal.evidence.demo` runs a collector and its devices on one machine, and
-    `shoal.charts` draws plots.
+    crowds that are worse than those of the papers. `shoal.lab.papers` recomputes the papers'
+    numbers, `shoal.lab.demo` runs a collector and its devices on one machine, and
+    `shoal.reports.plots` draws plots.
 
 Errors
     Every error is a `ShoalError`. An `InputError` is about what was given, and a `PrivacyRefusal`
@@ -63,13 +63,50 @@ Errors
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # without loading `typing`, for tools that want none of our time
+TYPE_CHECKING = False  # without loading `typing`
 if TYPE_CHECKING:
-    from shoal.agreement.flip_probability import FlipProbability
-    from shoal.agreement.parties import Parties
-    from shoal.agreement.plan import Memory, Plan, Promise
-    from shoal.agreement.random_bits import SystemBits
-    from shoal.agreement.survey import (
+    from shoal.analysis.association import Association, associate
+    from shoal.analysis.contrasts import difference, ratio, share_difference, total
+    from shoal.analysis.cross_tables import CrossTable, cross_table
+    from shoal.analysis.crowds import Crowd
+    from shoal.analysis.estimates import Estimate, Estimates, estimate, sample_size
+    from shoal.analysis.intervals import Interval
+    from shoal.analysis.report_rows import Batch, parse_batch
+    from shoal.analysis.screening import Screening, screen
+    from shoal.analysis.tally import Tally, Tallying, tally
+    from shoal.analysis.text.decode import DecodedText, DecodedTexts, decode
+    from shoal.analysis.text.discovery import Discovery, discover
+    from shoal.analysis.text.rappor import RapporDecoded, decode_rappor
+    from shoal.audit import inspect_pairs, inspect_pipeline, inspect_randomizer
+    from shoal.device.arrays.infer_survey import SurveyProposal, propose_survey
+    from shoal.device.arrays.vectors import Original
+    from shoal.device.encode import encode
+    from shoal.device.ledger import Ledger
+    from shoal.device.memory import DeviceMemory
+    from shoal.device.outbox import HttpTransport, Outbox
+    from shoal.device.packing import pack_reports
+    from shoal.device.randomize import randomize
+    from shoal.device.telemetry import Telemetry
+    from shoal.device.vectors import OriginalVector, SyntheticVector
+    from shoal.errors import InputError, PrivacyRefusal, ShoalError
+    from shoal.lab.simulation import Simulation, simulate
+    from shoal.lab.simulation_bits import SimulationBits
+    from shoal.lab.study import Study, study
+    from shoal.lab.worst_crowds import search
+    from shoal.planning.certificate import Certificate, audit
+    from shoal.planning.discovery_survey import discovery_survey
+    from shoal.planning.over_time import Statement, plan_with_memory, statements
+    from shoal.planning.plan import plan
+    from shoal.planning.plan_diff import PlanDiff, plan_diff
+    from shoal.planning.poisoning import Poisoning, poisoning
+    from shoal.planning.rappor import Migration, RapporParameters, migrate
+    from shoal.planning.text_size import Proposal, propose
+    from shoal.planning.trust_costs import Comparison, compare
+    from shoal.protocol.flip_probability import FlipProbability
+    from shoal.protocol.parties import Parties
+    from shoal.protocol.plan import Memory, Plan, Promise
+    from shoal.protocol.random_bits import SystemBits
+    from shoal.protocol.survey import (
         Choice,
         Choices,
         Cross,
@@ -81,46 +118,9 @@ if TYPE_CHECKING:
         Text,
         YesNo,
     )
-    from shoal.agreement.vectors import Synthetic
-    from shoal.agreement.wire import Reports
-    from shoal.analysis.association import Association, associate
-    from shoal.analysis.contrasts import difference, ratio, share_difference, total
-    from shoal.analysis.cross_tables import CrossTable, cross_table
-    from shoal.analysis.crowds import Crowd
-    from shoal.analysis.estimating import Estimate, Estimates, estimate, sample_size
-    from shoal.analysis.intervals import Interval
-    from shoal.analysis.publishing import Publication, publish
-    from shoal.analysis.report_rows import Batch, parse_batch
-    from shoal.analysis.screening import Screening, screen
-    from shoal.analysis.tallying import Tally, Tallying, tally
-    from shoal.analysis.text.decode import DecodedText, DecodedTexts, decode
-    from shoal.analysis.text.discovery import Discovery, discover
-    from shoal.analysis.text.rappor import RapporDecoded, decode_rappor
-    from shoal.device.bulk.survey_proposals import SurveyProposal, propose_survey
-    from shoal.device.bulk.vectors import Original
-    from shoal.device.encoding import encode
-    from shoal.device.ledger import Ledger
-    from shoal.device.memory import DeviceMemory
-    from shoal.device.outbox import HttpTransport, Outbox
-    from shoal.device.packing import pack_reports
-    from shoal.device.randomizing import randomize
-    from shoal.device.telemetry import Telemetry
-    from shoal.device.vectors import OriginalVector, SyntheticVector
-    from shoal.errors import InputError, PrivacyRefusal, ShoalError
-    from shoal.evidence.black_box import inspect_pairs, inspect_pipeline, inspect_randomizer
-    from shoal.evidence.simulation import Simulation, simulate
-    from shoal.evidence.simulation_bits import SimulationBits
-    from shoal.evidence.study import Study, study
-    from shoal.evidence.worst_crowds import search
-    from shoal.planning.certificate import Certificate, audit
-    from shoal.planning.discovery_survey import discovery_survey
-    from shoal.planning.over_time import Statement, plan_with_memory, statements
-    from shoal.planning.plan import plan
-    from shoal.planning.plan_diff import PlanDiff, plan_diff
-    from shoal.planning.poisoning import Poisoning, poisoning
-    from shoal.planning.rappor import Migration, RapporParameters, migrate
-    from shoal.planning.text_size import Proposal, propose
-    from shoal.planning.trust_costs import Comparison, compare
+    from shoal.protocol.vectors import Synthetic
+    from shoal.protocol.wire import Reports
+    from shoal.reports import Publication, publish
     from shoal.support.table_format import TableFormat
 
 __version__ = "0.1.0"

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from shoal import Choice, Choices, Flags, Number, PrivacyRefusal, Survey, Text, audit, plan
-from shoal.agreement.plan import VIEWS, View
+from shoal.protocol.plan import VIEWS, View
 
 from . import oracle, times, views, worlds
 from .judging import Claim, at_least

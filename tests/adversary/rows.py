@@ -26,7 +26,7 @@ from shoal import Choice, Flags, Number, Survey, TableFormat, YesNo, encode
 from shoal.curator.columns import read_columns, table_in_memory
 from shoal.curator.predicates import Predicate
 from shoal.curator.sensitivity import count_sensitivity, histogram_sensitivity
-from shoal.device.bulk.answer_files import read_answers
+from shoal.device.arrays.answer_files import read_answers
 
 from .judging import Claim, at_least
 

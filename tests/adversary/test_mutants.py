@@ -17,12 +17,12 @@ import shoal.planning.certificate
 import shoal.planning.guarantees
 import shoal.planning.views
 from shoal import Certificate, Estimate, FlipProbability, Plan, Survey
-from shoal.agreement.local_privacy import local_epsilon
-from shoal.agreement.wording import Wording
 from shoal.curator import Release
-from shoal.device.bulk import tables
+from shoal.device.arrays import tables
 from shoal.planning.composition import Composition
 from shoal.planning.fragments import Overflow
+from shoal.protocol.local_privacy import local_epsilon
+from shoal.protocol.wording import Wording
 from shoal.support import csv_rows
 from shoal.theory import proven as theory
 from shoal.theory.counts import delta as counts_theory

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shoal import Choice, Survey, TableFormat
 from shoal.curator import Curator, Predicate
 from shoal.curator.columns import read_columns
-from shoal.device.bulk.answer_files import read_answers
+from shoal.device.arrays.answer_files import read_answers
 from tests.strategies import bounded
 
 from . import rows as tables

@@ -36,7 +36,7 @@ from shoal.analysis.association.jointly import JointTable
 from shoal.analysis.association.sides import side_of
 from shoal.analysis.association.tables import likeliest_table, noise_covariance
 from shoal.cli import run
-from shoal.device.bulk.vectors import pack
+from shoal.device.arrays.vectors import pack
 from shoal.errors import TallyError
 
 SURVEY = Survey(

@@ -11,7 +11,7 @@ import pytest
 from shoal import Flags, FlipProbability, Plan, Promise, Survey, Text
 from shoal.analysis import count_table
 from shoal.analysis.count_table import CountTable
-from shoal.analysis.tallying import Tallying
+from shoal.analysis.tally import Tallying
 
 SHORT = Survey("short", (Flags("f", tuple("abcdefghij")),))
 LONG = Survey("long", (Flags("f", tuple(f"option {n}" for n in range(43))),))

@@ -31,10 +31,10 @@ from shoal import (
     randomize,
     tally,
 )
-from shoal.agreement.plan import View
 from shoal.analysis.association.independence import InteractionTest
 from shoal.analysis.contrasts import part_of
-from shoal.analysis.estimating import Estimate
+from shoal.analysis.estimates import Estimate
+from shoal.protocol.plan import View
 
 ASKED = Survey(
     "shop",

@@ -46,13 +46,13 @@ from shoal import (
     tally,
 )
 from shoal.analysis.crowds import MOST_CROWDS, add_crowds
-from shoal.analysis.publishing.sums import promise_of_sum
-from shoal.analysis.publishing.words import facts
 from shoal.analysis.report_files import read_reports
 from shoal.cli import run
-from shoal.device.bulk.vectors import pack
+from shoal.device.arrays.vectors import pack
 from shoal.errors import TallyError
 from shoal.planning.promise import check_promise
+from shoal.reports.sums import promise_of_sum
+from shoal.reports.words import facts
 from tests.strategies import bounded
 
 Bits = NDArray[np.bool_]

@@ -32,17 +32,17 @@ from shoal import (
     randomize,
     tally,
 )
-from shoal.agreement.survey import Part
-from shoal.agreement.word_pairs import Pairs
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.text.chains import Pair, chain_pairs, frequent_pairs
 from shoal.analysis.text.confirmation import chances_of_nobody
 from shoal.analysis.text.discovery import discover
 from shoal.cli import run
 from shoal.errors import AnswerError, InputError, PrivacyRefusal, SurveyError
-from shoal.evidence.simulation_bits import simulation_generator
-from shoal.evidence.tally_laws import simulate_texts
+from shoal.lab.simulation_bits import simulation_generator
+from shoal.lab.tally_distributions import simulate_texts
 from shoal.planning.discovery_survey import discovery_survey
+from shoal.protocol.survey import Part
+from shoal.protocol.word_pairs import Pairs
 
 SMALL = discovery_survey("words", 4, alphabet="abcd", bits=64, cohorts=6)
 PAIRS = Pairs(4, "abcd")
@@ -241,7 +241,7 @@ class TestEncoding:
         code = (
             "import sys; from shoal import discovery_survey, encode;"
             "encode(discovery_survey('w', 5), {'word': 'shoal'});"
-            "assert not {'scipy', 'shoal.analysis.tallying', 'shoal.analysis.text'}"
+            "assert not {'scipy', 'shoal.analysis.tally', 'shoal.analysis.text'}"
             " & set(sys.modules)"
         )
         subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -249,7 +249,7 @@ class TestEncoding:
     def test_the_server_loads_no_encoder(self):
         code = (
             "import sys; from shoal.analysis.text import discover;"
-            "assert not {'shoal.device.encoding', 'shoal.device.randomizing'} & set(sys.modules)"
+            "assert not {'shoal.device.encode', 'shoal.device.randomize'} & set(sys.modules)"
         )
         subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

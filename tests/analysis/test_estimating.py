@@ -35,7 +35,7 @@ from shoal import (
     sample_size,
     tally,
 )
-from shoal.analysis.estimating import nearest_feasible
+from shoal.analysis.estimates import nearest_feasible
 from shoal.analysis.intervals import interval
 from shoal.errors import SurveyError, TallyError
 from tests.strategies import bounded

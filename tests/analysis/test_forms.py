@@ -25,11 +25,11 @@ from shoal import (
     publish,
     simulate,
 )
-from shoal.analysis.publishing import results
-from shoal.analysis.publishing.shares import whole_shares
-from shoal.analysis.publishing.site import site
 from shoal.analysis.trends import trend
 from shoal.cli import run
+from shoal.reports import results
+from shoal.reports.shares import whole_shares
+from shoal.reports.site import site
 from tests.analysis.test_publishing import HOSTILE, check_harmless, counted
 from tests.strategies import bounded
 

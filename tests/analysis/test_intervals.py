@@ -16,8 +16,8 @@ from scipy.stats import binom
 from shoal import InputError
 from shoal.analysis.intervals import Interval, IntervalKind, interval
 from shoal.analysis.limits import PopulationLaw, staircase
-from shoal.evidence.coverage import covering, probability
-from shoal.theory.one_bit.law import Tails, binomial_window, pmf, tails
+from shoal.lab.coverage import covering, probability
+from shoal.theory.one_bit.distribution import Tails, binomial_window, pmf, tails
 
 QS = [0.01, 0.1, 0.25, 0.351, 0.45]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from shoal import Choice, InputError, Number, Plan, Survey, Tally, estimate, plan
-from shoal.analysis.estimating import Estimate
+from shoal.analysis.estimates import Estimate
 from shoal.analysis.number_summary import NumberSummary, number_summary
 
 EDGES = (20, 30, 50, 80)

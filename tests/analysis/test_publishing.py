@@ -38,15 +38,15 @@ from shoal import (
     plan,
     simulate,
 )
-from shoal.agreement.flip_probability import FlipProbability
-from shoal.agreement.survey import Text, YesNo
-from shoal.analysis.publishing import Publication, notebook_html, publish
-from shoal.analysis.publishing.charts import Layout, chart, text_width, wrapped
-from shoal.analysis.publishing.markup import Markup, data_block, element
-from shoal.analysis.publishing.tables import NUMBERS
-from shoal.analysis.publishing.words import Figures, facts, percent, possible_answers
 from shoal.cli import run
 from shoal.errors import TallyError
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.survey import Text, YesNo
+from shoal.reports import Publication, notebook_html, publish
+from shoal.reports.charts import Layout, chart, text_width, wrapped
+from shoal.reports.markup import Markup, data_block, element
+from shoal.reports.tables import NUMBERS
+from shoal.reports.words import Figures, facts, percent, possible_answers
 from tests.strategies import bounded, labels
 
 SURVEY = Survey(

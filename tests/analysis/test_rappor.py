@@ -17,7 +17,7 @@ from shoal import InputError, RapporParameters, decode_rappor
 from shoal.analysis.text.fitting import debias
 from shoal.analysis.text.rappor_files import RapporCollection, RapporMap, read_counts, read_map
 from shoal.cli import run
-from shoal.evidence.rappor_collections import simulate_rappor, write_rappor
+from shoal.lab.rappor_collections import simulate_rappor, write_rappor
 
 DATA = Path(__file__).parent.parent / "data" / "rappor"
 FILES = [str(DATA / f"{name}.csv") for name in ("params", "counts", "map")]

@@ -34,13 +34,13 @@ from shoal import (
     screen,
     tally,
 )
-from shoal.agreement.vectors import Rows
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.screening import CLEAN, NOT_TESTED, _fewest_fakes
 from shoal.analysis.screening_tests import Trace, families
-from shoal.device.bulk.vectors import pack
+from shoal.device.arrays.vectors import pack
 from shoal.errors import TallyError
-from shoal.evidence.populations import populate
+from shoal.lab.populations import populate
+from shoal.protocol.vectors import Rows
 
 
 def options(count: int) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from shoal import (
     tally,
 )
 from shoal.analysis.report_rows import unpack
-from shoal.device.bulk.vectors import pack
+from shoal.device.arrays.vectors import pack
 from shoal.errors import TallyError
 from tests.strategies import bounded, json_values, mutated_bytes, mutated_json, rows
 

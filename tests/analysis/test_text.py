@@ -36,8 +36,7 @@ from shoal import (
     randomize,
     tally,
 )
-from shoal.agreement.hashing import TextHash
-from shoal.analysis.tallying import CohortCounts, Tally
+from shoal.analysis.tally import CohortCounts, Tally
 from shoal.analysis.text import decode
 from shoal.analysis.text.candidates import check_candidates, read_candidates
 from shoal.analysis.text.design import make_design
@@ -45,16 +44,17 @@ from shoal.analysis.text.fitting import fit, make_data
 from shoal.analysis.text.hash_table import hash_table
 from shoal.analysis.text.hidden import Jumps
 from shoal.analysis.text.inference import Regression, conditional_low, excess
-from shoal.analysis.text.null_law import FEW_DRAWS, null_law
+from shoal.analysis.text.null_distribution import FEW_DRAWS, null_law
 from shoal.analysis.text.results import DecodedTexts
 from shoal.analysis.text.selection import discoveries, surplus
 from shoal.cli import run
-from shoal.device.bulk.vectors import pack
-from shoal.evidence.populations import CHUNK, Texts, draw_cohorts, populate
-from shoal.evidence.simulation import simulate
-from shoal.evidence.simulation_bits import simulation_generator
-from shoal.evidence.tally_laws import simulate_texts
+from shoal.device.arrays.vectors import pack
+from shoal.lab.populations import CHUNK, Texts, draw_cohorts, populate
+from shoal.lab.simulation import simulate
+from shoal.lab.simulation_bits import simulation_generator
+from shoal.lab.tally_distributions import simulate_texts
 from shoal.planning.text_size import predicted_sigma, propose
+from shoal.protocol.hashing import TextHash
 from shoal.theory.blanket import blanket_delta
 from shoal.theory.domains import at_most
 

@@ -36,15 +36,15 @@ from shoal import (
     screen,
     tally,
 )
-from shoal.agreement.plan import View
 from shoal.analysis.count_table import CountTable
-from shoal.analysis.publishing.observers import what_holds
-from shoal.analysis.publishing.words import release_note
 from shoal.analysis.screening import CLEAN, COUNTS_ONLY
 from shoal.analysis.views import way_to_cross
-from shoal.device.bulk.vectors import Original, pack
+from shoal.device.arrays.vectors import Original, pack
 from shoal.errors import TallyError
 from shoal.planning.observers import observers
+from shoal.protocol.plan import View
+from shoal.reports.observers import what_holds
+from shoal.reports.words import release_note
 
 EPSILON = Promise("proven", "2000", delta="1e-6")
 """More than the local epsilon of every plan here, so that it holds in either view."""

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal import FlipProbability, Plan, Promise, SimulationBits, Survey, Tally, randomize, tally
-from shoal.agreement.vectors import Synthetic
 from shoal.cli import WORDS, run
-from shoal.device.bulk.answer_files import read_answers
-from shoal.device.bulk.report_files import VectorWriter
+from shoal.device.arrays.answer_files import read_answers
+from shoal.device.arrays.report_files import VectorWriter
+from shoal.protocol.vectors import Synthetic
 
 SURVEY = """
 name = "browser"

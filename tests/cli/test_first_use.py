@@ -9,7 +9,7 @@
  6     who holds the data is shown the curator
  7     cross tables say which effect would not be seen
  8     pages: every block runs (`tests/test_docs.py`)
- 9     the operator's page and tokens (`tests/collector`); a token from the command
+ 9     the operator's page and tokens (`tests/server`); a token from the command
 10     send says what became of this answer
 11     one plan has one id
 12     a plan's local epsilon is said where q is given
@@ -192,7 +192,7 @@ def test_14_results_print_as_tables_and_become_data_frames(tallied):
     assert len(estimates.to_pandas()) == len(estimates.to_polars()) == 16
     text = shoal.Survey("w", (shoal.Text("word", bits=64, hashes=1, cohorts=16),))
     words = shoal.plan(text, q="0.05")
-    from shoal.evidence.tally_laws import simulate_texts
+    from shoal.lab.tally_distributions import simulate_texts
 
     tally = simulate_texts(words, {"tea": 300, "coffee": 700}, seed=1)
     assert "text" in str(shoal.estimate(words, tally))

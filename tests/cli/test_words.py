@@ -18,7 +18,7 @@ from shoal import Plan
 from shoal.cli import GROUPS, WORDS, run, shoal
 from shoal.cli._commands import Command
 from shoal.device.ledger import Ledger
-from shoal.evidence import papers
+from shoal.lab import papers
 
 SUMMARIES = {word: text for words in GROUPS.values() for word, text in words.items()}
 OPERATION = {*GROUPS["The collector"]}

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shoal import Flags, FlipProbability, Parties, Plan, Promise, Survey
-from shoal.agreement.fragments import DUMMY
-from shoal.agreement.sealed_wire import split_sealed
-from shoal.agreement.sealing import open_message, sealing_info
-from shoal.agreement.wire import split_batch
+from shoal.protocol.encrypted_wire import split_sealed
+from shoal.protocol.encryption import open_message, sealing_info
+from shoal.protocol.fragments import DUMMY
+from shoal.protocol.wire import split_batch
 from tests.axe import obstacles
 from tests.clients.web_help import Page, Pretended, settings
-from tests.evidence.test_peers import example
+from tests.lab.test_peers import example
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Playwright

@@ -15,13 +15,13 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from shoal import Flags, FlipProbability, Parties, Plan, Promise, Survey
-from shoal.agreement.fragments import DUMMY, set_positions
-from shoal.agreement.sealed_wire import split_sealed
-from shoal.agreement.sealing import KEY_BYTES, OVERHEAD, key_digest, open_message, sealing_info
-from shoal.agreement.wire import ID_BYTES
+from shoal.audit import Verdict, inspect_randomizer
 from shoal.device.answers import AnswerRules
 from shoal.errors import AnswerError
-from shoal.evidence.black_box import Verdict, inspect_randomizer
+from shoal.protocol.encrypted_wire import split_sealed
+from shoal.protocol.encryption import KEY_BYTES, OVERHEAD, key_digest, open_message, sealing_info
+from shoal.protocol.fragments import DUMMY, set_positions
+from shoal.protocol.wire import ID_BYTES
 from shoal.support.keys import key_text
 from tests.clients.js_help import CLIENT, needs_node, run_driver
 from tests.clients.surveys import cases

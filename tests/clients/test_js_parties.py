@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from shoal import Plan, plan
-from shoal.evidence.services import console_get
+from shoal.lab.services import console_get
 from tests.clients.js_help import needs_node, run_driver
-from tests.collector.serving_help import served
-from tests.collector.test_two_parties import (
+from tests.server.serving_help import served
+from tests.server.test_two_parties import (
     CROWD,
     LONGEST,
     SURVEY,

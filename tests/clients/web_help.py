@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from shoal import Plan
-from shoal.agreement.crowd_keys import CrowdKey
-from shoal.collector import cors
+from shoal.protocol.crowd_keys import CrowdKey
+from shoal.server.core import cors
 from shoal.support.keys import key_text
 from tests.clients.js_help import CLIENT
 

@@ -39,7 +39,7 @@ from shoal.curator.sensitivity import (
 )
 from shoal.curator.sums import exact_sum, lattice_step, on_lattice
 from shoal.errors import InputError, PrivacyRefusal, ShoalError
-from shoal.theory import laplace_law as law
+from shoal.theory import laplace as law
 
 RELATIONS: tuple[Neighbours, ...] = ("replace", "add-remove")
 ALARM = 1e-12

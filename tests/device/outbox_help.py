@@ -104,8 +104,8 @@ class Certifying(Collector):
 
 @cache
 def certificate_of(plan: Plan) -> bytes:
-    from shoal.collector.publication import certificate
-    from shoal.collector.settings import Settings
+    from shoal.server.collector.plan_review import certificate
+    from shoal.server.core.settings import Settings
 
     return certificate(plan, Settings())
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from shoal import Flags, FlipProbability, Parties, Plan, Promise, Survey
-from shoal.agreement.crowd_keys import CrowdKey
-from shoal.agreement.fragments import DUMMY, messages_of
-from shoal.agreement.sealed_wire import split_sealed
-from shoal.agreement.sealing import message_bytes, open_message, sealing_info
-from shoal.agreement.wire import ID_BYTES
 from shoal.device.outbox import Reply
 from shoal.device.outbox.replies import KEY_CHANGED
+from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encrypted_wire import split_sealed
+from shoal.protocol.encryption import message_bytes, open_message, sealing_info
+from shoal.protocol.fragments import DUMMY, messages_of
+from shoal.protocol.wire import ID_BYTES
 from shoal.support.files import canonical_json
 from tests.faults import Faults
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from shoal import Choice, Flags, FlipProbability, Number, Plan, Promise, Survey
-from shoal.agreement.wire import split_batch
 from shoal.device.telemetry import Telemetry, commands
-from shoal.device.telemetry.surroundings import CI_VARIABLES
+from shoal.device.telemetry.environment import CI_VARIABLES
 from shoal.device.telemetry.worker import Worker
+from shoal.protocol.wire import split_batch
 from tests.device.outbox_help import Server
 from tests.faults import Clock
 

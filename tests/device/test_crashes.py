@@ -33,10 +33,10 @@ from shoal import (
     encode,
     parse_batch,
 )
-from shoal.agreement.local_privacy import local_epsilon, repeated_epsilon
-from shoal.agreement.wording import permanent_key
 from shoal.device.outbox import Reply
 from shoal.device.outbox.report_maker import ReportMaker
+from shoal.protocol.local_privacy import local_epsilon, repeated_epsilon
+from shoal.protocol.wording import permanent_key
 from shoal.support.files import canonical_json
 from tests.faults import Clock, Crash, Faults, FaultyDisk, QuickDisk
 

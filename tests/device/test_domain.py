@@ -31,14 +31,14 @@ from shoal import (
     randomize,
     simulate,
 )
-from shoal.agreement.questions import Question
 from shoal.cli import run
-from shoal.device.bulk.domain import _ROWS, check_domain
-from shoal.device.bulk.vectors import pack
+from shoal.device.arrays.domain import _ROWS, check_domain
+from shoal.device.arrays.vectors import pack
 from shoal.device.memory import DeviceMemory
 from shoal.errors import AnswerError
-from shoal.evidence.populations import populate
-from shoal.evidence.simulation_bits import simulation_generator
+from shoal.lab.populations import populate
+from shoal.lab.simulation_bits import simulation_generator
+from shoal.protocol.questions import Question
 from tests.strategies import bounded
 
 LAYERS = Memory(FlipProbability(1, 2), FlipProbability(1, 2))

@@ -32,7 +32,7 @@ from shoal import (
     encode,
     plan,
 )
-from shoal.device.bulk.answer_files import read_answers
+from shoal.device.arrays.answer_files import read_answers
 from shoal.errors import AnswerError
 from tests.strategies import answers, bounded, surveys
 

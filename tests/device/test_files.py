@@ -45,9 +45,9 @@ from shoal import (
     tally,
 )
 from shoal.analysis.report_files import read_reports
-from shoal.device.bulk.answer_files import read_answers
-from shoal.device.bulk.report_files import VectorWriter
-from shoal.device.bulk.vectors import pack
+from shoal.device.arrays.answer_files import read_answers
+from shoal.device.arrays.report_files import VectorWriter
+from shoal.device.arrays.vectors import pack
 from shoal.errors import AnswerError, ReportError
 from tests.strategies import bounded, mutated_bytes
 
@@ -568,8 +568,8 @@ MEASURE = """
     import sys
     from pathlib import Path
     from shoal.analysis.report_files import read_reports
-    from shoal.agreement.plan import Plan
-    from shoal.analysis.tallying import tally
+    from shoal.protocol.plan import Plan
+    from shoal.analysis.tally import tally
 
     plan = Plan.read(sys.argv[1])
     counted = tally(plan, read_reports(plan, Path(sys.argv[2])))

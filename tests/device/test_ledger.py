@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from shoal import Choice, Flags, FlipProbability, InputError, Memory, Plan, PrivacyRefusal, Promise
 from shoal import Survey as SurveyOf
-from shoal.agreement.local_privacy import changing_epsilon, local_epsilon, repeated_epsilon
 from shoal.cli import run
 from shoal.device.ledger import Account, Ledger
+from shoal.protocol.local_privacy import changing_epsilon, local_epsilon, repeated_epsilon
 from tests import strategies
 
 Q = FlipProbability(1, 2)

@@ -40,23 +40,23 @@ from shoal import (
     plan_with_memory,
     randomize,
 )
-from shoal.agreement.local_privacy import (
+from shoal.analysis.report_rows import unpack
+from shoal.analysis.tally import Tallying
+from shoal.device.arrays.vectors import pack
+from shoal.device.ledger import Ledger
+from shoal.device.memory import DeviceMemory
+from shoal.device.memory.encrypted import seal, unseal
+from shoal.device.memory.keys import key_from_text, read_key
+from shoal.errors import ShoalError
+from shoal.planning.over_time import linking_probability
+from shoal.protocol.local_privacy import (
     changing_epsilon,
     local_epsilon,
     repeated_epsilon,
     vector_epsilon,
 )
-from shoal.agreement.random_bits import SystemBits
-from shoal.agreement.wording import permanent_key
-from shoal.analysis.report_rows import unpack
-from shoal.analysis.tallying import Tallying
-from shoal.device.bulk.vectors import pack
-from shoal.device.ledger import Ledger
-from shoal.device.memory import DeviceMemory
-from shoal.device.memory.keys import key_from_text, read_key
-from shoal.device.memory.sealed import seal, unseal
-from shoal.errors import ShoalError
-from shoal.planning.over_time import linking_probability
+from shoal.protocol.random_bits import SystemBits
+from shoal.protocol.wording import permanent_key
 from shoal.support.disk import Disk, SharedFile
 from tests import checks
 

@@ -30,12 +30,12 @@ from shoal import (
     pack_reports,
     randomize,
 )
-from shoal.agreement.flip_probability import MOST_DIGITS
-from shoal.agreement.random_bits import draw_below
-from shoal.device.bulk.domain import check_domain
-from shoal.device.bulk.encoding import draw_many_below
+from shoal.device.arrays.domain import check_domain
+from shoal.device.arrays.encoding import draw_many_below
 from shoal.device.domain import check_vector
 from shoal.errors import AnswerError, ReportError
+from shoal.protocol.flip_probability import MOST_DIGITS
+from shoal.protocol.random_bits import draw_below
 from tests.strategies import answers, bounded, flips, surveys
 
 SEEDS = st.integers(0, 2**32)

@@ -15,7 +15,7 @@ from shoal.device.outbox import (
     Ticket,
     TransportError,
 )
-from shoal.device.outbox.folder import Folder
+from shoal.device.outbox.queue import Folder
 from shoal.device.outbox.records import Record
 from tests.device.outbox_help import (
     ANSWER,

@@ -232,7 +232,7 @@ class TestThePromise:
 
     def test_it_is_computed_once_for_a_folder(self, tmp_path, monkeypatch):
         computed: list[Plan] = []
-        monkeypatch.setattr("shoal.device.outbox.plan_gate.check_promise", computed.append)
+        monkeypatch.setattr("shoal.device.outbox.plan_policy.check_promise", computed.append)
         for _ in range(3):
             box(tmp_path, Collector()).answer(CROWD, ANSWER)
         assert len(computed) == 1

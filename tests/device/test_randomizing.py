@@ -27,10 +27,10 @@ from shoal import (
     randomize,
 )
 from shoal.analysis.report_rows import unpack
-from shoal.device import randomizing as sampler
-from shoal.device.bulk.randomizing import fill_flips
-from shoal.device.bulk.vectors import pack
-from shoal.device.randomizing import draw_flips
+from shoal.device import randomize as sampler
+from shoal.device.arrays.randomizing import fill_flips
+from shoal.device.arrays.vectors import pack
+from shoal.device.randomize import draw_flips
 from tests import checks
 from tests.strategies import bounded
 

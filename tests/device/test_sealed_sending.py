@@ -18,14 +18,14 @@ from shoal import (
     pack_reports,
     randomize,
 )
-from shoal.agreement.crowd_keys import CrowdKey
-from shoal.agreement.random_bits import SystemBits
-from shoal.agreement.wire import ID_BYTES, SEALED_MAGIC, split_batch
+from shoal.device.encryption import fit_to_messages, seal_report
 from shoal.device.outbox import HttpTransport, Reply, TransportError
-from shoal.device.outbox.sealer import check_parties
-from shoal.device.sealing import fit_to_messages, seal_report
+from shoal.device.outbox.encryption import check_parties
 from shoal.device.vectors import SyntheticVector
 from shoal.errors import ReportError
+from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.random_bits import SystemBits
+from shoal.protocol.wire import ID_BYTES, SEALED_MAGIC, split_batch
 from tests.device.outbox_help import ANSWER, box, stored_record
 from tests.device.relay_help import COUNTS, WHOLE, Relay, vector
 from tests.faults import Clock, Crash, Faults, FaultyDisk

@@ -11,9 +11,9 @@ import pytest
 
 import shoal
 from shoal import FlipProbability, Memory, parse_batch
-from shoal.agreement.local_privacy import repeated_epsilon
 from shoal.cli import run
 from shoal.device.ledger import Ledger
+from shoal.protocol.local_privacy import repeated_epsilon
 from tests.device.outbox_help import (
     ANSWER,
     PLAN,
@@ -119,7 +119,7 @@ class TestCommand:
         assert "without a signature of the pinned key" in self.send(capsys, *words, code=1)
 
     def test_waiting(self, server, capsys, monkeypatch):
-        monkeypatch.setattr("shoal.device.outbox.attempts.FIRST_BACKOFF", 0.1)
+        monkeypatch.setattr("shoal.device.outbox.retry.FIRST_BACKOFF", 0.1)
         server.answers = [reply(503), reply(503)]
         words = ["plan.json", "--answer", "features=", "--to", server.url, "--outbox", "box"]
         told = self.send(capsys, *words, "--now", "--wait", 20, "--json")

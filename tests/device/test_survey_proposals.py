@@ -11,8 +11,8 @@ import pytest
 
 from shoal import Choice, InputError, Survey, TableFormat, propose_survey
 from shoal.cli import run
-from shoal.device.bulk.answer_files import read_answers
-from shoal.device.bulk.column_kinds import propose_question
+from shoal.device.arrays.answer_files import read_answers
+from shoal.device.arrays.column_kinds import propose_question
 
 PEOPLE = 1200
 

@@ -31,8 +31,8 @@ from shoal import (
     encode,
 )
 from shoal.device.telemetry import Telemetry, commands, home
+from shoal.device.telemetry.environment import CI_VARIABLES
 from shoal.device.telemetry.merging import Event, merge, read_events
-from shoal.device.telemetry.surroundings import CI_VARIABLES
 from shoal.errors import AnswerError, PlanError
 from tests.device.outbox_help import Server
 from tests.device.telemetry_help import (

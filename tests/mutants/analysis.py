@@ -129,7 +129,7 @@ MUTANTS = (
     ),
     Mutant(
         "the padding of reports is not looked at",
-        "agreement/vectors.py",
+        "protocol/vectors.py",
         "if bool(padding.any()):",
         "if False:",
         "analysis/test_tallying.py::TestMixing::test_padding",
@@ -143,7 +143,7 @@ MUTANTS = (
     ),
     Mutant(
         "simulated and real reports are counted together",
-        "analysis/tallying.py",
+        "analysis/tally.py",
         "if self.table.reports and len(rows) and simulated != self._simulated:",
         "if False:",
         "analysis/test_tallying.py::TestMixing::test_simulated_reports_do_not_open_a_small_crowd",
@@ -172,7 +172,7 @@ MUTANTS = (
     ),
     Mutant(
         "an exact limit without the mass that was left out",
-        "theory/one_bit/law.py",
+        "theory/one_bit/distribution.py",
         "return min(self.at_least * (1 + self.relative_error) + self.omitted, 1.0)",
         "return min(self.at_least, 1.0)",
         "analysis/test_intervals.py::TestTheLaw::test_a_bound_holds_its_error_and_what_was_left_out",
@@ -201,7 +201,7 @@ MUTANTS = (
     ),
     Mutant(
         "counts are clipped",
-        "analysis/estimating.py",
+        "analysis/estimates.py",
         "        return (self.ones - q * self.reports) / (1 - 2 * q)",
         "        return max((self.ones - q * self.reports) / (1 - 2 * q), 0.0)",
         "analysis/test_estimating.py::TestUnbiased::test_count_and_sigma_over_the_whole_law",
@@ -241,7 +241,7 @@ MUTANTS = (
     ),
     Mutant(
         "the tail of a text's score is that of a normal law",
-        "analysis/text/null_law.py",
+        "analysis/text/null_distribution.py",
         "points.append((score, w + np.log(u / w) / w))",
         "points.append((score, score / sigma))",
         "analysis/test_text.py::TestParts::test_null_law",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-DOOR = "collector/analyzer/door.py"
-PLAN = "collector/analyzer/sealed_plan.py"
-STORE = "collector/analyzer/store.py"
-SPILL = "collector/analyzer/spill.py"
-COUNTING = "collector/analyzer/counting.py"
+DOOR = "server/analyzer/endpoint.py"
+PLAN = "server/analyzer/plan.py"
+STORE = "server/analyzer/store.py"
+SPILL = "server/analyzer/spill.py"
+COUNTING = "server/analyzer/counting.py"
 TESTS = "collector/analyzer"
 
 MUTANTS = (
@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         "a message that came twice is only seen within a chunk",
-        "collector/analyzer/opening.py",
+        "server/analyzer/decryption.py",
         "            first = first_of_each(messages)\n",
         "            first = messages\n",
         f"{TESTS}/test_garbage.py::TestFragments::test_one_identifier_in_two_chunks",
@@ -80,7 +80,7 @@ MUTANTS = (
     ),
     Mutant(
         "a crowd is called complete though a chunk is damaged",
-        "collector/analyzer/service.py",
+        "server/analyzer/service.py",
         "        if await self._find_damage(receipt.crowd):\n",
         "        if False:\n",
         f"{TESTS}/test_door.py::TestDamage::test_the_last_chunk_does_not_complete_a_damaged_crowd",
@@ -193,7 +193,7 @@ MUTANTS = (
     ),
     Mutant(
         "a collector takes a plan with a relay and an analyzer",
-        "collector/service.py",
+        "server/collector/service.py",
         "        return None if plan.parties is None else problems.NEEDS_ANALYZER\n",
         "        return None\n",
         f"{TESTS}/test_door.py::TestOtherParty",

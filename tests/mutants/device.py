@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-RANDOMIZING = "device/randomizing.py"
-BULK = "device/bulk/randomizing.py"
-RANDOM = "agreement/random_bits.py"
+RANDOMIZING = "device/randomize.py"
+BULK = "device/arrays/randomizing.py"
+RANDOM = "protocol/random_bits.py"
 MEMORY = "device/memory/device.py"
 LEDGER = "device/ledger.py"
 OUTBOX = "device/outbox/outbox.py"
@@ -138,7 +138,7 @@ MUTANTS = (
         "device/packing.py",
         "if synthetic.simulated:",
         "if False:",
-        "agreement/test_wire.py::TestPacking::test_simulated_vectors_do_not_travel",
+        "protocol/test_wire.py::TestPacking::test_simulated_vectors_do_not_travel",
     ),
     # Random bits
     Mutant(
@@ -146,28 +146,28 @@ MUTANTS = (
         RANDOM,
         "_pool + _fresh_entropy() + clocks",
         "_pool + clocks",
-        "agreement/test_random_bits.py::TestNoFallback",
+        "protocol/test_random_bits.py::TestNoFallback",
     ),
     Mutant(
         "a key without the clocks",
         RANDOM,
         "_pool + _fresh_entropy() + clocks",
         "_pool + _fresh_entropy()",
-        "agreement/test_random_bits.py::TestClones::test_copies_of_the_kernel_too",
+        "protocol/test_random_bits.py::TestClones::test_copies_of_the_kernel_too",
     ),
     Mutant(
         "what stays in memory tells the last key",
         RANDOM,
         "key, _pool = mixed[:32], mixed[32:]",
         "key = _pool = mixed[:32]",
-        "agreement/test_random_bits.py::TestClones::test_what_stays_in_memory_tells_no_key",
+        "protocol/test_random_bits.py::TestClones::test_what_stays_in_memory_tells_no_key",
     ),
     Mutant(
         "a source that repeats itself is believed",
         RANDOM,
         "digest == _last_digest or entropy == bytes(32)",
         "entropy == bytes(32)",
-        "agreement/test_random_bits.py::TestNoFallback"
+        "protocol/test_random_bits.py::TestNoFallback"
         "::test_a_source_that_repeats_itself_is_noticed_at_the_next_call",
     ),
     Mutant(
@@ -175,32 +175,32 @@ MUTANTS = (
         RANDOM,
         'raise EntropyError(f"the operating system gave no random bits: {error}.") from error',
         'entropy = (b"%d %r" % (time.time_ns(), error)).ljust(count)[:count]',
-        "agreement/test_random_bits.py::TestNoFallback::test_no_entropy",
+        "protocol/test_random_bits.py::TestNoFallback::test_no_entropy",
     ),
     Mutant(
         "one key for a draw of any length",
         RANDOM,
         "if len(piece) > left:",
         "if not start:",
-        "agreement/test_random_bits.py::TestFresh::test_one_large_draw_changes_keys_on_the_way",
+        "protocol/test_random_bits.py::TestFresh::test_one_large_draw_changes_keys_on_the_way",
     ),
     Mutant(
         "one number below a bound by remainder",
         RANDOM,
         "last = 2**64 - 1 - 2**64 % bound",
         "last = 2**64 - 1",
-        "agreement/test_random_bits.py::TestDrawBelow::test_what_does_not_divide_is_drawn_again",
+        "protocol/test_random_bits.py::TestDrawBelow::test_what_does_not_divide_is_drawn_again",
     ),
     Mutant(
         "many numbers below a bound by remainder",
-        "device/bulk/encoding.py",
+        "device/arrays/encoding.py",
         "np.uint64(2**64 - 1 - 2**64 % bound)",
         "np.uint64(2**64 - 1)",
         "device/test_one_report.py::TestTheSameBytes::test_numbers_below_a_bound",
     ),
     Mutant(
         "one cohort for all rows of a table",
-        "device/bulk/encoding.py",
+        "device/arrays/encoding.py",
         "draw_many_below(survey.cohorts, count, random_bits).astype",
         "np.repeat(draw_many_below(survey.cohorts, 1, random_bits), count).astype",
         "device/test_encoding.py::TestOneAnswer::test_every_report_draws_a_cohort_of_its_own",
@@ -236,7 +236,7 @@ MUTANTS = (
     ),
     Mutant(
         "two options of one choice and none of another",
-        "device/bulk/domain.py",
+        "device/arrays/domain.py",
         "if np.bitwise_or.reduce(common):",
         "if False:",
         "device/test_domain.py::TestBoundary::test_every_vector_of_a_survey",
@@ -272,14 +272,14 @@ MUTANTS = (
     ),
     Mutant(
         "an edit of words draws new permanent flips",
-        "agreement/wording.py",
+        "protocol/wording.py",
         '"survey": survey.name,',
         '"survey": plan.id,',
         "device/test_memory.py::TestEdits::test_five_labels_have_one_vector_that_is_charged_once",
     ),
     Mutant(
         "permanent flips outlive a change of q1",
-        "agreement/wording.py",
+        "protocol/wording.py",
         '"q1": plan.memory.q1.to_json(),',
         '"q1": None,',
         "device/test_memory.py::TestEdits::test_new_flips_are_charged_again",
@@ -342,7 +342,7 @@ MUTANTS = (
     ),
     Mutant(
         "memory encrypted twice under one nonce",
-        "device/memory/sealed.py",
+        "device/memory/encrypted.py",
         "nonce = SystemBits().draw(_NONCE)",
         "nonce = bytes(_NONCE)",
         "device/test_memory.py::TestSecrecy::test_no_nonce_is_used_twice",
@@ -426,21 +426,21 @@ MUTANTS = (
     ),
     Mutant(
         "a report is sent the moment it is made",
-        "device/outbox/attempts.py",
+        "device/outbox/retry.py",
         "due = now + spread * self._jitter()",
         "due = now",
         "device/test_sending.py::TestSending::test_the_first_wait_is_spread",
     ),
     Mutant(
         "a certificate of another plan",
-        "agreement/promise.py",
+        "protocol/promise.py",
         'if document["plan"] != plan.id:',
         "if False:",
         "planning/test_promise.py::TestCertificates::test_what_is_no_certificate_of_the_plan",
     ),
     Mutant(
         "any signature will do",
-        "agreement/signatures.py",
+        "protocol/signatures.py",
         ".from_public_bytes(public_key).verify(one, content)",
         ".from_public_bytes(public_key)",
         "device/test_signatures.py::TestSigned::test_anything_else_is_not_used",
@@ -462,14 +462,14 @@ MUTANTS = (
     # A survey from a table
     Mutant(
         "what one person answered is an option",
-        "device/bulk/column_kinds.py",
+        "device/arrays/column_kinds.py",
         "value for value, times in usable.items() if times >= RARE",
         "value for value, times in usable.items() if times >= 1",
         "device/test_survey_proposals.py::test_what_a_rare_person_answered_is_not_in_the_survey",
     ),
     Mutant(
         "addresses are asked for",
-        "device/bulk/column_kinds.py",
+        "device/arrays/column_kinds.py",
         "if pattern.fullmatch(value)) > people / 2:",
         "if pattern.fullmatch(value)) > 2 * people:",
         "device/test_survey_proposals.py::test_kinds",

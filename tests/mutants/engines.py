@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-RANDOMIZING = "engines/randomizing.py"
-KILLS = "engines/test_randomizing.py::TestKills"
+RANDOMIZING = "batch/randomizing.py"
+KILLS = "batch/test_randomizing.py::TestKills"
 
 MUTANTS = (
     Mutant(
@@ -43,84 +43,84 @@ MUTANTS = (
         RANDOMIZING,
         "if mark != marks[number]:",
         "if False:",
-        "engines/test_randomizing.py::TestRefused"
+        "batch/test_randomizing.py::TestRefused"
         "::test_answers_that_changed_after_they_were_published",
     ),
     Mutant(
         "a line of the journal that was cut off stays",
-        "engines/journal.py",
+        "batch/journal.py",
         "            os.truncate(self._path, len(whole))\n",
         "            pass\n",
-        "engines/test_tallying.py::TestJournal::test_a_line_that_was_cut_off_is_not_there",
+        "batch/test_tallying.py::TestJournal::test_a_line_that_was_cut_off_is_not_there",
     ),
     Mutant(
         "two processes write one journal",
-        "engines/journal.py",
+        "batch/journal.py",
         "if not self._held.enter_context(self._disk.lock(lock, patience=0)):",
         "if False:",
-        "engines/test_tallying.py::TestJournal::test_one_process_at_a_time",
+        "batch/test_tallying.py::TestJournal::test_one_process_at_a_time",
     ),
     Mutant(
         "the parts of one crowd become several crowds",
-        "engines/tallying.py",
+        "batch/tallying.py",
         "[renamed(one, None, _SAME_CROWD) for one in parts]",
         "parts",
-        "engines/test_tallying.py::TestTheSameCounts::test_a_folder_of_all_forms",
+        "batch/test_tallying.py::TestTheSameCounts::test_a_folder_of_all_forms",
     ),
     Mutant(
         "the mark of simulated reports is lost in a table",
-        "engines/tables.py",
+        "batch/tables.py",
         'simulated = metadata.get(b"shoal.simulated") == b"true"',
         "simulated = False",
-        "engines/test_tables.py::TestRandomizeAndTally::test_simulated_reports_stay_marked",
+        "batch/test_tables.py::TestRandomizeAndTally::test_simulated_reports_stay_marked",
     ),
     Mutant(
         "all attempts of a part are published",
-        "engines/staging.py",
+        "batch/staging.py",
         "            os.rename(reports, self._folder)\n",
         "            os.rename(self.attempts, self._folder)\n",
-        "engines/test_staging.py::test_one_attempt_of_each_part_appears",
+        "batch/test_staging.py::test_one_attempt_of_each_part_appears",
     ),
     Mutant(
         "reports that are there are replaced by others",
-        "engines/staging.py",
+        "batch/staging.py",
         "            self._check_free()\n",
         "            shutil.rmtree(self._folder, ignore_errors=True)\n",
-        "engines/test_staging.py::test_killed_at_every_step",
+        "batch/test_staging.py::test_killed_at_every_step",
     ),
     Mutant(
         "what a killed driver left stays on the disk",
-        "engines/staging.py",
+        "batch/staging.py",
         "                _remove(left)\n",
         "                pass\n",
-        "engines/test_staging.py::test_killed_at_every_step",
+        "batch/test_staging.py::test_killed_at_every_step",
     ),
     Mutant(
         "an attempt has the name of the one before it",
-        "engines/staging.py",
+        "batch/staging.py",
         'return attempts / f"part-{part:05}-{_token()}.parquet"',
         'return attempts / f"part-{part:05}.parquet"',
-        "engines/test_staging.py::test_an_attempt_that_still_writes_is_not_seen",
+        "batch/test_staging.py::test_an_attempt_that_still_writes_is_not_seen",
     ),
     Mutant(
         "the reports of Spark are a recipe that is computed at every look",
-        "engines/spark.py",
+        "batch/spark.py",
         "    assert reports is not None\n    return reports\n",
         "    assert reports is not None\n"
-        "    from shoal.device.bulk.report_files import column_of, file_rows\n"
-        "    from shoal.engines.tables import randomize_batches\n\n"
+        "    from shoal.device.arrays.report_files import column_of, file_rows\n"
+        "    from shoal.batch.tables import randomize_batches\n\n"
         "    def recipe(batches: Any) -> Any:\n"
         "        for made in randomize_batches(plan, batches):\n"
         "            column = column_of(file_rows(made)).cast(pa.binary())\n"
         "            yield pa.RecordBatch.from_arrays([column], ['report'])\n\n"
         "    return df.select(*columns).mapInArrow(recipe, 'report binary')\n",
-        "engines/test_spark.py::TestSpark::test_on_one_machine",
+        "batch/test_spark.py::TestSpark::test_on_one_machine",
     ),
     Mutant(
         "rows that were dealt out twice are published",
-        "engines/spark.py",
+        "batch/spark.py",
         "    if answers and _repeated_stages(context, group):\n",
         "    if False:\n",
-        "engines/test_spark.py::TestSpark::test_on_a_cluster_whose_executors_are_killed",
+        "batch/test_spark.py::TestSpark::test_on_a_cluster_whose_executors_are_killed",
     ),
 )

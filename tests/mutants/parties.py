@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-FRAGMENTS = "agreement/fragments.py"
-SEALING = "device/sealing.py"
+FRAGMENTS = "protocol/fragments.py"
+SEALING = "device/encryption.py"
 SENDING = "device/test_sealed_sending.py"
 SENT = f"{SENDING}::TestSending"
 
@@ -15,7 +15,7 @@ MUTANTS = (
         FRAGMENTS,
         "own = identifiers[ID_BYTES * place : ID_BYTES * (place + 1)]",
         "own = identifiers[:ID_BYTES]",
-        f"agreement/test_sealing.py::TestFragments {SENT}::test_identifiers_are_all_different",
+        f"protocol/test_sealing.py::TestFragments {SENT}::test_identifiers_are_all_different",
     ),
     Mutant(
         "the identifier inside is the one outside",
@@ -37,14 +37,14 @@ MUTANTS = (
         FRAGMENTS,
         "every = [*positions, *([DUMMY] * (messages - len(positions)))]",
         "every, messages = [*positions], len(positions)",
-        f"agreement/test_sealing.py::TestFragments {SENT}",
+        f"protocol/test_sealing.py::TestFragments {SENT}",
     ),
     Mutant(
         "fragments are sent in the order of their positions",
         FRAGMENTS,
         "other = place + draw_below(messages - place, random_bits)",
         "other = place",
-        "agreement/test_sealing.py::TestFragments::test_every_order_comes",
+        "protocol/test_sealing.py::TestFragments::test_every_order_comes",
     ),
     Mutant(
         "the first set bits are sent where there are too many",
@@ -69,21 +69,21 @@ MUTANTS = (
     ),
     Mutant(
         "a report is sealed anew for each attempt",
-        "device/outbox/attempts.py",
+        "device/outbox/retry.py",
         "if reply is None or (reply.status == KEY_CHANGED and record.crowds < MAX_CROWDS):",
         "if reply is None or reply.status != 202:",
         f"{SENT}::test_the_same_bytes_until_accepted",
     ),
     Mutant(
         "a report is encrypted for as many crowds as the relay wants",
-        "device/outbox/attempts.py",
+        "device/outbox/retry.py",
         "crowds=record.crowds + 1)",
         "crowds=record.crowds)",
         f"{SENT}::test_a_report_is_encrypted_for_three_crowds_at_most",
     ),
     Mutant(
         "what is sealed is sent before it is stored",
-        "device/outbox/attempts.py",
+        "device/outbox/retry.py",
         "            with self._folder.changing():\n"
         "                self._folder.store_waiting(name, record)\n"
         "            reply = transport",
@@ -92,16 +92,16 @@ MUTANTS = (
     ),
     Mutant(
         "a device without the analyzer's key takes the relay's word",
-        "device/outbox/sealer.py",
+        "device/outbox/encryption.py",
         "    if transport.pinned_key is None:\n",
         "    if False:\n",
         f"{SENDING}::TestRefusals::test_no_pinned_key",
     ),
     Mutant(
         "the window is not bound to a message",
-        "agreement/sealing.py",
+        "protocol/encryption.py",
         "bytes.fromhex(plan.id), window)",
         "bytes.fromhex(plan.id), 0)",
-        "agreement/test_sealing.py::TestMessages",
+        "protocol/test_sealing.py::TestMessages",
     ),
 )

@@ -11,24 +11,24 @@ CURATOR = "curator/curator.py"
 MUTANTS = (
     Mutant(
         "q is rounded down",
-        "agreement/flip_probability.py",
+        "protocol/flip_probability.py",
         "math.ceil(wanted * 2**digits)",
         "math.floor(wanted * 2**digits)",
-        "agreement/test_flip_probability.py::TestRoundingUp::test_tiny_q_is_rounded_up_as_finely_as_digits_allow",
+        "protocol/test_flip_probability.py::TestRoundingUp::test_tiny_q_is_rounded_up_as_finely_as_digits_allow",
     ),
     Mutant(
         "a local epsilon of one bit less",
-        "agreement/local_privacy.py",
+        "protocol/local_privacy.py",
         "_up(differing_bits * ((1",
         "_up((differing_bits - 1) * ((1",
-        "agreement/test_local_privacy.py::TestLocalEpsilon::test_rounded_up_by_less_than_a_place",
+        "protocol/test_local_privacy.py::TestLocalEpsilon::test_rounded_up_by_less_than_a_place",
     ),
     Mutant(
         "a local epsilon is rounded down",
-        "agreement/local_privacy.py",
+        "protocol/local_privacy.py",
         "quantize(last, rounding=decimal.ROUND_CEILING)",
         "quantize(last, rounding=decimal.ROUND_FLOOR)",
-        "agreement/test_local_privacy.py::TestLocalEpsilon::test_rounded_up_by_less_than_a_place",
+        "protocol/test_local_privacy.py::TestLocalEpsilon::test_rounded_up_by_less_than_a_place",
     ),
     Mutant(
         "a printed promise is rounded down",
@@ -76,14 +76,14 @@ MUTANTS = (
     ),
     Mutant(
         "a local promise is not held against q",
-        "agreement/plan.py",
+        "protocol/plan.py",
         "if local and exact > decimal.Decimal(self.promise.epsilon):",
         "if False:",
         "planning/test_certificate.py::test_a_false_local_promise_is_no_plan",
     ),
     Mutant(
         "the honest part of a crowd is all of it",
-        "agreement/plan.py",
+        "protocol/plan.py",
         'honest = fractions.Fraction(self.honest_fraction or "1")',
         "honest = fractions.Fraction(1)",
         "planning/test_certificate.py::test_an_honest_fraction_needs_more_reports",
@@ -97,17 +97,17 @@ MUTANTS = (
     ),
     Mutant(
         "estimates without a look at the promise",
-        "analysis/estimating.py",
+        "analysis/estimates.py",
         "    check_promise(plan)\n",
         "",
         "planning/test_promise.py::TestVerbs::test_no_estimates",
     ),
     Mutant(
         "a collector publishes a plan that breaks its promise",
-        "collector/publication.py",
+        "server/collector/plan_review.py",
         "compute_promise(plan).holds",
         "True",
-        "collector/test_publication.py::test_objections",
+        "server/test_publication.py::test_objections",
     ),
     Mutant(
         "colluders hide people",
@@ -182,28 +182,28 @@ MUTANTS = (
     # Sums of crowds
     Mutant(
         "a sum of crowds is one crowd",
-        "analysis/tallying.py",
+        "analysis/tally.py",
         'return len(self.crowds) > 1 and self.people != "different"',
         "return False",
         "analysis/test_crowds.py::TestPromise::test_the_words",
     ),
     Mutant(
         "a sum of crowds with the same permanent flips",
-        "analysis/estimating.py",
+        "analysis/estimates.py",
         "if repeat and plan.memory is not None:",
         "if False:",
         "analysis/test_crowds.py::TestEstimates::test_permanent_flips_do_not_cover",
     ),
     Mutant(
         "a sum of crowds that are not whole",
-        "analysis/estimating.py",
+        "analysis/estimates.py",
         "if repeat and smallest.reports < needed:",
         "if False:",
         "analysis/test_crowds.py::TestPromise::test_crowds_that_are_not_whole",
     ),
     Mutant(
         "what was declared of one crowd holds for a sum",
-        "analysis/tallying.py",
+        "analysis/tally.py",
         "declared[0] if len(declared) == 1 else None",
         "declared[0] if declared else None",
         "analysis/test_crowds.py::TestAdding::test_a_declaration_is_about_what_it_was_made_on",
@@ -224,7 +224,7 @@ MUTANTS = (
     ),
     Mutant(
         "the local epsilon of a sum counts one report of each crowd",
-        "analysis/publishing/sums.py",
+        "reports/sums.py",
         "crowds * plan.max_reports_per_person * one",
         "crowds * one",
         "analysis/test_crowds.py::TestPromise::test_local_epsilons_add",
@@ -246,7 +246,7 @@ MUTANTS = (
     ),
     Mutant(
         "a cell that cannot be read makes its column missing",
-        "device/bulk/cells.py",
+        "device/arrays/cells.py",
         "                bits = _bits(survey, question, None, cohort, row)\n",
         "                cells = [None] * len(cells)\n"
         "                bits = _bits(survey, question, None, cohort, row)\n"
@@ -313,15 +313,15 @@ MUTANTS = (
     # Who may import whom
     Mutant(
         "a collector that can encode answers",
-        "collector/running.py",
+        "server/core/service.py",
         '        """Whether reports can be accepted now."""\n',
         '        """Whether reports can be accepted now."""\n'
-        "        from shoal.device.encoding import encode  # noqa: F401\n\n",
+        "        from shoal.device.encode import encode  # noqa: F401\n\n",
         "test_layers.py::TestFolders::test_every_import_is_allowed",
     ),
     Mutant(
         "a device that loads SciPy",
-        "device/encoding.py",
+        "device/encode.py",
         "    asked = survey.survey if",
         "    import scipy  # noqa: F401\n\n    asked = survey.survey if",
         "test_layers.py::TestFolders::test_every_import_is_allowed",
@@ -330,12 +330,12 @@ MUTANTS = (
         "a folder that nobody is responsible for",
         "helpers/__init__.py",
         "",
-        "from shoal.device.encoding import encode\n",
+        "from shoal.device.encode import encode\n",
         "test_layers.py::TestFolders::test_every_import_is_allowed",
     ),
     Mutant(
         "another random generator",
-        "device/outbox/attempts.py",
+        "device/outbox/retry.py",
         'return (int.from_bytes(SystemBits().draw(8), "little") >> 11) * 2.0**-53',
         "import random\n\n    return random.random()",
         "test_layers.py::TestRandomBits::test_nobody_imports_another_generator",

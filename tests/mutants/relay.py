@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-OPEN_PLAN = "collector/relay/open_plan.py"
-FORWARDING = "collector/relay/forwarding.py"
-TESTS = "collector/relay/test_relay.py"
-FORWARDED = "collector/relay/test_forwarding.py"
-SHARED = "collector/relay/test_shared.py"
-SHARED_STORE = "collector/postgres/relay_store.py"
-SHARED_CROWD = "collector/postgres/relay_crowd.py"
+OPEN_PLAN = "server/relay/open_plan.py"
+FORWARDING = "server/relay/forwarding.py"
+TESTS = "server/relay/test_relay.py"
+FORWARDED = "server/relay/test_forwarding.py"
+SHARED = "server/relay/test_shared.py"
+SHARED_STORE = "server/relay/postgres_store.py"
+SHARED_CROWD = "server/relay/postgres_crowd.py"
 
 MUTANTS = (
     Mutant(
         "messages are forwarded in their order",
-        "collector/relay/shuffling.py",
+        "server/relay/shuffling.py",
         "yield messages[permutation(len(messages))]",
         "yield messages",
-        "collector/relay/test_shuffling.py::test_every_order_is_equally_likely",
+        "server/relay/test_shuffling.py::test_every_order_is_equally_likely",
     ),
     Mutant(
         "a crowd is frozen one report early",
-        "collector/relay/sealed_crowd.py",
+        "server/relay/encrypted_pool.py",
         "return self.reports == self._needed",
         "return self.reports >= self._needed - 1",
         f"{FORWARDED}::TestOrder::test_nothing_leaves_before_the_crowd_is_whole {TESTS}",
@@ -51,7 +51,7 @@ MUTANTS = (
     ),
     Mutant(
         "a key that the pinned key did not sign is used",
-        "collector/relay/analyzer.py",
+        "server/relay/analyzer_client.py",
         "            if self._pinned == known:\n                raise\n"
         "            check_signature(self._pinned, reply.content, signature, what)\n",
         "",
@@ -59,38 +59,38 @@ MUTANTS = (
     ),
     Mutant(
         "a link that the pinned key did not sign is followed",
-        "collector/relay/analyzer.py",
+        "server/relay/analyzer_client.py",
         '                check_signature(pinned, link_content(newest), link.get("signature"))\n',
         "",
         f"{FORWARDED}::TestPinning::test_a_link_that_the_pinned_key_did_not_sign_leads_nowhere",
     ),
     Mutant(
         "open crowds keep the signatures of the key before",
-        "collector/relay/open_plan.py",
+        "server/relay/open_plan.py",
         "if crowd.signed.signer != signers and not crowd.rows.is_whole",
         "if False",
         f"{FORWARDED}::TestPinning::test_a_change_reaches_every_document_and_so_does_its_end",
     ),
     Mutant(
         "documents keep the signatures of the key before",
-        "collector/relay/crowd_keys.py",
+        "server/relay/key_prefetch.py",
         "if by == signers and now - fetched < REFRESH_SECONDS:",
         "if by and now - fetched < REFRESH_SECONDS:",
         f"{FORWARDED}::TestPinning::test_a_change_reaches_every_document_and_so_does_its_end",
     ),
     Mutant(
         "a receipt for something else is believed",
-        "collector/relay/analyzer.py",
+        "server/relay/analyzer_client.py",
         "if {name: receipt.get(name) for name in expected} != expected:",
         "if False:",
         f"{FORWARDED}::TestRefusals::test_a_crowd_is_never_cut_anew",
     ),
     Mutant(
         "words that are equal decide an order",
-        "collector/relay/shuffling.py",
+        "server/relay/shuffling.py",
         "if not (ordered[1:] == ordered[:-1]).any():",
         "if True:",
-        "collector/relay/test_shuffling.py::test_equal_words_are_drawn_again",
+        "server/relay/test_shuffling.py::test_equal_words_are_drawn_again",
     ),
     Mutant(
         "a shuffle counts whose chunks are not all in the database",
@@ -153,38 +153,38 @@ MUTANTS = (
     ),
     Mutant(
         "a relay opens the database of a collector",
-        "collector/postgres/schema.py",
+        "server/storage/postgres/schema.py",
         "    if word != schema.word:\n",
         "    if False:\n",
         f"{SHARED}::TestWhoseDatabase",
     ),
     Mutant(
         "anybody can have a relay's database asked for names",
-        "collector/relay/following.py",
+        "server/relay/refresh.py",
         "can_be_told = lookups.take(1)",
         "can_be_told = True",
         f"{SHARED}::test_plans_that_somebody_made_up_are_soon_not_asked_for",
     ),
     Mutant(
         "chunks leave before standbys know which ones they are",
-        "collector/relay/forwarding.py",
+        "server/relay/forwarding.py",
         "        await self._in_store(self._store.check)\n",
         "",
-        "collector/relay/test_shared.py::TestForwarding"
+        "server/relay/test_shared.py::TestForwarding"
         "::test_no_chunk_leaves_before_a_commit_has_arrived",
     ),
     Mutant(
         "a commit that standbys may lack is believed",
-        "collector/postgres/connection.py",
+        "server/storage/postgres/connection.py",
         'self._warned |= diagnostic.severity_nonlocalized == "WARNING"',
         "pass",
-        "collector/relay/test_shared.py::TestReports::test_a_warned_commit_is_not_believed",
+        "server/relay/test_shared.py::TestReports::test_a_warned_commit_is_not_believed",
     ),
     Mutant(
         "a plan that cannot be looked up is unknown",
-        "collector/relay/following.py",
+        "server/relay/refresh.py",
         "can_be_told = False  # it may have been published",
         "pass",
-        "collector/relay/test_shared.py::test_plans_that_somebody_made_up_are_soon_not_asked_for",
+        "server/relay/test_shared.py::test_plans_that_somebody_made_up_are_soon_not_asked_for",
     ),
 )

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 CONSENT = "device/telemetry/consent.py"
 LOG = "device/telemetry/log.py"
 PROMPT = "device/telemetry/prompt.py"
-SURROUNDINGS = "device/telemetry/surroundings.py"
+SURROUNDINGS = "device/telemetry/environment.py"
 TELEMETRY = "device/telemetry/telemetry.py"
 WORKER = "device/telemetry/worker.py"
 
@@ -146,7 +146,7 @@ MUTANTS = (
     ),
     Mutant(
         "the factor that a person reads is rounded down",
-        "device/telemetry/explaining.py",
+        "device/telemetry/describe.py",
         "return text_up(math.nextafter(math.exp(epsilon), math.inf), 3)",
         'return f"{math.exp(epsilon) * 0.99:.3g}"',
         "device/test_telemetry.py::test_the_factor_that_is_shown_by_enumeration",

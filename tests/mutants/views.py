@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-TALLYING = "analysis/tallying.py"
+TALLYING = "analysis/tally.py"
 BOUNDS = "planning/views.py"
-LAW = "theory/counts/law.py"
+LAW = "theory/counts/distribution.py"
 CURVE = "theory/counts/curve.py"
 PROFILE = "theory/counts/profile.py"
 COMPOSITION = "theory/composition.py"
@@ -73,21 +73,21 @@ MUTANTS = (
     ),
     Mutant(
         "estimates from a tally that shows more than its plan",
-        "analysis/estimating.py",
+        "analysis/estimates.py",
         "    check_view(plan, tally)\n",
         "",
         LINKS + "TestWherePlanAndTallyMeet::test_a_tally_that_shows_more_is_refused",
     ),
     Mutant(
         "a plan for counts declares joint counts",
-        "agreement/plan.py",
+        "protocol/plan.py",
         'if self.view == "counts" and self.joint:',
         "if False:",
-        "agreement/test_plan.py::TestFields::test_a_plan_for_counts_has_no_joint_groups",
+        "protocol/test_plan.py::TestFields::test_a_plan_for_counts_has_no_joint_groups",
     ),
     Mutant(
         "whole reports of a plan for counts are written unasked",
-        "device/bulk/report_files.py",
+        "device/arrays/report_files.py",
         'plan.view == "counts" and not whole_reports:',
         'plan.view == "counts" and False:',
         "device/test_files.py",
@@ -102,14 +102,14 @@ MUTANTS = (
     ),
     Mutant(
         "two answers to a choice differ in one bit",
-        "agreement/questions.py",
+        "protocol/questions.py",
         "return min(2 * self.most_set_bits, self.bits)",
         "return min(self.most_set_bits, self.bits)",
         "planning/test_counts_enumeration.py",
     ),
     Mutant(
         "the cells of a cross cost nothing",
-        "agreement/survey.py",
+        "protocol/survey.py",
         "return sum(question.differing_bits for question in self.questions)",
         "return sum(question.differing_bits for question in self.questions"
         ' if question.kind != "cross")',

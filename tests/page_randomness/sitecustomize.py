@@ -20,6 +20,6 @@ def keys_of(seed: str) -> Callable[[], bytes]:
 
 
 if seed := os.environ.pop("SHOAL_PAGE_SEED", ""):
-    from shoal.agreement import random_bits
+    from shoal.protocol import random_bits
 
     random_bits._fresh_key = keys_of(seed)

@@ -31,7 +31,6 @@ from shoal import (
     audit,
     plan,
 )
-from shoal.agreement.local_privacy import local_epsilon, repeated_epsilon
 from shoal.planning.composition import WORTH_COMPOSING, quick_epsilon
 from shoal.planning.over_time import (
     Statement,
@@ -41,6 +40,7 @@ from shoal.planning.over_time import (
     releases_in_a_year,
     statements,
 )
+from shoal.protocol.local_privacy import local_epsilon, repeated_epsilon
 from shoal.support.rounding import text_up
 
 Vector = tuple[int, ...]

@@ -39,18 +39,18 @@ from shoal import (
     screen,
     simulate,
 )
-from shoal.agreement.promise import read_certificate
-from shoal.analysis.publishing import Publication
 from shoal.cli import run
-from shoal.collector import publication
-from shoal.collector.console import survey_pages
-from shoal.collector.intake.records import PlanRecord
-from shoal.collector.settings import Settings
 from shoal.errors import InputError, PlanError
-from shoal.evidence.study import study
+from shoal.lab.study import study
 from shoal.planning import certificate as auditing
 from shoal.planning import promise as promising
 from shoal.planning.promise import check_promise, compute_promise
+from shoal.protocol.promise import read_certificate
+from shoal.reports import Publication
+from shoal.server.collector import plan_review as publication
+from shoal.server.console import survey_pages
+from shoal.server.core.settings import Settings
+from shoal.server.storage.records import PlanRecord
 from shoal.theory.domains import flags
 from shoal.theory.search.enumeration import worst_delta
 from tests.strategies import bounded
@@ -346,7 +346,7 @@ class TestCertificates:
 
     def test_reading_one_needs_no_mathematics(self):
         script = (
-            "import sys; from shoal.agreement.promise import read_certificate;"
+            "import sys; from shoal.protocol.promise import read_certificate;"
             " from shoal import Plan;"
             " import json; plan = Plan.from_json(json.loads(sys.argv[1]));"
             " assert read_certificate(plan, sys.argv[2].encode()).holds;"

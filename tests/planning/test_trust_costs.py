@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from shoal import Choice, Flags, InputError, Survey, plan, sample_size
-from shoal.charts.trust_costs import plot_costs
 from shoal.cli import run
 from shoal.planning.trust_costs import Comparison, compare
-from shoal.theory import coin, laplace_law
+from shoal.reports.plots.trust_costs import plot_costs
+from shoal.theory import laplace as laplace_law
+from shoal.theory import randomized_response as coin
 from shoal.theory.proven import proven_delta
 
 KINDS = [

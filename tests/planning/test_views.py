@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from shoal import Choice, Choices, Flags, FlipProbability, Plan, Promise, Survey, Text, audit, plan
-from shoal.agreement.promise import read_certificate
 from shoal.cli import run
 from shoal.errors import InputError, PlanError, PrivacyRefusal
 from shoal.planning.composition import composed_epsilon
@@ -17,6 +16,7 @@ from shoal.planning.over_time import plan_with_memory, statements
 from shoal.planning.plan_diff import plan_diff
 from shoal.planning.promise import check_promise, compute_promise
 from shoal.planning.views import CountsBound, other_view
+from shoal.protocol.promise import read_certificate
 from shoal.theory.cohorts import chance_of_fewer, smallest_cohort
 from shoal.theory.counts.delta import proven_counts
 

@@ -16,8 +16,8 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from shoal import FlipProbability, Original, SystemBits, randomize
-from shoal.agreement import random_bits as door
-from shoal.device.bulk import randomizing
+from shoal.device.arrays import randomizing
+from shoal.protocol import random_bits as door
 from shoal.support import kernel_compiler, kernels
 from shoal.support.kernel_compiler import compile_kernels
 from shoal.support.kernels import Kernels, load_kernels

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shoal import InputError, Survey, YesNo, plan
-from shoal.agreement.plan import Plan
 from shoal.errors import SurveyError
+from shoal.protocol.plan import Plan
 from shoal.support.checks import check_decimal, check_decimal_text
 from shoal.support.quantities import decimal_text, seconds, whole_number
 

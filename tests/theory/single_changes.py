@@ -8,7 +8,7 @@ from shoal.theory.homogeneous import check_crowd
 from shoal.theory.one_bit.sums import upward
 from shoal.theory.one_bit.worst import OneBitWorst, count_pmf
 from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.law import FloatArray
+from shoal.theory.stop_loss.distribution import FloatArray
 
 
 def shifted_cdf_bounds(n: int, m: int, q: float) -> tuple[FloatArray, FloatArray]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.theory import coin
+from shoal.theory import randomized_response as coin
 
 
 @given(st.floats(1e-6, 0.5))

@@ -18,11 +18,11 @@ from shoal.theory.stop_loss import inversion, outcomes, reduction, refinement
 from shoal.theory.stop_loss import stop_loss as engine
 from shoal.theory.stop_loss import tilt as tilting
 from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.stop_loss.distribution import Law, binomial_log_weights
 from shoal.theory.stop_loss.inversion import Inverted, Samples
-from shoal.theory.stop_loss.law import Law, binomial_log_weights
 from shoal.theory.stop_loss.reduction import Reduced, reduce_law
-from shoal.theory.stop_loss.softening import Soft, soften
 from shoal.theory.stop_loss.tilt import Pivoted, Reach, saddle
+from shoal.theory.stop_loss.truncation_bounds import Soft, soften
 
 from .test_stop_loss import exactly
 

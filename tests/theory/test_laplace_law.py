@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.theory import laplace_law as law
+from shoal.theory import laplace as law
 
 SCALES = (0.05, 0.5, 1.0, 3.7, 20.0, 1e6)
 MISSES = (0.9, 0.5, 0.05, 1e-3, 1e-12)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.theory.honest_crowds.mixtures import bins, log_evidence, most_likely, set_bit_laws
-from shoal.theory.one_bit.law import pmf
+from shoal.theory.one_bit.distribution import pmf
 
 
 def test_laws():

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from shoal.theory.domains import choice, flags
+from shoal.theory.literature_bounds import clones_delta, stronger_clones_delta
 from shoal.theory.proven import proven_delta
-from shoal.theory.published import clones_delta, stronger_clones_delta
 from shoal.theory.search.enumeration import Pair, delta_of_pair
 
 ROWS = json.loads((Path(__file__).parent.parent / "data" / "published_bounds.json").read_text())[

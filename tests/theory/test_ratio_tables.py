@@ -14,7 +14,7 @@ from shoal.theory.domains import Block, at_most, choice, flags
 from shoal.theory.ratio_tables import Doubt, Ratios
 from shoal.theory.stop_loss import merging
 from shoal.theory.stop_loss import stop_loss as engine
-from shoal.theory.stop_loss.law import Law
+from shoal.theory.stop_loss.distribution import Law
 from shoal.theory.stop_loss.reduction import UNIT
 
 Exact = dict[tuple[int, int], Fraction]

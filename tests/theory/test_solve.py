@@ -6,8 +6,8 @@ from shoal.theory import solve
 from shoal.theory.blanket import normal_guess
 from shoal.theory.domains import at_most, choice, flags
 from shoal.theory.homogeneous import delta, eta
+from shoal.theory.literature_bounds import clones_delta, stronger_clones_delta
 from shoal.theory.proven import proven_delta
-from shoal.theory.published import clones_delta, stronger_clones_delta
 from shoal.theory.solve import attack_q, proven_crowd, proven_epsilon, proven_q, sufficient_q
 from shoal.theory.sufficient import sufficient_eta
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shoal.theory.stop_loss import inversion, outcomes
-from shoal.theory.stop_loss.law import Law, binomial_log_weights
+from shoal.theory.stop_loss.distribution import Law, binomial_log_weights
 from shoal.theory.stop_loss.stop_loss import stop_loss, stop_loss_of_law
 
 

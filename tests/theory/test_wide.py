@@ -15,9 +15,10 @@ import pytest
 from shoal.theory import blanket, homogeneous, ratio_tables, solve, sufficient
 from shoal.theory.domains import Block, Triple, at_most, choice, classes, flags, maximal_classes
 from shoal.theory.proven import attack_delta, proven_delta
-from shoal.theory.stop_loss import merging, softening, stop_loss
+from shoal.theory.stop_loss import merging, stop_loss
+from shoal.theory.stop_loss import truncation_bounds as softening
+from shoal.theory.stop_loss.distribution import Law, binomial_log_weights, log_sum
 from shoal.theory.stop_loss.estimation import log_estimate
-from shoal.theory.stop_loss.law import Law, binomial_log_weights, log_sum
 from shoal.theory.stop_loss.reduction import UNIT, reduce_law
 
 SURE = ratio_tables.Doubt(0.0, 0.0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from shoal.agreement.plan import View
 from shoal.analysis.joint_counts import Bits, Counts
+from shoal.protocol.plan import View
 
 if TYPE_CHECKING:
-    from shoal.analysis.tallying import CohortCounts, Tally
+    from shoal.analysis.tally import CohortCounts, Tally
 
 __all__ = ["add_cohorts", "add_counts", "add_vectors", "what_is_counted"]
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from itertools import combinations, groupby
 from typing import Literal, get_args
 
-from shoal.analysis.estimating import Estimate
+from shoal.analysis.estimates import Estimate
 from shoal.analysis.limits import FEW_STEPS, CrowdLaw, Law, PopulationLaw, staircase
 from shoal.errors import InputError
 from shoal.support.checks import check_level

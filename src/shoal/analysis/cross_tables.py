@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.agreement.plan import Plan
-from shoal.agreement.survey import Cross, Survey
 from shoal.analysis.association import Association, associate, check_people
 from shoal.analysis.association.crossed import CrossedTable
 from shoal.analysis.association.independence import InteractionTest
 from shoal.analysis.association.sides import side_of
 from shoal.analysis.contrasts import Combination, part_of, total
-from shoal.analysis.estimating import Estimate, Estimates, estimate
+from shoal.analysis.estimates import Estimate, Estimates, estimate
 from shoal.analysis.frames import Frames, table_of
 from shoal.analysis.intervals import Target
-from shoal.analysis.tallying import Tally
+from shoal.analysis.tally import Tally
 from shoal.errors import InputError
+from shoal.protocol.plan import Plan
+from shoal.protocol.survey import Cross, Survey
 from shoal.support.checks import check_level
 from shoal.support.documents import listed
 

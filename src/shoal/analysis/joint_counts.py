@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.agreement.plan import Plan
-from shoal.agreement.vectors import Rows
 from shoal.errors import TallyError
+from shoal.protocol.plan import Plan
+from shoal.protocol.vectors import Rows
 from shoal.support.checks import check_integer
 
 MOST_JOINT_BITS = 16

@@ -24,10 +24,10 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from shoal.agreement.questions import Number
 from shoal.analysis.contrasts import total
-from shoal.analysis.estimating import Estimate, Estimates
+from shoal.analysis.estimates import Estimate, Estimates
 from shoal.errors import InputError
+from shoal.protocol.questions import Number
 from shoal.support.checks import check_level
 from shoal.theory.normal import normal_factor
 

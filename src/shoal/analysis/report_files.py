@@ -1,7 +1,7 @@
 """Reports in files larger than memory, read chunk by chunk.
 
 Parquet or Arrow with one fixed-size binary column `report`, raw rows behind a 64-byte header
-(`shoal.agreement.wire`), or a batch as it travels. Each names its plan. A row is the packed bits,
+(`shoal.protocol.wire`), or a batch as it travels. Each names its plan. A row is the packed bits,
 behind the cohort as two bytes, little endian, if the plan has cohorts.
 """
 
@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from shoal.agreement.plan import Plan
-from shoal.agreement.vectors import Synthetic
-from shoal.agreement.wire import FILE_HEADER, FILE_MAGIC, MAGIC, row_fields
 from shoal.analysis.report_rows import Batch, parse_batch, synthetics_of
 from shoal.errors import InputError, ReportError
+from shoal.protocol.plan import Plan
+from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import FILE_HEADER, FILE_MAGIC, MAGIC, row_fields
 from shoal.support.files import first_line
 
 __all__ = ["Part", "parts_of", "read_part", "read_reports", "rows_of_column"]

@@ -9,10 +9,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.agreement.plan import Plan
-from shoal.agreement.vectors import Cohorts, Rows, Synthetic, check_rows
-from shoal.agreement.wire import Reports, report_fields, split_batch
 from shoal.errors import ReportError
+from shoal.protocol.plan import Plan
+from shoal.protocol.vectors import Cohorts, Rows, Synthetic, check_rows
+from shoal.protocol.wire import Reports, report_fields, split_batch
 
 __all__ = ["Batch", "parse_batch", "synthetics_of", "unpack"]
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.agreement.plan import Plan
-from shoal.analysis.estimating import check_crowd
+from shoal.analysis.estimates import check_crowd
 from shoal.analysis.screening_tests import Family, families
-from shoal.analysis.tallying import Tally
+from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.planning.fragments import overflow_of
+from shoal.protocol.plan import Plan
 from shoal.support.checks import check_number
 from shoal.support.rounding import round_down, round_up
 from shoal.theory.calibration import largest

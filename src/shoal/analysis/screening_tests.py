@@ -16,12 +16,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.agreement.fragments import messages_of
-from shoal.agreement.plan import Plan
-from shoal.agreement.survey import Part
-from shoal.agreement.vectors import row_bytes
 from shoal.analysis.report_rows import unpack
-from shoal.analysis.tallying import Tally
+from shoal.analysis.tally import Tally
+from shoal.protocol.fragments import messages_of
+from shoal.protocol.plan import Plan
+from shoal.protocol.survey import Part
+from shoal.protocol.vectors import row_bytes
 from shoal.support.rounding import text_up
 from shoal.theory.honest_crowds.honest_counts import (
     at_most,

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from shoal.agreement.plan import Plan
-from shoal.agreement.vectors import check_rows, row_bytes
 from shoal.analysis.bit_counter import count_set_bits
 from shoal.analysis.crowds import check_people, parse_crowds
 from shoal.analysis.joint_counts import MOST_JOINT_BITS, Bits, Counts, checked_bits
 from shoal.analysis.report_rows import unpack
-from shoal.analysis.tallying import CohortCounts, Tally
+from shoal.analysis.tally import CohortCounts, Tally
 from shoal.errors import PrivacyRefusal, TallyError
+from shoal.protocol.plan import Plan
+from shoal.protocol.vectors import check_rows, row_bytes
 from shoal.support.checks import LARGEST_INTEGER, check_integer
 from shoal.support.documents import exact_fields
 from shoal.support.files import canonical_json

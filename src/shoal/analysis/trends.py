@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shoal.agreement.plan import Plan
 from shoal.analysis.contrasts import Combination, share_difference
 from shoal.analysis.crowds import Crowd
-from shoal.analysis.estimating import Estimate, Estimates, estimate
+from shoal.analysis.estimates import Estimate, Estimates, estimate
 from shoal.analysis.frames import Frames, table_of
 from shoal.analysis.plain_text import plain_table
-from shoal.analysis.tallying import Tally
+from shoal.analysis.tally import Tally
 from shoal.errors import InputError
+from shoal.protocol.plan import Plan
 from shoal.support.checks import check_level
 from shoal.support.documents import listed
 

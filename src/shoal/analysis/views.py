@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from shoal.agreement.plan import Plan
-from shoal.agreement.survey import Cross, Flags, Survey, YesNo
 from shoal.errors import PrivacyRefusal, TallyError
+from shoal.protocol.plan import Plan
+from shoal.protocol.survey import Cross, Flags, Survey, YesNo
 
 if TYPE_CHECKING:
-    from shoal.analysis.tallying import Tally
+    from shoal.analysis.tally import Tally
 
 __all__ = ["check_links", "check_view", "way_to_cross"]
 

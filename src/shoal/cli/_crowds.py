@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.agreement.plan import Plan
-from shoal.analysis.tallying import Tally
+from shoal.analysis.tally import Tally
 from shoal.cli._options import IN_FILE, fdr_option
+from shoal.protocol.plan import Plan
 
 if TYPE_CHECKING:
-    from shoal.analysis.publishing import Publication
     from shoal.analysis.text.results import DecodedTexts
+    from shoal.reports import Publication
 
 __all__ = ["candidates_options", "publications", "tallies_argument"]
 
@@ -54,7 +54,7 @@ def publications(
     **wanted: Any,
 ) -> dict[str, Publication]:
     """Return a publication of each tally, by the name of its crowd or its file."""
-    from shoal.analysis.publishing import publish
+    from shoal.reports import publish
 
     found: dict[str, Publication] = {}
     for file in tally_files:

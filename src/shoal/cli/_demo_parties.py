@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shoal.agreement.survey import Survey
 from shoal.cli._printing import outward, print_json, printer, progress
+from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_near, text_up
 
 if TYPE_CHECKING:
-    from shoal.evidence.parties_demo import TwoParties
+    from shoal.lab.parties_demo import TwoParties
 
 __all__ = ["show_parties", "tell"]
 
@@ -18,7 +18,7 @@ _SHOWN_BYTES = 12
 
 def show_parties(survey: Survey, users: int, seed: int, *, as_json: bool) -> None:
     """Run the demonstration and tell what happened."""
-    from shoal.evidence.parties_demo import demonstrate_parties
+    from shoal.lab.parties_demo import demonstrate_parties
 
     if not as_json:
         console = printer()

@@ -7,7 +7,7 @@ import time
 
 import click
 
-from shoal.agreement.survey import Survey
+from shoal.protocol.survey import Survey
 
 __all__ = ["show_web"]
 
@@ -16,7 +16,7 @@ def show_web(survey: Survey, users: int, seed: int, *, opens: bool, as_json: boo
     """Run the demonstration until Ctrl-C."""
     import webbrowser
 
-    from shoal.evidence.web_demo import web_demonstration
+    from shoal.lab.web_demo import web_demonstration
     from shoal.planning.plan import plan
 
     agreed = plan(survey, crowd_size=users, epsilon="1", delta="1e-6")

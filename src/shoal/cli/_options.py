@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import click
 
-from shoal.agreement.plan import Plan
-from shoal.agreement.survey import Choice, Choices, Flags, Question, Survey
 from shoal.cli._types import DECIMAL, WHOLE
-from shoal.collector.settings import SettingsTable
 from shoal.errors import InputError
+from shoal.protocol.plan import Plan
+from shoal.protocol.survey import Choice, Choices, Flags, Question, Survey
+from shoal.server.core.settings import SettingsTable
 
 R = TypeVar("R")
 C = TypeVar("C", bound=Callable[..., Any])
@@ -214,7 +214,7 @@ def chart_options(picture: str) -> Callable[[Callable[..., R]], Callable[..., R]
 def check_plot(plot: Path | None) -> None:
     """Refuse a file name that no chart can be saved to, before the work."""
     if plot is not None:
-        from shoal.charts import check_suffix
+        from shoal.reports.plots import check_suffix
 
         check_suffix(plot)
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
 from shoal.cli._options import IN_FILE, json_option
 from shoal.cli._printing import print_json, printer, show_bullets
 from shoal.cli._waiting import COMPUTING, waiting
 from shoal.errors import PrivacyRefusal
 from shoal.planning.plan_diff import PlanDiff, plan_diff
+from shoal.protocol.plan import Plan
 
 
 @click.command(cls=Command, example="shoal plan diff old.json new.json")

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from shoal.agreement.survey import Survey
 from shoal.cli._commands import Command
 from shoal.cli._options import (
     chart_options,
@@ -26,6 +25,7 @@ from shoal.cli._plan_result import finish
 from shoal.cli._types import WHOLE
 from shoal.cli._waiting import COMPUTING, waiting
 from shoal.errors import InputError
+from shoal.protocol.survey import Survey
 
 
 @click.command(

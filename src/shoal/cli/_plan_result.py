@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.agreement.plan import Plan
 from shoal.cli._options import write_plan
 from shoal.cli._printing import print_json, printer
 from shoal.cli._waiting import COMPUTING, waiting
 from shoal.planning.promise import check_promise
+from shoal.protocol.plan import Plan
 from shoal.support.rounding import text_near, text_up
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def finish(
     """Write the plan and its chart where they are wanted, and print the plan."""
     write_plan(plan, output, force)
     if plot is not None:
-        from shoal.charts import plot_picture, save
+        from shoal.reports.plots import plot_picture, save
 
         with waiting("drawing"):
             save(plot_picture(picture, plan), plot)

@@ -76,7 +76,7 @@ def show_promises(document: dict[str, Any]) -> None:
 def plot_decoded(texts: DecodedTexts, plot: Path | None, top: int) -> None:
     """Save the picture of decoded texts, if one is wanted."""
     if plot is not None:
-        from shoal.charts import save
-        from shoal.charts.texts import plot_texts
+        from shoal.reports.plots import save
+        from shoal.reports.plots.texts import plot_texts
 
         save(plot_texts(texts, max(1, min(top, 40))), plot)

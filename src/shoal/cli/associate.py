@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from shoal.agreement.plan import Plan
 from shoal.analysis.association import associate
 from shoal.analysis.cross_tables import cross_named, cross_table
-from shoal.analysis.tallying import Tally
+from shoal.analysis.tally import Tally
 from shoal.cli._commands import Command
 from shoal.cli._cross_table import show_cross_table, show_independence
 from shoal.cli._options import (
@@ -21,6 +20,7 @@ from shoal.cli._options import (
     target_option,
 )
 from shoal.cli._printing import outward, print_json, printer, show_simulated
+from shoal.protocol.plan import Plan
 from shoal.support.rounding import text_down, text_near, text_up
 
 

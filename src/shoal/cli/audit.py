@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.agreement.plan import Plan
-from shoal.agreement.survey import Survey
 from shoal.cli._commands import Command
 from shoal.cli._options import (
     IN_FILE,
@@ -30,6 +28,8 @@ from shoal.cli._types import DECIMAL, WHOLE
 from shoal.cli._waiting import COMPUTING, waiting
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.promise import compute_promise
+from shoal.protocol.plan import Plan
+from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_down, text_near
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def command(
         elif releases is not None:
             document["composition"] = certificate.compose(releases).to_json(document["delta"])
     if plot is not None:
-        from shoal.charts import plot_picture, save
+        from shoal.reports.plots import plot_picture, save
 
         with waiting("drawing"):
             figure = plot_picture(picture, certificate, epsilon=document["epsilon"], delta=delta)
@@ -183,7 +183,7 @@ def _question(
     samples: int,
     confidence: float,
 ) -> Any:
-    from shoal.evidence.black_box import inspect_pairs, inspect_randomizer
+    from shoal.audit import inspect_pairs, inspect_randomizer
 
     if pairs is not None:
         originals, synthetics = _read_pairs(pairs, survey.bits)

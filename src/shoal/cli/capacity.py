@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
 from shoal.cli._options import IN_FILE, IN_FOLDER, json_option
 from shoal.cli._printing import print_json, printer, progress_to, show_bullets
+from shoal.protocol.plan import Plan
 from shoal.support.rounding import text_near
 
 if TYPE_CHECKING:
-    from shoal.collector.intake.store import Store
-    from shoal.evidence.capacity import Capacity, Need
-    from shoal.evidence.capacity.work import Work
+    from shoal.lab.capacity import Capacity, Need
+    from shoal.lab.capacity.work import Work
+    from shoal.server.storage.store import Store
 
 _REST = (
     "Not measured: TLS, which a proxy does; what TCP adds to the network; what a relay needs to"
@@ -69,7 +69,7 @@ def command(
     one, it has 40 flags and one message. Everything that is written is deleted; what a database
     holds already is not touched.
     """
-    from shoal.evidence.capacity import measure_capacity
+    from shoal.lab.capacity import measure_capacity
 
     plan = None if plan_file is None else Plan.read(plan_file)
     with ExitStack() as stack:
@@ -86,8 +86,8 @@ def command(
 
 @contextmanager
 def _stores_in(url: str) -> Iterator[Callable[[Path], Store]]:
-    from shoal.collector.postgres.store import PostgresStore
-    from shoal.collector.postgres.trial import trial_schema
+    from shoal.server.storage.postgres.store import PostgresStore
+    from shoal.server.storage.postgres.trial import trial_schema
 
     with trial_schema(url) as place:
         yield lambda folder: PostgresStore(folder, place)
@@ -96,7 +96,7 @@ def _stores_in(url: str) -> Iterator[Callable[[Path], Store]]:
 def _show(capacity: Capacity) -> None:
     from rich.table import Table
 
-    from shoal.evidence.capacity.needs import FORMULAS
+    from shoal.lab.capacity.needs import FORMULAS
 
     console = printer()
     messages = "1 message" if capacity.messages == 1 else f"{capacity.messages} messages"

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.agreement.survey import Survey
 from shoal.cli._commands import Command
 from shoal.cli._options import (
     check_plot,
@@ -22,6 +21,7 @@ from shoal.cli._options import (
 from shoal.cli._printing import grouped, print_json, printer
 from shoal.cli._types import DECIMAL
 from shoal.cli._waiting import waiting
+from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_near
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ def command(
             level=level,
         )
     if plot is not None:
-        from shoal.charts import save
-        from shoal.charts.trust_costs import plot_costs
+        from shoal.reports.plots import save
+        from shoal.reports.plots.trust_costs import plot_costs
 
         save(plot_costs(comparison), plot)
     if as_json:

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from shoal.agreement.plan import Plan
-from shoal.analysis.tallying import Tally
+from shoal.analysis.tally import Tally
 from shoal.cli._commands import Command
 from shoal.cli._options import (
     IN_FILE,
@@ -27,6 +26,7 @@ from shoal.cli._printing import print_json, progress
 from shoal.cli._texts import plot_decoded, show_promises, show_texts
 from shoal.cli._types import WHOLE
 from shoal.errors import InputError
+from shoal.protocol.plan import Plan
 from shoal.support.rounding import text_near
 
 

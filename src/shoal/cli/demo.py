@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.agreement.plan import Plan
-from shoal.agreement.survey import Choice, Flags, Survey
 from shoal.cli._commands import Command
 from shoal.cli._options import OUT_FILE, json_option
 from shoal.cli._printing import outward, print_json, printer, progress
 from shoal.cli._types import WHOLE
 from shoal.errors import InputError
+from shoal.protocol.plan import Plan
+from shoal.protocol.survey import Choice, Flags, Survey
 from shoal.support.rounding import text_near, text_up
 
 if TYPE_CHECKING:
-    from shoal.evidence.demo import Demonstration
+    from shoal.lab.demo import Demonstration
 
 SURVEY = Survey(
     "browser (a demonstration)",
@@ -88,7 +88,7 @@ def command(
 
         show_parties(SURVEY, users, seed, as_json=as_json)
         return
-    from shoal.evidence.demo import count_again, demonstrate
+    from shoal.lab.demo import count_again, demonstrate
     from shoal.planning.plan import plan
 
     _check_writable(report)
@@ -232,10 +232,10 @@ def _show_views(console: Any, plans: dict[str, Plan], estimates: dict[str, dict[
 
 def _show_one_device(console: Any, agreed: Plan, seed: int) -> None:
     """Show an answer, the report made of it, and what the report tells a curious reader."""
-    from shoal.device.encoding import encode
-    from shoal.device.randomizing import randomize
-    from shoal.evidence.simulation_bits import SimulationBits
-    from shoal.theory.coin import posterior
+    from shoal.device.encode import encode
+    from shoal.device.randomize import randomize
+    from shoal.lab.simulation_bits import SimulationBits
+    from shoal.theory.randomized_response import posterior
 
     q = float(agreed.q)
     original = encode(agreed, {"features": ["sync", "screen reader"], "channel": "beta"})

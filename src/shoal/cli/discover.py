@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from shoal.agreement.plan import Plan
-from shoal.analysis.tallying import Tally
+from shoal.analysis.tally import Tally
 from shoal.analysis.text.discovery import discover
 from shoal.cli._commands import Command
 from shoal.cli._options import IN_FILE, OUT_FILE, fdr_option, json_option, level_option, top_option
@@ -17,6 +16,7 @@ from shoal.cli._printing import outward, print_json, printer, show_bullets, show
 from shoal.cli._types import WHOLE
 from shoal.errors import InputError
 from shoal.planning.discovery_survey import discovery_survey
+from shoal.protocol.plan import Plan
 from shoal.support.files import write_text
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
 from shoal.cli._options import (
     IN_FILE,
@@ -18,6 +17,7 @@ from shoal.cli._options import (
     table_format_options,
 )
 from shoal.cli._printing import print_json, progress
+from shoal.protocol.plan import Plan
 
 if TYPE_CHECKING:
     from shoal.support.table_format import TableFormat
@@ -37,8 +37,8 @@ def command(
     ANSWERS is a .csv, .ndjson or .parquet file with one row per person and one column per
     question. The vectors are originals: they are not randomized, so do not send them.
     """
-    from shoal.device.bulk.answer_files import read_answers
-    from shoal.device.bulk.report_files import VectorWriter
+    from shoal.device.arrays.answer_files import read_answers
+    from shoal.device.arrays.report_files import VectorWriter
     from shoal.planning.promise import check_promise
 
     plan = Plan.read(plan_file)

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from shoal.agreement.plan import Plan
-from shoal.analysis.estimating import estimate
-from shoal.analysis.tallying import Tally
+from shoal.analysis.estimates import estimate
+from shoal.analysis.tally import Tally
 from shoal.cli._commands import Command
 from shoal.cli._options import (
     IN_FILE,
@@ -22,6 +21,7 @@ from shoal.cli._options import (
 )
 from shoal.cli._printing import print_json
 from shoal.errors import InputError
+from shoal.protocol.plan import Plan
 
 
 @click.command(cls=Command, example="shoal estimate plan.json tally.json")

@@ -17,7 +17,7 @@ from shoal.cli._printing import print_json, printer, progress
 from shoal.errors import InputError
 
 if TYPE_CHECKING:
-    from shoal.evidence.papers import Finding
+    from shoal.lab.papers import Finding
 
 _MARKS = {"agrees": "green", "misprint": "yellow", "false claim": "bold red"}
 
@@ -36,7 +36,7 @@ def command(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -
 
     Every number and claim of SDP, KR, LEC and BITVEC (docs/sources.md) beside the computed one.
     """
-    from shoal.evidence.papers import findings
+    from shoal.lab.papers import findings
 
     if markdown and as_json:
         raise InputError("give one of --json and --markdown.")
@@ -47,7 +47,7 @@ def command(errors: bool, markdown: bool, figures: Path | None, as_json: bool) -
             advance(1)
     files: list[Path] = []
     if figures is not None:
-        from shoal.evidence.papers.figures import plot_figures
+        from shoal.lab.papers.figures import plot_figures
 
         files = plot_figures(figures)
     selection = [one for one in everything if not errors or one.verdict != "agrees"]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.agreement.survey import Survey
 from shoal.cli._commands import PlainOrSubcommand
 from shoal.cli._options import (
     chart_options,
@@ -30,6 +29,7 @@ from shoal.cli._types import DECIMAL, LENGTH
 from shoal.cli._waiting import COMPUTING, waiting
 from shoal.errors import InputError
 from shoal.planning.plan import plan
+from shoal.protocol.survey import Survey
 
 if TYPE_CHECKING:
     from shoal.planning.trust_costs import PeopleNeeded

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
 from shoal.cli._crowds import candidates_options, publications, tallies_argument
 from shoal.cli._options import (
@@ -21,6 +20,7 @@ from shoal.cli._options import (
 )
 from shoal.cli._printing import print_json, printer, show_bullets, show_simulated
 from shoal.errors import InputError
+from shoal.protocol.plan import Plan
 
 
 @click.command(cls=Command, example="shoal publish plan.json tally.json -o report.html")
@@ -57,8 +57,8 @@ def command(
     Several tallies make a folder: a page for each, a trend over them and their differences. A tally
     of fewer reports than the plan's crowd is refused (exit code 3).
     """
-    from shoal.analysis.publishing.publication import check_suffix
-    from shoal.analysis.publishing.site import check_folder, write_site
+    from shoal.reports.publication import check_suffix
+    from shoal.reports.site import check_folder, write_site
 
     many = len(tally_files) > 1
     if many and output.suffix:

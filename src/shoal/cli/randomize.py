@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
 from shoal.cli._options import (
     IN_FILE,
@@ -19,6 +18,7 @@ from shoal.cli._options import (
 )
 from shoal.cli._printing import print_json, progress, progress_to
 from shoal.errors import InputError
+from shoal.protocol.plan import Plan
 
 if TYPE_CHECKING:
     from shoal.support.table_format import TableFormat
@@ -72,7 +72,7 @@ def command(
     A plan with view counts may flip so few bits that whoever sees a whole report learns the
     answer. Its reports are not written (exit code 3) unless you ask for --whole-reports.
     """
-    from shoal.device.bulk.report_files import warning_of
+    from shoal.device.arrays.report_files import warning_of
     from shoal.planning.promise import check_promise
 
     plan = Plan.read(plan_file)
@@ -96,9 +96,9 @@ def command(
 def _randomize_one(
     plan: Plan, answers: Path, output: Path, table_format: TableFormat, whole_reports: bool
 ) -> int:
-    from shoal.device.bulk.answer_files import read_answers
-    from shoal.device.bulk.report_files import VectorWriter
-    from shoal.device.randomizing import randomize
+    from shoal.device.arrays.answer_files import read_answers
+    from shoal.device.arrays.report_files import VectorWriter
+    from shoal.device.randomize import randomize
 
     check_not_same(answers, output)
     writing = VectorWriter(output, plan, whole_reports=whole_reports)
@@ -118,7 +118,7 @@ def _randomize_many(
     whole_reports: bool,
     processes: int | None,
 ) -> int:
-    from shoal.engines.randomizing import randomize_files
+    from shoal.batch.randomizing import randomize_files
 
     if folder.suffix and not folder.is_dir():
         raise InputError(f"many files are written to a folder, got the file name {folder.name!r}.")

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
 from shoal.cli._options import IN_FILE, OUT_FOLDER, json_option, settings_options
-from shoal.collector.relay.settings import RelaySettings
 from shoal.errors import InputError
+from shoal.protocol.plan import Plan
+from shoal.server.relay.settings import RelaySettings
 
 
 @click.command(
@@ -62,7 +62,7 @@ def command(
     --listen).
     """
     try:
-        from shoal.collector.relay import serve_relay
+        from shoal.server.relay import serve_relay
     except ModuleNotFoundError as error:
         raise InputError(f"the relay needs {error.name}: pip install 'shoal[server]'.") from None
     file = config or (data / "shoal.toml" if (data / "shoal.toml").exists() else None)

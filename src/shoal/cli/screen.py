@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from shoal.agreement.plan import Plan
 from shoal.analysis.screening import Screening, screen
-from shoal.analysis.tallying import Tally
+from shoal.analysis.tally import Tally
 from shoal.cli._commands import Command
 from shoal.cli._options import json_option, plan_argument, tally_argument
 from shoal.cli._printing import print_json, printer, show_bullets
 from shoal.cli._types import DECIMAL
+from shoal.protocol.plan import Plan
 from shoal.support.rounding import text_near
 
 

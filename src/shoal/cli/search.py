@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from shoal.agreement.survey import Survey
 from shoal.cli._commands import Command
 from shoal.cli._options import OUT_FILE, crowd_option, json_option, q_option, survey_options
 from shoal.cli._printing import print_json, printer, progress
 from shoal.cli._types import DECIMAL
 from shoal.errors import ShoalError
+from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_down, text_near, text_up
 
 
@@ -46,7 +46,7 @@ def command(
     Small cases are searched completely, up to symmetry, larger ones by families of crowds. The
     worst crowd found is compared with the conjectured one and with the proven bound.
     """
-    from shoal.evidence.worst_crowds import Searching
+    from shoal.lab.worst_crowds import Searching
 
     searching = Searching(
         survey, crowd_size=crowd, q=q, epsilon=epsilon, measure=measure, state=state

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
 from shoal.cli._options import IN_FILE, IN_FOLDER, json_option
 from shoal.cli._printing import print_json
 from shoal.errors import AnswerError, InputError
+from shoal.protocol.plan import Plan
 from shoal.support.files import read_json, strict_json
 
 if TYPE_CHECKING:

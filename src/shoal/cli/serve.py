@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import click
 
-from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
 from shoal.cli._options import IN_FILE, OUT_FOLDER, json_option, settings_options
-from shoal.collector.plan_states import Declaration
-from shoal.collector.settings import Settings
 from shoal.errors import InputError
+from shoal.protocol.plan import Plan
+from shoal.server.core.settings import Settings
+from shoal.server.storage.plan_states import Declaration
 
 AT_AN_ANALYZER = ("opening_processes",)
 """Settings that a collector has no use for."""
@@ -83,8 +83,8 @@ def run_service(
 ) -> None:
     """Run a collector or an analyzer; `heading` is what its public address is called."""
     try:
-        from shoal.collector import Analyzer, Collector, serve
-        from shoal.collector.cors import read_origins
+        from shoal.server import Analyzer, Collector, serve
+        from shoal.server.core.cors import read_origins
     except ModuleNotFoundError as error:
         raise InputError(f"the {kind} needs {error.name}: pip install 'shoal[server]'.") from None
     file = config or (data / "shoal.toml" if (data / "shoal.toml").exists() else None)

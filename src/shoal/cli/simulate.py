@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.agreement.plan import Plan
 from shoal.cli._commands import Command
 from shoal.cli._options import (
     IN_FILE,
@@ -24,6 +23,7 @@ from shoal.cli._options import (
 from shoal.cli._printing import outward, print_json, printer, progress
 from shoal.cli._types import DECIMAL, WHOLE
 from shoal.errors import InputError
+from shoal.protocol.plan import Plan
 
 if TYPE_CHECKING:
     from shoal.support.table_format import TableFormat
@@ -81,7 +81,7 @@ def command(
     The truth is shown beside each estimate. With --repeat the same people report again and again,
     and you see the bias, sigma against theory, and how often each kind of interval holds the truth.
     """
-    from shoal.evidence.simulation import simulate
+    from shoal.lab.simulation import simulate
 
     if repeat is None and (vary or plot):
         raise InputError("--vary and --plot are for a study; give --repeat too.")
@@ -94,7 +94,7 @@ def command(
     plan = Plan.read(plan_file)
     originals = None
     if answers is not None:
-        from shoal.device.bulk.answer_files import read_answers
+        from shoal.device.arrays.answer_files import read_answers
 
         originals = read_answers(plan.survey, answers, table_format)
     if repeat is not None:
@@ -133,7 +133,7 @@ def _read_weights(path: Path | None, exponent: float | None) -> dict[str, float]
     if path is None:
         return None
     from shoal.analysis.text.candidates import read_candidates
-    from shoal.evidence.populations import read_weights, zipf
+    from shoal.lab.populations import read_weights, zipf
 
     if path.suffix.lower() == ".csv":
         if exponent is not None:
@@ -177,7 +177,7 @@ def _study(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    from shoal.evidence.study import study
+    from shoal.lab.study import study
 
     check_plot(plot)
     grid = _grid(vary)

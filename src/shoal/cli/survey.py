@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.agreement.survey import Survey
 from shoal.cli._commands import Command, PlainOrSubcommand
 from shoal.cli._options import (
     IN_FILE,
@@ -25,11 +24,12 @@ from shoal.cli._printing import print_json, printer, show_bullets
 from shoal.cli._waiting import COMPUTING, waiting
 from shoal.errors import InputError
 from shoal.planning.question_costs import QuestionCost, survey_costs
+from shoal.protocol.survey import Survey
 from shoal.support.files import write_text
 from shoal.support.rounding import text_near
 
 if TYPE_CHECKING:
-    from shoal.device.bulk.survey_proposals import SurveyProposal
+    from shoal.device.arrays.infer_survey import SurveyProposal
 
 
 @click.command(
@@ -124,7 +124,7 @@ def from_table(
     kind that fits it, or is left out with a reason, for example because it looks like an
     identifier. Options and ranges are taken from the data: read the survey before you publish it.
     """
-    from shoal.device.bulk.survey_proposals import propose_survey
+    from shoal.device.arrays.infer_survey import propose_survey
 
     check_new(output, force)
     proposal = propose_survey(data, name=name)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import click
 
-from shoal.agreement.plan import Plan
-from shoal.analysis.tallying import Tally
+from shoal.analysis.tally import Tally
 from shoal.cli._commands import Command
 from shoal.cli._options import IN_FILE, json_option, output_option, plan_argument, processes_option
 from shoal.cli._printing import print_json, progress_to
 from shoal.cli._types import WHOLE
 from shoal.errors import InputError, ReportError, ShoalError
+from shoal.protocol.plan import Plan
 from shoal.support.files import read_json
 
 
@@ -71,8 +71,8 @@ def command(
     Under a plan with view counts only single bits are counted: --vectors and --joint are refused
     (exit code 3). Cross the questions in the plan instead.
     """
-    from shoal.engines.journal import remove_journal
-    from shoal.engines.tallying import tally_files
+    from shoal.batch.journal import remove_journal
+    from shoal.batch.tallying import tally_files
     from shoal.planning.promise import compute_promise
 
     plan = Plan.read(plan_file)

@@ -17,7 +17,7 @@ from shoal.curator.sensitivity import Neighbours
 from shoal.errors import InputError
 from shoal.support.checks import check_level
 from shoal.support.rounding import text_up
-from shoal.theory import laplace_law as law
+from shoal.theory import laplace as law
 
 __all__ = ["Accuracy", "Query", "Release"]
 

@@ -1,5 +1,5 @@
 """The device: the only place where an `Original` exists.
 
 An answer is encoded, randomized once, and sent as often as it takes. One report needs the standard
-library and `cryptography`; `shoal.device.bulk` does the same for many, with NumPy and pyarrow.
+library and `cryptography`; `shoal.device.arrays` does the same for many, with NumPy and pyarrow.
 """

@@ -6,11 +6,14 @@ answer by itself: question and value). Nothing is guessed.
 
 from __future__ import annotations
 
-from shoal.agreement.options import OptionsQuestion, folded
-from shoal.agreement.survey import Choice, Cross, Flags, Number, Question, Survey, Text, YesNo
+import math
+import numbers
+from collections.abc import Collection, Iterable, Mapping
+
 from shoal.errors import AnswerError
+from shoal.protocol.options import OptionsQuestion, folded
+from shoal.protocol.survey import Choice, Cross, Flags, Number, Question, Survey, Text, YesNo
 from shoal.support.checks import shown, whole_digits
-from shoal.support.later import Collection, Iterable, Mapping, math, numbers
 
 __all__ = ["AnswerRules", "cell_of", "set_bits", "text_bits"]
 
@@ -59,7 +62,7 @@ class AnswerRules:
 def cell_of(cross: Cross, chosen: Mapping[str, Collection[int]]) -> int:
     """Return the cell of a person who has set these bits of each crossed question.
 
-    `shoal.device.bulk.crosses` does so for many people.
+    `shoal.device.arrays.crosses` does so for many people.
     """
     cell = 0
     for side, size in zip(cross.sides, cross.sizes, strict=True):

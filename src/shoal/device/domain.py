@@ -2,14 +2,14 @@
 
 The noise of a choice is that of two differing bits; a vector with two options set differs from
 others in more, and no promise is about it. So whoever randomizes looks first.
-`shoal.device.bulk.domain` looks at many vectors at once.
+`shoal.device.arrays.domain` looks at many vectors at once.
 """
 
 from __future__ import annotations
 
-from shoal.agreement.questions import Part, Question
-from shoal.agreement.survey import Survey
 from shoal.errors import AnswerError
+from shoal.protocol.questions import Part, Question
+from shoal.protocol.survey import Survey
 
 __all__ = ["check_vector", "outside_domain"]
 

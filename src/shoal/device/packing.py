@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from shoal.agreement.plan import Plan
-from shoal.agreement.random_bits import SystemBits
-from shoal.agreement.vectors import Synthetic
-from shoal.agreement.wire import ID_BYTES, Reports, checked_window, join_report, report_bytes
+from typing import TYPE_CHECKING
+
 from shoal.device.vectors import SyntheticVector
 from shoal.errors import ReportError
+from shoal.protocol.plan import Plan
+from shoal.protocol.random_bits import SystemBits
+from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import ID_BYTES, Reports, checked_window, join_report, report_bytes
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shoal.agreement.vectors import Cohorts
+    from shoal.protocol.vectors import Cohorts
 
 __all__ = ["pack_reports"]
 
@@ -44,7 +45,7 @@ def pack_reports(
         raise ReportError("simulated vectors are not for release; randomize without a seed.")
     window = checked_window(plan, window)
     if isinstance(synthetic, Synthetic):
-        from shoal.device.bulk.packing import pack_rows
+        from shoal.device.arrays.packing import pack_rows
 
         return pack_rows(plan, synthetic, window, cohorts)
     if cohorts is not None or (plan.cohorts is None) != (synthetic.cohort is None):

@@ -1,17 +1,15 @@
 """One vector before and after randomizing: an integer, whose bit j is bit j of the vector.
 
-`shoal.device.bulk.vectors` and `shoal.agreement.vectors` have many of them, in rows.
+`shoal.device.arrays.vectors` and `shoal.protocol.vectors` have many of them, in rows.
 """
 
 from __future__ import annotations
 
-from shoal.agreement.vectors import row_bytes
-from shoal.errors import InputError
-from shoal.support.frozen import dataclass
+from dataclasses import dataclass
+from typing import Self
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Self
+from shoal.errors import InputError
+from shoal.protocol.vectors import row_bytes
 
 __all__ = ["OriginalVector", "SyntheticVector"]
 

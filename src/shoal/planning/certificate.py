@@ -18,17 +18,18 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from shoal.agreement.flip_probability import FlipProbability, exact_fraction
-from shoal.agreement.plan import VIEWS, Memory, Parties, Plan, View
-from shoal.agreement.survey import Survey
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.composition import group_factor, part_of
 from shoal.planning.fragments import Overflow, overflow_of
 from shoal.planning.observers import observers
 from shoal.planning.views import Attack, CountsBound, ReportsBound, bound_of, domain_of
+from shoal.protocol.flip_probability import FlipProbability, exact_fraction
+from shoal.protocol.plan import VIEWS, Memory, Parties, Plan, View
+from shoal.protocol.survey import Survey
 from shoal.support.checks import check_integer, check_number
 from shoal.support.rounding import round_up, text_up
-from shoal.theory import coin, homogeneous
+from shoal.theory import homogeneous
+from shoal.theory import randomized_response as coin
 from shoal.theory.calibration import smallest
 from shoal.theory.proven import Proven
 from shoal.theory.stop_loss.bracket import Bracket

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import string
 
-from shoal.agreement.survey import Survey, Text
-from shoal.agreement.word_pairs import Pairs
+from shoal.protocol.survey import Survey, Text
+from shoal.protocol.word_pairs import Pairs
 
 __all__ = ["discovery_survey"]
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from shoal.agreement.flip_probability import FlipProbability
-from shoal.agreement.plan import Parties, Plan, View
-from shoal.agreement.survey import Survey
 from shoal.errors import InputError
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Parties, Plan, View
+from shoal.protocol.survey import Survey
 from shoal.support.checks import check_integer
 from shoal.support.rounding import round_up
 from shoal.theory.truncation import fewest_messages, overflow_chance, truncation_price

@@ -14,12 +14,12 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
-from shoal.agreement.flip_probability import Q_PARTS, USUAL_DIGITS, FlipProbability
-from shoal.agreement.local_privacy import changing_epsilon, local_epsilon, repeated_epsilon
-from shoal.agreement.plan import Memory, Plan
 from shoal.errors import PrivacyRefusal
 from shoal.planning.over_time.horizons import releases_in_a_year
 from shoal.planning.over_time.statements import changing_crowds_epsilon
+from shoal.protocol.flip_probability import Q_PARTS, USUAL_DIGITS, FlipProbability
+from shoal.protocol.local_privacy import changing_epsilon, local_epsilon, repeated_epsilon
+from shoal.protocol.plan import Memory, Plan
 from shoal.support.rounding import round_up
 
 __all__ = ["Covered", "Guarantee", "guarantees", "loosened", "releases_a_year"]

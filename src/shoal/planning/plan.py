@@ -12,9 +12,12 @@ from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
-from shoal.agreement.flip_probability import MOST_DIGITS, FlipProbability
-from shoal.agreement.local_privacy import EXACT, local_epsilon
-from shoal.agreement.plan import (
+from shoal.errors import InputError, PrivacyRefusal
+from shoal.planning.fragments import Pieces
+from shoal.planning.promise import shortfall
+from shoal.protocol.flip_probability import MOST_DIGITS, FlipProbability
+from shoal.protocol.local_privacy import EXACT, local_epsilon
+from shoal.protocol.plan import (
     LARGEST_CROWD,
     PROMISES,
     SHORTEST_WINDOW,
@@ -25,10 +28,7 @@ from shoal.agreement.plan import (
     PromiseKind,
     View,
 )
-from shoal.agreement.survey import Survey
-from shoal.errors import InputError, PrivacyRefusal
-from shoal.planning.fragments import Pieces
-from shoal.planning.promise import shortfall
+from shoal.protocol.survey import Survey
 from shoal.support.checks import check_decimal, check_integer
 from shoal.support.quantities import seconds
 from shoal.support.rounding import text_up

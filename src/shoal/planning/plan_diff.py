@@ -29,14 +29,14 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal
 
-from shoal.agreement.flip_probability import FlipProbability
-from shoal.agreement.local_privacy import local_epsilon
-from shoal.agreement.plan import SHORTEST_WINDOW, Plan, PromiseKind, View
-from shoal.agreement.survey import Number, Survey, Text
-from shoal.agreement.wording import Wording, encoding_rules, permanent_key
 from shoal.errors import PrivacyRefusal
 from shoal.planning.guarantees import Covered, Guarantee, guarantees, loosened, releases_a_year
 from shoal.planning.observers import Observer, observers
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.local_privacy import local_epsilon
+from shoal.protocol.plan import SHORTEST_WINDOW, Plan, PromiseKind, View
+from shoal.protocol.survey import Number, Survey, Text
+from shoal.protocol.wording import Wording, encoding_rules, permanent_key
 from shoal.support.rounding import float_up, text_up
 
 __all__ = ["Change", "DiffKind", "PlanDiff", "plan_diff"]

@@ -16,12 +16,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.agreement.fragments import messages_of
-from shoal.agreement.plan import Plan
 from shoal.errors import InputError
+from shoal.protocol.fragments import messages_of
+from shoal.protocol.plan import Plan
 from shoal.support.checks import check_number
 from shoal.support.rounding import round_down, round_up
-from shoal.theory import coin
+from shoal.theory import randomized_response as coin
 
 __all__ = ["Poisoning", "poisoning"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from shoal.agreement.plan import Plan
-from shoal.agreement.promise import ComputedPromise, refusal_of
 from shoal.errors import PrivacyRefusal
+from shoal.protocol.plan import Plan
+from shoal.protocol.promise import ComputedPromise, refusal_of
 
 __all__ = [
     "check_promise",

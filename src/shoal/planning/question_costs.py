@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.agreement.survey import Question, Survey
 from shoal.planning.plan import plan
-from shoal.theory.coin import count_sigma
+from shoal.protocol.survey import Question, Survey
+from shoal.theory.randomized_response import count_sigma
 
 __all__ = ["QuestionCost", "SurveyCosts", "survey_costs"]
 

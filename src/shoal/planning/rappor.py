@@ -22,14 +22,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from shoal.agreement.flip_probability import MOST_DIGITS, FlipProbability
-from shoal.agreement.plan import LARGEST_CROWD, Memory, Plan
-from shoal.agreement.survey import Survey, Text
 from shoal.errors import InputError
 from shoal.planning.certificate import audit
 from shoal.planning.plan import plan
 from shoal.planning.promise import check_promise
 from shoal.planning.rappor_parameters import RapporParameters, flip_of, log_odds, odds_of
+from shoal.protocol.flip_probability import MOST_DIGITS, FlipProbability
+from shoal.protocol.plan import LARGEST_CROWD, Memory, Plan
+from shoal.protocol.survey import Survey, Text
 from shoal.support.checks import check_decimal, check_integer
 from shoal.support.rounding import round_up, text_up
 from shoal.theory.cohorts import smallest_cohort

@@ -27,11 +27,11 @@ from dataclasses import dataclass
 
 from scipy.special import ndtri
 
-from shoal.agreement.plan import LARGEST_CROWD, VIEWS, View
-from shoal.agreement.survey import Survey, Text
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.plan import plan
 from shoal.planning.views import bound_of
+from shoal.protocol.plan import LARGEST_CROWD, VIEWS, View
+from shoal.protocol.survey import Survey, Text
 from shoal.support.checks import check_decimal, check_integer, check_number
 
 __all__ = ["Proposal", "predicted_sigma", "propose"]

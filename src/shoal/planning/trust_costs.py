@@ -23,12 +23,14 @@ from fractions import Fraction
 from functools import cache, cached_property
 from typing import Any, Literal
 
-from shoal.agreement.plan import LARGEST_CROWD
-from shoal.agreement.survey import Survey
 from shoal.errors import InputError
 from shoal.planning.views import CountsBound, ReportsBound, bound_of, domain_of
+from shoal.protocol.plan import LARGEST_CROWD
+from shoal.protocol.survey import Survey
 from shoal.support.checks import check_decimal, check_integer, check_level, check_number
-from shoal.theory import coin, laplace_law, solve, three_sigma
+from shoal.theory import laplace as laplace_law
+from shoal.theory import randomized_response as coin
+from shoal.theory import solve, three_sigma
 from shoal.theory.blanket import blanket_delta
 from shoal.theory.calibration import NoValueError, smallest
 from shoal.theory.gaussian import gaussian_sigma

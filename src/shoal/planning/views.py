@@ -19,19 +19,19 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from shoal.agreement.plan import LARGEST_CROWD, Plan, View
-from shoal.agreement.survey import Survey
 from shoal.errors import PrivacyRefusal
 from shoal.planning.fragments import PART_OF_DELTA, Overflow
+from shoal.protocol.plan import LARGEST_CROWD, Plan, View
+from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_up
 from shoal.theory import solve
 from shoal.theory.calibration import NoValueError, smallest
 from shoal.theory.cohorts import best_crowd, chance_of_fewer, smallest_cohort
-from shoal.theory.coin import count_sigma
 from shoal.theory.counts.delta import FINE, attack_counts, is_local, proven_counts
 from shoal.theory.counts.solve import counts_crowd, counts_epsilon, counts_q, rough_counts_q
 from shoal.theory.domains import Block, Domain, Triple
 from shoal.theory.proven import Proven, attack_delta, proven_delta
+from shoal.theory.randomized_response import count_sigma
 from shoal.theory.stop_loss.bracket import Bracket
 
 __all__ = [

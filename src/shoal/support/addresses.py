@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shoal.errors import InputError, TransportError
 from shoal.support.checks import shown
-from shoal.support.frozen import dataclass
 
 __all__ = ["Origin", "parse_address", "redirected_path"]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from shoal.errors import InputError
-from shoal.support.later import cast, decimal, math, numbers, operator, re, unicodedata
+import decimal
+import math
+import numbers
+import operator
+import re
+import unicodedata
+from typing import SupportsIndex, cast
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import SupportsIndex
+from shoal.errors import InputError
 
 LARGEST_INTEGER = 2**53 - 1
 """The largest integer that JSON carries exactly to every reader (RFC 8785 section 3.2.2.3)."""

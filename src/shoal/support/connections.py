@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from shoal.errors import InputError, TransportError
 from shoal.support.addresses import PORTS, Origin
 from shoal.support.files import first_line
-from shoal.support.later import Iterator, contextlib, contextmanager
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # these take longer to load than the rest of the device together

@@ -7,13 +7,16 @@ order to write holds a lock; the system lets go of it when its holder dies, howe
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pathlib
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from shoal.errors import InputError, ShoalError
 from shoal.support.files import LARGEST_FILE
-from shoal.support.later import Iterator, contextlib, contextmanager, pathlib
 
 __all__ = ["Disk", "SharedFile"]
 

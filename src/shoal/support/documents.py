@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from shoal.errors import InputError
-from shoal.support.later import Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
-    from typing import Any
+from shoal.errors import InputError
 
 __all__ = ["exact_fields", "listed"]
 

@@ -5,7 +5,8 @@ Only enough of a file is read to recognize it; whoever reads it for its content 
 
 from __future__ import annotations
 
-from shoal.support.later import json, pathlib
+import json
+import pathlib
 
 __all__ = ["instead", "kind_of"]
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
+from collections.abc import Callable
+
 from shoal.errors import InputError
-from shoal.support.later import Callable, json, pathlib
 
 LARGEST_FILE = 64 << 20
 _LONGEST_LINE = 300

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.support.later import base64
+import base64
 
 __all__ = ["key_text", "link_content"]
 

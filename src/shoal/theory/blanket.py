@@ -37,12 +37,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from shoal.theory.coin import log_theta
 from shoal.theory.domains import Block, Domain, check_domain
 from shoal.theory.homogeneous import check_crowd
+from shoal.theory.randomized_response import log_theta
 from shoal.theory.ratio_tables import Doubt, Ratios, log_shares, merged, power, product
 from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.law import FloatArray, Law, binomial_log_weights, log_sum
+from shoal.theory.stop_loss.distribution import FloatArray, Law, binomial_log_weights, log_sum
 from shoal.theory.stop_loss.reduction import UNIT
 from shoal.theory.stop_loss.stop_loss import stop_loss_of_law
 

@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable
 
 from shoal.theory.calibration import largest, smallest
-from shoal.theory.one_bit.law import tails
+from shoal.theory.one_bit.distribution import tails
 
 __all__ = ["best_crowd", "chance_of_fewer", "smallest_cohort"]
 

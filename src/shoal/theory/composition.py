@@ -42,7 +42,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.law import FloatArray, dot
+from shoal.theory.stop_loss.distribution import FloatArray, dot
 from shoal.theory.stop_loss.reduction import UNIT
 
 __all__ = [

@@ -24,11 +24,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.theory.coin import check_q, local_epsilon, log_theta, phi
 from shoal.theory.domains import Block, Triple, differing_bits, maximal_classes
+from shoal.theory.randomized_response import check_q, local_epsilon, log_theta, phi
 from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.stop_loss.distribution import FloatArray, Law, binomial_log_weights
 from shoal.theory.stop_loss.estimation import log_estimate
-from shoal.theory.stop_loss.law import FloatArray, Law, binomial_log_weights
 from shoal.theory.stop_loss.outcomes import compositions, few_outcomes, outcome_chances
 from shoal.theory.stop_loss.stop_loss import MOST_TERMS, stop_loss_of_law
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 from shoal.theory.calibration import largest, smallest
-from shoal.theory.coin import count_sigma, local_q, phi, q_from_phi
 from shoal.theory.homogeneous import check_crowd, ratio_moments
+from shoal.theory.randomized_response import count_sigma, local_q, phi, q_from_phi
 
 __all__ = ["gain", "gap_312", "gap_313", "gap_315", "three_sigma_q"]
 

@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 
 from shoal.theory.calibration import smallest
-from shoal.theory.one_bit.law import tails
+from shoal.theory.one_bit.distribution import tails
 
 __all__ = ["fewest_messages", "overflow_chance", "truncation_price"]
 

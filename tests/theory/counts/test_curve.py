@@ -8,7 +8,7 @@ from shoal.theory.composition import composed_delta
 from shoal.theory.counts import curve
 from shoal.theory.counts.curve import largest_excess, merged_atoms, upper_curves
 from shoal.theory.counts.delta import spread_losses
-from shoal.theory.counts.law import steps
+from shoal.theory.counts.distribution import steps
 from tests.theory.single_changes import one_bit_delta
 
 from .oracle import count_law, hockey_stick

@@ -11,7 +11,6 @@ import pytest
 
 from shoal.theory import composition
 from shoal.theory.cohorts import smallest_cohort
-from shoal.theory.coin import log_theta
 from shoal.theory.composition import dominating_losses
 from shoal.theory.counts import delta, profile
 from shoal.theory.counts.curve import merged_atoms, upper_curves
@@ -19,6 +18,7 @@ from shoal.theory.counts.delta import FINE, cohort_crowd, counts_delta, proven_c
 from shoal.theory.counts.profile import bit_profile
 from shoal.theory.domains import at_most, choice, differing_bits, flags
 from shoal.theory.proven import proven_delta
+from shoal.theory.randomized_response import log_theta
 
 from .oracle import bit_worst, collections_worst, count_law, product_worst
 

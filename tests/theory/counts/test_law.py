@@ -5,8 +5,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from shoal.theory.counts import law
-from shoal.theory.counts.law import steps
+from shoal.theory.counts import distribution as law
+from shoal.theory.counts.distribution import steps
 
 from .oracle import count_law
 

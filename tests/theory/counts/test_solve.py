@@ -2,7 +2,6 @@ import math
 
 import pytest
 
-from shoal.theory.coin import local_q, log_theta
 from shoal.theory.counts.delta import counts_delta, proven_counts
 from shoal.theory.counts.solve import (
     _log_noise,
@@ -11,6 +10,7 @@ from shoal.theory.counts.solve import (
     counts_epsilon,
     counts_q,
 )
+from shoal.theory.randomized_response import local_q, log_theta
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.agreement.plan import Plan
-from shoal.agreement.survey import Cross
 from shoal.analysis.association.crossed import CrossedTable, cross_of
 from shoal.analysis.association.independence import Independence, Sensitivity
 from shoal.analysis.association.jointly import JointTable
@@ -30,12 +28,14 @@ from shoal.analysis.association.sides import (
 )
 from shoal.analysis.contrasts import Combination
 from shoal.analysis.crowds import way_out
-from shoal.analysis.estimating import estimate
+from shoal.analysis.estimates import estimate
 from shoal.analysis.frames import Frames, table_of
 from shoal.analysis.intervals import Interval, Target, drawn_sigma, normal_interval
-from shoal.analysis.tallying import Tally
+from shoal.analysis.tally import Tally
 from shoal.analysis.views import check_links
 from shoal.errors import InputError
+from shoal.protocol.plan import Plan
+from shoal.protocol.survey import Cross
 from shoal.support.checks import check_level
 from shoal.theory.normal import normal_factor
 

@@ -14,14 +14,14 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal.agreement import crosses
-from shoal.agreement.plan import Plan
-from shoal.agreement.survey import Cross, Survey
 from shoal.analysis.association.independence import Independence, InteractionTest
 from shoal.analysis.association.sides import Matrix, Side
-from shoal.analysis.estimating import nearest_feasible
-from shoal.analysis.tallying import Tally
+from shoal.analysis.estimates import nearest_feasible
+from shoal.analysis.tally import Tally
 from shoal.errors import InputError
+from shoal.protocol import crosses
+from shoal.protocol.plan import Plan
+from shoal.protocol.survey import Cross, Survey
 
 __all__ = ["CrossedTable", "cross_of"]
 

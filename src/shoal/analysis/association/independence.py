@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.analysis.estimating import nearest_feasible
+from shoal.analysis.estimates import nearest_feasible
 from shoal.errors import InputError
 from shoal.support.checks import check_level, check_number
 from shoal.support.rounding import text_down, text_up

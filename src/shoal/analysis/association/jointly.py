@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal.agreement.plan import Plan
 from shoal.analysis.association.independence import Independence
 from shoal.analysis.association.sides import Matrix, Side, both_set, full_counts
 from shoal.analysis.association.tables import (
@@ -17,8 +16,9 @@ from shoal.analysis.association.tables import (
     noise_covariance,
     unbiased_table,
 )
-from shoal.analysis.estimating import nearest_feasible
-from shoal.analysis.tallying import Tally
+from shoal.analysis.estimates import nearest_feasible
+from shoal.analysis.tally import Tally
+from shoal.protocol.plan import Plan
 
 __all__ = ["JointTable"]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.agreement.survey import Survey, Text, YesNo
 from shoal.analysis.joint_counts import MOST_JOINT_BITS
-from shoal.analysis.tallying import Tally
+from shoal.analysis.tally import Tally
 from shoal.errors import InputError, TallyError
+from shoal.protocol.survey import Survey, Text, YesNo
 
 __all__ = ["Side", "SideName", "joint_groups", "side_of"]
 

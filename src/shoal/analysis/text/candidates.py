@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from shoal.agreement.hashing import normal_text
 from shoal.errors import InputError
+from shoal.protocol.hashing import normal_text
 from shoal.support.checks import shown
 from shoal.support.file_kinds import instead, kind_of
 from shoal.support.files import first_line

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.agreement.plan import Plan
-from shoal.agreement.questions import Text
-from shoal.agreement.word_pairs import PADDING
-from shoal.analysis.tallying import Tally
+from shoal.analysis.tally import Tally
+from shoal.protocol.plan import Plan
+from shoal.protocol.questions import Text
+from shoal.protocol.word_pairs import PADDING
 
 __all__ = ["Chains", "Pair", "chain_pairs", "frequent_pairs"]
 

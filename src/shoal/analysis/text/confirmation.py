@@ -18,9 +18,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.agreement.plan import Plan
-from shoal.analysis.tallying import Tally
+from shoal.analysis.tally import Tally
 from shoal.analysis.text.hash_table import hash_table
+from shoal.protocol.plan import Plan
 
 __all__ = ["chances_of_nobody"]
 

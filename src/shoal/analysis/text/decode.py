@@ -7,11 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from shoal.agreement.plan import Plan
-from shoal.agreement.questions import Text
-from shoal.agreement.survey import Survey
-from shoal.analysis.estimating import estimate
-from shoal.analysis.tallying import Tally
+from shoal.analysis.estimates import estimate
+from shoal.analysis.tally import Tally
 from shoal.analysis.text.candidates import Candidates, check_candidates
 from shoal.analysis.text.design import Design, Floats, Places, make_design
 from shoal.analysis.text.fitting import Data, make_data
@@ -19,6 +16,9 @@ from shoal.analysis.text.inference import Errors, Regression, conditional_low, e
 from shoal.analysis.text.results import DecodedText, DecodedTexts
 from shoal.analysis.text.selection import Selection, select
 from shoal.errors import InputError
+from shoal.protocol.plan import Plan
+from shoal.protocol.questions import Text
+from shoal.protocol.survey import Survey
 from shoal.support.checks import check_level, check_number
 from shoal.support.documents import listed
 from shoal.theory.normal import normal_factor

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from shoal.agreement.hashing import TextHash
 from shoal.analysis.text.hash_table import hash_table
+from shoal.protocol.hashing import TextHash
 
 __all__ = ["Design", "Floats", "Places", "make_design", "merged"]
 

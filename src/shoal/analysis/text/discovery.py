@@ -12,14 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shoal.agreement.plan import Plan
-from shoal.agreement.questions import Text
-from shoal.agreement.survey import Survey
-from shoal.analysis.estimating import estimate
-from shoal.analysis.tallying import Tally
+from shoal.analysis.estimates import estimate
+from shoal.analysis.tally import Tally
 from shoal.analysis.text.chains import Chains, Pair, chain_pairs, frequent_pairs
 from shoal.analysis.text.confirmation import chances_of_nobody
 from shoal.errors import InputError, SurveyError
+from shoal.protocol.plan import Plan
+from shoal.protocol.questions import Text
+from shoal.protocol.survey import Survey
 from shoal.support.checks import check_integer, check_number
 from shoal.support.documents import listed
 
@@ -137,7 +137,7 @@ def discover(
     --------
     >>> from shoal import plan as make_plan
     >>> from shoal import discovery_survey
-    >>> from shoal.evidence.tally_laws import simulate_texts
+    >>> from shoal.lab.tally_distributions import simulate_texts
     >>> plan = make_plan(discovery_survey("words", 6), q="0.05")
     >>> tally = simulate_texts(plan, {"salmon": 40_000, "trout": 20_000, "eel": 9_000}, seed=1)
     >>> [(word.value, round(word.count, -3)) for word in discover(plan, tally).words]

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg, optimize, sparse
 
-from shoal.analysis.tallying import CohortCounts
+from shoal.analysis.tally import CohortCounts
 from shoal.analysis.text.design import Design, Floats, Places
 
 __all__ = ["CLIP", "Data", "Fit", "debias", "fit", "make_data"]

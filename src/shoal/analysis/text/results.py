@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.agreement.hashing import normal_text
 from shoal.analysis.frames import Frames, table_of
 from shoal.analysis.intervals import Interval
 from shoal.analysis.plain_text import plain_table
 from shoal.analysis.text.design import Floats
 from shoal.analysis.text.inference import Regression
 from shoal.errors import InputError
+from shoal.protocol.hashing import normal_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +118,7 @@ class DecodedTexts(Frames, Sequence[DecodedText]):
         )
 
     def _repr_html_(self) -> str:
-        from shoal.analysis.publishing.word_lists import word_list
+        from shoal.reports.word_lists import word_list
 
         return "".join(map(str, word_list(self.to_json(), name=f"shoal-{id(self)}")))
 

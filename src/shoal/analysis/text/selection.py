@@ -19,7 +19,7 @@ from scipy.special import log_ndtr, ndtri
 
 from shoal.analysis.text.design import Design, Floats, Places
 from shoal.analysis.text.fitting import CLIP, Data, Fit, fit
-from shoal.analysis.text.null_law import null_law
+from shoal.analysis.text.null_distribution import null_law
 
 __all__ = ["Selection", "discoveries", "select"]
 

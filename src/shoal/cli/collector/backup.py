@@ -23,7 +23,7 @@ def command(data: Path, target: Path, database: str, as_json: bool) -> None:
     about open crowds. Keep it as secret as the collector itself: whoever has it can sign in the
     collector's name, also a changed backup. Keep the SHA-256 elsewhere, for restore --digest.
     """
-    from shoal.collector.backup import back_up, backup_digest
+    from shoal.server.core.backup import back_up, backup_digest
 
     backup = back_up(data, target, url=database)
     digest = backup_digest(backup)

@@ -26,7 +26,7 @@ def command(source: Path, folder: Path, database: str, as_json: bool) -> None:
     exactly: what is counted stays counted, and reports that have come are recognized. NEW_FOLDER
     gets the keys. No collector starts in DATA again. If the command was interrupted, run it again.
     """
-    from shoal.collector.postgres.moving import move
+    from shoal.server.storage.import_sqlite import move
 
     moved = move(source, folder, database)
     if as_json:

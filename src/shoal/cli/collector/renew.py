@@ -26,7 +26,7 @@ def command(data: Path, database: str, as_json: bool) -> None:
     those that have not arrived; plans without a window are closed, and the others accept reports
     from the window after the next. DATA gets a new crowd-key; copy it to the other folders.
     """
-    from shoal.collector.postgres.renewing import renew
+    from shoal.server.storage.rekey import renew
 
     restoration = renew(data, database)
     if as_json:

@@ -13,7 +13,7 @@ from shoal.cli._options import IN_FILE, json_option
 from shoal.cli._printing import print_json
 
 if TYPE_CHECKING:
-    from shoal.collector.backup import Restoration
+    from shoal.server.core.backup import Restoration
 
 
 @click.command(cls=Command, example="shoal collector restore shoal.backup restored")
@@ -34,8 +34,8 @@ def command(source: Path, data: Path, digest: str, as_json: bool) -> None:
     signed it, so compare the printed key with the one your devices pin, and pass the SHA-256 that
     shoal collector backup printed.
     """
-    from shoal.collector.backup import restore
-    from shoal.collector.signing import Signer
+    from shoal.server.core.backup import restore
+    from shoal.server.storage.signing import Signer
 
     restoration = restore(source, data, digest=digest)
     key = Signer(data).public_key

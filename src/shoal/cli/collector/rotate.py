@@ -32,7 +32,7 @@ def command(data: Path, overlap: int, oblivious: bool, end: bool, as_json: bool)
     is destroyed, and devices that still pin it refuse all documents. If somebody else may have the
     old key, end the overlap with --end as soon as you can.
     """
-    from shoal.collector.key_file import OBLIVIOUS_FILE, SIGNING_FILE, change_key, end_overlap
+    from shoal.server.storage.key_file import OBLIVIOUS_FILE, SIGNING_FILE, change_key, end_overlap
 
     name = OBLIVIOUS_FILE if oblivious else SIGNING_FILE
     keys = end_overlap(data, name) if end else change_key(data, name, overlap_days=overlap)

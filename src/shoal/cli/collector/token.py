@@ -82,8 +82,8 @@ def make(
     The collector stores only its hash. An app or relay token belongs to a program. Never give one
     to a person: it would undo their anonymity.
     """
-    from shoal.collector.console.token_admin import open_token_admin
-    from shoal.collector.console.tokens import Token
+    from shoal.server.console.token_admin import open_token_admin
+    from shoal.server.core.tokens import Token
 
     last_day = None if expires is None else expires.date()
     wanted = Token.new(role, label, expires=last_day, plans=plans or None, key=relay_key)
@@ -100,7 +100,7 @@ def make(
 @_admin_options
 def list_(data: Path, console_url: str | None, admin_token: Path | None, as_json: bool) -> None:
     """List all tokens, without their secrets."""
-    from shoal.collector.console.token_admin import open_token_admin
+    from shoal.server.console.token_admin import open_token_admin
 
     with open_token_admin(data, url=console_url, secret_file=admin_token) as admin:
         tokens = admin.tokens()
@@ -128,7 +128,7 @@ def revoke(
     `shoal collector token list` shows the ids. It is refused for the last admin token that has no
     end and no limit to some plans.
     """
-    from shoal.collector.console.token_admin import open_token_admin
+    from shoal.server.console.token_admin import open_token_admin
 
     with open_token_admin(data, url=console_url, secret_file=admin_token) as admin:
         admin.revoke(token_id)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from shoal.agreement.plan import Memory, Plan
-from shoal.agreement.random_bits import RandomBits, SystemBits
-from shoal.agreement.wording import Wording, permanent_key
+import base64
+import hashlib
+import hmac
+import json
+import pathlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
 from shoal.device.domain import check_vector
-from shoal.device.memory.sealed import check_key, derive, seal, unseal
-from shoal.device.randomizing import randomize
+from shoal.device.memory.encrypted import check_key, derive, seal, unseal
+from shoal.device.randomize import randomize
 from shoal.device.vectors import OriginalVector, SyntheticVector
 from shoal.errors import InputError
+from shoal.protocol.plan import Memory, Plan
+from shoal.protocol.random_bits import RandomBits, SystemBits
+from shoal.protocol.wording import Wording, permanent_key
 from shoal.support.checks import check_number
 from shoal.support.disk import Disk, SharedFile
 from shoal.support.files import canonical_json
-from shoal.support.frozen import dataclass, field, replace
-from shoal.support.later import Iterator, base64, contextmanager, hashlib, hmac, json, pathlib
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shoal.device.ledger import Ledger
 

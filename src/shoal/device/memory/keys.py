@@ -7,13 +7,14 @@ or a synced folder, and not against whoever reads the device.
 from __future__ import annotations
 
 import os
+import pathlib
+import re
 import stat
 
-from shoal.agreement.random_bits import SystemBits
-from shoal.device.memory.sealed import check_key
+from shoal.device.memory.encrypted import check_key
 from shoal.errors import InputError
+from shoal.protocol.random_bits import SystemBits
 from shoal.support.disk import SharedFile
-from shoal.support.later import pathlib, re
 
 __all__ = ["key_from_text", "read_key"]
 

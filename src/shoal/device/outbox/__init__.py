@@ -8,6 +8,8 @@ through a relay that hides the sender's address. `read_plan`,
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from shoal.device.outbox.http import HttpTransport
 from shoal.device.outbox.outbox import Outbox
 from shoal.device.outbox.plan_checks import check_certificate, check_plan, check_promise, read_plan
@@ -15,7 +17,6 @@ from shoal.device.outbox.records import Ticket
 from shoal.device.outbox.replies import Reply
 from shoal.errors import TransportError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shoal.device.outbox.oblivious import ObliviousTransport
     from shoal.device.outbox.transport import CertifyingTransport, Transport

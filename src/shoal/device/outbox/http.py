@@ -8,16 +8,17 @@ a connection. Those of two plans never do: it would show that they come from one
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import shoal
-from shoal.agreement.wire import REPORTS_TYPE, SEALED_MAGIC, SEALED_TYPE
 from shoal.device.outbox.plan_checks import LARGEST_PLAN, check_plan_id
 from shoal.device.outbox.replies import Reply
 from shoal.errors import InputError, TransportError
+from shoal.protocol.wire import REPORTS_TYPE, SEALED_MAGIC, SEALED_TYPE
 from shoal.support.addresses import parse_address, redirected_path
 from shoal.support.checks import is_loopback, shown
 from shoal.support.connections import cut_off_at, network_errors, open_connection
-from shoal.support.later import Callable, Iterator, contextmanager
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # these take longer to load than the rest of the device together
@@ -126,7 +127,7 @@ class HttpTransport:
         return content
 
     def _check_signed(self, pinned: bytes, what: str, content: bytes, headers: Message) -> None:
-        from shoal.agreement.signatures import KEY, SIGNATURE, check_signature
+        from shoal.protocol.signatures import KEY, SIGNATURE, check_signature
         from shoal.support.keys import key_text
 
         try:
@@ -284,7 +285,7 @@ def _is_sealed(content: bytes) -> bool:
 
 
 def _checked_key(key: bytes | str) -> bytes:
-    from shoal.agreement.signatures import check_public_key  # most devices pin no key
+    from shoal.protocol.signatures import check_public_key  # most devices pin no key
 
     return check_public_key(key)
 

@@ -12,10 +12,16 @@ only if it is among the collector's. Without either it sends nothing.
 
 from __future__ import annotations
 
+import http.client
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
-from shoal.agreement.binary_http import BinaryRequest, BinaryResponse
-from shoal.agreement.oblivious import (
+from shoal.device.outbox.http import HttpTransport
+from shoal.errors import InputError, ReportError, TransportError
+from shoal.protocol.binary_http import BinaryRequest, BinaryResponse
+from shoal.protocol.oblivious import (
     KEYS_TYPE,
     MAX_LIST,
     REQUEST_TYPE,
@@ -23,17 +29,9 @@ from shoal.agreement.oblivious import (
     Exchange,
     KeyConfiguration,
 )
-from shoal.device.outbox.http import HttpTransport
-from shoal.errors import InputError, ReportError, TransportError
 from shoal.support.addresses import parse_address
 from shoal.support.checks import is_loopback, shown
 from shoal.support.connections import open_connection
-from shoal.support.later import Iterator, contextmanager
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import http.client
-    from typing import Any
 
 __all__ = ["ObliviousTransport"]
 

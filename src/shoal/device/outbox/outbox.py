@@ -8,22 +8,25 @@ id once then counts the answer once.
 
 from __future__ import annotations
 
+import contextlib
+import pathlib
 import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from shoal.agreement.plan import SHORTEST_WINDOW, Plan
-from shoal.agreement.wire import current_window
-from shoal.device.outbox.attempts import Attempts, uniform
-from shoal.device.outbox.folder import Folder
 from shoal.device.outbox.plan_checks import check_plan_id, read_plan
-from shoal.device.outbox.plan_gate import PlanGate
+from shoal.device.outbox.plan_policy import PlanGate
+from shoal.device.outbox.queue import Folder
 from shoal.device.outbox.records import Record, Ticket, key_digest
 from shoal.device.outbox.report_maker import Charging, Remembering, ReportMaker
+from shoal.device.outbox.retry import Attempts, uniform
 from shoal.errors import AnswerError, PrivacyRefusal
+from shoal.protocol.plan import SHORTEST_WINDOW, Plan
+from shoal.protocol.wire import current_window
 from shoal.support.checks import check_text
 from shoal.support.disk import Disk
-from shoal.support.later import Callable, Iterator, Mapping, contextlib, contextmanager, pathlib
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shoal.device.outbox.transport import Posting, Transport
 
@@ -222,7 +225,7 @@ class Outbox:
             return self._folder.revive(ticket.name, self._clock())
 
     def _sealed(self, record: Record) -> bytes:
-        from shoal.device.outbox.sealer import Sealer  # most plans have one collector
+        from shoal.device.outbox.encryption import Sealer  # most plans have one collector
 
         return Sealer(self._folder, self._transport).seal(record)
 

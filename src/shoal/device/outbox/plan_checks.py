@@ -6,12 +6,14 @@ a collector that may hand out any plan could hand everybody a plan of their own,
 
 from __future__ import annotations
 
-from shoal.agreement.local_privacy import EXACT, local_epsilon
-from shoal.agreement.plan import SHORTEST_WINDOW, Plan
+import decimal
+import re
+
 from shoal.errors import InputError, PlanError, PrivacyRefusal
+from shoal.protocol.local_privacy import EXACT, local_epsilon
+from shoal.protocol.plan import SHORTEST_WINDOW, Plan
 from shoal.support.checks import check_decimal, shown
 from shoal.support.files import first_line, strict_json
-from shoal.support.later import decimal, re
 
 __all__ = ["check_certificate", "check_plan", "check_promise", "read_plan"]
 
@@ -107,7 +109,7 @@ def check_certificate(plan: Plan, content: bytes) -> None:
 
     This needs no SciPy. A three-sigma promise is a rule of thumb, which no certificate proves.
     """
-    from shoal.agreement.promise import read_certificate
+    from shoal.protocol.promise import read_certificate
 
     _refuse_rule_of_thumb(plan)
     if (refusal := read_certificate(plan, content).refusal) is not None:

@@ -8,17 +8,17 @@ answered.
 
 from __future__ import annotations
 
-from shoal.agreement.wire import MAGIC
+import base64
+import hashlib
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
 from shoal.device.outbox.plan_checks import check_plan_id
 from shoal.errors import ReportError
+from shoal.protocol.wire import MAGIC
 from shoal.support.checks import check_integer
 from shoal.support.files import canonical_json, strict_json
-from shoal.support.frozen import dataclass, replace
-from shoal.support.later import base64, hashlib, math
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Literal, TypeAlias
 
 __all__ = ["Record", "State", "Ticket"]
 

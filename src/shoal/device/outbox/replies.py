@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shoal.support.frozen import dataclass
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shoal.device.outbox.records import State
 

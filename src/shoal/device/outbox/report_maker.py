@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from shoal.agreement.plan import Plan
-from shoal.device.encoding import encode
-from shoal.device.outbox.folder import Folder
+import contextlib
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from shoal.device.encode import encode
+from shoal.device.outbox.queue import Folder
 from shoal.device.packing import pack_reports
-from shoal.device.randomizing import randomize
+from shoal.device.randomize import randomize
 from shoal.device.vectors import OriginalVector, SyntheticVector
 from shoal.errors import ShoalError
-from shoal.support.later import Mapping, Protocol, contextlib, hashlib
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from shoal.protocol.plan import Plan
 
 __all__ = ["Charging", "Remembering", "ReportMaker"]
 
@@ -49,7 +49,7 @@ class ReportMaker:
         """Return the batch that is sent of an answer; `digest` stands for the answer's key."""
         synthetic = self._synthetic(plan, encode(plan, answers), digest)
         if plan.parties is not None:
-            from shoal.device.sealing import fit_to_messages  # most plans have one collector
+            from shoal.device.encryption import fit_to_messages  # most plans have one collector
 
             synthetic = fit_to_messages(synthetic, plan)
         return pack_reports(plan, synthetic, window=window).to_bytes()

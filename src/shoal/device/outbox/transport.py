@@ -18,7 +18,7 @@ class Posting(Protocol):
     def post_report(self, plan_id: str, content: bytes) -> Reply:
         """Hand over reports in the binary form; status 202 means that they were accepted for good.
 
-        Sealed reports (`shoal.agreement.sealed_wire`) go to the relay's own door for them.
+        Sealed reports (`shoal.protocol.encrypted_wire`) go to the relay's own door for them.
         """
         ...
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.device.ledger import Ledger
-from shoal.device.outbox.folder import Folder
+from shoal.device.outbox.queue import Folder
 from shoal.device.outbox.records import Ticket
 from shoal.device.telemetry import consent, events, home
-from shoal.device.telemetry.explaining import report_in_words, terms_in_words
+from shoal.device.telemetry.describe import report_in_words, terms_in_words
 from shoal.device.telemetry.log import Log, Request
 from shoal.device.telemetry.terms import Terms
 from shoal.device.telemetry.worker import NOTE, QUIET, WORKING
@@ -24,8 +24,8 @@ from shoal.errors import InputError, ShoalError
 from shoal.support.disk import Disk
 
 if TYPE_CHECKING:
-    from shoal.agreement.plan import Plan
     from shoal.device.telemetry.telemetry import Telemetry
+    from shoal.protocol.plan import Plan
 
 __all__ = ["COMMANDS", "delete", "off", "on", "show", "show_json", "status"]
 

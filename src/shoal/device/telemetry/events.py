@@ -11,12 +11,9 @@ are deleted when the window's report is made.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 
 from shoal.device.telemetry.home import read_file
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 __all__ = ["LARGEST", "PREFIX", "append_event", "event_line", "event_windows", "file_name"]
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from binascii import crc32
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
 
 __all__ = [
     "agreement_folder",

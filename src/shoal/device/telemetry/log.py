@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,6 @@ from shoal.device.outbox.http import HttpTransport
 from shoal.errors import TransportError
 from shoal.support.disk import Disk
 from shoal.support.files import strict_json
-from shoal.support.frozen import dataclass
 
 if TYPE_CHECKING:
     import http.client

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Mapping
 
-from shoal.agreement.survey import Choice, Flags, Number, Question, Survey, Text, YesNo
 from shoal.device.answers import is_missing, set_bits, text_bits
 from shoal.errors import AnswerError
+from shoal.protocol.survey import Choice, Flags, Number, Question, Survey, Text, YesNo
 from shoal.support.checks import shown
 
 __all__ = ["check_answers", "merge", "read_events"]

@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from shoal.device.telemetry import consent
-from shoal.device.telemetry.explaining import terms_in_words
-from shoal.device.telemetry.surroundings import switch_name
+from shoal.device.telemetry.describe import terms_in_words
+from shoal.device.telemetry.environment import switch_name
 from shoal.device.telemetry.terms import Terms
 
 if TYPE_CHECKING:

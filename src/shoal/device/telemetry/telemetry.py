@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import os
 import time
+from argparse import ArgumentParser
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from shoal.device.telemetry import consent, events, home, spawning, surroundings
+from shoal.device.telemetry import consent, events, home, spawning
+from shoal.device.telemetry import environment as surroundings
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Protocol
-
     import click
 
-    from shoal.agreement.plan import Plan
+    from shoal.protocol.plan import Plan
 
-    class Readable(Protocol):
-        """A file of a package, as `importlib.resources.files` gives it."""
 
-        def read_bytes(self) -> bytes: ...
+class Readable(Protocol):
+    """A file of a package, as `importlib.resources.files` gives it."""
+
+    def read_bytes(self) -> bytes: ...
 
 
 __all__ = ["Telemetry"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from shoal.agreement.plan import Plan
+from dataclasses import dataclass
+
 from shoal.device.outbox.http import HttpTransport
 from shoal.device.outbox.plan_checks import check_plan
 from shoal.errors import InputError, PlanError
+from shoal.protocol.plan import Plan
 from shoal.support.files import first_line, strict_json
-from shoal.support.frozen import dataclass
 
 __all__ = ["Terms"]
 

@@ -19,15 +19,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from shoal.agreement.wire import current_window
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory
 from shoal.device.outbox.outbox import Outbox
-from shoal.device.telemetry import consent, events, home, surroundings
+from shoal.device.telemetry import consent, events, home
+from shoal.device.telemetry import environment as surroundings
 from shoal.device.telemetry.log import Log, LoggedTransport
 from shoal.device.telemetry.merging import merge, read_events
 from shoal.device.telemetry.terms import Terms
 from shoal.errors import AnswerError, PlanError, PrivacyRefusal, ShoalError
+from shoal.protocol.wire import current_window
 from shoal.support.disk import Disk
 
 __all__ = ["NOTE", "QUIET", "WORKING", "Worker", "main"]

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.agreement.plan import LARGEST_CROWD, Memory
+from shoal.protocol.plan import LARGEST_CROWD, Memory
 from shoal.support.checks import check_integer
 
 __all__ = ["linking_probability"]

@@ -6,12 +6,12 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from shoal.agreement.flip_probability import FlipProbability
-from shoal.agreement.local_privacy import changing_epsilon, local_epsilon, repeated_epsilon
-from shoal.agreement.plan import Memory, Plan
-from shoal.agreement.survey import Flags, Survey
 from shoal.planning.composition import composed_epsilon, quick_epsilon
 from shoal.planning.fragments import Overflow, overflow_of
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.local_privacy import changing_epsilon, local_epsilon, repeated_epsilon
+from shoal.protocol.plan import Memory, Plan
+from shoal.protocol.survey import Flags, Survey
 from shoal.support.checks import check_integer
 from shoal.support.rounding import round_up, text_up
 

@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.theory.counts.law import CountArray, Steps, steps
-from shoal.theory.stop_loss.law import FloatArray
+from shoal.theory.counts.distribution import CountArray, Steps, steps
+from shoal.theory.stop_loss.distribution import FloatArray
 from shoal.theory.stop_loss.reduction import UNIT
 
 __all__ = ["Atoms", "largest_excess", "merged_atoms", "upper_curves"]

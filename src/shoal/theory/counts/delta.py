@@ -19,13 +19,13 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.theory.cohorts import smallest_cohort
-from shoal.theory.coin import log_theta
 from shoal.theory.composition import Losses, composed_delta, dominating_losses
 from shoal.theory.counts.curve import Atoms, merged_atoms
 from shoal.theory.counts.profile import NEGLIGIBLE, bit_profile
 from shoal.theory.homogeneous import check_crowd
+from shoal.theory.randomized_response import log_theta
 from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.law import FloatArray, dot
+from shoal.theory.stop_loss.distribution import FloatArray, dot
 from shoal.theory.stop_loss.reduction import UNIT
 
 __all__ = [

@@ -27,11 +27,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.theory.coin import log_theta
 from shoal.theory.composition import convex_profile
 from shoal.theory.counts.curve import upper_curves
-from shoal.theory.counts.law import CountArray
-from shoal.theory.stop_loss.law import FloatArray
+from shoal.theory.counts.distribution import CountArray
+from shoal.theory.randomized_response import log_theta
+from shoal.theory.stop_loss.distribution import FloatArray
 from shoal.theory.stop_loss.reduction import UNIT
 
 __all__ = ["Profile", "bit_profile"]

@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from shoal.theory.coin import local_q, log_theta
 from shoal.theory.composition import smallest_epsilon
 from shoal.theory.counts.delta import FINE, check_fragments, proven_counts
 from shoal.theory.gaussian import gaussian_mu
 from shoal.theory.homogeneous import check_crowd
+from shoal.theory.randomized_response import local_q, log_theta
 
 __all__ = ["CountsAnswer", "counts_crowd", "counts_epsilon", "counts_q", "rough_counts_q"]
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betaincc
 
-from shoal.theory.one_bit.law import tails
+from shoal.theory.one_bit.distribution import tails
 
 __all__ = ["LARGEST_EXACT", "at_least", "at_most", "hoeffding_at_least", "sum_p_values"]
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from scipy.special import gammaln, logsumexp
 
-from shoal.theory.one_bit.law import pmf
+from shoal.theory.one_bit.distribution import pmf
 
 __all__ = ["bins", "log_evidence", "most_likely", "set_bit_laws"]
 

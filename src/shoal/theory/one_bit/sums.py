@@ -27,9 +27,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.theory.coin import log_theta
+from shoal.theory.randomized_response import log_theta
 from shoal.theory.stop_loss.characteristic import log_one_plus, power_error
-from shoal.theory.stop_loss.law import FloatArray
+from shoal.theory.stop_loss.distribution import FloatArray
 from shoal.theory.stop_loss.reduction import UNIT
 
 IntArray = npt.NDArray[np.int64]

@@ -17,7 +17,7 @@ import numpy as np
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.one_bit.sums import transform_length, upward
 from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.law import FloatArray
+from shoal.theory.stop_loss.distribution import FloatArray
 
 __all__ = [
     "OneBitWorst",

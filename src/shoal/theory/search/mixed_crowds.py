@@ -31,7 +31,7 @@ from scipy.fft import irfftn, next_fast_len
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.stop_loss.bracket import Bracket
 from shoal.theory.stop_loss.characteristic import log_one_plus, power_error
-from shoal.theory.stop_loss.law import FloatArray
+from shoal.theory.stop_loss.distribution import FloatArray
 from shoal.theory.stop_loss.outcomes import compositions
 
 __all__ = ["Histograms", "cell_chances", "gap", "mixed_crowd", "relative_error", "work_of"]

@@ -49,7 +49,7 @@ from shoal.theory.search.mixed_crowds import (
     work_of,
 )
 from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.law import FloatArray
+from shoal.theory.stop_loss.distribution import FloatArray
 from shoal.theory.sufficient import sufficient_eta
 
 __all__ = [

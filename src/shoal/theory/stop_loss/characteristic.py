@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from shoal.theory.stop_loss.law import FloatArray
+from shoal.theory.stop_loss.distribution import FloatArray
 
 ComplexArray = npt.NDArray[np.complex128]
 

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from shoal.theory.stop_loss.law import FloatArray, Law, dot, log_sum
+from shoal.theory.stop_loss.distribution import FloatArray, Law, dot, log_sum
 from shoal.theory.stop_loss.reduction import reduce_law
 from shoal.theory.stop_loss.tilt import saddle
 

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from shoal.theory.stop_loss.distribution import FloatArray
 from shoal.theory.stop_loss.estimation import sum_scale
-from shoal.theory.stop_loss.law import FloatArray
 from shoal.theory.stop_loss.reduction import UNIT, Reduced
 from shoal.theory.stop_loss.tilt import saddle
 
@@ -51,7 +51,7 @@ def merge(problem: Reduced, n: int) -> Pair:
 
     Examples
     --------
-    >>> from shoal.theory.stop_loss.law import Law
+    >>> from shoal.theory.stop_loss.distribution import Law
     >>> from shoal.theory.stop_loss.reduction import reduce_law
     >>> x = np.linspace(-1.0, 1.0, 5000)
     >>> pair = merge(reduce_law(Law.of(x, np.full(5000, 1 / 5000)), 100), 100)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.law import FloatArray
+from shoal.theory.stop_loss.distribution import FloatArray
 from shoal.theory.stop_loss.reduction import UNIT, Reduced
 
 __all__ = ["compositions", "enumerated", "few_outcomes", "outcome_chances"]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.theory.stop_loss.law import FloatArray, Law, log_sum
+from shoal.theory.stop_loss.distribution import FloatArray, Law, log_sum
 
 UNIT = 2.0**-53
 """Unit round-off of float64."""

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.law import Law
+from shoal.theory.stop_loss.distribution import Law
 from shoal.theory.stop_loss.merging import MANY, merge
 from shoal.theory.stop_loss.outcomes import enumerated, few_outcomes
 from shoal.theory.stop_loss.reduction import UNIT, Reduced, reduce_law
 from shoal.theory.stop_loss.refinement import refine, rescaled, safe_exp
-from shoal.theory.stop_loss.softening import soften
+from shoal.theory.stop_loss.truncation_bounds import soften
 
 __all__ = ["stop_loss", "stop_loss_of_law"]
 

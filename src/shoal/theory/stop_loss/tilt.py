@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.theory.stop_loss.law import FloatArray, dot
+from shoal.theory.stop_loss.distribution import FloatArray, dot
 from shoal.theory.stop_loss.reduction import UNIT, Reduced
 
 

@@ -1,0 +1,380 @@
+"""A randomizer under suspicion: whether it flips every bit at the claimed rate.
+
+Peers have shipped a last bit that was never randomized and a client that never clears a one; both
+show at once when the flips of each position and value are counted. `inspect_randomizer` takes any
+callable and needs nothing but its outputs. Under the claim all of the following counts are
+binomial, so that every test is exact:
+
+* flips of all bits that were 0, and of all that were 1;
+* flips of each bit, for either value of the bit and of the bit before it;
+* flips of two bits of one report together, rate q^2;
+* flips of one bit in two consecutive reports, rate q^2;
+* flips of one bit of the same report in two calls, rate q^2 (a fixed seed makes it q).
+
+It looks after 1,000 rows, 2,000, 4,000 and so on, and stops when a look convicts. The chance that
+an honest randomizer is convicted at any look is at most 1 - confidence: the looks share it evenly,
+and within a look the tests share it by Bonferroni's inequality.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.audit.exact import convicting, log_ratio, lower, p_values, upper
+from shoal.errors import InputError
+from shoal.lab.simulation_bits import fresh_seed, simulation_generator
+from shoal.protocol.flip_probability import exact_fraction
+from shoal.support.checks import check_integer, check_level
+from shoal.theory.randomized_response import local_epsilon
+
+__all__ = ["BitRate", "Verdict", "inspect_pairs", "inspect_randomizer"]
+
+Vectors = NDArray[np.uint8]
+Randomizer = Callable[[Any], Any]
+
+_FIRST_LOOK = 1000
+_MOST_PAIRED_BITS = 256
+
+
+@dataclass(frozen=True)
+class BitRate:
+    """How often one bit was flipped when it was 0 and when it was 1; None if it never was that."""
+
+    bit: int
+    rate_0: float | None
+    rate_1: float | None
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the observations say about the claim.
+
+    `epsilon_refuted` is what they rule out at the confidence: whoever claims a local epsilon below
+    it is wrong. It is a lower bound and says nothing about how much more there may be.
+    """
+
+    convicted: bool
+    reasons: tuple[str, ...]
+    bits: tuple[BitRate, ...]
+    samples: int
+    confidence: float
+    epsilon_claimed: float
+    epsilon_refuted: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the verdict as plain JSON values."""
+        return {
+            "verdict": "convict" if self.convicted else "pass",
+            "reasons": list(self.reasons),
+            "samples": self.samples,
+            "confidence": self.confidence,
+            "bits": [vars(rate) for rate in self.bits],
+            "epsilon_claimed": self.epsilon_claimed,
+            "epsilon_refuted": self.epsilon_refuted,
+        }
+
+
+def inspect_randomizer(
+    randomizer: Randomizer,
+    *,
+    q: object,
+    bits: int,
+    differing_bits: int | None = None,
+    samples: int = 100_000,
+    confidence: float = 0.999,
+    seed: int | None = None,
+) -> Verdict:
+    """Test a randomizer from the outside.
+
+    Parameters
+    ----------
+    randomizer
+        Takes an array of 0 and 1 of shape (n, bits) and returns the randomized array, or does the
+        same for one row of shape (bits,).
+    q
+        The claimed flip probability.
+    bits
+        The length of a vector.
+    differing_bits
+        In how many bits two answers can differ; all of them, unless the survey allows fewer. It
+        only decides which local epsilon is claimed.
+    samples
+        How many rows to randomize at most.
+    confidence
+        At most 1 - confidence is the chance that an honest randomizer is convicted.
+    seed
+        Repeats the choice of the originals (not the randomizer's own noise).
+
+    Examples
+    --------
+    >>> generator = np.random.default_rng(1)
+    >>> def honest(rows):
+    ...     return rows ^ (generator.random(rows.shape) < 0.25)
+    >>> inspect_randomizer(honest, q=0.25, bits=8, samples=4000, seed=1).convicted
+    False
+    >>> def lazy(rows):
+    ...     noise = generator.random(rows.shape) < 0.25
+    ...     noise[:, -1] = False
+    ...     return rows ^ noise
+    >>> verdict = inspect_randomizer(lazy, q=0.25, bits=8, samples=4000, seed=1)
+    >>> verdict.convicted, "bit 7 (a 0 after a 0) was flipped in 0 of" in " ".join(verdict.reasons)
+    (True, True)
+    """
+    check_integer("bits", bits, lowest=1, highest=65_536)
+    check_integer("samples", samples, lowest=100)
+    check_level(confidence)
+    generator = simulation_generator(fresh_seed() if seed is None else seed)
+    looks = list(_looks(samples))
+    share = (1 - confidence) / (len(looks) + 1)  # one more for the refuted epsilon
+    evidence = _Evidence(bits, float(exact_fraction(q)), differing_bits or bits)
+    reasons: list[str] = []
+    done = 0
+    for size in looks:
+        reasons = evidence.call_twice(randomizer, _originals(size - done, bits, generator))
+        done = size
+        reasons += evidence.reasons(share)
+        if reasons:
+            break
+    return evidence.verdict(reasons, share, confidence)
+
+
+def inspect_pairs(
+    originals: Vectors, synthetics: Vectors, *, q: object, confidence: float = 0.999
+) -> Verdict:
+    """Test recorded pairs of an original and what was sent for it, row by row."""
+    check_level(confidence)
+    before, after = np.asarray(originals), np.asarray(synthetics)
+    if before.ndim != 2 or before.shape != after.shape or not before.size:
+        raise InputError("originals and synthetics must be two arrays of the same rows of bits.")
+    for name, rows in (("originals", before), ("synthetics", after)):
+        if not np.isin(rows, (0, 1)).all():
+            raise InputError(f"{name} must hold nothing but 0 and 1.")
+    bits = before.shape[1]
+    evidence = _Evidence(bits, float(exact_fraction(q)), bits)
+    evidence.add(before.astype(np.uint8), after.astype(np.uint8))
+    share = (1 - confidence) / 2
+    return evidence.verdict(evidence.reasons(share), share, confidence)
+
+
+class _Evidence:
+    """Counts of flips so far, and the tests on them."""
+
+    def __init__(self, bits: int, q: float, differing_bits: int) -> None:
+        self.bits, self.q, self.differing_bits = bits, q, differing_bits
+        self.samples = 0
+        # By bit, its value, and the value of the bit before it.
+        self.trials = np.zeros((bits, 2, 2), np.int64)
+        self.flips = np.zeros((bits, 2, 2), np.int64)
+        self.paired = min(bits, _MOST_PAIRED_BITS)
+        self.together = np.zeros((self.paired, self.paired), np.int64)
+        self.row_pairs = 0
+        self.in_both_rows = np.zeros(bits, np.int64)
+        self.call_pairs = 0
+        self.in_both_calls = 0
+        self.extreme_outputs: list[list[Vectors]] = [[], []]
+
+    def call_twice(self, randomizer: Randomizer, originals: Vectors) -> list[str]:
+        """Randomize the same rows in two calls; return what is wrong with the calls themselves."""
+        half = originals[: max(len(originals) // 2, 1)]
+        noise: list[Vectors] = []
+        for _ in range(2):
+            rows = half.copy()
+            synthetic = _call(randomizer, rows)
+            if synthetic is None:
+                return ["the output is not an array of 0 and 1 of the shape of the input."]
+            if not np.array_equal(rows, half):
+                return ["the randomizer changes its input, so that it may carry answers over."]
+            self.add(half, synthetic)
+            noise.append(half ^ synthetic)
+        self.in_both_calls += int((noise[0] & noise[1]).sum())
+        self.call_pairs += half.size
+        return []
+
+    def add(self, original: Vectors, synthetic: Vectors) -> None:
+        """Count the flips of more rows."""
+        flipped = original ^ synthetic
+        before = np.concatenate((np.zeros((len(original), 1), np.uint8), original[:, :-1]), axis=1)
+        for own in (0, 1):
+            for previous in (0, 1):
+                here = (original == own) & (before == previous)
+                self.trials[:, own, previous] += here.sum(axis=0)
+                self.flips[:, own, previous] += (here & (flipped == 1)).sum(axis=0)
+        narrow = flipped[:, : self.paired].astype(np.float32)
+        self.together += np.rint(narrow.T @ narrow).astype(np.int64)
+        even = len(flipped) // 2 * 2
+        self.in_both_rows += (flipped[0:even:2] & flipped[1:even:2]).sum(axis=0, dtype=np.int64)
+        self.row_pairs += even // 2
+        weight = original.sum(axis=1)
+        for extreme, chosen in enumerate((weight == 0, weight == self.bits)):
+            self.extreme_outputs[extreme].append(synthetic[chosen])
+        self.samples += len(original)
+
+    def reasons(self, alpha: float) -> list[str]:
+        """Return what convicts at false-alarm probability `alpha`, the simplest kind first."""
+        q, n, share = self.q, self.samples, alpha / 5
+        trials, flips = self.trials.reshape(self.bits, -1), self.flips.reshape(self.bits, -1)
+        by_value = (self.trials.sum(axis=(0, 2)), self.flips.sum(axis=(0, 2)))
+        first, second = np.triu_indices(self.paired, 1)
+        both = self.together[first, second]
+        row_pairs, call_pairs = np.full(self.bits, self.row_pairs), np.array([self.call_pairs])
+        return [
+            *convicting(
+                "bits that were {} were flipped", by_value[1], by_value[0], q, share, "bits"
+            ),
+            *convicting(
+                "bit {} was flipped",
+                flips.reshape(-1),
+                trials.reshape(-1),
+                q,
+                share,
+                names=[
+                    f"{bit} (a {own} after a {before})"
+                    for bit in range(self.bits)
+                    for own in (0, 1)
+                    for before in (0, 1)
+                ],
+            ),
+            *convicting(
+                "bits {} were flipped together",
+                both,
+                np.full(both.shape, n),
+                q * q,
+                share,
+                names=[f"{j} and {k}" for j, k in zip(first, second, strict=True)],
+            ),
+            *convicting(
+                "bit {} was flipped in two reports running",
+                self.in_both_rows,
+                row_pairs,
+                q * q,
+                share,
+            ),
+            *convicting(
+                "two calls made the same flip",
+                np.array([self.in_both_calls]),
+                call_pairs,
+                q * q,
+                share,
+                "bits",
+            ),
+        ]
+
+    def verdict(self, reasons: list[str], alpha: float, confidence: float) -> Verdict:
+        """Put everything together."""
+        values = p_values(
+            self.flips.reshape(self.bits, -1), self.trials.reshape(self.bits, -1), self.q
+        )
+        trials, flips = self.trials.sum(axis=2), self.flips.sum(axis=2)
+        rates = [
+            [float(f / t) if t else None for f, t in zip(flips[bit], trials[bit], strict=True)]
+            for bit in range(self.bits)
+        ]
+        smallest = np.minimum(values.min(axis=1) * values.shape[1], 1.0)
+        return Verdict(
+            convicted=bool(reasons),
+            reasons=tuple(reasons),
+            bits=tuple(
+                BitRate(bit, rates[bit][0], rates[bit][1], float(smallest[bit]))
+                for bit in range(self.bits)
+            ),
+            samples=self.samples,
+            confidence=confidence,
+            epsilon_claimed=local_epsilon(self.differing_bits, self.q),
+            epsilon_refuted=self.refuted_epsilon(alpha),
+        )
+
+    def refuted_epsilon(self, alpha: float) -> float:
+        """Return an epsilon that the local privacy exceeds, at false-alarm probability `alpha`.
+
+        For any event E and any two originals, epsilon >= ln(P[E | x] / P[E | x']). The events are
+        "bit j comes out as v", and "at least t bits come out as all-ones has them" for the two
+        extreme originals, with t chosen on one half of the rows and judged on the other.
+        """
+        bounds = [0.0]
+        part = alpha / 2 / (4 * self.bits)
+        unflipped = (self.trials - self.flips).sum(axis=2)
+        flipped, total = self.flips.sum(axis=2), self.trials.sum(axis=2)
+        # Bit j comes out as v: it was v and kept, or was not and flipped.
+        for v in (0, 1):
+            same = (
+                lower(unflipped[:, v], total[:, v], part),
+                upper(unflipped[:, v], total[:, v], part),
+            )
+            other = (
+                lower(flipped[:, 1 - v], total[:, 1 - v], part),
+                upper(flipped[:, 1 - v], total[:, 1 - v], part),
+            )
+            bounds.append(float(np.max(log_ratio(same[0], other[1]))))
+            bounds.append(float(np.max(log_ratio(other[0], same[1]))))
+        zeros, ones = (np.concatenate(rows) if rows else None for rows in self.extreme_outputs)
+        if zeros is not None and ones is not None and min(len(zeros), len(ones)) >= 4:
+            bounds.append(_refuted_by_extremes(zeros, ones, alpha / 2))
+        return max(bounds)
+
+
+def _refuted_by_extremes(zeros: Vectors, ones: Vectors, alpha: float) -> float:
+    counts = [rows.sum(axis=1, dtype=np.int64) for rows in (ones, zeros)]
+    best, event = -math.inf, (0, 1)
+    for swap in (1, -1):  # many set bits, or few
+        learn = [swap * side[::2] for side in counts]
+        for t in np.unique(np.concatenate(learn)):
+            hits = [np.array([int((side >= t).sum())]) for side in learn]
+            a, b = (0, 1) if swap == 1 else (1, 0)
+            size_a, size_b = np.array([len(learn[a])]), np.array([len(learn[b])])
+            low, high = lower(hits[a], size_a, alpha), upper(hits[b], size_b, alpha)
+            bound = float(log_ratio(low, high)[0])
+            if bound > best:
+                best, event = bound, (int(t), swap)
+    t, swap = event
+    judge = [swap * side[1::2] for side in counts]
+    a, b = (0, 1) if swap == 1 else (1, 0)
+    hits = [np.array([int((side >= t).sum())]) for side in judge]
+    low = lower(hits[a], np.array([len(judge[a])]), alpha / 2)
+    high = upper(hits[b], np.array([len(judge[b])]), alpha / 2)
+    return float(log_ratio(low, high)[0])
+
+
+def _looks(samples: int) -> Iterator[int]:
+    size = min(_FIRST_LOOK, samples)
+    while size < samples:
+        yield size
+        size *= 2
+    yield samples
+
+
+def _originals(count: int, bits: int, generator: np.random.Generator) -> Vectors:
+    """All zeros, all ones, one bit set, two bits set, any bits: a fifth each, mixed."""
+    rows = generator.integers(0, 2, (count, bits), np.uint8)
+    kind = generator.permuted(np.arange(count) % 5)
+    rows[kind != 4] = 0
+    rows[kind == 1] = 1
+    for chosen, set_bits in ((kind == 2, 1), (kind == 3, 2)):
+        index = np.flatnonzero(chosen)
+        for _ in range(set_bits):
+            rows[index, generator.integers(0, bits, index.size)] = 1
+    return rows
+
+
+def _call(randomizer: Randomizer, rows: Vectors) -> Vectors | None:
+    """Call with all rows, or row by row if the randomizer only does that."""
+    try:
+        output = np.asarray(randomizer(rows))
+    except Exception:
+        output = np.empty(0)
+    if output.shape != rows.shape:
+        try:
+            output = np.array([np.asarray(randomizer(row)) for row in rows])
+        except Exception as error:
+            if output.size:  # it takes whole arrays, and returns something else
+                return None
+            raise InputError(f"the randomizer fails on rows of bits: {error!r}.") from error
+    if output.shape != rows.shape or not np.isin(output, (0, 1)).all():
+        return None
+    return output.astype(np.uint8)

@@ -1,0 +1,290 @@
+"""The same verbs on a Spark cluster, for people who have one: `tally` and `randomize`.
+
+Shoal and the extra ``spark`` must be installed where the driver runs and where the tasks run, and
+the files must have the same paths there, as on a network file system.
+
+**Tally.** Tasks get the names of files and which parts of them to count, never single reports. A
+task that is begun again counts the same parts again, and Spark takes one result of each task. So
+the sum is what one process would have counted, to the last report.
+
+**Randomize.** A DataFrame is a recipe: whoever looks at it twice computes it twice, and would get
+two versions of each report. So `randomize` returns no recipe. It computes the reports once, writes
+them to files, and returns a DataFrame that reads these files. Every attempt of a task draws its own
+random bits, and `shoal.batch.staging` lets only one attempt of each task become visible. If Spark
+had to compute rows before the last shuffle again, it may have dealt them out in another order, and
+a person may be in two tasks or in none. Then nothing is published.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from shoal import errors
+from shoal.analysis.report_files import read_reports
+from shoal.analysis.tally import Tally
+from shoal.batch.inputs import files_of
+from shoal.batch.staging import Staging, attempt_path
+from shoal.batch.tallying import (
+    REPORT_SUFFIXES,
+    Counted,
+    Piece,
+    count_pieces,
+    cut_files,
+    sum_of,
+)
+from shoal.errors import AnswerError, InputError, PrivacyRefusal, ShoalError
+from shoal.protocol.plan import Plan
+from shoal.protocol.random_bits import SystemBits
+from shoal.support.checks import check_integer
+from shoal.support.files import first_line
+from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["published_reports", "randomize", "tally"]
+
+_TASKS = 200
+"""As many as Spark makes of a shuffle: enough to share the work, and few enough to start."""
+
+_PATIENCE = 60.0
+"""Seconds until Spark has told how a job went that is done."""
+
+_GROUP = "spark.jobGroup.id"
+_COUNTED = "tally string, problem string, kind string"
+_WRITTEN = "part long, name string, reports long, problem string, kind string"
+
+
+def tally(
+    spark: SparkSession,
+    plan: Plan,
+    files: Iterable[Path | str],
+    *,
+    vectors: bool | None = None,
+    joint: Iterable[Sequence[int]] = (),
+    crowd: str | None = None,
+    window: int | None = None,
+    tasks: int | None = None,
+) -> Tally:
+    """Count the reports in files and folders as one crowd, on a Spark cluster.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    plan
+        The plan of the reports.
+    files
+        Files of reports, as `shoal.batch.tallying.tally_files` takes them, under paths that the
+        driver and all tasks can read.
+    vectors, joint, crowd, window
+        As in `shoal.tally`.
+    tasks
+        How many tasks share the work; by default 200, or three for each core if that is more.
+    """
+    counted = Counted(vectors, tuple(tuple(bits) for bits in joint), crowd, window)
+    counted.tallying(plan)  # says what is wrong with them, before the work
+    if tasks is not None:
+        check_integer("tasks", tasks, lowest=1, highest=10**6)
+    found = files_of(map(_shared_path, files), REPORT_SUFFIXES)
+    pieces, batches = cut_files(plan, [path.absolute() for path in found])
+    parts: list[dict[str, Any]] = []
+    if pieces:
+        most = max(_TASKS, 3 * _context(spark).defaultParallelism) if tasks is None else tasks
+        numbers = spark.range(0, len(pieces), 1, min(most, len(pieces)))
+        answers = _answers(numbers, partial(_count, plan, counted, pieces), _COUNTED)
+        parts = [json.loads(answer["tally"]) for answer in answers]
+    return sum_of(plan, counted, parts, batches)
+
+
+def _count(
+    plan: Plan, counted: Counted, pieces: Sequence[Piece], batches: Iterator[Any]
+) -> Iterator[Any]:
+    """Count the pieces whose numbers come, in a task."""
+    mine = (pieces[number] for batch in batches for number in batch.column(0).to_pylist())
+    with _answer() as answer:
+        answer["tally"] = json.dumps(count_pieces(plan, counted, mine))
+    yield _batch(answer, _COUNTED)
+
+
+def randomize(
+    df: DataFrame,
+    plan: Plan,
+    folder: Path | str,
+    *,
+    table_format: TableFormat = DEFAULT_FORMAT,
+    whole_reports: bool = False,
+) -> DataFrame:
+    """Randomize a DataFrame of answers, one row per person, once; return its reports.
+
+    Parameters
+    ----------
+    df
+        The answers: a column for each question; others are not read. Each part of it is computed by
+        a task.
+    plan
+        The plan. Whether it keeps its promise is not computed here: see `shoal.audit`.
+    folder
+        Where the reports are written, a path that the driver and all tasks can write to. It appears
+        when all reports are in it. If it is there already, nothing is done: see
+        `published_reports`.
+    table_format
+        How the cells are written, and how invalid ones are treated.
+    whole_reports
+        Write the reports of a plan with view counts, though each may be nearly the truth.
+    """
+    from shoal.device.arrays.cells import check_format
+    from shoal.device.arrays.report_files import VectorWriter
+    from shoal.device.arrays.tables import check_asked, table_columns
+
+    folder, spark = _shared_path(folder), df.sparkSession
+    VectorWriter(folder / "none.parquet", plan, whole_reports=whole_reports)  # may refuse the plan
+    check_format(plan.survey, table_format)
+    check_asked(plan.survey, df.columns)
+    columns = [f"`{name.replace('`', '``')}`" for name in table_columns(plan.survey)]
+    with Staging(folder) as staging:
+        write = partial(_write, plan, table_format, whole_reports, str(staging.attempts))
+        compute = partial(_answers, df.select(*columns), write, _WRITTEN)
+        answers = _computed_once(_context(spark), compute)
+        if not sum(answer["reports"] for answer in answers):
+            raise AnswerError("there are no answers in the DataFrame; it needs a row per person.")
+        staging.publish({answer["part"]: answer["name"] for answer in answers})
+    reports = published_reports(spark, plan, folder)
+    assert reports is not None
+    return reports
+
+
+def _write(
+    plan: Plan,
+    table_format: TableFormat,
+    whole_reports: bool,
+    attempts: str,
+    batches: Iterator[Any],
+) -> Iterator[Any]:
+    """Randomize the rows that come, in a task, to a file of this attempt alone."""
+    from pyspark import TaskContext
+
+    from shoal.batch.tables import randomize_batches
+    from shoal.device.arrays.report_files import VectorWriter
+    from shoal.support.disk import Disk
+
+    context = TaskContext.get()
+    assert context is not None
+    part = context.partitionId()
+    path = attempt_path(Path(attempts), part)
+    with _answer(f"part {part} of the DataFrame: ") as answer:
+        with VectorWriter(path, plan, whole_reports=whole_reports) as writer:
+            for reports in randomize_batches(plan, batches, table_format):
+                writer.write(reports)
+        Disk().sync_file(path)
+        answer |= {"part": part, "name": path.name, "reports": writer.written}
+    yield _batch(answer, _WRITTEN)
+
+
+def published_reports(spark: SparkSession, plan: Plan, folder: Path | str) -> DataFrame | None:
+    """Return the reports that `randomize` published in a folder; None if there are none.
+
+    The DataFrame has one column, `report`. Computed again, it holds the same bytes again.
+    """
+    folder = _shared_path(folder)
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return None
+    next(read_reports(plan, files_of([folder], (".parquet",))[0]), None)  # may be of another plan
+    return spark.read.parquet(str(folder.absolute()))
+
+
+def _shared_path(path: Path | str) -> Path:
+    if "://" in str(path):
+        raise InputError(
+            f"files have paths that the driver and all tasks share, as on a network file system,"
+            f" got {str(path)!r}."
+        )
+    return Path(path)
+
+
+def _context(spark: SparkSession) -> SparkContext:
+    context: SparkContext | None = getattr(spark, "sparkContext", None)
+    if context is None:
+        raise InputError(
+            "Spark Connect does not tell how its tasks went; use a session with a SparkContext."
+        )
+    return context
+
+
+def _answers(df: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]], names: str) -> Any:
+    """Let tasks work on the rows of a DataFrame, each row once; return what each answered."""
+    with warnings.catch_warnings():
+        # It warns of versions of pandas, of which nothing is used here.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
+        answers = df.mapInArrow(work, names).collect()
+    for answer in answers:
+        if answer["problem"] is not None:
+            raise getattr(errors, answer["kind"])(answer["problem"])
+    return answers
+
+
+@contextmanager
+def _answer(where: str = "") -> Iterator[dict[str, Any]]:
+    """Yield what a task answers, to be filled in, or filled in with what is wrong.
+
+    What is wrong with an answer or a report is wrong again in the next attempt. And it is told to
+    the driver only: an error of a task is in logs that others read, with the answer. If a file
+    cannot be read or written, the task fails, and Spark tries it elsewhere.
+    """
+    answer: dict[str, Any] = {}
+    try:
+        yield answer
+    except ShoalError as error:
+        if isinstance(error.__cause__, OSError):
+            raise
+        answer |= {"problem": f"{where}{error}", "kind": type(error).__name__}
+    except pa.ArrowException as error:
+        answer |= {"problem": f"{where}{first_line(error)}.", "kind": "InputError"}
+
+
+def _batch(answer: dict[str, Any], names: str) -> Any:
+    kinds = {"string": pa.string(), "long": pa.int64()}
+    fields = [name.split() for name in names.split(", ")]
+    return pa.RecordBatch.from_pylist(
+        [answer], pa.schema([(name, kinds[kind]) for name, kind in fields])
+    )
+
+
+def _computed_once(context: SparkContext, compute: Callable[[], Any]) -> Any:
+    """Return what is computed, unless Spark had to compute a stage of it again."""
+    group, before = SystemBits().draw(16).hex(), context.getLocalProperty(_GROUP)
+    context.setLocalProperty(_GROUP, group)
+    try:
+        answers = compute()
+    finally:
+        context.setLocalProperty(_GROUP, before)
+    if answers and _repeated_stages(context, group):
+        raise PrivacyRefusal(
+            "Spark lost what it had computed and computed it again, perhaps in another order, so"
+            " that an answer may be reported twice; nothing was published; write the answers to"
+            " files first, and randomize these."
+        )
+    return answers
+
+
+def _repeated_stages(context: SparkContext, group: str) -> bool:
+    """Whether a stage of these jobs was computed again; if that cannot be known, it was."""
+    tracker, until = context.statusTracker(), time.monotonic() + _PATIENCE
+    while time.monotonic() < until:
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+        # Its news come in their order: behind the end of a job there is none of its stages.
+        if jobs and all(job is not None and job.status == "SUCCEEDED" for job in jobs):
+            stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+            return any(stage is None or stage.currentAttemptId > 0 for stage in stages)
+        time.sleep(0.05)
+    return True

@@ -1,0 +1,199 @@
+"""A survey proposed from a table of answers: kinds, options and ranges, and what was seen.
+
+Whoever holds the table may want to ask the same of a crowd, or try a plan on it. The proposal is a
+start to be read and edited. Its options and edges are taken from the data, so it says something
+about them: values of fewer than ten people are left out of it, identifiers never become questions,
+and the notes say the rest.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shoal.device.arrays.column_kinds import RARE, ColumnProposal, propose_question
+from shoal.device.arrays.format_guess import (
+    format_note,
+    format_words,
+    guess_decimal,
+    guess_format,
+)
+from shoal.errors import InputError
+from shoal.protocol.survey import Survey, Text
+from shoal.support.csv_rows import check_columns, read_csv, read_header
+from shoal.support.file_kinds import instead, kind_of
+from shoal.support.files import first_line
+from shoal.support.table_format import TableFormat
+
+__all__ = ["ColumnProposal", "SurveyProposal", "propose_survey"]
+
+WARNING = (
+    "Options and ranges are taken from people's answers: whoever reads this survey learns that"
+    f" somebody gave them. Values of fewer than {RARE} people are not listed. Read it before you"
+    " publish it, and prefer options that you would have asked for anyway."
+)
+"""What a survey from data reveals."""
+
+MOST_ROWS = 1_000_000
+"""So many rows are looked at."""
+
+
+@dataclass(frozen=True)
+class SurveyProposal:
+    """A survey that the answers of a table fit, and what each column was taken for."""
+
+    survey: Survey
+    columns: tuple[ColumnProposal, ...]
+    rows: int
+    notes: tuple[str, ...]
+    table_format: TableFormat | None = None
+
+    def to_toml(self) -> str:
+        """Return the survey as TOML, with the format that its CSV file seems to have.
+
+        Comments say where the survey comes from, and nothing of the data.
+        """
+        comment = textwrap.wrap(WARNING, 98)
+        left_out = [one.column for one in self.columns if one.question is None]
+        if left_out:
+            comment += textwrap.wrap(f"Columns left out: {', '.join(map(ascii, left_out))}.", 98)
+        text = "\n".join((*(f"# {line}" for line in comment), self.survey.to_toml()))
+        return text if self.table_format is None else f"{text}\n{self.table_format.to_toml()}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the survey and what was seen as plain JSON values."""
+        return {
+            "survey": self.survey.to_json(),
+            "rows": self.rows,
+            "columns": [
+                {"column": one.column, "kind": one.kind, "seen": one.seen} for one in self.columns
+            ],
+            "notes": list(self.notes),
+            "table": None if self.table_format is None else self.table_format.to_json(),
+        }
+
+
+def propose_survey(
+    source: Path | str | Any, *, name: str | None = None, most_rows: int = MOST_ROWS
+) -> SurveyProposal:
+    """Propose a survey from a .csv or .parquet file, or from a table in memory.
+
+    Parameters
+    ----------
+    source
+        A file with one row per person and one column per question, or a pandas, polars or Arrow
+        table. The encoding (UTF-8 or Windows-1252), the delimiter and the decimal sign of a CSV
+        file are guessed: see `SurveyProposal.table_format`.
+    name
+        What the survey is called; otherwise as the file.
+    most_rows
+        How many rows are looked at.
+
+    Examples
+    --------
+    >>> answers = {"smokes": ["yes", "no"] * 50, "city": ["Rome", "Oslo"] * 50}
+    >>> proposal = propose_survey(pa.table(answers), name="people")
+    >>> [(question.name, question.kind) for question in proposal.survey]
+    [('smokes', 'yes/no'), ('city', 'choice')]
+    """
+    found: TableFormat | None = None
+    if isinstance(source, (Path, str)):
+        path = Path(source)
+        table, found = _read(path, most_rows)
+        called = name or " ".join(path.stem.split()) or "survey"
+    else:
+        table, called = pa.table(source).slice(0, most_rows + 1), name or "survey"
+    if not table.num_rows:
+        raise InputError("the table has no rows; a survey is proposed from people's answers.")
+    whole = table.num_rows <= most_rows
+    table = table.slice(0, most_rows)
+    cells = {name: list(_cells(table.column(name))) for name in table.column_names}
+    if found is not None:
+        found = guess_decimal(found, (cell for column in cells.values() for cell in column))
+    comma = found is not None and found.decimal == ","
+    columns = tuple(
+        propose_question(column, given, whole=whole, decimal_comma=comma)
+        for column, given in cells.items()
+    )
+    questions = [one.question for one in columns if one.question is not None]
+    if not questions:
+        why = "; ".join(f"{one.column!r}: {one.seen}" for one in columns[:5])
+        raise InputError(f"no column can be asked for: {why}.")
+    survey = Survey(called, tuple(questions))
+    notes = _notes(survey, table, whole, found)
+    return SurveyProposal(survey, columns, table.num_rows, notes, found)
+
+
+def _notes(survey: Survey, table: Any, whole: bool, found: TableFormat | None) -> tuple[str, ...]:
+    looked = f"{table.num_rows:,} rows" if whole else f"the first {table.num_rows:,} rows only"
+    notes = [f"Looked at {looked}" + (f"; {format_words(found)}" if found else "") + "."]
+    if found is not None and (note := format_note(found)):
+        notes.append(note)
+    notes.append(WARNING)
+    if any(isinstance(question, Text) for question in survey.asked):
+        notes.append(
+            "Text needs a list of candidates; `shoal decode --propose` gives a size that fits the"
+            " crowd."
+        )
+    return tuple(notes)
+
+
+def _read(path: Path, most_rows: int) -> tuple[Any, TableFormat | None]:
+    """Return the first rows of a file, one more than are wanted if there are more."""
+    try:
+        if kind_of(path) in ("reports", "originals"):
+            raise InputError(instead(path, "table"))
+        if path.suffix.lower() == ".parquet":
+            with pq.ParquetFile(path, pre_buffer=False) as file:
+                return _first(file.iter_batches(1 << 16), file.schema_arrow, most_rows), None
+        if path.suffix.lower() != ".csv":
+            raise InputError(f"a survey is proposed from .csv or .parquet, got {path.name!r}.")
+        found = guess_format(path)
+        header = read_header(path, found)
+        check_columns(path, header, header)
+        schema = pa.schema([(name, pa.string()) for name in header])
+        return _first(_batches(path, header, found), schema, most_rows), found
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or 'unreadable'}.") from error
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {first_line(error)}.") from error
+
+
+def _batches(path: Path, header: list[str], found: TableFormat) -> Iterator[Any]:
+    rows = 0
+    for one in read_csv(path, header, found):
+        if one.problems:
+            first = min(one.problems)
+            raise InputError(f"row {rows + first.row + 1} of {path} {first.why}.")
+        yield pa.record_batch(
+            {name: pa.array(cells, pa.string()) for name, cells in one.columns.items()}
+        )
+        rows += one.rows
+
+
+def _first(batches: Any, schema: Any, most_rows: int) -> Any:
+    chosen, rows = [], 0
+    for batch in batches:
+        chosen.append(batch)
+        rows += batch.num_rows
+        if rows > most_rows:
+            break
+    return pa.Table.from_batches(chosen, schema).slice(0, most_rows + 1)
+
+
+def _cells(column: Any) -> Iterator[str]:
+    """Return the cells of a column as a CSV file would have them."""
+    for chunk in column.chunks:
+        for cell in chunk.to_pylist():
+            if isinstance(cell, (list, tuple)):
+                yield ";".join(map(str, cell))
+            elif isinstance(cell, bool):
+                yield "yes" if cell else "no"
+            else:
+                yield "" if cell is None else str(cell)

@@ -1,0 +1,78 @@
+"""A report to sealed messages: what leaves the device where a relay and an analyzer share the work.
+
+The report is made once, and it fits its messages from then on: a device whose report has more set
+bits than the plan has messages drops a random excess, once. That changes the law of a report, and
+the plan's promise pays for it. Sealing comes last and may be repeated: a crowd that is complete
+leaves the report to the next one, which has another key. The report id outside stays, so that the
+relay counts the report once. Identifiers inside are new each time, so that nothing links the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shoal.device.vectors import SyntheticVector
+from shoal.errors import ReportError
+from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encrypted_wire import SealedReports
+from shoal.protocol.encryption import (
+    public_key_of,
+    seal_message,
+    sealed_report_bytes,
+    sealing_info,
+)
+from shoal.protocol.fragments import messages_of, pack_fragments, pack_whole, set_positions
+from shoal.protocol.plan import Plan
+from shoal.protocol.random_bits import RandomBits, SystemBits, draw_below
+from shoal.protocol.wire import ID_BYTES, split_batch
+
+__all__ = ["fit_to_messages", "seal_report"]
+
+
+def fit_to_messages(
+    synthetic: SyntheticVector, plan: Plan, random_bits: RandomBits | None = None
+) -> SyntheticVector:
+    """Return the vector with at most as many set bits as the plan has messages for single bits.
+
+    Which set bits are dropped is random, each choice as likely as any other.
+    """
+    if plan.parties is None or plan.view != "counts":
+        return synthetic
+    positions = set_positions(synthetic.value)
+    excess = len(positions) - plan.parties.messages
+    if excess <= 0:
+        return synthetic
+    source = SystemBits() if random_bits is None else random_bits
+    value = synthetic.value
+    for _ in range(excess):
+        value ^= 1 << positions.pop(draw_below(len(positions), source))
+    return replace(synthetic, value=value)
+
+
+def seal_report(
+    plan: Plan, batch: bytes, key: CrowdKey, random_bits: RandomBits | None = None
+) -> SealedReports:
+    """Seal one report, packed as `shoal.pack_reports` packs it, for the key of an open crowd.
+
+    `random_bits` are those of identifiers and of the order of messages; HPKE draws its own.
+    """
+    reports = split_batch(plan, batch)
+    if len(reports) != 1:
+        raise ReportError(f"one report is sealed at a time, got {len(reports)}.")
+    window = reports.windows[0]
+    if (key.plan_id, key.window) != (plan.id, window):
+        raise ReportError("the key is of another plan or window than the report.")
+    source = SystemBits() if random_bits is None else random_bits
+    report_id, row = reports.content[:ID_BYTES], reports.content[ID_BYTES + 4 :]
+    if plan.view == "counts":
+        bits = row if plan.cohorts is None else row[2:]  # there is one cohort
+        positions = set_positions(int.from_bytes(bits, "little"))
+        contents = list(pack_fragments(positions, messages_of(plan), source))
+    else:
+        identifier = bytearray(ID_BYTES)
+        source.fill(identifier)
+        contents = [pack_whole(bytes(identifier), row)]
+    public_key, info = public_key_of(key.public_key), sealing_info(plan, window)
+    messages = b"".join(seal_message(content, public_key, info) for content in contents)
+    length = sealed_report_bytes(plan)
+    return SealedReports(plan.id, window, key.digest, length, report_id + messages)

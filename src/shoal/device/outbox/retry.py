@@ -1,0 +1,138 @@
+"""When a stored report is sent, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from shoal.device.outbox.queue import Folder
+from shoal.device.outbox.records import Record, Ticket
+from shoal.device.outbox.replies import KEY_CHANGED, Reply, may_ask_to_wait, outcome
+from shoal.errors import InputError, TransportError
+from shoal.protocol.plan import Plan
+from shoal.protocol.random_bits import SystemBits
+from shoal.support.checks import check_number
+from shoal.support.files import first_line
+
+if TYPE_CHECKING:
+    from shoal.device.outbox.transport import Posting
+
+__all__ = ["Attempts", "uniform"]
+
+FIRST_BACKOFF, LONGEST_BACKOFF = 30.0, 6 * 3600.0
+"""An attempt is followed by a wait uniform below the first, doubled each time up to the last."""
+
+LONGEST_WAIT = 24 * 3600.0
+"""For how long a collector may tell a device to wait."""
+
+MAX_CROWDS = 3
+"""For how many crowds a report is encrypted at most. A dishonest relay can include each
+ciphertext in the release of its crowd, so this is how many releases can contain the report."""
+_TOO_LATE = f"{MAX_CROWDS} crowds in turn were complete before it arrived"
+
+KEPT_ASIDE = 30 * 86_400
+"""For how many seconds a refused report is kept where the plan has no window."""
+
+
+def uniform() -> float:
+    """Return a number uniform on [0, 1), from the system's random bits."""
+    return (int.from_bytes(SystemBits().draw(8), "little") >> 11) * 2.0**-53
+
+
+class Attempts:
+    """The attempts to send the reports of one folder to one address."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        address: str | None,
+        spread: float,
+        clock: Callable[[], float],
+        jitter: Callable[[], float],
+        seal: Callable[[Record], bytes],
+    ) -> None:
+        self._folder, self.address, self._clock, self._jitter = folder, address, clock, jitter
+        self._seal = seal
+        self._spread = check_number("spread", spread)
+        if not 0 <= self._spread <= LONGEST_WAIT:
+            raise InputError(f"spread must be in [0, {LONGEST_WAIT:.0f}], got spread={spread}.")
+
+    def first_record(self, plan: Plan, window: int, batch: bytes, now: float) -> Record:
+        """Return the record of a new report, with the time of its first attempt."""
+        spread, expires = self._spread, None
+        if plan.window is not None:
+            # The collector knows the ids of this window and the one before, and takes no others.
+            expires = (window + 2) * plan.window
+            spread = min(spread, plan.window / 2)
+        due = now + spread * self._jitter()
+        sealed = None if plan.parties is None else b""
+        return Record(plan.id, window, batch, due, expires, address=self.address, sealed=sealed)
+
+    def expire_failed(self) -> None:
+        """Delete the bytes of failed reports whose time is over."""
+        for name in self._folder.names(state="failed"):
+            with self._folder.changing():
+                self._folder.expire_failed(name, self._clock())
+
+    def attempt(self, name: str, hurry: bool, transport: Posting) -> Ticket | None:
+        """Send one report if its time has come, and return what became of it."""
+        with self._folder.changing():
+            record = self._folder.waiting(name)
+            if record is None:
+                return None
+            now = self._clock()
+            if record.expires is not None and now >= record.expires:
+                return self._folder.settle(name, record, "expired", "its window has passed")
+            if record.address not in (None, self.address):
+                return None
+            if record.due - now > 2 * LONGEST_WAIT:  # the clock was set back
+                record = replace(record, due=now + self._spread * self._jitter())
+                self._folder.store_waiting(name, record)
+            if record.due > now and not (hurry and record.attempts == 0):
+                return None
+            # Stored before the attempt, so that whoever crashes in it does not hurry the next one.
+            backoff = min(FIRST_BACKOFF * 2.0 ** min(record.attempts, 60), LONGEST_BACKOFF)
+            record = record.tried(now + backoff * self._jitter())
+            self._folder.store_waiting(name, record)
+        try:
+            record, reply = self._post(name, record, transport)
+        except (OSError, TransportError) as error:
+            return record.ticket(name, "waiting", first_line(error))
+        with self._folder.changing():
+            if reply.status == KEY_CHANGED and record.crowds >= MAX_CROWDS:
+                return self._folder.settle(name, record, "expired", _TOO_LATE)
+            return self._after(name, record, reply)
+
+    def _post(self, name: str, record: Record, transport: Posting) -> tuple[Record, Reply]:
+        """Post a report, sealed if need be, and return it as it was sent, with the answer."""
+        if record.sealed is None:
+            return record, transport.post_report(record.plan_id, record.batch)
+        reply = None
+        if record.sealed:
+            reply = transport.post_report(record.plan_id, record.sealed)
+        if reply is None or (reply.status == KEY_CHANGED and record.crowds < MAX_CROWDS):
+            # The same report for the key of the crowd that is open now, stored before it is sent.
+            record = replace(record, sealed=self._seal(record), crowds=record.crowds + 1)
+            with self._folder.changing():
+                self._folder.store_waiting(name, record)
+            reply = transport.post_report(record.plan_id, record.sealed or b"")
+        return record, reply
+
+    def _after(self, name: str, record: Record, reply: Reply) -> Ticket:
+        state, reason = outcome(reply)
+        now = self._clock()
+        if state == "expired" and record.expires is not None and now < record.expires:
+            # By this clock the window has not passed. If the collector's is wrong, it may be set
+            # right in time; if the plan was closed, the report goes when its window has passed.
+            state = "waiting"
+        if state == "failed":
+            until = record.expires or int(now) + KEPT_ASIDE
+            record = replace(record, expires=until)
+        if state != "waiting":
+            return self._folder.settle(name, record, state, reason)
+        if reply.retry_after is not None and may_ask_to_wait(reply):
+            wait = min(max(reply.retry_after, 0.0), LONGEST_WAIT)
+            record = replace(record, due=record.due + wait)
+            self._folder.store_waiting(name, record)
+        return record.ticket(name, "waiting", reason)

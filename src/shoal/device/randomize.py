@@ -1,0 +1,120 @@
+"""Original to Synthetic: every bit is flipped with probability q, independently of all others.
+
+The sampler is exact. With q = 0.d1 d2 ... dk in binary and fair bits r1 ... rk, it computes
+[U < q] for the uniform number U = 0.(1-r1)(1-r2)...(1-rk), from the least significant digit on:
+
+    x = 0;   for j = k, ..., 1:   x = (x | rj) if dj is 1 else (x & rj)
+
+on all bits of a vector at once. The noise is drawn before the original is touched, and how much is
+drawn depends on the plan alone. One vector is an integer; ten million rows are arrays, in
+`shoal.device.arrays.randomizing`. From the same random bits both make the same synthetic vector.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, overload
+
+from shoal.device.domain import check_vector
+from shoal.device.vectors import OriginalVector, SyntheticVector
+from shoal.errors import InputError
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Plan
+from shoal.protocol.random_bits import RandomBits, SystemBits
+
+if TYPE_CHECKING:
+    from shoal.device.arrays.vectors import Original
+    from shoal.protocol.vectors import Synthetic
+
+__all__ = ["draw_flips", "randomize"]
+
+_WORD_BITS = 64
+_SYSTEM_BITS = SystemBits()
+
+
+@overload
+def randomize(
+    original: OriginalVector,
+    plan: Plan | FlipProbability,
+    *,
+    random_bits: RandomBits | None = None,
+) -> SyntheticVector: ...
+
+
+@overload
+def randomize(
+    original: Original, plan: Plan | FlipProbability, *, random_bits: RandomBits | None = None
+) -> Synthetic: ...
+
+
+def randomize(
+    original: OriginalVector | Original,
+    plan: Plan | FlipProbability,
+    *,
+    random_bits: RandomBits | None = None,
+) -> SyntheticVector | Synthetic:
+    """Flip each bit of one vector, or of each of many, with probability q.
+
+    Parameters
+    ----------
+    original
+        What `shoal.encode` makes; it is not changed.
+    plan
+        The plan that the vectors are for, or just its flip probability. A vector outside the plan's
+        domain, such as two options of a choice, is refused: the plan's noise does not hide it. A
+        flip probability alone has no domain, and no promise. Whether the plan keeps its promise is
+        not computed here: `shoal.Outbox` and the commands do that before the first answer.
+    random_bits
+        Where the noise comes from. Leave it out: the operating system is the right source. What a
+        `SimulationBits` makes is marked as simulated.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shoal import FlipProbability, Original
+    >>> original = Original(np.zeros((1000, 5), np.uint8), bits=40)
+    >>> synthetic = randomize(original, FlipProbability.at_least(0.25))
+    >>> synthetic
+    Synthetic(1000 x 40 bits)
+    >>> bool(0.2 < np.bitwise_count(synthetic.rows).sum() / 40_000 < 0.3)
+    True
+    """
+    source = _SYSTEM_BITS if random_bits is None else random_bits
+    if isinstance(original, OriginalVector):
+        _check_bits(original.bits, plan)
+        return _randomize_one(original, plan, source)
+    from shoal.device.arrays.randomizing import randomize_rows
+    from shoal.device.arrays.vectors import Original
+
+    if not isinstance(original, Original):
+        raise InputError(f"randomize takes an Original, got {type(original).__name__}.")
+    _check_bits(original.bits, plan)
+    return randomize_rows(original, plan, source)
+
+
+def _check_bits(bits: int, plan: Plan | FlipProbability) -> None:
+    if isinstance(plan, Plan) and plan.bits != bits:
+        raise InputError(f"the plan has {plan.bits} bits, the original {bits}.")
+
+
+def _randomize_one(
+    original: OriginalVector, plan: Plan | FlipProbability, random_bits: RandomBits
+) -> SyntheticVector:
+    if isinstance(plan, Plan):
+        check_vector(original.value, plan.survey)
+    flips = draw_flips(original.bits, plan.q if isinstance(plan, Plan) else plan, random_bits)
+    return SyntheticVector(
+        original.value ^ flips, original.bits, original.cohort, random_bits.simulated
+    )
+
+
+def draw_flips(bits: int, q: FlipProbability, random_bits: RandomBits) -> int:
+    """Return a number of so many bits, each of them set with probability exactly q."""
+    digits = q.binary_digits()
+    size = -(-bits // _WORD_BITS) * _WORD_BITS // 8
+    fair = bytearray(len(digits) * size)
+    random_bits.fill(fair)
+    words = [int.from_bytes(fair[at : at + size], "little") for at in range(0, len(fair), size)]
+    flips = words[0]  # the last digit is 1, since the fraction is in lowest terms
+    for digit, word in zip(digits[1:], words[1:], strict=True):
+        flips = flips | word if digit else flips & word
+    return flips & ((1 << bits) - 1)

@@ -1,0 +1,130 @@
+"""A plan and a report in plain words, for the person whose device it is.
+
+Every number here is computed from the plan by this device. Of a promise that needs a crowd it says
+what is asked for, and not that it holds.
+"""
+
+from __future__ import annotations
+
+import math
+
+from shoal.device.telemetry.log import Request
+from shoal.device.telemetry.terms import Terms
+from shoal.errors import ReportError
+from shoal.protocol.plan import Plan
+from shoal.protocol.questions import Question
+from shoal.protocol.survey import Choices, Flags, Number, Text, YesNo
+from shoal.protocol.vectors import row_bytes
+from shoal.protocol.wire import split_batch
+from shoal.support.rounding import float_up, text_up
+
+__all__ = ["report_in_words", "terms_in_words"]
+
+_SPANS = ((7 * 86_400, "week"), (86_400, "day"), (3600, "hour"))
+
+
+def terms_in_words(terms: Terms) -> list[str]:
+    """Return what is asked, what is sent, and what that reveals, a line for each."""
+    plan = terms.plan
+    asked = [f"  {question.name}: {_asked(question)}" for question in plan.survey.asked]
+    revealed = _revealed(plan)
+    often, span = _span(terms.window)
+    limits = terms.limit is not None and plan.memory is None
+    limit = f"No report is made once all of them would pass a local epsilon of {terms.limit}."
+    return [
+        "Asked:",
+        *asked,
+        f"Sent: one report {often}, about the last {span} before in which you used it."
+        f" Each of its {plan.bits} bits is flipped with probability"
+        f" {float(plan.q.fraction):.4g} before it leaves this machine. It has no id that a second"
+        " report would have too.",
+        *revealed,
+        *([limit] if limits else []),
+        f"To: {terms.to}. Whoever runs it sees the network address that a report comes from.",
+    ]
+
+
+def report_in_words(plan: Plan, request: Request) -> list[str]:
+    """Return what a request said, a line for each question, as it left: after the flips."""
+    try:
+        reports = split_batch(plan, request.body)
+    except ReportError:
+        return ["This is no report in the open form; its bytes are above."]
+    row = reports.content[-row_bytes(plan.bits) :]
+    value = int.from_bytes(row, "little")
+    lines = [
+        f"  {question.name}: {_set_options(plan, question, value)}"
+        for question in plan.survey.asked
+    ]
+    crosses = [
+        f"  {cross.name}: {_set_options(plan, cross, value)}" for cross in plan.survey.crosses
+    ]
+    flips = f"each bit may have been flipped, with probability {float(plan.q.fraction):.4g}"
+    return [f"It said, where {flips}:", *lines, *crosses, f"  window: {reports.windows[0]}"]
+
+
+def _asked(question: Question) -> str:
+    if isinstance(question, Number):
+        return f"how much, in one of {', '.join(question.labels)}"
+    if isinstance(question, Text):
+        return f"a text, as {question.bits} bits of its hashes"
+    if isinstance(question, YesNo):
+        return "yes or no"
+    options = ", ".join(question.labels)
+    if isinstance(question, Choices):
+        return f"up to {question.most_set_bits} of {options}"
+    return f"which of {options}" if isinstance(question, Flags) else f"one of {options}"
+
+
+def _span(seconds: int) -> tuple[str, str]:
+    """Return how often something happens, and how such a window is called."""
+    for length, name in _SPANS:
+        if seconds % length == 0:
+            many = f"{seconds // length} {name}s"
+            return (f"a {name}", name) if seconds == length else (f"in {many}", many)
+    return f"in {seconds} seconds", f"{seconds} seconds"
+
+
+def _revealed(plan: Plan) -> list[str]:
+    """Say what a report reveals to whoever sees it and knows its sender; that is a theorem."""
+    epsilon = plan.local_epsilon
+    first = (
+        f"One report shifts the odds between two answers by a factor of at most {_factor(epsilon)}"
+        f" (local epsilon {text_up(epsilon)}; proven, against everybody who sees it)."
+    )
+    if plan.memory is not None:
+        from shoal.protocol.local_privacy import EXACT, local_epsilon
+
+        differing = plan.survey.differing_bits
+        over_time = float_up(local_epsilon(differing, plan.memory.q1, places=EXACT))
+        lines = [
+            f"However often the same answer is sent, that factor stays below {_factor(over_time)}."
+        ]
+    else:
+        lines = ["The factors of several reports multiply."]
+    if plan.promise.kind != "local":
+        lines.append(
+            f"In a crowd of {plan.crowd_size} the plan {plan.promise.in_words}. Your device does"
+            " not rely on it."
+        )
+    return [first, *lines]
+
+
+def _factor(epsilon: float) -> str:
+    if epsilon > 30:
+        return f"e^{text_up(epsilon)}: it may say the answer itself"
+    return text_up(math.nextafter(math.exp(epsilon), math.inf), 3)
+
+
+def _set_options(plan: Plan, question: Question, value: int) -> str:
+    bits = [bit for place in plan.survey.slices_of(question.name) for bit in _range(place)]
+    on = [number for number, bit in enumerate(bits) if value >> bit & 1]
+    if isinstance(question, Text):
+        return f"{len(on)} of {len(bits)} bits are set"
+    if not on:
+        return "no bit is set"
+    return "set: " + ", ".join(question.labels[number] for number in on)
+
+
+def _range(place: slice) -> range:
+    return range(place.start, place.stop)

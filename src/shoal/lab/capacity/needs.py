@@ -1,0 +1,228 @@
+"""From what one report costs here to what many devices a day need, for each deployment.
+
+Every number is measured in this run, or follows from measured ones by a formula of `FORMULAS`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import InputError
+from shoal.lab.capacity import probes
+from shoal.lab.capacity.work import Work
+from shoal.lab.services import scratch_folder
+from shoal.protocol.encrypted_wire import sealed_batch_bytes
+from shoal.protocol.encryption import message_bytes
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.fragments import messages_of
+from shoal.protocol.parties import Parties
+from shoal.protocol.plan import Plan, Promise
+from shoal.protocol.survey import Flags, Survey
+from shoal.protocol.wire import batch_bytes
+from shoal.server.storage.store import Store
+from shoal.support.checks import check_number
+
+__all__ = ["DEVICES", "FORMULAS", "Capacity", "Need", "measure_capacity"]
+
+DEVICES = (10**6, 10**8, 10**9)
+DAY = 86_400
+
+FORMULAS = {
+    "peak": "devices x peak factor / 86,400: reports a second in the busiest time",
+    "collector": "cores = peak x [http]; disk = devices x bytes of [store]",
+    "relay": "cores = peak x ([http] - [store] + [relay]); disk = devices x bytes of [relay]",
+    "analyzer": "cores = devices x messages x [opened] / 86,400; disk = devices x messages x bytes"
+    " of [opened]",
+    "PostgreSQL": "cores = peak x ([http] - [store] + [database]), at the collectors",
+    "network": "bytes of a report's exchange x 8 x peak; at the relay also what it forwards, and at"
+    " the analyzer only that, over the whole day",
+}
+"""How each number follows; [name] is the processor time of one unit of a measurement."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What so many devices a day need of a deployment; None is what was not measured."""
+
+    deployment: str
+    devices: int
+    cores: float | None
+    disk_bytes: float | None
+    network_bits: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the need as plain JSON values."""
+        return {
+            "deployment": self.deployment,
+            "devices_a_day": self.devices,
+            "cores": self.cores,
+            "disk_bytes_a_day": self.disk_bytes,
+            "network_bits_a_second": self.network_bits,
+        }
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What was measured on this machine, and what follows.
+
+    `messages` is how many sealed messages a report has with a relay, `exchange_bytes` what a device
+    and the collector say to each other over HTTP, and `work` the measurements by their short names.
+    """
+
+    bits: int
+    messages: int
+    peak: float
+    cores: int
+    exchange_bytes: int
+    sealed_exchange_bytes: int
+    message_bytes: int
+    work: dict[str, Work]
+
+    def needs(self) -> Iterator[Need]:
+        """Yield what each deployment needs for a million, a hundred million and a billion."""
+        for devices in DEVICES:
+            yield from self.needs_of(devices)
+
+    def needs_of(self, devices: int) -> Iterator[Need]:
+        """Yield what each deployment needs for so many devices a day."""
+        cost = {name: work.core_seconds_each for name, work in self.work.items()}
+        peak, messages = devices * self.peak / DAY, devices * self.messages
+        # The store of the collector ran alone too; the rest of a request is the same for all.
+        request = max(cost["http"] - cost["store"], 0.0)
+        disk = {name: work.disk_bytes_each for name, work in self.work.items()}
+        plain, sealed = (
+            8 * peak * size for size in (self.exchange_bytes, self.sealed_exchange_bytes)
+        )
+        forwarded = 8 * messages * self.message_bytes / DAY
+        yield Need("collector", devices, peak * cost["http"], devices * disk["store"], plain)
+        yield Need(
+            "relay",
+            devices,
+            peak * (request + cost["relay"]),
+            devices * disk["relay"],
+            sealed + forwarded,
+        )
+        yield Need(
+            "analyzer",
+            devices,
+            messages * cost["opened"] / DAY,
+            messages * disk["opened"],
+            forwarded,
+        )
+        if "database" in cost:
+            yield Need("PostgreSQL", devices, peak * (request + cost["database"]), None, plain)
+        else:
+            yield Need("PostgreSQL", devices, None, None, None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all numbers, and the formulas behind those that were not measured."""
+        return {
+            "bits": self.bits,
+            "messages": self.messages,
+            "peak_factor": self.peak,
+            "cores": self.cores,
+            "exchange_bytes": self.exchange_bytes,
+            "sealed_exchange_bytes": self.sealed_exchange_bytes,
+            "message_bytes": self.message_bytes,
+            "measured": {name: work.to_json() for name, work in self.work.items()},
+            "needs": [need.to_json() for need in self.needs()],
+            "formulas": FORMULAS,
+        }
+
+
+def measure_capacity(
+    plan: Plan | None = None,
+    *,
+    folder: Path | None = None,
+    seconds: float = 40.0,
+    peak: float = 3.0,
+    database: Callable[[Path], Store] | None = None,
+    step: Callable[[int, int], object] = lambda done, total: None,
+) -> Capacity:
+    """Measure this machine, and say what many devices a day would need.
+
+    Parameters
+    ----------
+    plan
+        The plan whose reports are sent; by default one of 40 flags. What matters of it is how many
+        bits and cohorts it has, and as how many messages a report is sent.
+    folder
+        Measure the disk of this folder; by default the current one. What is written is deleted.
+    seconds
+        About how long all of it takes, without the starts of a service.
+    peak
+        How many times as many reports come in the busiest time as on average.
+    database
+        Opens a store of another kind, with a folder for what it keeps beside its database.
+    step
+        Called with how many measurements are done and how many there are.
+    """
+    if not 1 <= check_number("seconds", seconds) <= 3600:
+        raise InputError(f"measuring takes 1 to 3600 seconds, got {seconds:g}.")
+    if not 1 <= check_number("peak", peak) <= 1000:
+        raise InputError(f"the peak factor is 1 to 1000, got {peak:g}.")
+    folder = Path.cwd() if folder is None else folder
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder; name one on the disk that is to be measured.")
+    plain, sealed = _plans(plan)
+    total = 7 if database is None else 8
+    share = seconds / total
+    work: dict[str, Work] = {}
+
+    def measured(name: str, found: Work) -> None:
+        work[name] = found
+        step(len(work), total)
+
+    with scratch_folder(folder) as scratch:
+        names = ("http", "store", "relay", "opened", "database")
+        places = {name: scratch / name for name in names}
+        for place in places.values():
+            place.mkdir()
+        step(0, total)
+        measured("sync", probes.synced_writes(scratch, share))
+        found, exchange = probes.collector_over_http(plain, places["http"], share)
+        measured("http", found)
+        measured("store", probes.store(plain, places["store"], share))
+        measured("relay", probes.relay_store(sealed, places["relay"], share))
+        measured("hpke", probes.hpke_opens(sealed, share / 2))
+        # Sealing takes about as long as opening, and is not what is measured.
+        messages = work["hpke"].rate * share / 2
+        crowd = max(int(messages / messages_of(sealed)), 16)
+        measured("opened", probes.analyzer(replace(sealed, crowd_size=crowd), places["opened"]))
+        measured("tally", probes.tally(plain, share))
+        if database is not None:
+            measured("database", probes.store(plain, places["database"], share, database))
+    sealed_exchange = exchange + sealed_batch_bytes(sealed, 1) - batch_bytes(plain, 1)
+    return Capacity(
+        plain.bits,
+        messages_of(sealed),
+        peak,
+        os.cpu_count() or 1,
+        exchange,
+        sealed_exchange,
+        message_bytes(sealed),
+        work,
+    )
+
+
+def _plans(plan: Plan | None) -> tuple[Plan, Plan]:
+    """Return plans of the same survey for a collector, and for a relay and an analyzer.
+
+    Nobody answers them: their promises say nothing, and their crowds are as large as they can be.
+    """
+    survey = Survey("capacity", (Flags("answer", tuple(map(str, range(40)))),))
+    parties = Parties("https://relay.example", "https://analyzer.example")
+    if plan is not None:
+        survey = plan.survey
+        parties = replace(parties, messages=plan.parties.messages if plan.parties else 1)
+    often = FlipProbability.at_least("0.45")
+    plain = Plan(survey, often, Promise("local", "1000000"), crowd_size=10**6)
+    if parties.messages == 1:
+        return plain, replace(plain, parties=parties)
+    proven = Promise("proven", "1000000", delta="1e-6")
+    sealed = Plan(survey, often, proven, crowd_size=10**6, view="counts", parties=parties)
+    return plain, sealed

@@ -1,0 +1,282 @@
+"""The measurements: real reports through the code that takes, opens and counts them in earnest.
+
+What is in a report does not matter for what it costs, so the bits are noise. Each probe works until
+its seconds are over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from shoal.analysis.report_rows import Batch
+from shoal.analysis.tally import Tallying
+from shoal.errors import ShoalError
+from shoal.lab.capacity.work import Meter, Work, folder_bytes, processor_seconds
+from shoal.lab.services import running
+from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encrypted_wire import Chunk, SealedReports
+from shoal.protocol.encryption import (
+    open_message,
+    public_key_of,
+    seal_message,
+    sealed_report_bytes,
+    sealing_info,
+)
+from shoal.protocol.fragments import DUMMY, content_bytes, messages_of
+from shoal.protocol.plan import Plan
+from shoal.protocol.random_bits import SystemBits
+from shoal.protocol.vectors import Rows, padding_mask, row_bytes
+from shoal.protocol.wire import ID_BYTES
+from shoal.server.analyzer.decryption import Stop, open_crowd
+from shoal.server.analyzer.plan import Place
+from shoal.server.analyzer.store import AnalyzerStore, Receipt
+from shoal.server.relay.open_plan import Document
+from shoal.server.relay.store import RelayStore
+from shoal.server.storage.store import Store
+
+__all__ = [
+    "analyzer",
+    "collector_over_http",
+    "hpke_opens",
+    "relay_store",
+    "store",
+    "synced_writes",
+    "tally",
+]
+
+TOGETHER = 64
+"""Reports that come while the disk is busy, and are committed together."""
+
+CHUNK = 4096
+"""Messages of a chunk that the analyzer takes."""
+
+_STORED = 50_000
+_LANES = 32
+_BLOCK = 1024
+
+
+def synced_writes(folder: Path, seconds: float) -> Work:
+    """Bring 4 KiB to the disk, again and again: what every commit waits for."""
+    meter, writes = Meter(), 0
+    handle = os.open(folder / "probe", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        with meter:
+            for _ in _until(seconds):
+                os.write(handle, bytes(4096))
+                os.fsync(handle)
+                writes += 1
+    finally:
+        os.close(handle)
+    return meter.work("4 KiB written and on the disk", "write", writes)
+
+
+def store(
+    plan: Plan, folder: Path, seconds: float, opening: Callable[[Path], Store] = Store
+) -> Work:
+    """Count reports in a collector's store, 64 devices a commit; `opening` opens the store."""
+    meter, reports = Meter(), 0
+    with closing(opening(folder)) as kept:
+        kept.add_plan(plan)
+        assert kept.move(plan.id, "published", b"{}")
+        before = _swept(kept)
+        for _ in _until(seconds):
+            uploads = [_batch(plan, 1) for _ in range(TOGETHER)]
+            with meter:
+                refused = [one for one in kept.accept(uploads) if one is not None]
+            if refused:
+                raise ShoalError(f"the store refused a report: {refused[0].title}")
+            reports += TOGETHER
+        more = range(reports, _STORED, _BLOCK)  # the first thousands find room that is there
+        for _ in more:
+            kept.accept([_batch(plan, _BLOCK)])
+        grown = (_swept(kept) - before) / (reports + len(more) * _BLOCK)
+    return meter.work("collector's store, 64 reports a commit", "report", reports, grown)
+
+
+def _swept(kept: Store | RelayStore) -> int:
+    """Return what a store takes on the disk when its log is empty, which grows to a fixed size."""
+    kept.sweep()
+    is_shared = isinstance(kept, Store) and kept.is_shared
+    return kept.data_bytes if is_shared else folder_bytes(kept.folder)
+
+
+def collector_over_http(plan: Plan, folder: Path, seconds: float) -> tuple[Work, int]:
+    """Send reports to a collector, a connection for each; also return the bytes of an exchange."""
+    plan.write(folder / "plan.json")
+    words = ["serve", "--public", "127.0.0.1:0", "--console", "127.0.0.1:0", "--honest", "all"]
+    words += ["--spare-megabytes", "0", str(folder / "plan.json")]
+    (folder / "data").mkdir()
+    with running("collector", words, folder / "data") as service:
+        meter = Meter(partial(processor_seconds, int(service["process"])))
+        port, reports, exchanged = int(service["public"].rpartition(":")[2]), 0, 0
+        for block in _until(seconds):
+            size = _BLOCK if block else TOGETHER  # the first ones load what is loaded late
+            requests = [_request(plan.id, _batch(plan, 1).to_bytes()) for _ in range(size)]
+            if not block:
+                asyncio.run(_send(port, requests))
+                continue
+            with meter:
+                exchanged += asyncio.run(_send(port, requests))
+            reports += size
+        if not reports:
+            requests = [_request(plan.id, _batch(plan, 1).to_bytes()) for _ in range(TOGETHER)]
+            with meter:
+                exchanged = asyncio.run(_send(port, requests))
+            reports = TOGETHER
+    work = meter.work("collector over HTTP, a connection a report", "report", reports)
+    return work, exchanged // reports
+
+
+def _request(plan_id: str, body: bytes) -> bytes:
+    head = (
+        f"POST /v1/plans/{plan_id}/reports HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        "Content-Type: application/vnd.shoal.reports\r\nConnection: close\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def _send(port: int, requests: list[bytes]) -> int:
+    """Send requests, some at a time; return how many bytes went to and fro."""
+    waiting, exchanged = iter(requests), 0
+
+    async def lane() -> None:
+        nonlocal exchanged
+        for request in waiting:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request)
+            answer = await reader.read()
+            writer.close()
+            await writer.wait_closed()
+            if b" 202 " not in answer.partition(b"\r\n")[0]:
+                raise ShoalError(f"the collector answered {answer[:60].decode('latin-1')!r}.")
+            exchanged += len(request) + len(answer)
+
+    await asyncio.gather(*(lane() for _ in range(_LANES)))
+    return exchanged
+
+
+def relay_store(plan: Plan, folder: Path, seconds: float) -> Work:
+    """Take sealed reports in a relay's store, 64 devices a commit."""
+    meter, reports, length = Meter(), 0, sealed_report_bytes(plan)
+    with closing(RelayStore(folder)) as kept:
+        kept.publish(plan)
+        (wanted,) = kept.wanted()[:1]
+        key = CrowdKey(plan.id, wanted.window, wanted.place, SystemBits().draw(32))
+        assert kept.open_crowd(wanted, Document(key.to_bytes(), "", ""))
+        before = _swept(kept)
+        for _ in _until(seconds):
+            uploads = [
+                SealedReports(plan.id, wanted.window, key.digest, length, SystemBits().draw(length))
+                for _ in range(TOGETHER)
+            ]
+            with meter:
+                refused = [one for one in kept.accept(uploads) if one is not None]
+            if refused:
+                raise ShoalError(f"the relay's store refused a report: {refused[0].title}")
+            reports += TOGETHER
+        grown = (_swept(kept) - before) / reports
+    return meter.work("relay's store, 64 sealed reports a commit", "report", reports, grown)
+
+
+def hpke_opens(plan: Plan, seconds: float) -> Work:
+    """Open sealed messages, and do nothing with them."""
+    key, info = X25519PrivateKey.generate(), sealing_info(plan, 0)
+    content = SystemBits().draw(content_bytes(plan))
+    message, meter, opened = seal_message(content, key.public_key(), info), Meter(), 0
+    with meter:
+        for _ in _until(seconds):
+            for _ in range(64):
+                open_message(message, key, info)
+            opened += 64
+    return meter.work("HPKE messages opened", "message", opened)
+
+
+def analyzer(plan: Plan, folder: Path) -> Work:
+    """Receive a whole crowd of a plan in chunks, open it in one process, and tally it."""
+    total = plan.reports_needed * messages_of(plan)
+    with closing(AnalyzerStore(folder)) as kept:
+        kept.add_plan(plan)
+        assert kept.move(plan.id, "published", b"{}")
+        document = kept.crowd_key(plan.id, Place(0, 1), "relay-data")
+        assert isinstance(document, bytes)
+        chunks = list(_chunks(plan, CrowdKey.from_bytes(document), total))
+        before, meter = folder_bytes(folder), Meter()
+        with meter:
+            for chunk in chunks:
+                receipt = kept.keep_chunk(Place(0, 1), chunk, chunk.to_bytes())
+                assert isinstance(receipt, Receipt), receipt
+        grown = (folder_bytes(folder) - before) / total
+        with meter:
+            whole = kept.next_whole()
+            assert whole is not None
+            opened = open_crowd(whole, kept.scratch, 1, Stop())
+            assert kept.seal(whole, opened)
+    return meter.work("messages received, opened and counted", "message", total, grown)
+
+
+def _chunks(plan: Plan, key: CrowdKey, total: int) -> Iterator[Chunk]:
+    public, info = public_key_of(key.public_key), sealing_info(plan, 0)
+    count = -(-total // CHUNK)
+    for number in range(count):
+        some = range(number * CHUNK, min((number + 1) * CHUNK, total))
+        messages = b"".join(seal_message(_content(plan, one), public, info) for one in some)
+        yield Chunk(plan.id, 0, key.digest, number, count, total, messages)
+
+
+def _content(plan: Plan, number: int) -> bytes:
+    """Return a message as it is before it is sealed: whole noise, or a bit that is set or none."""
+    if plan.view == "reports":
+        rows, cohorts = _rows(plan, 1)
+        middle = b"" if cohorts is None else cohorts.astype("<u2").tobytes()
+        return SystemBits().draw(ID_BYTES) + middle + rows.tobytes()
+    end = DUMMY if number % 2 else number % plan.bits
+    return SystemBits().draw(ID_BYTES) + end.to_bytes(4, "little")
+
+
+def tally(plan: Plan, seconds: float) -> Work:
+    """Count reports that are in memory, as a tally of files does."""
+    rows, cohorts = _rows(plan, 1 << 18)
+    tallying, meter, reports = Tallying(plan, vectors=False), Meter(), 0
+    with meter:
+        for _ in _until(seconds):
+            tallying.add(rows, cohorts=cohorts)
+            reports += len(rows)
+    return meter.work("reports counted by `shoal tally`", "report", reports)
+
+
+def _until(seconds: float) -> Iterable[int]:
+    """Yield 0, 1, 2 until the seconds are over, and 0 in any case."""
+    end, number = time.perf_counter() + seconds, 0
+    while not number or time.perf_counter() < end:
+        yield number
+        number += 1
+
+
+def _batch(plan: Plan, reports: int) -> Batch:
+    ids = np.frombuffer(SystemBits().draw(ID_BYTES * reports), np.uint8).reshape(-1, ID_BYTES)
+    rows, cohorts = _rows(plan, reports)
+    return Batch(plan.id, ids, np.zeros(reports, np.uint32), cohorts, rows)
+
+
+def _rows(
+    plan: Plan, reports: int
+) -> tuple[Rows, np.ndarray[tuple[int], np.dtype[np.uint16]] | None]:
+    width = row_bytes(plan.bits)
+    rows = np.frombuffer(bytearray(SystemBits().draw(width * reports)), np.uint8)
+    rows = rows.reshape(-1, width)
+    if plan.bits % 8:
+        rows[:, -1] &= padding_mask(plan.bits)
+    if plan.cohorts is None:
+        return rows, None
+    drawn = np.frombuffer(SystemBits().draw(4 * reports), np.uint32)
+    return rows, (drawn % plan.cohorts).astype(np.uint16)

@@ -1,0 +1,171 @@
+"""Two parties on one machine: a relay, an analyzer, thousands of devices, and what each party saw.
+
+Relay and analyzer are those of `shoal relay` and `shoal analyzer`, each in a process of its own,
+with a folder of its own. Every device seals its report for the analyzer and sends it to the relay.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Lock
+from typing import Any, NamedTuple
+
+from shoal.device.outbox import HttpTransport, Reply
+from shoal.device.outbox.transport import Posting
+from shoal.errors import ShoalError
+from shoal.lab.demo import (
+    Answer,
+    devices_folder,
+    made_up_people,
+    send_all,
+    send_one,
+    with_truth,
+)
+from shoal.lab.services import console_get, free_port, run_command, running, scratch_folder
+from shoal.planning.plan import plan as make_plan
+from shoal.protocol.encrypted_wire import sealed_batch_bytes
+from shoal.protocol.fragments import messages_of
+from shoal.protocol.plan import Plan
+from shoal.protocol.survey import Survey
+
+__all__ = ["TwoParties", "demonstrate_parties"]
+
+_ASK_EVERY = 0.2
+_OPENED_WITHIN = 300.0
+"""Seconds that the analyzer may take until it has opened the crowd."""
+
+
+@dataclass(frozen=True)
+class TwoParties:
+    """One crowd that went through two parties.
+
+    `request` is what the relay received from one device, `early` the status that the analyzer
+    answered about the crowd while the relay was one report short.
+    """
+
+    plan: Plan
+    estimates: dict[str, Any]
+    request: bytes
+    early: int
+
+    @property
+    def messages(self) -> int:
+        """How many sealed messages the analyzer received, of the whole crowd."""
+        return self.plan.reports_needed * messages_of(self.plan)
+
+    @property
+    def request_bytes(self) -> int:
+        """How many bytes every device sent: the same for all."""
+        return sealed_batch_bytes(self.plan, 1)
+
+
+def demonstrate_parties(
+    survey: Survey,
+    users: int,
+    *,
+    seed: int,
+    progress: Callable[[int], None] = lambda done: None,
+) -> TwoParties:
+    """Plan for counts with two parties, collect one crowd through them, and look at it."""
+    relay_port, analyzer_port = free_port(), free_port()
+    plan = make_plan(
+        survey,
+        crowd_size=users,
+        epsilon="1",
+        delta="1e-6",
+        view="counts",
+        relay=f"http://127.0.0.1:{relay_port}",
+        analyzer=f"http://127.0.0.1:{analyzer_port}",
+    )
+    assert plan.parties is not None
+    people = list(made_up_people(survey, plan.reports_needed, seed))
+    with scratch_folder() as data, devices_folder() as devices:
+        (data / "analyzer").mkdir()
+        (data / "relay").mkdir()
+        plan_file = data / "plan.json"
+        plan.write(plan_file)
+        analyzer = ["analyzer", "--public", f"127.0.0.1:{analyzer_port}", "--console"]
+        analyzer += ["127.0.0.1:0", "--honest", "all", str(plan_file)]
+        relay = ["relay", "--listen", f"127.0.0.1:{relay_port}", "--ops", "127.0.0.1:0"]
+        relay += ["--analyzer", plan.parties.analyzer, str(plan_file)]
+        with (
+            running("analyzer", analyzer, data / "analyzer") as read,
+            running("relay", relay, data / "relay") as relayed,
+        ):
+            _register(data, relayed["key"])
+            signing_key = _signing_key(plan.parties.analyzer)
+            sent: list[bytes] = []
+            guard = Lock()
+
+            def send(answer: Answer, folder: Path, over: Event) -> None:
+                transport = _Watched(relayed["public"], signing_key, sent, guard)
+                send_one(plan.id, answer, transport, folder, over, one_operator=True)
+
+            *most, last = people
+            send_all(most, send, devices, progress)
+            token = (data / "analyzer" / "admin-token").read_text("utf-8").strip()
+            crowd = f"/v1/plans/{plan.id}/crowds/1/estimates"
+            early, _ = console_get(read["console"], crowd, token)
+            send(last, devices / "last", Event())
+            progress(1)
+            estimates = _wait_for(read["console"], crowd, token)
+    return TwoParties(plan, with_truth(estimates, people), sent[0], early)
+
+
+def _register(data: Path, relay_key: str) -> None:
+    """Let the analyzer know the relay: its key, and a token that it sends."""
+    words = ["collector", "token", "make", str(data / "analyzer"), "--role", "relay", "--json"]
+    made = json.loads(run_command(*words, "--label", "relay", "--relay-key", relay_key))
+    (data / "relay" / "analyzer-token").write_text(made["token"] + "\n", "utf-8")
+
+
+def _signing_key(analyzer: str) -> str:
+    status, content = console_get(analyzer, "/v1/keys", "")
+    if status != 200:
+        raise ShoalError(f"the analyzer answered {status} instead of its key.")
+    return str(json.loads(content)["ed25519"][0])
+
+
+def _wait_for(console: str, path: str, token: str) -> dict[str, Any]:
+    """Return the estimates as soon as the analyzer has opened the crowd."""
+    end = time.monotonic() + _OPENED_WITHIN
+    while True:
+        status, content = console_get(console, path, token)
+        if status == 200:
+            estimates: dict[str, Any] = json.loads(content)
+            return estimates
+        if time.monotonic() > end:
+            raise ShoalError(f"the analyzer answered {status}, not with a crowd.")
+        time.sleep(_ASK_EVERY)
+
+
+class _Watched(HttpTransport):
+    """The transport of a device, which keeps a copy of what the first device sent."""
+
+    def __init__(self, url: str, key: str, sent: list[bytes], guard: Lock) -> None:
+        super().__init__(url, public_key=key)
+        self._sent, self._guard = sent, guard
+
+    @contextmanager
+    def kept_open(self) -> Iterator[Any]:
+        """Yield what posts reports, and looks at them."""
+        with super().kept_open() as sending:
+            yield _Copying(sending, self._sent, self._guard)
+
+
+class _Copying(NamedTuple):
+    sending: Posting
+    sent: list[bytes]
+    guard: Lock
+
+    def post_report(self, plan_id: str, content: bytes) -> Reply:
+        """Post a report, and keep what is posted if it is the first one."""
+        with self.guard:
+            if not self.sent:
+                self.sent.append(content)
+        return self.sending.post_report(plan_id, content)

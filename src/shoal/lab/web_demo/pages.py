@@ -1,0 +1,189 @@
+"""What the browser is given: one page, its style and scripts, and how the crowd is doing.
+
+Served on this machine alone. The page may talk to this server and to the collector's public door,
+and to nobody else; its policy says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from shoal.errors import ShoalError
+from shoal.lab.demo import devices_folder, running_collector
+from shoal.lab.services import console_get, free_port, scratch_folder
+from shoal.lab.web_demo.client import client_files
+from shoal.lab.web_demo.people import People
+from shoal.planning.promise import check_promise
+from shoal.protocol.plan import Plan
+
+__all__ = ["web_demonstration"]
+
+_TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+}
+_REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+@contextmanager
+def web_demonstration(plan: Plan, *, seed: int) -> Iterator[str]:
+    """Run a collector with a plan and a page with its survey, and yield the page's address.
+
+    Parameters
+    ----------
+    plan
+        Its crowd is the visitor and the people who are made up.
+    seed
+        Who answers what. The flips come from the operating system, as they do on any device.
+    """
+    host = f"127.0.0.1:{free_port()}"
+    with (
+        scratch_folder() as data,
+        devices_folder() as devices,
+        running_collector(data, plan, origins=f"http://{host}") as urls,
+    ):
+        token = (data / "admin-token").read_text("utf-8").strip()
+        people = People(plan, seed, urls, token, devices)
+        documents = _documents(plan, urls["public"], run=data.name)
+        with _served(documents, people, urls["public"], host) as address:
+            try:
+                yield address
+            finally:
+                people.stop()
+
+
+def _documents(plan: Plan, public: str, run: str) -> dict[str, tuple[str, bytes]]:
+    """Return everything that does not change, by path, with its media type."""
+    # Imported here: whoever runs the other demonstrations needs no page.
+    from shoal.server.console.layout import icon, style
+
+    own = files("shoal.lab.web_demo") / "static"
+    contents = {name: (own / name).read_bytes() for name in ("index.html", "page.js", "page.css")}
+    contents["page.css"] = style() + contents["page.css"]
+    contents["icon.svg"] = icon()
+    contents |= client_files()
+    shown = {f"/{name}": (_media(name), content) for name, content in contents.items()}
+    settings = json.dumps(_settings(plan, public, run)).encode()
+    return shown | {"/": shown["/index.html"], "/settings.json": ("application/json", settings)}
+
+
+def _media(name: str) -> str:
+    return f"{_TYPES[Path(name).suffix]}; charset=utf-8"
+
+
+def _settings(plan: Plan, public: str, run: str) -> dict[str, Any]:
+    """Return what the page ships with it, and what it says about the plan.
+
+    `run` tells one demonstration from another at the same address: a browser answers a plan once,
+    and remembers that it did.
+    """
+    status, content = console_get(public, "/v1/keys", "")
+    if status != 200:
+        raise ShoalError(f"the collector answered {status} instead of its key.")
+    client = {
+        "plan": plan.id,
+        "to": public,
+        "key": json.loads(content)["ed25519"][0],
+        "limit": plan.local_epsilon,
+    }
+    return {
+        "client": client,
+        "run": run,
+        "promise": check_promise(plan).in_words,
+        "crowd": plan.reports_needed,
+        "q": float(plan.q),
+    }
+
+
+@contextmanager
+def _served(
+    documents: dict[str, tuple[str, bytes]], people: People, collector: str, host: str
+) -> Iterator[str]:
+    """Serve the page at a port of this machine while the demonstration lasts."""
+    name, _, port = host.partition(":")
+    pages = _handler(documents, people, collector, host)
+    server = ThreadingHTTPServer((name, int(port)), pages)
+    thread = Thread(target=server.serve_forever, name="page")
+    thread.start()
+    try:
+        yield f"http://{host}/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _handler(
+    documents: dict[str, tuple[str, bytes]], people: People, collector: str, host: str
+) -> type[BaseHTTPRequestHandler]:
+    policy = (
+        "default-src 'none'; img-src 'self'; script-src 'self'; style-src 'self';"
+        f" connect-src 'self' {collector}; form-action 'none'; frame-ancestors 'none';"
+        " base-uri 'none'"
+    )
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if not self._is_ours():
+                self._send(403, "text/plain", b"this page has another address.\n")
+            elif path == "/state.json":
+                self._send_state()
+            elif path == "/report.html":
+                page = people.report_page()
+                status, content = (200, page) if page else (409, b"the crowd is not complete.\n")
+                media = "text/html; charset=utf-8" if page else "text/plain"
+                self._send(status, media, content, _REPORT_POLICY)
+            elif path in documents:
+                self._send(200, *documents[path])
+            else:
+                self._send(404, "text/plain", b"there is no such page.\n")
+
+        def do_POST(self) -> None:
+            """Let the others answer, if the page itself asks for it."""
+            from_page = self.headers.get("Sec-Fetch-Site") == "same-origin"
+            if self.path != "/begin" or not (self._is_ours() and from_page):
+                self._send(403, "text/plain", b"only the page itself may do that.\n")
+                return
+            people.begin()
+            self._send_state()
+
+        def _is_ours(self) -> bool:
+            """Whether this was sent to our own name, and not to one that leads here."""
+            return self.headers.get("Host") == host
+
+        def _send_state(self) -> None:
+            try:
+                state = people.state()
+            except ShoalError as error:
+                state = {"state": "failed", "reason": str(error)}
+            self._send(200, "application/json", json.dumps(state).encode())
+
+        def _send(self, status: int, media: str, content: bytes, policy: str = policy) -> None:
+            self.send_response(status)
+            for name, text in (
+                ("Content-Type", media),
+                ("Content-Length", str(len(content))),
+                ("Content-Security-Policy", policy),
+                ("Cache-Control", "no-store"),
+                ("X-Content-Type-Options", "nosniff"),
+                ("Referrer-Policy", "no-referrer"),
+                ("Cross-Origin-Resource-Policy", "same-origin"),
+            ):
+                self.send_header(name, text)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing about who looks at the page."""
+
+    return Pages

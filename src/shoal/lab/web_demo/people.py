@@ -1,0 +1,99 @@
+"""Everybody else of the visitor's crowd: made-up people who answer once the visitor has.
+
+The demonstration knows what they answered, and can show it beside the estimates. What the visitor
+answered it does not know: it never leaves the browser.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import Any
+
+from shoal.device.outbox import HttpTransport
+from shoal.errors import ShoalError
+from shoal.lab.demo import Answer, made_up_people, send_all, send_one, with_truth
+from shoal.lab.services import console_get
+from shoal.protocol.plan import Plan
+
+__all__ = ["People"]
+
+
+class People:
+    """A crowd without its last person, and the collector that counts it.
+
+    Parameters
+    ----------
+    plan
+        Its crowd is one more than the people who are made up.
+    seed
+        Who answers what.
+    urls
+        The collector's two addresses, `public` and `console`.
+    token
+        Opens the console.
+    folder
+        Where the devices keep what they have to send.
+    """
+
+    def __init__(
+        self, plan: Plan, seed: int, urls: dict[str, str], token: str, folder: Path
+    ) -> None:
+        self.plan = plan
+        self._people = list(made_up_people(plan.survey, plan.reports_needed - 1, seed))
+        self._urls, self._token, self._folder = urls, token, folder
+        self._over = Event()
+        self._guard = Lock()
+        self._sending: Thread | None = None
+        self._failure: str | None = None
+
+    def begin(self) -> None:
+        """Let them answer, once."""
+        with self._guard:
+            if self._sending is None and not self._over.is_set():
+                self._sending = Thread(target=self._send_all, name="people")
+                self._sending.start()
+
+    def stop(self) -> None:
+        """Let nobody else answer."""
+        with self._guard:
+            self._over.set()
+        if self._sending is not None:
+            self._sending.join()
+
+    def _send_all(self) -> None:
+        try:
+            send_all(self._people, self._send, self._folder, lambda done: None)
+        except ShoalError as error:
+            self._failure = str(error)
+
+    def _send(self, answer: Answer, folder: Path, over: Event) -> None:
+        if self._over.is_set():
+            raise ShoalError("the demonstration is over.")
+        send_one(self.plan.id, answer, HttpTransport(self._urls["public"]), folder, over)
+
+    def state(self) -> dict[str, Any]:
+        """Return what may be said: of an open crowd its tenths, of a sealed one the estimates.
+
+        `early` is the status that the console answers about the estimates of an open crowd.
+        """
+        if self._failure is not None:
+            return {"state": "failed", "reason": self._failure}
+        status, content = self._ask("/crowds/1/estimates")
+        if status == 200:
+            return {"state": "sealed"} | with_truth(json.loads(content), self._people)
+        asked, progress = self._ask("/progress")
+        if asked != 200:
+            raise ShoalError(f"the console answered {asked} instead of the progress.")
+        tenths = json.loads(progress)["tenths"]
+        state = "waiting" if self._sending is None else "filling"
+        return {"state": state, "tenths": tenths, "early": status}
+
+    def report_page(self) -> bytes | None:
+        """Return the report page of the crowd, if it is sealed."""
+        status, content = self._ask("/crowds/1/report.html")
+        return content if status == 200 else None
+
+    def _ask(self, path: str) -> tuple[int, bytes]:
+        return console_get(self._urls["console"], f"/v1/plans/{self.plan.id}{path}", self._token)

@@ -1,0 +1,134 @@
+"""The flip probability q, as the fraction of a power of two that the sampler draws exactly."""
+
+from __future__ import annotations
+
+import decimal
+import fractions
+import math
+from dataclasses import dataclass
+
+from shoal.errors import InputError
+from shoal.support.checks import check_integer
+
+__all__ = ["FlipProbability"]
+
+MOST_DIGITS = 52
+"""The numerator must stay an exact integer in JSON."""
+
+USUAL_DIGITS = 16
+Q_PARTS, SIGMA_COST = 2048, 0.01
+"""Rounding up may raise q by one part of so many, and sigma by 1 %; small q, and q near 1/2, take
+more digits."""
+
+
+@dataclass(frozen=True)
+class FlipProbability:
+    """q = numerator / 2**digits in lowest terms, 0 < q <= 1/2.
+
+    Planning rounds q up, which only adds noise; estimating, auditing and publishing use the same
+    fraction, so that what is promised is what is drawn.
+
+    >>> q = FlipProbability.at_least("0.351")
+    >>> q, float(q)
+    (FlipProbability(numerator=5751, digits=14), 0.35101318359375)
+    >>> FlipProbability.at_least("0.25")
+    FlipProbability(numerator=1, digits=2)
+    """
+
+    numerator: int
+    digits: int
+
+    def __post_init__(self) -> None:
+        digits = check_integer("digits of q", self.digits, lowest=1, highest=MOST_DIGITS)
+        numerator = check_integer("numerator of q", self.numerator, lowest=1, highest=2**digits)
+        object.__setattr__(self, "digits", digits)
+        object.__setattr__(self, "numerator", numerator)
+        _check_range(fractions.Fraction(numerator, 2**digits), f"{numerator}/2^{digits}")
+        if numerator % 2 == 0:
+            raise InputError(f"q must be in lowest terms, got {numerator}/2^{digits}.")
+
+    @classmethod
+    def of_fraction(cls, value: fractions.Fraction) -> FlipProbability:
+        """Take a fraction whose denominator is a power of two, exactly."""
+        digits = value.denominator.bit_length() - 1
+        if value.denominator != 1 << digits:
+            raise InputError(f"q must be a fraction of a power of two, got {value}.")
+        return cls(value.numerator, digits)
+
+    @classmethod
+    def at_least(cls, value: object) -> FlipProbability:
+        """Round a wanted q up to the digits the sampler draws.
+
+        16 binary digits, or as many more as keep q within 1/2048 and sigma within 1 % of what the
+        wanted q would give. Each digit costs one random bit per bit of a report.
+        """
+        if isinstance(value, FlipProbability):
+            return value
+        wanted = exact_fraction(value)
+        for digits in range(USUAL_DIGITS, MOST_DIGITS + 1):
+            rounded = fractions.Fraction(math.ceil(wanted * 2**digits), 2**digits)
+            fair = Q_PARTS * (rounded - wanted) <= wanted
+            if fair and _spread(rounded) <= (1 + SIGMA_COST) * _spread(wanted):
+                break
+        return cls.of_fraction(rounded)
+
+    @property
+    def fraction(self) -> fractions.Fraction:
+        """The exact value."""
+        return fractions.Fraction(self.numerator, 2**self.digits)
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether q is 1/2, where a report carries no information."""
+        return 2 * self.fraction == 1
+
+    def binary_digits(self) -> list[int]:
+        """Return the binary digits after the point, least significant first."""
+        return [self.numerator >> j & 1 for j in range(self.digits)]
+
+    def __float__(self) -> float:
+        return self.numerator / (1 << self.digits)  # exact: fewer than 53 digits
+
+    def to_json(self) -> list[int]:
+        """Return [numerator, digits]."""
+        return [self.numerator, self.digits]
+
+    def __str__(self) -> str:
+        return f"{float(self):.6g} = {self.numerator}/2^{self.digits}"
+
+
+def exact_fraction(value: object) -> fractions.Fraction:
+    """Return a wanted q as the exact decimal that was written.
+
+    >>> exact_fraction(0.1)
+    Fraction(1, 10)
+    """
+    try:
+        if isinstance(value, fractions.Fraction):
+            number = value
+        elif isinstance(value, bool) or not isinstance(value, (int, float, str, decimal.Decimal)):
+            raise decimal.InvalidOperation
+        else:
+            written = decimal.Decimal(repr(value) if isinstance(value, float) else str(value))
+            if written.is_finite() and abs(written.adjusted()) > 400:
+                raise decimal.InvalidOperation
+            number = fractions.Fraction(written)
+    except (decimal.InvalidOperation, ValueError, OverflowError):
+        raise InputError(f"q must be a number in (0, 1/2], got q={value!r}.") from None
+    _check_range(number, str(value))
+    return number
+
+
+def _check_range(number: fractions.Fraction, shown: str) -> None:
+    if number <= 0:
+        raise InputError(
+            f"q must be in (0, 1/2], got q={shown}. With q = 0 reports are not randomized."
+        )
+    if 2 * number > 1:
+        raise InputError(f"q must be in (0, 1/2], got q={shown}. If you have RAPPOR's f, q = f/2.")
+
+
+def _spread(q: fractions.Fraction) -> float:
+    """Return sigma / sqrt(N) of a count, SDP 4: sqrt(pq) / (p - q)."""
+    value = float(q)
+    return math.inf if 2 * q >= 1 else math.sqrt(value * (1 - value)) / float(1 - 2 * q)

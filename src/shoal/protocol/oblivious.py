@@ -1,0 +1,199 @@
+"""Oblivious HTTP (RFC 9458): a request that a relay forwards and only the gateway can read.
+
+The suite is X25519, HKDF-SHA256 and AES-128-GCM. The answer is sealed with a key that both ends
+derive from the request, which needs HPKE's exporter: `pyhpke` has it.
+
+This hides a sender's address from the gateway and nothing else, as long as all senders use the same
+key and the relay keeps addresses to itself. Such a relay forwards each request at once: it
+does not wait for a crowd and does not shuffle.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from shoal.errors import InputError, ReportError
+from shoal.protocol.random_bits import SystemBits
+
+if TYPE_CHECKING:
+    from pyhpke import CipherSuite, ContextInterface
+
+__all__ = ["KEYS_TYPE", "REQUEST_TYPE", "RESPONSE_TYPE", "Exchange", "Gateway", "KeyConfiguration"]
+
+KEYS_TYPE = "application/ohttp-keys"
+REQUEST_TYPE = "message/ohttp-req"
+RESPONSE_TYPE = "message/ohttp-res"
+
+KEM, KDF, AEAD = 0x20, 1, 1
+KEY_BYTES, NONCE_BYTES, SECRET_BYTES = 32, 12, 16
+OVERHEAD = 7 + KEY_BYTES + 16
+"""Bytes that sealing adds to a request: its header, the encapsulated key and the tag."""
+MAX_LIST = 4096
+"""The maximum size of a list of keys, in bytes."""
+
+_HEADER = struct.Struct(">BHHH")
+_REQUEST_LABEL, _RESPONSE_LABEL = b"message/bhttp request", b"message/bhttp response"
+
+
+def _unopened() -> ReportError:
+    return ReportError("this was not sealed for this key of Oblivious HTTP.")
+
+
+@lru_cache(maxsize=1)
+def _suite() -> CipherSuite:
+    try:
+        from pyhpke import AEADId, CipherSuite, KDFId, KEMId
+    except ImportError as error:
+        raise InputError("Oblivious HTTP needs pyhpke: pip install 'shoal[ohttp]'.") from error
+    return CipherSuite.new(KEMId(KEM), KDFId(KDF), AEADId(AEAD))
+
+
+@dataclass(frozen=True)
+class KeyConfiguration:
+    """The public key of a gateway and its number.
+
+    >>> key = KeyConfiguration(1, bytes(32))
+    >>> KeyConfiguration.from_list(key.to_list()) == key
+    True
+    """
+
+    number: int
+    public_key: bytes
+
+    @property
+    def header(self) -> bytes:
+        """What a request for this key begins with."""
+        return _HEADER.pack(self.number, KEM, KDF, AEAD)
+
+    def to_bytes(self) -> bytes:
+        """Return the key configuration (RFC 9458, section 3.1)."""
+        return (
+            struct.pack(">BH", self.number, KEM)
+            + self.public_key
+            + struct.pack(">HHH", 4, KDF, AEAD)
+        )
+
+    def to_list(self) -> bytes:
+        """Return a list with this one key; lists are joined by concatenation."""
+        content = self.to_bytes()
+        return struct.pack(">H", len(content)) + content
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> KeyConfiguration:
+        """Read one key configuration that allows the suite."""
+        head = 3 + KEY_BYTES
+        if len(content) < head + 6 or content[1:3] != struct.pack(">H", KEM):
+            raise InputError("this key of Oblivious HTTP is for another suite.")
+        (length,) = struct.unpack_from(">H", content, head)
+        suites = content[head + 2 :]
+        if length != len(suites) or length % 4:
+            raise InputError("this is no key configuration of Oblivious HTTP.")
+        if struct.pack(">HH", KDF, AEAD) not in {suites[i : i + 4] for i in range(0, length, 4)}:
+            raise InputError("this key of Oblivious HTTP is for another suite.")
+        return cls(content[0], content[3:head])
+
+    @classmethod
+    def read_list(cls, content: bytes) -> list[KeyConfiguration]:
+        """Return the usable keys of a list, in order; there is at least one."""
+        if len(content) > MAX_LIST:
+            raise InputError(f"a list of Oblivious HTTP keys has at most {MAX_LIST} bytes.")
+        at, keys = 0, []
+        problem = InputError("this is not a list of Oblivious HTTP keys.")
+        while at + 2 <= len(content):
+            (length,) = struct.unpack_from(">H", content, at)
+            one = content[at + 2 : at + 2 + length]
+            at += 2 + length
+            if len(one) < length:
+                break
+            try:
+                keys.append(cls.from_bytes(one))
+            except InputError as error:
+                problem = error
+        if not keys:
+            raise problem
+        return keys
+
+    @classmethod
+    def from_list(cls, content: bytes) -> KeyConfiguration:
+        """Return the first usable key of a list."""
+        return cls.read_list(content)[0]
+
+    def seal(self, request: bytes, *, ephemeral: Any = None) -> tuple[bytes, Exchange]:
+        """Return a request that only the gateway can open, and what opens its answer."""
+        key = _suite().kem.deserialize_public_key(self.public_key)
+        info = _REQUEST_LABEL + b"\0" + self.header
+        encapsulated, context = _suite().create_sender_context(key, info, eks=ephemeral)
+        sealed = self.header + encapsulated + context.seal(request)
+        return sealed, Exchange(context, encapsulated)
+
+
+class Gateway:
+    """Opens requests with a private key of 32 bytes."""
+
+    def __init__(self, private_key: bytes, number: int | None = None) -> None:
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+        self._key = _suite().kem.deserialize_private_key(private_key)
+        public = X25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
+        self.configuration = KeyConfiguration(public[0] if number is None else number, public)
+
+    def knows(self, sealed: bytes) -> bool:
+        """Whether a request was sealed for this key, as its header says."""
+        return sealed.startswith(self.configuration.header)
+
+    def open(self, sealed: bytes) -> tuple[bytes, Exchange]:
+        """Return a request and what seals its answer; anything else raises `ReportError`."""
+        from pyhpke import PyHPKEError
+
+        if not self.knows(sealed) or len(sealed) < OVERHEAD:
+            raise _unopened()
+        encapsulated, ciphertext = sealed[7 : 7 + KEY_BYTES], sealed[7 + KEY_BYTES :]
+        info = _REQUEST_LABEL + b"\0" + self.configuration.header
+        try:
+            context = _suite().create_recipient_context(encapsulated, self._key, info)
+            return context.open(ciphertext), Exchange(context, encapsulated)
+        except (PyHPKEError, ValueError) as error:
+            raise _unopened() from error
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One request and its answer, at either end (RFC 9458, section 4.4)."""
+
+    context: ContextInterface
+    encapsulated: bytes
+
+    def seal(self, response: bytes, *, nonce: bytes | None = None) -> bytes:
+        """Return the answer, sealed for whoever sent the request."""
+        nonce = SystemBits().draw(SECRET_BYTES) if nonce is None else nonce
+        cipher, iv = self._cipher(nonce)
+        sealed: bytes = cipher.encrypt(iv, response, None)
+        return nonce + sealed
+
+    def open(self, sealed: bytes) -> bytes:
+        """Return the answer; anything else raises `ReportError`."""
+        from cryptography.exceptions import InvalidTag
+
+        if len(sealed) < 2 * SECRET_BYTES:
+            raise _unopened()
+        cipher, iv = self._cipher(sealed[:SECRET_BYTES])
+        try:
+            opened: bytes = cipher.decrypt(iv, sealed[SECRET_BYTES:], None)
+        except InvalidTag as error:
+            raise _unopened() from error
+        return opened
+
+    def _cipher(self, nonce: bytes) -> tuple[Any, bytes]:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.hmac import HMAC
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+        extract = HMAC(self.encapsulated + nonce, SHA256())
+        extract.update(self.context.export(_RESPONSE_LABEL, SECRET_BYTES))
+        drawn = extract.finalize()
+        key = HKDFExpand(SHA256(), SECRET_BYTES, b"key").derive(drawn)
+        return AESGCM(key), HKDFExpand(SHA256(), NONCE_BYTES, b"nonce").derive(drawn)

@@ -1,0 +1,420 @@
+"""A plan: what everybody agreed on before any data exists.
+
+A plan is immutable. Its id is the SHA-256 of its canonical JSON (RFC 8785), which holds no floats,
+so that every language computes the same id; a report or a tally names the plan it belongs to by
+this id. All fields are always present, with null where they are not meant, and every number has one
+spelling, so that one plan has one document.
+"""
+
+from __future__ import annotations
+
+import decimal
+import fractions
+import hashlib
+import math
+import pathlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+from shoal.errors import InputError, PlanError, SurveyError
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.local_privacy import EXACT, local_epsilon
+from shoal.protocol.parties import Parties
+from shoal.protocol.survey import Survey
+from shoal.support.checks import check_decimal_text, check_integer, shown
+from shoal.support.documents import exact_fields
+from shoal.support.files import canonical_json, read_json, write_json
+
+__all__ = ["Fragments", "Memory", "Parties", "Plan", "Promise", "PromiseKind", "View"]
+
+VERSION = 2
+LARGEST_CROWD = 10**12
+SHORTEST_WINDOW = 3600
+"""Devices take no shorter window: a report carries its number, which tells the time as exactly."""
+
+PromiseKind: TypeAlias = "Literal['proven', 'sufficient', 'three-sigma', 'local']"
+PROMISES: tuple[PromiseKind, ...] = ("proven", "sufficient", "three-sigma", "local")
+
+View: TypeAlias = "Literal['reports', 'counts']"
+VIEWS: tuple[View, ...] = ("reports", "counts")
+"""What the observer sees against whom a promise of a crowd holds: all anonymized reports, each
+whole, or only how many of them set each bit."""
+
+_FRAGMENTS = {"reports": "report", "counts": "bit"}
+"""How a report is cut in each view. A release holds the histogram of each fragment, no more."""
+
+
+@dataclass(frozen=True)
+class Fragments:
+    """Into how many fragments a report is cut, and in how many of them two answers can differ."""
+
+    count: int
+    differing: int
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What was promised; each decimal is kept in its one spelling.
+
+    `proven` and `sufficient` hold for the released tally of a whole crowd; `local` holds for each
+    report by itself. Only `sufficient` has an eta.
+    """
+
+    kind: PromiseKind
+    epsilon: str
+    delta: str | None = None
+    eta: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in PROMISES:
+            kinds = ", ".join(PROMISES)
+            raise PlanError(f"promise must be one of {kinds}, got {self.kind!r}.")
+        epsilon = check_decimal_text("epsilon", self.epsilon, above=0, error=PlanError)
+        object.__setattr__(self, "epsilon", epsilon)
+        for name, kind in (("delta", "proven"), ("eta", "sufficient")):
+            value = getattr(self, name)
+            if (value is not None) != (self.kind == kind):
+                needs = "needs" if self.kind == kind else "takes no"
+                raise PlanError(f"a {self.kind} promise {needs} {name}.")
+            if value is not None and value != "0":  # 0 is what a local bound proves
+                text = check_decimal_text(name, value, above=0, below=1, error=PlanError)
+                object.__setattr__(self, name, text)
+
+    @property
+    def in_words(self) -> str:
+        """What is asked for, in one line; `shoal.planning.promise` computes whether it holds.
+
+        >>> Promise("proven", "1", delta="1e-6").in_words
+        'asks for: proven, epsilon 1, delta 1e-6'
+        """
+        numbers = [f"{name} {self.to_json()[name]}" for name in ("epsilon", "delta", "eta")]
+        present = [text for text in numbers if not text.endswith(" None")]
+        return ", ".join([f"asks for: {self.kind}", *present])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the promise as plain JSON values."""
+        return {
+            "delta": self.delta,
+            "epsilon": self.epsilon,
+            "eta": self.eta,
+            "kind": self.kind,
+        }
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Permanent flips with q1, kept by the device, and fresh ones with q2 on top."""
+
+    q1: FlipProbability
+    q2: FlipProbability
+
+    @property
+    def q(self) -> FlipProbability:
+        """The flip probability that a single report shows: q1 + q2 - 2 q1 q2."""
+        a, b = self.q1.fraction, self.q2.fraction
+        return FlipProbability.of_fraction(a + b - 2 * a * b)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the two flip probabilities as plain JSON values."""
+        return {"q1": self.q1.to_json(), "q2": self.q2.to_json()}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The agreement between those who ask and those who answer.
+
+    Parameters
+    ----------
+    survey
+        What is asked.
+    q
+        The probability with which a device flips each bit.
+    promise
+        The privacy that q was chosen for.
+    crowd_size
+        How many reports are released together, or None if the promise needs no crowd.
+    max_reports_per_person
+        How many reports of one person a release may hold.
+    cohorts
+        How many cohorts reports are spread over; by default what the survey's text needs.
+    window
+        The length, in seconds, of the windows in which a person is asked once: reports of one
+        window are released apart from those of others. None where a person is asked once for all.
+    memory
+        How q is split between permanent and fresh flips, or None.
+    joint
+        Groups of bits, each a tuple of (question, label), whose joint counts are kept.
+    honest_fraction
+        The part of every crowd that is assumed to be honest, as a decimal, or None for all.
+    view
+        What a release shows: whole anonymized `reports`, or only the `counts` of single bits, which
+        needs far less noise. A `counts` plan has a proven promise, and no joint counts.
+    parties
+        The origins of a relay and an analyzer, or None where one collector does everything.
+
+    Examples
+    --------
+    >>> from shoal import Flags
+    >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
+    >>> plan = Plan(survey, FlipProbability.at_least(0.25), Promise("local", "2.2"))
+    >>> plan.id[:16], plan.local_epsilon
+    ('725ec51999689290', 2.1972245773362196)
+    """
+
+    survey: Survey
+    q: FlipProbability
+    promise: Promise
+    crowd_size: int | None = None
+    max_reports_per_person: int = 1
+    cohorts: int | None = None
+    window: int | None = None
+    memory: Memory | None = None
+    joint: tuple[tuple[tuple[str, str], ...], ...] = ()
+    honest_fraction: str | None = None
+    view: View = "reports"
+    parties: Parties | None = None
+
+    def __post_init__(self) -> None:
+        whole: list[tuple[str, int | None, int]] = [
+            ("crowd_size", self.crowd_size, LARGEST_CROWD),
+            ("max_reports_per_person", self.max_reports_per_person, 10**6),
+            ("cohorts", self.cohorts, 2**16),
+            ("window", self.window, 10**9),
+        ]
+        for name, value, highest in whole:
+            if value is not None:
+                whole_number = check_integer(
+                    name, value, lowest=1, highest=highest, error=PlanError
+                )
+                object.__setattr__(self, name, whole_number)
+        if self.cohorts is None:
+            object.__setattr__(self, "cohorts", self.survey.cohorts)
+        if self.survey.cohorts is not None and self.cohorts != self.survey.cohorts:
+            raise PlanError(f"the survey has {self.survey.cohorts} cohorts, not {self.cohorts}.")
+        if self.crowd_size is None and self.promise.kind != "local":
+            raise PlanError(f"a {self.promise.kind} promise needs a crowd_size.")
+        local = self.promise.kind == "local"
+        exact = local_epsilon(self.survey.differing_bits, self.q, places=EXACT)
+        if local and exact > decimal.Decimal(self.promise.epsilon):
+            raise PlanError(
+                f"q = {self.q} has a local epsilon of {self.local_epsilon:.6g}, more than the"
+                f" {self.promise.epsilon} that is promised."
+            )
+        if self.memory is not None and self.memory.q != self.q:
+            raise PlanError(f"memory's q1 and q2 give q = {self.memory.q}, the plan has {self.q}.")
+        if self.honest_fraction is not None:
+            share = self.honest_fraction
+            share = check_decimal_text("honest_fraction", share, above=0, below=1, error=PlanError)
+            object.__setattr__(self, "honest_fraction", share)
+        self._check_view()
+        self._check_parties()
+        for group in self.joint:
+            positions = {self.survey.bit(question, label) for question, label in group}
+            if not 2 <= len(positions) == len(group) <= 16:
+                raise PlanError("a joint group holds 2 to 16 different bits.")
+
+    def _check_view(self) -> None:
+        if self.view not in VIEWS:
+            views = ", ".join(VIEWS)
+            raise PlanError(f"view must be one of {views}, got {self.view!r}.")
+        if self.view == "counts" and self.promise.kind != "proven":
+            raise PlanError(f"a plan with view counts is proven, got {self.promise.kind!r}.")
+        if self.view == "counts" and self.joint:
+            raise PlanError(
+                "a plan with view counts has no joint counts, which would show more than the"
+                " counts of single bits; cross the questions in the survey instead."
+            )
+
+    def _check_parties(self) -> None:
+        if self.parties is None:
+            return
+        messages = self.parties.messages
+        if self.crowd_size is None:
+            raise PlanError("a plan with a relay needs a crowd_size: the relay waits for a crowd.")
+        if self.view == "reports" and messages != 1:
+            raise PlanError(f"with view reports a report is one message, got messages={messages}.")
+        if self.view == "counts" and messages > self.bits:
+            raise PlanError(f"a report of {self.bits} bits is at most {self.bits} messages.")
+        if self.view == "counts" and self.cohorts not in (None, 1):
+            raise PlanError(
+                "with view counts, a relay and an analyzer, text has one cohort: a message that"
+                " holds one bit says nothing about how large a cohort is."
+            )
+
+    @property
+    def bits(self) -> int:
+        """How many bits a report has."""
+        return self.survey.bits
+
+    @property
+    def fragments(self) -> Fragments:
+        """Into how many fragments a report is cut, and in how many two answers can differ."""
+        if self.view == "reports":
+            return Fragments(1, 1)
+        return Fragments(self.bits, self.survey.differing_bits)
+
+    @cached_property
+    def id(self) -> str:
+        """The SHA-256 of the plan's canonical JSON, in hexadecimal."""
+        return hashlib.sha256(canonical_json(self.to_json())).hexdigest()
+
+    @cached_property
+    def reports_needed(self) -> int:
+        """How many reports make a whole crowd: crowd_size honest ones among all, rounded up."""
+        honest = fractions.Fraction(self.honest_fraction or "1")
+        return math.ceil((self.crowd_size or 0) / honest)
+
+    @property
+    def local_epsilon(self) -> float:
+        """What one report reveals with no crowd and no trust in anybody, rounded up."""
+        from shoal.support.rounding import float_up
+
+        return float_up(local_epsilon(self.survey.differing_bits, self.q, places=EXACT))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain JSON values; its id is the hash of exactly these."""
+        return {
+            "cohorts": self.cohorts,
+            "crowd_size": self.crowd_size,
+            "fragments": _FRAGMENTS[self.view],
+            "honest_fraction": self.honest_fraction,
+            "joint": [[list(bit) for bit in group] for group in self.joint],
+            "max_reports_per_person": self.max_reports_per_person,
+            "memory": self.memory.to_json() if self.memory else None,
+            "parties": self.parties.to_json() if self.parties else None,
+            "promise": self.promise.to_json(),
+            "q": self.q.to_json(),
+            "survey": self.survey.to_json(),
+            "version": VERSION,
+            "view": self.view,
+            "window": self.window,
+        }
+
+    @classmethod
+    def from_json(cls, document: object) -> Plan:
+        """Read a plan from plain JSON values; if they name an id, it must be theirs."""
+        if isinstance(document, Mapping) and "version" in document:
+            _check_version(document["version"])
+        fields = exact_fields("a plan", document, _FIELDS, {"id"}, error=PlanError)
+        parties = fields["parties"]
+        try:
+            plan = cls(
+                survey=Survey.from_json(fields["survey"]),
+                q=_flip_probability("q", fields["q"]),
+                promise=_promise(fields["promise"]),
+                crowd_size=fields["crowd_size"],
+                max_reports_per_person=fields["max_reports_per_person"],
+                cohorts=fields["cohorts"],
+                window=fields["window"],
+                memory=_memory(fields["memory"]),
+                joint=_joint(fields["joint"]),
+                honest_fraction=fields["honest_fraction"],
+                view=fields["view"],
+                parties=None if parties is None else Parties.from_json(parties),
+            )
+        except SurveyError as error:
+            raise PlanError(f"the plan's survey is not valid: {error}") from error
+        except (PlanError, RecursionError):
+            raise
+        except InputError as error:
+            raise PlanError(str(error)) from error
+        for name, value in plan.to_json().items():
+            _check_canonical(name, fields[name], value)
+        if "id" in fields and fields["id"] != plan.id:
+            raise PlanError(
+                f"the plan says its id is {str(fields['id'])[:64]!r} but its content has"
+                f" {plan.id}; it was changed after it was made."
+            )
+        return plan
+
+    @classmethod
+    def read(cls, path: pathlib.Path | str) -> Plan:
+        """Read a plan from a JSON file, which must name the plan's id."""
+        document = read_json(pathlib.Path(path), "plan", PlanError)
+        if isinstance(document, Mapping) and "survey" in document and "id" not in document:
+            raise PlanError(f"{path} has no field 'id', so nobody can tell whether it was changed.")
+        try:
+            return cls.from_json(document)
+        except PlanError as error:
+            from shoal.support.file_kinds import instead
+
+            raise PlanError(instead(pathlib.Path(path), "plan") or str(error)) from error
+
+    def write(self, path: pathlib.Path | str) -> None:
+        """Write the plan, with its id, as JSON for people to read."""
+        write_json(pathlib.Path(path), {"id": self.id} | self.to_json())
+
+
+_FIELDS = {
+    "cohorts",
+    "crowd_size",
+    "fragments",
+    "honest_fraction",
+    "joint",
+    "max_reports_per_person",
+    "memory",
+    "parties",
+    "promise",
+    "q",
+    "survey",
+    "version",
+    "view",
+    "window",
+}
+
+
+def _check_version(version: object) -> None:
+    """Refuse another version before its fields, which are others."""
+    if version != VERSION or type(version) is not int:
+        raise PlanError(
+            f"this Shoal reads plans of version {VERSION}, got version {version!r:.64}; make"
+            " the plan anew from its survey, or use the Shoal that made it."
+        )
+
+
+def _check_canonical(place: str, given: object, canonical: object) -> None:
+    """Refuse a document that is not what its plan would write: one plan has one text."""
+    if isinstance(given, Mapping) and isinstance(canonical, dict) and given.keys() == {*canonical}:
+        for name in canonical:
+            _check_canonical(f"{place}.{name}", given[name], canonical[name])
+    elif isinstance(given, list) and isinstance(canonical, list) and len(given) == len(canonical):
+        for one, other in zip(given, canonical, strict=True):
+            _check_canonical(place, one, other)
+    elif type(given) is not type(canonical) or given != canonical:
+        raise PlanError(
+            f"the plan is not in its canonical form: {place} must be {shown(canonical)}, got"
+            f" {shown(given)}."
+        )
+
+
+def _promise(value: object) -> Promise:
+    needed = {"kind", "epsilon", "delta", "eta"}
+    return Promise(**exact_fields("a promise", value, needed, error=PlanError))
+
+
+def _flip_probability(name: str, value: object) -> FlipProbability:
+    if not isinstance(value, list) or len(value) != 2:
+        raise PlanError(f"{name} must be [numerator, digits], got {name}={str(value)[:80]}.")
+    return FlipProbability(value[0], value[1])
+
+
+def _memory(value: object) -> Memory | None:
+    if value is None:
+        return None
+    fields = exact_fields("memory", value, {"q1", "q2"}, error=PlanError)
+    return Memory(_flip_probability("q1", fields["q1"]), _flip_probability("q2", fields["q2"]))
+
+
+def _joint(value: object) -> tuple[tuple[tuple[str, str], ...], ...]:
+    message = "joint must be a list of groups, each a list of [question, label] pairs of text."
+    if not isinstance(value, list):
+        raise PlanError(message)
+    for group in value:
+        if not isinstance(group, list):
+            raise PlanError(message)
+        for bit in group:
+            if not isinstance(bit, list) or [type(part) for part in bit] != [str, str]:
+                raise PlanError(message)
+    return tuple(tuple((bit[0], bit[1]) for bit in group) for group in value)

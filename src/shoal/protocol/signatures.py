@@ -1,0 +1,72 @@
+"""Plans and certificates that a collector signed, for devices that pin its key.
+
+A plan's id already says what it must be. A pinned key says who stands behind it: the collector
+signs the bytes of its answer with Ed25519 and puts the signature beside them. A certificate is
+worth nothing without that: it is the signer's word for what the plan was computed to promise.
+
+A collector that rotates its key signs with the old and the new one for a while. Devices that pin
+either of them keep working, and the application has that time to ship the new key.
+"""
+
+from __future__ import annotations
+
+import base64
+
+from shoal.errors import InputError, TransportError
+
+__all__ = ["check_public_key", "check_signature"]
+
+SIGNATURE, KEY = "Shoal-Signature", "Shoal-Key"
+"""The headers with the signatures and, for information only, their keys; all in base64url,
+separated by commas."""
+
+_KEY_BYTES, _SIGNATURE_BYTES = 32, 64
+MAX_SIGNERS = 2
+"""Keys that sign at the same time: the newest and, during the overlap, the one before."""
+
+
+def check_public_key(key: bytes | str) -> bytes:
+    """Return a collector's public key, 32 bytes, from its bytes or their base64url.
+
+    >>> check_public_key("A" * 43) == bytes(32)
+    True
+    """
+    raw = key if isinstance(key, bytes) else _decoded(key)
+    if raw is None or len(raw) != _KEY_BYTES:
+        raise InputError("a collector's public key is 32 bytes, or 43 characters of base64url.")
+    return raw
+
+
+def check_signature(
+    public_key: bytes, content: bytes, signature: str | None, what: str = "plan"
+) -> None:
+    """Raise `TransportError` unless the key made one of the signatures, over these exact bytes."""
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ImportError:
+        raise InputError(
+            "checking a signature needs cryptography: pip install 'shoal-device[signatures]'."
+        ) from None
+    texts = signature.split(",") if isinstance(signature, str) else []
+    decoded = [_decoded(text) for text in texts[:MAX_SIGNERS]]
+    given = [raw for raw in decoded if raw is not None and len(raw) == _SIGNATURE_BYTES]
+    if not given:
+        raise TransportError(f"the {what} came without a signature of the pinned key; not used.")
+    for one in given:
+        try:
+            Ed25519PublicKey.from_public_bytes(public_key).verify(one, content)
+        except (InvalidSignature, ValueError):  # a ValueError: these 32 bytes are not a key
+            continue
+        return
+    raise TransportError(f"the {what} was not signed with the pinned key; not used.")
+
+
+def _decoded(text: object) -> bytes | None:
+    if not isinstance(text, str) or not text.isascii() or len(text) > 128:
+        return None
+    bare = text.strip().rstrip("=")
+    try:
+        return base64.b64decode(bare + "=" * (-len(bare) % 4), altchars=b"-_", validate=True)
+    except ValueError:
+        return None

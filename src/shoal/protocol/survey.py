@@ -1,0 +1,348 @@
+"""What is asked: a survey is a list of questions that are answered together, in one report."""
+
+from __future__ import annotations
+
+import decimal
+import hashlib
+import json
+import pathlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from shoal.errors import InputError, SurveyError
+from shoal.protocol.crosses import Cross
+from shoal.protocol.hashing import TextHash
+from shoal.protocol.kinds import question_from_json
+from shoal.protocol.options import Choice, Choices, Flags, YesNo
+from shoal.protocol.questions import (
+    MOST_BITS,
+    AskedQuestion,
+    Number,
+    Pairs,
+    Part,
+    Question,
+    Text,
+    checked_sequence,
+    keep,
+)
+from shoal.support.checks import check_text
+from shoal.support.documents import exact_fields, listed
+from shoal.support.files import canonical_json
+
+__all__ = [
+    "AskedQuestion",
+    "Choice",
+    "Choices",
+    "Cross",
+    "Flags",
+    "Number",
+    "Pairs",
+    "Part",
+    "Question",
+    "Survey",
+    "Text",
+    "YesNo",
+]
+
+_LONGEST_TOML = 4 << 20
+"""The maximum length of a survey's TOML: room for as many options as a report has bits."""
+_MOST_DOTS = 8
+_DEEPEST = 8
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Questions asked together and answered in one report.
+
+    >>> survey = Survey("browser", (
+    ...     Flags("features", ("sync", "vpn")),
+    ...     Choice("channel", ("release", "beta", "nightly")),
+    ... ))
+    >>> survey.bits, survey.differing_bits
+    (5, 4)
+    """
+
+    name: str
+    questions: tuple[Question, ...]
+    _slices: dict[str, slice] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _hashes: dict[str, TextHash] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        name = check_text("a survey's name", self.name, error=SurveyError)
+        keep(self, name=name, questions=tuple(self.questions))
+        if not self.questions:
+            raise SurveyError(f"survey {self.name!r} must ask at least one question.")
+        start = 0
+        for question in self.questions:
+            if not isinstance(question, Question):
+                raise SurveyError(f"a survey holds questions, got {question!r}.")
+            if question.name in self._slices:
+                raise SurveyError(f"question {question.name!r} appears twice; names must differ.")
+            self._slices[question.name] = slice(start, start + question.bits)
+            start += question.bits
+        self._check_crosses()
+        if len({q.cohorts for q in self.questions if isinstance(q, Text)}) > 1:
+            raise SurveyError(
+                "all text questions of a survey must have the same number of cohorts."
+            )
+        if start > MOST_BITS:
+            raise SurveyError(f"a survey takes at most {MOST_BITS} bits, this one takes {start}.")
+
+    def _check_crosses(self) -> None:
+        if not self.asked:
+            raise SurveyError(f"survey {self.name!r} must ask at least one question.")
+        if (*self.asked, *self.crosses) != self.questions:
+            raise SurveyError("crosses come after the questions that people are asked.")
+        for cross in self.crosses:
+            names = [side.name for side in cross.sides]
+            if Cross.of(self.asked, names, cross.name) != cross:
+                raise SurveyError(f"cross {cross.name!r} crosses questions of another survey.")
+
+    @cached_property
+    def asked(self) -> tuple[AskedQuestion, ...]:
+        """The questions that people answer."""
+        return tuple(one for one in self.questions if isinstance(one, AskedQuestion))
+
+    @cached_property
+    def crosses(self) -> tuple[Cross, ...]:
+        """The questions whose answer a device derives from the others, after all of them."""
+        return tuple(one for one in self.questions if isinstance(one, Cross))
+
+    def cross(self, *names: str, name: str | None = None) -> Survey:
+        """Return the survey with one more question: the cells of these questions.
+
+        A name is that of a choice, a number or a yes/no question, or `question=option` for one
+        flag of a flags question.
+
+        >>> survey = Survey("shop", (Number("age", (18, 65)), Choice("brand", ("old", "new"))))
+        >>> survey.cross("age", "brand")["age x brand"].labels[:3]
+        ('below 18 x old', 'below 18 x new', '18 to below 65 x old')
+        """
+        return Survey(self.name, (*self.questions, Cross.of(self.questions, names, name)))
+
+    @cached_property
+    def bits(self) -> int:
+        """How many bits one report of this survey has."""
+        return sum(question.bits for question in self.questions)
+
+    @cached_property
+    def differing_bits(self) -> int:
+        """In how many bits two originals can differ: blocks add."""
+        return sum(question.differing_bits for question in self.questions)
+
+    @property
+    def cohorts(self) -> int | None:
+        """How many cohorts reports are spread over, or None where nothing is text."""
+        return next((q.cohorts for q in self.questions if isinstance(q, Text)), None)
+
+    def text_hash(self, question: str) -> TextHash:
+        """Return the hash functions of a text question."""
+        text = self[question]
+        if not isinstance(text, Text):
+            raise SurveyError(f"question {question!r} is not a text question.")
+        if question not in self._hashes:
+            text_hash = TextHash(self.digest, text.name, text.filter_bits, text.hashes)
+            self._hashes[question] = text_hash
+        return self._hashes[question]
+
+    def text_bits(self, question: str, text: str, cohort: int) -> tuple[int, ...]:
+        """Return which bits of a text question a text sets in a cohort.
+
+        An empty text is no answer: it sets none, or with pairs of letters the bit `other`.
+        """
+        asked, hashing = self[question], self.text_hash(question)
+        assert isinstance(asked, Text)
+        bits = hashing.positions(text, cohort) if text.strip() else ()
+        if asked.pairs is None:
+            return bits
+        pair = asked.pairs.option(text, asked.pairs.position(cohort))
+        return (*bits, asked.filter_bits + pair)
+
+    @cached_property
+    def parts(self) -> tuple[tuple[Question, slice, Part], ...]:
+        """The parts of all questions, in order: whose each is, and where its bits stand."""
+        return tuple(
+            (question, place, part)
+            for question in self.questions
+            for place, part in zip(self.slices_of(question.name), question.parts, strict=True)
+        )
+
+    @property
+    def labels(self) -> tuple[tuple[str, str], ...]:
+        """The question and the label of each bit, in order."""
+        return tuple((q.name, label) for q in self.questions for label in q.labels)
+
+    def slice_of(self, question: str) -> slice:
+        """Return where the bits of a question stand."""
+        self[question]
+        return self._slices[question]
+
+    def slices_of(self, question: str) -> tuple[slice, ...]:
+        """Return where the bits of each part of a question stand."""
+        start, places = self.slice_of(question).start, []
+        for part in self[question].parts:
+            places.append(slice(start, start + part.bits))
+            start += part.bits
+        return tuple(places)
+
+    def bit(self, question: str, label: str) -> int:
+        """Return the position of one labelled bit."""
+        labels = self[question].labels
+        if label not in labels:
+            raise SurveyError(
+                f"question {question!r} has no option {label!r}; it has {listed(labels)}."
+            )
+        return int(self._slices[question].start) + labels.index(label)
+
+    def __getitem__(self, question: str) -> Question:
+        for candidate in self.questions:
+            if candidate.name == question:
+                return candidate
+        names = [candidate.name for candidate in self.questions]
+        raise SurveyError(
+            f"survey {self.name!r} has no question {question!r}; it has {listed(names)}."
+        )
+
+    def __iter__(self) -> Iterator[Question]:
+        return iter(self.questions)
+
+    @classmethod
+    def from_toml(cls, source: str | pathlib.Path) -> Survey:
+        """Read a survey from TOML text, or from the file at a `Path`.
+
+        >>> Survey.from_toml('''
+        ... name = "browser"
+        ... [[question]]
+        ... name = "channel"
+        ... kind = "choice"
+        ... options = ["release", "beta"]
+        ... ''').bits
+        2
+        """
+        import tomllib  # not on a device, which gets its survey in a plan
+
+        from shoal.support.file_kinds import instead
+        from shoal.support.table_format import TableFormat
+
+        try:
+            text = source.read_text("utf-8") if isinstance(source, pathlib.Path) else source
+            _check_toml(text)
+            # Numbers stay the digits that the author wrote: a plan's id must not depend on floats.
+            document = tomllib.loads(text, parse_float=decimal.Decimal)
+        except OSError as error:
+            reason = error.strerror or "unreadable"
+            raise SurveyError(f"cannot read survey {source}: {reason}.") from error
+        except (ValueError, ArithmeticError) as error:
+            which = f"survey {source}" if isinstance(source, pathlib.Path) else "the survey"
+            if isinstance(source, pathlib.Path) and (other := instead(source, "survey")):
+                raise SurveyError(other) from error
+            if isinstance(error, SurveyError):
+                raise
+            reason = str(error).partition("\n")[0]
+            raise SurveyError(f"{which} is not valid TOML: {reason}.") from error
+        try:  # a plan does not contain the table format, so it is only checked
+            TableFormat.from_json(document.pop("table", {}))
+        except InputError as error:
+            raise SurveyError(str(error)) from error
+        questions = document.pop("question", None)
+        if not isinstance(questions, list):
+            raise SurveyError("a survey needs at least one [[question]] table.")
+        crosses = document.pop("cross", [])
+        if not isinstance(crosses, list):
+            raise SurveyError("crossed questions are in [[cross]] tables.")
+        for cross in crosses:
+            fields = exact_fields("a cross", cross, {"questions"}, {"name"}, error=SurveyError)
+            questions.append({"kind": Cross.kind} | fields)
+        return cls.from_json(document | {"questions": questions})
+
+    @classmethod
+    def from_json(cls, document: object) -> Survey:
+        """Read a survey from plain JSON values; unknown or missing keys are errors."""
+        fields = exact_fields("a survey", document, {"name", "questions"}, error=SurveyError)
+        questions = checked_sequence("questions", fields["questions"])
+        name = check_text("a survey's name", fields["name"], error=SurveyError)
+        read: list[Question] = []
+        for question in questions:
+            read.append(question_from_json(question, read))
+        return cls(name, tuple(read))
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the survey's canonical JSON: what originals are encoded for."""
+        return hashlib.sha256(canonical_json(self.to_json())).hexdigest()
+
+    def to_toml(self) -> str:
+        """Return the survey as the TOML text that `from_toml` reads.
+
+        >>> print(Survey("browser", (Choice("channel", ("release", "beta")),)).to_toml())
+        name = "browser"
+        <BLANKLINE>
+        [[question]]
+        name = "channel"
+        kind = "choice"
+        options = ["release", "beta"]
+        <BLANKLINE>
+        """
+        lines = [f"name = {_toml(self.name)}"]
+        for question in self.questions:
+            fields = question.to_json()
+            if isinstance(question, Cross):
+                lines += ["", "[[cross]]"]
+                del fields["kind"]
+            else:
+                lines += ["", "[[question]]"]
+            first = [key for key in ("name", "kind") if key in fields]
+            rest = [key for key in fields if key not in first]
+            lines += [f"{key} = {_toml(fields[key])}" for key in (*first, *rest)]
+        return "\n".join(lines) + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the survey as plain JSON values."""
+        return {"name": self.name, "questions": [q.to_json() for q in self.questions]}
+
+
+def _check_toml(text: str) -> None:
+    """Refuse a text that is too long or too deep for `tomllib`.
+
+    Its time and memory grow with the square of the parts of a dotted key, and it recurses into
+    arrays and inline tables. A survey needs neither.
+    """
+    import re
+
+    if len(text) > _LONGEST_TOML:
+        raise SurveyError(
+            f"a survey has at most {_LONGEST_TOML:,} characters, this one has {len(text):,}."
+        )
+    dots = depth = 0
+    # Strings and comments are skipped whole; an unterminated one reaches to the end of the text or
+    # of the line. No alternative backtracks, so the time is linear.
+    for found in re.finditer(
+        r'"""(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5}|\\?\Z)|"(?:[^"\\\n]|\\[^\n])*+"?'
+        r"|'''(?:[^']|'(?!''))*+(?:'{3,5}|\Z)|'[^'\n]*+'?|#[^\n]*+|([.,=\n\[\]{}])",
+        text,
+        re.DOTALL,
+    ):
+        mark = found[1]
+        if mark is None:
+            continue
+        dots = dots + 1 if mark == "." else 0
+        if mark in "[{":
+            depth += 1
+        elif mark in "]}":
+            depth = max(depth - 1, 0)
+        if dots > _MOST_DOTS or depth > _DEEPEST:
+            raise SurveyError(
+                f"a survey is not nested so deeply: a key has at most {_MOST_DOTS} dots, and at"
+                f" most {_DEEPEST} brackets are open at a time."
+            )
+
+
+def _toml(value: str | int | list[str] | dict[str, Any]) -> str:
+    """Write a text, a whole number, or a list or table of them; JSON quotes a text as TOML does."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,107 @@
+"""Separate the words of a survey from the rules that decide the bits of an answer.
+
+An edit of words leaves every answer on the same bits. Devices then keep their permanent flips, and
+`shoal.planning.plan_diff` calls the edit a label. Any other edit can move an answer to other bits.
+Permanent flips that outlived such an edit would reveal for which people it changed nothing, so
+devices draw new ones, and the ledger charges for them again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.protocol.crosses import Cross
+from shoal.protocol.plan import Plan
+from shoal.protocol.questions import Question
+from shoal.protocol.survey import Survey
+from shoal.support.files import canonical_json
+
+__all__ = ["Wording", "encoding_rules", "permanent_key"]
+
+_WORDS = {"name", "options", "column", "questions"}
+"""Fields of a question that are words; `bits` says how many options there are."""
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The words of a survey: names of questions, the label of each bit, and columns of tables."""
+
+    questions: tuple[str, ...]
+    labels: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, survey: Survey) -> Wording:
+        """Return the words of a survey, in the order of its bits."""
+        return cls(
+            tuple(question.name for question in survey),
+            tuple(label for _, label in survey.labels),
+            tuple(question.table_column for question in survey.asked),
+        )
+
+    def moved(self, new: Wording) -> Iterator[tuple[str, str, str]]:
+        """Yield the words that moved in a new wording: kind, word, and the word it replaced.
+
+        >>> old, new = Wording(("f",), ("sync", "vpn")), Wording(("f",), ("vpn", "proxy"))
+        >>> list(old.moved(new))
+        [('label', 'vpn', 'sync')]
+        >>> list(old.moved(Wording(("g",), ("sync", "proxy"))))
+        []
+        """
+        yield from _moved("question", self.questions, new.questions)
+        yield from _moved("label", self.labels, new.labels)
+        yield from _moved("column", self.columns, new.columns)
+
+
+def _moved(kind: str, old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    if len(old) != len(new):
+        return
+    changed = [(was, now) for was, now in zip(old, new, strict=True) if was != now]
+    replaced = {now: was for was, now in reversed(changed)}
+    for word in sorted({was for was, _ in changed} & replaced.keys()):
+        yield kind, word, replaced[word]
+
+
+def encoding_rules(survey: Survey, question: Question) -> dict[str, Any]:
+    """Return everything that decides which bits an answer sets, except words, as JSON values.
+
+    >>> from shoal import Choices, Survey
+    >>> survey = Survey("s", (Choices("colours", ("red", "blue", "green"), at_most=2),))
+    >>> encoding_rules(survey, survey.questions[0])
+    {'kind': 'choices', 'at_most': 2, 'bits': 3}
+    """
+    rules = {key: value for key, value in question.to_json().items() if key not in _WORDS}
+    if isinstance(question, Cross):
+        places = {asked.name: place for place, asked in enumerate(survey.asked)}
+        rules["sides"] = [[places[side.question.name], side.bit] for side in question.sides]
+    return rules | {"bits": question.bits}
+
+
+def permanent_key(plan: Plan) -> str | None:
+    """Return the key of the permanent flips that devices keep for a plan; None without memory.
+
+    Two plans share it if their surveys have the same name and rules and if q1 is the same. Words,
+    window, crowd, promise and fresh flips are not part of it, so that editing them draws no new
+    permanent flips. The survey's name is: unrelated surveys that share permanent flips would
+    reveal whether their answers set the same bits.
+
+    >>> from shoal import Flags, FlipProbability, Memory, Promise
+    >>> memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
+    >>> def key(*options):
+    ...     survey = Survey("browser", (Flags("features", options),))
+    ...     return permanent_key(Plan(survey, memory.q, Promise("local", "9"), memory=memory))
+    >>> key("sync", "vpn") == key("sync", "proxy"), key("sync", "vpn") == key("sync", "vpn", "tabs")
+    (True, False)
+    """
+    if plan.memory is None:
+        return None
+    survey = plan.survey
+    document = {
+        "q1": plan.memory.q1.to_json(),
+        "questions": [encoding_rules(survey, question) for question in survey],
+        "survey": survey.name,
+    }
+    return hashlib.sha256(b"shoal permanent flips\0" + canonical_json(document)).hexdigest()

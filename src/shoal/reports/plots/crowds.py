@@ -1,0 +1,251 @@
+"""Pictures over the size of the crowd: how much noise each kind of promise needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from shoal.errors import InputError
+from shoal.planning.views import CountsBound, ReportsBound, bound_of, domain_of
+from shoal.protocol.survey import Survey
+from shoal.reports.plots.canvas import (
+    BLACK,
+    BLUE,
+    DASH_DOT,
+    DASHED,
+    DOTTED,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    RED,
+    SOLID,
+    End,
+    brief,
+    counted,
+    label_ends,
+    name_axes,
+    sheet,
+)  # fmt: skip
+from shoal.support.checks import check_integer, check_number
+from shoal.support.rounding import round_down, round_up
+from shoal.theory import randomized_response as coin
+from shoal.theory.gaussian import gaussian_sigma
+from shoal.theory.literature_bounds import published_q
+from shoal.theory.solve import attack_q, proven_q
+from shoal.theory.three_sigma import three_sigma_q
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_XTOL = 1e-3
+
+
+class _Line(NamedTuple):
+    name: str
+    colour: str
+    style: object
+    marker: str
+    value: Callable[[int], float]
+
+
+def plot_noise(
+    survey: Survey, *, epsilon: float, delta: float, crowd_sizes: Sequence[int] | None = None
+) -> Figure:
+    """Draw the q that each kind of promise needs: local, proven, and what attacks leave open.
+
+    Examples
+    --------
+    >>> from shoal import Flags, Survey
+    >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
+    >>> figure = plot_noise(survey, epsilon=1, delta=1e-6, crowd_sizes=[100, 1000])
+    >>> len(figure.axes[0].lines)
+    4
+    """
+    domain, differ = domain_of(survey), survey.differing_bits
+    lines = [
+        _Line(
+            "local q = {}\nno crowd needed", GREY, DOTTED, "",
+            lambda _: coin.local_q(differ, epsilon),
+        ),
+        _Line(
+            "proven q = {}\nholds for every crowd", BLUE, SOLID, "o",
+            lambda crowd: proven_q(domain, crowd, epsilon, delta, _XTOL).value,
+        ),
+        _Line(
+            "attack q = {}\nany less is broken", RED, DASHED, "s",
+            lambda crowd: attack_q(domain, crowd, epsilon, delta, _XTOL).value,
+        ),
+        _Line(
+            "three-sigma q = {}\na rule of thumb (SDP)", GREEN, DASH_DOT, "^",
+            lambda crowd: _three_sigma(differ, crowd, epsilon),
+        ),
+    ]  # fmt: skip
+    return _over_crowds(
+        "How often a device must flip a bit, by the size of the crowd",
+        survey, epsilon, delta, crowd_sizes, lines,
+    )  # fmt: skip
+
+
+def plot_views(
+    survey: Survey, *, epsilon: float, delta: float, crowd_sizes: Sequence[int] | None = None
+) -> Figure:
+    """Draw the error of a count that each view leaves for the same promise.
+
+    Local, proven for whole reports, proven for counts, and a trusted curator's normal noise.
+
+    Examples
+    --------
+    >>> from shoal import Flags, Survey
+    >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
+    >>> figure = plot_views(survey, epsilon=1, delta=1e-6, crowd_sizes=[100, 1000])
+    >>> figure.axes[0].get_ylabel()
+    'error of a count: one sigma, in people'
+    """
+    differ = survey.differing_bits
+    reports, counts = bound_of(survey, "reports"), bound_of(survey, "counts")
+
+    def noise(bound: ReportsBound | CountsBound) -> Callable[[int], float]:
+        return lambda crowd: _sigma(crowd, bound.quick_q(crowd, epsilon, delta))
+
+    lines = [
+        _Line(
+            "local: {} people\nwhoever sees a report", GREY, DOTTED, "",
+            lambda crowd: _sigma(crowd, coin.local_q(differ, epsilon)),
+        ),
+        _Line("reports: {} people\nwhoever sees all reports", BLUE, SOLID, "o", noise(reports)),
+        _Line("counts: {} people\nwhoever sees counts only", RED, SOLID, "s", noise(counts)),
+        _Line(
+            "curator: {} people\nsomebody sees all answers", BLACK, DASHED, "",
+            lambda _: gaussian_sigma(differ, epsilon, delta),
+        ),
+    ]  # fmt: skip
+    return _over_crowds(
+        "How much noise each view needs, by the size of the crowd",
+        survey, epsilon, delta, crowd_sizes, lines, "error of a count: one sigma, in people",
+    )  # fmt: skip
+
+
+def _sigma(crowd: int, q: float) -> float:
+    return coin.count_sigma(crowd, q) if q < 0.5 else math.nan
+
+
+def plot_bounds(
+    survey: Survey, *, epsilon: float, delta: float, crowd_sizes: Sequence[int] | None = None
+) -> Figure:
+    """Draw the q that published bounds need for the same promise.
+
+    Local, clones (FMT21), stronger clones (FMT23), Shoal's proven bound (the privacy blanket of
+    BBGN19 evaluated exactly; for one bit the exact maximum), and the attack below which no bound
+    can be.
+
+    Examples
+    --------
+    >>> from shoal import Flags, Survey
+    >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
+    >>> figure = plot_bounds(survey, epsilon=1, delta=1e-6, crowd_sizes=[100, 1000])
+    >>> len(figure.axes[0].lines)
+    5
+    """
+    domain, differ = domain_of(survey), survey.differing_bits
+    lines = [
+        _Line(
+            "local q = {}\nno crowd needed", GREY, DOTTED, "",
+            lambda _: coin.local_q(differ, epsilon),
+        ),
+        _Line(
+            "clones q = {}\nFMT21", ORANGE, DASH_DOT, "^",
+            lambda crowd: published_q(domain, crowd, epsilon, delta, "clones", _XTOL),
+        ),
+        _Line(
+            "stronger clones q = {}\nFMT23", PINK, (0, (3, 1)), "v",
+            lambda crowd: published_q(domain, crowd, epsilon, delta, "stronger clones", _XTOL),
+        ),
+        _Line(
+            "Shoal, proven q = {}\nBBGN19, exactly", BLUE, SOLID, "o",
+            lambda crowd: proven_q(domain, crowd, epsilon, delta, _XTOL).value,
+        ),
+        _Line(
+            "attack q = {}\nno bound can be below", RED, DASHED, "s",
+            lambda crowd: attack_q(domain, crowd, epsilon, delta, _XTOL).value,
+        ),
+    ]  # fmt: skip
+    return _over_crowds(
+        "The noise that each known bound asks for, for the same promise",
+        survey, epsilon, delta, crowd_sizes, lines,
+    )  # fmt: skip
+
+
+def _three_sigma(differ: int, crowd: int, epsilon: float) -> float:
+    try:
+        return three_sigma_q(differ, crowd, epsilon)
+    except ValueError:
+        return math.nan  # lambda is too close to 1 for so small a crowd
+
+
+def _sizes(crowd_sizes: Sequence[int] | None) -> list[int]:
+    if crowd_sizes is None:
+        return [100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000]
+    sizes = sorted({check_integer("crowd_sizes", size, lowest=2) for size in crowd_sizes})
+    if len(sizes) < 2:
+        raise InputError("crowd_sizes must hold at least two different sizes.")
+    return sizes
+
+
+def _text(value: float) -> str:
+    """Write a probability briefly, and a number of people in full."""
+    return brief(value) if value < 1 else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _over_crowds(
+    title: str,
+    survey: Survey,
+    epsilon: float,
+    delta: float,
+    crowd_sizes: Sequence[int] | None,
+    lines: Sequence[_Line],
+    height: str = "q: probability that a bit is flipped",
+) -> Figure:
+    sizes = _sizes(crowd_sizes)
+    if check_number("epsilon", epsilon) <= 0:
+        raise InputError(f"epsilon must be above 0, got epsilon={epsilon}.")
+    if not 0 < check_number("delta", delta) < 1:
+        raise InputError(f"delta must be strictly between 0 and 1, got delta={delta}.")
+    figure, axes = sheet(
+        title,
+        f"{survey.name}: {counted(survey.bits, 'bit')} a report, two answers differ in up to"
+        f" {survey.differing_bits}; promise: epsilon {brief(epsilon, 4)}, delta {brief(delta)}",
+    )
+    axes.set_xscale("log")
+    ends = []
+    lowest, highest = math.inf, 0.5
+    for line in lines:
+        values = [line.value(size) for size in sizes]
+        axes.plot(
+            sizes, values, color=line.colour, linestyle=line.style, marker=line.marker,
+            linewidth=1.8, markersize=4.5, clip_on=False, zorder=3,
+        )  # fmt: skip
+        known = [value for value in values if not math.isnan(value)]
+        lowest, highest = min([lowest, *known]), max([highest, *known])
+        if not math.isnan(values[-1]):
+            # q is a promise and goes up; the attack is a lower bound and goes down
+            rounded = (round_down if line.name.startswith("attack") else round_up)(values[-1], 3)
+            ends.append(End(values[-1], line.name.format(_text(rounded)), line.colour))
+    axes.set_xlim(sizes[0], sizes[-1])
+    if lowest < 0.05 or highest > 0.5:
+        axes.set_yscale("log")
+        axes.set_ylim(lowest / 1.5, 1.2 * highest)
+        from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _text(value)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_ylim(0.0 if lowest < 0.3 else lowest - 0.1, 0.51)
+    name_axes(axes, "crowd: reports released together", height)
+    from matplotlib.ticker import FuncFormatter as Words
+
+    axes.xaxis.set_major_formatter(Words(lambda value, _: f"{value:,.0f}"))
+    label_ends(axes, ends)
+    return figure

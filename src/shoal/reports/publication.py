@@ -1,0 +1,223 @@
+"""A Tally to a Publication: estimates, plan and certificate in one thing that can be handed on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal import __version__
+from shoal.analysis.estimates import Estimates, check_crowd, estimate
+from shoal.analysis.intervals import IntervalKind, Target
+from shoal.analysis.tally import Tally
+from shoal.analysis.text.results import DecodedTexts
+from shoal.errors import InputError
+from shoal.planning.promise import check_promise
+from shoal.protocol.plan import Plan
+from shoal.reports import words
+from shoal.reports.page import notebook_html, page
+from shoal.reports.results import results
+from shoal.reports.sums import promise_of_sum
+from shoal.reports.tables import arrow_table, csv_text, markdown_text
+from shoal.support.checks import check_level, check_text
+from shoal.support.files import write_json, write_text, write_whole
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shoal.planning.certificate import Certificate
+
+__all__ = ["Publication", "check_suffix", "publish"]
+
+SUFFIXES = (".html", ".csv", ".json", ".parquet", ".arrow", ".md")
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Estimates with the plan they rest on and the certificate of its promise.
+
+    `certificate` is None where the promise is local and needs no crowd.
+    """
+
+    estimates: Estimates
+    certificate: Certificate | None
+    level: float = 0.95
+    interval: IntervalKind = "exact"
+    title: str | None = None
+    date: str | None = None
+    remarks: tuple[str, ...] = ()
+    texts: tuple[DecodedTexts, ...] = ()
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that the reports were made for."""
+        return self.estimates.plan
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        plan, tally = self.plan, self.estimates.tally
+        check_crowd(plan, tally)
+        if self.certificate != certificate_for(plan):
+            raise InputError("the certificate is not the one of the plan; use shoal.publish.")
+        computed = check_promise(plan)
+        whole = promise_of_sum(plan, tally, self.certificate)
+        document = {
+            "title": self.title or plan.survey.name,
+            "survey": plan.survey.name,
+            "date": self.date,
+            "shoal": __version__,
+            "estimates": self.estimates.to_json(self.level, self.interval),
+            **results(self.estimates, self.level, self.texts),
+            "promise": {
+                "kind": plan.promise.kind,
+                "guarantee": computed.is_guarantee,
+                "short": computed.in_words if whole is None else whole.in_words,
+                "plain": words.plain_promise(computed) if whole is None else whole.plain,
+                "sum": None if whole is None else whole.to_json(),
+                "assumptions": [
+                    *words.assumptions(plan, self.certificate, tally),
+                    *self.remarks,
+                ],
+            },
+            "certificate": self._certificate(),
+            "plan": {"id": plan.id} | plan.to_json(),
+        }
+        return document | {"citation": words.citation(document)}
+
+    def _certificate(self) -> dict[str, Any] | None:
+        if self.certificate is None:
+            return None
+        epsilon, most = float(self.plan.promise.epsilon), self.plan.max_reports_per_person
+        document = self.certificate.to_json(epsilon=epsilon)
+        if most > 1:
+            document["group_delta"] = self.certificate.group_delta(epsilon=epsilon, reports=most)
+        return document
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as plain JSON values; the page embeds exactly these."""
+        return deepcopy(self._document)
+
+    def to_html(self) -> str:
+        """Return one page that needs nothing else: no network, no script."""
+        return page(self.plan, self._document)
+
+    def to_markdown(self) -> str:
+        """Return the page's words and tables as Markdown."""
+        return markdown_text(self.plan, self._document)
+
+    def to_csv(self) -> str:
+        """Return the estimates as CSV, a row for each option, numbers in full."""
+        return csv_text(self._document)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the estimates as an Arrow table; its metadata `shoal` holds the whole JSON."""
+        return arrow_table(self._document)
+
+    def write(self, path: Path | str) -> None:
+        """Write a file in the form that its suffix names, whole or not at all."""
+        target = check_suffix(path)
+        kind = target.suffix.lower()
+        if kind == ".json":
+            write_json(target, self._document)
+        elif kind in (".parquet", ".arrow"):
+            write_whole(target, lambda scratch: self._write_table(scratch, kind))
+        else:
+            text = {".html": self.to_html, ".csv": self.to_csv, ".md": self.to_markdown}[kind]()
+            write_text(target, text)
+
+    def _write_table(self, path: Path, kind: str) -> None:
+        import pyarrow.feather as feather
+        import pyarrow.parquet as pq
+
+        if kind == ".parquet":
+            pq.write_table(self.to_arrow(), path)
+        else:
+            feather.write_feather(self.to_arrow(), path, compression="uncompressed")
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self.estimates, self.level, self.interval, self._document)
+
+
+def publish(
+    plan: Plan,
+    tally: Tally,
+    *,
+    level: float = 0.95,
+    interval: IntervalKind = "exact",
+    target: Target = "crowd",
+    title: str | None = None,
+    date: str | None = None,
+    remarks: Sequence[str] = (),
+    texts: Iterable[DecodedTexts] = (),
+) -> Publication:
+    """Put estimates, plan and certificate together, to be shown and written.
+
+    Parameters
+    ----------
+    plan, tally
+        The plan, and the tally of its reports. A plan with a crowd refuses a tally of fewer
+        reports, as `shoal.estimate` does. Where the people of several crowds may be the same, the
+        promises of the crowds compose, and that is what is printed.
+    level, interval
+        The confidence level and the kind of interval, see `shoal.analysis.intervals`.
+    target
+        ``"crowd"`` for the people who reported, ``"population"`` for those they are a random
+        sample of.
+    title
+        Stands on top of the page; by default the survey's name.
+    date
+        Stands in the citation as it is given. Shoal does not look at the clock.
+    remarks
+        Sentences about this release that stand beside its assumptions.
+    texts
+        What `shoal.decode` found for text questions, to be listed with its false-discovery rate.
+
+    Examples
+    --------
+    >>> from shoal import Flags, Survey, plan, simulate
+    >>> agreed = plan(Survey("browser", (Flags("features", ("sync", "vpn")),)), q=0.25)
+    >>> run = simulate(agreed, users=10_000, seed=1)
+    >>> publication = publish(agreed, run.estimates.tally, date="May 2026")
+    >>> print(publication.to_csv().splitlines()[0])
+    question,option,count,share,sigma,low,high,constrained,compatible,reports,...
+    """
+    check_level(level)
+    for name, text in (("title", title), ("date", date)):
+        if text is not None:
+            check_text(name, text)
+    estimates = estimate(plan, tally, target=target)
+    publication = Publication(
+        estimates,
+        certificate_for(plan),
+        level,
+        interval,
+        title,
+        date,
+        tuple(remarks),
+        tuple(texts),
+    )
+    publication.to_json()  # whatever cannot be computed is told here
+    return publication
+
+
+def certificate_for(plan: Plan) -> Certificate | None:
+    """Return the certificate that a plan is published with; None where its promise is local."""
+    if plan.promise.kind == "local":
+        return None
+    from shoal.planning.certificate import audit
+
+    return audit(plan)
+
+
+def check_suffix(path: Path | str) -> Path:
+    """Return the path if its suffix names a form that can be written."""
+    target = Path(path)
+    if target.suffix.lower() not in SUFFIXES:
+        raise InputError(
+            f"a publication's name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]},"
+            f" got {target.name!r}."
+        )
+    return target

@@ -1,0 +1,162 @@
+"""Estimates as rows: CSV and Arrow with the numbers in full, Markdown with those of the page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from shoal.analysis.crowds import in_crowds
+from shoal.protocol.plan import Plan
+from shoal.reports.observers import observers_markdown
+from shoal.reports.words import (
+    SIMULATED,
+    Figures,
+    facts,
+    one_crowd,
+    possible_answers,
+    release_note,
+    sum_note,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["arrow_table", "csv_text", "markdown_text"]
+
+NUMBERS = ("count", "share", "sigma", "low", "high", "constrained")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Characters that start a formula in a spreadsheet, full-width too (OWASP, CSV injection)."""
+_SHARED = ("reports", "level", "interval", "target", "simulated", "plan")
+
+
+def rows(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a flat row for each option; what all rows share stands in each of them."""
+    estimates = document["estimates"]
+    shared = {name: estimates[name] for name in _SHARED} | {"crowds": len(estimates["crowds"])}
+    for question, options in estimates["questions"].items():
+        for label, row in options.items():
+            numbers = {name: float(row[name]) for name in NUMBERS}
+            compatible = not row.get("incompatible", False)
+            yield {
+                "question": question,
+                "option": label,
+                **numbers,
+                "compatible": compatible,
+                **shared,
+            }
+
+
+def csv_text(document: Mapping[str, Any]) -> str:
+    """Write the estimates as CSV (RFC 4180), with full precision and without formulas."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    for number, row in enumerate(rows(document)):
+        if number == 0:
+            writer.writerow(row)
+        writer.writerow([_cell(value) for value in row.values()])
+    return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    """Return the content of a cell; text that a spreadsheet would compute gets a leading quote.
+
+    >>> _cell("=cmd|' /C calc'!A0"), _cell("a=b"), _cell(-1.5), _cell(True)
+    ("'=cmd|' /C calc'!A0", 'a=b', -1.5, 'true')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    is_formula = isinstance(value, str) and value.startswith(_FORMULA)
+    return f"'{value}" if is_formula else value
+
+
+def arrow_table(document: Mapping[str, Any]) -> pa.Table:
+    """Return the estimates as an Arrow table that carries the whole JSON as metadata."""
+    import pyarrow as pa
+
+    text, number, flag = pa.string(), pa.float64(), pa.bool_()
+    fields = [
+        *[(name, text) for name in ("question", "option")],
+        *[(name, number) for name in NUMBERS],
+        ("compatible", flag),
+        ("reports", pa.int64()),
+        ("level", number),
+        *[(name, text) for name in ("interval", "target")],
+        ("simulated", flag),
+        ("plan", text),
+        ("crowds", pa.int64()),
+    ]
+    schema = pa.schema(fields, metadata={"shoal": json.dumps(document, allow_nan=False)})
+    return pa.Table.from_pylist(list(rows(document)), schema=schema)
+
+
+def markdown_text(plan: Plan, document: Mapping[str, Any]) -> str:
+    """Write the page's words and tables as Markdown."""
+    estimates, promise = document["estimates"], document["promise"]
+    reports = estimates["reports"]
+    lines = [f"# {_plain(document['title'])}", ""]
+    if estimates["simulated"]:
+        lines += [f"> **{SIMULATED}**", ""]
+    lines += [
+        f"{_plain(document['survey'])}: {reports:,} reports{in_crowds(estimates)},"
+        f" {estimates['interval']} intervals at level {estimates['level']:.6g}, for the"
+        f" {estimates['target']}.",
+        "",
+    ]
+    notes = [*sum_note(estimates), *release_note(plan)]
+    lines += [line for note in notes for line in (note, "")]
+    for question in plan.survey:
+        lines += [f"## {_plain(question.name)}", "", possible_answers(question), ""]
+        if question.name not in estimates["questions"]:
+            continue
+        lines += ["| option | " + " | ".join(NUMBERS) + " |", "|---" + "|---:" * 6 + "|"]
+        for label, row in estimates["questions"][question.name].items():
+            note = " (no true count fits these reports)" if row.get("incompatible") else ""
+            cells = [_plain(label) + note, *Figures.of(row, reports)]
+            lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    lines += [
+        "## How one person's answer is protected",
+        "",
+        f"**{promise['short']}**",
+        "",
+        promise["plain"],
+        "",
+        *_observers(document),
+        "| what | number | meaning |",
+        "|---|---|---|",
+        *(
+            f"| {fact.name} | {fact.value} | {fact.meaning} |"
+            for fact in facts(plan, document["certificate"], reports, promise["sum"])
+        ),
+        "",
+        "The promise assumes:",
+        "",
+        *(f"- {assumption}" for assumption in promise["assumptions"]),
+        "",
+        "## How to cite this",
+        "",
+        _plain(document["citation"]),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _observers(document: Mapping[str, Any]) -> list[str]:
+    """Return the table of who sees what, where there is a certificate."""
+    if document["certificate"] is None:
+        return []
+    title = f"What holds against each observer{one_crowd(document['promise']['sum'])}:"
+    return [title, "", *observers_markdown(document["certificate"]["observers"]), ""]
+
+
+def _plain(text: str) -> str:
+    r"""Escape what Markdown, or HTML within it, would read as more than text.
+
+    >>> print(_plain("<b> a|b *c*"))
+    \<b\> a\|b \*c\*
+    """
+    return re.sub(r"([\\`*_\[\]<>|~#&:@$])", r"\\\1", text)

@@ -1,0 +1,31 @@
+"""Services: collector, relay, analyzer and console. No party imports another.
+
+Load names from here without loading a web server until one is needed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal.server.analyzer.service import Analyzer
+    from shoal.server.collector.server import serve
+    from shoal.server.collector.service import Collector
+    from shoal.server.core.settings import Settings
+
+__all__ = ["Analyzer", "Collector", "Settings", "serve"]
+
+_HOME = {
+    "Analyzer": "analyzer.service",
+    "Collector": "collector.service",
+    "Settings": "core.settings",
+    "serve": "collector.server",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a part when it is used: settings are read without a web server at hand."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

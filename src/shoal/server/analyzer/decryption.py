@@ -1,0 +1,175 @@
+"""Opening a whole crowd on all cores.
+
+Processes open a chunk each, one after another, and leave the messages in partitions (`spill`). Then
+each partition is counted by itself. So memory is bounded by the number of cores and the size of a
+chunk and of a partition, however large the crowd is. Nothing is kept between openings: interrupted,
+an opening is done again from the chunks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import Any
+
+from shoal.errors import ShoalError
+from shoal.protocol.encryption import message_bytes
+from shoal.protocol.fragments import content_bytes, messages_of
+from shoal.server.analyzer.counting import OpenedCrowd, counting_for
+from shoal.server.analyzer.spill import Spilling, first_of_each
+from shoal.server.analyzer.store import WholeCrowd
+from shoal.server.analyzer.worker import Keys
+from shoal.server.storage.database import StorageError, storage_errors
+
+__all__ = ["DamagedCrowd", "Stop", "Stopped", "open_crowd"]
+
+
+class DamagedCrowd(ShoalError):  # noqa: N818  it names the state
+    """A chunk that had come is not on the disk as it came."""
+
+
+class Stopped(Exception):  # noqa: N818  it names the state
+    """The opening was told to stop."""
+
+
+class Stop:
+    """Ends an opening at once, from another thread."""
+
+    def __init__(self) -> None:
+        self._lock, self._asked = Lock(), False
+        self._processes: set[subprocess.Popen[str]] = set()
+
+    def ask(self) -> None:
+        """End all processes that open chunks."""
+        with self._lock:
+            self._asked = True
+            for process in self._processes:
+                process.kill()
+
+    def check(self) -> None:
+        """Raise `Stopped` if it was asked for."""
+        if self._asked:
+            raise Stopped
+
+    @contextmanager
+    def holding(self, process: subprocess.Popen[str]) -> Iterator[None]:
+        """End a process too if it is asked for, and in any case if something fails."""
+        with self._lock:
+            self._processes.add(process)
+        try:
+            self.check()
+            yield
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            with self._lock:
+                self._processes.discard(process)
+
+
+def open_crowd(crowd: WholeCrowd, scratch: Path, processes: int, stop: Stop) -> OpenedCrowd:
+    """Open all messages of a crowd and tally them.
+
+    Parameters
+    ----------
+    crowd
+        The crowd, which is whole.
+    scratch
+        A folder for what is written meanwhile; it is removed in the end.
+    processes
+        How many processes work; 0 for one per core.
+    stop
+        When it is asked for, the opening ends with `Stopped`.
+    """
+    plan = crowd.plan
+    spilling = Spilling.new(plan.reports_needed * messages_of(plan), content_bytes(plan))
+    keys = Keys(crowd.secret, crowd.info, message_bytes(plan), spilling)
+    wanted = min(processes or os.cpu_count() or 1, len(crowd.chunks))
+    with _folder_of_its_own(scratch) as folder:
+        targets = [folder / str(chunk) for chunk in range(len(crowd.chunks))]
+        answers = _open_chunks(crowd, keys, targets, wanted, stop)
+        counting = counting_for(plan)
+        unopened = sum(answer["unopened"] for answer in answers)
+        repeated = sum(answer["repeated"] for answer in answers)
+        for partition in range(spilling.partitions):
+            stop.check()
+            messages = spilling.read(targets, partition)
+            first = first_of_each(messages)
+            repeated += len(messages) - len(first)
+            counting.add(first)
+    return counting.result(unopened=unopened, repeated=repeated)
+
+
+@contextmanager
+def _folder_of_its_own(scratch: Path) -> Iterator[Path]:
+    """Yield an empty folder that only its owner reads, and remove it in the end.
+
+    No other opening has its name: a process of an analyzer that was killed may still be writing.
+    """
+    with storage_errors():
+        scratch.mkdir(mode=0o700, exist_ok=True)
+        try:
+            yield Path(tempfile.mkdtemp(dir=scratch))
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _open_chunks(
+    crowd: WholeCrowd, keys: Keys, targets: list[Path], processes: int, stop: Stop
+) -> list[dict[str, Any]]:
+    """Return what the workers answer about each chunk."""
+    waiting: SimpleQueue[tuple[int, str, str, str]] = SimpleQueue()
+    for file, target in zip(crowd.chunks, targets, strict=True):
+        waiting.put((file.number, str(file.path), file.digest, str(target)))
+    with ThreadPoolExecutor(processes, "opening") as threads:
+        running = [threads.submit(_run_worker, keys, waiting, stop) for _ in range(processes)]
+        try:
+            return [answer for one in running for answer in one.result()]
+        except BaseException:
+            while not waiting.empty():
+                waiting.get()
+            raise
+
+
+def _run_worker(
+    keys: Keys, waiting: SimpleQueue[tuple[int, str, str, str]], stop: Stop
+) -> list[dict[str, Any]]:
+    """Let one process open chunks as long as there are any."""
+    answers: list[dict[str, Any]] = []
+    with (
+        subprocess.Popen(
+            [sys.executable, "-m", "shoal.server.analyzer.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+        ) as process,
+        stop.holding(process),
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        print(keys.to_line(), file=process.stdin, flush=True)
+        while True:
+            try:
+                job = waiting.get_nowait()
+            except Empty:
+                return answers
+            print(json.dumps(job), file=process.stdin, flush=True)
+            line = process.stdout.readline()
+            stop.check()
+            answer = json.loads(line) if line else {"failed": "a process ended before its time"}
+            if "failed" in answer:
+                raise StorageError(f"a chunk cannot be opened: {answer['failed']}.")
+            if "damaged" in answer:
+                raise DamagedCrowd(f"chunk {job[0]} is not on the disk as it came.")
+            answers.append(answer)

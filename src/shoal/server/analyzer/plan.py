@@ -1,0 +1,329 @@
+"""A plan whose reports come sealed, through a relay: its crowds, by window and the relay's number.
+
+A crowd begins when the relay asks for its key and has nothing in it until all of its chunks have
+come. How full it is at the relay is not known here. The key pair of a crowd is 32 bytes from the
+system; the private half is wrapped under the file `crowd-key`, as the keys of a collector's open
+crowds are, and goes when the crowd is sealed or given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encrypted_wire import Chunk
+from shoal.protocol.encryption import message_bytes
+from shoal.protocol.fragments import messages_of
+from shoal.protocol.plan import Plan
+from shoal.server.core import problems
+from shoal.server.core.problems import Problem
+from shoal.server.storage.database import Database
+from shoal.server.storage.encryption import CrowdKeys
+from shoal.server.storage.open_plan import OpenPlan
+from shoal.server.storage.plan_states import State
+from shoal.server.storage.records import Reason
+from shoal.server.storage.signatures import Signatures
+from shoal.server.storage.windows import IncompleteCrowd, Time
+
+__all__ = ["Place", "SealedPlan", "UnderWay"]
+
+AHEAD = 8
+"""How many crowds of a window one relay may have open at a time."""
+
+MOST_CHUNKS = 1 << 16
+"""Chunks of a crowd: each is a file."""
+
+_DAY = 86_400
+_KEYS_OF_STATES: dict[State, Problem] = {
+    "draft": problems.UNKNOWN_PLAN,
+    "paused": problems.PAUSED,
+    "closed": problems.PLAN_CLOSED,
+    "destroyed": problems.PLAN_CLOSED,
+}
+
+
+class Place(NamedTuple):
+    """A crowd by its relay's name for it: the window, and its number in the window."""
+
+    window: int
+    crowd: int
+
+
+class UnderWay(NamedTuple):
+    """The state of a crowd that has a key.
+
+    `chunks` is None before the first came; `damaged` counts those that are not on the disk as they
+    came.
+    """
+
+    number: int
+    state: str
+    key: CrowdKey
+    chunks: int | None
+    arrived: int
+    messages: int
+    damaged: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all chunks have arrived, and none is damaged."""
+        return self.arrived == self.chunks and not self.damaged
+
+
+class SealedPlan(OpenPlan):
+    """A plan at the analyzer; everything here happens inside a transaction of the store."""
+
+    def __init__(
+        self,
+        database: Database,
+        keys: CrowdKeys,
+        signatures: Signatures,
+        plan: Plan,
+        state: State,
+        oldest_window: int,
+    ) -> None:
+        self._database, self._keys, self.plan, self.state = database, keys, plan, state
+        self._signatures = signatures
+        self.oldest_window = oldest_window
+        self.messages = plan.reports_needed * messages_of(plan)
+        """How many messages a crowd has."""
+        self.crowd_bytes = self.messages * message_bytes(plan)
+        """How many bytes they have, sealed."""
+
+    # Keys
+
+    def find(self, place: Place) -> UnderWay | None:
+        """Return a crowd that has, or had, a key."""
+        row = self._database.execute(
+            "SELECT number, state, document, chunks, arrived, messages, (SELECT count(*)"
+            " FROM damaged_chunks AS d WHERE d.plan = crowds.plan AND d.number = crowds.number)"
+            " FROM sealing_keys JOIN crowds USING (plan, number)"
+            " WHERE plan = ? AND sealing_keys.window = ? AND crowd = ?",
+            (self.plan.id, *place),
+        ).fetchone()
+        if row is None:
+            return None
+        number, state, document, *rest = row
+        return UnderWay(number, state, CrowdKey.from_bytes(bytes(document)), *rest)
+
+    def crowd_key(self, place: Place, relay: str, time: Time) -> CrowdKey | Problem:
+        """Return the key of a crowd that a relay's data may fill, or why there is none.
+
+        A crowd that has ended, that other data fill, or of which chunks have come gets no second
+        set of reports: instead of its key, the key of the next free crowd is returned. The answer
+        is the same until that crowd has been used.
+        """
+        problem = self._objection_to_key(place, time)
+        if problem is not None:
+            return problem
+        where = (self.plan.id, place.window)
+        (last,) = self._database.execute(
+            "SELECT coalesce(max(crowd), 0) FROM sealing_keys WHERE plan = ? AND window = ?", where
+        ).fetchone()
+        rows = self._database.execute(
+            "SELECT crowd, arrived, document FROM sealing_keys JOIN crowds USING (plan, number)"
+            " WHERE plan = ? AND sealing_keys.window = ? AND state = 'open' AND relay = ?"
+            " ORDER BY crowd",
+            (*where, relay),
+        ).fetchall()
+        if place.crowd <= last:
+            for crowd, arrived, document in rows:
+                if crowd >= place.crowd and arrived == 0:
+                    return CrowdKey.from_bytes(bytes(document))
+            place = Place(place.window, last + 1)
+        if len(rows) >= AHEAD or place.crowd > last + AHEAD:
+            return problems.CROWD_NOT_DUE
+        return self._begin(place, relay, time.day)
+
+    def _objection_to_key(self, place: Place, time: Time) -> Problem | None:
+        if self.state in _KEYS_OF_STATES:
+            return _KEYS_OF_STATES[self.state]
+        if place.window < max(time.first_window, self.oldest_window):
+            return problems.WINDOW_EXPIRED
+        if place.window > time.last_window:
+            return problems.CROWD_NOT_DUE
+        return None
+
+    def _begin(self, place: Place, relay: str, day: int) -> CrowdKey:
+        """Begin a crowd with a key pair of its own."""
+        (last,) = self._database.execute(
+            "SELECT coalesce(max(number), 0) FROM crowds WHERE plan = ?", (self.plan.id,)
+        ).fetchone()
+        begins = place.window * (self.plan.window or 0) // _DAY
+        self._database.execute(
+            "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL, NULL, NULL)",
+            (self.plan.id, last + 1, place.window, max(day, begins)),
+        )
+        secret = self._keys.draw(self.plan.id, "crowd", last + 1)
+        public = X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+        key = CrowdKey(self.plan.id, *place, public)
+        self._database.execute(
+            "INSERT INTO sealing_keys (plan, window, crowd, number, document, relay)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (self.plan.id, *place, last + 1, key.to_bytes(), relay),
+        )
+        return key
+
+    def secret(self, number: int) -> bytes | None:
+        """Return the private key of a crowd, if it has not been destroyed."""
+        return self._keys.key(self.plan.id, "crowd", number)
+
+    # Chunks
+
+    def objection_to_chunk(self, crowd: UnderWay, chunk: Chunk, digest: bytes) -> Problem | None:
+        """Return why a chunk is not taken, or None; one that came before fits for ever."""
+        row = self._database.execute(
+            "SELECT digest FROM chunks WHERE plan = ? AND number = ? AND chunk = ?",
+            (self.plan.id, crowd.number, chunk.number),
+        ).fetchone()
+        if row is not None:
+            return None if bytes(row[0]) == digest else problems.OTHER_CHUNK
+        if self.state in ("closed", "destroyed"):
+            return problems.PLAN_CLOSED
+        if crowd.state != "open":
+            return problems.CROWD_GONE
+        if self.state == "paused":
+            return problems.PAUSED
+        fits = (chunk.key, chunk.messages) == (crowd.key.digest, self.messages)
+        fits &= chunk.chunks <= MOST_CHUNKS and crowd.chunks in (None, chunk.chunks)
+        messages = crowd.messages + self._messages_in(chunk)
+        missing = chunk.chunks - crowd.arrived - 1
+        # Every chunk has a message, and all together have as many as the crowd.
+        fits &= messages == self.messages if missing == 0 else messages + missing <= self.messages
+        return None if fits else problems.OTHER_CHUNK
+
+    def _messages_in(self, chunk: Chunk) -> int:
+        return len(chunk.content) // message_bytes(self.plan)
+
+    def has_chunk(self, crowd: UnderWay, chunk: int) -> bool:
+        """Whether a chunk has come."""
+        row = self._database.execute(
+            "SELECT 1 FROM chunks WHERE plan = ? AND number = ? AND chunk = ?",
+            (self.plan.id, crowd.number, chunk),
+        ).fetchone()
+        return row is not None
+
+    def note_chunk(self, crowd: UnderWay, chunk: Chunk, digest: bytes) -> UnderWay:
+        """Note that a chunk is on the disk, and return the crowd with it."""
+        self._database.execute(
+            "INSERT INTO chunks VALUES (?, ?, ?, ?)",
+            (self.plan.id, crowd.number, chunk.number, digest),
+        )
+        crowd = crowd._replace(
+            chunks=chunk.chunks,
+            arrived=crowd.arrived + 1,
+            messages=crowd.messages + self._messages_in(chunk),
+        )
+        self._database.execute(
+            "UPDATE sealing_keys SET chunks = ?, arrived = ?, messages = ?"
+            " WHERE plan = ? AND number = ?",
+            (crowd.chunks, crowd.arrived, crowd.messages, self.plan.id, crowd.number),
+        )
+        return crowd
+
+    def note_damage(self, number: int, chunks: Iterable[int]) -> None:
+        """Note which chunks of a crowd are damaged; they count as not arrived."""
+        where = (self.plan.id, number)
+        self._database.execute("DELETE FROM damaged_chunks WHERE plan = ? AND number = ?", where)
+        for chunk in chunks:
+            self._database.execute("INSERT INTO damaged_chunks VALUES (?, ?, ?)", (*where, chunk))
+
+    # Crowds
+
+    def seal(self, number: int, release: bytes | None, reports: int, unreadable: int) -> bool:
+        """Write a crowd's release and destroy its key; return whether the crowd was still there.
+
+        Without a release the crowd is discarded: too few of its reports could be read.
+        """
+        changed = self._database.execute(
+            "UPDATE crowds SET unreadable = ? WHERE plan = ? AND number = ? AND state = 'open'",
+            (unreadable, self.plan.id, number),
+        )
+        if changed.rowcount:
+            self.note_damage(number, ())
+            if release is None:
+                self._end(number, "given up", 0, 10, None, "unreadable")
+            else:
+                self._signatures.add_release(self.plan.id, number, unreadable, release)
+                self._end(number, "sealed", reports, 10, release)
+        return bool(changed.rowcount)
+
+    def give_up(
+        self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
+    ) -> list[IncompleteCrowd]:
+        """Discard crowds with missing or damaged chunks, with their keys.
+
+        The relay was told that a whole crowd arrived and has deleted it, so that one is opened
+        whatever happens to its plan or window.
+        """
+        rows = self._database.execute(
+            "SELECT number FROM crowds JOIN sealing_keys USING (plan, number) WHERE plan = ?"
+            " AND state = 'open' AND (chunks IS NOT arrived OR (plan, number) IN"
+            " (SELECT plan, number FROM damaged_chunks)) AND crowds.window < ?"
+            " AND opened_day < ? ORDER BY number",
+            (self.plan.id, *(2**62 if end is None else end for end in (before_window, before_day))),
+        ).fetchall()
+        return [self.discard(number, reason) for (number,) in rows]
+
+    def discard(self, number: int, reason: Reason) -> IncompleteCrowd:
+        """Discard one open crowd, with its key and its chunks."""
+        self._end(number, "given up", 0, 0, None, reason)
+        self.note_damage(number, ())
+        self._database.execute(
+            "DELETE FROM chunks WHERE plan = ? AND number = ?", (self.plan.id, number)
+        )
+        return IncompleteCrowd(number, 0)
+
+    def destroy(self) -> None:
+        """Destroy all that was collected, also what is being opened."""
+        super().destroy()
+        for table in ("chunks", "damaged_chunks", "sealing_keys", "wrapped_keys"):
+            self._database.execute(f"DELETE FROM {table} WHERE plan = ?", (self.plan.id,))  # noqa: S608
+
+    def forget_windows(self, before: int | None = None) -> None:
+        """Forget which chunks came, of crowds that have ended in windows before one.
+
+        Where no window ends they stay: a relay that did not hear that its crowd is complete asks
+        again. They are digests of what nobody can open any more.
+        """
+        self._database.execute(
+            "DELETE FROM chunks WHERE plan = ? AND number IN (SELECT number FROM crowds"
+            " WHERE plan = ? AND state <> 'open' AND window < ?)",
+            (self.plan.id, self.plan.id, 0 if before is None else before),
+        )
+
+    def expire_windows(self, time: Time) -> list[IncompleteCrowd]:
+        """Close windows that are over.
+
+        Their keys stay for a day or two: a crowd may have become whole at the relay in the last
+        moment, and is on its way.
+        """
+        if self.plan.window is None:
+            return []
+        # Reports of window w are accepted until (w + 2) windows have passed, and keys of the window
+        # go when a whole day has passed since.
+        return self.close_windows(before=(time.day - 1) * _DAY // self.plan.window - 1)
+
+    # What is done at a collector only
+
+    def tenths(self, window: int) -> int:
+        """Return 0: how full a crowd is, only the relay knows."""
+        return 0
+
+    @property
+    def whole_crowds(self) -> int:
+        """How many crowds can be sealed at once: none, since a crowd is opened before."""
+        return 0
+
+    def seal_crowds(self, time: Time) -> list[int]:
+        """Seal nothing: a crowd is sealed when it has been opened."""
+        return []
+
+    def open_crowds(self, time: Time) -> None:
+        """Open nothing: a crowd begins when the relay asks for its key."""
+
+    def make_room(self) -> None:
+        """Do nothing: there is no memory of reports here."""

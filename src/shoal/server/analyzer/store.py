@@ -1,0 +1,280 @@
+"""The transactions of an analyzer: keys out, chunks in, whole crowds sealed.
+
+A chunk is written to its file, durably, before the database notes that it came. Interrupted between
+the two, it has not come, and the relay sends it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from shoal.protocol.encrypted_wire import Chunk
+from shoal.protocol.encryption import sealing_info
+from shoal.protocol.plan import Plan
+from shoal.server.analyzer.chunk_files import ChunkFile, ChunkFiles
+from shoal.server.analyzer.counting import OpenedCrowd
+from shoal.server.analyzer.plan import Place, SealedPlan
+from shoal.server.core import problems
+from shoal.server.core.problems import Problem
+from shoal.server.storage.database import storage_errors
+from shoal.server.storage.open_plan import release_bytes
+from shoal.server.storage.plan_states import State
+from shoal.server.storage.store import Store
+
+__all__ = ["AnalyzerStore", "Receipt", "WholeCrowd"]
+
+
+class Receipt(NamedTuple):
+    """What a relay is told about a chunk.
+
+    `crowd` is the crowd if it is complete and waits to be opened.
+    """
+
+    document: dict[str, Any]
+    crowd: WholeCrowd | None = None
+
+
+class WholeCrowd(NamedTuple):
+    """A crowd that has all its chunks: what is needed to open it."""
+
+    plan: Plan
+    number: int
+    window: int
+    secret: bytes
+    info: bytes
+    chunks: list[ChunkFile]
+
+
+class AnalyzerStore(Store):
+    """Plans, keys of crowds, chunks and releases in one folder.
+
+    `spare` is how many bytes of the disk chunks leave free. `opened` is called when a crowd was
+    opened: with its plan's id, its number, what was in it, and whether it was released.
+    `damaged` is called with how many chunks were found damaged and how many of them are whole
+    again.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        spare: int = 0,
+        opened: Callable[[str, int, OpenedCrowd, bool], None] = lambda *about: None,
+        damaged: Callable[[int, int], None] = lambda found, healed: None,
+        **options: Any,
+    ) -> None:
+        self._files, self._spare, self._tell_opened = ChunkFiles(folder), spare, opened
+        self._tell_damaged = damaged
+        super().__init__(folder, **options)
+        self._files.clear_scratch()
+        self._sweep_files()
+
+    @property
+    def scratch(self) -> Path:
+        """The folder for what is written while a crowd is opened."""
+        return self._files.scratch
+
+    def _forget_crowds(self) -> None:
+        super()._forget_crowds()
+        for table in ("sealing_keys", "chunks", "damaged_chunks"):
+            self._database.execute(f"DELETE FROM {table}")  # noqa: S608  three names
+
+    def _read_plan(self, plan_id: str) -> SealedPlan | None:
+        plan = SealedPlan.read(self._database, self._keys, self._signatures, plan_id)
+        return cast(SealedPlan | None, plan)
+
+    def _sealed_plan(self, plan_id: str) -> SealedPlan | None:
+        return cast(SealedPlan | None, self._opened(plan_id))
+
+    # Keys
+
+    def crowd_key(self, plan_id: str, place: Place, relay: str) -> bytes | Problem:
+        """Return the document with the key of a crowd, made now if need be, or why there is none.
+
+        `relay` names the data that ask. It is the key of the next free crowd if the one that is
+        asked for takes no reports of these data; see `SealedPlan.crowd_key`.
+        """
+        with self._transaction():
+            plan = self._sealed_plan(plan_id)
+            if plan is None:
+                return problems.UNKNOWN_PLAN
+            key = plan.crowd_key(place, relay, self._time(plan.plan))
+            return key if isinstance(key, Problem) else key.to_bytes()
+
+    # Chunks
+
+    def keep_chunk(self, place: Place, chunk: Chunk, content: bytes) -> Receipt | Problem:
+        """Keep a chunk, or return why not; when this returns it is on the disk.
+
+        `content` are the bytes that came. A chunk that came before gets the same answer again, and
+        takes the place of a damaged file.
+        """
+        digest = hashlib.sha256(content)
+        with storage_errors():
+            plan = self._sealed_plan(chunk.plan_id)
+            crowd = None if plan is None else plan.find(place)
+            if plan is None or plan.state == "draft":
+                return problems.UNKNOWN_PLAN
+            if crowd is None:
+                expired = place.window < max(self._time(plan.plan).first_window, plan.oldest_window)
+                return problems.WINDOW_EXPIRED if expired else problems.UNKNOWN_CROWD
+            problem = plan.objection_to_chunk(crowd, chunk, digest.digest())
+            if problem is not None:
+                return problem
+            came_before = plan.has_chunk(crowd, chunk.number)
+        if came_before and crowd.state == "open":
+            file = self._file(plan.plan.id, crowd.number, chunk.number, digest.digest())
+            if file.is_damaged:
+                self._files.write(plan.plan.id, crowd.number, chunk.number, content)
+                with self._transaction():
+                    self._heal(plan, crowd.number, [file])
+                crowd = plan.find(place)
+                assert crowd is not None
+        elif not came_before:
+            missing = plan.crowd_bytes * (plan.messages - crowd.messages) // plan.messages
+            self._files.check_space(missing, self._spare)
+            self._files.write(plan.plan.id, crowd.number, chunk.number, content)
+            with self._transaction():
+                crowd = plan.note_chunk(crowd, chunk, digest.digest())
+        document = {
+            "plan": plan.plan.id,
+            "window": place.window,
+            "crowd": place.crowd,
+            "chunk": chunk.number,
+            "digest": digest.hexdigest(),
+            "state": "complete" if crowd.is_whole else "receiving",
+        }
+        waits = crowd.is_whole and crowd.state == "open"
+        return Receipt(document, self._whole(plan, crowd.number, place.window) if waits else None)
+
+    def note_damage(self, plan_id: str, number: int, chunks: Sequence[int]) -> bool:
+        """Note that chunks of a complete crowd are damaged; return whether it still waits for them.
+
+        The relay sends them again if it has not been told that the crowd is complete.
+        """
+        with self._transaction():
+            plan = self._sealed_plan(plan_id)
+            assert plan is not None
+            if plan.secret(number) is None:  # it was opened before they were lost
+                return False
+            known = {file.number for file in self._damaged(plan_id, number)}
+            plan.note_damage(number, sorted(known.union(chunks)))
+        self._tell_damaged(len(set(chunks) - known), 0)
+        return True
+
+    def _heal(self, plan: SealedPlan, number: int, files: Sequence[ChunkFile]) -> None:
+        """Note, in a transaction, that chunks on the disk are intact."""
+        damaged = {file.number for file in self._damaged(plan.plan.id, number)}
+        healed = {file.number for file in files}
+        plan.note_damage(number, sorted(damaged - healed))
+        self._tell_damaged(len(healed - damaged), len(healed))
+
+    def _file(self, plan_id: str, number: int, chunk: int, digest: bytes) -> ChunkFile:
+        return ChunkFile(chunk, self._files.path(plan_id, number, chunk), digest.hex())
+
+    def _damaged(self, plan_id: str, number: int) -> list[ChunkFile]:
+        rows = self._database.execute(
+            "SELECT chunk, digest FROM damaged_chunks JOIN chunks USING (plan, number, chunk)"
+            " WHERE plan = ? AND number = ? ORDER BY chunk",
+            (plan_id, number),
+        ).fetchall()
+        return [self._file(plan_id, number, chunk, bytes(digest)) for chunk, digest in rows]
+
+    # Crowds
+
+    def next_whole(self) -> WholeCrowd | None:
+        """Return a crowd that is complete and waits to be opened."""
+        with storage_errors():
+            row = self._database.execute(
+                "SELECT plan, number, crowds.window FROM crowds"
+                " JOIN sealing_keys USING (plan, number) WHERE state = 'open' AND chunks = arrived"
+                " AND (plan, number) NOT IN (SELECT plan, number FROM damaged_chunks)"
+                " ORDER BY plan, number LIMIT 1"
+            ).fetchone()
+            if row is None:
+                return None
+            plan_id, number, window = row
+            plan = self._sealed_plan(plan_id)
+            assert plan is not None
+            return self._whole(plan, number, window)
+
+    def _whole(self, plan: SealedPlan, number: int, window: int) -> WholeCrowd:
+        secret = plan.secret(number)
+        assert secret is not None, "the key of an open crowd is there"
+        rows = self._database.execute(
+            "SELECT chunk, digest FROM chunks WHERE plan = ? AND number = ? ORDER BY chunk",
+            (plan.plan.id, number),
+        ).fetchall()
+        chunks = [self._file(plan.plan.id, number, one, bytes(digest)) for one, digest in rows]
+        info = sealing_info(plan.plan, window)
+        return WholeCrowd(plan.plan, number, window, secret, info, chunks)
+
+    def discard(self, plan_id: str, place: Place) -> str | Problem:
+        """Discard a crowd that its relay has discarded; return its state then.
+
+        A crowd that has arrived complete stays: the relay is behind.
+        """
+        with storage_errors():
+            plan = self._sealed_plan(plan_id)
+            crowd = None if plan is None else plan.find(place)
+        if plan is None or crowd is None:
+            return problems.UNKNOWN_CROWD
+        if crowd.state != "open" or crowd.arrived == crowd.chunks:
+            return "complete" if crowd.state in ("open", "sealed") else "discarded"
+        with self._changing_key(scrub=True):
+            ended = plan.discard(crowd.number, "relay")
+        self._sweep_files()
+        self._tell({}, {plan_id: [ended]})
+        return "discarded"
+
+    def move(self, plan_id: str, wanted: State, *more: Any, **options: Any) -> bool:
+        """Change the state of a plan; the chunks of crowds that end with it are removed at once."""
+        moved = super().move(plan_id, wanted, *more, **options)
+        self._sweep_files()
+        return moved
+
+    def seal(self, crowd: WholeCrowd, opened: OpenedCrowd) -> bool:
+        """Write the release of a crowd and destroy its key and its messages.
+
+        There is no release if fewer reports may have arrived complete than the honest reports that
+        the plan's promise needs. Returns False if the crowd was destroyed meanwhile.
+        """
+        plan_id, number, reports = crowd.plan.id, crowd.number, opened.tally.reports
+        release = None
+        if opened.complete >= max(crowd.plan.crowd_size or 0, 1):
+            release = release_bytes(crowd.plan, opened.tally, number, crowd.window)
+        with self._changing_key(scrub=True):
+            plan = self._sealed_plan(plan_id)
+            assert plan is not None
+            was_there = plan.seal(number, release, reports, opened.unreadable)
+        self._sweep_files()
+        if was_there:
+            self._tell_opened(plan_id, number, opened, release is not None)
+        return was_there
+
+    def sweep(self) -> None:
+        """Close windows that are over, and discard crowds past their deadline, with their keys.
+
+        A damaged chunk that somebody put back is noticed.
+        """
+        super().sweep()
+        self._sweep_files()
+        with storage_errors():
+            query = "SELECT DISTINCT plan, number FROM damaged_chunks"
+            crowds = self._database.execute(query).fetchall()
+        for plan_id, number in crowds:
+            plan = self._sealed_plan(plan_id)
+            assert plan is not None
+            found = [file for file in self._damaged(plan_id, number) if not file.is_damaged]
+            if found:
+                with self._transaction():
+                    self._heal(plan, number, found)
+
+    def _sweep_files(self) -> None:
+        """Remove the chunks of crowds that have ended."""
+        with storage_errors():
+            rows = self._database.execute("SELECT plan, number FROM crowds WHERE state = 'open'")
+            self._files.sweep(rows.fetchall())

@@ -1,0 +1,93 @@
+"""A process that opens chunks: `python -m shoal.server.analyzer.worker`.
+
+Opening holds Python's lock, so threads do not share the work; processes do. A worker reads from its
+standard input: a line with the keys, then a line for each chunk. It answers each chunk with a line.
+It ends when its input ends, also when the analyzer was killed. Keys are not in its arguments, which
+other users of the machine can see.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from shoal.errors import ReportError
+from shoal.protocol.encrypted_wire import chunk_header_bytes
+from shoal.protocol.encryption import open_message
+from shoal.server.analyzer.spill import Messages, Spilling, first_of_each
+
+__all__ = ["Keys", "open_chunk"]
+
+
+class Keys(NamedTuple):
+    """What all chunks of a crowd are opened with."""
+
+    secret: bytes
+    info: bytes
+    length: int
+    """Bytes of a sealed message."""
+    spilling: Spilling
+
+    def to_line(self) -> str:
+        """Return the keys as the first line that a worker reads."""
+        spilling = self.spilling
+        numbers = [self.length, spilling.width, spilling.partitions, *spilling.multipliers]
+        texts = [self.secret.hex(), self.info.hex(), spilling.key.hex()]
+        return json.dumps([numbers, texts])
+
+    @classmethod
+    def from_line(cls, line: str) -> Keys:
+        """Read the keys from a line."""
+        (length, width, partitions, *multipliers), texts = json.loads(line)
+        secret, info, key = map(bytes.fromhex, texts)
+        low, high = multipliers
+        return cls(secret, info, length, Spilling(width, partitions, (low, high), key))
+
+
+def open_chunk(keys: Keys, chunk: int, source: Path, digest: str, target: Path) -> dict[str, Any]:
+    """Open the messages of a chunk into a file; return how many could not be read, and why.
+
+    `repeated` are those whose identifier another message of the chunk has.
+    """
+    content = source.read_bytes() if source.exists() else b""
+    if hashlib.sha256(content).hexdigest() != digest:
+        return {"damaged": chunk}
+    opened = _open_all(content[chunk_header_bytes() :], keys)
+    messages = len(opened) // keys.spilling.width
+    rows: Messages = np.frombuffer(opened, np.uint8).reshape(messages, keys.spilling.width)
+    first = first_of_each(rows)
+    keys.spilling.write(target, chunk, first)
+    sealed = (len(content) - chunk_header_bytes()) // keys.length
+    return {"chunk": chunk, "unopened": sealed - messages, "repeated": messages - len(first)}
+
+
+def _open_all(content: bytes, keys: Keys) -> bytearray:
+    """Return the contents of all messages that can be opened, one behind the other."""
+    secret, out = X25519PrivateKey.from_private_bytes(keys.secret), bytearray()
+    for start in range(0, len(content), keys.length):
+        try:
+            out += open_message(content[start : start + keys.length], secret, keys.info)
+        except ReportError:
+            continue
+    return out
+
+
+def _work(lines: TextIO, answers: TextIO) -> None:
+    keys = Keys.from_line(lines.readline())
+    for line in lines:
+        chunk, source, digest, target = json.loads(line)
+        try:
+            answer = open_chunk(keys, chunk, Path(source), digest, Path(target))
+        except OSError as error:  # of the disk
+            answer = {"failed": error.strerror}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    _work(sys.stdin, sys.stdout)

@@ -1,0 +1,1 @@
+"""The collector: receives reports of devices, and releases complete crowds."""

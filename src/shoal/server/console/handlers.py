@@ -1,0 +1,453 @@
+"""What each operation of the console does."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, get_args
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from shoal.analysis.estimates import estimate
+from shoal.analysis.intervals import IntervalKind
+from shoal.errors import InputError
+from shoal.protocol.plan import Plan
+from shoal.server.console.planner import Planner
+from shoal.server.console.planning import LARGEST_WISH, WishError
+from shoal.server.console.releases import SealedCrowd, SealedCrowds
+from shoal.server.console.responses import (
+    FORMS,
+    crowd_line,
+    json_answer,
+    plan_line,
+    report_page,
+    signed_answer,
+    token_line,
+)
+from shoal.server.console.searches import read_search
+from shoal.server.core import problems
+from shoal.server.core.actions import Action
+from shoal.server.core.cors import check_origins
+from shoal.server.core.errors import Refusal
+from shoal.server.core.health import ServiceHandlers
+from shoal.server.core.logs import LOG
+from shoal.server.core.parameters import (
+    Choice,
+    Integer,
+    Level,
+    OptionalInteger,
+    Parameter,
+)
+from shoal.server.core.requests import read_document, token_of
+from shoal.server.core.tokens import Token
+from shoal.server.storage.plan_states import Declaration, State
+from shoal.server.storage.records import PlanRecord
+
+if TYPE_CHECKING:
+    from shoal.server.collector.service import Collector
+
+__all__ = ["Handlers"]
+
+PLAN = Parameter("plan_id", "path", "The plan's id.")
+MOST_CROWDS = 60
+"""Crowds of one trend."""
+LARGEST_ORIGINS = 64 << 10
+"""Bytes of a list of origins."""
+PAGE_LENGTH = 50
+"""Actions on a page."""
+
+NUMBER = Integer("number", "path", "The crowd's number.", 1, 2**53, problem=problems.UNKNOWN_CROWD)
+TOKEN = Parameter("token_id", "path", "The token's id.")
+FORMAT = Choice("format", "The format of the answer.", tuple(FORMS))
+INTERVAL = Choice("interval", "The kind of interval.", get_args(IntervalKind))
+LEVEL = Level("level", "The confidence level.", 0.95)
+HONEST = Choice(
+    "honest",
+    "The honest part of a crowd: what the plan says, or everybody.",
+    ("plan", "all"),
+)
+NEVER_PUBLISHED = Choice(
+    "never_published",
+    "After a restore: states that the plan was not published before.",
+    ("no", "yes"),
+)
+PAGE = Integer("page", "query", "The number of the page, from 0.", 0, 10**9 - 1, 0)
+QUESTION = Parameter("question", "query", "The name of a question; by default the first.")
+CROWDS = Integer("crowds", "query", "How many of the last sealed crowds.", 2, MOST_CROWDS, 12)
+FIRST = OptionalInteger(
+    "first", "query", "The number of a crowd; by default the last sealed one.", 1, 2**53
+)
+SECOND = OptionalInteger(
+    "second", "query", "The number of the other; by default the one before.", 1, 2**53
+)
+OTHER = Parameter("with_plan", "query", "The plan of the second crowd, if it is of another.")
+
+
+class Handlers(ServiceHandlers):
+    """One method for each operation: a request to its answer."""
+
+    def __init__(self, collector: Collector) -> None:
+        super().__init__(collector)
+        self._collector = collector
+        self._report_page = lru_cache(16)(report_page)
+        self.sealed = SealedCrowds(collector)
+        self._planner = Planner()
+
+    # Plans
+
+    async def plans(self, request: Request) -> Response:
+        """List all plans."""
+        return json_answer({"plans": [plan_line(record) for record in self.plans_of(request)]})
+
+    def plans_of(self, request: Request) -> list[PlanRecord]:
+        """Return the plans that a request's token is for."""
+        token = token_of(request)
+        return [record for record in self._collector.plans() if token.covers(record.plan.id)]
+
+    async def plan(self, request: Request) -> Response:
+        """Show one plan."""
+        record = self.plan_of(request)
+        more = {
+            "observers": record.observers,
+            "origins": list(record.origins),
+            "plan": record.document,
+        }
+        return json_answer(plan_line(record) | more)
+
+    async def add_plan(self, request: Request) -> Response:
+        """Add a plan as a draft."""
+        try:
+            document = await read_document(request)
+            plan = await self._collector.compute(Plan.from_json, document)
+        except (InputError, RecursionError) as error:
+            raise Refusal(problems.MALFORMED_PLAN) from error
+        return json_answer(plan_line(await self.add_draft(request, plan)), 201)
+
+    async def add_draft(self, request: Request, plan: Plan) -> PlanRecord:
+        """Add a plan as a draft, or refuse to."""
+        is_new = self._collector.plan(plan.id) is None
+        problem = await self._collector.add_plan(plan)
+        if problem is not None:
+            raise Refusal(problem)
+        if is_new:
+            by = token_of(request).label
+            await self._collector.in_store(self._collector.actions.add, by, "draft added", plan.id)
+        record = self._collector.plan(plan.id)
+        assert record is not None
+        return record
+
+    async def publish(self, request: Request) -> Response:
+        """Publish a draft, or resume after a pause."""
+        declaration = Declaration(
+            all_honest=HONEST.read(request) == "all",
+            never_published=NEVER_PUBLISHED.read(request) == "yes",
+        )
+        return await self._move(request, "published", declaration)
+
+    async def origins(self, request: Request) -> Response:
+        """Set the origins of the web pages that may send reports."""
+        document = await read_document(request, LARGEST_ORIGINS)
+        if not isinstance(document, dict) or set(document) != {"origins"}:
+            raise Refusal(problems.BAD_REQUEST)
+        if not isinstance(document["origins"], list):
+            raise Refusal(problems.BAD_ORIGINS)
+        await self.set_origins(request, document["origins"])
+        return json_answer({"origins": list(self.plan_of(request).origins)})
+
+    async def set_origins(self, request: Request, origins: list[object]) -> None:
+        """Set the origins of the plan that a request names, or refuse to."""
+        plan_id, by = self.plan_of(request).plan.id, token_of(request).label
+        try:
+            checked = check_origins(origins)
+        except InputError as error:
+            raise Refusal(problems.BAD_ORIGINS) from error
+        await self._collector.set_origins(plan_id, checked, by=by)
+
+    async def pause(self, request: Request) -> Response:
+        """Pause: accept no reports for a while."""
+        return await self._move(request, "paused")
+
+    async def close(self, request: Request) -> Response:
+        """Close a plan."""
+        return await self._move(request, "closed")
+
+    async def destroy(self, request: Request) -> Response:
+        """Destroy all collected data."""
+        return await self._move(request, "destroyed")
+
+    async def _move(
+        self, request: Request, wanted: State, declaration: Declaration | None = None
+    ) -> Response:
+        await self.move(request, wanted, declaration)
+        return json_answer(plan_line(self.plan_of(request)))
+
+    async def move(
+        self, request: Request, wanted: State, declaration: Declaration | None = None
+    ) -> None:
+        """Change the state of the plan that a request names, or refuse to."""
+        plan_id = request.path_params["plan_id"]
+        by = token_of(request).label
+        problem = await self._collector.move_plan(plan_id, wanted, declaration, by=by)
+        if problem is not None:
+            raise Refusal(problem)
+
+    async def certificate(self, request: Request) -> Response:
+        """Show the certificate a plan was published with."""
+        record = self.plan_of(request)
+        if record.certificate is None:
+            raise Refusal(problems.WRONG_STATE)
+        return signed_answer(record.certificate, self._collector.signer)
+
+    # Crowds
+
+    async def progress(self, request: Request) -> Response:
+        """Show how full the open crowd is."""
+        record = self.plan_of(request)
+        if record.plan.parties is not None:  # only the relay knows
+            return json_answer({"state": record.state, "tenths": None})
+        tenths = await self._collector.in_store(self._collector.store.progress, record.plan.id)
+        return json_answer({"state": record.state, "tenths": tenths})
+
+    async def crowds(self, request: Request) -> Response:
+        """List the crowds of a plan."""
+        record = self.plan_of(request)
+        crowds = await self._collector.in_store(self._collector.store.crowds, record.plan.id)
+        return json_answer({"crowds": [crowd_line(record.plan, crowd) for crowd in crowds]})
+
+    async def crowd(self, request: Request) -> Response:
+        """Show a sealed crowd."""
+        crowd = await self.sealed.crowd(self.plan_of(request).plan, NUMBER.read(request))
+        screening = await self.sealed.screening(crowd)
+        return json_answer(
+            {
+                "plan": crowd.plan.id,
+                "number": crowd.number,
+                "state": "sealed",
+                "reports": crowd.tally.reports,
+                **_unreadable(crowd),
+                "sha256": hashlib.sha256(crowd.release).hexdigest(),
+                **crowd.signature._asdict(),
+                "screening": screening.to_json(),
+                "tally": crowd.tally.to_json(),
+            }
+        )
+
+    async def estimates(self, request: Request) -> Response:
+        """Show what a sealed crowd answered."""
+        level, interval = LEVEL.read(request), INTERVAL.read(request)
+        form = FORMS[FORMAT.read(request)]
+        crowd = await self.sealed.crowd(self.plan_of(request).plan, NUMBER.read(request))
+
+        def answer() -> Response:
+            estimates = estimate(crowd.plan, crowd.tally)
+            return form(estimates.to_json(level, interval))  # type: ignore[arg-type]
+
+        return await self._collector.compute(answer)
+
+    async def results(self, request: Request) -> Response:
+        """Show what the page of a sealed crowd shows."""
+        level, kind = LEVEL.read(request), INTERVAL.read(request)
+        crowd = await self.sealed.crowd(self.plan_of(request).plan, NUMBER.read(request))
+        found = await self.sealed.results(crowd, level, kind)  # type: ignore[arg-type]
+        screening = await self.sealed.screening(crowd)
+        about = {"plan": crowd.plan.id, "number": crowd.number, "screening": screening.to_json()}
+        return json_answer(about | _unreadable(crowd) | found)
+
+    async def trend(self, request: Request) -> Response:
+        """Show how a question changes over crowds."""
+        return json_answer(await self.trend_of(request))
+
+    async def trend_of(self, request: Request) -> dict[str, Any]:
+        """Return the trend that a request asks for."""
+        plan, level, length = (
+            self.plan_of(request).plan, LEVEL.read(request), CROWDS.read(request)
+        )  # fmt: skip
+        asked = [one.name for one in plan.survey if one.kind != "text"]
+        question = QUESTION.text(request) or (asked[0] if asked else "")
+        if question not in asked:
+            raise Refusal(problems.UNKNOWN_QUESTION.about("question"))
+        numbers = await self.sealed.numbers(plan, length)
+        return await self.sealed.trend(plan, question, numbers, level)
+
+    async def difference(self, request: Request) -> Response:
+        """Show how two crowds differ."""
+        return json_answer(await self.difference_of(request))
+
+    async def difference_of(self, request: Request) -> dict[str, Any]:
+        """Return the difference that a request asks for."""
+        record, level = self.plan_of(request), LEVEL.read(request)
+        first, second = FIRST.maybe(request), SECOND.maybe(request)
+        other = self._other_plan(request) or record
+        last = await self.sealed.numbers(record.plan, 2)
+        theirs = last if other is record else await self.sealed.numbers(other.plan, 1)
+        if not first and last:
+            first = last[-1]
+        if not second and theirs:
+            second = theirs[-2] if other is record and len(theirs) > 1 else theirs[-1]
+        if not first or not second:
+            raise Refusal(problems.TOO_FEW_CROWDS)
+        one = await self.sealed.crowd(record.plan, first)
+        two = await self.sealed.crowd(other.plan, second)
+        return await self.sealed.difference(one, two, level)
+
+    def _other_plan(self, request: Request) -> PlanRecord | None:
+        wanted = OTHER.text(request)
+        if not wanted:
+            return None
+        record = self._collector.plan(wanted)
+        if record is None or not token_of(request).covers(wanted):
+            raise Refusal(problems.UNKNOWN_PLAN)
+        return record
+
+    async def decode(self, request: Request) -> Response:
+        """Find which candidates a sealed crowd answered."""
+        search = read_search(await read_document(request))
+        crowd = await self.sealed.crowd(self.plan_of(request).plan, NUMBER.read(request))
+        return json_answer(await self.decoded(crowd, *search))
+
+    async def decoded(
+        self,
+        crowd: SealedCrowd,
+        candidates: list[str],
+        question: str | None,
+        fdr: float,
+        level: float,
+    ) -> dict[str, Any]:
+        """Return the texts that were found; refuse what cannot be decoded."""
+        texts = [one.name for one in crowd.plan.survey if one.kind == "text"]
+        if not texts:
+            raise Refusal(problems.NO_TEXT)
+        if question not in (None, *texts) or (question is None and len(texts) > 1):
+            raise Refusal(problems.UNKNOWN_QUESTION.about("question"))
+        try:
+            return await self.sealed.decode(crowd, candidates, question, fdr, level)
+        except InputError as error:
+            raise Refusal(problems.BAD_PARAMETER.about("candidates")) from error
+
+    async def report(self, request: Request) -> Response:
+        """Show a sealed crowd as a page."""
+        return await self._report_of(self.plan_of(request).plan, NUMBER.read(request))
+
+    async def latest_report(self, request: Request) -> Response:
+        """Show the last sealed crowd as a page."""
+        plan = self.plan_of(request).plan
+        crowds = await self._collector.in_store(self._collector.store.crowds, plan.id)
+        sealed = [crowd.number for crowd in crowds if crowd.state == "sealed"]
+        if not sealed:
+            raise Refusal(problems.CROWD_OPEN)
+        return await self._report_of(plan, sealed[-1])
+
+    async def _report_of(self, plan: Plan, number: int) -> Response:
+        crowd = await self.sealed.crowd(plan, number)
+        return HTMLResponse(
+            await self._collector.compute(
+                self._report_page, crowd.plan, crowd.release, crowd.unreadable
+            )
+        )
+
+    def plan_of(self, request: Request) -> PlanRecord:
+        """Return the plan that a request names."""
+        record = self._collector.plan(request.path_params["plan_id"])
+        if record is None:
+            raise Refusal(problems.UNKNOWN_PLAN)
+        return record
+
+    # Tokens
+
+    async def tokens(self, request: Request) -> Response:
+        """List all tokens."""
+        tokens = self._collector.tokens
+        return json_answer({"tokens": [token_line(token, tokens) for token in tokens]})
+
+    async def add_token(self, request: Request) -> Response:
+        """Make a token."""
+        try:
+            token = Token.from_request(await read_document(request))
+        except InputError as error:
+            raise Refusal(problems.BAD_PARAMETER) from error
+        secret = await self.make_token(request, token)
+        return json_answer(token.to_json() | {"token": secret}, 201)
+
+    async def make_token(self, request: Request, token: Token) -> str:
+        """Keep a new token and return its secret."""
+        secret = await self._collector.in_store(self._collector.tokens.add, token)
+        await self._tell("token made", request, token)
+        return secret
+
+    async def remove_token(self, request: Request) -> Response:
+        """Revoke a token."""
+        await self.revoke_token(request)
+        return Response(status_code=204)
+
+    async def revoke_token(self, request: Request) -> None:
+        """Revoke the token that a request names, or refuse to."""
+        wanted, tokens = request.path_params["token_id"], self._collector.tokens
+        gone = next((token for token in tokens if token.id == wanted), None)
+        problem = await self._collector.in_store(tokens.remove, wanted)
+        if problem is not None:
+            raise Refusal(problem)
+        assert gone is not None
+        await self._tell("token revoked", request, gone)
+
+    async def _tell(self, event: str, request: Request, token: Token) -> None:
+        about, by = {"token": token.id, "role": token.role, "label": token.label}, token_of(request)
+        LOG.info(event, extra={"facts": about | {"by": by.label}})
+        line = f"{event}: {token.role}, {token.label}"
+        await self._collector.in_store(self._collector.actions.add, by.label, line, token.id)
+
+    # Actions and backups
+
+    async def actions(self, request: Request) -> Response:
+        """List what people did."""
+        lines = await self.actions_of(request)
+        return json_answer({"actions": [line.to_json() for line in lines]})
+
+    async def actions_of(self, request: Request) -> list[Action]:
+        """Return the actions on the page that a request asks for."""
+        skip = PAGE.read(request) * PAGE_LENGTH
+        return await self._collector.in_store(self._collector.actions.last, skip, PAGE_LENGTH)
+
+    async def backups(self, request: Request) -> Response:
+        """List the backups that were made here."""
+        return json_answer({"backups": self._collector.backups()})
+
+    async def make_backup(self, request: Request) -> Response:
+        """Make a backup in the data folder."""
+        return json_answer({"name": await self.back_up(request)}, 201)
+
+    async def back_up(self, request: Request) -> str:
+        """Make a backup, or refuse to, and return its name."""
+        made = await self._collector.make_backup(by=token_of(request).label)
+        if not isinstance(made, str):
+            raise Refusal(made)
+        return made
+
+    async def prospect(self, request: Request) -> Response:
+        """Show what a plan would promise; nothing is stored."""
+        try:
+            found = await self.prospect_of(request, await read_document(request, LARGEST_WISH))
+        except WishError as error:
+            raise Refusal(problems.BAD_WISH.about(error.parameter)) from error
+        except InputError as error:
+            raise Refusal(problems.MALFORMED_PLAN) from error
+        return json_answer(found)
+
+    async def prospect_of(self, request: Request, wish: object) -> dict[str, Any]:
+        """Return what a wish leads to, or refuse to compute it."""
+        hung_up = request.scope.get("state", {}).get("hung_up")
+        return await self._planner.prospect(wish, token_of(request).id, hung_up)
+
+    # The service itself
+
+    async def accept_clock(self, request: Request) -> Response:
+        """Trust the clock, and store who said so."""
+        answer = await super().accept_clock(request)
+        by = token_of(request).label
+        await self._collector.in_store(self._collector.actions.add, by, "clock accepted")
+        return answer
+
+
+def _unreadable(crowd: SealedCrowd) -> dict[str, int]:
+    """Return how many messages of a crowd an analyzer could not read, if it came sealed."""
+    return {} if crowd.unreadable is None else {"unreadable": crowd.unreadable}

@@ -1,0 +1,291 @@
+"""What a survey would promise and how precise it would be: the numbers of the planner.
+
+They are computed by the same functions as `shoal plan`, `shoal audit` and `shoal compare`. The
+console runs this module as a process (see `planner`): a wish comes in and the numbers go out, as
+JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from shoal.analysis.association.independence import InteractionTest
+from shoal.errors import InputError, ShoalError
+from shoal.planning.certificate import audit
+from shoal.planning.observers import observers, single_report
+from shoal.planning.plan import plan
+from shoal.planning.trust_costs import compare
+from shoal.protocol.plan import VIEWS, Plan, Promise, View
+from shoal.protocol.survey import Cross, Survey
+from shoal.support.checks import shown
+from shoal.theory.normal import normal_factor
+from shoal.theory.randomized_response import count_sigma
+
+__all__ = [
+    "EXAMPLE",
+    "LARGEST_WISH",
+    "LONGEST_SURVEY",
+    "MOST_BITS",
+    "OUT_OF_MEMORY",
+    "WISH",
+    "Wish",
+    "WishError",
+    "check_wish",
+    "form_wish",
+    "prospect",
+]
+
+LONGEST_SURVEY = 64 << 10
+"""Characters of a survey's TOML that the planner reads; `shoal plan` reads longer ones."""
+
+LARGEST_WISH = 4 * LONGEST_SURVEY
+"""Bytes of a request: a character of the survey may be written as several."""
+
+OUT_OF_MEMORY = 3
+"""The exit code of the process when it runs out of memory."""
+
+MOST_BITS = 512
+"""The longest report that the planner computes with; `shoal plan` takes longer ones."""
+
+EXAMPLE = """name = "browser"
+
+[[question]]
+name = "channel"
+kind = "choice"
+options = ["release", "beta", "nightly"]
+
+[[question]]
+name = "sync"
+kind = "yes/no"
+
+[[cross]]
+questions = ["channel", "sync"]
+"""
+
+R = TypeVar("R")
+
+_POWER = 0.8
+_FIELDS = ("survey", "crowd", "epsilon", "delta", "view", "share", "compare")
+
+WISH: dict[str, Any] = {
+    "type": "object",
+    "required": ["survey", "crowd", "epsilon", "delta"],
+    "additionalProperties": False,
+    "properties": {
+        "survey": {
+            "type": "string",
+            "maxLength": LONGEST_SURVEY,
+            "description": "The survey as TOML.",
+        },
+        "crowd": {"type": "integer", "minimum": 1},
+        "epsilon": {"type": "string"},
+        "delta": {"type": "string"},
+        "view": {"type": "string", "enum": list(VIEWS)},
+        "share": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        "compare": {"type": "boolean", "description": "Also the curator and the people needed."},
+    },
+}
+"""The schema of what somebody wants to plan."""
+
+
+class WishError(InputError):
+    """A field of a wish that nothing can be planned with."""
+
+    def __init__(self, parameter: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.parameter = parameter
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What somebody wants to ask, of how many people, and at which promise.
+
+    `share` is the group of interest, as a part of the crowd. `compare` asks for a trusted curator
+    and for how many people are needed too, which takes longer.
+    """
+
+    survey: Survey
+    crowd: int
+    epsilon: str
+    delta: str
+    view: View = "reports"
+    share: float = 0.01
+    compare: bool = False
+
+    @classmethod
+    def read(cls, document: object) -> Wish:
+        """Read a wish from JSON values; an error says what is wrong."""
+        fields = check_wish(document)
+        survey = _about("survey", lambda: Survey.from_toml(fields["survey"]))
+        if survey.bits > MOST_BITS:
+            raise WishError(
+                "survey",
+                f"the planner takes reports of at most {MOST_BITS} bits, this survey has"
+                f" {survey.bits:,}; use shoal plan.",
+            )
+        return cls(**dict(fields) | {"survey": survey})
+
+
+def check_wish(document: object) -> Mapping[str, Any]:
+    """Return the fields of a wish, all checked but the survey, which may take long to read."""
+    if not isinstance(document, Mapping) or not set(document) <= set(_FIELDS):
+        raise InputError(f"a plan to be computed has {', '.join(_FIELDS)}.")
+    if document.get("view", "reports") not in VIEWS:
+        raise WishError("view", f"view is one of {', '.join(VIEWS)}.")
+    survey, epsilon, delta = (_text(document, name) for name in ("survey", "epsilon", "delta"))
+    if len(survey) > LONGEST_SURVEY:
+        raise WishError(
+            "survey",
+            f"the planner takes surveys of at most {LONGEST_SURVEY:,} characters, this one has"
+            f" {len(survey):,}; use shoal plan.",
+        )
+    _about("epsilon", lambda: Promise("proven", epsilon, delta="1e-6"))
+    _about("delta", lambda: Promise("proven", "1", delta=delta))
+    crowd, share = document.get("crowd"), document.get("share", 0.01)
+    if isinstance(crowd, bool) or not isinstance(crowd, int) or crowd < 1:
+        raise WishError("crowd", "crowd is a whole number of people, at least 1.")
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise WishError("share", "share is a part of the crowd, above 0 and at most 1.")
+    if not isinstance(document.get("compare", False), bool):
+        raise WishError("compare", "compare is true or false.")
+    return document
+
+
+def form_wish(fields: Mapping[str, str]) -> dict[str, object]:
+    """Return the fields of a form, which are texts, as the values that `Wish.read` takes."""
+    crowd, share = fields["crowd"], fields["share"]
+    try:
+        numbers: dict[str, object] = {"crowd": int(crowd[:20]), "share": float(share)}
+    except ValueError:
+        raise InputError(
+            f"crowd and share are numbers, got {shown(crowd)} and {shown(share)}."
+        ) from None
+    return dict(fields) | numbers | {"compare": fields.get("compare") == "yes"}
+
+
+def _text(document: Mapping[Any, object], name: str) -> str:
+    value = document.get(name)
+    if not isinstance(value, str):
+        raise WishError(name, f"{name} is a text.")
+    return value
+
+
+def _about(name: str, read: Callable[[], R]) -> R:
+    """Read a field by the rules that plans have; an error is about this field."""
+    try:
+        return read()
+    except InputError as error:
+        raise WishError(name, str(error)) from error
+
+
+def prospect(wish: Wish) -> dict[str, Any]:
+    """Return the plan that a wish leads to, what it gives, and what other kinds of trust cost."""
+    survey = wish.survey
+    agreed = plan(
+        survey, crowd_size=wish.crowd, epsilon=wish.epsilon, delta=wish.delta, view=wish.view
+    )
+    certificate = audit(agreed)
+    visible = (normal_factor(0.95) + normal_factor(2 * _POWER - 1)) * certificate.sigma
+    return {
+        "plan": {"id": agreed.id} | agreed.to_json(),
+        "q": float(agreed.q),
+        "sigma": certificate.sigma,
+        "local_epsilon": agreed.local_epsilon,
+        "single_report": single_report(agreed.local_epsilon, float(agreed.q)),
+        "smallest_group": {
+            "people": math.ceil(visible),
+            "level": 0.95,
+            "power": _POWER,
+            "status": "approximate",
+        },
+        "observers": [one.to_json() for one in observers(certificate, float(wish.epsilon))],
+        "views": {
+            "local": _side(wish, "local"),
+            "reports": _side(wish, "reports"),
+            "counts": _side(wish, "counts"),
+        },
+        "compare": _compared(wish) if wish.compare else None,
+        "crosses": {cross.name: _power(agreed, cross) for cross in survey.crosses},
+    }
+
+
+def _side(wish: Wish, kind: Literal["local"] | View) -> dict[str, Any]:
+    """Return the noise of one kind of trust, at the same epsilon; or why there is none."""
+    try:
+        if kind == "local":
+            agreed = plan(wish.survey, epsilon=wish.epsilon, promise="local")
+        else:
+            agreed = plan(
+                wish.survey,
+                crowd_size=wish.crowd,
+                epsilon=wish.epsilon,
+                delta=wish.delta,
+                view=kind,
+            )
+    except ShoalError as error:
+        return {"q": None, "sigma": None, "half_width": None, "reason": str(error)}
+    q = float(agreed.q)
+    sigma = count_sigma(wish.crowd, q) if q < 0.5 else math.inf
+    if not math.isfinite(sigma):
+        return {"q": q, "sigma": None, "half_width": None, "reason": "reports would say nothing."}
+    return {"q": q, "sigma": sigma, "half_width": normal_factor(0.95) * sigma, "reason": None}
+
+
+def _compared(wish: Wish) -> dict[str, Any]:
+    return compare(
+        wish.survey,
+        crowd_size=wish.crowd,
+        epsilon=wish.epsilon,
+        delta=wish.delta,
+        share=wish.share,
+    ).to_json()
+
+
+def _power(agreed: Plan, cross: Cross) -> dict[str, Any] | None:
+    """Return which effect the test of a cross would see, if all its cells were equally large."""
+    if len(cross.sizes) != 2 or agreed.crowd_size is None:
+        return None
+    q, people = float(agreed.q), agreed.crowd_size
+    table = np.full(cross.sizes, people / cross.bits)
+    noise = np.eye(cross.bits) * people * q * (1 - q) / (1 - 2 * q) ** 2
+    return InteractionTest(table, noise).sensitivity(0.05, _POWER).to_json()
+
+
+def main(seconds: int, megabytes: int) -> None:
+    """Read a wish from stdin, and write what it leads to, or what is wrong with it."""
+    _limit(seconds, megabytes)
+    try:
+        answer = prospect(Wish.read(json.load(sys.stdin.buffer)))
+    except ShoalError as error:
+        parameter = error.parameter if isinstance(error, WishError) else None
+        answer = {"mistake": str(error), "parameter": parameter}
+    except MemoryError:
+        sys.exit(OUT_OF_MEMORY)
+    sys.stdout.write(json.dumps(answer))
+
+
+def _limit(seconds: int, megabytes: int) -> None:
+    """Limit the resources of this process; it also ends if its parent is gone."""
+    with suppress(OSError):  # a service may not be allowed to
+        os.nice(5)  # reports go first
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    statm = Path("/proc/self/statm")
+    if statm.exists():  # memory can be limited on Linux only
+        used = int(statm.read_text("ascii").split()[5]) * resource.getpagesize()
+        most = used + (megabytes << 20)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,166 @@
+"""Tokens from the command line.
+
+While the collector runs, its console makes and revokes them, and an admin token is needed. While
+it does not run, they are changed in its data folder, which needs the right to write there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import date
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote, urlsplit
+
+from shoal.errors import InputError
+from shoal.server.core.addresses import read_addresses
+from shoal.server.core.tokens import TOKEN_FILE, Token, Tokens
+from shoal.server.storage.database import NAME, DataInUse, data_lock, open_database
+from shoal.server.storage.kinds import schema_of
+from shoal.support.checks import is_loopback, shown
+from shoal.support.files import first_line, strict_json
+
+__all__ = ["TokenAdmin", "open_token_admin"]
+
+_TIMEOUT = 10.0
+_LARGEST = 4 << 20
+
+
+class TokenAdmin(Protocol):
+    """Makes, lists and revokes tokens."""
+
+    def make(self, token: Token) -> tuple[Token, str]:
+        """Make a token; return it as it is listed, and its secret."""
+        ...
+
+    def tokens(self) -> list[Token]:
+        """Return all tokens, without their secrets."""
+        ...
+
+    def revoke(self, token_id: str) -> None:
+        """Revoke a token."""
+        ...
+
+
+@contextmanager
+def open_token_admin(
+    folder: Path, *, url: str | None = None, secret_file: Path | None = None
+) -> Iterator[TokenAdmin]:
+    """Open the tokens of a collector.
+
+    Parameters
+    ----------
+    folder
+        The collector's data.
+    url
+        The console's address; by default where the collector of the folder listens, if it runs.
+    secret_file
+        A file with an admin token; by default the one in the folder.
+    """
+    if url is not None:
+        yield _Console(url, secret_file or folder / TOKEN_FILE)
+        return
+    if not (folder / NAME).exists():
+        raise InputError(f"{folder} holds no collector's data.")
+    try:
+        with data_lock(folder), data_lock(folder, NAME):
+            with closing(
+                open_database(folder / NAME, create=False, schema=schema_of(folder / NAME))
+            ) as database:
+                yield _Folder(Tokens(database))
+            return
+    except DataInUse:
+        pass
+    running = read_addresses(folder)
+    console = running.get("console") or running.get("ops")
+    if console is None:
+        raise InputError(
+            f"a collector is using {folder}, but where it listens is not known; give the console's"
+            " address with --console-url."
+        )
+    yield _Console(console, secret_file or folder / TOKEN_FILE)
+
+
+class _Folder:
+    """The tokens in the data folder of a collector that does not run."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    def make(self, token: Token) -> tuple[Token, str]:
+        return token, self._tokens.add(token)
+
+    def tokens(self) -> list[Token]:
+        return list(self._tokens)
+
+    def revoke(self, token_id: str) -> None:
+        problem = self._tokens.remove(token_id)
+        if problem is not None:
+            raise InputError(problem.title)
+
+
+class _Console:
+    """The tokens of a running collector."""
+
+    def __init__(self, url: str, secret_file: Path) -> None:
+        split = urlsplit(url)
+        if split.scheme not in ("http", "https") or not split.hostname:
+            raise InputError(f"the console's address is https://host[:port], got {shown(url)}.")
+        if split.scheme == "http" and not is_loopback(split.hostname):
+            raise InputError(f"an admin token is not sent to {shown(url)} without TLS; use https.")
+        try:
+            self._secret = secret_file.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text"
+            raise InputError(
+                f"cannot read the admin token in {secret_file}: {reason}; name a file that has one"
+                " with --admin-token."
+            ) from error
+        self._url, self._split = url, split
+
+    def make(self, token: Token) -> tuple[Token, str]:
+        wanted = {name: value for name, value in token.to_json().items() if name != "id"}
+        document = self._ask("POST", "/v1/tokens", wanted)
+        return _read_token(document), str(document["token"])
+
+    def tokens(self) -> list[Token]:
+        return [_read_token(line) for line in self._ask("GET", "/v1/tokens")["tokens"]]
+
+    def revoke(self, token_id: str) -> None:
+        self._ask("DELETE", f"/v1/tokens/{quote(token_id, safe='')}")
+
+    def _ask(self, method: str, path: str, document: object = None) -> Any:
+        kind = HTTPSConnection if self._split.scheme == "https" else HTTPConnection
+        headers = {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/json"}
+        body = None if document is None else json.dumps(document)
+        connection = kind(self._split.hostname or "", self._split.port, timeout=_TIMEOUT)
+        try:
+            connection.request(method, self._split.path.rstrip("/") + path, body, headers)
+            with connection.getresponse() as answer:
+                status, content = answer.status, answer.read(_LARGEST)
+            reply: Any = strict_json(content) if content else {}
+        except (OSError, HTTPException) as error:
+            raise InputError(f"no console answers at {self._url}: {first_line(error)}.") from error
+        except ValueError as error:
+            raise InputError(f"what answers at {self._url} is not a console.") from error
+        finally:
+            connection.close()
+        if not 200 <= status < 300:
+            title = reply.get("title") if isinstance(reply, dict) else None
+            raise InputError(f"the console at {self._url} refuses: {title or status}")
+        return reply
+
+
+def _read_token(line: dict[str, Any]) -> Token:
+    day, plans = line["expires"], line["plans"]
+    return Token(
+        line["id"],
+        line["role"],
+        line["label"],
+        None if day is None else date.fromisoformat(day),
+        None if plans is None else tuple(plans),
+        line["key"],
+    )

@@ -1,0 +1,1 @@
+"""What every service has: settings, listeners, HTTP, problem documents, tokens, clock, backup."""

@@ -1,0 +1,243 @@
+"""The address that many devices use: `POST` of a few reports of one plan.
+
+It is written directly for ASGI, because a report is small and a framework would cost more than the
+report. Four headers of the request are read, and none of them is stored. The size limit of a
+request is known before its body is read: a few reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+from shoal.errors import ReportError
+from shoal.protocol.plan import Plan
+from shoal.server.core import problems
+from shoal.server.core.group_commit import Committer
+from shoal.server.core.http import (
+    JSON,
+    BodyBudget,
+    Headers,
+    Receive,
+    Scope,
+    bearer_token,
+    media_type,
+    read_body,
+)
+from shoal.server.core.limits import Allowance, DoorSettings, Limits, Sender
+from shoal.server.core.problems import CLOSE, Problem, Send
+from shoal.server.core.tokens import Token
+
+__all__ = ["DeviceIngest", "Request"]
+
+_WITHOUT_BODY = ("GET", "HEAD")
+UNREAD = (problems.TOO_LARGE, problems.TOO_MANY_AT_ONCE, problems.BUSY)
+"""Refusals that do not wait for the rest of a body. The connection ends with them, and they say so:
+else a client could send its next request into a connection that is about to close."""
+
+LARGEST_JSON = 64 << 10
+"""Bytes of a request in JSON, whoever sends it: that form is for a few reports."""
+AT_ONCE = 4 << 10
+"""Bytes of a request that is parsed on the event loop; a larger one is parsed in a thread."""
+BUDGET_OF_DEVICES = 64 << 20
+"""Bytes that requests without a relay's token may have together beyond their small bodies."""
+
+NO_STORE = (b"cache-control", b"no-store")
+_EMPTY = [(b"content-length", b"0"), NO_STORE]
+_ACCEPTED = {"type": "http.response.start", "status": 202, "headers": _EMPTY}
+_ACCEPTED_LAST = {"type": "http.response.start", "status": 202, "headers": [*_EMPTY, CLOSE]}
+_NO_BODY = {"type": "http.response.body", "body": b""}
+
+
+class _Reports(Protocol):
+    def __len__(self) -> int: ...
+
+
+U = TypeVar("U", bound=_Reports)
+
+
+class Request(NamedTuple):
+    """A request whose head is in order."""
+
+    plan: Plan
+    headers: Headers
+    is_json: bool
+    token: Token | None
+    is_relay: bool
+
+
+class DeviceIngest(ABC, Generic[U]):
+    """Accepts reports; new and repeated ones get the same answer after the same work.
+
+    Parameters
+    ----------
+    plan_of
+        Returns a plan by its id, or the problem why no reports are accepted for it. The state of
+        the plan is checked when the reports are counted.
+    committer
+        Writes uploads to the disk.
+    token_of
+        Returns the token that a secret belongs to, if any.
+    refused
+        Called with each problem that is answered.
+    worker
+        Runs what would block other requests.
+    needs_token
+        Whether only applications and relays with a token may send reports.
+    """
+
+    path: ClassVar[re.Pattern[str]]
+    """The address; its group is the plan's id."""
+    media: ClassVar[frozenset[bytes]]
+    """Media types of a body."""
+
+    def __init__(
+        self,
+        settings: DoorSettings,
+        plan_of: Callable[[str], Plan | Problem],
+        committer: Committer[U],
+        token_of: Callable[[str], Token | None],
+        refused: Callable[[Problem], None],
+        worker: Executor,
+        *,
+        needs_token: bool = False,
+    ) -> None:
+        self._settings, self._plan_of, self._committer = settings, plan_of, committer
+        self._token_of, self._refused, self._worker = token_of, refused, worker
+        self._rate = settings.reports_per_second
+        self._allowances: dict[str, Allowance] = {}
+        self._limits: dict[str, tuple[Limits, int]] = {}
+        self._device_budget = BodyBudget(BUDGET_OF_DEVICES)
+        self.needs_token = needs_token
+
+    @staticmethod
+    @abstractmethod
+    def parse(plan: Plan, body: bytes) -> U:
+        """Return the reports in a body; anything else is a `ReportError`."""
+
+    @staticmethod
+    @abstractmethod
+    def bytes_of(plan: Plan, count: int) -> int:
+        """Return how many bytes so many reports of a plan have."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Answer a request if it is for this address; return whether it was."""
+        matched = self.path.fullmatch(scope["path"])
+        if matched is None:
+            return False
+        request = self._check_head(matched[1], scope)
+        if isinstance(request, Problem):
+            await self._refuse(request, send, last=scope["method"] not in _WITHOUT_BODY)
+        else:
+            await self._answer(request, scope, receive, send)
+        return True
+
+    async def _answer(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
+        sender = scope.get("state", {}).get("sender") or Sender()
+        await self._answer_device(request, sender, receive, send)
+
+    def _check_head(self, plan_id: str, scope: Scope) -> Request | Problem:
+        if scope["method"] != "POST":
+            return problems.ONLY_POST
+        headers = dict(scope["headers"])
+        media = media_type(headers)
+        if media not in self.media:
+            return problems.WRONG_TYPE
+        token = self._token(headers, plan_id) if b"authorization" in headers else None
+        if token is None and self.needs_token:
+            return problems.NO_TOKEN
+        plan = self._plan_of(plan_id)
+        if isinstance(plan, Problem):
+            return plan
+        is_relay = token is not None and token.may("relay")
+        return Request(plan, headers, media == JSON, token, is_relay)
+
+    def _token(self, headers: Headers, plan_id: str) -> Token | None:
+        """Return the token of a request if it allows to send reports of the plan."""
+        secret = bearer_token(headers)
+        token = self._token_of(secret) if secret else None
+        if token is None or not token.may("app") or not token.covers(plan_id):
+            return None
+        return token
+
+    async def _answer_device(
+        self, request: Request, sender: Sender, receive: Receive, send: Send
+    ) -> None:
+        plan = request.plan
+        limits, largest = self._limits.get(plan.id) or self._limits_of(plan)
+        upload = await self._read(
+            request, receive, self._device_budget, largest, problems.TOO_MANY_AT_ONCE
+        )
+        if isinstance(upload, Problem):
+            await self._refuse(upload, send, last=upload in UNREAD)
+            return
+        count = len(upload)
+        if count > limits.of_request:
+            await self._refuse(problems.TOO_MANY_AT_ONCE, send)
+            return
+        room = sender.room(plan.id, limits) - count
+        if room < 0 or (self._rate and not self._allowance(request.token, sender).take(count)):
+            # The debt of this connection must not fall on whoever a proxy puts on it next.
+            last = room < 0 or request.token is None
+            await self._refuse(problems.TOO_MANY, send, last=last)
+            return
+        sender.charge(plan.id, count)
+        problem = await self._committer.submit(upload)
+        if problem is not None:
+            await self._refuse(problem, send, last=room == 0)
+            return
+        await send(_ACCEPTED if room else _ACCEPTED_LAST)
+        await send(_NO_BODY)
+
+    async def _read(
+        self,
+        request: Request,
+        receive: Receive,
+        budget: BodyBudget,
+        largest: int,
+        too_large: Problem,
+    ) -> U | Problem:
+        """Read and parse the body of a request."""
+        plan, headers, is_json, *_ = request
+        if is_json:
+            largest, too_large = LARGEST_JSON, problems.TOO_LARGE
+        with budget.share() as share:
+            body = await read_body(receive, headers, largest, share, too_large)
+            if isinstance(body, Problem):
+                return body
+            if is_json != (body[:1] == b"{"):
+                return problems.MALFORMED
+            try:
+                if len(body) <= AT_ONCE:
+                    return self.parse(plan, body)
+                parsed: U = await self._in_thread(self.parse, plan, body)
+                return parsed
+            except ReportError:
+                return problems.MALFORMED
+
+    async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, work, *arguments)
+
+    async def _refuse(self, problem: Problem, send: Send, *, last: bool = False) -> None:
+        self._refused(problem)
+        await problem.send(send, last=last)
+
+    def _limits_of(self, plan: Plan) -> tuple[Limits, int]:
+        """Return the limits without a relay's token: in reports, and in bytes of a request."""
+        limits = Limits.of(plan, self._settings)
+        bytes_of_request = min(self.bytes_of(plan, limits.of_request), self._settings.largest_body)
+        self._limits[plan.id] = limits, bytes_of_request
+        return limits, bytes_of_request
+
+    def _allowance(self, token: Token | None, sender: Sender | None = None) -> Allowance:
+        """Return the allowance of a token, or of a connection that has none."""
+        if token is None:
+            assert sender is not None
+            return sender.allowance(self._rate)
+        if token.id not in self._allowances:
+            self._allowances[token.id] = Allowance(self._rate)
+        return self._allowances[token.id]

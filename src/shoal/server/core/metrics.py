@@ -1,0 +1,110 @@
+"""Prometheus metrics that are silent about open crowds.
+
+A counter of reports, read every second, would tell when each came; so reports are counted when
+their crowd is sealed or given up, of the latter only the tenths. For the same reason the time of
+commits is the longest of a while, the queue is told in tenths and the size of the data in
+megabytes. Refusals are counted as they happen, since refused reports are not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    disable_created_metrics,
+    generate_latest,
+)
+
+from shoal import __version__
+from shoal.server.core.problems import Problem
+
+__all__ = ["Metrics"]
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the time of a first refusal is nobody's business
+
+
+class Metrics:
+    """What a collector tells about itself."""
+
+    media_type = "text/plain; version=0.0.4; charset=utf-8"
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._refusals = self._counter(
+            "shoal_refusals", "Requests and connections refused, by problem.", ["problem"]
+        )
+        self._sealed = self._counter("shoal_crowds_sealed", "Crowds sealed.")
+        self._reports = self._counter("shoal_reports_sealed", "Reports in sealed crowds.")
+        self._given_up = self._counter("shoal_crowds_given_up", "Crowds given up.")
+        self._lost = self._counter(
+            "shoal_reports_given_up", "Reports in crowds given up, down to a tenth of each crowd."
+        )
+        self._unreadable = self._counter(
+            "shoal_messages_unreadable", "Messages of sealed crowds that could not be read."
+        )
+        self._steps = self._counter("shoal_clock_steps", "How often the clock jumped.")
+        self._held = self._gauge("shoal_clock_held", "Whether the clock is distrusted.")
+        self._queue = self._gauge("shoal_queue_tenths", "Tenths of the reports that may wait.")
+        self._commit = self._gauge(
+            "shoal_commit_seconds",
+            "The longest commit of the last half minute, up to a power of 2.",
+        )
+        self._size = self._gauge("shoal_data_bytes", "Size of the data, up to a megabyte.")
+        self._plans = self._gauge("shoal_plans", "Plans by state.", ["state"])
+        self._gauge("shoal_info", "The version.", ["version"]).labels(__version__).set(1)
+        self._longest = 0.0
+
+    def _counter(self, name: str, help: str, labels: list[str] | None = None) -> Counter:
+        return Counter(name, help, labels or [], registry=self._registry)
+
+    def _gauge(self, name: str, help: str, labels: list[str] | None = None) -> Gauge:
+        return Gauge(name, help, labels or [], registry=self._registry)
+
+    def refused(self, problem: Problem) -> None:
+        """Count a refusal."""
+        self._refusals.labels(problem.name).inc()
+
+    def sealed(self, reports: int) -> None:
+        """Count a sealed crowd and its reports."""
+        self._sealed.inc()
+        self._reports.inc(reports)
+
+    def given_up(self, reports: int) -> None:
+        """Count a crowd that was given up, and the reports of its whole tenths."""
+        self._given_up.inc()
+        self._lost.inc(reports)
+
+    def unreadable(self, messages: int) -> None:
+        """Count messages of a sealed crowd that could not be read."""
+        self._unreadable.inc(messages)
+
+    def clock_stepped(self) -> None:
+        """Count a jump of the clock."""
+        self._steps.inc()
+
+    def committed(self, seconds: float) -> None:
+        """Note how long a commit took."""
+        self._longest = max(self._longest, seconds)
+
+    def turn(self) -> None:
+        """Show the longest commit since the last turn, and begin anew.
+
+        There is one in every turn, whether or not a report came.
+        """
+        self._commit.set(2.0 ** math.ceil(math.log2(max(self._longest, 2.0**-12))))
+        self._longest = 0.0
+
+    def text(
+        self, *, plans: Mapping[str, int], queue: float, data_bytes: int, clock_is_held: bool
+    ) -> bytes:
+        """Return all metrics in Prometheus' text format; `plans` counts plans by state."""
+        for state, count in plans.items():
+            self._plans.labels(state).set(count)
+        self._queue.set(int(10 * queue))
+        self._size.set(-(-data_bytes // 10**6) * 10**6)
+        self._held.set(int(clock_is_held))
+        return generate_latest(self._registry)

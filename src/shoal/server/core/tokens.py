@@ -1,0 +1,269 @@
+"""Tokens: who may do what at the console, and which applications may send reports.
+
+A token is 256 random bits; the collector keeps its SHA-256 and compares in constant time. A token
+of the role `app` or `relay` belongs to an application, never to a person: it would undo their
+anonymity. A relay passes on the reports of many and answers for how many each of them sends.
+A token may have a last day, and may be for some plans only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any, Literal, get_args
+
+from shoal.errors import InputError
+from shoal.protocol.random_bits import SystemBits
+from shoal.server.core import problems
+from shoal.server.core.clock import GuardedClock
+from shoal.server.core.problems import Problem
+from shoal.server.storage.database import Database, storage_errors, transaction
+
+__all__ = ["ROLES", "Role", "Token", "Tokens", "add_token", "new_secret"]
+
+TOKEN_FILE = "admin-token"  # noqa: S105  its name
+LABEL = re.compile(r"[A-Za-z0-9 ._-]{1,80}")
+"""What a token may be labelled with."""
+MOST_PLANS = 100
+"""How many plans a token may be limited to."""
+
+Role = Literal["app", "relay", "viewer", "analyst", "admin"]
+ROLES: tuple[Role, ...] = get_args(Role)
+"""Each role of the console may do what those before it may; `app` and `relay` may only send."""
+
+_SENDERS: tuple[Role, ...] = ("app", "relay")
+_PLAN_ID = re.compile(r"[0-9a-f]{64}")
+_KEY = re.compile(r"[A-Za-z0-9_-]{43}")
+_EPOCH = date(1970, 1, 1)
+_ALL = "SELECT id, role, label, expires, plans, key, digest, used_day FROM tokens"
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token as it is listed: not the token itself.
+
+    `expires` is its last day (UTC), or None; `plans` are the only plans it is for, or None for all.
+    `key` is the public key that a relay signs with what it forwards to an analyzer.
+    """
+
+    id: str
+    role: Role
+    label: str
+    expires: date | None = None
+    plans: tuple[str, ...] | None = None
+    key: str | None = None
+
+    @classmethod
+    def new(
+        cls,
+        role: Role,
+        label: str,
+        *,
+        expires: date | None = None,
+        plans: Sequence[str] | None = None,
+        key: str | None = None,
+    ) -> Token:
+        """Return a token with an id of its own; its role and limits must be possible ones."""
+        if role not in ROLES:
+            raise InputError(f"a role is one of {', '.join(ROLES)}.")
+        if not LABEL.fullmatch(label):
+            raise InputError("a label has 1 to 80 letters, digits, spaces, dots or dashes.")
+        if plans is not None:
+            if not 1 <= len(plans) <= MOST_PLANS or not all(map(_PLAN_ID.fullmatch, plans)):
+                raise InputError(
+                    f"a token can be limited to 1 to {MOST_PLANS} plans, by their ids."
+                )
+            plans = tuple(sorted(set(plans)))
+        if key is not None and (role != "relay" or not _KEY.fullmatch(key)):
+            raise InputError("only a relay has a key: 43 letters, as shoal relay prints it.")
+        return cls(SystemBits().draw(8).hex(), role, label, expires, plans, key)
+
+    @classmethod
+    def from_request(cls, document: object) -> Token:
+        """Return the new token that a JSON document asks for."""
+        if not isinstance(document, Mapping) or not {"role", "label"} <= set(document):
+            raise InputError("a token needs a role and a label.")
+        wanted = dict(document)
+        role, label, day = wanted.pop("role"), wanted.pop("label"), wanted.pop("expires", None)
+        plans, key = wanted.pop("plans", None), wanted.pop("key", None)
+        texts = isinstance(label, str) and isinstance(day, str | None)
+        well_typed = texts and isinstance(key, str | None)
+        if plans is not None:
+            well_typed &= isinstance(plans, list) and all(isinstance(one, str) for one in plans)
+        if wanted or not well_typed:
+            raise InputError("a token has a role, a label, a last day, a list of plans and a key.")
+        try:
+            expires = None if day is None else date.fromisoformat(day)
+        except ValueError:
+            raise InputError("the last day of a token is YYYY-MM-DD.") from None
+        return cls.new(role, label, expires=expires, plans=plans, key=key)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the token as it is listed."""
+        return {
+            "id": self.id,
+            "role": self.role,
+            "label": self.label,
+            "expires": None if self.expires is None else self.expires.isoformat(),
+            "plans": None if self.plans is None else list(self.plans),
+            "key": self.key,
+        }
+
+    def may(self, role: Role) -> bool:
+        """Whether the token's role includes another."""
+        if (self.role in _SENDERS) != (role in _SENDERS):
+            return False
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+    def covers(self, plan_id: str) -> bool:
+        """Whether the token is for a plan."""
+        return self.plans is None or plan_id in self.plans
+
+    @property
+    def can_always_administer(self) -> bool:
+        """Whether the token is an admin's without an end or a limit."""
+        return self.role == "admin" and self.expires is None and self.plans is None
+
+
+class Tokens:
+    """The tokens of a collector, in memory and in the database; `clock` tells which have ended.
+
+    Where a clock that jumped is not believed, a token has ended if it has by either time.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        self._database, self._clock = database, clock
+        self.failures = 0
+        """How often a secret was shown that is nobody's, or of a token that has ended."""
+        self._kept: dict[str, tuple[Token, bytes]]
+        self._used: dict[str, int]
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the tokens: another collector may have changed them."""
+        with storage_errors():
+            rows = self._database.execute(f"{_ALL} ORDER BY id").fetchall()
+        self._kept = {row[0]: (_read(*row[:6]), bytes(row[6])) for row in rows}
+        self._used = {row[0]: row[7] for row in rows if row[7] is not None}
+
+    def look_up(self, secret: str) -> None:
+        """Read the token of a secret, if another collector has made it meanwhile."""
+        with storage_errors():
+            query = f"{_ALL} WHERE digest = ?"
+            row = self._database.execute(query, (_digest(secret),)).fetchone()
+        if row is not None:
+            self._kept[row[0]] = (_read(*row[:6]), bytes(row[6]))
+
+    def __iter__(self) -> Iterator[Token]:
+        return (token for token, _ in list(self._kept.values()))
+
+    def find(self, secret: str) -> Token | None:
+        """Return whose secret this is; the time does not tell how near it came."""
+        digest = _digest(secret)
+        match = None
+        for token, kept in list(self._kept.values()):
+            if hmac.compare_digest(kept, digest):
+                match = token
+        if match is not None and not self.has_ended(match):
+            return match
+        self.failures += 1
+        return None
+
+    def knows(self, secret: str) -> bool:
+        """Whether a secret is of a token that was there when tokens were read."""
+        digest = _digest(secret)
+        return any(hmac.compare_digest(kept, digest) for _, kept in list(self._kept.values()))
+
+    def by_id(self, token_id: str) -> Token | None:
+        """Return a token that was not revoked and has not ended."""
+        token, _ = self._kept.get(token_id, (None, b""))
+        return None if token is None or self.has_ended(token) else token
+
+    def last_used(self, token: Token) -> date | None:
+        """Return the last day on which a token was used at the console.
+
+        When an application sent reports is not stored: it would tell something of an open crowd.
+        """
+        day = self._used.get(token.id)
+        return None if day is None else _EPOCH + timedelta(days=day)
+
+    def is_unused_today(self, token: Token) -> bool:
+        """Whether a use of a token today is still to be stored."""
+        return self._used.get(token.id) != self._today
+
+    @property
+    def _today(self) -> int:
+        return int(self._clock() // 86_400)
+
+    def mark_used(self, token: Token) -> None:
+        """Store that a token was used today."""
+        today = self._today
+        with transaction(self._database):
+            self._database.execute("UPDATE tokens SET used_day = ? WHERE id = ?", (today, token.id))
+        self._used[token.id] = today
+
+    def has_ended(self, token: Token) -> bool:
+        """Whether a token's last day is over."""
+        if token.expires is None:
+            return False
+        now = self._clock()
+        if isinstance(self._clock, GuardedClock):
+            now = max(now, self._clock.wall())
+        return now // 86_400 > (token.expires - _EPOCH).days
+
+    def add(self, token: Token, secret: str | None = None) -> str:
+        """Keep a new token and return its secret, which is told once and never again."""
+        secret = secret or new_secret(token.role)
+        with transaction(self._database):
+            add_token(self._database, token, secret)
+        self._kept[token.id] = (token, _digest(secret))
+        return secret
+
+    def remove(self, token_id: str) -> Problem | None:
+        """Take a token away, or tell why not.
+
+        Whether it is the last admin's is looked at here, where one removal follows another: two at
+        a time would each see the other's token.
+        """
+        with transaction(self._database):
+            # One removal at a time, at whichever collector: the row of the probe stands for all.
+            self._database.execute("UPDATE facts SET value = value WHERE name = 'probe'")
+            self.reload()
+            if token_id not in self._kept:
+                return problems.UNKNOWN_TOKEN
+            if [token.id for token in self if token.can_always_administer] == [token_id]:
+                return problems.LAST_ADMIN
+            self._database.execute("DELETE FROM tokens WHERE id = ?", (token_id,))
+        del self._kept[token_id]
+        return None
+
+
+def new_secret(role: Role) -> str:
+    """Return a secret for a new token; its role can be read off it."""
+    return f"shoal_{role}_{SystemBits().draw(32).hex()}"
+
+
+def add_token(database: Database, token: Token, secret: str) -> None:
+    """Write a token to a database, in a transaction."""
+    expires = None if token.expires is None else token.expires.isoformat()
+    plans = None if token.plans is None else json.dumps(token.plans)
+    row = (token.id, token.role, _digest(secret), token.label, expires, plans, token.key)
+    database.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", row)
+
+
+def _read(
+    token_id: str, role: Role, label: str, expires: str | None, plans: str | None, key: str | None
+) -> Token:
+    last_day = None if expires is None else date.fromisoformat(expires)
+    limited = None if plans is None else tuple(json.loads(plans))
+    return Token(token_id, role, label, last_day, limited, key)
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()

@@ -1,0 +1,350 @@
+"""Asks the analyzer, and believes only what it signed.
+
+The analyzer's signing key is given by the operator, or taken at the first contact and kept. While
+the analyzer rotates its key, it signs with both, and the old key signs the new one: the relay pins
+the new one. Chunks are signed with the relay's own key, which the analyzer knows together with the
+relay's token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from socket import SHUT_RDWR, socket
+from typing import Literal, NamedTuple, Protocol
+
+from shoal.errors import InputError, ReportError, TransportError
+from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encrypted_wire import CHUNK_TYPE
+from shoal.protocol.signatures import (
+    MAX_SIGNERS,
+    SIGNATURE,
+    check_public_key,
+    check_signature,
+)
+from shoal.server.core.logs import LOG
+from shoal.server.relay.frozen_crowds import DiscardedCrowd, FrozenCrowd
+from shoal.server.relay.open_plan import Document, Wanted
+from shoal.server.storage.signing import Signer
+from shoal.support.addresses import parse_address
+from shoal.support.checks import is_loopback, shown
+from shoal.support.connections import cut_off_at, network_errors, open_connection
+from shoal.support.files import canonical_json, strict_json
+from shoal.support.keys import key_text, link_content
+
+__all__ = ["Analyzer", "HttpAnalyzer", "Refused", "Reply", "Transport"]
+
+LARGEST_ANSWER = 16 << 20
+"""Bytes of an answer that are read before giving up: a certificate may be long."""
+LARGEST_KEYS = 1 << 20
+
+
+class Reply(NamedTuple):
+    """What the analyzer answered; the names of headers are in small letters."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class Transport(Protocol):
+    """Brings requests to the analyzer."""
+
+    def ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+        """Return the answer to a request; without one there is a `TransportError`."""
+        ...
+
+    def stop(self) -> None:
+        """End what is under way: the relay stops."""
+        ...
+
+
+class Refused(TransportError):  # noqa: N818  it is an answer
+    """The analyzer answered with a problem."""
+
+    def __init__(self, status: int, name: str) -> None:
+        super().__init__(f"the analyzer answered {status} {name}".rstrip() + ".")
+        self.status, self.name = status, name
+
+
+class Analyzer:
+    """The analyzer as a relay sees it. Its methods block: they are called in threads.
+
+    Parameters
+    ----------
+    transport
+        Brings requests to it.
+    token
+        Returns the relay's token, or an empty text.
+    signer
+        Signs chunks with the relay's key.
+    pinned
+        The analyzer's key, if it is known.
+    pin
+        Keeps a key that a link led to, or that was taken at the first contact (True), and returns
+        the key that counts: that of another relay on the same data, if it was faster.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        token: Callable[[], str],
+        signer: Signer,
+        pinned: bytes | None,
+        pin: Callable[[bytes, bool], bytes],
+    ) -> None:
+        self._transport, self._token, self._signer = transport, token, signer
+        self._pinned, self._pin = pinned, pin
+        self._signers = ""
+
+    def stop(self) -> None:
+        """End what is under way: the relay stops."""
+        self._transport.stop()
+
+    # Documents that are passed on
+
+    def plan(self, plan_id: str) -> Document:
+        """Return the analyzer's plan document."""
+        document = self._signed("plan", "GET", f"/v1/plans/{plan_id}")
+        if _json(document.content, "plan").get("id") != plan_id:
+            raise TransportError("the analyzer's document is of another plan.")
+        return document
+
+    def certificate(self, plan_id: str) -> Document:
+        """Return the analyzer's certificate of a plan."""
+        return self._signed("certificate", "GET", f"/v1/plans/{plan_id}/certificate")
+
+    def keys(self) -> Document:
+        """Return the analyzer's list of its keys, and pin the new key if there is one.
+
+        `signer` names the keys that sign now. The list itself has no signature.
+        """
+        reply = self._ask("GET", "/v1/keys")
+        if len(reply.content) > LARGEST_KEYS:
+            raise TransportError("the analyzer's list of its keys is too long.")
+        signing, links = _key_list(reply.content)
+        if self._pinned is None:
+            self._pinned = self._pin(signing[0], True)
+            if self._pinned == signing[0]:
+                LOG.warning(
+                    "the analyzer's key was taken at the first contact",
+                    extra={"facts": {"key": key_text(signing[0])}},
+                )
+        if signing[0] != self._pinned and _leads_to(signing[0], self._pinned, links):
+            self._pinned = self._pin(signing[0], False)
+            LOG.warning(
+                "the analyzer changed its key", extra={"facts": {"key": key_text(signing[0])}}
+            )
+        if self._pinned not in signing:
+            raise TransportError(
+                f"the analyzer does not sign with the pinned key {key_text(self._pinned)} any more."
+                " If its operator confirms the new key, start the relay with it: --analyzer-key."
+            )
+        self._signers = ", ".join(map(key_text, signing))
+        return Document(reply.content, "", self._signers)
+
+    # Crowds
+
+    def crowd_key(self, wanted: Wanted, relay: str, deadline_days: int) -> Document:
+        """Return the key of a crowd, or of a later one of its window if that one is taken.
+
+        `relay` is the name of the relay's data, and `deadline_days` its deadline for crowds.
+        """
+        asked = {"window": wanted.window, "crowd": wanted.place}
+        body = canonical_json(asked | {"relay": relay, "deadline_days": deadline_days})
+        path = f"/v1/plans/{wanted.plan_id}/crowd-keys"
+        signed = self._signed("key", "POST", path, body, {"Content-Type": "application/json"})
+        try:
+            key = CrowdKey.from_bytes(signed.content)
+        except ReportError as error:
+            raise TransportError("the analyzer's key document cannot be read.") from error
+        if (key.plan_id, key.window) != (wanted.plan_id, wanted.window) or key.crowd < wanted.place:
+            raise TransportError("the analyzer's key is of another crowd.")
+        return signed
+
+    def discard(self, crowd: DiscardedCrowd) -> None:
+        """Tell the analyzer that a crowd was discarded, so that it destroys the crowd's key."""
+        about = {"plan": crowd.plan_id, "window": crowd.window, "crowd": crowd.place}
+        body = canonical_json(about | {"state": "discarded"})
+        headers = {"Content-Type": "application/json", **self._signer.headers(body)}
+        path = f"/v1/plans/{crowd.plan_id}/crowds/{crowd.window}/{crowd.place}/discard"
+        receipt = _json(self._signed("receipt", "POST", path, body, headers).content, "receipt")
+        if {name: receipt.get(name) for name in about} != about:
+            raise TransportError("the analyzer's receipt is for something else.")
+
+    def send_chunk(
+        self, crowd: FrozenCrowd, number: int, content: bytes
+    ) -> Literal["receiving", "complete"]:
+        """Send a chunk; return what the analyzer's signed receipt says of the crowd."""
+        path = f"/v1/plans/{crowd.plan_id}/crowds/{crowd.window}/{crowd.place}/chunks/{number}"
+        headers = {"Content-Type": CHUNK_TYPE, **self._signer.headers(content)}
+        receipt = _json(self._signed("receipt", "PUT", path, content, headers).content, "receipt")
+        state = receipt.pop("state", None)
+        expected = {
+            "plan": crowd.plan_id,
+            "window": crowd.window,
+            "crowd": crowd.place,
+            "chunk": number,
+            "digest": hashlib.sha256(content).hexdigest(),
+        }
+        if {name: receipt.get(name) for name in expected} != expected:
+            raise TransportError("the analyzer's receipt is for something else.")
+        if state == "complete":
+            return "complete"
+        if state == "receiving":
+            return "receiving"
+        raise TransportError("the analyzer's receipt says nothing of the crowd.")
+
+    # Signatures
+
+    def _signed(
+        self,
+        what: str,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Document:
+        """Return a document with a signature of the pinned key."""
+        reply = self._ask(method, path, body, headers)
+        signature = reply.headers.get(SIGNATURE.lower(), "")
+        if self._pinned is None or not self._signers:
+            self.keys()
+        assert self._pinned is not None
+        try:
+            check_signature(self._pinned, reply.content, signature, what)
+        except TransportError:
+            known = self._pinned
+            self.keys()
+            if self._pinned == known:
+                raise
+            check_signature(self._pinned, reply.content, signature, what)
+        return Document(reply.content, signature, self._signers)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        sent = dict(headers or {})
+        token = self._token()
+        if token:
+            sent["Authorization"] = f"Bearer {token}"
+        reply = self._transport.ask(method, path, body, sent)
+        if reply.status != 200:
+            raise Refused(reply.status, _problem_name(reply.content))
+        return reply
+
+
+def _key_list(content: bytes) -> tuple[list[bytes], list[object]]:
+    """Return the keys that sign, the newest first, and the links between keys."""
+    document = _json(content, "list of keys")
+    signing, links = document.get("ed25519"), document.get("links")
+    try:
+        if not isinstance(signing, list) or not 1 <= len(signing) <= MAX_SIGNERS:
+            raise InputError(f"1 to {MAX_SIGNERS} keys sign.")
+        keys = [check_public_key(str(key)) for key in signing]
+    except InputError as error:
+        raise TransportError("the analyzer's list of its keys cannot be read.") from error
+    return keys, links[:MAX_SIGNERS] if isinstance(links, list) else []
+
+
+def _leads_to(newest: bytes, pinned: bytes, links: list[object]) -> bool:
+    """Whether the pinned key signed the newest one."""
+    for link in links:
+        if isinstance(link, dict) and link.get("key") == key_text(pinned):
+            with suppress(TransportError):
+                check_signature(pinned, link_content(newest), link.get("signature"))
+                return True
+    return False
+
+
+def _json(content: bytes, what: str) -> dict[str, object]:
+    try:
+        document = strict_json(content)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise TransportError(f"the analyzer's {what} cannot be read.")
+    return document
+
+
+def _problem_name(content: bytes) -> str:
+    """Return the name of a problem, if it looks like one of ours: it goes to the log."""
+    try:
+        name = str(_json(content, "problem").get("type")).removeprefix("urn:shoal:problem:")
+    except TransportError:
+        return ""
+    return name if name.replace("-", "").isalnum() and name.isascii() and len(name) < 40 else ""
+
+
+class HttpAnalyzer:
+    """Reaches the analyzer over HTTP, each request on a connection of its own.
+
+    Parameters
+    ----------
+    url
+        ``https://host[:port][/path]``; ``http`` only for this machine itself, or if it is allowed.
+    timeout
+        Seconds that one request may take altogether.
+    allow_plain
+        Take ``http`` to other machines too, where the network is trusted.
+    context
+        How TLS is verified; by default the system's certificates and the host's name.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        timeout: float,
+        *,
+        allow_plain: bool = False,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._origin, path = parse_address(url)
+        if self._origin.scheme == "http" and not (allow_plain or is_loopback(self._origin.host)):
+            raise InputError(
+                f"crowds travel over https, got {shown(url)}; plain http is for this machine only,"
+                " unless it is allowed: --plain."
+            )
+        self._path, self._timeout, self._context = path.rstrip("/"), timeout, context
+        self._open: set[socket] = set()
+        self._stopped = False
+
+    def ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+        """Return the answer to a request."""
+        if self._stopped:
+            raise TransportError("the relay is stopping.")
+        deadline = time.monotonic() + self._timeout
+        if self._origin.scheme == "https" and self._context is None:
+            self._context = ssl.create_default_context()
+        connection = open_connection(self._origin, self._context, deadline)
+        wire = connection.sock
+        self._open.add(wire)
+        try:
+            with network_errors(self._origin.host), cut_off_at(deadline, wire):
+                connection.request(
+                    method, self._path + path, body, {"Connection": "close", **headers}
+                )
+                with connection.getresponse() as response:
+                    content = response.read(LARGEST_ANSWER + 1)
+                    # A body that was cut off looks like one that ended.
+                    if response.length or len(content) > LARGEST_ANSWER:
+                        raise TransportError("the analyzer's answer is too long, or cut off.")
+                    found = {name.lower(): text for name, text in response.getheaders()}
+                    return Reply(response.status, found, content)
+        finally:
+            self._open.discard(wire)
+            connection.close()
+
+    def stop(self) -> None:
+        """End what is under way: the relay stops."""
+        self._stopped = True
+        for wire in list(self._open):
+            with suppress(OSError):
+                socket.shutdown(wire, SHUT_RDWR)

@@ -1,0 +1,154 @@
+"""The chunks of a frozen crowd: files under the crowd's key, written once and then only read.
+
+A crowd's chunks are made anew as long as the database does not say that they are all there, and no
+byte of them leaves before that. Afterwards they are the same bytes until the crowd has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from shoal.protocol.encrypted_wire import Chunk, chunk_header_bytes
+from shoal.protocol.encryption import message_bytes
+from shoal.protocol.plan import Plan
+from shoal.server.core.logs import LOG
+from shoal.server.relay.frozen_crowds import FrozenCrowd
+from shoal.server.relay.shuffling import Messages, shuffled
+from shoal.server.storage.database import StorageError, storage_errors
+from shoal.server.storage.encryption import decrypt, encrypt
+from shoal.support.disk import Disk
+
+__all__ = ["ChunkFiles", "crowd_bytes"]
+
+FOLDER = "chunks"
+LARGEST_CHUNK = 8 << 20
+"""Bytes of a chunk with its header."""
+_ROWS_AT_ONCE = 500
+_NAME = re.compile(r"([0-9]+)-.*")
+
+Reports = Callable[[int, int], tuple[list[bytes], int | None]]
+"""Returns the messages of reports from a row on, and where to go on."""
+
+
+def crowd_bytes(plan: Plan) -> int:
+    """Return how many bytes the messages of a whole crowd have."""
+    messages = 1 if plan.parties is None else plan.parties.messages
+    return plan.reports_needed * messages * message_bytes(plan)
+
+
+class ChunkFiles:
+    """The chunks of all crowds on their way, in a folder of the relay's data."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._disk = folder / FOLDER, Disk()
+        self._foreign: set[str] = set()
+
+    def write(self, plan: Plan, crowd: FrozenCrowd, key: bytes, reports: Reports) -> int:
+        """Shuffle a crowd, write its chunks durably, and return how many there are."""
+        length = message_bytes(plan)
+        total = crowd_bytes(plan) // length
+        each = (LARGEST_CHUNK - chunk_header_bytes()) // length
+        count = -(-total // each)
+        with storage_errors():
+            self._disk.make_folder(self._folder)
+            self._begin(crowd)
+            parts = shuffled(
+                _messages(reports, length), crowd_bytes(plan), self._folder, str(crowd.number)
+            )
+            written = 0
+            for number, content in enumerate(_cut(parts, each)):
+                written += len(content)
+                chunk = Chunk(
+                    plan.id, crowd.window, crowd.key.digest, number, count, total, content.tobytes()
+                ).to_bytes()
+                (piece,) = encrypt(key, (chunk, _about(crowd.number, number)))
+                self._put(crowd, number, piece)
+            self._disk.sync_folder(self._folder)
+        if written != total:
+            raise StorageError(f"a crowd of {total} messages has {written} on the disk.")
+        return count
+
+    def read(self, crowd: FrozenCrowd, key: bytes, number: int) -> bytes:
+        """Return a chunk as it is forwarded."""
+        with storage_errors():
+            piece = self._get(crowd, number)
+        return decrypt(key, piece, _about(crowd.number, number))
+
+    def _begin(self, crowd: FrozenCrowd) -> None:
+        """Remove what an earlier shuffle of a crowd left."""
+        self.keep_only(crowd.number)
+
+    def _put(self, crowd: FrozenCrowd, number: int, piece: bytes) -> None:
+        path = self._path(crowd.number, number)
+        self._disk.write(path, piece)
+        self._disk.sync_file(path)
+
+    def _get(self, crowd: FrozenCrowd, number: int) -> bytes:
+        return self._path(crowd.number, number).read_bytes()
+
+    def keep_only(self, *less: int, numbers: Collection[int] | None = None) -> None:
+        """Remove the files of some crowds, or of all but some.
+
+        Names that are not a crowd's are left alone, and logged once.
+        """
+        if not self._folder.is_dir():
+            return
+        for path in list(self._folder.iterdir()):
+            named = _NAME.fullmatch(path.name)
+            if named is None:
+                if path.name not in self._foreign:
+                    self._foreign.add(path.name)
+                    LOG.warning(
+                        "a foreign file is left alone", extra={"facts": {"path": str(path)}}
+                    )
+                continue
+            number = int(named[1])
+            if number in less or (numbers is not None and number not in numbers):
+                self._disk.unlink(path)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        total = 0
+        with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # another thread removes what is not needed
+                    total += entry.stat().st_size
+        return total
+
+    def _path(self, number: int, chunk: int) -> Path:
+        return self._folder / f"{number}-{chunk}.chunk"
+
+
+def _about(number: int, chunk: int) -> str:
+    return f"chunk {number} {chunk}"
+
+
+def _messages(reports: Reports, length: int) -> Iterator[Messages]:
+    """Yield the messages of a crowd, each a row, as they are on the disk."""
+    following: int | None = 0
+    while following is not None:
+        found, following = reports(following, _ROWS_AT_ONCE)
+        if found:
+            yield np.frombuffer(b"".join(found), np.uint8).reshape(-1, length)
+
+
+def _cut(parts: Iterable[Messages], each: int) -> Iterator[Messages]:
+    """Yield the messages of all parts again, so many at a time."""
+    held: list[Messages] = []
+    count = 0
+    for part in parts:
+        held.append(part)
+        count += len(part)
+        while count >= each:
+            whole = np.concatenate(held)
+            yield whole[:each]
+            held, count = [whole[each:]], count - each
+    if count:
+        yield np.concatenate(held)

@@ -1,0 +1,183 @@
+"""An open crowd of sealed reports: rows of one length on the disk, in random order.
+
+A row holds the messages of one report, or nothing. There are always more rows than are used, and a
+report is put into one that chance chooses, over what was there. So neither the order of the rows
+nor their number tells when a report came, down to the rows that were added together. A report that
+has come before writes as much: a row that holds nothing is written again. All rows are encrypted
+under the crowd's key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from shoal.protocol.random_bits import SystemBits, draw_below
+from shoal.server.storage.database import Database
+from shoal.server.storage.encryption import decrypt, encrypt
+
+__all__ = ["SealedCrowd", "first_row", "read_rows", "remove_rows"]
+
+_FIRST_ROWS = 16
+_MOST_ADDED = 4 << 20
+"""Bytes of rows that are added at once, so that no commit grows with the crowd."""
+
+_USED, _EMPTY = b"\1", b"\0"
+_AT_ONCE = 1000
+
+
+class SealedCrowd:
+    """The rows of one open crowd.
+
+    Parameters
+    ----------
+    database
+        Where they are.
+    key
+        The crowd's key, of the relay's disk.
+    number
+        The crowd's number.
+    length
+        Bytes of the messages of one report.
+    needed
+        How many reports make the crowd whole.
+    """
+
+    def __init__(
+        self, database: Database, key: bytes, number: int, length: int, needed: int
+    ) -> None:
+        self._database, self._key, self._number = database, key, number
+        self._length, self._needed = length, needed
+        self._rows = self.reports = 0
+        self._spare: list[int] = []
+        self._read()
+
+    def _read(self) -> None:
+        """Read how many reports there are, and which rows are empty."""
+        for row, content in _decrypted(self._database, self._key, self._number):
+            self._rows = row + 1
+            if content[:1] == _USED:
+                self.reports += 1
+            else:
+                self._spare.append(row)
+
+    @staticmethod
+    def catch_up(database: Database, plan_id: str, crowds: Mapping[int, SealedCrowd]) -> None:
+        """Read what other processes have written to crowds of a plan, by their numbers.
+
+        Nobody else writes to the data of a folder.
+        """
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the crowd has all the reports it needs."""
+        return self.reports == self._needed
+
+    @property
+    def room(self) -> int:
+        """How many reports it still takes."""
+        return self._needed - self.reports
+
+    def write(self, reports: Sequence[bytes | None]) -> None:
+        """Put reports into rows, in a transaction; None stands for one that has come before."""
+        if len(reports) > len(self._spare):
+            self._grow(len(reports) - len(self._spare))
+        bits, rows, contents = SystemBits(), [], []
+        for report in reports:
+            chosen = draw_below(len(self._spare), bits)
+            self._spare[chosen], self._spare[-1] = self._spare[-1], self._spare[chosen]
+            rows.append(self._spare.pop())
+            contents.append(self._content(report))
+        self._spare += [row for row, one in zip(rows, reports, strict=True) if one is None]
+        self.reports += sum(one is not None for one in reports)
+        self._database.executemany(
+            "UPDATE messages SET content = ? WHERE id = ?",
+            zip(self._encrypted(rows, contents), map(self._id, rows), strict=True),
+        )
+
+    def make_room(self) -> None:
+        """Add rows between commits that the next ones would need."""
+        wanted = self._wanted()
+        if len(self._spare) < wanted:
+            self._grow(wanted - len(self._spare))
+
+    def _wanted(self) -> int:
+        """Return how many empty rows there should be."""
+        return min(max(self.reports // 4, _FIRST_ROWS), self.room + _FIRST_ROWS)
+
+    @property
+    def _most(self) -> int:
+        return max(_MOST_ADDED // self._length, _FIRST_ROWS)
+
+    def _grow(self, needed: int) -> None:
+        """Add empty rows: as many as are needed, and a quarter of those that there are."""
+        count = max(needed, min(max(self._rows // 4, _FIRST_ROWS), self._most))
+        rows = range(self._rows, self._rows + count)
+        self._database.executemany(
+            "INSERT INTO messages VALUES (?, ?)",
+            zip(
+                map(self._id, rows),
+                self._encrypted(rows, [self._content(None)] * count),
+                strict=True,
+            ),
+        )
+        self._spare += rows
+        self._rows += count
+
+    def _content(self, report: bytes | None) -> bytes:
+        return _EMPTY + bytes(self._length) if report is None else _USED + report
+
+    def _encrypted(self, rows: Sequence[int], contents: Sequence[bytes]) -> list[bytes]:
+        pieces = zip(contents, (_about(self._number, row) for row in rows), strict=True)
+        return encrypt(self._key, *pieces)
+
+    def _id(self, row: int) -> int:
+        return first_row(self._number) + row
+
+
+def first_row(number: int) -> int:
+    """Return the id of a crowd's first row; no crowd has 2^32 of them."""
+    return number << 32
+
+
+def _about(number: int, row: int) -> str:
+    return f"sealed {number} {row}"
+
+
+def read_rows(
+    database: Database, key: bytes, number: int, after: int, most: int
+) -> tuple[list[bytes], int | None]:
+    """Return reports of a crowd from a row on, and the row to go on from; None at the end."""
+    found = database.execute(
+        "SELECT id, content FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
+        (first_row(number) + after, first_row(number + 1), most),
+    ).fetchall()
+    contents = [decrypt(key, one, _about(number, row - first_row(number))) for row, one in found]
+    following = found[-1][0] - first_row(number) + 1 if len(found) == most else None
+    return [content[1:] for content in contents if content[:1] == _USED], following
+
+
+def _decrypted(database: Database, key: bytes, number: int) -> Iterator[tuple[int, bytes]]:
+    """Yield all rows of a crowd with their content."""
+    cursor = database.execute(
+        "SELECT id, content FROM messages WHERE id >= ? AND id < ? ORDER BY id",
+        (first_row(number), first_row(number + 1)),
+    )
+    while rows := cursor.fetchmany(_AT_ONCE):
+        for identity, encrypted in rows:
+            row = identity - first_row(number)
+            yield row, decrypt(key, encrypted, _about(number, row))
+
+
+def remove_rows(database: Database, number: int, most: int) -> bool:
+    """Remove rows of a crowd, in a transaction; return whether there may be more.
+
+    How many were removed does not tell: another process may remove the same ones.
+    """
+    those = "FROM messages WHERE id >= ? AND id < ?"
+    where = (first_row(number), first_row(number + 1))
+    database.execute(
+        f"DELETE FROM messages WHERE id IN (SELECT id {those} LIMIT ?)",  # noqa: S608  fixed
+        (*where, most),
+    )
+    left = database.execute(f"SELECT 1 {those} LIMIT 1", where)
+    return left.fetchone() is not None

@@ -1,0 +1,241 @@
+"""Brings frozen crowds to the analyzer: each whole, shuffled once, and always the same bytes.
+
+Whatever the analyzer answers, a crowd is never cut anew: a second crowd of almost the same people
+would single out those who are in one of them only. A refusal is tried again, more and more seldom.
+A crowd is discarded as a whole if the analyzer says many times in a row that it will never take it:
+the crowd has ended there, or has other chunks. So is a crowd past its deadline.
+
+Several relays may have the same crowds before them. Each claims a crowd while it shuffles or sends
+it, so that no work is done twice. Nothing depends on that: the data say which shuffle is forwarded,
+and bytes that come twice are the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from typing import Any
+
+from shoal.errors import TransportError
+from shoal.server.core import problems
+from shoal.server.core.logs import LOG
+from shoal.server.relay.analyzer_client import Analyzer, Refused
+from shoal.server.relay.chunk_files import ChunkFiles
+from shoal.server.relay.frozen_crowds import FrozenCrowd
+from shoal.server.relay.store import RelayStore
+from shoal.server.storage.database import StorageError
+from shoal.server.storage.records import PlanRecord
+
+__all__ = ["Forwarder"]
+
+Run = Callable[..., Awaitable[Any]]
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+"""Seconds until a crowd is tried again: twice as many each time, up to five minutes."""
+ELSEWHERE_PAUSE = 5.0
+"""Seconds until a crowd is looked at again that another relay has under way."""
+FINAL_REFUSALS = 10
+"""How often in a row the analyzer must refuse a crowd for good before it is discarded."""
+_FOR_GOOD = {
+    (problem.status, problem.name)
+    for problem in (
+        problems.WINDOW_EXPIRED,
+        problems.PLAN_CLOSED,
+        problems.CROWD_GONE,
+        problems.OTHER_CHUNK,
+    )
+}
+
+
+class Forwarder:
+    """Shuffles frozen crowds and sends them, one after the other.
+
+    Parameters
+    ----------
+    store, in_store
+        Where crowds are, and what runs a function on the store's thread.
+    files
+        Where their chunks are.
+    analyzer, in_thread
+        Who gets them, and what runs a function that takes long.
+    forwarded
+        Called with a plan's id when a crowd has arrived.
+    failed
+        Called when a crowd was not taken this time.
+    refused
+        Called when a crowd was discarded because the analyzer refused it for good.
+    """
+
+    def __init__(
+        self,
+        store: RelayStore,
+        in_store: Run,
+        files: ChunkFiles,
+        analyzer: Analyzer,
+        in_thread: Run,
+        forwarded: Callable[[FrozenCrowd], None],
+        failed: Callable[[], None],
+        refused: Callable[[], None],
+    ) -> None:
+        self._store, self._in_store, self._files = store, in_store, files
+        self._analyzer, self._in_thread = analyzer, in_thread
+        self._forwarded, self._failed, self._refused = forwarded, failed, refused
+        self._wake = asyncio.Event()
+        self._due: dict[int, float] = {}
+        self._failures: dict[int, int] = {}
+        self._refusals: dict[int, int] = {}
+        self._progress: dict[int, float] = {}
+        self._stopping = threading.Event()
+
+    def wake(self) -> None:
+        """Look at once whether there is something to forward."""
+        self._wake.set()
+
+    @property
+    def stalled_for(self) -> float:
+        """For how many seconds a crowd has waited without progress; 0 if none waits."""
+        now = time.monotonic()
+        return max((now - since for since in self._progress.values()), default=0.0)
+
+    def stop(self) -> None:
+        """End a shuffle that is under way: it begins anew at the next start."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Forward crowds as they are frozen."""
+        while True:
+            self._wake.clear()
+            pause = LONGEST_PAUSE
+            try:
+                pause = await self.forward()
+            except Exception as error:
+                LOG.error("crowds were not forwarded", exc_info=error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), pause)
+
+    async def forward(self) -> float:
+        """Try what is due; return after how many seconds to look again."""
+        loop = asyncio.get_running_loop()
+        for crowd in await self._find_waiting():
+            if self._due.get(crowd.number, 0.0) <= loop.time():
+                await self._try(crowd)
+        await self._tidy()
+        left = await self._find_waiting()
+        due = [self._due.get(crowd.number, 0.0) - loop.time() for crowd in left]
+        return max(min(due, default=LONGEST_PAUSE), 0.05)
+
+    async def _find_waiting(self) -> list[FrozenCrowd]:
+        """Return the crowds that wait, and note since when."""
+        waiting: list[FrozenCrowd] = await self._in_store(self._store.on_their_way)
+        for crowd in waiting:
+            self._progress.setdefault(crowd.number, time.monotonic())
+        self._forget_all_but({crowd.number for crowd in waiting})
+        return waiting
+
+    async def _try(self, crowd: FrozenCrowd) -> None:
+        claimed: FrozenCrowd | None = None
+        try:
+            claimed = await self._in_store(self._store.claim, crowd)
+            has_arrived = claimed is not None and await self._send(claimed)
+            if has_arrived and await self._in_store(lambda: self._store.end(crowd, forwarded=True)):
+                self._forwarded(crowd)
+        except (TransportError, StorageError) as error:
+            await self._put_off(crowd, error)
+            return
+        finally:
+            if claimed is not None:
+                await self._let_go(crowd)
+        if not has_arrived:
+            self._due[crowd.number] = asyncio.get_running_loop().time() + ELSEWHERE_PAUSE
+
+    async def _let_go(self, crowd: FrozenCrowd) -> None:
+        with suppress(StorageError):  # a claim goes with its connection
+            await self._in_store(self._store.let_go, crowd)
+
+    async def _put_off(self, crowd: FrozenCrowd, error: Exception) -> None:
+        """Log why a crowd was not taken, and try again later, or discard it as a whole."""
+        if self._stopping.is_set():
+            return
+        self._failed()
+        for_good = isinstance(error, Refused) and (error.status, error.name) in _FOR_GOOD
+        refusals = self._refusals.get(crowd.number, 0) + 1 if for_good else 0
+        self._refusals[crowd.number] = refusals
+        about = {"plan": crowd.plan_id, "window": crowd.window, "crowd": crowd.place}
+        why = str(error) if isinstance(error, TransportError) else "the data cannot be used."
+        if refusals >= FINAL_REFUSALS:
+            LOG.error(
+                "the analyzer refused a crowd for good", extra={"facts": about | {"why": why}}
+            )
+            if await self._in_store(lambda: self._store.end(crowd, forwarded=False)):
+                self._refused()
+            return
+        LOG.warning("a crowd was not forwarded", extra={"facts": about | {"why": why}})
+        failures = self._failures.get(crowd.number, 0)
+        self._failures[crowd.number] = failures + 1
+        pause = min(FIRST_PAUSE * 2.0 ** min(failures, 30), LONGEST_PAUSE)
+        self._due[crowd.number] = asyncio.get_running_loop().time() + pause
+
+    def _forget_all_but(self, numbers: Collection[int]) -> None:
+        """Forget how crowds got on that have ended, here or at another relay."""
+        for known in (self._due, self._failures, self._refusals, self._progress):
+            for number in known.keys() - numbers:
+                del known[number]
+
+    async def _send(self, crowd: FrozenCrowd) -> bool:
+        """Send the chunks that are not signed for; return when the analyzer has all of them.
+
+        Return False if the crowd was shuffled elsewhere: those chunks are sent, and not ours.
+        """
+        key = await self._in_store(self._store.crowd_key, crowd)
+        chunks = crowd.chunks
+        if chunks is None:
+            chunks = await self._shuffle(crowd, key)
+        if chunks is None:
+            return False
+        # A commit that arrives everywhere: then the one that chose these chunks has, too, though
+        # the relay that made it may have died before it heard of that.
+        await self._in_store(self._store.check)
+        signed_for = await self._in_store(self._store.receipts, crowd)
+        # If all are signed for, the last one tells again whether the crowd is complete.
+        missing = sorted(set(range(chunks)) - signed_for) or [chunks - 1]
+        state = ""
+        for number in missing:
+            content = await self._in_thread(self._files.read, crowd, key, number)
+            state = await self._in_thread(self._analyzer.send_chunk, crowd, number, content)
+            await self._in_store(self._store.keep_receipt, crowd, number)
+            self._progress[crowd.number] = time.monotonic()
+        if state == "complete":
+            return True
+        # It signed for all of them and does not have them all: it lost some, and gets all again.
+        await self._in_store(self._store.forget_receipts, crowd)
+        raise TransportError("the analyzer lost chunks that it signed for.")
+
+    async def _shuffle(self, crowd: FrozenCrowd, key: bytes) -> int | None:
+        loop = asyncio.get_running_loop()
+        record: PlanRecord = await self._in_store(self._store.plan, crowd.plan_id)
+
+        def reports(after: int, most: int) -> tuple[list[bytes], int | None]:
+            if self._stopping.is_set():
+                raise StorageError("the relay is stopping.")
+            reading = self._in_store(self._store.reports, crowd, after, most)
+            found: tuple[list[bytes], int | None] = asyncio.run_coroutine_threadsafe(
+                _awaited(reading), loop
+            ).result()
+            return found
+
+        chunks: int = await self._in_thread(self._files.write, record.plan, crowd, key, reports)
+        return chunks if await self._in_store(self._store.shuffled, crowd, chunks) else None
+
+    async def _tidy(self) -> None:
+        """Remove rows and files that nobody needs, a little at a time."""
+        while await self._in_store(self._store.tidy):
+            await asyncio.sleep(0)
+        needed = await self._in_store(self._store.with_chunks)
+        await self._in_thread(lambda: self._files.keep_only(numbers=needed))
+
+
+async def _awaited(work: Awaitable[Any]) -> Any:
+    return await work

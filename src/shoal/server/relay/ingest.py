@@ -1,0 +1,34 @@
+"""`POST /v1/plans/{id}/sealed`: sealed reports of devices."""
+
+from __future__ import annotations
+
+import re
+
+from shoal.protocol.encrypted_wire import SealedReports, sealed_batch_bytes, split_sealed
+from shoal.protocol.plan import Plan
+from shoal.protocol.wire import SEALED_TYPE
+from shoal.server.core.device_ingest import DeviceIngest
+
+__all__ = ["SealedIngest", "kilobytes"]
+
+
+class SealedIngest(DeviceIngest[SealedReports]):
+    """Accepts sealed reports, within the same limits as the collector."""
+
+    path = re.compile(r"/v1/plans/([0-9a-f]{64})/sealed")
+    media = frozenset({SEALED_TYPE.encode()})
+
+    @staticmethod
+    def parse(plan: Plan, body: bytes) -> SealedReports:
+        """Return the reports in a body."""
+        return split_sealed(plan, body)
+
+    @staticmethod
+    def bytes_of(plan: Plan, count: int) -> int:
+        """Return how many bytes so many reports have."""
+        return sealed_batch_bytes(plan, count)
+
+
+def kilobytes(upload: SealedReports) -> int:
+    """Return how much memory an upload takes while it waits, in kilobytes."""
+    return 1 + (len(upload.content) >> 10)

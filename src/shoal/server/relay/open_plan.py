@@ -1,0 +1,375 @@
+"""A plan at the relay: its open crowds, in each window one that takes reports and the next ones.
+
+A crowd is opened when the analyzer's key for it has come, before it is needed. Reports are taken
+for the key of the first crowd of their window that is not whole, and for no other key. A report
+that has come before is known by its id, whatever it was sealed for: its sender may not have heard
+that it was accepted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encrypted_wire import SealedReports
+from shoal.protocol.encryption import sealed_report_bytes
+from shoal.protocol.plan import Plan
+from shoal.protocol.random_bits import SystemBits
+from shoal.protocol.wire import ID_BYTES
+from shoal.server.core import problems
+from shoal.server.core.problems import Problem
+from shoal.server.relay.encrypted_pool import SealedCrowd
+from shoal.server.storage.database import NAME, Database, StorageError
+from shoal.server.storage.duplicates import SeenReports
+from shoal.server.storage.encryption import CrowdKeys
+from shoal.server.storage.plan_states import State
+from shoal.server.storage.records import Reason
+from shoal.server.storage.windows import DAY, IncompleteCrowd, Time, WindowedPlan
+
+__all__ = ["Document", "RelayPlan", "Wanted"]
+
+AHEAD = 2
+"""Crowds of a window that are ready for when the first one is whole."""
+
+
+class Document(NamedTuple):
+    """A document as the analyzer signed it, with the signature and the key; a crowd's key too."""
+
+    content: bytes
+    signature: str
+    signer: str
+
+
+class Wanted(NamedTuple):
+    """A crowd whose key is to be fetched; `place` is its number in the window."""
+
+    plan_id: str
+    window: int
+    place: int
+
+
+@dataclass
+class _Crowd:
+    number: int
+    window: int
+    day: int
+    signed: Document
+    digest: bytes
+    rows: SealedCrowd
+
+
+class RelayPlan(WindowedPlan):
+    """A plan in memory, read from the database and written to it, inside its transactions."""
+
+    def __init__(
+        self,
+        database: Database,
+        keys: CrowdKeys,
+        plan: Plan,
+        state: State,
+        oldest_window: int,
+        kind: type[SealedCrowd] = SealedCrowd,
+    ) -> None:
+        super().__init__(database, keys, plan, state, oldest_window)
+        self._length, self._kind = sealed_report_bytes(plan) - ID_BYTES, kind
+        self._crowds: dict[int, list[_Crowd]] = {}
+        self._read_crowds()
+
+    def _read_crowds(self) -> None:
+        """Read the open crowds; those that are known go on with the rows they have."""
+        known = {crowd.number: crowd for crowd in self._all()}
+        self._crowds = {}
+        rows = self._database.execute(
+            "SELECT number, window, day, document, signature, signer FROM crowds"
+            " WHERE plan = ? AND state = 'open' ORDER BY number",
+            (self.plan.id,),
+        )
+        for number, window, day, *signed in rows.fetchall():
+            if number in known:
+                known[number].signed = Document(*signed)  # the analyzer may have changed its key
+                self._crowds.setdefault(window, []).append(known[number])
+                continue
+            key = self._keys.key(self.plan.id, "crowd", number)
+            if key is None:
+                raise StorageError(f"{NAME} and its log do not match. Restore a backup.")
+            self._add(number, window, day, Document(*signed), key)
+
+    def catch_up(self, state: State, oldest_window: int) -> None:
+        """Read what another process has written; what it says of the plan is given."""
+        self.state, self.oldest_window = state, oldest_window
+        self._read_crowds()
+        crowds = {crowd.number: crowd.rows for crowd in self._all()}
+        self._kind.catch_up(self._database, self.plan.id, crowds)
+        # What has come is forgotten with its window, and with the plan.
+        first = oldest_window if state == "published" else 2**62
+        self._seen = {window: one for window, one in self._seen.items() if window >= first}
+        for window, seen in self._seen.items():
+            seen.catch_up()
+            if seen.count < self._held(window):
+                raise StorageError(f"{NAME} is damaged: it knows other reports than it holds.")
+
+    @classmethod
+    def read(
+        cls,
+        database: Database,
+        keys: CrowdKeys,
+        plan_id: str,
+        kind: type[SealedCrowd] = SealedCrowd,
+    ) -> RelayPlan | None:
+        """Return a plan by its id; `kind` is what its open crowds are made of."""
+        row = database.execute(
+            "SELECT document, state, oldest_window FROM plans WHERE id = ?", (plan_id,)
+        ).fetchone()
+        if row is None:
+            return None
+        document, state, oldest_window = row
+        plan = Plan.from_json(json.loads(document))
+        return cls(database, keys, plan, state, oldest_window, kind)
+
+    def _add(self, number: int, window: int, day: int, signed: Document, key: bytes) -> _Crowd:
+        rows = self._kind(self._database, key, number, self._length, self.plan.reports_needed)
+        digest = CrowdKey.from_bytes(signed.content).digest
+        crowd = _Crowd(number, window, day, signed, digest, rows)
+        self._crowds.setdefault(window, []).append(crowd)
+        return crowd
+
+    def _all(self) -> Iterator[_Crowd]:
+        return (crowd for crowds in self._crowds.values() for crowd in crowds)
+
+    def _current(self, window: int) -> _Crowd | None:
+        """Return the crowd of a window that takes reports, if its key has come."""
+        crowds = self._crowds.get(window, ())
+        return next((crowd for crowd in crowds if not crowd.rows.is_whole), None)
+
+    def open_keys(self) -> dict[int, Document]:
+        """Return the key that reports of each window are taken for."""
+        current = {window: self._current(window) for window in self._crowds}
+        return {window: crowd.signed for window, crowd in current.items() if crowd is not None}
+
+    def signed_otherwise(self, signers: str) -> list[Wanted]:
+        """Return the crowds that take reports, and whose documents other keys signed."""
+        if self.state != "published":
+            return []
+        return [
+            Wanted(self.plan.id, crowd.window, CrowdKey.from_bytes(crowd.signed.content).crowd)
+            for crowd in self._all()
+            if crowd.signed.signer != signers and not crowd.rows.is_whole
+        ]
+
+    def sign_again(self, wanted: Wanted, signed: Document) -> bool:
+        """Replace the signatures of an open crowd's document.
+
+        Returns False if it is another document. A crowd that is not open any more needs none.
+        """
+        for crowd in self._crowds.get(wanted.window, ()):
+            if CrowdKey.from_bytes(crowd.signed.content).crowd == wanted.place:
+                if crowd.signed.content != signed.content:
+                    return False
+                self._database.execute(
+                    "UPDATE crowds SET signature = ?, signer = ? WHERE number = ?",
+                    (signed.signature, signed.signer, crowd.number),
+                )
+                crowd.signed = signed
+        return True
+
+    def tenths(self) -> dict[int, int]:
+        """Return how many tenths of each open crowd have come, by its number."""
+        return {crowd.number: self._tenths(crowd) for crowd in self._all()}
+
+    def _tenths(self, crowd: _Crowd) -> int:
+        return 10 * crowd.rows.reports // self.plan.reports_needed
+
+    # Reports
+
+    def accept(self, uploads: Sequence[SealedReports], time: Time) -> list[Problem | None]:
+        """Take the reports of uploads that have not come before, and answer for each upload.
+
+        Of an upload that does not fit the open crowd what fits is taken. Its sender seals all of it
+        again for the next crowd, where those that were taken are known.
+        """
+        answers = [self.problem(one.window, one.window, time) for one in uploads]
+        for window in {one.window for one in uploads}:
+            here = [
+                place
+                for place, one in enumerate(uploads)
+                if one.window == window and answers[place] is None
+            ]
+            if here:
+                # Reports that came together have no order: chance says which fill the crowd.
+                keys = np.frombuffer(SystemBits().draw(8 * len(here)), np.uint64)
+                here = [here[at] for at in np.argsort(keys).tolist()]
+                found = self._accept(window, [uploads[place] for place in here])
+                for place, problem in zip(here, found, strict=True):
+                    answers[place] = problem
+        return answers
+
+    def _accept(self, window: int, uploads: Sequence[SealedReports]) -> list[Problem | None]:
+        seen, crowd = self._seen_in(window), self._current(window)
+        ids = [one.ids for one in uploads]
+        known = iter(seen.knows(_table([name for some in ids for name in some])).tolist())
+        answers: list[Problem | None] = []
+        taken: set[bytes] = set()
+        remembered: list[bytes] = []
+        rows: list[bytes | None] = []
+        room = 0 if crowd is None else crowd.rows.room
+        for upload, names in zip(uploads, ids, strict=True):
+            problem = None
+            for place, name in enumerate(names):
+                is_known = next(known) or name in taken
+                if is_known:
+                    rows.append(None)
+                elif crowd is None:
+                    problem = problems.NO_KEY
+                    continue
+                elif upload.key != crowd.digest or len(taken) == room:
+                    problem = problems.KEY_CHANGED
+                    continue
+                else:
+                    taken.add(name)
+                    start = place * upload.length + ID_BYTES
+                    rows.append(upload.content[start : start + self._length])
+                remembered.append(name)
+            answers.append(problem)
+        if remembered:
+            fresh = seen.remember(_table(remembered))
+            if int(fresh.sum()) != len(taken):
+                raise StorageError(f"{NAME} is damaged: it knows other reports than it holds.")
+        if crowd is not None and rows:
+            crowd.rows.write(rows)
+        return answers
+
+    def _seen_in(self, window: int) -> SeenReports:
+        if window not in self._seen:
+            seen = SeenReports(self._database, self._keys, self.plan.id, window)
+            (frozen,) = self._database.execute(
+                "SELECT count(*) FROM crowds WHERE plan = ? AND window = ?"
+                " AND state IN ('frozen', 'shuffled', 'forwarded')",
+                (self.plan.id, window),
+            ).fetchone()
+            if seen.count < self._held(window) + frozen * self.plan.reports_needed:
+                raise StorageError(f"{NAME} and its log do not match. Restore a backup.")
+            self._seen[window] = seen
+        return self._seen[window]
+
+    def _held(self, window: int) -> int:
+        """Return how many reports the open crowds of a window have."""
+        return sum(crowd.rows.reports for crowd in self._crowds.get(window, ()))
+
+    # Crowds
+
+    def wanted(self, time: Time) -> list[Wanted]:
+        """Return the crowds whose keys are to be fetched now."""
+        if self.state != "published":
+            return []
+        wanted = []
+        for window in range(max(time.first_window, self.oldest_window), time.last_window + 1):
+            ready = sum(not one.rows.is_whole for one in self._crowds.get(window, ()))
+            first = self._next_place(window)
+            for more in range(1 + AHEAD - ready):
+                # A window without a key comes first, and this window before the last and the next.
+                rank = (ready + more, abs(2 * window - time.first_window - time.last_window))
+                wanted.append((rank, Wanted(self.plan.id, window, first + more)))
+        return [one for _, one in sorted(wanted)]
+
+    def _next_place(self, window: int) -> int:
+        (last,) = self._database.execute(
+            "SELECT coalesce(max(place), 0) FROM crowds WHERE plan = ? AND window = ?",
+            (self.plan.id, window),
+        ).fetchone()
+        return int(last) + 1
+
+    def open_crowd(self, wanted: Wanted, signed: Document, time: Time) -> bool:
+        """Open a crowd whose key has come; return whether it is still wanted.
+
+        The analyzer may have given the key of a later crowd, because the wanted one has ended or
+        belongs to other data. Then that crowd is opened.
+        """
+        if wanted.place != self._next_place(wanted.window) or wanted not in self.wanted(time):
+            return False
+        (last,) = self._database.execute("SELECT coalesce(max(number), 0) FROM crowds").fetchone()
+        number = int(last) + 1
+        # The deadline of the next window's crowd must not run before people are asked in it.
+        day = max(time.day, wanted.window * (self.plan.window or 0) // DAY)
+        place = CrowdKey.from_bytes(signed.content).crowd
+        self._database.execute(
+            "INSERT INTO crowds VALUES (?, ?, ?, ?, 'open', ?, NULL, NULL, ?, ?, ?)",
+            (number, self.plan.id, wanted.window, place, day, *signed),
+        )
+        key = self._keys.draw(self.plan.id, "crowd", number)
+        self._add(number, wanted.window, day, signed, key).rows.make_room()
+        return True
+
+    @property
+    def whole_crowds(self) -> int:
+        """How many crowds wait to be frozen."""
+        return sum(crowd.rows.is_whole for crowd in self._all())
+
+    def freeze(self, time: Time) -> list[int]:
+        """Freeze the crowds that have all their reports, and return their numbers."""
+        frozen = [crowd for crowd in self._all() if crowd.rows.is_whole]
+        for crowd in frozen:
+            self._database.execute(
+                "UPDATE crowds SET state = 'frozen', tenths = 10, day = ? WHERE number = ?",
+                (time.day, crowd.number),
+            )
+            self._crowds[crowd.window].remove(crowd)
+        return [crowd.number for crowd in frozen]
+
+    def give_up(
+        self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
+    ) -> list[IncompleteCrowd]:
+        """Destroy open crowds, all or the old ones; only how many tenths they had is stored.
+
+        A relay does not store why.
+        """
+        old = [
+            crowd
+            for crowd in self._all()
+            if (before_window is None or crowd.window < before_window)
+            and (before_day is None or crowd.day < before_day)
+        ]
+        return [self._discard(crowd) for crowd in old]
+
+    def _discard(self, crowd: _Crowd) -> IncompleteCrowd:
+        self._database.execute(
+            "UPDATE crowds SET state = 'given up', tenths = ? WHERE number = ?",
+            (self._tenths(crowd), crowd.number),
+        )
+        for table in ("leftovers", "untold"):
+            self._database.execute(f"INSERT INTO {table} VALUES (?)", (crowd.number,))  # noqa: S608
+        self._keys.forget(self.plan.id, "crowd", crowd.number)
+        self._crowds[crowd.window].remove(crowd)
+        return IncompleteCrowd(crowd.number, self._tenths(crowd))
+
+    def taking(self) -> list[Wanted]:
+        """Return the crowds that take reports now, one of each window."""
+        current = {window: self._current(window) for window in self._crowds}
+        return [
+            Wanted(self.plan.id, window, _place_of(crowd))
+            for window, crowd in current.items()
+            if crowd is not None
+        ]
+
+    def discard(self, ended: Wanted) -> list[IncompleteCrowd]:
+        """Discard an open crowd that has ended at the analyzer: it could never arrive."""
+        crowds = self._crowds.get(ended.window, ())
+        return [self._discard(one) for one in list(crowds) if _place_of(one) == ended.place]
+
+    def make_room(self) -> None:
+        """Do between commits what would make a later commit longer than others."""
+        super().make_room()
+        for crowd in self._all():
+            crowd.rows.make_room()
+
+
+def _place_of(crowd: _Crowd) -> int:
+    return CrowdKey.from_bytes(crowd.signed.content).crowd
+
+
+def _table(ids: Sequence[bytes]) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+    return np.frombuffer(b"".join(ids), np.uint8).reshape(-1, ID_BYTES)

@@ -1,0 +1,1 @@
+"""Databases, keys and crowds on disk, for every service."""

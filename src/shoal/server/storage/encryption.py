@@ -1,0 +1,259 @@
+"""The keys of open crowds: without the file `crowd-key`, what the disk holds of them is noise.
+
+Every open crowd, and every window's memory of its reports, has a key of its own. It is in the
+database, wrapped under the key in the file (AES-256-GCM). A crowd's key goes when the crowd is
+sealed or given up, and the file's key is drawn anew then and at every sweep. So
+
+* the database, its log and its backups without the file tell nothing of an open crowd;
+* with the file of today an older copy of the database cannot be read, and is not taken for today's:
+  the key is the data's generation.
+
+A change of the key is written in three steps: the file gets the new key beside the old one, the
+database changes, the file drops the old key. A crash in between leaves a file that fits either.
+The file also names the generations that the database may be of without its log, so that a database
+and a log of different times are seen.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import ABC, abstractmethod
+from contextlib import closing
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from shoal.errors import InputError
+from shoal.protocol.random_bits import SystemBits
+from shoal.server.storage.database import NAME, Database, StorageError, read_fact
+from shoal.support.disk import Disk
+
+__all__ = [
+    "CROWD_KEY_FILE",
+    "CrowdKeys",
+    "FolderKeys",
+    "decrypt",
+    "encrypt",
+    "generation_without_log",
+    "name_of",
+]
+
+CROWD_KEY_FILE = "crowd-key"
+OVERHEAD = 32
+"""Bytes that encryption adds."""
+
+Kind = Literal["crowd", "window"]
+Generation = bytes | None
+"""The name of a key; None is the name of having none."""
+
+_NONE, _MARK = "-", "="
+_SALT = 16
+
+
+def encrypt(key: bytes, *pieces: tuple[bytes, str]) -> list[bytes]:
+    """Encrypt contents under a key; each can be decrypted only with the same words about it."""
+    salts = SystemBits().draw(_SALT * len(pieces))  # one call for all: each has its cost
+    return [
+        _encrypt(key, salts[_SALT * place : _SALT * (place + 1)], *piece)
+        for place, piece in enumerate(pieces)
+    ]
+
+
+def _encrypt(key: bytes, salt: bytes, content: bytes, about: str) -> bytes:
+    return salt + _cipher(key, salt).encrypt(bytes(12), content, about.encode())
+
+
+def decrypt(key: bytes, encrypted: bytes, about: str) -> bytes:
+    """Decrypt what `encrypt` returned."""
+    salt, content = encrypted[:_SALT], encrypted[_SALT:]
+    try:
+        return _cipher(key, salt).decrypt(bytes(12), content, about.encode())
+    except InvalidTag:
+        raise StorageError(f"{NAME} is damaged: an open crowd cannot be decrypted.") from None
+
+
+def _cipher(key: bytes, salt: bytes) -> AESGCM:
+    """Return a cipher of its own for each salt: random nonces of 96 bits would run out."""
+    return AESGCM(blake2b(salt, key=key, digest_size=32, person=b"shoal sealing").digest())
+
+
+class CrowdKeys(ABC):
+    """The keys in a database, and the file that opens them.
+
+    All but `settle` happens inside a transaction of the store.
+    """
+
+    def __init__(self, folder: Path, database: Database) -> None:
+        self._path, self._database = folder / CROWD_KEY_FILE, database
+
+    @abstractmethod
+    def rotate(self) -> None:
+        """Draw a new key for the file and wrap all others under it."""
+
+    @abstractmethod
+    def settle(self, *, log_is_empty: bool = False) -> None:
+        """Leave one key in the file: the one that the database is wrapped under."""
+
+    @abstractmethod
+    def _current(self) -> bytes:
+        """Return the key that the database is wrapped under."""
+
+    def _wrap_anew(self, old: bytes, new: bytes) -> None:
+        """Wrap all keys under a new one."""
+        rows = "SELECT plan, kind, number, wrapped FROM wrapped_keys"
+        wrapped = self._database.execute(rows).fetchall()
+        abouts = [_about(*place) for *place, _ in wrapped]
+        keys = [decrypt(old, row[-1], about) for row, about in zip(wrapped, abouts, strict=True)]
+        pieces = encrypt(new, *zip(keys, abouts, strict=True))
+        self._database.executemany(
+            "UPDATE wrapped_keys SET wrapped = ? WHERE plan = ? AND kind = ? AND number = ?",
+            [(piece, *row[:-1]) for piece, row in zip(pieces, wrapped, strict=True)],
+        )
+
+    def draw(self, plan_id: str, kind: Kind, number: int) -> bytes:
+        """Draw and store a new key."""
+        random = SystemBits().draw(32 + _SALT)
+        key, salt = random[_SALT:], random[:_SALT]
+        self.wrap(plan_id, kind, number, key, salt)
+        return key
+
+    def wrap(self, plan_id: str, kind: Kind, number: int, key: bytes, salt: bytes) -> None:
+        """Store a key; the salt is random and used once."""
+        wrapped = _encrypt(self._current(), salt, key, _about(plan_id, kind, number))
+        self._database.execute(
+            "INSERT INTO wrapped_keys VALUES (?, ?, ?, ?)", (plan_id, kind, number, wrapped)
+        )
+
+    def key(self, plan_id: str, kind: Kind, number: int) -> bytes | None:
+        """Return a key, or None if there is none."""
+        row = self._database.execute(
+            "SELECT wrapped FROM wrapped_keys WHERE plan = ? AND kind = ? AND number = ?",
+            (plan_id, kind, number),
+        ).fetchone()
+        if row is None:
+            return None
+        return decrypt(self._current(), row[0], _about(plan_id, kind, number))
+
+    def forget(self, plan_id: str, kind: Kind, number: int) -> None:
+        """Destroy a key, and with it what it sealed, as soon as the file's key has changed."""
+        self._database.execute(
+            "DELETE FROM wrapped_keys WHERE plan = ? AND kind = ? AND number = ?",
+            (plan_id, kind, number),
+        )
+
+
+class FolderKeys(CrowdKeys):
+    """The keys of data that one process uses, in one folder with their file."""
+
+    def __init__(self, folder: Path, database: Database) -> None:
+        super().__init__(folder, database)
+        self._by_generation: dict[Generation, bytes] = {}
+        self._unlogged: list[Generation] = []
+        if self._path.exists():
+            self._read()
+
+    def _read(self) -> None:
+        """Read the keys, and the generations that the database may be of without its log."""
+        try:
+            lines = self._path.read_text("ascii").split()
+            keys = [_bytes(line, 32) for line in lines if line[0] != _MARK]
+            names = [_bytes(line[1:], 16) for line in lines if line[0] == _MARK]
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{self._path} cannot be read; {_WAY_OUT}") from error
+        if not keys:
+            raise StorageError(f"{self._path} holds no key; {_WAY_OUT}")
+        self._by_generation = {name_of(key) if key else None: key for key in keys}
+        self._unlogged = [name or None for name in names]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the file is missing though the database has keys that it opens."""
+        return not self._by_generation and self._generation() is not None
+
+    def check(self, without_log: Generation) -> None:
+        """Refuse a database, or one without its log, that is not of the file's generation."""
+        if not self._by_generation:
+            return
+        if self._generation() not in self._by_generation or without_log not in self._unlogged:
+            raise InputError(
+                f"{NAME} or its log is older than {self._path}, or of other data; {_WAY_OUT}"
+            )
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the database has no key yet."""
+        return self._generation() is None
+
+    def _generation(self) -> Generation:
+        return _generation(self._database)
+
+    def rotate(self) -> None:
+        """Draw a new key for the file and wrap all others under it."""
+        before = None if self.is_lost else self._generation()
+        old, new = self._by_generation.get(before, b""), SystemBits().draw(32)
+        self._write({before: old, name_of(new): new}, [*(self._unlogged or [before]), name_of(new)])
+        self._wrap_anew(old, new)
+        self._database.execute("INSERT OR REPLACE INTO facts VALUES ('key', ?)", (name_of(new),))
+
+    def settle(self, *, log_is_empty: bool = False) -> None:
+        """Leave one key in the file: the one that the database is wrapped under."""
+        name, key = self._generation(), self._current()
+        names = [name] if log_is_empty else self._unlogged
+        if set(self._by_generation) != {name} or names != self._unlogged:
+            self._write({name: key}, names)
+
+    def _current(self) -> bytes:
+        """Return the key that the database is wrapped under."""
+        try:
+            return self._by_generation[self._generation()]
+        except KeyError:
+            raise StorageError(f"another process changed {self._path}.") from None
+
+    def _write(self, keys: dict[Generation, bytes], unlogged: list[Generation]) -> None:
+        lines = [key.hex() or _NONE for key in keys.values()]
+        lines += [_MARK + (name.hex() if name else _NONE) for name in unlogged]
+        try:
+            Disk().store(self._path, "\n".join([*lines, ""]).encode(), f"{self._path.name}.part")
+        except OSError as error:
+            raise StorageError(f"cannot write {self._path}: {error.strerror}.") from error
+        self._by_generation, self._unlogged = keys, unlogged
+
+
+_WAY_OUT = (
+    "put back the newest of both. If they are lost, restore a backup into a new folder, or remove"
+    f" {CROWD_KEY_FILE}: then open crowds are given up and plans without a window are closed."
+)
+
+
+def generation_without_log(path: Path) -> Generation:
+    """Return the generation of a database file as it is without its write-ahead log."""
+    if not path.exists():
+        return None
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)) as database:
+        if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'facts'").fetchone():
+            return None
+        return _generation(database)
+
+
+def _generation(database: Database) -> Generation:
+    name = read_fact(database, "key")
+    return None if name is None else bytes(name)
+
+
+def _bytes(text: str, length: int) -> bytes:
+    content = b"" if text == _NONE else bytes.fromhex(text)
+    if len(content) not in (0, length):
+        raise ValueError(text)
+    return content
+
+
+def name_of(key: bytes) -> bytes:
+    """Return the name of a key, which does not tell it."""
+    return blake2b(key, digest_size=16, person=b"shoal key name").digest()
+
+
+def _about(plan_id: object, kind: object, number: object) -> str:
+    return f"{plan_id} {kind} {number}"

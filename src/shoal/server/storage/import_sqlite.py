@@ -1,0 +1,194 @@
+"""Moves the data of a folder to PostgreSQL: plans, tokens, releases, and open crowds exactly.
+
+What is counted stays counted, and what has come is recognized: the encrypted counts and digests are
+copied as they are, and their keys are wrapped anew. The folder is marked before anything is copied,
+and no collector starts in it again: two that went on from the same state could release the same
+report twice. Interrupted in between, the same command goes on; the mark says to which database, and
+no other is accepted.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from shoal.errors import InputError
+from shoal.protocol.random_bits import SystemBits
+from shoal.server.core.tokens import TOKEN_FILE
+from shoal.server.storage.database import (
+    MOVED,
+    NAME,
+    Database,
+    data_lock,
+    open_database,
+    read_fact,
+    storage_errors,
+    transaction,
+    write_fact,
+)
+from shoal.server.storage.encryption import (
+    CROWD_KEY_FILE,
+    CrowdKeys,
+    FolderKeys,
+    generation_without_log,
+)
+from shoal.server.storage.postgres.connection import PostgresDatabase
+from shoal.server.storage.postgres.ratchet import Ratchet
+from shoal.server.storage.postgres.schema import COLLECTOR, make_tables
+from shoal.server.storage.postgres.shared import lock_all
+from shoal.server.storage.recovery import check_whole
+from shoal.server.storage.signing import KEY_FILE
+from shoal.support.disk import Disk
+
+__all__ = ["Move", "move"]
+
+_TABLES = {
+    "plans": "id, state, document, certificate, oldest_window",
+    "tokens": "id, role, digest, label, expires, plans, key, used_day",
+    "crowds": "plan, number, window, state, opened_day, reports, tenths, release, unreadable,"
+    " reason",
+    "signatures": "plan, number, signer, signature",
+    "actions": "minute, actor, action, subject",
+    "counts": "plan, number, part, numbers",
+    "seen": "plan, window, place, digests",
+}
+"""Tables that are copied, in the order of their rows."""
+
+_FACTS = ("signer", "restored", "time", "origin", "boot", "origins")
+_ORDERS = {"actions": "id", "seen": "plan, window, place"}
+_AT_ONCE = 500
+
+
+class Move(NamedTuple):
+    """What was moved: how many plans, sealed crowds and open crowds."""
+
+    plans: int
+    sealed: int
+    open: int
+
+
+def move(source: Path, folder: Path, url: str) -> Move:
+    """Move a collector that does not run to a database that holds none.
+
+    Parameters
+    ----------
+    source
+        The collector's folder. No collector starts in it again.
+    folder
+        The new folder of the collector, for its keys.
+    url
+        The database: ``postgresql://user@host/name``.
+    """
+    if source.resolve() == folder.resolve():
+        raise InputError("name a new folder for the keys; the old one keeps the old data.")
+    check_whole(source)
+    with storage_errors():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        without_log = generation_without_log(source / NAME)
+    with data_lock(source), data_lock(folder):
+        old = open_database(source / NAME, create=False)
+        with closing(old), closing(PostgresDatabase(url)) as new:
+            if read_fact(old, "role") is not None:
+                raise InputError("only the data of a collector can be moved.")
+            mark, target = read_fact(old, MOVED), _identity(new)
+            if mark is not None and mark.partition(" ")[2] != target:
+                raise InputError(
+                    f"{source} was being moved to another database, which may hold its data by now;"
+                    " name that one."
+                )
+            if mark is None or not _has_arrived(new, mark):
+                _check_new(folder, is_first=mark is None)
+                keys = FolderKeys(source, old)
+                keys.check(without_log)
+                if keys.is_lost:
+                    raise InputError(f"{source} has no {CROWD_KEY_FILE}; start the collector once.")
+                _check_empty(new)
+                if mark is None:
+                    mark = f"m{SystemBits().draw(16).hex()} {target}"
+                    with transaction(old):
+                        write_fact(old, MOVED, mark)
+                for name in (KEY_FILE, TOKEN_FILE, "oblivious-key"):
+                    if (source / name).exists():
+                        shutil.copy2(source / name, folder / name)
+                _copy(old, new, keys, folder, mark)
+            _settle(folder, new)
+            with storage_errors():  # without it nobody reads what the old folder says of crowds
+                Disk().remove(source / CROWD_KEY_FILE)
+            return _counted(new)
+
+
+def _identity(new: Database) -> str:
+    """Return what tells a database from all others, whatever URL leads to it."""
+    query = (
+        "SELECT system_identifier, oid, current_schema() FROM pg_control_system(), pg_database"
+        " WHERE datname = current_database()"
+    )
+    return " ".join(map(str, new.execute(query).fetchone()))
+
+
+def _settle(folder: Path, new: Database) -> None:
+    """Turn the new file on: a key of the first generation would begin an empty database."""
+    keys = Ratchet(folder, new)
+    with transaction(new):
+        lock_all(new)
+        keys.start()
+    keys.settle()
+
+
+def _has_arrived(new: Database, mark: str) -> bool:
+    """Whether the data were copied before, by a command that did not come to its end."""
+    (exists,) = new.execute("SELECT to_regclass('facts') IS NOT NULL").fetchone()
+    return bool(exists) and read_fact(new, "moved_from") == mark
+
+
+def _check_empty(new: Database) -> None:
+    (exists,) = new.execute("SELECT to_regclass('generations') IS NOT NULL").fetchone()
+    if exists and new.execute("SELECT 1 FROM generations").fetchone():
+        raise InputError("the database holds a collector's data; name an empty one.")
+
+
+def _check_new(folder: Path, *, is_first: bool) -> None:
+    for name in (NAME, KEY_FILE, CROWD_KEY_FILE):
+        if (folder / name).exists() and is_first:
+            raise InputError(f"{folder} holds a collector's {name}; name a new folder.")
+    (folder / CROWD_KEY_FILE).unlink(missing_ok=True)  # of a move that did not come to its end
+
+
+def _copy(old: Database, new: Database, keys: CrowdKeys, folder: Path, mark: str) -> None:
+    with transaction(new):
+        lock_all(new)
+        make_tables(new, COLLECTOR)
+        _check_empty(new)
+        wrapping = Ratchet(folder, new)
+        wrapping.begin()
+        for table, columns in _TABLES.items():
+            marks = ", ".join("?" for _ in columns.split(","))
+            statement = f"INSERT INTO {table} ({columns}) VALUES ({marks})"  # noqa: S608  names
+            for rows in _rows(old, table, columns):
+                new.executemany(statement, rows)
+        for name in _FACTS:
+            if (value := read_fact(old, name)) is not None:
+                write_fact(new, name, value)
+        places = old.execute("SELECT plan, kind, number FROM wrapped_keys").fetchall()
+        for plan_id, kind, number in places:
+            key = keys.key(plan_id, kind, number)
+            assert key is not None
+            wrapping.wrap(plan_id, kind, number, key, SystemBits().draw(16))
+        wrapping.rotate()
+        write_fact(new, "moved_from", mark)
+
+
+def _rows(old: Database, table: str, columns: str) -> Iterator[list[tuple[object, ...]]]:
+    order = _ORDERS.get(table, "1, 2")
+    cursor = old.execute(f"SELECT {columns} FROM {table} ORDER BY {order}")  # noqa: S608  names
+    while rows := cursor.fetchmany(_AT_ONCE):
+        yield rows
+
+
+def _counted(new: Database) -> Move:
+    (plans,) = new.execute("SELECT count(*) FROM plans").fetchone()
+    states = dict(new.execute("SELECT state, count(*) FROM crowds GROUP BY state").fetchall())
+    return Move(plans, states.get("sealed", 0), states.get("open", 0))

@@ -1,0 +1,241 @@
+"""A file of successive secret keys, each pending, active or expired.
+
+A rotation makes a new key and sets the end of the current one. Until then, during the overlap, both
+are active, so that devices with either key keep working. The secret of an expired key is destroyed;
+its public key stays in the file.
+
+The signing key and the Oblivious HTTP key are both stored and rotated in this way.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, NamedTuple, Self
+
+from shoal.errors import InputError
+from shoal.protocol.random_bits import SystemBits
+from shoal.server.storage.database import StorageError, data_lock
+from shoal.support.disk import Disk
+from shoal.support.keys import key_text
+
+__all__ = ["OBLIVIOUS_FILE", "SIGNING_FILE", "KeyFile", "StoredKey", "change_key", "end_overlap"]
+
+SIGNING_FILE, OBLIVIOUS_FILE = "signing-key", "oblivious-key"
+DAY = 86_400
+PENDING_SECONDS = 2 * 3600
+"""Seconds that a new Oblivious HTTP key is announced before devices use it: the list is cached for
+an hour."""
+
+
+class StoredKey(NamedTuple):
+    """A key, and when its use starts and ends, in seconds since 1970; `ends` 0 means never."""
+
+    secret: bytes
+    public: bytes
+    starts: int
+    ends: int
+
+    def state(self, now: float) -> Literal["pending", "active", "expired"]:
+        """Return the state of the key at a time."""
+        if (self.ends and now >= self.ends) or not self.secret:
+            return "expired"
+        return "pending" if now < self.starts else "active"
+
+    @property
+    def text(self) -> str:
+        """The public key, in URL-safe base64."""
+        return key_text(self.public)
+
+    @property
+    def line(self) -> str:
+        """Its line in the file."""
+        return f"{self.secret.hex() or '-'} {self.text} {self.starts} {self.ends}"
+
+    @classmethod
+    def from_line(cls, line: str) -> Self:
+        """Read a line; anything else is a `ValueError`."""
+        private, public, starts, ends = line.split()
+        raw = base64.b64decode(f"{public}=", altchars=b"-_", validate=True)
+        key = cls(b"" if private == "-" else bytes.fromhex(private), raw, int(starts), int(ends))
+        if len(raw) != 32 or len(key.secret) not in (0, 32):
+            raise ValueError("a key has 32 bytes.")
+        return key
+
+
+class KeyFile:
+    """The keys in a file, the newest first. A file that is missing is made with a first key.
+
+    Parameters
+    ----------
+    path
+        The file; one process at a time changes it.
+    public_of
+        Returns the public half of a secret of 32 bytes.
+    clock
+        Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        public_of: Callable[[bytes], bytes],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._path, self._public_of, self._clock = path, public_of, clock
+        if not path.exists():
+            self._write([self._new_key(0, [])])
+            return
+        try:
+            lines = path.read_text("ascii").splitlines()
+            self._keys = [StoredKey.from_line(line) for line in lines]
+            if not self._keys or self._keys[0].ends or not self._keys[0].secret:
+                raise ValueError("the newest key has no end.")
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{path} holds no key; restore it.") from error
+
+    @property
+    def all(self) -> list[StoredKey]:
+        """All keys, the newest first; expired ones have no secret."""
+        return list(self._keys)
+
+    def active(self) -> list[StoredKey]:
+        """Return the keys that are used now, the newest first.
+
+        There is always one: the newest, if the clock was set back to before all of them.
+        """
+        now = self._clock()
+        return [key for key in self._keys if key.state(now) == "active"] or self._keys[:1]
+
+    def pending(self) -> list[StoredKey]:
+        """Return the keys that are announced and not used yet."""
+        now, active = self._clock(), self.active()
+        return [key for key in self._keys if key.state(now) == "pending" and key not in active]
+
+    def to_json(self) -> list[dict[str, str | None]]:
+        """Return the public keys with their states and times, the newest first."""
+        now = self._clock()
+        return [
+            {
+                "key": key.text,
+                "state": key.state(now),
+                "starts": _date(key.starts),
+                "ends": _date(key.ends),
+            }
+            for key in self._keys
+        ]
+
+    def rotate(self, overlap: int, pending: int = 0) -> StoredKey:
+        """Make a new key and return it.
+
+        Parameters
+        ----------
+        overlap
+            Seconds for which the current key stays active alongside the new one.
+        pending
+            Seconds after which the new key becomes active.
+        """
+        now = int(self._clock())
+        present, *earlier = self._keys
+        if any(key.state(now) != "expired" for key in earlier):
+            raise InputError(
+                f"{self._path} still has the key before the present one; wait until it expires, or"
+                " end the overlap first: --end."
+            )
+        starts = now + pending
+        expired = [key._replace(secret=b"") for key in earlier]
+        present = present._replace(ends=max(starts + overlap, 1))
+        self._write([self._new_key(starts, [present]), present, *expired])
+        self.forget_expired()
+        return self._keys[0]
+
+    def end_overlap(self) -> None:
+        """Expire all keys but the newest, which becomes active at once."""
+        now = int(self._clock())
+        newest, *earlier = self._keys
+        ended = [
+            key if key.state(now) == "expired" else key._replace(ends=max(now, 1))
+            for key in earlier
+        ]
+        self._write([newest._replace(starts=min(newest.starts, now)), *ended])
+        self.forget_expired()
+
+    def forget_expired(self) -> None:
+        """Destroy the secrets of expired keys.
+
+        The file is replaced whole; a flash disk may keep its old blocks for a while.
+        """
+        now = self._clock()
+        kept = [
+            key._replace(secret=b"") if key.state(now) == "expired" else key for key in self._keys
+        ]
+        if kept != self._keys:
+            self._write(kept)
+
+    def _new_key(self, starts: int, others: list[StoredKey]) -> StoredKey:
+        # Oblivious HTTP names a key by its first byte, so two active keys must not begin alike.
+        taken = {key.public[0] for key in others}
+        while True:
+            secret = SystemBits().draw(32)
+            public = self._public_of(secret)
+            if public[0] not in taken:
+                return StoredKey(secret, public, starts, 0)
+
+    def _write(self, keys: list[StoredKey]) -> None:
+        content = "".join(f"{key.line}\n" for key in keys).encode()
+        try:
+            Disk().store(self._path, content, f"{self._path.name}.part")
+        except OSError as error:
+            raise StorageError(f"cannot write {self._path}: {error.strerror}.") from error
+        self._keys = keys
+
+
+def _date(moment: int) -> str | None:
+    return time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(moment)) if moment else None
+
+
+def signing_public(secret: bytes) -> bytes:
+    """Return the public half of an Ed25519 key."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+
+
+def oblivious_public(secret: bytes) -> bytes:
+    """Return the public half of an X25519 key."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+
+
+_PUBLIC_OF = {SIGNING_FILE: signing_public, OBLIVIOUS_FILE: oblivious_public}
+
+
+def open_keys(folder: Path, name: str, clock: Callable[[], float] = time.time) -> KeyFile:
+    """Return the keys in one of the files of a folder, made if it is missing."""
+    return KeyFile(folder / name, _PUBLIC_OF[name], clock)
+
+
+def change_key(folder: Path, name: str = SIGNING_FILE, *, overlap_days: int) -> KeyFile:
+    """Rotate a key of a service that is not running; return its keys."""
+    with data_lock(_with_key(folder, name)):
+        keys = open_keys(folder, name)
+        pending = PENDING_SECONDS if name == OBLIVIOUS_FILE and overlap_days else 0
+        keys.rotate(overlap_days * DAY, pending)
+    return keys
+
+
+def end_overlap(folder: Path, name: str = SIGNING_FILE) -> KeyFile:
+    """Expire the former key of a service that is not running, at once; return its keys."""
+    with data_lock(_with_key(folder, name)):
+        keys = open_keys(folder, name)
+        keys.end_overlap()
+    return keys
+
+
+def _with_key(folder: Path, name: str) -> Path:
+    if not (folder / name).exists():
+        raise InputError(f"there is no {name} in {folder}.")
+    return folder

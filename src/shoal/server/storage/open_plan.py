@@ -1,0 +1,319 @@
+"""A plan that accepts reports: its open crowds, one for each window that is open.
+
+A crowd that has its last report is sealed in a later transaction, since an answer that waited for
+it would tell its sender how many reports had come. Reports that come before that fill the next one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.analysis.crowds import Crowd
+from shoal.analysis.report_rows import Batch
+from shoal.analysis.tally import Tally
+from shoal.protocol.plan import Plan
+from shoal.protocol.random_bits import SystemBits
+from shoal.protocol.vectors import Cohorts, Rows
+from shoal.server.core.problems import Problem
+from shoal.server.storage.database import NAME, Database, StorageError
+from shoal.server.storage.duplicates import SeenReports
+from shoal.server.storage.encryption import CrowdKeys, decrypt, encrypt
+from shoal.server.storage.open_crowd import OpenCrowd
+from shoal.server.storage.plan_states import State
+from shoal.server.storage.records import Reason, read_plan
+from shoal.server.storage.signatures import Signatures
+from shoal.server.storage.windows import DAY, IncompleteCrowd, Time, WindowedPlan
+
+__all__ = ["OpenPlan", "release_bytes"]
+
+
+@dataclass
+class _Crowd:
+    number: int
+    window: int
+    key: bytes
+    counts: OpenCrowd
+
+
+class OpenPlan(WindowedPlan):
+    """A plan in memory, read from the database and written to it.
+
+    Everything here happens inside a transaction of the store.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        keys: CrowdKeys,
+        signatures: Signatures,
+        plan: Plan,
+        state: State,
+        oldest_window: int,
+    ) -> None:
+        super().__init__(database, keys, plan, state, oldest_window)
+        self._signatures = signatures
+        self._read_crowds()
+
+    def _read_crowds(self) -> None:
+        self._crowds: dict[int, _Crowd] = {}
+        self._whole: list[tuple[int, int]] = []
+        rows = self._database.execute(
+            "SELECT number, window FROM crowds WHERE plan = ? AND state = 'open' ORDER BY number",
+            (self.plan.id,),
+        )
+        opened: dict[int, int] = {}
+        for number, window in rows.fetchall():
+            if window in opened:  # it has a successor, so it waits to be sealed
+                self._whole.append((opened[window], window))
+            opened[window] = number
+        for window, number in opened.items():
+            self._crowds[window] = self._read(number, window)
+        (self._last,) = self._database.execute(
+            "SELECT coalesce(max(number), 0) FROM crowds WHERE plan = ?", (self.plan.id,)
+        ).fetchone()
+
+    def catch_up(self, state: State, oldest_window: int) -> None:
+        """Read what another process has written; what it says of the plan is given."""
+        self.state, self.oldest_window = state, oldest_window
+        self._read_crowds()
+        self._seen = {window: one for window, one in self._seen.items() if window in self._crowds}
+        for window, seen in self._seen.items():
+            seen.catch_up(self._crowds[window].counts.window_reports)
+
+    @classmethod
+    def read(
+        cls, database: Database, keys: CrowdKeys, signatures: Signatures, plan_id: str
+    ) -> OpenPlan | None:
+        """Return a plan by its id."""
+        row = database.execute(
+            "SELECT document, state, oldest_window FROM plans WHERE id = ?", (plan_id,)
+        ).fetchone()
+        if row is None:
+            return None
+        return cls(database, keys, signatures, read_plan(plan_id, row[0]), *row[1:])
+
+    def _read(self, number: int, window: int) -> _Crowd:
+        key = self._keys.key(self.plan.id, "crowd", number)
+        if key is None:
+            raise StorageError(f"{NAME} and its log do not match. Restore a backup.")
+        rows = self._database.execute(
+            "SELECT part, numbers FROM counts WHERE plan = ? AND number = ?",
+            (self.plan.id, number),
+        )
+        blocks = {part: decrypt(key, sealed, self._about(number, part)) for part, sealed in rows}
+        return _Crowd(number, window, key, OpenCrowd(self.plan, blocks))
+
+    def _about(self, number: int, block: int) -> str:
+        return f"{self.plan.id} {number} {block}"
+
+    def reports(self) -> dict[int, int]:
+        """Return how many reports the open crowd of each window has."""
+        return {window: crowd.counts.reports for window, crowd in self._crowds.items()}
+
+    def tenths(self, window: int) -> int:
+        """Return how many tenths of the crowd of a window have come; 0 if there is none."""
+        crowd = self._crowds.get(window)
+        return 0 if crowd is None else self._tenths(crowd)
+
+    def _tenths(self, crowd: _Crowd) -> int:
+        return 10 * crowd.counts.reports // self.plan.reports_needed
+
+    # Reports
+
+    def objections(self, uploads: Sequence[Batch], time: Time) -> list[Problem | None]:
+        """Return for each upload why it is refused, or None."""
+        windows = np.concatenate([upload.windows for upload in uploads])
+        problem = self.problem(int(windows.min()), int(windows.max()), time)
+        if problem is not None and len(uploads) > 1:  # of some of them, perhaps not of all
+            return [self.objections([upload], time)[0] for upload in uploads]
+        return [problem] * len(uploads)
+
+    def count(self, uploads: Sequence[Batch], time: Time) -> None:
+        """Count reports that have not come before."""
+        self.open_crowds(time)
+        ids = np.concatenate([upload.ids for upload in uploads])
+        rows = np.concatenate([upload.rows for upload in uploads])
+        windows = np.concatenate([upload.windows for upload in uploads])
+        cohorts = None
+        if self.plan.cohorts is not None:
+            cohorts = np.concatenate([u.cohorts for u in uploads if u.cohorts is not None])
+        for window in np.unique(windows).tolist():
+            here = np.flatnonzero(windows == window)
+            # Reports that came together have no order: chance says which of them fill the crowd.
+            here = here[np.argsort(np.frombuffer(SystemBits().draw(8 * len(here)), np.uint64))]
+            fresh = self._seen_in(window).remember(ids[here]).astype(np.int64)
+            chosen = None if cohorts is None else cohorts[here]
+            self._fill(window, rows[here], chosen, fresh, time.day)
+
+    def _seen_in(self, window: int) -> SeenReports:
+        if window not in self._seen:
+            seen = SeenReports(self._database, self._keys, self.plan.id, window)
+            if seen.count < self._crowds[window].counts.window_reports:
+                raise StorageError(f"{NAME} and its log do not match. Restore a backup.")
+            self._seen[window] = seen
+        return self._seen[window]
+
+    def _fill(
+        self, window: int, rows: Rows, cohorts: Cohorts | None, weights: NDArray[np.int64], day: int
+    ) -> None:
+        """Add reports to the crowd of their window, and to the next ones when it is whole."""
+        counted = np.cumsum(weights)
+        start = placed = 0
+        opened = False
+        while True:
+            crowd = self._crowds[window]
+            room = self.plan.reports_needed - crowd.counts.reports
+            # The last crowd takes those that do not count too, wherever they are.
+            fits = int(counted[-1]) - placed <= room
+            end = len(rows) if fits else int(np.searchsorted(counted, placed + room)) + 1
+            if room or fits:
+                here = slice(start, end)
+                chosen = None if cohorts is None else cohorts[here]
+                crowd.counts.add(rows[here], chosen, weights[here])
+                self._write(crowd)
+                start, placed = end, placed + room
+            if fits:
+                break
+            self._whole.append((crowd.number, window))
+            self._open_crowd(window, day)
+            opened = True
+        if not opened:
+            self._pretend_to_open(window, day)
+
+    def _write(self, crowd: _Crowd) -> None:
+        # Pages of the database from before and from after this are told apart by it.
+        crowd.counts.window_reports = self._seen_in(crowd.window).count
+        blocks = list(crowd.counts.changes())
+        contents = encrypt(
+            crowd.key, *((numbers, self._about(crowd.number, block)) for block, numbers in blocks)
+        )
+        self._database.executemany(
+            "INSERT INTO counts VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (plan, number, part) DO UPDATE SET numbers = excluded.numbers",
+            [
+                (self.plan.id, crowd.number, block, content)
+                for (block, _), content in zip(blocks, contents, strict=True)
+            ],
+        )
+
+    # Sealing
+
+    @property
+    def whole_crowds(self) -> int:
+        """How many crowds wait to be sealed."""
+        return len(self._whole) + sum(one.counts.is_whole for one in self._crowds.values())
+
+    def seal_crowds(self, time: Time) -> list[int]:
+        """Seal the crowds that have all their reports, and return their numbers."""
+        numbers = []
+        for number, window in self._whole:
+            self._seal(self._read(number, window))
+            numbers.append(number)
+        self._whole.clear()
+        for window, crowd in sorted(self._crowds.items()):
+            if crowd.counts.is_whole:
+                self._seal(crowd)
+                numbers.append(crowd.number)
+                self._open_crowd(window, time.day)
+                self._write(self._crowds[window])
+        return numbers
+
+    def _seal(self, crowd: _Crowd) -> None:
+        """Write the whole crowd's tally, once."""
+        tally = crowd.counts.tally()
+        release = release_bytes(self.plan, tally, crowd.number, crowd.window)
+        self._signatures.add_release(self.plan.id, crowd.number, None, release)
+        self._end(crowd.number, "sealed", tally.reports, 10, release)
+
+    # Crowds
+
+    def open_crowds(self, time: Time) -> None:
+        """Open a crowd for each window that is open now, whether or not anybody has reported."""
+        for window in range(max(time.first_window, self.oldest_window), time.last_window + 1):
+            if window not in self._crowds:
+                self._open_crowd(window, time.day)
+                self._write(self._crowds[window])
+
+    def _open_crowd(self, window: int, day: int) -> None:
+        self._last += 1
+        # The deadline of the next window's crowd must not run before people are asked in it.
+        begins = window * (self.plan.window or 0) // DAY
+        self._database.execute(
+            "INSERT INTO crowds VALUES (?, ?, ?, 'open', ?, 0, NULL, NULL, NULL, NULL)",
+            (self.plan.id, self._last, window, max(day, begins)),
+        )
+        key = self._keys.draw(self.plan.id, "crowd", self._last)
+        self._crowds[window] = _Crowd(self._last, window, key, OpenCrowd(self.plan))
+
+    def _pretend_to_open(self, window: int, day: int) -> None:
+        """Do the work of opening a crowd: an answer that took longer would reveal one."""
+        self._database.execute(
+            "INSERT INTO crowds VALUES (?, 0, ?, 'open', ?, 0, NULL, NULL, NULL, NULL)",
+            (self.plan.id, window, day),
+        )
+        self._keys.draw(self.plan.id, "crowd", 0)
+        self._database.execute("DELETE FROM crowds WHERE plan = ? AND number = 0", (self.plan.id,))
+        self._keys.forget(self.plan.id, "crowd", 0)
+
+    def give_up(
+        self, reason: Reason, *, before_window: int | None = None, before_day: int | None = None
+    ) -> list[IncompleteCrowd]:
+        """Destroy open crowds, all or the old ones; only how many tenths they had is stored.
+
+        Those that are whole were sealed before.
+        """
+        opened = dict(
+            self._database.execute(
+                "SELECT window, opened_day FROM crowds WHERE plan = ? AND state = 'open'",
+                (self.plan.id,),
+            )
+        )
+        old = [
+            window
+            for window in self._crowds
+            if (before_window is None or window < before_window)
+            and (before_day is None or opened[window] < before_day)
+        ]
+        crowds = [self._crowds.pop(window) for window in old]
+        for crowd in crowds:
+            self._end(crowd.number, "given up", 0, self._tenths(crowd), None, reason)
+        return [IncompleteCrowd(crowd.number, self._tenths(crowd)) for crowd in crowds]
+
+    def _end(
+        self,
+        number: int,
+        state: str,
+        reports: int,
+        tenths: int,
+        release: bytes | None,
+        reason: Reason | None = None,
+    ) -> None:
+        where = (self.plan.id, number)
+        self._database.execute(
+            "UPDATE crowds SET state = ?, reports = ?, tenths = ?, release = ?, reason = ?"
+            " WHERE plan = ? AND number = ?",
+            (state, reports, tenths, release, reason, *where),
+        )
+        self._database.execute("DELETE FROM counts WHERE plan = ? AND number = ?", where)
+        self._keys.forget(self.plan.id, "crowd", number)
+
+    def destroy(self) -> None:
+        """Destroy all that was collected."""
+        self._database.execute(
+            "UPDATE crowds SET state = 'destroyed', release = NULL WHERE plan = ?", (self.plan.id,)
+        )
+        self._signatures.forget_releases(self.plan.id)
+
+
+def release_bytes(plan: Plan, tally: Tally, number: int, window: int) -> bytes:
+    """Return the release of a complete crowd: its tally, with the crowd's number and window."""
+    assert (plan.crowd_size or 0) <= tally.reports <= plan.reports_needed
+    named = None if plan.window is None else window
+    sealed = Crowd(tally.reports, str(number), named, sealed=True)
+    tally = replace(tally, crowds=(sealed,))
+    return json.dumps(tally.to_json(), sort_keys=True, separators=(",", ":")).encode()

@@ -1,0 +1,221 @@
+"""What the database says of plans and crowds; of an open crowd only that it exists."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from shoal.errors import InputError
+from shoal.protocol.plan import Plan
+from shoal.server.storage.database import Database, read_fact, storage_errors
+from shoal.server.storage.plan_states import State
+from shoal.server.storage.signatures import Signature, Signatures, UnverifiedError
+
+__all__ = [
+    "ORIGINS",
+    "CrowdRecord",
+    "PlanRecord",
+    "Reason",
+    "Records",
+    "SignedRelease",
+    "read_origins",
+    "read_plan",
+]
+
+ORIGINS = "origins"
+"""The name under which the data have the origins of web pages."""
+
+Reason = Literal["window", "deadline", "closed", "key", "restored", "unreadable", "relay"]
+"""Why a crowd was discarded: its window or the deadline was over, its plan was closed, the key of
+open crowds was lost, the data are from a backup, too few of its reports could be read, or its relay
+discarded it."""
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """A plan as the collector keeps it: its state, and from its publication on its certificate.
+
+    `origins` are those of the web pages that may send reports for it.
+    """
+
+    plan: Plan
+    state: State
+    certificate: bytes | None
+    origins: tuple[str, ...] = ()
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The plan with its id, as it is published."""
+        return {"id": self.plan.id} | self.plan.to_json()
+
+    @property
+    def observers(self) -> list[dict[str, Any]] | None:
+        """Who sees what, as the certificate states it; None before there is one."""
+        if self.certificate is None:
+            return None
+        observers: list[dict[str, Any]] = json.loads(self.certificate)["certificate"]["observers"]
+        return observers
+
+
+@dataclass(frozen=True)
+class CrowdRecord:
+    """One crowd of a plan.
+
+    `window` is the one whose reports it takes, 0 where the plan has none. `reports` is known of a
+    sealed crowd only; of one that was given up, `tenths` says how full it was, and `reason` why.
+    `unreadable` is how many of its messages an analyzer could not read; None where reports are not
+    encrypted for one.
+    """
+
+    number: int
+    window: int
+    state: str
+    reports: int | None
+    tenths: int
+    reason: Reason | None = None
+    unreadable: int | None = None
+
+
+class SignedRelease(NamedTuple):
+    """The tally of a sealed crowd, as it is stored, with its signature, which was verified."""
+
+    content: bytes
+    unreadable: int | None
+    signature: Signature
+
+
+class Records:
+    """Reads plans, crowds and releases; those that do not match their signature are errors."""
+
+    def __init__(self, database: Database, signatures: Signatures) -> None:
+        self._database, self._signatures = database, signatures
+
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        with storage_errors():
+            return self._database.execute(query, values).fetchall()
+
+    def plan(self, plan_id: str) -> PlanRecord | None:
+        """Return a plan by its id."""
+        rows = self._rows(f"{_PLANS} WHERE id = ?", plan_id)
+        return self._plan_records(rows)[0] if rows else None
+
+    def plans(self) -> list[PlanRecord]:
+        """Return all plans, in the order of their ids."""
+        return self._plan_records(self._rows(f"{_PLANS} ORDER BY id"))
+
+    def _plan_records(self, rows: list[tuple[Any, ...]]) -> list[PlanRecord]:
+        with storage_errors():
+            origins = read_origins(self._database)
+        return [
+            PlanRecord(
+                read_plan(plan_id, document),
+                state,
+                self._checked(plan_id, certificate),
+                origins.get(plan_id, ()),
+            )
+            for plan_id, document, state, certificate in rows
+        ]
+
+    def _checked(self, plan_id: str, certificate: bytes | None) -> bytes | None:
+        if certificate is None:
+            return None
+        certificate = bytes(certificate)
+        self._signatures.check_certificate(plan_id, certificate)
+        return certificate
+
+    def plans_with_crowds(self) -> list[str]:
+        """Return the ids of the plans that have open crowds."""
+        rows = self._rows("SELECT id FROM plans WHERE state IN ('published', 'paused')")
+        return [plan_id for (plan_id,) in rows]
+
+    def crowds(self, plan_id: str, skip: int = 0, length: int = 2**62) -> list[CrowdRecord]:
+        """Return a plan's crowds, the last one first; of those that are open no tenths."""
+        query = f"{_CROWDS} ORDER BY number DESC LIMIT ? OFFSET ?"
+        return [_crowd_record(*row) for row in self._rows(query, plan_id, length, skip)]
+
+    def crowd(self, plan_id: str, number: int) -> list[CrowdRecord]:
+        """Return one crowd of a plan, or none."""
+        rows = self._rows(f"{_CROWDS} AND number = ?", plan_id, number)
+        return [_crowd_record(*row) for row in rows]
+
+    def crowd_counts(self, plan_id: str) -> dict[str, int]:
+        """Return how many crowds of a plan are in each state."""
+        query = "SELECT state, count(*) FROM crowds WHERE plan = ? GROUP BY state"
+        return dict(self._rows(query, plan_id))
+
+    def sealed_numbers(self, plan_id: str, length: int) -> list[int]:
+        """Return the numbers of the last sealed crowds, rising."""
+        query = (
+            "SELECT number FROM crowds WHERE plan = ? AND state = 'sealed'"
+            " ORDER BY number DESC LIMIT ?"
+        )
+        return [number for (number,) in self._rows(query, plan_id, length)][::-1]
+
+    def release(self, plan_id: str, number: int) -> SignedRelease | None:
+        """Return the tally of a sealed crowd, the same bytes every time; None if there is none."""
+        query = (
+            "SELECT release, unreadable FROM crowds"
+            " WHERE plan = ? AND number = ? AND state = 'sealed'"
+        )
+        rows = self._rows(query, plan_id, number)
+        if not rows:
+            return None
+        content, unreadable = bytes(rows[0][0] or b""), rows[0][1]
+        signature = self._signatures.check_release(plan_id, number, unreadable, content)
+        return SignedRelease(content, unreadable, signature)
+
+    def unverified(self) -> list[str]:
+        """Return a sentence for each plan, certificate and release that is not used."""
+        sentences = []
+        for (plan_id,) in self._rows("SELECT id FROM plans ORDER BY id"):
+            try:
+                self.plan(plan_id)
+            except UnverifiedError as error:
+                sentences.append(str(error))
+        query = "SELECT plan, number FROM crowds WHERE state = 'sealed' ORDER BY plan, number"
+        for plan_id, number in self._rows(query):
+            try:
+                self.release(plan_id, number)
+            except UnverifiedError as error:
+                sentences.append(str(error))
+        return sentences
+
+
+_PLANS = "SELECT id, document, state, certificate FROM plans"
+_CROWDS = (
+    "SELECT number, window, state, reports, tenths, reason, unreadable FROM crowds WHERE plan = ?"
+)
+
+
+def _crowd_record(
+    number: int,
+    window: int,
+    state: str,
+    reports: int,
+    tenths: int | None,
+    reason: Reason | None,
+    unreadable: int | None,
+) -> CrowdRecord:
+    told = reports if state == "sealed" else None
+    garbage = None if state == "destroyed" else unreadable
+    return CrowdRecord(number, window, state, told, tenths or 0, reason, garbage)
+
+
+def read_origins(database: Database) -> dict[str, tuple[str, ...]]:
+    """Return the origins of the web pages that may send reports, by plan."""
+    every = json.loads(read_fact(database, ORIGINS) or "{}")
+    return {plan_id: tuple(origins) for plan_id, origins in every.items()}
+
+
+def read_plan(plan_id: str, document: bytes) -> Plan:
+    """Return a stored plan; one that does not have its id is an error."""
+    try:
+        plan = Plan.from_json(json.loads(document))
+    except (ValueError, RecursionError, InputError):
+        plan = None
+    if plan is None or plan.id != plan_id:
+        raise UnverifiedError(
+            f"the stored plan {plan_id[:12]} is damaged and is not used. Restore a backup."
+        )
+    return plan

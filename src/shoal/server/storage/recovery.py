@@ -1,0 +1,121 @@
+"""Whether the files of a folder belong together, and what to do if that cannot be known.
+
+A report must not be counted twice: two releases that share it reveal it by their difference. The
+database remembers which reports were counted. Data that lost this memory, because they were
+restored from a backup or lost their `crowd-key`, accept only reports that nobody can have sent
+before: those of windows that have not started. Nor do they know what was published meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shoal.errors import InputError
+from shoal.protocol.plan import Plan
+from shoal.server.storage.database import NAME, Database, read_fact, write_fact
+from shoal.server.storage.encryption import CROWD_KEY_FILE
+from shoal.server.storage.records import read_plan
+from shoal.server.storage.signing import KEY_FILE, Signer
+
+__all__ = [
+    "Restoration",
+    "begin_anew",
+    "check_role",
+    "check_signer",
+    "check_whole",
+    "first_window",
+    "restored_at",
+]
+
+
+@dataclass(frozen=True)
+class Restoration:
+    """What became of the plans that took reports.
+
+    `closed` are the ids of those that take none any more; `waiting` maps the others to the second,
+    since 1970, from which their windows are open again.
+    """
+
+    closed: list[str] = field(default_factory=list)
+    waiting: dict[str, int] = field(default_factory=dict)
+
+
+def check_whole(folder: Path) -> None:
+    """Refuse a folder whose database is missing though it has had one."""
+    if (folder / NAME).exists():
+        return
+    for name in (KEY_FILE, CROWD_KEY_FILE, f"{NAME}-wal"):
+        if (folder / name).exists():
+            raise InputError(
+                f"{folder} has a {name} and no {NAME}, so reports that were counted would be"
+                " counted again; put the database back, or restore a backup into a new folder."
+            )
+
+
+def check_signer(database: Database, folder: Path, clock: Callable[[], float]) -> Signer:
+    """Return the folder's signer, made if the data are new; refuse one of other data."""
+    known = read_fact(database, "signer")
+    published = database.execute("SELECT 1 FROM plans WHERE state <> 'draft'").fetchone()
+    if (known or published) and not (folder / KEY_FILE).exists():
+        raise InputError(
+            f"{folder} has no {KEY_FILE}, by which devices know this collector; put it back, or"
+            " restore a backup into a new folder."
+        )
+    signer = Signer(folder, clock)
+    if known is not None and known not in signer.public_keys:
+        raise InputError(
+            f"{folder / KEY_FILE} is older than {NAME}, or of another collector; put the right one"
+            " back, or restore a backup into a new folder."
+        )
+    write_fact(database, "signer", signer.public_key)
+    return signer
+
+
+def check_role(database: Database, folder: Path, role: str) -> None:
+    """Refuse data of another role: one accepts what people sent, the other what a relay sent."""
+    known = read_fact(database, "role")
+    found = known or "collector"
+    if (known or read_fact(database, "signer")) and found != role:
+        raise InputError(f"{folder} holds the data of the {found}; use another folder.")
+    if role != "collector":
+        write_fact(database, "role", role)
+
+
+def begin_anew(database: Database, now: int) -> Restoration:
+    """Close what could count a report twice, in a transaction."""
+    restored = Restoration()
+    write_fact(database, "restored", now)
+    taking = "SELECT id, document, oldest_window FROM plans WHERE state IN ('published', 'paused')"
+    for plan_id, document, oldest in database.execute(taking).fetchall():
+        plan = read_plan(plan_id, document)
+        if plan.window is None:
+            database.execute("UPDATE plans SET state = 'closed' WHERE id = ?", (plan_id,))
+            restored.closed.append(plan_id)
+            continue
+        first = max(oldest, first_window(plan, now))
+        database.execute("UPDATE plans SET oldest_window = ? WHERE id = ?", (first, plan_id))
+        restored.waiting[plan_id] = first * plan.window
+    return restored
+
+
+def forget_crowds(database: Database) -> None:
+    """Give up all open crowds, none of which can be read any more."""
+    database.execute(
+        "UPDATE crowds SET state = 'given up', reports = 0, tenths = 0, reason = 'key'"
+        " WHERE state = 'open'"
+    )
+    for table in ("counts", "seen", "wrapped_keys"):
+        database.execute(f"DELETE FROM {table}")  # noqa: S608  three names
+
+
+def restored_at(database: Database) -> int | None:
+    """Return when the data lost their memory, if they ever did."""
+    moment = read_fact(database, "restored")
+    return None if moment is None else int(moment)
+
+
+def first_window(plan: Plan, now: int) -> int:
+    """Return the first window that nobody can have sent a report for, though a clock be ahead."""
+    return 0 if plan.window is None else now // plan.window + 2

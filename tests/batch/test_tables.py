@@ -1,0 +1,186 @@
+"""Tables of others in and out, and results as their tables."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import shoal
+from shoal import (
+    Choice,
+    Flags,
+    InputError,
+    Original,
+    Plan,
+    PrivacyRefusal,
+    Promise,
+    Survey,
+    TableFormat,
+    plan,
+)
+from shoal.batch.tables import randomize_table, tally_table
+from shoal.errors import AnswerError, ReportError
+
+SURVEY = Survey("s", (Flags("f", ("a", "b", "c")), Choice("c", ("x", "y"))))
+PLAN = plan(SURVEY, q="0.01")
+ANSWERS = {"f": ["a", "b;c", ""] * 100, "c": ["x", "y", "y"] * 100, "more": [1] * 300}
+
+
+class Stream:
+    """Anything with the Arrow C stream interface."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+TABLES = {
+    "pandas": lambda: pd.DataFrame(ANSWERS),
+    "polars": lambda: pl.DataFrame(ANSWERS),
+    "arrow": lambda: pa.table(ANSWERS),
+    "batches": lambda: pa.table(ANSWERS).to_reader(7),
+    "stream": lambda: Stream(pa.table(ANSWERS)),
+}
+
+
+class TestRandomizeAndTally:
+    @pytest.mark.parametrize("library", TABLES)
+    def test_answers_of_any_library(self, library: str):
+        counted = tally_table(PLAN, randomize_table(PLAN, TABLES[library]()))
+        assert counted.reports == 300
+        # 100 or 200 true answers, one in a hundred flipped; the bits repeat.
+        assert np.abs(counted.by_bit - [100, 100, 100, 100, 200]).max() < 15
+
+    @pytest.mark.parametrize("library", ["pandas", "polars", "arrow"])
+    def test_reports_in_any_library(self, library: str):
+        table = randomize_table(PLAN, pa.table(ANSWERS)).read_all()
+        wanted = tally_table(PLAN, table, crowd="one")
+        held = {
+            "pandas": lambda: table.to_pandas(),
+            "polars": lambda: pl.DataFrame(table),
+            "arrow": lambda: table.cast(pa.schema([("report", pa.large_binary())])),
+        }[library]()
+        assert tally_table(PLAN, held, crowd="one") == wanted
+
+    def test_an_answer_is_randomized_once(self):
+        reader = randomize_table(PLAN, pa.table(ANSWERS))
+        assert reader.read_all().num_rows == 300
+        assert reader.read_all().num_rows == 0
+
+    def test_a_row_is_named_as_in_the_whole_table(self):
+        wrong = pa.table({"f": ["a"] * 10 + ["z"], "c": ["x"] * 11}).to_reader(4)
+        with pytest.raises(AnswerError, match="row 11"):
+            randomize_table(PLAN, wrong).read_all()
+
+    def test_a_column_of_objects_is_read_cell_by_cell(self):
+        """Its type would follow from all rows: one row would change how the others are read."""
+        asked = Survey("s", (Choice("c", ("1", "x"), missing="option"),))
+        agreed = plan(asked, q="1e-6")
+        others: tuple[object, ...] = (None, "x", 2.5, [1], b"1", True, {})
+        for strange in others:
+            frame = pd.DataFrame({"c": [1, 1, strange, 1], "more": [object()] * 4})
+            reports = randomize_table(agreed, frame, table_format=TableFormat(invalid="missing"))
+            bits = [row[0] for row in reports.read_all()["report"].to_pylist()]
+            assert bits == [1, 1, 2 if strange == "x" else 4, 1]
+        with pytest.raises(AnswerError, match=r"row 3, question 'c': 2\.5"):
+            randomize_table(agreed, pd.DataFrame({"c": [1, 1, 2.5]})).read_all()
+        with pytest.raises(InputError, match='needs missing = "option"'):
+            randomize_table(PLAN, pa.table(ANSWERS), table_format=TableFormat(invalid="missing"))
+
+    def test_what_is_refused(self):
+        other = plan(SURVEY, q="0.02")
+        reports = randomize_table(other, pa.table(ANSWERS)).read_all()
+        with pytest.raises(ReportError, match="of plan"):
+            tally_table(PLAN, reports)
+        with pytest.raises(ReportError, match="exactly one column"):
+            tally_table(PLAN, pa.table({"original": [b"x"]}))
+        with pytest.raises(ReportError, match="1 bytes each"):
+            tally_table(PLAN, pl.DataFrame({"report": [b"xy"]}))
+        with pytest.raises(ReportError, match="null"):
+            tally_table(PLAN, pl.DataFrame({"report": [b"x", None]}))
+        with pytest.raises(InputError, match="padding"):
+            tally_table(PLAN, pl.DataFrame({"report": [b"\xff"]}))
+        with pytest.raises(InputError, match="__arrow_c_stream__"):
+            tally_table(PLAN, 7)
+        with pytest.raises(AnswerError, match="no column 'c'"):
+            randomize_table(PLAN, pd.DataFrame({"f": ["a"]}))
+
+    def test_whole_reports_under_view_counts(self):
+        promise = Promise("proven", "3", delta="1e-6")
+        seen = Plan(SURVEY, PLAN.q, promise, crowd_size=1000, view="counts")
+        with pytest.raises(PrivacyRefusal, match="whole_reports=True"):
+            randomize_table(seen, pa.table(ANSWERS))
+        reader = randomize_table(seen, pa.table(ANSWERS), whole_reports=True)
+        assert tally_table(seen, reader).by_set_bits is None
+
+    def test_simulated_reports_stay_marked(self):
+        from shoal.device.arrays.report_files import column_of, report_schema
+
+        rows = np.zeros((3, 1), np.uint8)
+        table = pa.table([column_of(rows)], schema=report_schema(PLAN, simulated=True))
+        assert tally_table(PLAN, table).simulated
+
+
+CROSSED = plan(
+    Survey("s", (Choice("os", ("mac", "linux")), Choice("new", ("yes", "no")))).cross("os", "new"),
+    q="0.1",
+)
+RUN = shoal.simulate(CROSSED, users=2000, seed=1)
+TALLY = RUN.estimates.tally
+
+
+class TestResults:
+    @pytest.mark.parametrize("library", ["pandas", "polars"])
+    def test_estimates(self, library: str):
+        estimates = RUN.estimates
+        frame = estimates.to_pandas() if library == "pandas" else estimates.to_polars().to_pandas()
+        assert len(frame) == 8
+        for row in frame.to_dict("records"):
+            one = estimates[row["question"]][row["option"]]
+            assert (row["count"], row["sigma"], row["share"]) == (one.count, one.sigma, one.share)
+            assert (row["low"], row["high"]) == (one.interval().low, one.interval().high)
+            assert row["simulated"]
+        wide = estimates.to_pandas(level=0.999)
+        assert (wide["high"] - wide["low"] > frame["high"] - frame["low"]).all()
+
+    def test_cross_tables_and_associations(self):
+        table = shoal.cross_table(CROSSED, TALLY, "os", "new")
+        for row in table.to_polars(level=0.9).to_dicts():
+            one = table[row["os"], row["new"]]
+            assert (row["count"], row["low"]) == (one.count, one.interval(0.9).low)
+        both = shoal.associate(CROSSED, TALLY, "os", "new")
+        for cell in both.to_pandas().to_dict("records"):
+            assert cell["count"] == both[cell["first"], cell["second"]].count
+
+    def test_decoded_texts(self):
+        agreed = plan(Survey("t", (shoal.Text("w", 32, 2, 8),)), q="0.1")
+        words = shoal.encode(agreed, [{"w": "tea"}] * 300, random_bits=shoal.SimulationBits(1))
+        reports = shoal.randomize(words, agreed, random_bits=shoal.SimulationBits(2))
+        decoded = shoal.decode(agreed, shoal.tally(agreed, reports), ["tea", "milk"])
+        frame = decoded.to_polars()
+        assert frame["value"].to_list() == [one.value for one in decoded]
+        assert frame["count"].to_list() == [one.count for one in decoded]
+
+    def test_whoever_takes_streams_takes_results(self):
+        table = shoal.cross_table(CROSSED, TALLY, "os", "new")
+        assert pl.DataFrame(table).height == pa.table(table).num_rows == 4
+        assert pa.RecordBatchReader.from_stream(RUN.estimates).read_all().num_rows == 8
+
+    def test_a_library_that_is_missing(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setitem(sys.modules, "polars", None)
+        with pytest.raises(InputError, match="pip install polars"):
+            RUN.estimates.to_polars()
+
+
+def test_an_original_is_no_report():
+    table = pa.table({"report": pa.array([b"\1"], pa.binary(1))})
+    assert tally_table(PLAN, table).reports == 1
+    with pytest.raises(InputError, match="Arrow"):
+        tally_table(PLAN, Original(np.zeros((1, 1), np.uint8), 5))

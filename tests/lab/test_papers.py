@@ -1,0 +1,250 @@
+"""What the papers print, recomputed once; every error that we know of must be found again."""
+
+import json
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import fields
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from shoal.cli import run
+from shoal.cli.paper import markdown_table
+from shoal.errors import InputError
+from shoal.lab.papers import Case, Finding, claim, findings, number
+from shoal.lab.papers import sdp_rows as rows
+from shoal.lab.papers._finding import equal
+from shoal.lab.papers.figures import FIGURES, plot_figures
+from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.three_sigma import three_sigma_q
+
+PAGE = Path(__file__).parents[2] / "docs" / "paper.md"
+
+KNOWN_ERRORS = [
+    ("SDP", "3.3, lambda = 2, N = 5000"),
+    ("SDP", "3.3, lambda = 2, N = 5000, P[R >= lambda]"),
+    ("SDP", "4, gain for 5000 records"),
+    ("SDP", "1.2, claim 1, L = 1"),
+    ("SDP", "1.2, claim 1, L = 2"),
+    ("SDP", "5, one of 3 options"),
+    ("SDP", "5, one of K >= 3 options"),
+    ("SDP", "5, k = 2, K = 6"),
+    ("SDP", "5, k = 2, K >= 6"),
+    ("SDP", "5, k = 3, K >= 9"),
+    ("SDP", "1.2 and 3.3"),
+    ("SDP", "3.2, after (3.13)"),
+    ("SDP", "3.3, lambda = 2, N = 1000, P"),
+    ("SDP", "3.3, lambda = 2, N = 3000, P"),
+    ("SDP", "3.3, lambda = e^2, N = 3000, P"),
+    ("SDP", "3.3, lambda = e^2, N = 5000, P"),
+    ("SDP", "4, after (4.3)"),
+    ("SDP", "4, L = 40, 1 % of 10M"),
+    ("SDP", "1.3, histogram"),
+    ("SDP", "3.1, after (3.5)"),
+    ("LEC", "Claim 3, expectation"),
+    ("LEC", "Claim 3, estimator"),
+    ("LEC", "Theorem 8, proof"),
+    ("LEC", "Theorem 12, codomain"),
+    ("BITVEC", "Theorem 3.2, any k"),
+    ("KR", "5, Old stuff"),
+    ("KR", "later version, (3.1)"),
+    ("KR", "later version, (4.2), (4.3)"),
+    ("KR", "later version, 1 and 4"),
+    ("SDP", "1.2, (1.7)"),
+]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return list(findings())
+
+
+@pytest.fixture
+def quick(found, monkeypatch):
+    """Let the command print what was already computed."""
+    monkeypatch.setattr("shoal.lab.papers.findings", lambda: iter(found))
+    return found
+
+
+def at(found: Iterable[Finding], source: str, where: str) -> Finding:
+    """The first finding whose place begins like this."""
+    return next(f for f in found if f.source == source and f.where.startswith(where))
+
+
+@pytest.mark.parametrize(("source", "where"), KNOWN_ERRORS)
+def test_known_error_is_found(found, source, where):
+    assert at(found, source, where).verdict in {"misprint", "false claim"}
+
+
+def test_nothing_else_is_accused(found):
+    assert Counter(f.verdict for f in found) == {"agrees": 67, "misprint": 20, "false claim": 10}
+    assert sum(f.verdict != "agrees" for f in found) == len(KNOWN_ERRORS)
+
+
+def test_findings_are_well_formed(found):
+    for finding in found:
+        assert finding.source in {"SDP", "KR", "LEC", "BITVEC"}
+        assert finding.why.endswith(".")
+        assert "\n" not in finding.why
+        assert not re.search(r"\b00[0-4]\b", finding.where), "a shelf mark"
+    assert len({(f.source, f.where, f.printed) for f in found}) == len(found)
+
+
+def mean_plus_three_sigma(bits: int, crowd: int, q: float) -> float:
+    """E R + 3 sqrt(Var R) by direct summation over the set bits of each vector."""
+    p = 1 - q
+    value = [(p / q) ** (2 * ones - bits) for ones in range(bits + 1)]
+    zero = [math.comb(bits, ones) * q**ones * p ** (bits - ones) for ones in range(bits + 1)]
+    moments = []
+    for law in (zero, zero[::-1]):
+        mean = sum(w * v for w, v in zip(law, value, strict=True))
+        moments.append((mean, sum(w * (v - mean) ** 2 for w, v in zip(law, value, strict=True))))
+    (mean_0, var_0), (mean_1, var_1) = moments
+    mean = ((crowd - 1) * mean_0 + mean_1) / crowd
+    return mean + 3 * math.sqrt((crowd - 1) * var_0 + var_1) / crowd
+
+
+def test_the_misprinted_q_belongs_to_ten_thousand(found):
+    crowds = rows.crowds_with("0.1778", math.log(2))
+    assert rows.roundest(crowds) == 10_000
+    assert "N = 10000" in at(found, "SDP", "3.3, lambda = 2, N = 5000").why
+    assert abs(mean_plus_three_sigma(5, 10_000, 0.1778) - 2) < 1e-3
+    assert mean_plus_three_sigma(5, 5000, 0.1778) > 2.5
+    for crowd, is_solution in ((crowds[0] - 1, False), (10_000, True), (crowds[-1] + 1, False)):
+        low, high = (mean_plus_three_sigma(5, crowd, q) for q in (0.17785, 0.17775))
+        assert (low <= 2 <= high) is is_solution
+
+
+def test_claimed_maxima_are_exceeded_by_certified_ends(found):
+    """The text of a false claim shows a value above the claimed maximum."""
+    texts = [f.computed for f in found if f.verdict == "false claim" and " > " in f.computed]
+    assert len(texts) == 8
+    for text in texts:
+        value, limit = map(float, text.split(" > "))
+        assert value > limit
+
+
+# Mutations: what is printed decides the verdict, so a wrong print must change it.
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_a_changed_q_changes_the_verdict(monkeypatch, index):
+    row = rows.ROWS[index]
+    right = f"{three_sigma_q(5, row.crowd, row.epsilon):.4f}"
+    wrong = f"{float(right) - 0.0002:.4f}"
+    for q, verdict in ((right, "agrees"), (wrong, "misprint")):
+        monkeypatch.setattr(rows, "ROWS", (row._replace(q=q),))
+        assert at(rows.findings(), "SDP", "3.3, lambda =").verdict == verdict
+
+
+@pytest.mark.parametrize(("mass", "verdict"), [("0.0037", "agrees"), ("0.0038", "misprint")])
+def test_a_changed_mass_changes_the_verdict(monkeypatch, mass, verdict):
+    monkeypatch.setattr(rows, "ROWS", (rows.ROWS[3]._replace(mass=mass),))
+    assert list(rows.findings())[2].verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("printed", "computed", "up", "verdict"),
+    [
+        ("0.2446", 0.24454, True, "agrees"),
+        ("0.2446", 0.24454, False, "misprint"),
+        ("0.2444", 0.24454, True, "misprint"),
+        ("2E+5", 189_720.0, False, "agrees"),
+        ("1E+5", 189_720.0, False, "misprint"),
+        ("0.006", Bracket(0.0057, 0.0058), False, "agrees"),
+        ("0.006", Bracket(0.0071, 0.0072), False, "misprint"),
+    ],
+)
+def test_number_compares_in_the_printed_digits(printed, computed, up, verdict):
+    finding = number("SDP", "here", printed, computed, lambda: "because.", up=up)
+    assert finding.verdict == verdict
+    assert (finding.why == "because.") is (verdict == "misprint")
+
+
+@pytest.mark.parametrize("wide", [Bracket(0.0062, 0.0068), Bracket(0.004, 0.008)])
+def test_number_refuses_a_bracket_that_decides_nothing(wide):
+    with pytest.raises(ArithmeticError, match="too wide"):
+        number("SDP", "here", "0.006", wide, lambda: "because.")
+
+
+def test_claim_tells_misprints_from_false_claims():
+    third, half = Fraction(1, 3), Fraction(1, 2)
+    good, bad = [Case("a", half, half)], [Case("a", half, half), Case("b", third, half)]
+    verdicts = [
+        claim("KR", "here", "x", cases, "how.", holds=equal, meant=meant).verdict
+        for cases, meant in ((good, ()), (bad, good), (bad, bad), (bad, ()))
+    ]
+    assert verdicts == ["agrees", "misprint", "false claim", "false claim"]
+    with pytest.raises(ValueError, match="at least one case"):
+        claim("KR", "here", "x", [], "how.")
+
+
+# The command.
+
+
+def test_json(quick, capsys):
+    assert run(["paper", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert len(printed) == len(quick)
+    names = {field.name for field in fields(Finding)}
+    assert names == {"source", "where", "printed", "computed", "verdict", "why"}
+    for entry, finding in zip(printed, quick, strict=True):
+        assert set(entry) == names
+        assert all(isinstance(value, str) for value in entry.values())
+        assert Finding(**entry) == finding
+
+
+def test_table_for_people(quick, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert run(["paper"]) == 0
+    text = capsys.readouterr().out
+    assert "97 statements: 67 agree, 20 are misprinted, 10 are false." in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert text.count("misprint in ") == 20
+    assert text.count("false claim in ") == 10
+
+
+def test_errors_only(quick, capsys):
+    assert run(["paper", "--errors", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert len(printed) == len(KNOWN_ERRORS)
+    assert all(entry["verdict"] != "agrees" for entry in printed)
+
+
+def test_page_shows_the_table(found):
+    """Regenerate with `shoal paper --errors --markdown`."""
+    table = markdown_table([f for f in found if f.verdict != "agrees"])
+    assert table in PAGE.read_text("utf-8")
+
+
+def test_json_and_markdown_exclude_each_other(capsys):
+    assert run(["paper", "--json", "--markdown"]) == 2
+    assert "one of --json and --markdown" in capsys.readouterr().err
+
+
+def test_figures(quick, capsys, tmp_path):
+    assert run(["paper", "--errors", "--figures", str(tmp_path / "new")]) == 0
+    written = sorted(path.name for path in (tmp_path / "new").iterdir())
+    assert written == sorted(f"{name}.{end}" for name in FIGURES for end in ("png", "svg"))
+    for path in (tmp_path / "new").iterdir():
+        start = path.read_bytes()[:8]
+        assert start.startswith(b"<?xml" if path.suffix == ".svg" else b"\x89PNG")
+        assert path.stat().st_size > 5_000
+    assert "written to" in capsys.readouterr().out
+
+
+def test_figures_without_matplotlib(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InputError, match=re.escape("pip install 'shoal[plots]'")):
+        plot_figures(tmp_path)
+
+
+def test_figures_where_nothing_can_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="no directory"):
+        plot_figures(tmp_path / "file" / "below")

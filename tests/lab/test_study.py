@@ -1,0 +1,442 @@
+"""Studies: theory against repetition, by the law and along the real path."""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from shoal import (
+    Choice,
+    Flags,
+    FlipProbability,
+    InputError,
+    Original,
+    Plan,
+    PrivacyRefusal,
+    Promise,
+    Survey,
+    encode,
+    plan,
+    simulate,
+)
+from shoal.analysis.intervals import interval
+from shoal.cli import run
+from shoal.lab.coverage import covering
+from shoal.lab.study import KINDS, Study, study
+from shoal.protocol.survey import Text
+from shoal.theory.one_bit.distribution import pmf, tails
+from tests.checks import bonferroni, two_sided
+
+SURVEY = Survey(
+    "browser",
+    (
+        Flags("features", ("sync", "vpn", "reader")),
+        Choice("channel", ("release", "beta", "nightly")),
+    ),
+)
+PLAN = plan(SURVEY, q="0.25")
+ALARM = 1e-7
+"""Each statistical check raises a false alarm with at most this probability; all are seeded."""
+
+
+def coverage_p_value(found: Study) -> float:
+    """The exact binomial p-value of every coverage against the law, Bonferroni over all."""
+    p_values = []
+    for point in found.points:
+        both = [bit.coverage[kind] for bit in point.bits for kind in KINDS]
+        for one in [*both, *point.together.values()]:
+            held = round(one.measured * found.repetitions)
+            p_values.append(two_sided(np.array([held]), found.repetitions, one.expected))
+    return bonferroni(*p_values)
+
+
+@pytest.fixture(scope="module")
+def by_q() -> Study:
+    return study(
+        PLAN, users=2000, repetitions=20_000, vary={"q": ["0.01", "0.1", "0.25", "0.4"]}, seed=11
+    )
+
+
+@pytest.fixture(scope="module")
+def by_users() -> Study:
+    return study(PLAN, repetitions=20_000, vary={"users": [50, 1000, 100_000]}, seed=12)
+
+
+class TestViewCounts:
+    """40 flags, a crowd of ten million, epsilon 2 and delta 1e-6 flip one of 47,800 bits.
+
+    `SHOAL_STUDY_PEOPLE` asks for more people than a tenth of them.
+    """
+
+    PEOPLE = int(os.environ.get("SHOAL_STUDY_PEOPLE", "1000000"))
+    PLAN = Plan(
+        Survey("s", (Flags("f", tuple(map(str, range(40)))),)),
+        FlipProbability.at_least("0.0000212"),
+        Promise("proven", "2", delta="1e-6"),
+        crowd_size=10**7,
+        view="counts",
+    )
+
+    def test_two_thousand_crowds(self):
+        """All bits together measure sigma within 0.3 %, and 3 % is ten times that."""
+        found = study(self.PLAN, users=self.PEOPLE, repetitions=2000, seed=1)
+        bits = found.points[0].bits
+        ratio = np.sqrt(np.mean([bit.sigma_ratio**2 for bit in bits]))
+        assert abs(ratio - 1) < 0.03
+        for bit in bits:
+            assert bit.coverage["exact"].expected >= 0.95
+            assert bit.coverage["simultaneous"].expected >= 0.95 ** (1 / 40)
+        assert np.mean([bit.coverage["exact"].measured for bit in bits]) >= 0.95
+        assert found.points[0].together["f"].expected >= 0.95
+        assert coverage_p_value(found) > ALARM
+        print(
+            f"{self.PEOPLE:,} people, sigma {bits[0].sigma_theory:.2f}, measured {ratio:.4f} of it"
+        )
+
+    def test_the_path_counts_bits_only(self):
+        found = study(self.PLAN, users=2000, repetitions=20, seed=1, through="path")
+        assert len(found.points[0].bits) == 40
+        for through in ("law", "path"):
+            run = simulate(self.PLAN, users=2000, seed=1, through=through)
+            assert run.estimates.tally.view == "counts"
+
+    def test_other_epsilons_have_the_same_view(self):
+        asked = Survey("s", (Flags("f", ("a", "b")),))
+        small = plan(asked, crowd_size=1000, epsilon=1, delta="1e-6", view="counts")
+        found = study(small, users=1000, repetitions=5, vary={"epsilon": [2]}, seed=1)
+        (point,) = found.points
+        assert point.plan.view == "counts"
+        assert 0 < float(point.plan.q) < float(small.q)
+
+
+class TestTheory:
+    def test_sigma_is_the_one_of_theory(self, by_q: Study, by_users: Study):
+        """A measured sigma has a relative standard error of 0.5 %; 3 % is six of them: 2e-9."""
+        for found in (by_q, by_users):
+            for point in found.points:
+                q, n = float(point.plan.q), point.users
+                for bit in point.bits:
+                    assert bit.sigma_theory == pytest.approx((n * q * (1 - q)) ** 0.5 / (1 - 2 * q))
+                    assert abs(bit.sigma_ratio - 1) < 0.03
+                    assert bit.sigma_ratio == bit.sigma / bit.sigma_theory
+
+    def test_estimates_are_unbiased(self, by_q: Study, by_users: Study):
+        """The sum of the ones of all repetitions has the law A for R times as many people."""
+        for found in (by_q, by_users):
+            p_values = []
+            for point in found.points:
+                q, n = float(point.plan.q), point.users * found.repetitions
+                for bit in point.bits:
+                    assert bit.bias == bit.mean - bit.truth
+                    assert bit.bias_error == pytest.approx(bit.sigma / found.repetitions**0.5)
+                    ones = (bit.mean * (1 - 2 * q) + q * point.users) * found.repetitions
+                    both = tails(round(ones), n, bit.truth * found.repetitions, q)
+                    p_values.append(np.array([2 * min(both.at_most, both.at_least)]))
+            assert bonferroni(*p_values) > ALARM
+
+    def test_coverage_is_the_one_of_the_law(self, by_q: Study, by_users: Study):
+        for found in (by_q, by_users):
+            assert coverage_p_value(found) > ALARM
+
+    def test_exact_intervals_keep_their_level(self, by_q: Study, by_users: Study):
+        for point in (*by_q.points, *by_users.points):
+            for bit in point.bits:
+                for kind in ("exact", "simultaneous", "chebyshev"):
+                    assert bit.coverage[kind].expected >= 0.95
+                assert 0.9 < bit.coverage["normal"].expected < 1
+            assert all(one.expected >= 0.95 for one in point.together.values())
+
+    def test_the_law_is_computed_right(self):
+        """Against every interval there is, weighed by another way to the law."""
+        for n, q, level in ((1, 0.2, 0.9), (7, 0.4, 0.5), (30, 0.05, 0.95), (30, 0.45, 0.99)):
+            agreed = plan(SURVEY, q=str(q))
+            flip = float(agreed.q)
+            answers = encode(SURVEY, [{"features": ["sync"], "channel": "beta"}] * (n // 3 + 1))
+            found = study(agreed, users=n, repetitions=2, answers=answers, seed=1, level=level)
+            for bit in found.points[0].bits:
+                m = bit.truth
+                law = np.convolve(
+                    binom.pmf(np.arange(m + 1), m, 1 - flip),
+                    binom.pmf(np.arange(n - m + 1), n - m, flip),
+                )
+                assert law == pytest.approx(pmf(n, m, flip))
+                for kind in KINDS:
+                    intervals = [
+                        interval(s, n, flip, level=level, kind=kind, options=3)
+                        for s in range(n + 1)
+                    ]
+                    held = sum(p for p, one in zip(law, intervals, strict=True) if m in one)
+                    assert bit.coverage[kind].expected == pytest.approx(held, abs=1e-12)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_the_covering_ones_are_all_and_only_those(self, kind: Any):
+        for n, q, level in itertools.product((1, 2, 9, 40), (0.01, 0.2, 0.45), (0.5, 0.9, 0.99)):
+            for m in {0, 1, n // 3, n}:
+                first, last = covering(m, n, q, level, kind, 3)
+                for ones in range(n + 1):
+                    one = interval(ones, n, q, level=level, kind=kind, options=3)
+                    assert (m in one) is (first <= ones <= last)
+
+    def test_other_levels(self):
+        found = study(PLAN, users=500, repetitions=5000, seed=3, level=0.5)
+        assert coverage_p_value(found) > ALARM
+        assert all(0.5 <= bit.coverage["exact"].expected < 0.6 for bit in found.points[0].bits)
+
+
+class TestThePath:
+    def test_it_has_the_same_law(self):
+        """Every report made: the same people, and each number agrees with the law."""
+        path, law = (
+            study(PLAN, users=1000, repetitions=2000, seed=8, through=through)
+            for through in ("path", "law")
+        )
+        assert coverage_p_value(path) > ALARM
+        q = float(PLAN.q)
+        p_values = []
+        for one, other in zip(path.points[0].bits, law.points[0].bits, strict=True):
+            assert one.truth == other.truth
+            for kind in KINDS:
+                assert one.coverage[kind].expected == other.coverage[kind].expected
+            # six standard errors of the difference of two measured sigmas
+            assert abs(one.sigma - other.sigma) / one.sigma_theory < 6 * (1 / 2000) ** 0.5
+            ones = round((one.mean * (1 - 2 * q) + q * 1000) * 2000)
+            both = tails(ones, 1000 * 2000, one.truth * 2000, q)
+            p_values.append(np.array([2 * min(both.at_most, both.at_least)]))
+        assert bonferroni(*p_values) > ALARM
+
+    def test_a_plan_with_joint_counts(self):
+        agreed = Plan(
+            SURVEY, PLAN.q, PLAN.promise, joint=((("features", "sync"), ("features", "vpn")),)
+        )
+        found = study(agreed, users=50, repetitions=5, seed=1, through="path")
+        assert found.points[0].users == 50
+
+
+class TestGrid:
+    def test_the_same_seed_the_same_study(self, by_q: Study):
+        grid: Any = {"q": ["0.01", "0.1", "0.25", "0.4"]}
+        again = study(PLAN, users=2000, repetitions=20_000, vary=grid, seed=11)
+        assert again.to_json() == by_q.to_json()
+        for through in ("law", "path"):
+            one, two, other = (
+                study(PLAN, users=100, repetitions=20, seed=seed, through=through).to_json()[
+                    "points"
+                ]
+                for seed in (1, 1, 2)
+            )
+            assert one == two != other
+
+    def test_without_a_seed_it_is_fresh_and_told(self):
+        one, two = (study(PLAN, users=1000, repetitions=20) for _ in range(2))
+        assert one.seed != two.seed
+        again = study(PLAN, users=1000, repetitions=20, seed=one.seed)
+        assert again.to_json() == one.to_json()
+
+    def test_the_people_of_simulate(self):
+        found = study(PLAN, users=3000, repetitions=2, seed=5)
+        truth = [bit.truth for bit in found.points[0].bits]
+        assert truth == simulate(PLAN, users=3000, seed=5).truth.tolist()
+
+    def test_users(self, by_users: Study):
+        assert by_users.vary == "users"
+        assert [point.users for point in by_users.points] == [50, 1000, 100_000]
+        assert {point.plan for point in by_users.points} == {PLAN}
+
+    def test_q(self, by_q: Study):
+        assert [round(float(point.plan.q), 3) for point in by_q.points] == [0.01, 0.1, 0.25, 0.4]
+        assert len({tuple(bit.truth for bit in point.bits) for point in by_q.points}) == 1
+
+    def test_epsilon_plans_anew_with_the_same_promise(self):
+        one = Survey("s", (Flags("f", ("a",)),))
+        for old in (
+            plan(SURVEY, crowd_size=1000, epsilon=1, delta="1e-4"),
+            plan(one, crowd_size=100, epsilon=1, eta="0.01"),
+            plan(SURVEY, crowd_size=1000, epsilon=1, promise="three-sigma"),
+            plan(SURVEY, epsilon=1, promise="local"),
+        ):
+            found = study(old, users=500, repetitions=10, vary={"epsilon": ["0.7", 1, 2]}, seed=1)
+            assert [point.plan.promise.epsilon for point in found.points] == ["0.7", "1", "2"]
+            kinds = {point.plan.promise.kind for point in found.points}
+            assert kinds == {old.promise.kind}
+            assert found.points[1].plan == old
+            flips = [point.plan.q.fraction for point in found.points]
+            assert flips == sorted(flips, reverse=True)
+
+    def test_given_answers(self):
+        answers = encode(SURVEY, [{"features": ["sync"], "channel": "beta"}] * 30)
+        found = study(PLAN, repetitions=10, answers=answers, seed=1)
+        point = found.points[0]
+        assert point.users == 30
+        assert point["features", "sync"].truth == point["channel", "beta"].truth == 30
+        more = study(PLAN, repetitions=10, answers=iter([answers]), seed=1,
+                     vary={"users": [10, 40]})  # fmt: skip
+        assert [one["channel", "beta"].truth for one in more.points] == [10, 40]
+
+    def test_json(self, by_q: Study):
+        document = json.loads(json.dumps(by_q.to_json(), allow_nan=False))
+        assert document["simulated"] is True
+        assert document["target"] == "crowd"
+        assert document["through"] == "law"
+        row = document["points"][0]["questions"]["features"]["sync"]
+        assert set(row["coverage"]) == set(KINDS)
+        assert set(row["coverage"]["exact"]) == {"measured", "expected"}
+        assert set(document["points"][0]["together"]) == {"features", "channel"}
+
+    @pytest.mark.parametrize("through", ["law", "path"])
+    def test_progress(self, through: Any):
+        done: list[int] = []
+        study(PLAN, users=10, repetitions=25, vary={"q": ["0.1", "0.2"]}, seed=1, through=through,
+              progress=done.append)  # fmt: skip
+        assert sum(done) == 50
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"repetitions": 1},
+            {"repetitions": 10**8},
+            {"users": None},
+            {"users": 0},
+            {"level": 95},
+            {"seed": -1},
+            {"through": "both"},
+            {"vary": {}},
+            {"vary": {"delta": [1]}},
+            {"vary": {"q": []}},
+            {"vary": {"q": "0.1"}},
+            {"vary": {"q": ["0.1"], "users": [1]}},
+            {"vary": {"q": [0.7]}},
+            {"vary": {"users": [0]}},
+            {"vary": {"epsilon": [-1]}},
+            {"answers": []},
+            {"answers": Original(np.zeros((3, 1), np.uint8), 3)},
+        ],
+    )
+    def test_what_cannot_be_studied(self, wrong: dict[str, Any]):
+        usual: dict[str, Any] = {"users": 10, "repetitions": 10, "seed": 1}
+        with pytest.raises(InputError):
+            study(PLAN, **(usual | wrong))
+
+    def test_a_text(self):
+        with pytest.raises(InputError, match="text"):
+            study(plan(Survey("s", (Text("w", 8, 1, 2),)), q="0.25"), users=5, repetitions=5)
+
+    def test_an_epsilon_that_cannot_be_kept(self):
+        alone = plan(SURVEY, epsilon=1, promise="local")
+        with pytest.raises(PrivacyRefusal):
+            study(alone, users=10, repetitions=10, vary={"epsilon": ["1e-30"]})
+
+
+class TestPicture:
+    def test_it_says_what_it_shows(self, by_q: Study, by_users: Study, tmp_path: Path):
+        matplotlib = pytest.importorskip("matplotlib")
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+        for found in (by_q, by_users):
+            figure: Any = found.plot()
+            canvas = FigureCanvasAgg(figure)
+            canvas.draw()
+            upper, lower = figure.axes
+            assert len(upper.get_ylabel()) > 15
+            assert len(lower.get_xlabel()) > 15
+            names = [text.get_text() for text in lower.get_legend().get_texts()]
+            assert names == list(KINDS)
+            ratios = [
+                y for line in upper.lines if line.get_marker() == "o" for y in line.get_ydata()
+            ]
+            assert ratios == [bit.sigma_ratio for point in found.points for bit in point.bits]
+            boxes = [
+                matplotlib.text.Text.get_window_extent(text, canvas.get_renderer())
+                for text in [*figure.texts, *upper.texts, *lower.get_legend().get_texts(),
+                             lower.get_legend().get_title(), lower.xaxis.label, upper.yaxis.label]
+            ]  # fmt: skip
+            for i, box in enumerate(boxes):
+                assert box.x0 >= 0
+                assert box.y0 >= 0
+                assert box.x1 <= figure.bbox.width
+                assert not any(box.overlaps(other) for other in boxes[:i])
+        by_q.save_plot(tmp_path / "s.svg")
+        assert "<svg" in (tmp_path / "s.svg").read_text("utf-8")
+        with pytest.raises(InputError, match="must end in"):
+            by_q.save_plot(tmp_path / "s.txt")
+
+    def test_without_matplotlib(self, by_q: Study, monkeypatch: pytest.MonkeyPatch):
+        true_import = builtins.__import__
+
+        def without(name: str, *rest: Any) -> Any:
+            if name.startswith("matplotlib"):
+                raise ImportError(name)
+            return true_import(name, *rest)
+
+        monkeypatch.setattr(builtins, "__import__", without)
+        with pytest.raises(InputError, match=r"pip install 'shoal\[plots\]'"):
+            by_q.plot()
+
+
+class TestCommand:
+    @pytest.fixture(autouse=True)
+    def at(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        plan(SURVEY, crowd_size=1000, epsilon=1, delta="1e-4").write("plan.json")
+        Path("answers.csv").write_text("features,channel\nsync;vpn,beta\n,release\n", "utf-8")
+
+    def test_json(self, capsys: pytest.CaptureFixture[str]):
+        words = ["simulate", "plan.json", "--users", "200", "--repeat", "500", "--seed", "3"]
+        assert run([*words, "--vary", "epsilon=0.5,1", "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        agreed = Plan.read("plan.json")
+        wanted = study(agreed, users=200, repetitions=500, seed=3, vary={"epsilon": ["0.5", "1"]})
+        assert document == wanted.to_json()
+        assert run([*words, "--vary", "users=100, 200", "--through", "path"]) == 0
+        said = capsys.readouterr()
+        assert "simulated: these numbers are about nobody" in said.out
+        assert "500 repetitions through the path" in said.out
+        assert "100 people" in said.out
+        assert said.err == ""
+
+    def test_answers_and_a_plot(self, capsys: pytest.CaptureFixture[str]):
+        pytest.importorskip("matplotlib")
+        words = ["simulate", "plan.json", "--answers", "answers.csv", "--repeat", "50"]
+        assert run([*words, "--vary", "q=0.1,0.2", "--plot", "s.png", "--seed", "1"]) == 0
+        assert "written to s.png" in capsys.readouterr().out
+        assert Path("s.png").read_bytes().startswith(b"\x89PNG")
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["--users", "10", "--vary", "q=0.1"],
+            ["--users", "10", "--plot", "s.png"],
+            ["--users", "10", "--repeat", "9", "--texts", "words.txt"],
+            ["--users", "10", "--repeat", "9", "-o", "tally.json"],
+            ["--users", "10", "--repeat", "1"],
+            ["--users", "10", "--repeat", "9", "--target", "population"],
+            ["--users", "10", "--repeat", "9", "--vary", "q"],
+            ["--users", "10", "--repeat", "9", "--vary", "q=0.1,,"],
+            ["--users", "10", "--repeat", "9", "--vary", "q=x"],
+            ["--users", "10", "--repeat", "9", "--vary", "users=1e3"],
+            ["--users", "10", "--repeat", "9", "--vary", "users=-5"],
+            ["--users", "10", "--repeat", "9", "--vary", "delta=0.1"],
+            ["--users", "10", "--repeat", "9", "--plot", "s.txt"],
+            ["--repeat", "9"],
+        ],
+    )
+    def test_bad_usage(self, words: list[str], capsys: pytest.CaptureFixture[str]):
+        assert run(["simulate", "plan.json", *words]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert len(said.err.splitlines()) == 1
+
+    def test_refused_by_privacy(self, capsys: pytest.CaptureFixture[str]):
+        plan(SURVEY, epsilon=1, promise="local").write("alone.json")
+        words = ["simulate", "alone.json", "--users", "9", "--repeat", "9"]
+        assert run([*words, "--vary", "epsilon=1e-30"]) == 3
+        assert capsys.readouterr().out == ""

@@ -1,0 +1,466 @@
+"""The conjecture is false, the theorem is not: what a search finds, and what it never finds."""
+
+import itertools
+import json
+import math
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from shoal import Choice, Choices, Flags, InputError, Survey
+from shoal.cli import run
+from shoal.lab import worst_crowds as module
+from shoal.lab.worst_crowds import Searching, proven_eta, search
+from shoal.theory import homogeneous
+from shoal.theory.domains import Triple, at_most, choice, classes, flags
+from shoal.theory.search import mixed_crowds
+from shoal.theory.search.configurations import (
+    Configuration,
+    configurations,
+    different_crowds,
+    symmetries,
+    witness,
+)
+from shoal.theory.search.enumeration import (
+    Pair,
+    delta_of_pair,
+    eta_of_pair,
+    originals,
+    worst_delta,
+    worst_eta,
+)
+from shoal.theory.search.mixed_crowds import cell_chances, mixed_crowd
+from shoal.theory.search.worlds import FamilyWorld, Question, SmallWorld
+
+
+def triple_of(configuration: Configuration) -> Triple:
+    """Count (a, b, c) of a homogeneous configuration."""
+    x, x_prime, (z,) = configuration
+    bits = list(zip(x, x_prime, z, strict=True))
+    return Triple(
+        sum(s == v != t for s, t, v in bits),
+        sum(t == v != s for s, t, v in bits),
+        sum(s == t != v for s, t, v in bits),
+    )
+
+
+def flags_survey(bits: int) -> Survey:
+    return Survey("flags", (Flags("f", tuple(f"o{i}" for i in range(bits))),))
+
+
+def choice_survey(options: int) -> Survey:
+    return Survey("choice", (Choice("c", tuple(f"o{i}" for i in range(options))),))
+
+
+TWO_FLAGS: dict[str, Any] = {"crowd_size": 10, "q": "0.1", "epsilon": math.log(9)}
+
+
+# The three counterexamples; each number is recomputed here in exact fractions by the referee.
+
+
+def exact_delta(others, x, x_prime, q, lam):
+    records = tuple(vector for vector, count in others for _ in range(count))
+    return delta_of_pair(Pair(records, x, x_prime), q, lam)
+
+
+def test_two_flags():
+    found = search(flags_survey(2), **TWO_FLAGS)
+    assert found.exhaustive
+    assert found.worst.others == (((0, 0), 5), ((1, 1), 4))
+    assert (found.worst.x, found.worst.x_prime) == ((1, 1), (0, 0))
+    exact = exact_delta(found.worst.others, (1, 1), (0, 0), Fraction(1, 10), Fraction(9))
+    assert found.worst.value.low <= exact <= found.worst.value.high
+    assert round(float(exact), 4) == 0.1408
+    assert round(found.forward.low, 4) == 0.0323
+    assert round(found.reverse.low, 4) == 0.1081
+    assert found.beats == ("forward", "reverse", "homogeneous")
+    assert found.conjecture == "violated"
+    assert not found.exceeds_proven
+
+
+def test_one_flag():
+    found = search(flags_survey(1), crowd_size=21, q="0.05", epsilon=0.05889)
+    assert found.exhaustive
+    # 9 ones going down and 9 zeros going up are the same by exchanging 0 and 1
+    assert dict(found.worst.others) == {(0,): 9, (1,): 11}
+    assert (found.worst.x, found.worst.x_prime) == ((0,), (1,))
+    assert found.worst.value.low == pytest.approx(0.40049, abs=5e-6)
+    lam = Fraction(math.exp(0.05889))
+    exact = exact_delta(found.worst.others, (0,), (1,), Fraction(1, 20), lam)
+    assert found.worst.value.low <= float(exact) * (1 + 1e-12)
+    assert found.worst.value.high >= float(exact) * (1 - 1e-12)
+    assert "homogeneous" in found.beats
+
+
+def test_one_hot():
+    found = search(choice_survey(3), crowd_size=5, q="0.2", epsilon=math.log(4))
+    assert found.exhaustive
+    assert found.worst.value.low == pytest.approx(0.22713, abs=5e-6)
+    [(z, count)] = found.worst.others
+    assert count == 4
+    assert len({z, found.worst.x, found.worst.x_prime}) == 3
+    assert found.best[0] == (1, 1, 1)
+    assert found.beats == ("forward", "reverse")
+
+
+@pytest.mark.parametrize("eta", [False, True])
+@pytest.mark.parametrize(
+    ("domain", "n"),
+    [((flags(2),), 4), ((choice(3),), 4), ((at_most(1, 2),), 5), ((flags(1), choice(2)), 3)],
+)
+def test_exhaustive_search_finds_what_brute_force_finds(domain, n, eta):
+    q, lam = Fraction(1, 5), Fraction(math.exp(1.25))
+    truth, _ = (worst_eta if eta else worst_delta)(domain, n, q, lam)
+    world = SmallWorld(Question(domain, n, 0.2, 1.25, eta))
+    values = [world.step(index)[0].value for index in range(world.steps)]
+    assert max(value.low for value in values) <= float(truth) * (1 + 1e-12)
+    assert max(value.high for value in values) >= float(truth) * (1 - 1e-12)
+    assert max(value.low for value in values) == pytest.approx(float(truth), rel=1e-9)
+
+
+def test_different_crowds_leaves_one_of_each_kind():
+    domain, size = (flags(2),), 5
+    vectors, moves = originals(domain), symmetries(domain)
+    kinds = set()
+    for records in itertools.combinations_with_replacement(range(len(vectors)), size):
+        counts = [records.count(i) for i in range(len(vectors))]
+        kinds.add(max(tuple(counts[i] for i in move) for move in moves))
+    assert sorted(map(tuple, different_crowds(domain, size).tolist())) == sorted(kinds)
+
+
+@pytest.mark.parametrize(
+    "domain", [(flags(3),), (choice(4),), (at_most(2, 5),), (flags(2), choice(3))]
+)
+def test_every_class_has_a_witness(domain):
+    vectors = set(originals(domain))
+    for triple in classes(domain):
+        found = witness(domain, triple)
+        assert {found.x, found.x_prime, *found.values} <= vectors
+        assert triple_of(found) == triple
+    kinds = {triple_of(kind) for kind in configurations(domain, 1)}
+    assert kinds == {t for t in classes(domain) if t.a + t.b > 0}
+
+
+# Mixed crowds, the two ways of computing them
+
+
+@pytest.mark.parametrize("eta", [False, True])
+@pytest.mark.parametrize(
+    ("others", "x", "x_prime"),
+    [
+        ({(0, 0): 2, (1, 1): 3}, (0, 0), (1, 1)),
+        ({(0, 1): 1, (1, 1): 2, (0, 0): 1}, (0, 1), (1, 0)),
+        ({(1, 0, 0): 2, (0, 1, 0): 1}, (0, 1, 0), (0, 0, 1)),
+        ({}, (0, 1), (1, 0)),
+    ],
+)
+def test_mixed_crowd_is_exact(others, x, x_prime, eta):
+    records = tuple(vector for vector, count in others.items() for _ in range(count))
+    lam = Fraction(math.exp(0.75))
+    measure = eta_of_pair if eta else delta_of_pair
+    truth = float(measure(Pair(records, x, x_prime), Fraction(1, 4), lam))
+    bracket = mixed_crowd(others, x, x_prime, 0.25, 0.75, eta)
+    assert bracket.low <= truth * (1 + 1e-14)
+    assert bracket.high >= truth * (1 - 1e-14)
+    assert bracket.high - bracket.low < 1e-11
+
+
+@pytest.mark.parametrize("eta", [False, True])
+def test_transform_agrees_with_recursion(monkeypatch, eta):
+    crowd: Any = ({(0, 0): 60, (1, 1): 39}, (0, 0), (1, 1), 0.2, 0.5, eta)
+    by_recursion = mixed_crowd(*crowd)
+    monkeypatch.setattr(mixed_crowds, "_FEW_STEPS", 0)
+    by_transform = mixed_crowd(*crowd)
+    assert by_transform != by_recursion
+    assert by_transform.low <= by_recursion.high
+    assert by_recursion.low <= by_transform.high
+    assert by_transform.high - by_transform.low < 1e-9
+
+
+@pytest.mark.parametrize("measure", ["delta", "eta"])
+def test_large_homogeneous_crowd_agrees_with_the_stop_loss_engine(measure):
+    eta = measure == "eta"
+    mine = mixed_crowd({(0, 0): 2999}, (0, 0), (1, 1), 0.1, 0.3, eta)
+    theirs = getattr(homogeneous, measure)((2, 0, 0), 3000, 0.1, 0.3)
+    assert mine.low <= theirs.high
+    assert theirs.low <= mine.high
+
+
+def test_cells_are_as_few_as_can_be():
+    assert cell_chances([(0,) * 9, (1,) * 9], 0.2).shape == (2, 10)
+    assert cell_chances([(1, 0, 0), (0, 1, 0), (0, 0, 1)], 0.2).shape == (3, 7)
+
+
+def test_huge_mixed_crowds_are_refused():
+    with pytest.raises(ValueError, match="too large"):
+        mixed_crowd({(0,) * 5: 10**6, (1,) * 5: 10**6}, (0,) * 5, (1,) * 5, 0.2, 0.5)
+
+
+# Never above the proven bound
+
+
+@pytest.mark.parametrize("measure", ["delta", "eta"])
+@pytest.mark.parametrize("q", ["0.02", "0.1", "0.3", "0.45"])
+@pytest.mark.parametrize("part", [0.1, 0.4, 0.9])
+@pytest.mark.parametrize(
+    ("survey", "crowd_size"),
+    [
+        (flags_survey(1), 30),
+        (flags_survey(2), 7),
+        (flags_survey(3), 4),
+        (choice_survey(3), 5),
+        (Survey("some", (Choices("s", ("a", "b", "c"), 2),)), 3),
+        (flags_survey(2), 1),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_nothing_exceeds_the_proven_bound(survey, crowd_size, q, part, measure):
+    local = survey.differing_bits * math.log((1 - float(q)) / float(q))
+    found = search(survey, crowd_size=crowd_size, q=q, epsilon=part * local, measure=measure)
+    assert found.exhaustive
+    assert not found.exceeds_proven
+    # the exhaustive worst is at least each homogeneous crowd
+    for rival in (found.forward, found.reverse, found.best[1]):
+        assert found.worst.value.high >= rival.low * (1 - 1e-9)
+
+
+def test_proven_eta_edges():
+    assert proven_eta((flags(2),), 10, 0.25, 5.0).high == 0.0
+    assert proven_eta((flags(2),), 10, 0.25, 0.0).high == 1.0
+    assert 0 < proven_eta((flags(2),), 1000, 0.25, 0.5).high < 0.1
+
+
+# Families
+
+
+def test_families_are_searched_where_not_everything_can_be():
+    found = search(flags_survey(2), crowd_size=3000, q="0.1", epsilon=0.3)
+    assert not found.exhaustive
+    assert "two values" in found.description
+    assert found.searched > 10
+    assert not found.exceeds_proven
+    assert found.worst.value.high >= found.best[1].low
+
+
+def test_families_find_the_mixed_crowd_too():
+    world = FamilyWorld(Question((flags(2),), 10, 0.1, math.log(9), False))
+    best = max((world.step(index)[0] for index in range(world.steps)), key=lambda f: f.value.low)
+    assert best.value.low == pytest.approx(0.1408, abs=1e-4)
+
+
+# State
+
+
+class StopError(Exception):
+    pass
+
+
+def stopping_after(steps: int):
+    left = itertools.count(steps - 1, -1)
+
+    def progress(done: int) -> None:
+        if next(left) <= 0:
+            raise StopError
+
+    return progress
+
+
+@pytest.mark.parametrize("stop", [1, 7, 34, 35])
+@pytest.mark.parametrize("measure", ["delta", "eta"])
+def test_search_continues_where_it_stopped(tmp_path, stop, measure):
+    state = tmp_path / "state.json"
+    whole = search(flags_survey(2), **TWO_FLAGS, measure=measure)
+    with pytest.raises(StopError):
+        search(
+            flags_survey(2),
+            **TWO_FLAGS,
+            measure=measure,
+            state=state,
+            progress=stopping_after(stop),
+        )
+    assert json.loads(state.read_text())["done"] == stop
+    steps: list[int] = []
+    resumed = search(
+        flags_survey(2), **TWO_FLAGS, measure=measure, state=state, progress=steps.append
+    )
+    assert len(steps) == 35 - stop
+    assert resumed == whole
+    # and a finished search is not run again
+    again = Searching(flags_survey(2), **TWO_FLAGS, measure=measure, state=state)
+    assert again.done == again.steps
+    assert again.run() == whole
+
+
+def test_state_is_saved_on_the_way(tmp_path, monkeypatch):
+    state = tmp_path / "state.json"
+    seen = []
+    monkeypatch.setattr(module, "_SAVE_EVERY", -1.0)
+    search(
+        flags_survey(2),
+        **TWO_FLAGS,
+        state=state,
+        progress=lambda done: seen.append(json.loads(state.read_text())["done"]),
+    )
+    assert seen == list(range(1, 36))
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"q": "0.11"}, {"crowd_size": 9}, {"epsilon": 1.0}, {"measure": "eta"}],
+    ids=lambda change: next(iter(change)),
+)
+def test_state_of_another_search_is_refused(tmp_path, change):
+    state = tmp_path / "state.json"
+    search(flags_survey(2), **TWO_FLAGS, state=state)
+    before = state.read_text()
+    with pytest.raises(InputError, match="another search"):
+        search(flags_survey(2), **TWO_FLAGS | change, state=state)
+    with pytest.raises(InputError, match="another search"):
+        search(choice_survey(3), **TWO_FLAGS, state=state)
+    assert state.read_text() == before
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"search": 1}', "null"])
+def test_what_is_no_state_is_refused(tmp_path, text):
+    state = tmp_path / "state.json"
+    state.write_text(text)
+    with pytest.raises(InputError):
+        search(flags_survey(2), **TWO_FLAGS, state=state)
+
+
+@pytest.mark.parametrize("field", ["done", "searched", "worst"])
+@pytest.mark.parametrize("value", ["x", -1, {"value": [1]}, None])
+def test_damaged_state_is_refused(tmp_path, field, value):
+    state = tmp_path / "state.json"
+    search(flags_survey(2), **TWO_FLAGS, state=state)
+    document = json.loads(state.read_text())
+    document[field] = value
+    state.write_text(json.dumps(document))
+    with pytest.raises(InputError):
+        search(flags_survey(2), **TWO_FLAGS, state=state)
+
+
+# Input
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"q": "0"}, {"q": "0.6"}, {"crowd_size": 0}, {"epsilon": -1.0}, {"epsilon": math.nan},
+     {"measure": "gamma"}, {"epsilon": 1e4}],
+)  # fmt: skip
+def test_bad_input_is_refused(change):
+    with pytest.raises(InputError):
+        search(flags_survey(2), **TWO_FLAGS | change)
+
+
+def test_wide_surveys_are_refused():
+    with pytest.raises(InputError, match="200 bits"):
+        search(flags_survey(201), **TWO_FLAGS)
+
+
+def test_half_says_nothing():
+    found = search(flags_survey(2), crowd_size=4, q="0.5", epsilon=0.5)
+    assert found.worst.value.high == pytest.approx(0.0, abs=1e-12)
+    assert found.conjecture == "not violated here"
+
+
+# The command
+
+
+def test_command_prints_the_document(capsys):
+    arguments = ["--flags", "2", "--crowd", "10", "--q", "0.1", "--epsilon", "2.1972245773362196"]
+    assert run(["search", *arguments, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert list(document) == [
+        "domain", "crowd_size", "q", "epsilon", "measure", "exhaustive", "world", "searched",
+        "homogeneous", "worst", "proven", "beats", "conjecture",
+    ]  # fmt: skip
+    assert document["domain"] == [{"bits": 2, "fewest_set_bits": 0, "most_set_bits": 2}]
+    assert document["exhaustive"] is True
+    assert document["worst"]["others"] == {"00": 5, "11": 4}
+    assert (document["worst"]["x"], document["worst"]["x_prime"]) == ("11", "00")
+    assert document["homogeneous"]["best"] | {"value": None} == {
+        "a": 0,
+        "b": 2,
+        "c": 0,
+        "value": None,
+    }
+    assert document["worst"]["value"][1] < document["proven"][0]
+    assert document["conjecture"] == "violated"
+
+
+def test_command_for_people(capsys):
+    arguments = ["--flags", "2", "--crowd", "10", "--q", "0.1", "--epsilon", "2.1972245773362196"]
+    assert run(["search", *arguments]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "others 5 x 00 + 4 x 11; x = 11, x' = 00" in out
+    assert "The conjecture is violated: the worst crowd found is worse than" in out
+
+
+@pytest.mark.parametrize("measure", ["delta", "eta"])
+@pytest.mark.parametrize(
+    ("q", "epsilon"),
+    [
+        (
+            "0.25",
+            "0.5108256237659907",
+        ),  # e^epsilon = (p^2 + q^2) / (2pq): a fair coin after tilting
+        ("0.25", "1.0986122886681098"),  # e^epsilon = p / q
+        ("0.25", "0"),
+        ("0.499999999999", "0"),
+        ("0.5", "0"),
+    ],
+)
+@pytest.mark.parametrize("flags", ["1", "2"])
+def test_command_prints_numbers_where_formulas_meet(flags, q, epsilon, measure, capsys):
+    arguments = ["--flags", flags, "--crowd", "6", "--q", q, "--epsilon", epsilon]
+    arguments += ["--measure", measure]
+    assert run(["search", *arguments]) == 0
+    assert "nan" not in capsys.readouterr().out.lower().split()
+    assert run(["search", *arguments, "--json"]) == 0
+    text = capsys.readouterr().out
+    document = json.loads(text, parse_constant=pytest.fail)
+    ends = [document["worst"]["value"], document["proven"]]
+    ends += [document["homogeneous"][name] for name in ("forward", "reverse")]
+    assert all(0.0 <= low <= high <= 1.0 for low, high in ends)
+    # forward and reverse are among all crowds
+    assert document["exhaustive"]
+    assert all(low <= document["worst"]["value"][1] for low, _ in ends[2:])
+
+
+def test_a_fair_coin_after_tilting_hides_no_violation():
+    found = search(flags_survey(1), crowd_size=100, q="0.25", epsilon=0.5108256237659907)
+    assert found.exhaustive
+    assert found.conjecture == "violated"
+    assert found.worst.value.low >= found.reverse.low * (1 - 1e-9)
+
+
+def test_command_shouts_if_the_theorem_is_broken(capsys, monkeypatch):
+    from shoal.theory.proven import Proven
+    from shoal.theory.stop_loss.bracket import Bracket
+
+    broken = Proven(Bracket(0.0, 1e-9), "blanket")
+    monkeypatch.setattr(module, "proven_delta", lambda *_: broken)
+    assert run(["search", "--flags", "1", "--crowd", "3", "--q", "0.1", "--epsilon", "1"]) == 1
+    assert "BUG" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--crowd", "3", "--q", "0.1", "--epsilon", "1"], ["--flags", "1", "--q", "0.1"]],
+)
+def test_command_needs_its_options(arguments):
+    assert run(["search", *arguments]) == 2
+
+
+def test_interrupted_command_says_how_to_continue(tmp_path, capsys, monkeypatch):
+    def interrupt(self, progress):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.Searching, "run", interrupt)
+    arguments = ["--flags", "1", "--crowd", "3", "--q", "0.1", "--epsilon", "1"]
+    state = str(tmp_path / "state.json")
+    assert run(["search", *arguments, "--state", state]) == 1
+    assert "continues from" in capsys.readouterr().err

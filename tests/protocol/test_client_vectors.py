@@ -1,0 +1,140 @@
+"""Python computes what `tests/data/client_vectors.json` says that every client computes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal import FlipProbability, OriginalVector, Survey, randomize
+from shoal.device.answers import AnswerRules
+from shoal.errors import AnswerError, TransportError
+from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encryption import _INFO, VERSION, key_digest, open_message
+from shoal.protocol.fragments import pack_fragments
+from shoal.protocol.local_privacy import EXACT, local_epsilon
+from shoal.protocol.random_bits import draw_below
+from shoal.protocol.signatures import check_public_key, check_signature
+from shoal.protocol.wire import Reports, join_report
+from shoal.support.files import canonical_json
+from tests.data import generate_client_vectors
+
+PATH = Path(__file__).parents[1] / "data" / "client_vectors.json"
+SHARED: dict[str, Any] = json.loads(PATH.read_text("utf-8"))
+
+
+class GivenBits:
+    """The random bytes that are given, and no others."""
+
+    simulated = True
+
+    def __init__(self, content: str) -> None:
+        self._rest = bytes.fromhex(content)
+
+    def fill(self, out: Any) -> None:
+        view = memoryview(out).cast("B")
+        assert len(view) <= len(self._rest), "more random bytes are drawn than expected"
+        view[:], self._rest = self._rest[: len(view)], self._rest[len(view) :]
+
+
+def test_the_file_is_what_its_script_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate_client_vectors, "__file__", str(tmp_path / "script.py"))
+    generate_client_vectors.main()
+    assert (tmp_path / PATH.name).read_bytes() == PATH.read_bytes()
+
+
+def test_canonical_json() -> None:
+    # Python sorts keys by code point; Shoal's keys are ASCII, where that is the same.
+    for one in SHARED["canonical"]:
+        text = canonical_json(one["document"])
+        assert text.decode() == one["text"]
+        assert hashlib.sha256(text).hexdigest() == one["sha256"]
+
+
+@pytest.mark.parametrize("one", SHARED["encodings"], ids=lambda one: one["shows"])
+def test_encodings(one: dict[str, Any]) -> None:
+    survey = Survey.from_json(one["survey"])
+    assert survey.to_json() == one["survey"]
+    assert survey.bits == one["bits"]
+    rules = AnswerRules(survey)
+    if one["set"] is None:
+        with pytest.raises(AnswerError):
+            rules.set_bits(one["answers"], None)
+    else:
+        assert sorted(rules.set_bits(one["answers"], None)) == one["set"]
+
+
+def test_pairs_of_letters() -> None:
+    for one in SHARED["pairs"]:
+        survey = Survey.from_json(one["survey"])
+        assert survey.bits == one["bits"]
+        for row in one["rows"]:
+            bits = AnswerRules(survey).set_bits({"word": row["answer"]}, row["cohort"])
+            assert sorted(bits) == row["set"]
+
+
+def test_randomizer() -> None:
+    for one in SHARED["randomizer"]:
+        original = OriginalVector.from_row(bytes.fromhex(one["original"]), one["bits"])
+        bits = GivenBits(one["fair"])
+        synthetic = randomize(original, FlipProbability(*one["q"]), random_bits=bits)
+        assert synthetic.row.hex() == one["synthetic"]
+
+
+def test_numbers_below_a_bound() -> None:
+    for one in SHARED["below"]:
+        assert draw_below(one["bound"], GivenBits(one["random"])) == one["drawn"]
+
+
+def test_wire() -> None:
+    for one in SHARED["wire"]:
+        identifier, row = bytes.fromhex(one["id"]), bytes.fromhex(one["row"])
+        report = join_report(identifier, one["window"], one["cohort"], row)
+        assert Reports(one["plan"], len(report), report).to_bytes().hex() == one["batch"]
+
+
+def test_fragments() -> None:
+    for one in SHARED["fragments"]:
+        bits = GivenBits(one["random"])
+        made = pack_fragments(one["positions"], one["messages"], bits)
+        assert [content.hex() for content in made] == one["contents"]
+
+
+def test_sealing() -> None:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    for one in SHARED["sealing"]:
+        label = b"shoal sealed\0\0\0\0\0\0"
+        info = _INFO.pack(label, VERSION, bytes.fromhex(one["plan"]), one["window"])
+        assert info.hex() == one["info"]
+        secret = X25519PrivateKey.from_private_bytes(bytes.fromhex(one["secret_key"]))
+        assert open_message(bytes.fromhex(one["sealed"]), secret, info).hex() == one["content"]
+        assert key_digest(bytes.fromhex(one["public_key"])).hex() == one["key_digest"]
+
+
+def test_signatures_and_key_documents() -> None:
+    shared = SHARED["signatures"]
+    content = shared["key_document"].encode()
+    keys = [check_public_key(text) for text in shared["keys"]]
+    for place, key in enumerate(keys):
+        check_signature(key, content, shared["signatures"][place])
+        with pytest.raises(TransportError):
+            check_signature(key, content + b" ", shared["signatures"][place])
+        check_signature(key, content, f"{shared['signatures'][place]}, {'A' * 86}")
+        check_signature(key, content, f"{'A' * 86}, {shared['signatures'][place]}")
+    document = CrowdKey.from_bytes(content)
+    assert document.to_bytes() == content
+    assert (
+        base64.urlsafe_b64encode(document.public_key).decode().rstrip("=") in shared["key_document"]
+    )
+
+
+def test_local_epsilons() -> None:
+    for one in SHARED["local_epsilons"]:
+        exact = local_epsilon(one["differing"], FlipProbability(*one["q"]), places=EXACT)
+        assert abs(exact / Decimal(one["epsilon"]) - 1) < Decimal("1e-38")

@@ -1,0 +1,205 @@
+"""Sealed messages, their contents, key documents, and the wire forms around them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal import Choice, Flags, FlipProbability, Parties, Plan, Promise, Survey
+from shoal.errors import InputError, ReportError
+from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encrypted_wire import (
+    Chunk,
+    SealedReports,
+    chunk_header_bytes,
+    sealed_batch_bytes,
+    split_chunk,
+    split_sealed,
+)
+from shoal.protocol.encryption import (
+    KEY_BYTES,
+    key_digest,
+    message_bytes,
+    open_message,
+    public_key_of,
+    seal_message,
+    sealed_report_bytes,
+    sealing_info,
+)
+from shoal.protocol.fragments import (
+    DUMMY,
+    content_bytes,
+    content_fields,
+    messages_of,
+    pack_fragments,
+    set_positions,
+)
+from shoal.protocol.random_bits import SystemBits
+
+PROVEN = Promise("proven", "1", delta="1e-6")
+PARTIES = Parties("https://relay.example", "https://analyzer.example", messages=6)
+SURVEY = Survey("b", (Flags("f", ("a", "b", "c")), Choice("c", ("x", "y", "z"))))
+COUNTS = Plan(SURVEY, FlipProbability(1, 3), PROVEN, 1000, view="counts", parties=PARTIES)
+WHOLE = replace(COUNTS, view="reports", parties=replace(PARTIES, messages=1))
+PRIVATE = X25519PrivateKey.from_private_bytes(bytes(range(32)))
+KEY = CrowdKey(COUNTS.id, 0, 1, PRIVATE.public_key().public_bytes_raw())
+
+
+class TestMessages:
+    @pytest.mark.parametrize("plan", [COUNTS, WHOLE], ids=["counts", "whole"])
+    def test_only_the_key_opens_and_only_as_what_it_was_sealed_for(self, plan: Plan):
+        info = sealing_info(plan, 7)
+        content = bytes(content_bytes(plan))
+        message = seal_message(content, PRIVATE.public_key(), info)
+        assert len(message) == message_bytes(plan)
+        assert open_message(message, PRIVATE, info) == content
+        other = X25519PrivateKey.from_private_bytes(bytes(32))
+        for key, about in (
+            (other, info),
+            (PRIVATE, sealing_info(plan, 8)),
+            (PRIVATE, sealing_info(replace(plan, window=3600), 7)),
+        ):
+            with pytest.raises(ReportError, match="not sealed for"):
+                open_message(message, key, about)
+
+    def test_every_message_has_its_own_encapsulation(self):
+        info = sealing_info(COUNTS, 0)
+        sealed = {seal_message(b"same", PRIVATE.public_key(), info)[:KEY_BYTES] for _ in range(9)}
+        assert len(sealed) == 9
+
+    @given(st.binary(max_size=120))
+    def test_anything_else_is_refused(self, noise: bytes):
+        with pytest.raises(ReportError):
+            open_message(noise, PRIVATE, sealing_info(COUNTS, 0))
+
+    def test_keys_that_are_none(self):
+        with pytest.raises(InputError, match="32 bytes"):
+            public_key_of(bytes(31))
+
+    def test_info_has_no_ambiguity(self):
+        about = {sealing_info(plan, window) for plan in (COUNTS, WHOLE) for window in (0, 1, 2**31)}
+        assert len(about) == 6
+        assert len({len(one) for one in about}) == 1
+
+
+class TestFragments:
+    def test_positions_and_dummies_in_random_order(self):
+        contents = list(pack_fragments([1, 4], 6, SystemBits()))
+        assert {len(one) for one in contents} == {content_bytes(COUNTS)}
+        positions = [int.from_bytes(one[16:], "little") for one in contents]
+        assert sorted(positions) == [1, 4, DUMMY, DUMMY, DUMMY, DUMMY]
+        assert len({one[:16] for one in contents}) == 6
+
+    def test_every_order_comes(self):
+        seen = {
+            tuple(int.from_bytes(one[16:], "little") for one in pack_fragments([0, 1], 2, bits))
+            for bits in [SystemBits()] * 64  # all the same with 2^-63
+        }
+        assert seen == {(0, 1), (1, 0)}
+
+    def test_too_many_bits(self):
+        with pytest.raises(ReportError, match="do not fit"):
+            list(pack_fragments([1, 2, 3], 2, SystemBits()))
+
+    @given(st.integers(0, 2**70))
+    def test_set_positions(self, value: int):
+        assert sum(1 << place for place in set_positions(value)) == value
+
+    def test_lengths(self):
+        import numpy as np
+
+        for plan in (COUNTS, WHOLE, replace(WHOLE, cohorts=3)):
+            assert np.dtype(content_fields(plan)).itemsize == content_bytes(plan)
+        assert messages_of(COUNTS) == 6
+        assert messages_of(replace(COUNTS, parties=None)) == 1
+
+
+class TestKeyDocument:
+    def test_round_trip(self):
+        assert CrowdKey.from_bytes(KEY.to_bytes()) == KEY
+        assert KEY.digest == key_digest(KEY.public_key)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"version": 2},
+            {"version": True},
+            {"suite": "P-256"},
+            {"key": "AAAA"},
+            {"key": None},
+            {"window": -1},
+            {"window": 2**32},
+            {"crowd": 1.0},
+            {"crowd": "1"},
+            {"more": 1},
+            {"plan": 5},
+        ],
+    )
+    def test_anything_else_is_refused(self, change: dict[str, object]):
+        document = json.loads(KEY.to_bytes()) | change
+        with pytest.raises(ReportError):
+            CrowdKey.from_bytes(json.dumps(document, sort_keys=True).encode())
+
+    def test_one_text(self):
+        spaced = json.dumps(json.loads(KEY.to_bytes()), sort_keys=True).encode()
+        with pytest.raises(ReportError, match="canonical"):
+            CrowdKey.from_bytes(spaced)
+
+    @given(st.binary(max_size=300))
+    def test_noise(self, noise: bytes):
+        with pytest.raises(ReportError):
+            CrowdKey.from_bytes(noise)
+
+    def test_too_long(self):
+        with pytest.raises(ReportError, match="at most"):
+            CrowdKey.from_bytes(b" " * 5000)
+
+
+class TestWire:
+    def sealed(self, plan: Plan, count: int) -> SealedReports:
+        length = sealed_report_bytes(plan)
+        return SealedReports(plan.id, 5, KEY.digest, length, bytes(count * length))
+
+    @pytest.mark.parametrize("plan", [COUNTS, WHOLE], ids=["counts", "whole"])
+    def test_reports(self, plan: Plan):
+        reports = self.sealed(plan, 3)
+        content = reports.to_bytes()
+        assert len(content) == sealed_batch_bytes(plan, 3)
+        assert split_sealed(plan, content) == reports
+        assert len(reports) == len(reports.ids) == 3
+
+    def test_reports_that_are_none(self):
+        content = self.sealed(COUNTS, 2).to_bytes()
+        for wrong in (
+            content[:-1],
+            content + b"\0",
+            content[:20],
+            b"SEALED\x02" + content[7:],
+            content[:7] + bytes(32) + content[39:],
+            content[:75] + (0).to_bytes(4, "little") + content[79:],
+            content[:75] + (2**32 - 1).to_bytes(4, "little") + content[79:],
+        ):
+            with pytest.raises(ReportError):
+                split_sealed(COUNTS, wrong)
+        with pytest.raises(ReportError, match="another plan"):
+            split_sealed(WHOLE, content)
+
+    def test_chunks(self):
+        chunk = Chunk(COUNTS.id, 5, KEY.digest, 1, 3, 6000, bytes(10 * message_bytes(COUNTS)))
+        content = chunk.to_bytes()
+        assert len(content) == chunk_header_bytes() + len(chunk.content)
+        assert split_chunk(COUNTS, content) == chunk
+        for wrong in (
+            content[:-1],
+            content[:40],
+            b"SHUFFL\x02" + content[7:],
+            replace(chunk, number=3).to_bytes(),
+            replace(chunk, plan_id="00" * 32).to_bytes(),
+        ):
+            with pytest.raises(ReportError):
+                split_chunk(COUNTS, wrong)

@@ -1,0 +1,463 @@
+"""Surveys: bits, domains, TOML and JSON, and what is not a survey."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal import (
+    Choice,
+    Choices,
+    Cross,
+    Flags,
+    Number,
+    ShoalError,
+    Survey,
+    Text,
+    YesNo,
+    plan,
+)
+from shoal.errors import SurveyError
+from shoal.protocol.crosses import Side
+from tests.strategies import bounded, json_values, mutated_bytes, mutated_json, surveys
+
+TOML = """
+name = "browser"
+
+[[question]]
+name = "features"
+kind = "flags"
+options = ["sync", "vpn", "reader"]
+
+[[question]]
+name = "channel"
+kind = "choice"
+options = ["release", "beta"]
+missing = "option"
+
+[[question]]
+name = "languages"
+kind = "choices"
+options = ["en", "fr", "de", "it", "es"]
+at_most = 2
+
+[[question]]
+name = "age"
+kind = "number"
+edges = [18, 65.50]
+"""
+
+MORE = (
+    TOML.replace('options = ["release", "beta"]', 'options = ["release", "beta"]\nother = true')
+    + """
+column = "Age (years)"
+
+[[question]]
+name = "paying"
+kind = "yes/no"
+
+[[question]]
+name = "drives"
+kind = "yes/no"
+missing = "option"
+
+[[question]]
+name = "city"
+kind = "choice"
+options = ["New York", "Paris"]
+fold = true
+
+[[cross]]
+questions = ["age", "channel"]
+
+[[cross]]
+name = "habits"
+questions = ["paying", "features=vpn", "drives"]
+"""
+)
+
+
+class TestBits:
+    def test_blocks_follow_each_other(self):
+        survey = Survey.from_toml(TOML)
+        assert survey.bits == 3 + 3 + 5 + 3
+        assert survey.slice_of("languages") == slice(6, 11)
+        assert survey.bit("channel", "(missing)") == 5
+        assert survey.bit("age", "18 to below 65.5") == 12
+        assert [survey.bit(*label) for label in survey.labels] == list(range(14))
+
+    def test_differing_bits_by_brute_force(self):
+        """The most bits in which two allowed originals of one question differ."""
+        for question in Survey.from_toml(MORE):
+            fewest, most = question.fewest_set_bits, question.most_set_bits
+            allowed = [v for v in range(1 << question.bits) if fewest <= v.bit_count() <= most]
+            apart = max((a ^ b).bit_count() for a in allowed for b in allowed)
+            assert question.differing_bits == apart
+            assert question.takes_one == all(v.bit_count() == 1 for v in allowed)
+
+    @pytest.mark.parametrize("at_most", [1, 2, 3, 4])
+    def test_choices_differ_in_at_most_all_bits(self, at_most: int):
+        question = Choices("x", ("a", "b", "c", "d"), at_most)
+        assert question.differing_bits == min(2 * at_most, 4)
+
+    def test_unknown_names_are_told_with_the_known(self):
+        survey = Survey.from_toml(TOML)
+        with pytest.raises(SurveyError, match="has no question 'colour'; it has 'features'"):
+            survey["colour"]
+        with pytest.raises(SurveyError, match="no option 'tabs'; it has 'sync', 'vpn', 'reader'"):
+            survey.bit("features", "tabs")
+
+
+class TestCrosses:
+    SURVEY = Survey.from_toml(MORE)
+
+    def test_cells_follow_the_questions(self):
+        survey = self.SURVEY
+        assert [question.name for question in survey.asked] == [
+            *("features", "channel", "languages", "age", "paying", "drives", "city")
+        ]
+        assert [cross.name for cross in survey.crosses] == ["age x channel", "habits"]
+        assert survey["age x channel"].labels[:5] == (
+            "below 18 x release",
+            "below 18 x beta",
+            "below 18 x (other)",
+            "below 18 x (missing)",
+            "18 to below 65.5 x release",
+        )
+        assert survey["habits"].labels[4:8] == (
+            "paying x not vpn x not drives",
+            "paying x not vpn x (missing)",
+            "not paying x vpn x drives",
+            "not paying x vpn x not drives",
+        )
+        assert survey["habits"].bits == 2 * 2 * 3
+        assert survey["age x channel"].differing_bits == 2
+
+    def test_python_and_toml_make_the_same_survey(self):
+        asked = Survey(self.SURVEY.name, self.SURVEY.asked)
+        crossed = asked.cross("age", "channel").cross(
+            "paying", "features=vpn", "drives", name="habits"
+        )
+        assert crossed == self.SURVEY
+        assert Survey.from_toml(crossed.to_toml()) == crossed
+        assert Survey.from_json(crossed.to_json()).digest == crossed.digest != asked.digest
+
+    @pytest.mark.parametrize(
+        ("names", "why"),
+        [
+            (["age"], "two or more different questions"),
+            (["age", "age"], "two or more different questions"),
+            (["features=vpn", "features=vpn"], "two or more different"),
+            (["age", "languages"], "several options at once and cannot be crossed"),
+            (["age", "languages=en"], "several options at once and cannot be crossed"),
+            (["age", "features"], "cross chosen flags of it, such as 'features=sync'"),
+            (["age", "features=tabs"], "has no option 'tabs'"),
+            (["age", "channel=beta"], "crossed as a whole, without '=beta'"),
+            (["age", "colour"], "no question 'colour' to cross"),
+            (["age", "habits"], "'habits' is a cross itself"),
+            (["age", 5], "names its questions, got 5"),
+        ],
+    )
+    def test_what_cannot_be_crossed(self, names: list[Any], why: str):
+        with pytest.raises(SurveyError, match=why):
+            self.SURVEY.cross(*names, name="c")
+        document = self.SURVEY.to_json()
+        document["questions"].append({"kind": "cross", "name": "c", "questions": names})
+        with pytest.raises(SurveyError, match=why):
+            Survey.from_json(document)
+
+    def test_text_cannot_be_crossed(self):
+        survey = Survey("s", (Text("word", 8, 1, 2), YesNo("a")))
+        with pytest.raises(SurveyError, match="is text and cannot be crossed"):
+            survey.cross("a", "word")
+
+    def test_crosses_come_last_and_from_their_own_survey(self):
+        a, b, c = YesNo("a"), YesNo("b"), YesNo("c")
+        cross = Cross("x", (Side(a), Side(b)))
+        assert Survey("s", (a, b, cross)).bits == 6
+        with pytest.raises(SurveyError, match="come after"):
+            Survey("s", (a, b, cross, c))
+        with pytest.raises(SurveyError, match="no question 'b' to cross"):
+            Survey("s", (a, c, cross))
+        with pytest.raises(SurveyError, match="of another survey"):
+            Survey("s", (a, Choice("b", ("x", "y")), cross))
+        with pytest.raises(SurveyError, match=r"use Survey\.cross"):
+            Cross("x", ("a", "b"))  # type: ignore[arg-type]
+
+    def test_a_name_with_a_sign_of_equality_is_read_in_one_way(self):
+        """`a=b` is the question of this name, if there is one."""
+        flags, named, other = Flags("a", ("b",)), YesNo("a=b"), YesNo("c")
+        survey = Survey("s", (flags, named, other)).cross("a=b", "c")
+        assert survey.crosses[0].sides[0].question == named
+        assert Survey("s", (flags, other)).cross("a=b", "c").crosses[0].sides[0].flag == "b"
+        with pytest.raises(SurveyError, match="of another survey"):
+            Survey("s", (flags, named, other, Cross("x", (Side(flags, "b"), Side(other)))))
+
+    def test_cells_with_one_label(self):
+        survey = Survey("s", (Choice("a", ("p x q", "p")), Choice("b", ("r", "q x r"))))
+        with pytest.raises(SurveyError, match="have the same label"):
+            survey.cross("a", "b")
+
+    def test_too_many_cells(self):
+        wide = [Number(name, tuple(range(300))) for name in "abcdefgh"]
+        with pytest.raises(SurveyError, match="at most 65536 bits, cross 'all' has 67"):
+            Survey("s", tuple(wide)).cross(*"abcdefgh", name="all")
+
+    @pytest.mark.parametrize(
+        ("change", "why"),
+        [
+            (('questions = ["age", "channel"]', ""), "a cross has no field 'questions'"),
+            (('questions = ["age", "channel"]', 'questions = "age"'), "must be a list"),
+            (('name = "habits"', 'kind = "choice"'), "a cross has an unknown field 'kind'"),
+            (('name = "habits"', 'name = "age"'), "'age' appears twice"),
+        ],
+    )
+    def test_toml_keys(self, change: tuple[str, str], why: str):
+        with pytest.raises(SurveyError, match=why):
+            Survey.from_toml(MORE.replace(*change))
+
+    def test_a_survey_of_nothing_asked(self):
+        with pytest.raises(SurveyError, match="no question 'a' to cross"):
+            Survey.from_json(
+                {"name": "s", "questions": [{"kind": "cross", "questions": ["a", "b"]}]}
+            )
+
+
+class TestEdges:
+    @pytest.mark.parametrize(
+        ("written", "kept"),
+        [("1e2", "100"), ("0.50", "0.5"), ("-0.0", "0"), ("007", "7"), (1.5, "1.5"), (18, "18")],
+    )
+    def test_one_text_for_one_number(self, written: object, kept: str):
+        assert Number("x", (written,)).edges == (kept,)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        "edges",
+        [
+            (),
+            (2, 1),
+            (1, 1),
+            ("1", "1.0"),
+            ("x",),
+            (float("nan"),),
+            (float("inf"),),
+            (True,),
+            ("1e18",),
+            ("1e-40",),
+            "12",
+            None,
+            ({},),
+        ],
+    )
+    def test_other_edges_are_refused(self, edges: Any):
+        with pytest.raises(SurveyError):
+            Number("x", edges)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("make", "why"),
+        [
+            (lambda: Flags("f", ()), "at least 1"),
+            (lambda: Choice("c", ("a",)), "at least 2"),
+            (lambda: Choice("c", ("a", "a")), "twice"),
+            (lambda: Choice("c", ("a;b", "c")), "';'"),
+            (lambda: Choice("c", ("(missing)", "c")), "missing"),
+            (lambda: Choice("c", ("a", "b"), missing="skip"), "missing"),  # type: ignore[arg-type]
+            (lambda: Choices("c", ("a", "b"), 3), "between 1 and 2"),
+            (lambda: Choices("c", ("a", "b"), 0), "between 1 and 2"),
+            (lambda: Choices("c", ("a", "b"), True), "whole number"),
+            (lambda: Flags("f", "ab"), "must be a list"),  # type: ignore[arg-type]
+            (lambda: Flags("", ("a",)), "printable"),
+            (lambda: Flags(" f", ("a",)), "printable"),
+            (lambda: Flags("f\n", ("a",)), "printable"),
+            (lambda: Flags("f", ("a\x1b[31m",)), "printable"),
+            (lambda: Flags("f" * 201, ("a",)), "1 to 200"),
+            (lambda: Choice("c", ("(other)", "c")), "other"),
+            (lambda: Choice("c", ("a", "b"), other=1), "other of question 'c' is true or false"),  # type: ignore[arg-type]
+            (lambda: Flags("c", ("a", "b"), fold="yes"), "fold of question 'c' is true or false"),  # type: ignore[arg-type]
+            (lambda: Flags("c", ("A  b", "c", "a B"), fold=True), "option 'A  b' twice when"),
+            (lambda: Choice("c", ("Stra\u00dfe", "STRASSE"), fold=True), "twice when case"),
+            (lambda: Number("n", (1,), column=" x"), "column of question 'n' must be 1 to 200"),
+            (lambda: YesNo("y", missing="skip"), "missing"),  # type: ignore[arg-type]
+            (lambda: Survey("s", ()), "at least one question"),
+            (lambda: Survey("s", (Flags("f", ("a",)), Flags("f", ("b",)))), "twice"),
+            (lambda: Survey("s", ("f",)), "holds questions"),  # type: ignore[arg-type]
+        ],
+    )
+    def test_each_with_its_rule(self, make: Any, why: str):
+        with pytest.raises(SurveyError, match=why):
+            make()
+
+    def test_too_many_bits(self):
+        options = tuple(map(str, range(40_000)))
+        with pytest.raises(SurveyError, match="at most 65536 bits, this one takes 80000"):
+            Survey("s", (Flags("a", options), Flags("b", options)))
+
+    @pytest.mark.parametrize(
+        ("change", "why"),
+        [
+            (('kind = "flags"', 'kind = "prose"'), "kind must be one of"),
+            (('kind = "flags"', ""), "kind must be one of"),
+            (("at_most = 2", ""), "has no field 'at_most'"),
+            (("at_most = 2", "at_most = 2\nmost = 3"), "has an unknown field 'most'"),
+            (("[[question]]", "version = 1\n[[question]]"), "has an unknown field 'version'"),
+            (('name = "browser"', ""), "has no field 'name'"),
+            (("[[question]]", "[question]"), "TOML"),
+            (("edges = [18, 65.50]", "edges = [18, nan]"), "decimal number"),
+        ],
+    )
+    def test_toml_keys(self, change: tuple[str, str], why: str):
+        with pytest.raises(SurveyError, match=why):
+            Survey.from_toml(TOML.replace(*change))
+
+    def test_a_file_that_is_not_there(self, tmp_path: Path):
+        with pytest.raises(SurveyError, match="cannot read survey"):
+            Survey.from_toml(tmp_path / "none.toml")
+
+    def test_a_file_that_is_not_text(self, tmp_path: Path):
+        (tmp_path / "s.toml").write_bytes(b"\xff\xfe\x00")
+        with pytest.raises(SurveyError, match="not valid TOML"):
+            Survey.from_toml(tmp_path / "s.toml")
+
+    def test_a_number_that_is_written_without_quotes_is_no_name(self):
+        """`parse_float` keeps numbers as text; they are still not names."""
+        for text in (
+            'name = 1.5\n[[question]]\nname = "a"\nkind = "flags"\noptions = ["x"]',
+            'name = "s"\n[[question]]\nname = "a"\nkind = "flags"\noptions = [1.5]',
+        ):
+            with pytest.raises(SurveyError):
+                Survey.from_toml(text)
+
+    @pytest.mark.parametrize("number", ["1" + "0" * 5000, "0x" + "f" * 5000])
+    @pytest.mark.parametrize("key", ["at_most = 2", 'name = "browser"', "edges = [18, 65.50]"])
+    def test_an_absurd_integer(self, key: str, number: str):
+        name = key.split(" ")[0]
+        value = f"[{number}]" if name == "edges" else number
+        with pytest.raises(SurveyError):
+            Survey.from_toml(TOML.replace(key, f"{name} = {value}"))
+
+
+class TestDeepToml:
+    """The time and memory of `tomllib` grow with the square of the parts of a dotted key."""
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "a" + ".a" * 29_000 + " = 1",
+            "[a" + ".a" * 29_000 + "]",
+            "x = 1\n[[a" + ' . "a"' * 9 + "]]",
+            "x = {y = 1, a" + ".'a'" * 9 + " = 1}",
+            "x = " + "[" * 29_000 + "]" * 29_000,
+            "x = " + "[\n" * 9 + "]" * 9,
+            "x = " + "{a = " * 9 + "1" + "}" * 9,
+        ],
+    )
+    def test_is_refused_before_it_is_parsed(self, text: str, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr("tomllib.loads", None)
+        with pytest.raises(SurveyError, match="at most 8"):
+            Survey.from_toml(text)
+
+    def test_so_is_a_very_long_text(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr("tomllib.loads", None)
+        with pytest.raises(SurveyError, match="at most 4,194,304 characters"):
+            Survey.from_toml(TOML + "#" * (4 << 20))
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            '"MARKS"', "'MARKS'", '"""MARKS"""', "'''MARKS'''", '"\\"MARKS"', '"""\\"""MARKS"""',
+            '""""MARKS"""""', "''''MARKS'''''", "1 # MARKS", "[[[[[[[1.5, 2.5]]]]]]]",
+        ],
+    )  # fmt: skip
+    def test_texts_and_comments_may_have_dots_and_brackets(self, value: str):
+        """What comes after them counts again."""
+        with pytest.raises(SurveyError, match="needs at least one"):
+            Survey.from_toml("x = " + value.replace("MARKS", "[{" * 20 + "." * 20))
+        with pytest.raises(SurveyError, match="at most 8"):
+            Survey.from_toml("x = " + value.replace("MARKS", "") + "\ny = " + "[" * 9)
+
+    def test_as_many_options_as_a_report_has_bits(self):
+        survey = Survey("wide", (Flags("f", tuple(f"option number {n}" for n in range(65_536))),))
+        assert Survey.from_toml(survey.to_toml()) == survey
+
+
+class TestOneForm:
+    def test_names_are_kept_in_normal_form_c(self):
+        """Else one survey has two plan ids, and a column is not found by its name."""
+        composed, apart = "caf\u00e9", unicodedata.normalize("NFD", "caf\u00e9")
+        made = Survey(apart, (Flags(apart, (apart,)),))
+        assert made == Survey(composed, (Flags(composed, (composed,)),))
+        assert made.name == made.questions[0].name == made.questions[0].labels[0] == composed
+        assert plan(made, q="0.25").id == plan(Survey.from_json(made.to_json()), q="0.25").id
+
+    def test_names_that_look_alike_are_the_same_name(self):
+        apart = unicodedata.normalize("NFD", "\u00e9")
+        with pytest.raises(SurveyError, match="twice"):
+            Survey("s", (Flags("\u00e9", ("a",)), Flags(apart, ("a",))))
+        with pytest.raises(SurveyError, match="twice"):
+            Flags("f", ("\u00e9", apart))
+
+    def test_numpy_integers_are_integers(self):
+        question = Choices("c", ("a", "b", "c"), at_most=np.int64(2))  # type: ignore[arg-type]
+        assert type(question.to_json()["at_most"]) is int
+
+    @given(surveys())
+    @bounded(100)
+    def test_round_trip(self, survey: Survey):
+        assert Survey.from_json(survey.to_json()) == survey
+
+    def test_toml_and_json_are_the_same_survey(self, tmp_path: Path):
+        (tmp_path / "s.toml").write_text(TOML, "utf-8")
+        survey = Survey.from_toml(tmp_path / "s.toml")
+        assert survey == Survey.from_toml(TOML) == Survey.from_json(survey.to_json())
+
+
+class TestFuzz:
+    @given(st.text(max_size=60))
+    @bounded(150)
+    def test_any_text(self, text: str):
+        _try(lambda: Survey.from_toml(text))
+
+    @given(mutated_bytes(MORE.encode()))
+    @bounded(150)
+    def test_broken_toml(self, content: bytes):
+        _try(lambda: Survey.from_toml(content.decode("utf-8", "replace")))
+
+    @given(json_values)
+    @bounded(100)
+    def test_any_json(self, document: object):
+        _try(lambda: Survey.from_json(document))
+
+    @given(mutated_json(Survey.from_toml(MORE).to_json()))
+    @bounded(300)
+    def test_mutated_json(self, document: object):
+        _try(lambda: Survey.from_json(document))
+
+
+def _try(parse: Any) -> None:
+    """Either a survey that survives its own JSON, or a ShoalError."""
+    try:
+        survey = parse()
+    except ShoalError:
+        return
+    assert Survey.from_json(survey.to_json()) == survey
+
+
+class TestToToml:
+    @given(surveys())
+    def test_round_trip(self, survey: Survey):
+        assert Survey.from_toml(survey.to_toml()) == survey
+
+    def test_text_and_odd_letters(self):
+        survey = Survey(
+            'a "name" \\ with #',
+            (Text("word", bits=8, hashes=1, cohorts=2), Choice("c", ("'", "é"), missing="option")),
+        )
+        assert Survey.from_toml(survey.to_toml()) == survey

@@ -1,0 +1,251 @@
+"""The wire form: exact bytes, nothing about who, nothing else accepted."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal import (
+    Flags,
+    FlipProbability,
+    InputError,
+    Original,
+    Plan,
+    Promise,
+    ShoalError,
+    SimulationBits,
+    Survey,
+    Synthetic,
+    pack_reports,
+    parse_batch,
+    randomize,
+)
+from shoal.errors import ReportError
+from tests.strategies import bounded, json_values, mutated_bytes, mutated_json
+
+SURVEY = Survey("s", (Flags("f", tuple("abcdefghijk")),))
+PLAN = Plan(SURVEY, FlipProbability(1, 2), Promise("local", "13"))
+COHORTS = Plan(SURVEY, FlipProbability(1, 2), Promise("local", "13"), cohorts=5)
+ROWS = np.array([[1, 0], [255, 7], [0, 4]], np.uint8)
+SYNTHETIC = Synthetic(ROWS, 11)
+
+
+def binary(count: int | None = None, body: bytes | None = None, plan_id: str = PLAN.id) -> bytes:
+    """A batch by hand, from the table in the module's docstring."""
+    records = b"".join(
+        bytes([i] * 16) + struct.pack("<I", 9) + bytes(r) for i, r in enumerate(ROWS)
+    )
+    body = records if body is None else body
+    return (
+        b"SHOAL\x01"
+        + bytes.fromhex(plan_id)
+        + struct.pack("<I", 3 if count is None else count)
+        + body
+    )
+
+
+class TestForm:
+    def test_binary_by_hand(self):
+        batch = parse_batch(PLAN, binary())
+        assert (batch.rows == ROWS).all()
+        assert batch.windows.tolist() == [9, 9, 9]
+        assert batch.ids[:, 0].tolist() == [0, 1, 2]
+        assert batch.cohorts is None
+        assert batch.to_bytes() == binary()
+
+    def test_json_by_hand(self):
+        body = binary()[42:]
+        texts = [base64.b64encode(body[i : i + 22]).decode() for i in range(0, 66, 22)]
+        content = json.dumps({"plan": PLAN.id, "reports": texts}).encode()
+        batch = parse_batch(PLAN, content)
+        assert batch.to_bytes() == binary()
+        assert json.loads(batch.to_json()) == json.loads(content)
+
+    def test_cohorts_by_hand(self):
+        cohorts = np.array([0, 4, 2], np.uint16)
+        batch = pack_reports(COHORTS, SYNTHETIC, window=7, cohorts=cohorts)
+        content = batch.to_bytes()
+        assert len(content) == 42 + 3 * (16 + 4 + 2 + 2)
+        assert content[42 + 24 + 20 : 42 + 24 + 22] == b"\x04\x00"
+        again = parse_batch(COHORTS, content)
+        assert again.cohorts is not None
+        assert again.cohorts.tolist() == [0, 4, 2]
+
+    def test_both_forms_say_the_same(self):
+        batch = pack_reports(PLAN, SYNTHETIC, window=3)
+        assert len(batch) == 3
+        one, two = parse_batch(PLAN, batch.to_bytes()), parse_batch(PLAN, batch.to_json())
+        for field in ("plan_id", "ids", "windows", "rows"):
+            assert np.array_equal(getattr(one, field), getattr(two, field))
+
+    def test_ids_are_fresh(self):
+        """False alarm: 300^2 / 2^129, none."""
+        batches = [pack_reports(PLAN, SYNTHETIC) for _ in range(100)]
+        parsed = [parse_batch(PLAN, batch.to_bytes()) for batch in batches]
+        assert len({row.tobytes() for batch in parsed for row in batch.ids}) == 300
+
+    def test_a_report_of_a_plan_has_one_length(self):
+        for rows in (np.zeros((1, 2), np.uint8), np.full((1, 2), 7, np.uint8)):
+            assert len(pack_reports(PLAN, Synthetic(rows, 11)).to_bytes()) == 42 + 22
+
+
+class TestPacking:
+    def test_simulated_vectors_do_not_travel(self):
+        simulated = randomize(Original(ROWS, 11), PLAN, random_bits=SimulationBits(1))
+        with pytest.raises(ReportError, match="simulated vectors are not for release"):
+            pack_reports(PLAN, simulated)
+
+    def test_an_original_does_not_travel(self):
+        with pytest.raises(InputError):
+            pack_reports(PLAN, Original(ROWS, 11))  # type: ignore[arg-type]
+
+    def test_vectors_of_another_length(self):
+        with pytest.raises(ReportError):
+            pack_reports(PLAN, Synthetic(np.zeros((1, 1), np.uint8), 8))
+        with pytest.raises(ReportError):
+            pack_reports(PLAN, Synthetic(np.zeros((1, 2), np.uint8), 10))
+
+    def test_json_with_more_brackets_is_not_parsed(self, monkeypatch: pytest.MonkeyPatch):
+        content = pack_reports(PLAN, SYNTHETIC).to_json()
+        monkeypatch.setattr(json, "loads", None)
+        for old, new in ((b"[", b"[["), (b'"reports"', b'"x": {}, "reports"'), (b"[", b"")):
+            with pytest.raises(ReportError, match="a JSON batch is"):
+                parse_batch(PLAN, content.replace(old, new, 1))
+
+    def test_the_window_is_the_one_that_is_open(self, monkeypatch: pytest.MonkeyPatch):
+        """A report of window 0 would be refused, or counted where it does not belong."""
+        daily = replace(PLAN, window=86_400)
+        monkeypatch.setattr("time.time", lambda: 20_000 * 86_400 + 5.5)
+        assert set(pack_reports(daily, SYNTHETIC).windows) == {20_000}
+        assert set(pack_reports(daily, SYNTHETIC, window=7).windows) == {7}
+        assert set(pack_reports(PLAN, SYNTHETIC).windows) == {0}
+
+    @pytest.mark.parametrize("window", [-1, 2**32, 1.5, "1", True])
+    def test_windows_are_whole_numbers_of_32_bits(self, window: Any):
+        with pytest.raises(InputError, match="window"):
+            pack_reports(PLAN, SYNTHETIC, window=window)
+
+    def test_cohorts_exactly_when_the_plan_has_them(self):
+        with pytest.raises(ReportError, match="cohorts"):
+            pack_reports(COHORTS, SYNTHETIC)
+        with pytest.raises(ReportError, match="cohorts"):
+            pack_reports(PLAN, SYNTHETIC, cohorts=np.zeros(3, np.uint16))
+
+    @pytest.mark.parametrize(
+        "cohorts",
+        [np.array([0, 5, 0], np.uint16), np.zeros(2, np.uint16), np.array([0, -1, 0]), np.zeros(1)],
+    )
+    def test_cohorts_that_the_plan_does_not_have(self, cohorts: Any):
+        with pytest.raises(ReportError, match="cohort"):
+            pack_reports(COHORTS, SYNTHETIC, cohorts=cohorts)
+
+    def test_too_many(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr("shoal.protocol.wire.MOST_REPORTS", 2)
+        with pytest.raises(ReportError, match="at most 2 reports, got 3"):
+            pack_reports(PLAN, SYNTHETIC)
+        with pytest.raises(ReportError, match="1 to 2 reports, got 3"):
+            parse_batch(PLAN, binary())
+
+
+class TestParsing:
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"",
+            b"S",
+            b"SHOAL\x02" + binary()[6:],
+            binary()[:41],
+            binary()[:-1],
+            binary() + b"\0",
+            binary(count=2),
+            binary(count=4),
+            binary(count=0, body=b""),
+            binary(count=2**32 - 1),
+            binary(plan_id=COHORTS.id),
+            binary()[:-1] + b"\x08",  # a padding bit
+            b" " + binary(),
+        ],
+    )
+    def test_binary_that_is_no_batch(self, content: bytes):
+        with pytest.raises(ReportError):
+            parse_batch(PLAN, content)
+
+    @pytest.mark.parametrize(
+        "document",
+        [
+            {},
+            {"plan": PLAN.id},
+            {"plan": PLAN.id, "reports": []},
+            {"plan": PLAN.id, "reports": "AAAA"},
+            {"plan": PLAN.id, "reports": [1]},
+            {"plan": PLAN.id, "reports": [None]},
+            {"plan": PLAN.id, "reports": ["A"]},
+            {"plan": PLAN.id, "reports": ["AAAA"]},
+            {"plan": PLAN.id, "reports": ["é"]},
+            {"plan": PLAN.id, "reports": [base64.b64encode(bytes(21)).decode()]},
+            {"plan": PLAN.id, "reports": [base64.b64encode(bytes(22)).decode() + "\n"]},
+            {"plan": COHORTS.id, "reports": [base64.b64encode(bytes(22)).decode()]},
+            {"plan": [PLAN.id], "reports": [base64.b64encode(bytes(22)).decode()]},
+            {"plan": PLAN.id, "reports": [base64.b64encode(bytes(22)).decode()], "user": "me"},
+        ],
+    )
+    def test_json_that_is_no_batch(self, document: object):
+        with pytest.raises(ReportError):
+            parse_batch(PLAN, json.dumps(document).encode())
+
+    def test_a_key_that_stands_twice(self):
+        content = pack_reports(PLAN, SYNTHETIC).to_json()
+        with pytest.raises(ReportError):
+            parse_batch(PLAN, b'{"plan": "another", ' + content[1:])
+
+    @pytest.mark.parametrize("content", [b"{", b"{" * 100_000, b'{"plan": NaN}', b"{\xff}"])
+    def test_broken_json(self, content: bytes):
+        with pytest.raises(ReportError):
+            parse_batch(PLAN, content)
+
+    def test_a_cohort_too_large(self):
+        body = bytes(16) + struct.pack("<IH", 0, 5) + bytes(2)
+        with pytest.raises(ReportError, match="cohort must be below 5, got 5"):
+            parse_batch(COHORTS, binary(count=1, body=body, plan_id=COHORTS.id))
+
+
+class TestFuzz:
+    @given(st.binary(max_size=120))
+    @bounded(200)
+    def test_any_bytes(self, content: bytes):
+        _try(content)
+
+    @given(mutated_bytes(binary()))
+    @bounded(400)
+    def test_broken_binary(self, content: bytes):
+        _try(content)
+
+    @given(mutated_bytes(parse_batch(PLAN, binary()).to_json()))
+    @bounded(300)
+    def test_broken_json(self, content: bytes):
+        _try(content)
+
+    @given(mutated_json(json.loads(parse_batch(PLAN, binary()).to_json())) | json_values)
+    @bounded(200)
+    def test_mutated_json(self, document: object):
+        _try(json.dumps(document).encode())
+
+
+def _try(content: bytes) -> None:
+    """Either a batch that says what it was parsed from, or a ShoalError."""
+    try:
+        batch = parse_batch(PLAN, content)
+    except ShoalError:
+        return
+    assert parse_batch(PLAN, batch.to_bytes()).to_bytes() == batch.to_bytes()
+    if content[:1] != b"{":
+        assert batch.to_bytes() == content
+    assert not (batch.rows[:, 1] & 0xF8).any()

@@ -1,0 +1,97 @@
+"""Words and rules of a survey: words that move are seen, and only rules are part of the key."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+
+from shoal import (
+    Choice,
+    Choices,
+    Flags,
+    FlipProbability,
+    Memory,
+    Number,
+    Plan,
+    Promise,
+    Question,
+    Survey,
+    YesNo,
+)
+from shoal.protocol.wording import Wording, permanent_key
+
+MEMORY = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
+
+
+def asking(*questions: Question, name: str = "s", crossed: tuple[str, ...] = ()) -> Plan:
+    survey = Survey(name, questions)
+    if crossed:
+        survey = survey.cross(*crossed)
+    return Plan(survey, MEMORY.q, Promise("local", "9999"), memory=MEMORY)
+
+
+def test_words_that_move_by_brute_force():
+    """Every pair of wordings of three bits with up to four words."""
+    for old, new in itertools.product(itertools.product("abcd", repeat=3), repeat=2):
+        said = {word for _, word, _ in Wording(("q",), old).moved(Wording(("q",), new))}
+        true = {
+            word
+            for i, j in itertools.permutations(range(3), 2)
+            for word in old[i]
+            if new[j] == word and new[i] != word and old[j] != word
+        }
+        assert said == true, (old, new)
+
+
+class TestKey:
+    SMOKES = YesNo("smokes")
+    AGE = Number("age", (18, 65))
+    CHANNEL = Choice("channel", ("release", "beta"))
+    PLAN = asking(SMOKES, AGE, CHANNEL, crossed=("age", "channel"))
+
+    SAME: ClassVar = {
+        "names of questions": asking(
+            YesNo("smoker"),
+            Number("years", (18, 65)),
+            CHANNEL,
+            crossed=("years", "channel"),
+        ),
+        "labels": asking(
+            SMOKES, AGE, Choice("channel", ("stable", "beta")), crossed=("age", "channel")
+        ),
+        "a column": asking(
+            SMOKES,
+            AGE,
+            Choice("channel", CHANNEL.options, column="c"),
+            crossed=("age", "channel"),
+        ),
+        "a window": replace(PLAN, window=3600),
+    }
+    OTHER: ClassVar = {
+        "edges": asking(SMOKES, Number("age", (18, 66)), CHANNEL, crossed=("age", "channel")),
+        "other sides of the cross": asking(SMOKES, AGE, CHANNEL, crossed=("channel", "age")),
+        "no cross": asking(SMOKES, AGE, CHANNEL),
+        "another kind": asking(
+            SMOKES, AGE, Flags("channel", CHANNEL.options), crossed=("age", "channel=beta")
+        ),
+        "a name": replace(PLAN, survey=Survey("t", PLAN.survey.questions)),
+    }
+
+    @pytest.mark.parametrize("name", SAME)
+    def test_words_are_no_part_of_it(self, name: str):
+        assert permanent_key(self.SAME[name]) == permanent_key(self.PLAN)
+
+    @pytest.mark.parametrize("name", OTHER)
+    def test_rules_and_the_name_are(self, name: str):
+        assert permanent_key(self.OTHER[name]) != permanent_key(self.PLAN)
+
+    def test_how_many_options_may_be_chosen_is(self):
+        colours = ("red", "blue", "green", "black")
+        two, three = (asking(Choices("c", colours, at_most=most)) for most in (2, 3))
+        assert permanent_key(two) != permanent_key(three)
+
+    def test_without_memory_there_is_none(self):
+        assert permanent_key(replace(self.PLAN, memory=None)) is None

@@ -1,0 +1,234 @@
+"""A relay that is only as much of one as an analyzer sees: it seals, shuffles, cuts and signs.
+
+It knows the reports that it seals, so that tests can count them by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+import httpx
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from shoal import Choice, Flags, Plan, Text
+from shoal.analysis.report_rows import Batch
+from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encrypted_wire import CHUNK_TYPE, Chunk
+from shoal.protocol.encryption import public_key_of, seal_message, sealing_info
+from shoal.protocol.fragments import DUMMY, messages_of, pack_fragments, pack_whole, set_positions
+from shoal.protocol.parties import Parties
+from shoal.protocol.random_bits import SystemBits
+from shoal.server import Analyzer, Settings
+from shoal.server.core.tokens import Token
+from shoal.server.storage.plan_states import Declaration
+from shoal.support.keys import key_text
+from tests.server.store_help import Clock, make_plan
+
+R = TypeVar("R")
+
+PARTIES = Parties("https://relay.example", "https://analyzer.example")
+DATA = "relay-data"
+"""The name of the data of the relay here."""
+_FLAGS = Flags("f", tuple("abcde"))
+
+
+def fragments(messages: int) -> Parties:
+    """Return the parties of a plan whose reports are sent as so many messages."""
+    return Parties(PARTIES.relay, PARTIES.analyzer, messages)
+
+
+WHOLE = make_plan(_FLAGS, crowd=20, parties=PARTIES)
+COUNTS = make_plan(_FLAGS, crowd=20, view="counts", parties=fragments(5))
+PLANS = {
+    "whole": WHOLE,
+    "whole, 13 bits": make_plan(Flags("f", tuple("abcdefghijklm")), crowd=20, parties=PARTIES),
+    "whole, joint": make_plan(_FLAGS, crowd=20, parties=PARTIES, joint=((("f", "e"), ("f", "a")),)),
+    "whole, text": make_plan(Text("t", bits=20, hashes=2, cohorts=7), crowd=20, parties=PARTIES),
+    "counts": COUNTS,
+    "counts, one in many": make_plan(
+        _FLAGS, Choice("c", tuple("xyz")), crowd=20, view="counts", parties=fragments(8)
+    ),
+    "counts of text": make_plan(
+        Text("t", bits=9, hashes=1, cohorts=1), crowd=20, view="counts", parties=fragments(9)
+    ),
+    "whole, daily": make_plan(_FLAGS, crowd=20, name="daily", parties=PARTIES, window=86_400),
+}
+
+
+def contents_of(plan: Plan, batch: Batch) -> list[bytes]:
+    """Return the contents of all messages of some reports, as devices make them."""
+    bits = SystemBits()
+    contents: list[bytes] = []
+    for place, row in enumerate(batch.rows):
+        if plan.view == "counts":
+            positions = set_positions(int.from_bytes(row.tobytes(), "little"))
+            contents += pack_fragments(positions, messages_of(plan), bits)
+        else:
+            cohort = b"" if batch.cohorts is None else batch.cohorts[place].tobytes()
+            contents.append(pack_whole(bits.draw(16), cohort + row.tobytes()))
+    return contents
+
+
+def dummy() -> bytes:
+    """Return the content of a message that stands for no bit."""
+    return SystemBits().draw(16) + DUMMY.to_bytes(4, "little")
+
+
+def sealed(plan: Plan, key: CrowdKey, contents: Sequence[bytes]) -> list[bytes]:
+    """Seal contents for a crowd."""
+    public, info = public_key_of(key.public_key), sealing_info(plan, key.window)
+    return [seal_message(content, public, info) for content in contents]
+
+
+def cut(plan: Plan, key: CrowdKey, messages: Sequence[bytes], chunks: int = 3) -> list[Chunk]:
+    """Shuffle messages and cut them into chunks."""
+    order = list(messages)
+    Random(len(order)).shuffle(order)
+    ends = [len(order) * number // chunks for number in range(chunks + 1)]
+    return [
+        Chunk(
+            plan.id, key.window, key.digest, number, chunks, len(order),
+            b"".join(order[ends[number] : ends[number + 1]]),
+        )
+        for number in range(chunks)
+    ]  # fmt: skip
+
+
+class FakeRelay:
+    """A relay with a token and a key, beside an analyzer in this process."""
+
+    def __init__(self, analyzer: Analyzer, client: httpx.AsyncClient) -> None:
+        self.analyzer, self.client = analyzer, client
+        self.key = Ed25519PrivateKey.from_private_bytes(SystemBits().draw(32))
+        self.token = ""
+
+    @property
+    def public_key(self) -> str:
+        return key_text(self.key.public_key().public_bytes_raw())
+
+    async def register(self, **limits: Any) -> Token:
+        """Get a token for this relay's key."""
+        token = Token.new("relay", "relay", **{"key": self.public_key} | limits)
+        self.token = await self.analyzer.in_store(self.analyzer.tokens.add, token)
+        return token
+
+    async def ask_key(
+        self, plan: Plan, window: int = 0, crowd: int = 1, **changes: Any
+    ) -> httpx.Response:
+        asked = {"window": window, "crowd": crowd, "relay": DATA, "deadline_days": 15} | changes
+        return await self.client.post(
+            f"/v1/plans/{plan.id}/crowd-keys",
+            json=asked,
+            headers={"authorization": f"Bearer {self.token}"},
+        )
+
+    async def crowd_key(self, plan: Plan, window: int = 0, crowd: int = 1) -> CrowdKey:
+        answer = await self.ask_key(plan, window, crowd)
+        assert answer.status_code == 200, answer.text
+        return CrowdKey.from_bytes(answer.content)
+
+    async def put(self, chunk: Chunk, crowd: int = 1, **changes: Any) -> httpx.Response:
+        """Send a chunk; `body`, `signature`, `number` and `window` may be others."""
+        body = changes.get("body", chunk.to_bytes())
+        signature = changes.get("signature", key_text(self.key.sign(body)))
+        window, number = changes.get("window", chunk.window), changes.get("number", chunk.number)
+        return await self.client.put(
+            f"/v1/plans/{chunk.plan_id}/crowds/{window}/{crowd}/chunks/{number}",
+            content=body,
+            headers={
+                "authorization": f"Bearer {self.token}",
+                "content-type": changes.get("media", CHUNK_TYPE),
+                "shoal-signature": signature,
+            },
+        )
+
+    async def discard(self, plan: Plan, crowd: int = 1, **changes: Any) -> httpx.Response:
+        """Tell that a crowd was discarded; `said` and `signature` may be others."""
+        said = {"plan": plan.id, "window": 0, "crowd": crowd, "state": "discarded"}
+        body = json.dumps(said | changes.get("said", {})).encode()
+        return await self.client.post(
+            f"/v1/plans/{plan.id}/crowds/0/{crowd}/discard",
+            content=body,
+            headers={
+                "authorization": f"Bearer {self.token}",
+                "content-type": "application/json",
+                "shoal-signature": changes.get("signature", key_text(self.key.sign(body))),
+            },
+        )
+
+    async def forward(self, chunks: Sequence[Chunk], crowd: int = 1) -> list[str]:
+        """Send all chunks and return what the receipts say."""
+        states = []
+        for chunk in chunks:
+            answer = await self.put(chunk, crowd)
+            assert answer.status_code == 200, answer.text
+            states.append(answer.json()["state"])
+        return states
+
+    async def released(self, plan: Plan, number: int = 1) -> dict[str, Any]:
+        """Wait until a crowd is sealed, and return its release."""
+        async with asyncio.timeout(60):
+            while True:
+                store = self.analyzer.store
+                release = await self.analyzer.in_store(store.release, plan.id, number)
+                if release is not None:
+                    document: dict[str, Any] = json.loads(release)
+                    return document
+                await asyncio.sleep(0.01)
+
+    async def console(self, path: str) -> httpx.Response:
+        """Ask the console as its admin."""
+        token = (self.analyzer.folder / "admin-token").read_text().strip()
+        transport = httpx.ASGITransport(self.analyzer.console, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://console") as client:
+            return await client.get(path, headers={"authorization": f"Bearer {token}"})
+
+
+def digest(chunk: Chunk) -> str:
+    return hashlib.sha256(chunk.to_bytes()).hexdigest()
+
+
+def beside_analyzer(
+    work: Callable[[FakeRelay], Awaitable[R]],
+    folder: Path,
+    *plans: Plan,
+    clock: Callable[[], float] | None = None,
+    **settings: Any,
+) -> R:
+    """Do something as a relay beside an analyzer in process that has published some plans."""
+    chosen = {"smallest_crowd": 1, "spare_megabytes": 0, "opening_processes": 1} | settings
+
+    async def inside() -> R:
+        async with AsyncExitStack() as stack:
+            analyzer = Analyzer(folder, Settings(**chosen), clock=clock or Clock())
+            await stack.enter_async_context(analyzer)
+            transport = httpx.ASGITransport(analyzer.public, raise_app_exceptions=False)
+            client = httpx.AsyncClient(transport=transport, base_url="http://analyzer")
+            relay = FakeRelay(analyzer, await stack.enter_async_context(client))
+            await relay.register()
+            for plan in plans:
+                assert await analyzer.add_plan(plan) is None
+                record = analyzer.plan(plan.id)
+                if record is not None and record.state == "draft":
+                    declared = Declaration(all_honest=True)
+                    assert await analyzer.move_plan(plan.id, "published", declared) is None
+            return await work(relay)
+
+    return asyncio.run(inside())
+
+
+def all_rows(plan: Plan, value: int, count: int) -> Batch:
+    """Return equal reports."""
+    width = -(-plan.bits // 8)
+    row = np.frombuffer(value.to_bytes(width, "little"), np.uint8)
+    cohorts = None if plan.cohorts is None else np.zeros(count, np.uint16)
+    ids = np.zeros((count, 16), np.uint8)
+    return Batch(plan.id, ids, np.zeros(count, np.uint32), cohorts, np.tile(row, (count, 1)))

@@ -1,0 +1,149 @@
+"""An analyzer as its operator sees it: the command, the doctor, the pages of its crowds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema_rs
+import pytest
+
+from shoal import Flags, Survey, plan
+from shoal.cli import run
+from shoal.protocol.plan import Plan
+from shoal.server.console.schemas import ANSWERS
+from shoal.server.doctor import examine
+from tests.server.analyzer.relay_help import (
+    COUNTS,
+    WHOLE,
+    FakeRelay,
+    beside_analyzer,
+    contents_of,
+    cut,
+    fragments,
+    sealed,
+)
+from tests.server.analyzer.test_crashes import ServedAnalyzer
+from tests.server.store_help import Clock, make_plan, upload
+
+KEY = "A" * 43
+
+
+def relays_of(folder: Path) -> Any:
+    found = [one for one in examine(folder, environment={}) if one.check in ("relays", "limits")]
+    (finding,) = found
+    return finding
+
+
+def test_the_doctor_looks_for_relays(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    folder = tmp_path / "data"
+
+    async def unregistered(relay: FakeRelay) -> None:
+        for token in list(relay.analyzer.tokens):
+            if token.role == "relay":
+                await relay.analyzer.in_store(relay.analyzer.tokens.remove, token.id)
+
+    beside_analyzer(unregistered, folder, WHOLE)
+    assert relays_of(folder).verdict == "warn"
+    words = ["--role", "relay", "--label", "r", "--plan", WHOLE.id, "--relay-key", KEY, "--json"]
+    assert run(["collector", "token", "make", str(folder), *words]) == 0
+    assert json.loads(capsys.readouterr().out)["key"] == KEY
+    assert relays_of(folder).verdict == "ok"
+    assert run(["collector", "token", "make", str(folder), "--role", "app", *words[2:]]) == 2
+    assert "only a relay has a key" in capsys.readouterr().err
+
+
+def test_the_commands_refuse_what_is_for_the_other(tmp_path: Path):
+    """Each with one sentence."""
+    for word, agreed, way_out in (
+        ("serve", WHOLE, "use shoal analyzer"),
+        ("analyzer", make_plan(crowd=200), "use shoal serve"),
+    ):
+        file = tmp_path / f"{word}.json"
+        agreed.write(file)
+        done = subprocess.run(
+            [sys.executable, "-m", "shoal", word, "--data", str(tmp_path / word), "--honest", "all",
+             "--public", "127.0.0.1:0", "--console", "127.0.0.1:0", str(file)],
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 3
+        assert done.stderr.splitlines()[-1].startswith("shoal: plan ")
+        assert way_out in done.stderr
+
+
+def proven_counts() -> Plan:
+    survey = Survey("browser", (Flags("uses", ("sync", "vpn", "tor")),))
+    agreed = plan(survey, crowd_size=300, epsilon="1", delta="1e-6", view="counts")
+    return Plan(agreed.survey, agreed.q, agreed.promise, 300, view="counts", parties=fragments(3))
+
+
+def test_everything_after_a_release_works_as_at_a_collector(tmp_path: Path):
+    agreed = proven_counts()
+    batch = upload(agreed, 300, 1)
+
+    async def work(relay: FakeRelay) -> dict[str, httpx.Response]:
+        key = await relay.crowd_key(agreed)
+        await relay.forward(cut(agreed, key, sealed(agreed, key, contents_of(agreed, batch))))
+        await relay.released(agreed)
+        at, survey = f"/v1/plans/{agreed.id}", f"/surveys/{agreed.id}"
+        paths = [f"{at}/crowds/1{end}" for end in ("", "/estimates", "/report.html", "/results")]
+        paths += [at, f"{at}/progress", f"{at}/crowds", "/v1/tokens", f"{at}/report.html"]
+        paths += ["/", survey, f"{survey}/crowds/1", "/tokens"]
+        return {path: await relay.console(path) for path in paths}
+
+    answers = beside_analyzer(work, tmp_path / "data", agreed, opening_processes=2)
+    assert {answer.status_code for answer in answers.values()} == {200}
+    for path, answer in answers.items():
+        shape = ("GET", path.replace(agreed.id, "{plan_id}").replace("crowds/1", "crowds/{number}"))
+        if answer.headers["content-type"] == "application/json":
+            jsonschema_rs.validate(ANSWERS[shape], answer.json())
+    crowd, estimates, report, *_ = answers.values()
+    assert crowd.json()["unreadable"] == 0
+    assert crowd.json()["screening"]
+    assert estimates.json()["reports"] == 300
+    assert "could not be read" not in report.text
+    # The document of the crowd is read by the commands.
+    (tmp_path / "crowd.json").write_text(crowd.text)
+    agreed.write(tmp_path / "plan.json")
+    for word in ("estimate", "screen"):
+        assert run([word, str(tmp_path / "plan.json"), str(tmp_path / "crowd.json")]) == 0
+
+
+def test_a_running_one(tmp_path: Path):
+    """The real process: it starts, takes a whole crowd, and stops in order."""
+    with ServedAnalyzer(tmp_path / "data", COUNTS) as served:
+        served.start()
+        host, port = served.address()
+        document = httpx.get(f"http://{host}:{port}/openapi.json").json()
+        assert document["info"]["title"] == "Shoal analyzer"
+        assert not any(path.endswith("/reports") for path in document["paths"])
+        keys = httpx.get(f"http://{host}:{port}/v1/keys").json()
+        answer = httpx.get(f"http://{host}:{port}/v1/plans/{COUNTS.id}/certificate")
+        assert answer.headers["shoal-key"] == keys["ed25519"][0]
+        assert answer.json()["limits_when_published"] is None
+        assert served.stop() == 0
+    assert '"stopped"' in served.log[-1]
+
+
+def test_a_stop_does_not_wait_for_an_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It ends the processes; the crowd is opened after the next start."""
+    folder, batch = tmp_path / "data", upload(COUNTS, COUNTS.reports_needed, 2)
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 1000\n")
+    slow.chmod(0o755)
+
+    async def forward(relay: FakeRelay) -> None:
+        key = await relay.crowd_key(COUNTS)
+        await relay.forward(cut(COUNTS, key, sealed(COUNTS, key, contents_of(COUNTS, batch))))
+
+    async def wait(relay: FakeRelay) -> None:
+        await relay.released(COUNTS)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.executable", str(slow))
+        beside_analyzer(forward, folder, COUNTS, clock=Clock())
+    beside_analyzer(wait, folder, COUNTS, clock=Clock())

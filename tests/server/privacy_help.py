@@ -1,0 +1,275 @@
+"""Plans, reports, worlds and servers for those who test the collector as an adversary would."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import numpy as np
+
+import shoal
+from shoal import Batch, Choice, Flags, FlipProbability, Plan, Promise, Reports, Survey, Text
+from shoal.server import Collector, Settings
+from shoal.server.core.logs import log_to
+from shoal.server.core.tokens import Role, Token
+from shoal.server.storage.plan_states import Declaration
+
+from .serving_help import clean_environment
+
+R = TypeVar("R")
+
+NOW = 1_800_000_000.0
+BINARY = {"content-type": "application/vnd.shoal.reports"}
+Headers = dict[str, str]
+WIDE = {"reports_per_request": 1 << 20, "largest_share": 100}
+"""Settings that let anybody fill a crowd at once, for tests that are about something else."""
+
+FLAGS_PLAN = Plan(
+    Survey("browser", (Flags("uses", ("sync", "vpn", "tor")), Choice("os", ("linux", "mac")))),
+    FlipProbability.at_least(0.25),
+    Promise("local", "6"),
+    crowd_size=100,
+    joint=((("uses", "sync"), ("os", "mac")),),
+)
+TEXT_PLAN = Plan(
+    Survey("word", (Text("colour", bits=16, hashes=2, cohorts=4),)),
+    FlipProbability.at_least(0.25),
+    Promise("local", "40"),
+    crowd_size=100,
+    window=3600,
+)
+COUNTS_PLAN = Plan(
+    Survey("counted", (Flags("uses", ("sync", "vpn", "tor")), Choice("os", ("linux", "mac")))),
+    FlipProbability.at_least(0.001),
+    Promise("proven", "40", delta="1e-6"),
+    crowd_size=100,
+    view="counts",
+)
+"""Its epsilon is above the local one, so that so small a crowd keeps the promise."""
+
+LONG_PLAN = Plan(
+    Survey("long", (Flags("uses", tuple(f"f{i}" for i in range(512))),)),
+    FlipProbability.at_least(0.25),
+    Promise("local", "600"),
+    crowd_size=100,
+)
+"""Its vectors have 64 bytes, which turn up nowhere by chance."""
+
+
+def make_reports(plan: Plan, count: int, random: np.random.Generator) -> Batch:
+    """Return reports with random contents, of the window that is open at `NOW`."""
+    width = -(-plan.bits // 8)
+    rows = random.integers(0, 256, (count, width), np.uint8)
+    rows[:, -1] &= (1 << ((plan.bits - 1) % 8 + 1)) - 1
+    window = 0 if plan.window is None else int(NOW // plan.window)
+    return Batch(
+        plan.id,
+        random.integers(0, 256, (count, 16), np.uint8),
+        np.full(count, window, np.uint32),
+        None if plan.cohorts is None else random.integers(0, plan.cohorts, count, np.uint16),
+        rows,
+    )
+
+
+def some_of(batch: Batch, rows: Any) -> Batch:
+    """Return some of a batch's reports."""
+    cohorts = None if batch.cohorts is None else batch.cohorts[rows]
+    return Batch(batch.plan_id, batch.ids[rows], batch.windows[rows], cohorts, batch.rows[rows])
+
+
+def together(*batches: Batch) -> Batch:
+    """Return the reports of several batches as one."""
+    cohorts = None
+    if batches[0].cohorts is not None:
+        cohorts = np.concatenate([b.cohorts for b in batches if b.cohorts is not None])
+    return Batch(
+        batches[0].plan_id,
+        np.concatenate([b.ids for b in batches]),
+        np.concatenate([b.windows for b in batches]),
+        cohorts,
+        np.concatenate([b.rows for b in batches]),
+    )
+
+
+class World:
+    """A collector in process, with a clock that stands still and a log that is kept."""
+
+    def __init__(self, collector: Collector, log: io.StringIO) -> None:
+        self.collector, self.log = collector, log
+        self.clients: dict[str, httpx.AsyncClient] = {}
+
+    @classmethod
+    async def open(
+        cls, stack: AsyncExitStack, folder: Path, clock: Callable[[], float], **settings: Any
+    ) -> World:
+        log = io.StringIO()
+        stack.enter_context(logged_to(log, clock))
+        chosen: dict[str, Any] = {"spare_megabytes": 0, "log_level": "debug"} | WIDE
+        collector = Collector(folder, Settings(**chosen | settings), clock=clock)
+        # How long a commit takes is the machine's; test_timing.py looks at that.
+        setattr(collector.metrics, "committed", lambda seconds: None)  # noqa: B010
+        await stack.enter_async_context(collector)
+        world = cls(collector, log)
+        for side, app in (("public", collector.public), ("console", collector.console)):
+            transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+            client = httpx.AsyncClient(transport=transport, base_url="http://collector")
+            world.clients[side] = await stack.enter_async_context(client)
+        return world
+
+    def admin(self) -> Headers:
+        token = (self.collector.folder / "admin-token").read_text().strip()
+        return {"authorization": f"Bearer {token}"}
+
+    async def ask(
+        self, side: str, method: str, path: str, headers: Headers | None = None, body: bytes = b""
+    ) -> httpx.Response:
+        return await self.clients[side].request(method, path, headers=headers, content=body)
+
+    async def make_token(self, role: Role) -> str:
+        """Return the secret of a new token."""
+        collector = self.collector
+        return await collector.in_store(collector.tokens.add, Token.new(role, role))
+
+    async def publish(self, plan: Plan) -> None:
+        assert await self.collector.add_plan(plan) is None
+        assert (
+            await self.collector.move_plan(plan.id, "published", Declaration(all_honest=True))
+            is None
+        )
+
+    async def upload(
+        self, batch: Batch | Reports, headers: Headers | None = None
+    ) -> httpx.Response:
+        path = f"/v1/plans/{batch.plan_id}/reports"
+        return await self.ask("public", "POST", path, BINARY | (headers or {}), batch.to_bytes())
+
+    async def relay(self) -> Headers:
+        """Return the headers of a new relay, which may send any number of reports at once."""
+        return {"authorization": f"Bearer {await self.make_token('relay')}"}
+
+
+@contextmanager
+def logged_to(stream: io.StringIO, clock: Callable[[], float]) -> Iterator[None]:
+    """Keep the collector's log in a stream, and leave the loggers as they were."""
+    names = ("shoal.server", "uvicorn.error", "asyncio")
+    before = {
+        name: (list(logger.handlers), logger.level, logger.propagate)
+        for name in names
+        if (logger := logging.getLogger(name))
+    }
+    log_to("debug", stream, clock)
+    try:
+        yield
+    finally:
+        for name, (handlers, level, propagate) in before.items():
+            logger = logging.getLogger(name)
+            logger.handlers[:], logger.propagate = handlers, propagate
+            logger.setLevel(level)
+
+
+def in_world(
+    work: Callable[[World], Awaitable[R]],
+    folder: Path,
+    clock: Callable[[], float] = lambda: NOW,
+    **settings: Any,
+) -> R:
+    """Do something with a collector in process."""
+
+    async def inside() -> R:
+        async with AsyncExitStack() as stack:
+            return await work(await World.open(stack, folder, clock, **settings))
+
+    return asyncio.run(inside())
+
+
+class Server:
+    """A collector in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str], folder: Path, errors: Path) -> None:
+        self.process, self.folder, self.errors = process, folder, errors
+        line = process.stdout.readline() if process.stdout else ""
+        assert line, errors.read_text()
+        self.said = line
+        urls = json.loads(line)
+        self.public, self.console = (httpx.URL(urls[name]) for name in ("public", "console"))
+        self.client = httpx.Client(timeout=60, verify=False)
+
+    def admin(self) -> Headers:
+        token = (self.folder / "admin-token").read_text().strip()
+        return {"authorization": f"Bearer {token}"}
+
+    def relay(self) -> Headers:
+        """Return the headers of a new relay, which may send any number of reports at once."""
+        document = {"role": "relay", "label": "test"}
+        answer = self.client.post(f"{self.console}/v1/tokens", json=document, headers=self.admin())
+        return {"authorization": f"Bearer {answer.json()['token']}"}
+
+    def connect(self, side: str = "public", source: str = "127.0.0.1") -> socket.socket:
+        url = getattr(self, side)
+        return socket.create_connection((url.host, url.port), 30, (source, 0))
+
+    def stop(self) -> None:
+        self.client.close()
+        if self.process.poll() is None:
+            self.process.terminate()
+            rest, _ = self.process.communicate(timeout=60)
+            self.said += rest
+
+    def resident(self, peak: bool = False) -> int:
+        """Return the memory of the process, in bytes; its peak if asked for."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        name = "VmHWM:" if peak else "VmRSS:"
+        return next(int(line.split()[1]) for line in status.splitlines() if name in line) << 10
+
+
+@contextmanager
+def serving(folder: Path, *plans: Plan, before: str = "", **settings: Any) -> Iterator[Server]:
+    """Run a collector as a process; `before` is Python that it runs first."""
+    data = folder / "data"
+    files = []
+    for plan in plans:
+        files.append(folder / f"{plan.id[:12]}.json")
+        plan.write(files[-1])
+    options = {"public": "127.0.0.1:0", "console": "127.0.0.1:0", "spare_megabytes": 0} | WIDE
+    options |= settings
+    words = ["serve", "--data", str(data), "--json", "--honest", "all", *map(str, files)]
+    words += [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    errors = folder / "stderr"
+    program = f"{before}\nimport sys\nfrom shoal.cli import main\nsys.exit(main())"
+    root = str(Path(shoal.__file__).parent.parent)
+    with errors.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *words],
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+            env=clean_environment() | {"PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"},
+        )
+    try:
+        server = Server(process, data, errors)
+        with server.client:
+            yield server
+            server.stop()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+def copied(folder: Path, to: Path) -> Path:
+    """Copy a data folder: the same keys, the same tokens, the same crowds."""
+    shutil.copytree(folder, to)
+    return to

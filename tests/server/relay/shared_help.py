@@ -1,0 +1,117 @@
+"""Relays that share a PostgreSQL database, without listeners: their stores, and what forwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from shoal import Plan
+from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encrypted_wire import SealedReports
+from shoal.server.core import problems
+from shoal.server.relay.analyzer_client import Analyzer
+from shoal.server.relay.forwarding import Forwarder
+from shoal.server.relay.frozen_crowds import FrozenCrowd
+from shoal.server.relay.open_plan import Document
+from shoal.server.storage.signing import Signer
+from tests.server.postgres_help import second_folder, the_server, wait_for
+from tests.server.privacy_help import NOW
+
+from .relay_help import FakeAnalyzer, Made, sealed, this_window
+
+
+class SharedRelay:
+    """A relay on a shared database that does one thing after another, as it is told."""
+
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        analyzer: FakeAnalyzer,
+        clock: Callable[[], float] = lambda: NOW,
+        **options: Any,
+    ) -> None:
+        from shoal.server.relay.postgres_store import ChunkRows, PostgresRelayStore
+
+        folder.mkdir(exist_ok=True)
+        self.folder, self.fake = folder, analyzer
+        self.store = PostgresRelayStore(folder, url, clock=clock, **options)
+        signer = Signer(folder)
+        self.analyzer = Analyzer(
+            analyzer, lambda: "", signer, analyzer.public_key, lambda key, is_first: key
+        )
+        self.files = ChunkRows(folder, self.store, lambda work, *args: work(*args))
+        self.arrived: list[FrozenCrowd] = []
+        self.failures = 0
+        self._forwarder = Forwarder(
+            self.store, _here, self.files, self.analyzer, asyncio.to_thread,
+            self.arrived.append, self._failed, self._failed,
+        )  # fmt: skip
+
+    def _failed(self) -> None:
+        self.failures += 1
+
+    def publish(self, plan: Plan) -> None:
+        self.store.publish(plan)
+        self.fetch_keys()
+
+    def fetch_keys(self) -> None:
+        """Open the crowds that are wanted, with the analyzer's keys."""
+        for wanted in self.store.wanted():
+            reply = self.fake.signed(
+                self.fake.crowd_key(
+                    self.fake.plans[wanted.plan_id], wanted.window, wanted.place
+                ).to_bytes()
+            )
+            signed = Document(
+                reply.content, reply.headers["shoal-signature"], reply.headers["shoal-key"]
+            )
+            self.store.open_crowd(wanted, signed)
+
+    def key(self, plan: Plan, window: int | None = None) -> CrowdKey:
+        where = (plan.id, this_window(plan) if window is None else window)
+        return CrowdKey.from_bytes(self.store.open_keys()[where].content)
+
+    def sealed(self, plan: Plan, reports: Sequence[Made]) -> SealedReports:
+        return sealed(plan, self.key(plan), reports)
+
+    def take(self, plan: Plan, reports: Sequence[Made]) -> None:
+        """Accept reports as devices send them: again for the new key, if the crowd is full."""
+        for _ in range(20):
+            answer = self.store.accept([self.sealed(plan, reports)])
+            if answer == [None]:
+                return
+            assert answer == [problems.KEY_CHANGED]
+            self.store.sweep()
+            self.fetch_keys()
+        raise AssertionError("the reports do not fit any crowd.")
+
+    def forward(self) -> None:
+        """Forward what is due, once."""
+        asyncio.run(self._forwarder.forward())
+
+    def lose_connection(self) -> None:
+        """As the server sees it, this relay was killed: it has let go what the relay held."""
+        connection = self.store._database._connection.pgconn  # type: ignore[attr-defined]
+        still_there = f"SELECT 1 FROM pg_stat_activity WHERE pid = {connection.backend_pid}"
+        connection.finish()
+        wait_for(lambda: not the_server().execute(still_there))
+
+    def close(self) -> None:
+        self.store.close()
+
+
+async def _here(work: Callable[..., Any], *args: Any) -> Any:
+    return work(*args)
+
+
+def two_relays(
+    url: str, folder: Path, analyzer: FakeAnalyzer, *plans: Plan, **options: Any
+) -> tuple[SharedRelay, SharedRelay]:
+    """Return two relays on a database, at the first of which plans were published."""
+    first = SharedRelay(url, folder / "first", analyzer, **options)
+    for plan in plans:
+        first.publish(plan)
+    return first, SharedRelay(url, second_folder(folder / "first"), analyzer, **options)

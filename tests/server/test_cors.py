@@ -1,0 +1,234 @@
+"""Web pages of the origins that a plan lists may use the public listener, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+
+from shoal import InputError, encode, pack_reports, randomize
+from shoal.server.core.backup import restore
+from shoal.server.core.cors import check_origins, read_origins
+from tests.server.relay.relay_help import WHOLE, FakeAnalyzer, RelayWorld, in_relay
+from tests.server.serving_help import Served, served, small_plan
+
+from .privacy_help import FLAGS_PLAN, NOW, World, in_world
+
+ORIGIN = "https://page.example"
+PAGE = {"Origin": ORIGIN}
+ASKING = {**PAGE, "Access-Control-Request-Method": "POST"}
+ANSWER = {"features": ["sync"], "channel": "beta"}
+MEDIA = {"Content-Type": "application/vnd.shoal.reports"}
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+@pytest.fixture(scope="module")
+def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder: Path = tmp_path_factory.mktemp("cors")
+    listed = ("--origins", f"https://other.example, {ORIGIN}")
+    with served(folder / "data", small_plan(), *listed) as running:
+        yield running
+
+
+def shared(answer: httpx.Response) -> dict[str, str]:
+    names = [name for name in answer.headers if "access-control" in name or name == "vary"]
+    return {name: answer.headers[name] for name in names}
+
+
+OPEN = {
+    "access-control-allow-origin": ORIGIN,
+    "vary": "Origin",
+    "access-control-expose-headers": "Shoal-Signature, Shoal-Key, Retry-After",
+}
+
+
+def test_a_browser_that_asks_first_may_send(collector: Served) -> None:
+    asking = {**ASKING, "Access-Control-Request-Headers": "content-type"}
+    for path in (f"/v1/plans/{collector.plan.id}/reports", "/v1/keys", "/nothing/here"):
+        answer = httpx.options(collector.public + path, headers=asking)
+        assert (answer.status_code, answer.content) == (204, b"")
+        assert shared(answer) == {
+            "access-control-allow-origin": ORIGIN,
+            "vary": "Origin",
+            "access-control-allow-methods": "GET, POST",
+            "access-control-allow-headers": "Content-Type",
+            "access-control-max-age": "86400",
+        }
+        assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize("missing", sorted(ASKING))
+def test_other_options_requests_are_what_they_were(collector: Served, missing: str) -> None:
+    path = f"/v1/plans/{collector.plan.id}/reports"
+    headers = {name: text for name, text in ASKING.items() if name != missing}
+    answer = httpx.options(collector.public + path, headers=headers)
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+def test_documents_and_reports_are_open_to_the_pages(collector: Served) -> None:
+    plan = collector.plan
+    start = f"{collector.public}/v1/plans/{plan.id}"
+    for url in (start, f"{start}/certificate", f"{collector.public}/v1/keys"):
+        answer = httpx.get(url, headers=PAGE)
+        assert answer.status_code == 200
+        assert shared(answer) == OPEN
+    body = pack_reports(plan, randomize(encode(plan, ANSWER), plan)).to_bytes()
+    answer = httpx.post(f"{start}/reports", content=body, headers={**PAGE, **MEDIA})
+    assert (answer.status_code, shared(answer)) == (202, OPEN)
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "http://page.example", f"{ORIGIN}:8443", "null", "*", ""]
+)
+def test_other_pages_are_left_to_the_browser(collector: Served, origin: str) -> None:
+    """It keeps the answer from them; a cache keeps it from them too."""
+    url = f"{collector.public}/v1/plans/{collector.plan.id}"
+    assert shared(httpx.get(url, headers={"Origin": origin})) == {"vary": "Origin"}
+    answer = httpx.options(f"{url}/reports", headers=ASKING | {"Origin": origin})
+    assert (answer.status_code, shared(answer)) == (405, {"vary": "Origin"})
+
+
+def test_a_page_can_read_why_it_was_refused(collector: Served) -> None:
+    answer = httpx.get(f"{collector.public}/v1/plans/{collector.plan.id}/nothing", headers=PAGE)
+    assert (answer.status_code, shared(answer)) == (404, OPEN)
+    url = f"{collector.public}/v1/plans/{collector.plan.id}/reports"
+    answer = httpx.post(url, content=b"no", headers={**PAGE, **MEDIA})
+    assert (answer.status_code, shared(answer)) == (400, OPEN)
+
+
+def test_a_plan_that_is_not_there_has_no_pages(collector: Served) -> None:
+    answer = httpx.get(f"{collector.public}/v1/plans/{'0' * 64}", headers=PAGE)
+    assert (answer.status_code, shared(answer)) == (404, {})
+
+
+def test_the_console_is_closed_to_pages(collector: Served) -> None:
+    token = {"Authorization": f"Bearer {collector.token}"}
+    assert not shared(httpx.get(f"{collector.console}/v1/plans", headers={**PAGE, **token}))
+    assert not shared(httpx.options(f"{collector.console}/v1/plans", headers=ASKING))
+
+
+def test_a_plan_has_no_pages_until_an_admin_names_them(tmp_path: Path) -> None:
+    other = replace(FLAGS_PLAN, crowd_size=300)
+
+    async def live(world: World) -> None:
+        async def open_to(path: str, origin: str = ORIGIN) -> str | None:
+            answer = await world.ask("public", "GET", path, {"Origin": origin})
+            return shared(answer).get("access-control-allow-origin")
+
+        async def put(origins: object) -> httpx.Response:
+            return await world.clients["console"].put(
+                f"/v1/plans/{FLAGS_PLAN.id}/origins", json=origins, headers=world.admin()
+            )
+
+        here, there = f"/v1/plans/{FLAGS_PLAN.id}", f"/v1/plans/{other.id}"
+        await world.publish(FLAGS_PLAN)
+        await world.publish(other)
+        for path in (here, there, "/v1/keys"):
+            answer = await world.ask("public", "GET", path, PAGE)
+            assert (answer.status_code, shared(answer)) == (200, {})
+            asked = await world.ask("public", "OPTIONS", path, ASKING)
+            assert (asked.status_code, shared(asked)) == (405, {})
+
+        answer = await put({"origins": [ORIGIN, ORIGIN]})
+        assert (answer.status_code, answer.json()) == (200, {"origins": [ORIGIN]})
+        shown = await world.ask("console", "GET", here, world.admin())
+        assert shown.json()["origins"] == [ORIGIN]
+        assert [await open_to(path) for path in (here, there, "/v1/keys")] == [ORIGIN, None, ORIGIN]
+
+        wrong: list[object] = [["page.example"], ["https://page.example/"], ["https://A.example"],
+                               [7], ["null"], "*", ["http://page.example"],
+                               [f"https://{n}.example" for n in range(101)]]  # fmt: skip
+        for origins in wrong:
+            answer = await put({"origins": origins})
+            assert (answer.status_code, answer.json()["type"]) == (
+                422,
+                "urn:shoal:problem:bad-origins",
+            )
+        others: list[object] = [[], {}, {"origins": [], "more": 1}]
+        for document in others:
+            assert (await put(document)).status_code == 400
+        assert await open_to(here) == ORIGIN
+
+        page = f"/surveys/{FLAGS_PLAN.id}"
+        fields = urlencode({"origins": "*"}).encode()
+        answer = await world.ask("console", "POST", f"{page}/origins", world.admin() | FORM, fields)
+        assert answer.status_code == 303
+        shown = await world.ask("console", "GET", page, world.admin())
+        assert 'name="origins" value="*"' in shown.text
+        assert await open_to(here, "https://any.example") == "*"
+        answer = await world.ask("public", "GET", here, {"Origin": "https://any.example"})
+        assert "vary" not in answer.headers
+        assert await open_to(there) is None
+        assert (await put({"origins": []})).status_code == 200
+        assert await open_to(here) is None
+        done = [line.action for line in world.collector.actions.last(0, 10)]
+        assert done.count("origins set") == 3
+
+    in_world(live, tmp_path / "data")
+
+
+def test_origins_are_kept(tmp_path: Path) -> None:
+    """A start without the option leaves them, one with it sets them anew."""
+
+    def allowed(*options: str) -> str | None:
+        with served(tmp_path / "data", small_plan(), *options) as running:
+            answer = httpx.get(f"{running.public}/v1/plans/{running.plan.id}", headers=PAGE)
+            return shared(answer).get("access-control-allow-origin")
+
+    assert allowed() is None
+    assert allowed("--origins", ORIGIN) == ORIGIN
+    assert allowed() == ORIGIN
+    assert allowed("--origins", "") is None
+
+
+def test_origins_are_in_a_backup(tmp_path: Path) -> None:
+    async def live(world: World) -> str:
+        await world.publish(FLAGS_PLAN)
+        await world.collector.set_origins(FLAGS_PLAN.id, [ORIGIN])
+        made = await world.collector.make_backup(by="test")
+        assert isinstance(made, str)
+        return made
+
+    async def look(world: World) -> tuple[str, ...]:
+        record = world.collector.plan(FLAGS_PLAN.id)
+        assert record is not None
+        return record.origins
+
+    name = in_world(live, tmp_path / "data")
+    restore(tmp_path / "data" / "backups" / name, tmp_path / "new", clock=lambda: NOW)
+    assert in_world(look, tmp_path / "new") == (ORIGIN,)
+
+
+@pytest.mark.parametrize(("setting", "allowed"), [("", None), (ORIGIN, ORIGIN), ("*", "*")])
+def test_the_pages_of_a_relay(setting: str, allowed: str | None, tmp_path: Path) -> None:
+    async def live(world: RelayWorld) -> None:
+        await world.publish(WHOLE)
+        for path in ("/v1/keys", f"/v1/plans/{WHOLE.id}", f"/v1/plans/{WHOLE.id}/sealed"):
+            answer = await world.clients["public"].get(path, headers=PAGE)
+            assert answer.headers.get("access-control-allow-origin") == allowed
+            asked = await world.clients["public"].options(path, headers=ASKING)
+            assert asked.status_code == (204 if allowed else 405)
+        assert not shared(await world.clients["ops"].get("/healthz", headers=PAGE))
+
+    in_relay(live, tmp_path, FakeAnalyzer(WHOLE), origins=setting)
+
+
+def test_a_relay_refuses_what_is_no_origin(tmp_path: Path) -> None:
+    async def live(world: RelayWorld) -> None:
+        raise AssertionError
+
+    with pytest.raises(InputError, match="origins must be an origin"):
+        in_relay(live, tmp_path, FakeAnalyzer(WHOLE), origins="page.example")
+
+
+def test_the_words_of_the_command() -> None:
+    assert read_origins("") == ()
+    assert read_origins(" https://a.example,\n* ") == ("https://a.example", "*")
+    with pytest.raises(InputError, match="origins must be an origin such as https://host"):
+        read_origins("a.example")
+    with pytest.raises(InputError, match="at most 100 origins"):
+        check_origins(f"https://{number}.example" for number in range(101))

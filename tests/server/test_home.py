@@ -1,0 +1,202 @@
+"""The console's pages of surveys: what is seen, by whom, and in which words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shoal import Choice, Plan, Survey, audit, plan, screen
+from shoal.analysis.screening import Screening
+from shoal.planning.observers import observers
+from shoal.reports.observers import what_holds
+from shoal.server.console import releases as sealed_crowds
+from shoal.server.console import views as web
+from shoal.server.console.formatting import window_in_words
+from shoal.server.storage.plan_states import Declaration
+from tests.server.privacy_help import (
+    COUNTS_PLAN,
+    FLAGS_PLAN,
+    NOW,
+    TEXT_PLAN,
+    Headers,
+    World,
+    in_world,
+    make_reports,
+)
+
+ASKED = Survey("travel", (Choice("way", tuple("abcdefghijklmnop")),))
+PLAN = plan(ASKED, crowd_size=200, epsilon=1, delta="1e-6")
+
+
+async def page(world: World, path: str, headers: Headers | None = None) -> str:
+    answer = await world.ask("console", "GET", path, headers or world.admin())
+    assert answer.status_code == 200, (path, answer.text)
+    return unescape(answer.text)
+
+
+def test_traces_and_links_are_for_those_who_may_look(tmp_path: Path) -> None:
+    """Every bit of each report is a fair coin, which no crowd with a choice of 16 sends."""
+
+    async def live(world: World) -> None:
+        await world.publish(PLAN)
+        answer = await world.upload(make_reports(PLAN, 200, np.random.default_rng(1)))
+        assert answer.status_code == 202
+        seen = {}
+        for role in ("viewer", "analyst"):
+            headers = {"authorization": f"Bearer {await world.make_token(role)}"}
+            seen[role] = await page(world, f"/surveys/{PLAN.id}", headers)
+            assert "sealed, 200 reports" in seen[role]
+            assert "open, 0 tenths full" in seen[role]
+        crowd, second = f"/surveys/{PLAN.id}/crowds/1", "/crowds/2"
+        for word in (crowd, "traces of fake reports", "report.html", "format=csv"):
+            assert word not in seen["viewer"]
+            assert word in seen["analyst"]
+        assert second not in seen["analyst"]
+        assert "in at least" in seen["analyst"]
+        assert "an honest crowd is expected" in await page(world, crowd)
+
+    in_world(live, tmp_path / "data")
+
+
+def test_what_can_be_done_is_shown_to_admins_only(tmp_path: Path) -> None:
+    async def live(world: World) -> None:
+        await world.publish(FLAGS_PLAN)
+        analyst = {"authorization": f"Bearer {await world.make_token('analyst')}"}
+        path = f"/surveys/{FLAGS_PLAN.id}"
+        assert f"{path}/close" in await page(world, path)
+        assert f"{path}/close" not in await page(world, path, analyst)
+        assert 'href="/tokens"' in await page(world, "/")
+        assert 'href="/tokens"' not in await page(world, "/", analyst)
+
+    in_world(live, tmp_path / "data")
+
+
+def test_a_counts_plan_says_what_its_releases_hold(tmp_path: Path) -> None:
+    async def live(world: World) -> None:
+        words = "This release holds how many reports set each bit, and nothing"
+        for agreed in (FLAGS_PLAN, COUNTS_PLAN):
+            await world.publish(agreed)
+            shown = await page(world, f"/surveys/{agreed.id}")
+            assert (words in shown) == (agreed is COUNTS_PLAN)
+
+    in_world(live, tmp_path / "data")
+
+
+@pytest.mark.parametrize("agreed", [FLAGS_PLAN, COUNTS_PLAN], ids=["reports", "counts"])
+def test_a_plan_says_who_sees_what(agreed: Plan, tmp_path: Path) -> None:
+    """On the page and in the API: the observers of the certificate; a draft has none yet."""
+
+    async def live(world: World) -> None:
+        assert await world.collector.add_plan(agreed) is None
+        path, shown_at = f"/v1/plans/{agreed.id}", f"/surveys/{agreed.id}"
+        draft = await world.ask("console", "GET", path, world.admin())
+        assert draft.json()["observers"] is None
+        assert "Who sees what" not in await page(world, shown_at)
+        everybody = Declaration(all_honest=True)
+        assert await world.collector.move_plan(agreed.id, "published", everybody) is None
+        shown = (await world.ask("console", "GET", path, world.admin())).json()
+        expected = observers(audit(agreed), float(agreed.promise.epsilon))
+        assert shown["observers"] == [one.to_json() for one in expected]
+        text = await page(world, shown_at)
+        assert f"view {agreed.view}." in text
+        for one in shown["observers"]:
+            for words in (one["who"], one["sees"], what_holds(one), one["assumption"]):
+                assert words in text
+
+    in_world(live, tmp_path / "data")
+
+
+def test_windows_are_dates_and_an_end_has_a_reason(tmp_path: Path) -> None:
+    """An hour after an hour, the crowd of the first window did not fill and is given up."""
+
+    class Clock:
+        now = NOW
+
+        def __call__(self) -> float:
+            return self.now
+
+    clock = Clock()
+
+    async def live(world: World) -> None:
+        await world.publish(TEXT_PLAN)
+        await world.upload(make_reports(TEXT_PLAN, 40, np.random.default_rng(1)))
+        text = await page(world, f"/surveys/{TEXT_PLAN.id}")
+        assert "2027-01-15 08:00 to 09:00 UTC" in text
+        assert "open, 4 tenths full" in text
+        clock.now += 2 * 3600
+        await world.collector.in_store(world.collector.store.sweep)
+        text = await page(world, f"/surveys/{TEXT_PLAN.id}")
+        why = "given up: its window was over before it was full; it was 4 tenths full"
+        assert why in text
+        path = f"/v1/plans/{TEXT_PLAN.id}/crowds"
+        crowds = (await world.ask("console", "GET", path, world.admin())).json()["crowds"]
+        (ended,) = [one for one in crowds if one["state"] == "given up" and one["tenths"]]
+        assert (ended["reason"], ended["from"]) == ("window", "2027-01-15T08:00:00Z")
+
+    in_world(live, tmp_path / "data", clock)
+
+
+def test_a_window_in_words() -> None:
+    for seconds, words in (
+        (86_400, "2027-01-15"),
+        (7 * 86_400, "2027-01-14 to 2027-01-20"),
+        (3600, "2027-01-15 08:00 to 09:00 UTC"),
+        (10 * 3600, "2027-01-15 08:00 to 18:00 UTC"),
+        (36 * 3600, "2027-01-14 00:00 to 2027-01-15 12:00 UTC"),
+    ):
+        agreed = replace(TEXT_PLAN, window=seconds)
+        assert window_in_words(agreed, int(NOW // seconds)) == words
+    assert window_in_words(FLAGS_PLAN, 0) == "no window"
+
+
+def test_it_comes_in_pages(tmp_path: Path) -> None:
+    """However many crowds there are, a page looks at a few of them."""
+    screened = []
+
+    async def live(world: World) -> None:
+        asked = [replace(FLAGS_PLAN.survey, name=f"s{number}") for number in range(3)]
+        plans = [replace(FLAGS_PLAN, survey=survey) for survey in asked]
+        for one in plans:
+            await world.publish(one)
+        busy = plans[0]
+        relay = await world.relay()
+        await world.upload(make_reports(busy, 1200, np.random.default_rng(1)), relay)
+
+        def watched(agreed: Plan, *rest: object) -> Screening:
+            screened.append(agreed.id)
+            return screen(agreed, *rest)  # type: ignore[arg-type]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sealed_crowds, "screen", watched)
+            patch.setattr(web, "SURVEYS", 2)
+            patch.setattr(web, "CROWDS_OF_ONE", 6)
+            both = [await page(world, "/"), await page(world, "/?page=1")]
+            assert [text.count('class="card"') for text in both] == [2, 1]
+            assert 'href="/?page=1"' in both[0]
+            assert 'href="/?page=0"' in both[1]
+            assert 'href="/?page=2"' not in both[1]
+            assert not screened
+            assert "12 sealed" in both[0]
+            seen = set()
+            for number in range(3):
+                text = await page(world, f"/surveys/{busy.id}?page={number}")
+                found = {int(one) for one in re.findall(r"/crowds/(\d+)/report.html", text)}
+                assert len(found) <= 6
+                seen |= found
+            assert seen == set(range(1, 13))
+            assert len(screened) == 12
+            await page(world, f"/surveys/{busy.id}?page=1")
+            assert len(screened) == 12  # once for each crowd
+        for wrong in ("/?page=-1", "/?page=x", "/?page=1e9", "/?page=" + "9" * 5000):
+            answer = await world.ask("console", "GET", wrong, world.admin())
+            assert answer.status_code == 400
+            assert "It is about page." in answer.text
+        unknown = await world.ask("console", "GET", "/surveys/canary", world.admin())
+        assert unknown.status_code == 404
+
+    in_world(live, tmp_path / "data")

@@ -1,0 +1,491 @@
+"""An open crowd is seen by nobody: two different ones look the same, byte for byte.
+
+Two worlds start from copies of one folder, so they have the same keys and tokens and one sealed
+crowd. Then they are sent different reports in the same steps. After each step all that can be read
+is read, by every role: addresses of both listeners with their headers, the log, the files beside
+the database, and the sizes of the database's files.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from starlette.responses import Response
+
+from shoal import Batch, Plan
+from shoal.analysis.screening import Screening
+from shoal.server.collector.ingest import Ingest
+from shoal.server.collector.service import Collector
+from shoal.server.console.app import OPERATIONS
+from shoal.server.console.handlers import Handlers
+from shoal.server.console.releases import SealedCrowd, SealedCrowds
+from shoal.server.console.views import PAGES
+from shoal.server.core.logs import LOG
+from shoal.server.core.metrics import Metrics
+from shoal.server.core.service import App
+from shoal.server.core.tokens import ROLES
+from shoal.server.storage.database import NAME
+from shoal.server.storage.encryption import CROWD_KEY_FILE
+from shoal.server.storage.open_plan import OpenPlan
+from shoal.server.storage.signatures import Signature
+from shoal.server.storage.store import Store
+
+from .privacy_help import (
+    COUNTS_PLAN,
+    FLAGS_PLAN,
+    NOW,
+    TEXT_PLAN,
+    Headers,
+    World,
+    copied,
+    in_world,
+    make_reports,
+    some_of,
+    together,
+)
+
+Seen = dict[str, bytes]
+
+
+@dataclass
+class Clock:
+    now: float = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a world is sent: two uploads that are part of the same steps, and a repetition."""
+
+    first: Batch
+    second: Batch
+    again: Batch
+
+
+def pairs_of_contents(plan: Plan) -> dict[str, tuple[Contents, Contents]]:
+    """Contents that nobody may tell apart."""
+    random = np.random.default_rng(8)
+    fresh = [make_reports(plan, 35, random) for _ in range(4)]
+    first = Contents(fresh[0], some_of(fresh[1], slice(20)), some_of(fresh[0], slice(12)))
+    other = Contents(fresh[2], some_of(fresh[3], slice(20)), some_of(fresh[2], slice(12)))
+    constant = fresh[2].rows * 0
+    # The same tenth of the crowd, though one has 55 reports and the other 51.
+    repeating = replace(first, second=together(some_of(fresh[1], slice(16)),
+                                               some_of(fresh[0], slice(4))))  # fmt: skip
+    return {
+        "other reports": (first, other),
+        "all bits zero": (first, replace(other, first=replace(other.first, rows=constant),
+                                         again=some_of(replace(other.first, rows=constant),
+                                                       slice(12)))),
+        "four of them repeated": (first, repeating),
+    }  # fmt: skip
+
+
+@pytest.fixture(
+    scope="module", params=[FLAGS_PLAN, TEXT_PLAN, COUNTS_PLAN], ids=["flags", "text", "counts"]
+)
+def base(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Base:
+    return Base.make(request.param, tmp_path_factory.mktemp("base") / "data")
+
+
+@pytest.fixture(scope="module")
+def flags_base(tmp_path_factory: Any) -> Base:
+    return Base.make(FLAGS_PLAN, tmp_path_factory.mktemp("base") / "data")
+
+
+@dataclass(frozen=True)
+class Base:
+    """A folder with a token of each role, a draft, and a plan with a sealed crowd."""
+
+    plan: Plan
+    folder: Path
+    readers: dict[str, Headers]
+
+    @classmethod
+    def make(cls, plan: Plan, folder: Path) -> Base:
+        async def begin(world: World) -> dict[str, Headers]:
+            await world.publish(plan)
+            assert await world.collector.add_plan(replace(plan, crowd_size=200)) is None
+            sealed = make_reports(plan, 100, np.random.default_rng(1))
+            assert (await world.upload(sealed)).status_code == 202
+            made = {role: await world.make_token(role) for role in ROLES}
+            return {"nobody": {}} | {
+                role: {"authorization": f"Bearer {secret}"} for role, secret in made.items()
+            }
+
+        return cls(plan, folder, in_world(begin, folder))
+
+    def addresses(self) -> list[tuple[str, str]]:
+        """Every address that can be read, those of crowds sealed, open and unknown."""
+        found = []
+        for operation in (*OPERATIONS, *PAGES):
+            if operation.method != "GET":
+                continue
+            for number in "12345" if "{number}" in operation.path else ("",):
+                path = operation.path.replace("{number}", number)
+                found.append(("console", path.replace("{plan_id}", self.plan.id)))
+        found += [
+            ("console", f"/v1/plans/{self.plan.id}/crowds/{number}/estimates?format={form}")
+            for number, form in itertools.product("124", ("csv", "parquet", "arrow"))
+        ]
+        ends = ("", "/certificate", "/reports")
+        found += [("public", f"/v1/plans/{self.plan.id}{end}") for end in ends]
+        return [*found, ("public", "/v1/keys"), ("public", "/openapi.json")]
+
+
+async def look(base: Base, world: World, readers: list[str]) -> Seen:
+    """Read all that can be read."""
+    seen = {}
+    for reader, (side, address) in itertools.product(readers, base.addresses()):
+        app = getattr(world.collector, side)
+        seen[f"{reader} GET {side} {address}"] = await read(app, address, base.readers[reader])
+    seen["log"] = world.log.getvalue().encode()
+    for path in sorted(world.collector.folder.iterdir()):
+        about = path.stat()
+        seen[f"mode and size of {path.name}"] = f"{about.st_mode:o} {about.st_size}".encode()
+        assert stat.S_ISREG(about.st_mode)
+        # The database is for those who have the key, and the key is drawn by chance.
+        if not path.name.startswith((NAME, CROWD_KEY_FILE)):
+            seen[f"file {path.name}"] = path.read_bytes()
+    return seen
+
+
+async def read(app: App, address: str, headers: Headers) -> bytes:
+    """Return the whole answer to a GET; without a client in between, since there are many."""
+    path, _, query = address.partition("?")
+    answer: list[bytes] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            answer.append(b"%d %r\n" % (message["status"], message["headers"]))
+        else:
+            answer.append(message.get("body", b""))
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "client": None,
+        "server": None,
+    }
+    with suppress(Exception):  # Starlette raises what it has answered
+        await app(scope, receive, send)
+    return b"".join(answer)
+
+
+def whole(answer: httpx.Response) -> bytes:
+    return b"%d %r\n" % (answer.status_code, answer.headers.raw) + answer.content
+
+
+def history(
+    base: Base,
+    folder: Path,
+    contents: Contents,
+    readers: list[str] | None = None,
+    steps: int = 10,
+) -> list[Seen]:
+    """Live through all steps with these contents, and look around after each of the first ones."""
+    clock, chosen = Clock(), list(base.readers) if readers is None else readers
+    plan = base.plan
+
+    async def live(world: World) -> list[Seen]:
+        looks: list[Seen] = []
+
+        async def after(step: str, *answers: httpx.Response) -> None:
+            if len(looks) == steps:
+                return
+            seen = await look(base, world, chosen)
+            looks.append({f"{step}: {name}": content for name, content in seen.items()})
+            looks[-1] |= {f"{step}: answer {n}": whole(one) for n, one in enumerate(answers)}
+
+        async def move(word: str) -> httpx.Response:
+            return await world.ask(
+                "console", "POST", f"/v1/plans/{plan.id}/{word}", base.readers["admin"]
+            )
+
+        thirds = np.array_split(np.arange(len(contents.first)), 3)
+        await after("upload", *[await world.upload(some_of(contents.first, t)) for t in thirds])
+        await after("repeat", await world.upload(contents.again))
+        await after("second upload", await world.upload(contents.second))
+        bad = contents.second.to_bytes()[:-1]
+        path = f"/v1/plans/{plan.id}/reports"
+        await after("bad upload", await world.ask("public", "POST", path, {}, bad))
+        await after("pause", await move("pause"))
+        await after("upload while paused", await world.upload(contents.again))
+        await after("go on", await move("publish"), await world.upload(contents.again))
+        await world.collector.in_store(world.collector.store.sweep)
+        await after("sweep")
+        clock.now += 3600
+        await world.collector.in_store(world.collector.store.sweep)
+        await after("an hour later")
+        await after("close", await move("close"), await world.upload(contents.second))
+        return looks
+
+    return in_world(live, copied(base.folder, folder), clock)
+
+
+def first_difference(one: list[Seen], other: list[Seen]) -> str | None:
+    """Return where two histories differ first."""
+    assert len(one) == len(other)
+    for before, after in zip(one, other, strict=True):
+        assert before.keys() == after.keys()
+        for name, content in before.items():
+            if content != after[name]:
+                return name
+    return None
+
+
+@pytest.mark.parametrize("which", ["other reports", "all bits zero", "four of them repeated"])
+def test_different_open_crowds_look_the_same(base: Base, which: str, tmp_path: Path) -> None:
+    one, other = pairs_of_contents(base.plan)[which]
+    readers = None if which == "other reports" and base.plan is FLAGS_PLAN else ["admin"]
+    looks = [history(base, tmp_path / name, contents, readers)
+             for name, contents in (("one", one), ("other", other))]  # fmt: skip
+    assert first_difference(*looks) is None
+
+
+def test_there_is_something_to_see(flags_base: Base, tmp_path: Path) -> None:
+    """The looks hold what they are meant to hold: otherwise equality says nothing."""
+    looks = history(flags_base, tmp_path / "one", pairs_of_contents(FLAGS_PLAN)["other reports"][0])
+    names = {name: content for seen in looks for name, content in seen.items()}
+    base = f"GET console /v1/plans/{FLAGS_PLAN.id}"
+    assert names[f"upload: admin {base}/crowds/1"].startswith(b"200")
+    assert names[f"upload: admin {base}/crowds/2"].startswith(b"409")
+    assert names[f"upload: viewer {base}/crowds/1"].startswith(b"403")
+    assert names[f"upload: nobody {base}/crowds"].startswith(b"401")
+    page = f"GET console /surveys/{FLAGS_PLAN.id}"
+    assert names[f"upload: admin {page}/crowds/1"].startswith(b"200")
+    assert names[f"upload: admin {page}/crowds/2"].startswith(b"409")
+    assert names[f"upload: viewer {page}/crowds/1"].startswith(b"403")
+    assert names[f"upload: nobody {page}"].startswith(b"303")
+    assert b"open, 3 tenths full" in names[f"upload: viewer {page}"]
+    assert b"its plan was closed; it was 5 tenths full" in names[f"close: viewer {page}"]
+    assert b"Crowd 2: 3 tenths full" in names["upload: viewer GET console /"]
+    assert names[f"upload: nobody GET public /v1/plans/{FLAGS_PLAN.id}"].startswith(b"200")
+    assert names[f"close: admin {base}/crowds/2"].startswith(b"410")
+    assert b'"tenths": 3' in names[f"upload: viewer {base}/progress"]
+    assert b'"tenths": 5' in names[f"second upload: viewer {base}/progress"]
+    assert b"plan paused" in names["pause: log"]
+    assert names["upload: answer 2"] == names["repeat: answer 0"]
+    assert names["upload while paused: answer 0"].startswith(b"503")
+    assert names["close: answer 1"].startswith(b"410")
+    read = {"file admin-token", "file signing-key", "file lock"}
+    assert read <= {name.partition(": ")[2] for name in names}
+
+
+def test_there_is_something_to_see_of_windows(tmp_path: Path) -> None:
+    """Number 2 was sealed in its window, and 4 is the one that fills there now."""
+    base = Base.make(TEXT_PLAN, tmp_path / "base")
+    contents = pairs_of_contents(TEXT_PLAN)["other reports"][0]
+    looks = history(base, tmp_path / "one", contents, ["admin"])
+    names = {name: content for seen in looks for name, content in seen.items()}
+    path = f"admin GET console /v1/plans/{TEXT_PLAN.id}"
+    found = [names[f"second upload: {path}/crowds/{number}"][:3] for number in "12345"]
+    assert found == [b"409", b"200", b"409", b"409", b"404"]
+    assert b'"tenths": 5' in names[f"second upload: {path}/progress"]
+    assert names[f"close: {path}/crowds/4"].startswith(b"410")
+    # An hour later that is the window before, whose crowd stays; the one before it is given up.
+    assert names[f"an hour later: {path}/crowds/1"].startswith(b"410")
+    assert names[f"an hour later: {path}/crowds/4"].startswith(b"409")
+    assert names[f"an hour later: {path}/crowds/5"].startswith(b"409")
+
+
+# What a careless change would do; the same look around finds each.
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def reports_of(kept: OpenPlan) -> int:
+    """How many reports the open crowds of a plan have."""
+    return sum(crowd.counts.reports for crowd in kept._crowds.values())
+
+
+def exact_progress(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OpenPlan, "_tenths", lambda self, crowd: crowd.counts.reports)
+
+
+def open_crowd_shown(patch: pytest.MonkeyPatch) -> None:
+    sealed = SealedCrowds.crowd
+
+    async def shown(self: SealedCrowds, plan: Plan, number: int) -> Any:
+        found = self._collector.store._opened(plan.id)
+        assert found is not None
+        crowds = {crowd.number: crowd for crowd in found._crowds.values()}
+        if number not in crowds:
+            return await sealed(self, plan, number)
+        tally = crowds[number].counts.tally()
+        release = json.dumps(tally.to_json()).encode()
+        return SealedCrowd(plan, number, tally, release, None, Signature("", ""))
+
+    async def not_screened(self: SealedCrowds, crowd: SealedCrowd) -> Any:
+        return Screening(1.0, 1e-3, (), 0.0, crowd.tally.reports, crowd.plan.id)
+
+    patch.setattr(SealedCrowds, "crowd", shown)
+    patch.setattr(SealedCrowds, "screening", not_screened)  # it would refuse an incomplete crowd
+
+
+def vectors_logged(patch: pytest.MonkeyPatch) -> None:
+    accept = Store.accept
+
+    def logging(self: Store, uploads: Any) -> Any:
+        LOG.debug("took %s", uploads[0].rows.tobytes().hex())
+        return accept(self, uploads)
+
+    patch.setattr(Store, "accept", logging)
+
+
+def fresh_ones_logged(patch: pytest.MonkeyPatch) -> None:
+    count = OpenPlan.count
+
+    def logging(self: OpenPlan, uploads: Any, time: Any) -> Any:
+        before = reports_of(self)
+        sealed = count(self, uploads, time)
+        LOG.debug("%d are new", reports_of(self) - before)
+        return sealed
+
+    patch.setattr(OpenPlan, "count", logging)
+
+
+def reports_counted_as_they_come(patch: pytest.MonkeyPatch) -> None:
+    count = OpenPlan.count
+    text = Metrics.text
+    counted = [0]
+
+    def counting(self: OpenPlan, uploads: Any, time: Any) -> Any:
+        before = reports_of(self)
+        sealed = count(self, uploads, time)
+        counted[0] += reports_of(self) - before
+        return sealed
+
+    patch.setattr(OpenPlan, "count", counting)
+    patch.setattr(
+        Metrics, "text", lambda self, **now: text(self, **now) + b"shoal_reports %d\n" % counted[0]
+    )
+    enter = Collector.__aenter__
+
+    async def entering(self: Collector) -> Collector:
+        counted[0] = 0
+        return await enter(self)
+
+    patch.setattr(Collector, "__aenter__", entering)
+
+
+def repeated_ones_told(patch: pytest.MonkeyPatch) -> None:
+    accept, seen = Store.accept, [0]
+
+    def telling(self: Store, uploads: Any) -> Any:
+        kept = self._opened(uploads[0].plan_id)
+        before = 0 if kept is None else reports_of(kept)
+        answers = accept(self, uploads)
+        seen[0] = 0 if kept is None else reports_of(kept) - before
+        return answers
+
+    handle = Ingest.handle
+
+    async def answering(self: Ingest, scope: Any, receive: Any, send: Any) -> bool:
+        async def sending(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message["headers"], (b"x-new", b"%d" % seen[0])]
+                message = message | {"headers": headers}
+            await send(message)
+
+        return await handle(self, scope, receive, sending)
+
+    patch.setattr(Store, "accept", telling)
+    patch.setattr(Ingest, "handle", answering)
+
+
+def last_upload_kept_in_a_file(patch: pytest.MonkeyPatch) -> None:
+    accept = Collector._accept
+
+    async def keeping(self: Collector, uploads: Any) -> Any:
+        (self.folder / "last").write_bytes(uploads[-1].to_bytes())
+        return await accept(self, uploads)
+
+    patch.setattr(Collector, "_accept", keeping)
+
+
+def counts_in_a_header(patch: pytest.MonkeyPatch) -> None:
+    (place,) = (one for one in OPERATIONS if one.handler is Handlers.progress)
+
+    async def telling(self: Handlers, request: Any) -> Response:
+        response = await Handlers.progress(self, request)
+        kept = self._collector.store._opened(request.path_params["plan_id"])
+        assert kept is not None
+        tallies = [crowd.counts.tally() for crowd in kept._crowds.values()]
+        response.headers["etag"] = str([tally.to_json()["by_set_bits"] for tally in tallies])
+        return response
+
+    patch.setitem(place.__dict__, "handler", telling)
+
+
+MUTANTS: list[tuple[Patch, str, str]] = [
+    (exact_progress, "four of them repeated", "/progress"),
+    (open_crowd_shown, "other reports", "/crowds/2"),
+    (vectors_logged, "other reports", "log"),
+    (fresh_ones_logged, "four of them repeated", "log"),
+    (reports_counted_as_they_come, "four of them repeated", "/metrics"),
+    (repeated_ones_told, "four of them repeated", "answer"),
+    (last_upload_kept_in_a_file, "other reports", "file last"),
+    (counts_in_a_header, "other reports", "/progress"),
+]
+
+
+@pytest.mark.parametrize(("mutant", "which", "where"), MUTANTS)
+def test_every_mutant_is_seen(
+    mutant: Patch,
+    which: str,
+    where: str,
+    flags_base: Base,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mutant(monkeypatch)
+    assert any(where in name for name in differences(flags_base, which, tmp_path))
+
+
+def test_the_mutant_that_shows_an_open_crowd_is_seen_in_a_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = Base.make(TEXT_PLAN, tmp_path / "base")
+    open_crowd_shown(monkeypatch)
+    places = differences(base, "other reports", tmp_path)
+    assert any(name.endswith("/crowds/4") for name in places)
+    assert not any("/crowds/2" in name for name in places)
+
+
+def differences(base: Base, which: str, folder: Path) -> list[str]:
+    """Return all places where two histories differ."""
+    looks = [history(base, folder / name, contents, ["admin"], steps=3)
+             for name, contents in zip(("one", "other"), pairs_of_contents(base.plan)[which],
+                                       strict=True)]  # fmt: skip
+    everywhere = [
+        name
+        for before, after in zip(*looks, strict=True)
+        for name in before
+        if before[name] != after.get(name)
+    ]
+    assert (first_difference(*looks) is not None) == bool(everywhere)
+    return everywhere

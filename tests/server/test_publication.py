@@ -1,0 +1,124 @@
+"""Which plans a collector takes, beside those that it has."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shoal import Flags, FlipProbability, Memory, Plan, Promise, Survey, Text, plan
+from shoal.errors import PlanError
+from shoal.protocol.promise import read_certificate
+from shoal.protocol.signatures import check_public_key, check_signature
+from shoal.server.collector.plan_review import objection
+from shoal.server.core import problems
+from shoal.server.core.problems import Problem
+from shoal.server.core.settings import Settings
+from shoal.server.storage.plan_states import Declaration
+from tests.server.privacy_help import World, in_world
+
+SURVEY = Survey("browser", (Flags("features", ("sync", "vpn")),))
+STRONG = plan(SURVEY, crowd_size=200, epsilon=1, delta="1e-6")
+WEAK = plan(SURVEY, crowd_size=200, epsilon=2, delta="1e-6")
+WIDER = plan(
+    Survey("browser", (Flags("features", ("sync", "vpn", "tabs")),)),
+    crowd_size=200,
+    epsilon=1,
+    delta="1e-6",
+)
+ELSEWHERE = plan(Survey("another", SURVEY.questions), crowd_size=200, epsilon=2, delta="1e-6")
+MEMORY = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
+WORDS = Survey("words", (Text("word", bits=16, hashes=1, cohorts=4),))
+HINT = plan(SURVEY, crowd_size=200, epsilon=1, promise="three-sigma")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "others", "problem"),
+    [
+        (STRONG, (), None),
+        (STRONG, (WEAK,), None),
+        (WEAK, (STRONG,), problems.PROTECTS_LESS),
+        (WEAK, (WEAK,), None),
+        (replace(STRONG, window=3600), (STRONG,), problems.PROTECTS_LESS),
+        (STRONG, (replace(STRONG, window=3600),), None),
+        (WIDER, (STRONG,), problems.PROTECTS_LESS),
+        (ELSEWHERE, (STRONG,), None),
+        (HINT, (), problems.PROMISE_UNPROVEN),
+        (replace(STRONG, q=FlipProbability.at_least("0.1")), (), problems.PROMISE_BROKEN),
+        (plan(SURVEY, crowd_size=99, epsilon=1, delta="1e-6"), (), problems.CROWD_TOO_SMALL),
+        (plan(SURVEY, q="0.25"), (), problems.CROWD_TOO_SMALL),
+        (
+            Plan(SURVEY, FlipProbability(1, 1), Promise("local", "1"), crowd_size=200),
+            (),
+            problems.PROMISE_BROKEN,
+        ),
+        *(
+            (
+                Plan(survey, MEMORY.q, promise, 10**5, reports, memory=MEMORY),
+                (),
+                None if (survey, reports) == (SURVEY, 1) else problems.PROMISE_BROKEN,
+            )
+            for survey, reports in ((SURVEY, 1), (SURVEY, 2), (WORDS, 1))
+            for promise in (Promise("local", "9"), Promise("proven", "1", "1e-6"))
+        ),
+    ],
+)
+def test_objections(wanted: Plan, others: tuple[Plan, ...], problem: Problem | None) -> None:
+    assert objection(wanted, Settings(), others) == problem
+
+
+def test_a_hint_is_taken_where_that_is_set() -> None:
+    assert objection(HINT, Settings(allow_unproven=True), ()) is None
+
+
+def test_eta_is_about_one_report_of_a_person() -> None:
+    once = plan(SURVEY, crowd_size=200, epsilon=1, eta="1e-3")
+    allowing = Settings(allow_unproven=True)
+    assert objection(once, allowing, ()) is None
+    twice = replace(once, max_reports_per_person=2)
+    assert objection(twice, allowing, ()) == problems.PROMISE_BROKEN
+
+
+def test_a_device_verifies_the_certificate_of_a_published_plan(tmp_path: Path) -> None:
+    """The signature is the pinned key's, and what was computed is what the plan promises."""
+
+    async def live(world: World) -> None:
+        assert await world.collector.add_plan(STRONG) is None
+        path = f"/v1/plans/{STRONG.id}/certificate"
+        assert (await world.ask("public", "GET", path)).status_code == 404
+        declared = Declaration(all_honest=True)
+        assert await world.collector.move_plan(STRONG.id, "published", declared) is None
+        answer = await world.ask("public", "GET", path)
+        key = check_public_key(world.collector.signer.public_key)
+        check_signature(key, answer.content, answer.headers["Shoal-Signature"], "certificate")
+        assert read_certificate(STRONG, answer.content).holds
+        with pytest.raises(PlanError, match="another plan"):
+            read_certificate(WEAK, answer.content)
+
+    in_world(live, tmp_path / "data")
+
+
+def test_a_draft_is_looked_at_again_when_it_is_published(tmp_path: Path) -> None:
+    """Two drafts do not know of each other; of two that are published at once, one is."""
+
+    async def live(world: World) -> None:
+        collector = world.collector
+        for draft in (STRONG, WEAK):
+            assert await collector.add_plan(draft) is None
+        strong, weak = await asyncio.gather(
+            *(
+                collector.move_plan(draft.id, "published", Declaration(all_honest=True))
+                for draft in (STRONG, WEAK)
+            )
+        )
+        assert (strong, weak) == (None, problems.PROTECTS_LESS)
+        answer = await world.ask(
+            "console", "POST", f"/v1/plans/{WEAK.id}/publish?honest=all", world.admin()
+        )
+        assert (answer.status_code, answer.json()["title"]) == (422, problems.PROTECTS_LESS.title)
+        assert await collector.move_plan(STRONG.id, "closed") is None
+        assert await collector.move_plan(WEAK.id, "published", Declaration(all_honest=True)) is None
+
+    in_world(live, tmp_path / "data")

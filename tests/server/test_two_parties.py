@@ -1,0 +1,295 @@
+"""A real relay and a real analyzer, each in a process of its own, and devices that go on sending.
+
+Every acknowledged report is in exactly one crowd, whoever is killed, and the releases add up to the
+very bits that the devices made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal import Choice, Flags, Outbox, Plan, Survey, plan
+from shoal.device.outbox import HttpTransport
+from shoal.device.outbox.records import Record
+from shoal.lab.services import console_get, free_port, run_command
+from shoal.protocol.wire import ID_BYTES, split_batch
+from tests.faults import QuickDisk
+from tests.server.postgres_help import needs_postgres, the_server
+from tests.server.serving_help import clean_environment
+
+LONGEST = 600.0
+"""Seconds that anything here may take before it counts as hanging."""
+
+KILLS = int(os.environ.get("SHOAL_PARTY_KILLS", "2"))
+SURVEY = Survey(
+    "browser", (Flags("features", ("sync", "vpn", "reader")), Choice("channel", ("a", "b", "c")))
+)
+CROWD, CROWDS = 100, max(2, KILLS // 20)
+
+
+def planned(view: Any) -> tuple[Plan, int, int]:
+    """A plan with free ports for both parties."""
+    relay, analyzer = free_port(), free_port()
+    agreed = plan(
+        SURVEY,
+        crowd_size=CROWD,
+        epsilon="4",
+        delta="1e-4",
+        view=view,
+        relay=f"http://127.0.0.1:{relay}",
+        analyzer=f"http://127.0.0.1:{analyzer}",
+    )
+    return agreed, relay, analyzer
+
+
+class Party:
+    """One of the two, which can be killed and started again."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        folder.mkdir()
+        self.folder, self._words = folder, words
+        self.ready: dict[str, str] = {}
+        self._guard = threading.Lock()
+
+    def start(self, *more: str) -> None:
+        self._log = (self.folder.parent / f"{self.folder.name}.log").open("ab")
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "shoal",
+                *self._words,
+                "--data",
+                str(self.folder),
+                "--json",
+                *more,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=clean_environment() | {"OPENBLAS_NUM_THREADS": "1"},
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        log = self.folder.parent / f"{self.folder.name}.log"
+        if not line:
+            self._process.communicate(timeout=LONGEST)
+            self._log.close()
+        assert line, f"{self._words[0]} did not start: {log.read_text()[-2000:]}"
+        self.ready = json.loads(line)
+
+    def end(self, how: signal.Signals) -> None:
+        with self._guard:
+            self._process.send_signal(how)
+            self._process.communicate(timeout=LONGEST)
+            self._log.close()
+
+
+class Parties:
+    """A relay and an analyzer that know each other."""
+
+    def __init__(self, folder: Path, agreed: Plan, relay: int, analyzer: int) -> None:
+        assert agreed.parties is not None
+        self.plan = agreed
+        plan_file = folder / "plan.json"
+        agreed.write(plan_file)
+        self._folder, self._relay_port, self._relays = folder, relay, 0
+        self.analyzer = Party(
+            folder / "analyzer",
+            *("analyzer", "--public", f"127.0.0.1:{analyzer}", "--console", "127.0.0.1:0"),
+            *("--honest", "all", str(plan_file)),
+        )
+        self.relay = self.new_relay()
+
+    def new_relay(self, *options: str) -> Party:
+        """A relay in a folder of its own, not started yet."""
+        assert self.plan.parties is not None
+        self._relays += 1
+        return Party(
+            self._folder / f"relay{self._relays}",
+            *("relay", "--listen", f"127.0.0.1:{self._relay_port}", "--ops", "127.0.0.1:0"),
+            *("--largest-share", "100", "--analyzer", self.plan.parties.analyzer),
+            *(*options, str(self._folder / "plan.json")),
+        )
+
+    def register(self) -> str:
+        """Make a token for the relay at the analyzer, and return the token's id."""
+        words = ["collector", "token", "make", str(self.analyzer.folder), "--role", "relay"]
+        made = json.loads(
+            run_command(
+                *words, "--label", "relay", "--relay-key", self.relay.ready["key"], "--json"
+            )
+        )
+        (self.relay.folder / "analyzer-token").write_text(made["token"])
+        return str(made["id"])
+
+    def ready(self) -> bool:
+        """Whether the relay says that it is ready."""
+        return console_get(self.relay.ready["ops"], "/readyz", "")[0] == 200
+
+    def __enter__(self) -> Parties:
+        self.analyzer.start()
+        self.relay.start()
+        self.token = self.register()
+        assert self.plan.parties is not None
+        _, keys = console_get(self.plan.parties.analyzer, "/v1/keys", "")
+        self.key = json.loads(keys)["ed25519"][0]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for party in (self.relay, self.analyzer):
+            party.end(signal.SIGTERM)
+
+    def tallies(self, count: int) -> list[dict[str, Any]]:
+        """The releases, as soon as there are so many."""
+        token = (self.analyzer.folder / "admin-token").read_text().strip()
+        end = time.monotonic() + LONGEST
+        at, console = f"/v1/plans/{self.plan.id}/crowds", self.analyzer.ready["console"]
+        while True:
+            assert time.monotonic() < end, "the crowds were not released"
+            crowds = json.loads(console_get(console, at, token)[1])["crowds"]
+            numbers = [one["number"] for one in crowds if one["state"] == "sealed"]
+            if len(numbers) >= count:
+                break
+            time.sleep(0.2)
+        paths = [f"{at}/{number}" for number in sorted(numbers)]
+        found = [json.loads(console_get(console, path, token)[1]) for path in paths]
+        return [one["tally"] for one in found]
+
+
+def answer_of(number: int) -> dict[str, object]:
+    flags = [label for place, label in enumerate(("sync", "vpn", "reader")) if number >> place & 1]
+    return {"features": flags, "channel": "abc"[number % 3]}
+
+
+class Devices:
+    """Outboxes that answer once and send until they are accepted."""
+
+    def __init__(self, folder: Path, parties: Parties, count: int) -> None:
+        self.plan = parties.plan
+        assert self.plan.parties is not None
+        transport = HttpTransport(self.plan.parties.relay, public_key=parties.key)
+        self.bits = np.zeros(self.plan.bits, np.int64)
+        self._boxes = []
+        for number in range(count):
+            at = folder / str(number)
+            box = Outbox(
+                at,
+                transport,
+                spread=0.0,
+                jitter=lambda: 0.0,
+                one_operator=True,
+                limit=1000,
+                recompute=False,
+                disk=QuickDisk(),
+            )
+            box.answer(self.plan, answer_of(number))
+            (record,) = (Record.from_bytes(path.read_bytes()) for path in at.glob("*.waiting"))
+            row = split_batch(self.plan, record.batch).content[ID_BYTES + 4 :]
+            value = int.from_bytes(row, "little")
+            self.bits += [value >> place & 1 for place in range(self.plan.bits)]
+            self._boxes.append(box)
+
+    def send(self, allowed: Callable[[], int] | None = None) -> None:
+        """Send until every report was accepted, at each moment no more than are allowed."""
+        end = time.monotonic() + LONGEST
+        waiting, total = self._boxes, len(self._boxes)
+        while waiting:
+            assert time.monotonic() < end, "reports were not accepted"
+            free = total if allowed is None else allowed() - (total - len(waiting))
+            for box in waiting[: max(free, 0)]:
+                box.send_due(hurry=True)
+            left = [box for box in waiting if [one.state for one in box.tickets()] != ["sent"]]
+            if len(left) < len(waiting):
+                end = time.monotonic() + LONGEST
+            elif free <= 0:
+                time.sleep(0.05)
+            waiting = left
+
+
+@pytest.mark.real_random
+@pytest.mark.parametrize("view", ["reports", "counts"])
+def test_every_bit_arrives_once_whoever_is_killed(view: str, tmp_path: Path):
+    agreed, relay, analyzer = planned(view)
+    chance = random.Random(view)
+    with Parties(tmp_path, agreed, relay, analyzer) as parties:
+        devices = Devices(tmp_path / "devices", parties, CROWD * CROWDS)
+        allowed = CROWD * CROWDS // (KILLS + 1)
+
+        def kill() -> None:
+            nonlocal allowed
+            for number in range(KILLS):
+                time.sleep(chance.uniform(0.1, 1.0))
+                chosen = chance.choice(
+                    [[parties.relay], [parties.analyzer], [parties.relay, parties.analyzer]]
+                )
+                for party in chosen:
+                    party.end(signal.SIGKILL)
+                for party in reversed(chosen):
+                    party.start()
+                # Reports come all the time, so that every kill meets some.
+                allowed = CROWD * CROWDS * (number + 2) // (KILLS + 1)
+
+        with ThreadPoolExecutor(1) as killing:
+            killed = killing.submit(kill)
+            devices.send(lambda: allowed)
+            killed.result()
+        tallies = parties.tallies(CROWDS)
+    assert [tally["reports"] for tally in tallies] == [CROWD] * CROWDS
+    counts = np.sum([tally["by_bit"] for tally in tallies], axis=0)
+    assert counts.tolist() == devices.bits.tolist()
+
+
+@pytest.mark.parametrize("data", ["folder", pytest.param("database", marks=needs_postgres)])
+@pytest.mark.parametrize("view", ["reports", "counts"])
+def test_a_relay_is_replaced_as_documented(view: str, data: str, tmp_path: Path):
+    """Its token is revoked, and a relay with new data gets one: every report counts."""
+    agreed, relay, analyzer = planned(view)
+    options = [("--database", the_server().new_database()) for _ in range(2)] * (data == "database")
+    with Parties(tmp_path, agreed, relay, analyzer) as parties:
+        if options:
+            parties.relay.end(signal.SIGTERM)
+            parties.relay = parties.new_relay(*options[0])
+            parties.relay.start()
+            parties.token = parties.register()
+        first = Devices(tmp_path / "first", parties, CROWD)
+        first.send()
+        parties.tallies(1)
+        assert parties.ready()
+
+        parties.relay.end(signal.SIGTERM)
+        run_command("collector", "token", "revoke", str(parties.analyzer.folder), parties.token)
+        parties.relay = parties.new_relay(*(options[1] if options else ()))
+        parties.relay.start()
+        assert not parties.ready()  # it has no token yet, and so no key
+        parties.register()
+        second = Devices(tmp_path / "second", parties, CROWD)
+        second.send()
+        assert parties.ready()
+        tallies = parties.tallies(2)
+    assert [tally["reports"] for tally in tallies] == [CROWD] * 2
+    assert [tally["by_bit"] for tally in tallies] == [first.bits.tolist(), second.bits.tolist()]
+
+
+def test_a_relay_whose_deadline_does_not_fit_does_not_start(tmp_path: Path):
+    agreed, relay, analyzer = planned("reports")
+    with Parties(tmp_path, agreed, relay, analyzer) as parties:
+        parties.relay.end(signal.SIGTERM)
+        with pytest.raises(
+            AssertionError, match=r"deadline_days = 46.* at most half of the analyz"
+        ):
+            parties.relay.start("--deadline-days", "46")
+        parties.relay.start()

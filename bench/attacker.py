@@ -19,7 +19,9 @@ import numpy as np
 import uvloop
 
 from bench.load import post
-from shoal import Batch, Plan, pack_reports
+from shoal import Plan
+from shoal.analysis.report_rows import Batch
+from shoal.device.packing import pack_reports
 from shoal.protocol.vectors import Synthetic
 
 SLOW = 2000

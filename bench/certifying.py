@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from bench.measuring import Candidate, Options, Table, best_times
-from shoal import Choice, Choices, Flags, Plan, Survey, Text, audit, plan
+from shoal import Choice, Flags, Plan, Survey, Text, plan
+from shoal.planning.certificate import certify
+from shoal.protocol.survey import Choices
 from shoal.support.rounding import text_up
 
 _TEXT = (
@@ -44,9 +46,9 @@ def wide(options: Options) -> Table:
             start = time.process_time()
             agreed = plan(survey, crowd_size=crowd, epsilon="1", delta="1e-6")
             planned = time.process_time()
-            audit(agreed).to_json(epsilon=1)
+            certify(agreed).to_json(epsilon=1)
             audited = time.process_time()
-            audit(survey, q="0.25", crowd_size=crowd).to_json(epsilon=1)
+            certify(survey, q="0.25", crowd_size=crowd).to_json(epsilon=1)
             end = time.process_time()
             name = f"{bits:,} flags" if kind is Flags else f"one of {bits:,}"
             rows.append(
@@ -157,7 +159,7 @@ def measure(options: Options) -> Table:
     thousand = Survey("s", (Choice("answer", tuple(map(str, range(1000)))),))
     five = Survey("s", (Flags("answer", tuple("12345")),))
     numbers = np.exp(1j * np.arange(1 << 20))
-    certificate = audit(forty, q="0.351", crowd_size=10_000_000)
+    certificate = certify(forty, q="0.351", crowd_size=10_000_000)
     candidates = [
         Candidate("audit: 40 flags, N = 1e7, q = .351", 1, lambda: certificate.to_json(epsilon=2)),
         Candidate(

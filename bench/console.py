@@ -18,7 +18,8 @@ from starlette.routing import Route
 
 from bench.measuring import Options, Table
 from bench.serving import SERVER_CORE, pin
-from shoal import Batch, Choice, Flags, Number, Plan, Survey, plan
+from shoal import Choice, Flags, Number, Plan, Survey, plan
+from shoal.analysis.report_rows import Batch
 from shoal.server import Collector, Settings
 from shoal.server.core.tokens import Token
 from shoal.server.storage.plan_states import Declaration

@@ -19,8 +19,11 @@ from scipy.stats import binom
 import shoal
 from bench.coverage_findings import FLIPS, LEVEL, SMALL, Array, Findings, covered, shares_of
 from bench.coverage_tables import tables
-from shoal.analysis.contrasts import Combination
+from shoal.analysis.contrasts import Combination, difference, ratio, share_difference, total
+from shoal.analysis.estimates import Estimate
 from shoal.analysis.intervals import IntervalKind, Target, interval
+from shoal.errors import InputError
+from shoal.protocol.flip_probability import FlipProbability
 from shoal.theory.one_bit.distribution import pmf
 
 Truth = tuple[float, ...]
@@ -57,18 +60,18 @@ def singles(findings: Findings, crowds: tuple[int, ...], flips: tuple[str, ...])
                 findings.add((kind, target, "one option"), held, n * q * (1 - q), where)
 
 
-Combine = Callable[[shoal.Estimate, shoal.Estimate, str], Combination]
+Combine = Callable[[Estimate, Estimate, str], Combination]
 COMBINATIONS: dict[str, tuple[Combine, Callable[[float, float], float]]] = {
     "total": (
-        lambda a, b, kind: shoal.total([a, b], LEVEL, kind=kind),  # type: ignore[arg-type]
+        lambda a, b, kind: total([a, b], LEVEL, kind=kind),  # type: ignore[arg-type]
         lambda a, b: a + b,
     ),
     "difference": (
-        lambda a, b, kind: shoal.difference(a, b, LEVEL, kind=kind),  # type: ignore[arg-type]
+        lambda a, b, kind: difference(a, b, LEVEL, kind=kind),  # type: ignore[arg-type]
         lambda a, b: a - b,
     ),
     "ratio": (
-        lambda a, b, kind: shoal.ratio(a, b, LEVEL, kind=kind),  # type: ignore[arg-type]
+        lambda a, b, kind: ratio(a, b, LEVEL, kind=kind),  # type: ignore[arg-type]
         lambda a, b: a / b if b else math.nan,
     ),
 }
@@ -83,7 +86,7 @@ def _combined(
         first, second = estimates(x, y)
         try:
             one = combine(first, second, kind)
-        except shoal.InputError:  # a ratio to an estimate of exactly zero: counts as a miss
+        except InputError:  # a ratio to an estimate of exactly zero: counts as a miss
             continue
         low[x, y], high[x, y] = one.low, one.high
     return low, high
@@ -105,7 +108,7 @@ def people(n: int, q: float, shares: Truth) -> Array:
 
 def same_crowd(findings: Findings, kinds: tuple[str, ...], n: int, text: str) -> None:
     """Two options of one tally."""
-    flip = shoal.FlipProbability.at_least(text)
+    flip = FlipProbability.at_least(text)
     q = float(flip)
     flips = n * q * (1 - q)
     single = crowd_laws(n, q)
@@ -122,7 +125,7 @@ def same_crowd(findings: Findings, kinds: tuple[str, ...], n: int, text: str) ->
             def estimates(x: int, y: int, target: Any = target, question: Any = question) -> Any:
                 labels = question.labels
                 return [
-                    shoal.Estimate(question, label, ones, n, flip, target, 0.0)
+                    Estimate(question, label, ones, n, flip, target, 0.0)
                     for label, ones in zip(labels, (x, y), strict=False)
                 ]
 
@@ -179,7 +182,7 @@ def two_crowds(
 ) -> None:
     """Shares in two independent crowds."""
     sizes, texts = (first[0], second[0]), (first[1], second[1])
-    chances = [shoal.FlipProbability.at_least(text) for text in texts]
+    chances = [FlipProbability.at_least(text) for text in texts]
     qs = [float(chance) for chance in chances]
     flips = min(n * q * (1 - q) for n, q in zip(sizes, qs, strict=True))
     tried = [shares_of(n) for n in sizes]
@@ -198,12 +201,12 @@ def two_crowds(
 
         def estimates(x: int, y: int, target: Target = target) -> Any:
             return [
-                shoal.Estimate(FLAGS, "a", ones, n, q, target, 0.0)
+                Estimate(FLAGS, "a", ones, n, q, target, 0.0)
                 for ones, n, q in zip((x, y), sizes, chances, strict=True)
             ]
 
         ends = _combined(
-            lambda a, b, kind: shoal.share_difference(a, b, LEVEL, kind=kind),  # type: ignore[arg-type]
+            lambda a, b, kind: share_difference(a, b, LEVEL, kind=kind),  # type: ignore[arg-type]
             kind, estimates, sizes,
         )  # fmt: skip
         for (a, one), (b, other) in product(*law):

@@ -15,8 +15,10 @@ import argparse
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal import Choice, Flags, Plan, Survey, Tally, associate, audit, plan
+from shoal import Choice, Flags, Plan, Survey, Tally, plan
+from shoal.analysis.association import associate
 from shoal.lab.simulation_bits import simulation_generator
+from shoal.planning.certificate import certify
 
 Shares = NDArray[np.float64]
 
@@ -94,7 +96,7 @@ def main() -> None:
     for crossed in (False, True):
         agreed = planned(survey_of(crossed))
         name = "with age x brand" if crossed else "without a cross"
-        print(f"{name}: q = {float(agreed.q):.6f}, sigma {audit(agreed).sigma:.2f} people")
+        print(f"{name}: q = {float(agreed.q):.6f}, sigma {certify(agreed).sigma:.2f} people")
     print("| ages and brands | rejected at 5 % | at 1 % | preference found | power as stated |")
     print("|---|---|---|---|---|")
     for seed, (name, margins) in enumerate((("even", EVEN), ("uneven", UNEVEN)), 1):

@@ -29,7 +29,7 @@ from shoal.analysis.text.hash_table import hash_table
 from shoal.analysis.text.results import DecodedTexts
 from shoal.lab.simulation_bits import simulation_generator
 from shoal.lab.tally_distributions import simulate_texts
-from shoal.planning.text_size import propose
+from shoal.planning.text_size import suggest_text_size
 
 CROWD = 1_000_000
 EPSILON, DELTA = "2", "1e-6"
@@ -158,7 +158,7 @@ def measure(
     repetitions = repetitions or (2 if options.quick else 20)
     people, texts = options.size(CROWD), candidate_list(candidates)
     truth = crowd_of_words(people)
-    size = propose(candidates, people, EPSILON, DELTA)
+    size = suggest_text_size(candidates, people, EPSILON, DELTA)
     ways = {
         "shoal, false discoveries 5 %": partial(shoal_decode, fdr=0.05),
         "shoal, false discoveries 0.1 %": partial(shoal_decode, fdr=0.001),

@@ -10,7 +10,9 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 from bench.measuring import Options, Table
-from shoal import Flags, FlipProbability, Plan, Promise, Survey
+from shoal import Flags, Plan, Survey
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
 
 ONE_REPORT = (
     "import shoal.device.encode, shoal.device.randomize, shoal.device.packing,"

@@ -15,13 +15,17 @@ import pyarrow.parquet as pq
 
 from bench.measuring import LIMIT, Options, Table
 from bench.tallying import flags_plan
-from shoal import FlipProbability, Original, SimulationBits, randomize
 from shoal.device.arrays.report_files import VectorWriter
+from shoal.device.arrays.vectors import Original
+from shoal.device.randomize import flip
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.protocol.flip_probability import FlipProbability
 
 _CHILD = """
 import re, resource, sys, time
 from pathlib import Path
-from shoal import Plan, Tallying
+from shoal import Plan
+from shoal.analysis.tally import Tallying
 from shoal.analysis.report_files import read_reports
 
 def peak():
@@ -104,7 +108,7 @@ def write_reports(path: Path, reports: int) -> Path:
     with VectorWriter(path, flags_plan(40), simulated=True) as writer:
         bits = SimulationBits(1)
         while writer.written < reports:
-            writer.write(randomize(original, FlipProbability(1, 1), random_bits=bits))
+            writer.write(flip(FlipProbability(1, 1), original, random_bits=bits))
     return path
 
 

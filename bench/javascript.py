@@ -12,10 +12,15 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from bench.measuring import Options, Table
-from shoal import Flags, FlipProbability, Parties, Plan, Promise, Survey, encode, pack_reports
+from shoal import Flags, Plan, Survey
+from shoal.device.encode import encode
 from shoal.device.encryption import seal_report
-from shoal.device.randomize import randomize
+from shoal.device.packing import pack_reports
+from shoal.device.randomize import flip
 from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.parties import Parties
+from shoal.protocol.plan import Promise
 from shoal.support.keys import key_text
 
 _DRIVER = Path(__file__).parent.parent / "clients" / "js" / "test" / "driver.js"
@@ -69,7 +74,7 @@ def _in_python(rounds: int) -> list[float]:
     whole, cut = (CrowdKey(one.id, 0, 1, _KEY) for one in plans)
 
     def make(plan: Plan) -> bytes:
-        synthetic = randomize(encode(plan, {"f": ["o1", "o7"]}), plan)
+        synthetic = flip(plan, encode(plan, {"f": ["o1", "o7"]}))
         return pack_reports(plan, synthetic).to_bytes()
 
     works: list[Callable[[], object]] = [

@@ -21,7 +21,9 @@ from typing import NamedTuple
 import numpy as np
 import uvloop
 
-from shoal import Plan, Synthetic, pack_reports
+from shoal import Plan
+from shoal.device.packing import pack_reports
+from shoal.protocol.vectors import Synthetic
 
 PATIENCE = 10.0
 """Seconds after which a request without an answer has failed."""

@@ -24,8 +24,10 @@ from bench.measuring import (
     compare_rates,
 )
 from bench.without_kernels import without_kernels
-from shoal import FlipProbability, Original, randomize
 from shoal.device.arrays import randomizing
+from shoal.device.arrays.vectors import Original
+from shoal.device.randomize import flip
+from shoal.protocol.flip_probability import FlipProbability
 from shoal.support.kernels import load_kernels
 
 Q = FlipProbability(23003, 16)
@@ -112,7 +114,7 @@ def _check(bits: int, name: str, result: np.ndarray) -> None:
 
 def shoal_randomize(packed: np.ndarray, bits: int) -> Callable[[], np.ndarray]:
     original = Original(packed, bits)
-    return lambda: randomize(original, Q).rows
+    return lambda: flip(Q, original).rows
 
 
 def aes_ni(packed: np.ndarray, bits: int) -> Callable[[], np.ndarray]:

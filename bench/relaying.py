@@ -22,11 +22,13 @@ from bench.collecting import _ECHO, _fsyncs
 from bench.load import Target, load
 from bench.measuring import LIMIT, Options, Table
 from bench.serving import running
-from shoal import Flags, FlipProbability, Plan, Promise, Survey
+from shoal import Flags, Plan, Survey
 from shoal.protocol.crowd_keys import CrowdKey
 from shoal.protocol.encrypted_wire import SealedReports
 from shoal.protocol.encryption import sealed_report_bytes
+from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.parties import Parties
+from shoal.protocol.plan import Promise
 from shoal.protocol.wire import SEALED_TYPE
 from shoal.support.keys import key_text
 

@@ -12,9 +12,13 @@ import numpy as np
 
 import shoal
 from shoal.analysis.report_rows import unpack
-from shoal.device.arrays.vectors import pack
+from shoal.analysis.screening import screen
+from shoal.device.arrays.vectors import Original, pack
+from shoal.device.randomize import flip
 from shoal.lab.populations import populate
-from shoal.protocol.vectors import Rows
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.protocol.survey import Question
+from shoal.protocol.vectors import Rows, Synthetic
 
 RUNS = 10
 LADDER = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
@@ -27,7 +31,7 @@ def plans() -> dict[str, shoal.Plan]:
     def options(count: int) -> tuple[str, ...]:
         return tuple(map(str, range(count)))
 
-    def agreed(question: shoal.Question, epsilon: str) -> shoal.Plan:
+    def agreed(question: Question, epsilon: str) -> shoal.Plan:
         survey = shoal.Survey("screened", (question,))
         return shoal.plan(survey, crowd_size=REPORTS, epsilon=epsilon, delta="1e-6")
 
@@ -68,8 +72,8 @@ def one_bit(plan: shoal.Plan, clear: Rows, noisy: Rows) -> Rows:
 
 def like_people(plan: shoal.Plan, clear: Rows, noisy: Rows) -> Rows:
     """Flip bits like everybody, of one and the same answer: people who say so."""
-    same = shoal.Original(np.repeat(clear[:1], len(clear), axis=0), plan.bits)
-    return shoal.randomize(same, plan.q, random_bits=shoal.SimulationBits(len(clear))).rows
+    same = Original(np.repeat(clear[:1], len(clear), axis=0), plan.bits)
+    return flip(plan.q, same, random_bits=SimulationBits(len(clear))).rows
 
 
 Fakes = Callable[[shoal.Plan, Rows, Rows], Rows]
@@ -86,12 +90,12 @@ KINDS: dict[str, Fakes] = {
 def is_found(plan: shoal.Plan, fakes: Fakes, share: float, seed: int) -> bool:
     """Whether one crowd with that share of fakes is called suspicious."""
     people = next(populate(plan.survey, REPORTS, np.random.default_rng(seed)))
-    reports = shoal.randomize(people, plan, random_bits=shoal.SimulationBits(seed))
+    reports = flip(plan, people, random_bits=SimulationBits(seed))
     count = round(share * REPORTS)
     rows = reports.rows.copy()
     rows[:count] = fakes(plan, people.rows[:count], rows[:count])
-    sent = shoal.Synthetic(rows, plan.bits, simulated=True, cohorts=reports.cohorts)
-    return shoal.screen(plan, shoal.tally(plan, sent)).suspicious
+    sent = Synthetic(rows, plan.bits, simulated=True, cohorts=reports.cohorts)
+    return screen(plan, shoal.tally(plan, sent)).suspicious
 
 
 def smallest_share(plan: shoal.Plan, fakes: Fakes) -> str:

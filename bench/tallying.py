@@ -16,9 +16,10 @@ from bench.measuring import (
     compare_rates,
 )
 from bench.without_kernels import without_kernels
-from shoal import Flags, Plan, Survey, Tallying, plan
+from shoal import Flags, Plan, Survey, plan
 from shoal.analysis import bit_counter
 from shoal.analysis.bit_counter import BitCounter
+from shoal.analysis.tally import Tallying
 
 Counts = Callable[[], np.ndarray]
 

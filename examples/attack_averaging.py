@@ -16,9 +16,12 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal import FlipProbability, Memory, Original, SimulationBits, randomize
 from shoal.analysis.report_rows import unpack
-from shoal.device.arrays.vectors import pack
+from shoal.device.arrays.vectors import Original, pack
+from shoal.device.randomize import flip
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Memory
 
 MEMORY = Memory(FlipProbability.at_least("0.1"), FlipProbability.at_least("0.15"))
 """Permanent and fresh flips; together they flip a bit as often as the device without memory."""
@@ -59,11 +62,11 @@ def attack(reports: int, memory: Memory | None, people: int, bits: int, seed: in
     original = Original(pack(truth), bits)
     q = MEMORY.q
     if memory is not None:
-        original = Original(randomize(original, memory.q1, random_bits=noise).rows, bits)
+        original = Original(flip(memory.q1, original, random_bits=noise).rows, bits)
         q = memory.q2
     ones = np.zeros((people, bits), np.int64)
     for _ in range(reports):
-        ones += unpack(randomize(original, q, random_bits=noise).rows, bits)
+        ones += unpack(flip(q, original, random_bits=noise).rows, bits)
     guess: NDArray[np.bool_] = ones > reports // 2
     return float((guess != truth).mean())
 

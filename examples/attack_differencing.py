@@ -14,10 +14,12 @@ import sys
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal import Choice, Original, Plan, SimulationBits, Survey, plan, randomize
+from shoal import Choice, Plan, Survey, plan
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.tally import Tallying
-from shoal.device.arrays.vectors import pack
+from shoal.device.arrays.vectors import Original, pack
+from shoal.device.randomize import flip
+from shoal.lab.simulation_bits import SimulationBits
 
 OPTIONS = 8
 CROWD = 2000
@@ -34,7 +36,7 @@ def last_report(agreed: Plan, seed: int) -> tuple[int, NDArray[np.int64], NDArra
     noise = SimulationBits(seed)
     votes = (np.arange(CROWD) * 7 + seed) % OPTIONS
     original = Original(pack(np.eye(OPTIONS, dtype=np.uint8)[votes]), OPTIONS)
-    reports = randomize(original, agreed, random_bits=noise)
+    reports = flip(agreed, original, random_bits=noise)
     looks = []
     for count in (CROWD - 1, CROWD):
         tallying = Tallying(agreed)

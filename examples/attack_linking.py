@@ -15,10 +15,13 @@ import sys
 
 import numpy as np
 
-from shoal import FlipProbability, Memory, Original, SimulationBits, randomize
 from shoal.analysis.report_rows import unpack
-from shoal.lab.simulation_bits import simulation_generator
+from shoal.device.arrays.vectors import Original
+from shoal.device.randomize import flip
+from shoal.lab.simulation_bits import SimulationBits, simulation_generator
 from shoal.planning.over_time import linking_probability
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Memory
 
 BITS, CROWD, TRIALS = 40, 200, 600
 Q1 = FlipProbability.at_least("0.15")
@@ -45,14 +48,14 @@ def attack(memory: Memory | None, crowd: int, trials: int, seed: int) -> float:
     found = 0
     for _ in range(trials):
         truth = Original(np.zeros((crowd, BITS // 8), np.uint8), BITS)
-        kept = randomize(truth, Q1 if memory is None else memory.q1, random_bits=noise)
+        kept = flip(Q1 if memory is None else memory.q1, truth, random_bits=noise)
         if memory is None:
             held, today = kept.rows[0], kept.rows
             scores = -np.bitwise_count(today ^ held).sum(axis=1, dtype=np.float64)
         else:
             again = Original(kept.rows, BITS)
-            held = randomize(again, memory.q2, random_bits=noise).rows[0]
-            today = randomize(again, memory.q2, random_bits=noise).rows
+            held = flip(memory.q2, again, random_bits=noise).rows[0]
+            today = flip(memory.q2, again, random_bits=noise).rows
             scores = likelihood(unpack(held[None], BITS)[0], unpack(today, BITS), memory)
         best = np.flatnonzero(np.isclose(scores, scores.max(), rtol=0, atol=1e-9))
         found += int(draw.choice(best)) == 0

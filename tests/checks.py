@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from shoal import FlipProbability, Original
 from shoal.analysis.report_rows import unpack
 from shoal.device import randomize as sampler
-from shoal.device.arrays.vectors import pack
+from shoal.device.arrays.vectors import Original, pack
+from shoal.protocol.flip_probability import FlipProbability
 
 ALARM = 1e-13
 """Each check convicts below this p-value. The suite uses fewer than 1000 of them."""
@@ -39,7 +39,7 @@ def bonferroni(*p_values: NDArray[np.float64]) -> float:
 def flips(original: NDArray[np.bool_], q: FlipProbability) -> NDArray[np.bool_]:
     """Randomize vectors and say which bits changed."""
     bits = original.shape[1]
-    synthetic = sampler.randomize(Original(pack(original), bits), q)
+    synthetic = sampler.flip(q, Original(pack(original), bits))
     assert synthetic.bits == bits
     assert synthetic.rows.shape == (len(original), -(-bits // 8))
     return np.asarray(unpack(synthetic.rows, bits) != original)

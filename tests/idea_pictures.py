@@ -16,7 +16,8 @@ from bench.svg import PICTURES, Drawing, Scheme, bars, write
 from scipy.stats import binom
 
 import shoal
-from shoal import Flags, Plan, SimulationBits, Survey
+from shoal import Flags, Plan, Survey, randomize
+from shoal.lab.simulation_bits import SimulationBits
 from shoal.planning.trust_costs import Comparison, compare
 
 FEATURES = ("sync", "dark mode", "reader", "vpn", "notes")
@@ -39,9 +40,7 @@ def flip(scheme: Scheme) -> Drawing:
     """An answer on the device, and the report that leaves it."""
     plan = planned()
     answer = ("sync", "reader")
-    report = shoal.randomize(
-        shoal.encode(plan, {"features": list(answer)}), plan, random_bits=SimulationBits(6)
-    )
+    report = randomize(plan, {"features": list(answer)}, random_bits=SimulationBits(6))
     sent = report.value
     drawing = Drawing(190, scheme, "A device flips some bits of its answer")
     for index, name in enumerate(FEATURES):

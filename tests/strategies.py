@@ -9,23 +9,14 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from shoal import (
-    Choice,
-    Choices,
-    Flags,
-    FlipProbability,
-    Memory,
-    Number,
-    Parties,
-    Plan,
-    Promise,
-    Question,
-    Survey,
-    YesNo,
-)
+from shoal import Choice, Flags, Number, Plan, Survey, YesNo
 from shoal.device.arrays.vectors import pack
+from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.options import OTHER, folded
+from shoal.protocol.parties import Parties
+from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.questions import MISSING
+from shoal.protocol.survey import Choices, Question
 from shoal.protocol.vectors import Rows
 
 

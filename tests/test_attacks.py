@@ -11,8 +11,9 @@ import math
 import numpy as np
 import pytest
 
-from shoal import FlipProbability, Memory
 from shoal.planning.over_time import linking_probability
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Memory
 from tests import checks
 from tests.lab.test_peers import example
 

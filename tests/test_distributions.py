@@ -19,7 +19,9 @@ from zipfile import ZipFile
 import pytest
 
 import shoal
-from shoal import Flags, FlipProbability, Plan, Promise, Survey
+from shoal import Flags, Plan, Survey
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
 from tests.build_distributions import build
 from tests.server.serving_help import clean_environment, served
 from tests.whole_way import PEOPLE, whole_way
@@ -155,7 +157,8 @@ class TestWheels:
 
 SEND = """
 import sys
-from shoal import HttpTransport, Outbox, Plan
+from shoal import Outbox, Plan
+from shoal.device.outbox import HttpTransport
 plan, to, folder = sys.argv[1:]
 for person in ("one", "other"):
     outbox = Outbox(f"{folder}/{person}", HttpTransport(to), spread=0)
@@ -167,7 +170,10 @@ WITHOUT_CRYPTOGRAPHY = """
 from shoal.errors import InputError
 from shoal.device.memory import DeviceMemory
 from shoal.protocol.signatures import check_signature
-from shoal import Flags, FlipProbability, Memory, Plan, Promise, Survey, encode
+from shoal import Flags, Plan, Survey
+from shoal.device.encode import encode
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Memory, Promise
 memory = Memory(FlipProbability(1, 2), FlipProbability(1, 2))
 survey = Survey("s", (Flags("f", ("a", "b")),))
 plan = Plan(survey, memory.q, Promise("local", "3"), memory=memory)

@@ -442,7 +442,8 @@ class TestProcesses:
         """It takes half a second, and neither a plan with a given q nor an estimate needs it."""
         import numpy as np
 
-        from shoal import Flags, Survey, Synthetic, plan, tally
+        from shoal import Flags, Survey, plan, tally
+        from shoal.protocol.vectors import Synthetic
 
         agreed = plan(Survey("s", (Flags("f", ("a",)),)), q="0.25")
         files = [str(tmp_path / name) for name in ("p.json", "t.json")]

@@ -11,22 +11,14 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 
-from shoal import (
-    Choice,
-    Estimate,
-    Flags,
-    FlipProbability,
-    Plan,
-    Promise,
-    Synthetic,
-    difference,
-    ratio,
-    screen,
-    share_difference,
-    tally,
-    total,
-)
+from shoal import Choice, Flags, Plan, tally
+from shoal.analysis.contrasts import difference, ratio, share_difference, total
+from shoal.analysis.estimates import Estimate
+from shoal.analysis.screening import screen
 from shoal.curator import Curator
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
+from shoal.protocol.vectors import Synthetic
 
 from . import oracle, worlds
 from .judging import Claim, at_least

@@ -9,7 +9,8 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
-from shoal import Certificate, PrivacyRefusal, Survey, Text, audit, plan
+from shoal import Certificate, PrivacyRefusal, Survey, Text, plan
+from shoal.planning.certificate import certify
 
 from . import oracle, worlds
 from .judging import Claim, at_least, at_most
@@ -110,7 +111,7 @@ def one_bit(rng: random.Random) -> Iterator[Claim]:
     size = rng.choice([1, 2, 2, 3, 4, 5, 6, 8, 10, 13, 20, 30, 50, 80, 150])
     q = worlds.any_q(rng)
     epsilon = worlds.any_epsilon(rng, q, 1)
-    certificate = audit(world.survey, q=q, crowd_size=size)
+    certificate = certify(world.survey, q=q, crowd_size=size)
     where = f"N={size}, q={q}, epsilon={epsilon!r}"
     worst = oracle.worst_m(size, float(q), math.exp(min(epsilon, 700.0)))[:2]
     low_lam, high_lam = oracle.lam_between(epsilon)
@@ -163,7 +164,7 @@ def small_world(rng: random.Random) -> Iterator[Claim]:
         size -= 1
     q = worlds.any_q(rng)
     epsilon = worlds.any_epsilon(rng, q, world.distance)
-    certificate = audit(world.survey, q=q, crowd_size=size)
+    certificate = certify(world.survey, q=q, crowd_size=size)
     where = f"{world.survey.questions}, N={size}, q={q}, epsilon={epsilon!r}"
     high = certificate.delta(epsilon=epsilon).high
     _, lam = oracle.lam_between(epsilon)
@@ -218,7 +219,7 @@ def homogeneous(rng: random.Random) -> Iterator[Claim]:
     sizes = [n for n in (7, 10, 15, 20, 30, 45, 70, 120, 250) if outcomes(crowd, n) <= WORK]
     exact = bool(sizes) and rng.random() < 0.8
     size = rng.choice(sizes) if exact else rng.choice([30, 60, 100])
-    certificate = audit(world.survey, q=q, crowd_size=size)
+    certificate = certify(world.survey, q=q, crowd_size=size)
     where = f"{world.survey.questions}, {crowd}, N={size}, q={q}, epsilon={epsilon!r}"
     high = certificate.delta(epsilon=epsilon).high
     if exact:
@@ -237,7 +238,7 @@ def group(rng: random.Random) -> Iterator[Claim]:
     size = reports + rng.choice([0, 1, 2, 3, 5, 10, 30] if world.bits == 1 else [0, 1, 2])
     q = worlds.any_q(rng)
     epsilon = worlds.any_epsilon(rng, q, world.distance) * rng.choice([1, reports])
-    certificate = audit(world.survey, q=q, crowd_size=size)
+    certificate = certify(world.survey, q=q, crowd_size=size)
     claimed = certificate.group_delta(epsilon=epsilon, reports=reports)
     same = replace(certificate, reports_per_person=reports).delta(epsilon=epsilon).high
     where = f"{reports} reports, {world.survey.questions}, N={size}, q={q}, epsilon={epsilon!r}"
@@ -263,7 +264,7 @@ def colluders(rng: random.Random) -> Iterator[Claim]:
     q = worlds.dyadic_q(rng)
     epsilon = max(worlds.any_epsilon(rng, q, 1), 1e-4)
     bad = rng.randint(0, size - 1)
-    certificate = audit(world.survey, q=q, crowd_size=size).with_colluders(bad)
+    certificate = certify(world.survey, q=q, crowd_size=size).with_colluders(bad)
     _, lam = oracle.lam_between(epsilon)
     where = f"{bad} colluders, N={size}, q={q}, epsilon={epsilon!r}"
     for _, m, up in oracle.worst_m(size - bad, float(q), math.exp(epsilon))[:2]:
@@ -287,7 +288,7 @@ def colluders(rng: random.Random) -> Iterator[Claim]:
     for _, m, up in oracle.worst_m(size, float(q), math.exp(epsilon))[:2]:
         truth = oracle.delta(*oracle.one_bit_pair(size, m, up, q), lam)
         yield at_least(float(agreed.promise.delta or 1), truth, f"honest {part}, {where}")
-        held = audit(agreed).delta(epsilon=float(agreed.promise.epsilon)).high
+        held = certify(agreed).delta(epsilon=float(agreed.promise.epsilon)).high
         yield at_least(held, truth, f"audit with honest {part}, {where}")
 
 
@@ -298,7 +299,7 @@ def cohorts(rng: random.Random) -> Iterator[Claim]:
     q = worlds.any_q(rng, digits=6)
     epsilon = worlds.any_epsilon(rng, q, min(2 * hashes, bits))
     survey = Survey("w", (Text("t", bits=bits, hashes=hashes, cohorts=number),))
-    high = audit(survey, q=q, crowd_size=size).delta(epsilon=epsilon).high
+    high = certify(survey, q=q, crowd_size=size).delta(epsilon=epsilon).high
     _, lam = oracle.lam_between(epsilon)
     # A text sets as many bits in each cohort; no text sets none.
     filters = [v for v in range(2**bits) if v.bit_count() == hashes]
@@ -329,7 +330,7 @@ def moments(rng: random.Random) -> Iterator[Claim]:
     """Mean and sigma of the privacy ratio, on which the three-sigma rule stands."""
     bits, size = rng.randint(1, 3), rng.choice([1, 2, 3, 6, 10])
     q = worlds.dyadic_q(rng, 6)
-    ratio = audit(worlds.flags(bits).survey, q=q, crowd_size=size).to_json(epsilon=1.0)["ratio"]
+    ratio = certify(worlds.flags(bits).survey, q=q, crowd_size=size).to_json(epsilon=1.0)["ratio"]
     mean, variance = oracle.ratio_moments(bits, size, q)
     where = f"the privacy ratio, {bits} flags, N={size}, q={q}"
     slack = Fraction(1, 10**9)

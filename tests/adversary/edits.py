@@ -15,22 +15,17 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from shoal import (
-    DeviceMemory,
-    Flags,
-    FlipProbability,
-    Ledger,
-    Memory,
-    OriginalVector,
-    Parties,
-    Plan,
-    Promise,
-    SimulationBits,
-    Survey,
-    plan_diff,
-)
+from shoal import Flags, Plan, Survey
 from shoal.cli import run as cli
+from shoal.device.ledger import Ledger
+from shoal.device.memory import DeviceMemory
+from shoal.device.vectors import OriginalVector
+from shoal.lab.simulation_bits import SimulationBits
 from shoal.planning.over_time import parse_horizon, releases_in_a_year
+from shoal.planning.plan_diff import plan_diff
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.parties import Parties
+from shoal.protocol.plan import Memory, Promise
 from shoal.support.disk import Disk
 
 from . import oracle, worlds

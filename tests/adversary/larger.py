@@ -9,8 +9,10 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from shoal import Choice, Choices, Flags, Number, PrivacyRefusal, Survey, Text, audit, plan
+from shoal import Choice, Flags, Number, PrivacyRefusal, Survey, Text, plan
+from shoal.planning.certificate import certify
 from shoal.protocol.plan import VIEWS, View
+from shoal.protocol.survey import Choices
 
 from . import oracle, times, views, worlds
 from .judging import Claim, at_least
@@ -31,7 +33,7 @@ def small(rng: random.Random) -> Iterator[Claim]:
     more = size + rng.choice([1, 1, 2])
     where = f"{view}, {world.survey.questions}, N={size} and {more}, q={q}, epsilon={epsilon!r}"
     said, then = (
-        audit(world.survey, q=q, crowd_size=people, view=view).delta(epsilon=epsilon).high
+        certify(world.survey, q=q, crowd_size=people, view=view).delta(epsilon=epsilon).high
         for people in (size, more)
     )
     yield at_least(said * (1 + RISE), Fraction(then), f"promised to more people, {where}")
@@ -59,7 +61,7 @@ def planned(rng: random.Random) -> Iterator[Claim]:
         agreed = plan(survey, crowd_size=size, view=view, **wish)
     except PrivacyRefusal:
         return
-    certificate, epsilon = audit(agreed), float(agreed.promise.epsilon)
+    certificate, epsilon = certify(agreed), float(agreed.promise.epsilon)
     if rng.random() < 0.15 and agreed.parties is None:
         certificate = replace(certificate, reports_per_person=2)
     least, at = certificate.delta(epsilon=epsilon).high, size

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from fractions import Fraction
 
-from shoal import audit
+from shoal.planning.certificate import certify
 
 from . import oracle, worlds
 from .judging import Claim, at_least
@@ -21,7 +21,7 @@ def dropped(rng: random.Random) -> Iterator[Claim]:
     messages = rng.randint(1, max(world.bits - 1, 1))
     q = Fraction(rng.randint(1, 6), 64) if alike else worlds.dyadic_q(rng, 6)
     epsilon = rng.choice([0.0, 0.25, 1.0, 1.0, 2.0, 3.5])
-    certificate = audit(world.survey, q=q, crowd_size=size, view="counts", messages=messages)
+    certificate = certify(world.survey, q=q, crowd_size=size, view="counts", messages=messages)
     said = certificate.delta(epsilon=epsilon).high
     _, lam = oracle.lam_between(epsilon)
     laws = {x: oracle.in_pieces(x, world.bits, q, messages) for x in world.originals}

@@ -11,18 +11,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from shoal import (
-    FlipProbability,
-    Plan,
-    PrivacyRefusal,
-    Publication,
-    ShoalError,
-    Synthetic,
-    plan,
-    plan_with_memory,
-    publish,
-    tally,
-)
+from shoal import Plan, PrivacyRefusal, ShoalError, plan, publish, tally
+from shoal.planning.over_time import plan_with_memory
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.vectors import Synthetic
+from shoal.reports import Publication
 
 from . import oracle, worlds
 from .crowds import WORK, crowds_to_try, homogeneous_classes, outcomes

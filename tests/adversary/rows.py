@@ -22,11 +22,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal import Choice, Flags, Number, Survey, TableFormat, YesNo, encode
+from shoal import Choice, Flags, Number, Survey, YesNo
 from shoal.curator.columns import read_columns, table_in_memory
 from shoal.curator.predicates import Predicate
 from shoal.curator.sensitivity import count_sensitivity, histogram_sensitivity
 from shoal.device.arrays.answer_files import read_answers
+from shoal.device.encode import encode
+from shoal.support.table_format import TableFormat
 
 from .judging import Claim, at_least
 

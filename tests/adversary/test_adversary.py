@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal import Flags, PrivacyRefusal, Survey, audit
+from shoal import Flags, PrivacyRefusal, Survey
 from shoal.cli import run as cli
+from shoal.planning.certificate import certify
 
 from . import oracle
 from .kinds import KINDS, run
@@ -82,7 +83,7 @@ def test_eta_is_that_of_the_worst_homogeneous_crowd():
     truth = oracle.eta(*oracle.homogeneous_pair(2, 0, 0, 3, q), lam)
     assert math.isclose(truth, 0.5627, abs_tol=5e-5)
     survey = Survey("w", (Flags("f", ("a", "b", "c")),))
-    assert Fraction(audit(survey, q=q, crowd_size=3).eta(epsilon=epsilon).high) >= truth
+    assert Fraction(certify(survey, q=q, crowd_size=3).eta(epsilon=epsilon).high) >= truth
 
 
 @pytest.mark.parametrize("command", ["audit", "search"])
@@ -98,17 +99,20 @@ def test_the_command_line_states_no_falsehood_where_formulas_meet(command, tmp_p
     worst = oracle.worst_m(100, 0.25, math.exp(epsilon))[0]
     truth = oracle.delta(*oracle.one_bit_pair(100, worst[1], worst[2], Fraction(1, 4)), lam)
     one = Survey("w", (Flags("f", ("a",)),))
-    assert Fraction(audit(one, q="0.25", crowd_size=100).delta(epsilon=epsilon).high) >= truth
+    assert Fraction(certify(one, q="0.25", crowd_size=100).delta(epsilon=epsilon).high) >= truth
 
 
 def test_text_with_memory_is_refused_by_statements_as_by_audit():
     """A kept cohort splits the crowd, so that nothing is proven."""
-    from shoal import FlipProbability, Memory, Plan, Promise, Text, statements
+    from shoal import Plan, Text
+    from shoal.planning.over_time import guarantees_over_time
+    from shoal.protocol.flip_probability import FlipProbability
+    from shoal.protocol.plan import Memory, Promise
 
     kept = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
     survey = Survey("w", (Text("t", bits=8, hashes=2, cohorts=2),))
     agreed = Plan(survey, kept.q, Promise("proven", "1", delta="0.1"), 100, memory=kept)
     with pytest.raises(PrivacyRefusal):
-        audit(agreed)
+        certify(agreed)
     with pytest.raises(PrivacyRefusal):
-        statements(agreed, 3)
+        guarantees_over_time(agreed, 3)

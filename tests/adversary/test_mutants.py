@@ -16,11 +16,13 @@ import shoal.device.memory.device
 import shoal.planning.certificate
 import shoal.planning.guarantees
 import shoal.planning.views
-from shoal import Certificate, Estimate, FlipProbability, Plan, Survey
+from shoal import Certificate, Plan, Survey
+from shoal.analysis.estimates import Estimate
 from shoal.curator import Release
 from shoal.device.arrays import tables
 from shoal.planning.composition import Composition
 from shoal.planning.fragments import Overflow
+from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.local_privacy import local_epsilon
 from shoal.protocol.wording import Wording
 from shoal.support import csv_rows
@@ -210,7 +212,7 @@ def two_crowds(real: Any, survey: Survey, *, q: Any, crowd_size: int) -> Any:
 
 
 def less_noise(real: Any, *given: Any, **named: Any) -> Plan:
-    from shoal import FlipProbability
+    from shoal.protocol.flip_probability import FlipProbability
 
     made: Plan = real(*given, **named)
     half = made.q.fraction / 2

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import Choice, Survey, TableFormat
+from shoal import Choice, Survey
 from shoal.curator import Curator, Predicate
 from shoal.curator.columns import read_columns
 from shoal.device.arrays.answer_files import read_answers
+from shoal.support.table_format import TableFormat
 from tests.strategies import bounded
 
 from . import rows as tables
@@ -101,7 +102,7 @@ def test_one_line_of_a_file_changes_one_count_by_one(other: bytes, tmp_path: Pat
 
 
 def test_a_release_of_the_default_format_names_the_row(tmp_path: Path):
-    from shoal import InputError
+    from shoal.errors import InputError
 
     path = tmp_path / "x.csv"
     path.write_bytes(b"city\n" + "Zürich\n".encode() * PEOPLE + STRANGE + b"\n")

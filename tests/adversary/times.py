@@ -12,24 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from shoal import (
-    Estimate,
-    FlipProbability,
-    Memory,
-    Plan,
-    PrivacyRefusal,
-    Promise,
-    ShoalError,
-    Synthetic,
-    Tally,
-    audit,
-    estimate,
-    plan,
-    publish,
-    screen,
-    statements,
-    tally,
-)
+from shoal import Plan, PrivacyRefusal, ShoalError, Tally, estimate, plan, publish, tally
+from shoal.analysis.estimates import Estimate
+from shoal.analysis.screening import screen
+from shoal.planning.certificate import certify
+from shoal.planning.over_time import guarantees_over_time
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Memory, Promise
+from shoal.protocol.vectors import Synthetic
 
 from . import oracle, worlds
 from .judging import Claim, at_least
@@ -45,7 +35,7 @@ def composition(rng: random.Random) -> Iterator[Claim]:
     releases = rng.choice([1, 2, 2, 3, 4, 12, 52])
     size = min(size, max(160 // releases, 2))
     q = Fraction(rng.randint(2, 31), 64)
-    together = audit(world.survey, q=q, crowd_size=size).compose(releases)
+    together = certify(world.survey, q=q, crowd_size=size).compose(releases)
     where = f"{releases} releases, {world.survey.questions}, N={size}, q={q}"
     local = world.distance * math.log((1 - q) / q)
     for _ in range(3):
@@ -64,7 +54,7 @@ def releases_of_one(rng: random.Random) -> Iterator[Claim]:
     world = worlds.flags(rng.choice([1, 1, 2, 3]))
     releases = rng.choice([1, 2, 3, 7, 30, 100, rng.randint(2, 400)])
     q = rng.choice([Fraction(rng.randint(1, 255), 512), Fraction(1, 2) - Fraction(1, 2**20)])
-    together = audit(world.survey, q=q, crowd_size=1).compose(releases)
+    together = certify(world.survey, q=q, crowd_size=1).compose(releases)
     count = releases * world.bits
     where = f"{releases} releases of {world.bits} flags, q={q}"
     local = count * math.log((1 - q) / q)
@@ -268,7 +258,7 @@ def memory(rng: random.Random) -> Iterator[Claim]:
     wish, changed = 10.0 ** rng.uniform(-5, -0.5), rng.choice([0, 0, 1])
     where = f"{world.survey.questions}, {releases} releases, N={size}, q1={q1}, q2={q2}"
     laws = _PairsOfLaws(rng, world, releases, size, changed if q1 else 0, q1, q2)
-    for one in statements(agreed, releases, delta=wish, changed=changed):
+    for one in guarantees_over_time(agreed, releases, delta=wish, changed=changed):
         for towards, away in laws.pairs(one.holds_for, one.kind):
             if one.delta:
                 _, lam = oracle.lam_between(one.epsilon)

@@ -11,7 +11,8 @@ import random
 from collections.abc import Iterator
 from fractions import Fraction
 
-from shoal import Choice, PrivacyRefusal, Survey, YesNo, audit, plan
+from shoal import Choice, PrivacyRefusal, Survey, YesNo, plan
+from shoal.planning.certificate import certify
 
 from . import oracle, worlds
 from .crowds import local
@@ -78,7 +79,7 @@ def counts(rng: random.Random) -> Iterator[Claim]:
     world = any_world(rng)
     size, q = any_size(rng, world), worlds.any_q(rng)
     epsilon = worlds.any_epsilon(rng, q, world.distance)
-    certificate = audit(world.survey, q=q, crowd_size=size, view="counts")
+    certificate = certify(world.survey, q=q, crowd_size=size, view="counts")
     where = f"{world.survey.questions}, N={size}, q={q}, epsilon={epsilon!r}"
     low_lam, high_lam = oracle.lam_between(epsilon)
     high = certificate.delta(epsilon=epsilon).high
@@ -130,5 +131,5 @@ def planned(rng: random.Random) -> Iterator[Claim]:
         truth = oracle.delta(*pair_of(world, q, others, x, y), lam)
         yield at_least(Fraction(agreed.promise.delta or 0), truth, f"{words}, {agreed.promise}")
     ratio = oracle.log_of(((1 - q) / q) ** world.distance)[0]
-    said = math.nextafter(audit(agreed).local_epsilon * (1 + 1e-15), math.inf)
+    said = math.nextafter(certify(agreed).local_epsilon * (1 + 1e-15), math.inf)
     yield at_least(said, ratio, f"local epsilon, {words}")

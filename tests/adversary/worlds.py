@@ -8,7 +8,8 @@ import random
 from fractions import Fraction
 from typing import NamedTuple
 
-from shoal import Choice, Choices, Flags, Number, Survey
+from shoal import Choice, Flags, Number, Survey
+from shoal.protocol.survey import Choices
 
 HALF = Fraction(1, 2)
 

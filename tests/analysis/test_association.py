@@ -14,30 +14,18 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2, chi2_contingency, multinomial
 
-from shoal import (
-    Choice,
-    Flags,
-    InputError,
-    Number,
-    Original,
-    Plan,
-    SimulationBits,
-    Survey,
-    Synthetic,
-    Tally,
-    Text,
-    encode,
-    plan,
-    randomize,
-    tally,
-)
+from shoal import Choice, Flags, Number, Plan, Survey, Tally, Text, plan, tally
 from shoal.analysis.association import Association, associate, joint_groups
 from shoal.analysis.association.jointly import JointTable
 from shoal.analysis.association.sides import side_of
 from shoal.analysis.association.tables import likeliest_table, noise_covariance
 from shoal.cli import run
-from shoal.device.arrays.vectors import pack
-from shoal.errors import TallyError
+from shoal.device.arrays.vectors import Original, pack
+from shoal.device.encode import encode
+from shoal.device.randomize import flip
+from shoal.errors import InputError, TallyError
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.protocol.vectors import Synthetic
 
 SURVEY = Survey(
     "browser",
@@ -333,7 +321,7 @@ class TestWhatIsAsked:
     def test_text_is_refused(self):
         survey = Survey("s", (Text("word", bits=8, hashes=1, cohorts=2), Flags("f", ("a",))))
         made = plan(survey, q="0.25")
-        counts = tally(made, randomize(encode(made, [{"word": "x", "f": []}] * 9), made))
+        counts = tally(made, flip(made, encode(made, [{"word": "x", "f": []}] * 9)))
         with pytest.raises(InputError, match="is text"):
             associate(made, counts, "word", "f=a")
 
@@ -374,7 +362,7 @@ class TestWhatMustBeCounted:
 
     def test_not_counted(self):
         made = plan(self.WIDE, q="0.1")
-        flipped = randomize(self.originals(100), made, random_bits=SimulationBits(1))
+        flipped = flip(made, self.originals(100), random_bits=SimulationBits(1))
         with pytest.raises(TallyError, match=r"--joint 'first=a0;second=b0' and 80 more groups"):
             associate(made, tally(made, flipped), "first", "second")
         with pytest.raises(TallyError, match=r"--joint 'first=a0;second=b1',"):
@@ -384,7 +372,7 @@ class TestWhatMustBeCounted:
         groups = joint_groups(self.WIDE, "first", "second")
         assert len(groups) == 81
         made = replace(plan(self.WIDE, q="0.1"), joint=groups)
-        flipped = randomize(self.originals(20_000), made, random_bits=SimulationBits(1))
+        flipped = flip(made, self.originals(20_000), random_bits=SimulationBits(1))
         counts = tally(made, flipped)
         found = associate(made, counts, "first", "second")
         assert found.constrained_by == "nearest table"

@@ -12,19 +12,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from shoal import (
-    Choice,
-    Estimate,
-    Flags,
-    FlipProbability,
-    InputError,
-    difference,
-    ratio,
-    share_difference,
-    total,
-)
-from shoal.analysis.contrasts import Combination
+from shoal import Choice, Flags
+from shoal.analysis.contrasts import Combination, difference, ratio, share_difference, total
+from shoal.analysis.estimates import Estimate
 from shoal.analysis.intervals import interval
+from shoal.errors import InputError
+from shoal.protocol.flip_probability import FlipProbability
 
 Q = FlipProbability(1, 2)
 FLAGS = Flags("f", ("a", "b", "c"))

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal import Flags, FlipProbability, Plan, Promise, Survey, Text
+from shoal import Flags, Plan, Survey, Text
 from shoal.analysis import count_table
 from shoal.analysis.count_table import CountTable
 from shoal.analysis.tally import Tallying
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
 
 SHORT = Survey("short", (Flags("f", tuple("abcdefghij")),))
 LONG = Survey("long", (Flags("f", tuple(f"option {n}" for n in range(43))),))

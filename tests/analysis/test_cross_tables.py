@@ -10,31 +10,19 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2, chi2_contingency, ncx2
 
-from shoal import (
-    Choice,
-    Choices,
-    Flags,
-    FlipProbability,
-    InputError,
-    Number,
-    Plan,
-    PrivacyRefusal,
-    Promise,
-    SimulationBits,
-    Survey,
-    Tally,
-    YesNo,
-    associate,
-    cross_table,
-    encode,
-    estimate,
-    randomize,
-    tally,
-)
+from shoal import Choice, Flags, Number, Plan, PrivacyRefusal, Survey, Tally, YesNo, estimate, tally
+from shoal.analysis.association import associate
 from shoal.analysis.association.independence import InteractionTest
 from shoal.analysis.contrasts import part_of
+from shoal.analysis.cross_tables import cross_table
 from shoal.analysis.estimates import Estimate
-from shoal.protocol.plan import View
+from shoal.device.encode import encode
+from shoal.device.randomize import flip
+from shoal.errors import InputError
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise, View
+from shoal.protocol.survey import Choices
 
 ASKED = Survey(
     "shop",
@@ -129,7 +117,7 @@ class TestBestTable:
         survey = ASKED.cross("age", "brand")
         people = [{"age": "old", "brand": "b", "smokes": "no", "uses": []}] * 50
         whole = plan_of(survey, view="reports")
-        reports = randomize(encode(whole, people), whole, random_bits=SimulationBits(1))
+        reports = flip(whole, encode(whole, people), random_bits=SimulationBits(1))
         counts = plan_of(survey)
         tables = [
             associate(agreed, tally(agreed, reports), "age", "brand").table
@@ -292,7 +280,7 @@ class TestTable:
         people = [{"age": "old", "brand": "b", "smokes": "yes", "uses": ["app"]}] * 300
         people += [{"age": "young", "brand": "a", "smokes": "no", "uses": ["app"]}] * 200
         people += [{"age": "young", "brand": "b", "smokes": "no", "uses": []}] * 500
-        reports = randomize(encode(agreed, people), agreed, random_bits=SimulationBits(1))
+        reports = flip(agreed, encode(agreed, people), random_bits=SimulationBits(1))
         return agreed, tally(agreed, reports)
 
     def test_cells_totals_and_shares(self, counts: tuple[Plan, Tally]):
@@ -362,7 +350,7 @@ class TestSlices:
         agreed = plan_of(SMALL)
         people = [{"smokes": "yes", "brand": "new", "age": 20}] * 400
         people += [{"smokes": "no", "brand": "old", "age": 50}] * 600
-        reports = randomize(encode(agreed, people), agreed, random_bits=SimulationBits(2))
+        reports = flip(agreed, encode(agreed, people), random_bits=SimulationBits(2))
         table = cross_table(agreed, tally(agreed, reports), "age", "smokes", "brand")
         assert list(table.slices) == ["below 30", "30 and above"]
         young = table.slices["below 30"]

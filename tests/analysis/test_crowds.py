@@ -23,34 +23,32 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from shoal import (
-    Crowd,
     Flags,
-    InputError,
     Plan,
     PrivacyRefusal,
-    Reports,
     Survey,
-    Synthetic,
     Tally,
     Text,
-    associate,
-    audit,
-    decode,
     estimate,
-    pack_reports,
     plan,
-    plan_with_memory,
     publish,
-    screen,
     simulate,
     tally,
 )
-from shoal.analysis.crowds import MOST_CROWDS, add_crowds
+from shoal.analysis.association import associate
+from shoal.analysis.crowds import MOST_CROWDS, Crowd, add_crowds
 from shoal.analysis.report_files import read_reports
+from shoal.analysis.screening import screen
+from shoal.analysis.text.decode import decode
 from shoal.cli import run
 from shoal.device.arrays.vectors import pack
-from shoal.errors import TallyError
+from shoal.device.packing import pack_reports
+from shoal.errors import InputError, TallyError
+from shoal.planning.certificate import certify
+from shoal.planning.over_time import plan_with_memory
 from shoal.planning.promise import check_promise
+from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Reports
 from shoal.reports.sums import promise_of_sum
 from shoal.reports.words import facts
 from tests.strategies import bounded
@@ -336,7 +334,7 @@ class TestPromise:
         made = agreed(crowd=100)
         crowds = tuple(Crowd(100, window=window) for window in range(3000))
         many = replace(some(made, 100), reports=300_000, crowds=crowds)  # looked at: its crowds
-        whole = promise_of_sum(made, many, audit(made))
+        whole = promise_of_sum(made, many, certify(made))
         assert whole is not None
         assert whole.delta_at_promised == 1.0
         found = facts(made, None, many.reports, whole.to_json())[:2]

@@ -20,27 +20,21 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 import shoal
-from shoal import (
-    Flags,
-    Original,
-    Plan,
-    SimulationBits,
-    Survey,
-    Tally,
-    Text,
-    encode,
-    randomize,
-    tally,
-)
+from shoal import Flags, Plan, Survey, Tally, Text, tally
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.text.chains import Pair, chain_pairs, frequent_pairs
 from shoal.analysis.text.confirmation import chances_of_nobody
 from shoal.analysis.text.discovery import discover
 from shoal.cli import run
+from shoal.device.arrays.vectors import Original
+from shoal.device.encode import encode
+from shoal.device.randomize import flip
 from shoal.errors import AnswerError, InputError, PrivacyRefusal, SurveyError
-from shoal.lab.simulation_bits import simulation_generator
+from shoal.lab.simulation_bits import SimulationBits, simulation_generator
 from shoal.lab.tally_distributions import simulate_texts
+from shoal.planning.certificate import certify
 from shoal.planning.discovery_survey import discovery_survey
+from shoal.protocol.plan import Promise
 from shoal.protocol.survey import Part
 from shoal.protocol.word_pairs import Pairs
 
@@ -85,7 +79,7 @@ class TestPairs:
             "words",
             (Text("word", 64, 1, 6), shoal.Choice("pair", PAIRS.labels)),
         )
-        certificates = [shoal.audit(s, q="0.1", crowd_size=1000) for s in (SMALL, apart)]
+        certificates = [certify(s, q="0.1", crowd_size=1000) for s in (SMALL, apart)]
         one, other = (certificate.delta(epsilon=1) for certificate in certificates)
         assert one == other
         assert certificates[0].local_epsilon == certificates[1].local_epsilon
@@ -160,7 +154,7 @@ class TestPairs:
     def test_surveys_without_pairs_are_refused(self):
         survey = Survey("s", (Text("word", bits=8, hashes=1, cohorts=12), *_renamed("names")))
         plan = shoal.plan(survey, q="0.1")
-        counted = tally(plan, randomize(encode(plan, [{"word": "a", "names": "b"}]), plan))
+        counted = tally(plan, flip(plan, encode(plan, [{"word": "a", "names": "b"}])))
         assert discover(plan, counted).question.name == "names"
         with pytest.raises(SurveyError, match="question 'word' has no text with pairs"):
             discover(plan, counted, question="word")
@@ -168,7 +162,7 @@ class TestPairs:
             discover(plan, counted, question="wrd")
         plain = shoal.plan(Survey("s", survey.questions[:1]), q="0.1")
         with pytest.raises(SurveyError, match="survey 's' has no text with pairs"):
-            discover(plain, tally(plain, randomize(encode(plain, [{"word": "a"}]), plain)))
+            discover(plain, tally(plain, flip(plain, encode(plain, [{"word": "a"}]))))
 
     def test_two_questions_with_pairs(self):
         """Each finds its own words; whoever asks for both must say which."""
@@ -176,7 +170,7 @@ class TestPairs:
         plan = shoal.plan(survey, q="0.05")
         noise = SimulationBits(1)
         answers = [{"first": "abcd", "second": "dd"}] * 3000
-        report = randomize(encode(plan, answers, random_bits=noise), plan, random_bits=noise)
+        report = flip(plan, encode(plan, answers, random_bits=noise), random_bits=noise)
         counted = tally(plan, report)
         for question, word in answers[0].items():
             found = discover(plan, counted, question=question)
@@ -343,7 +337,7 @@ class TestTwoPathsToATally:
         words = [word for word, count in truth.items() for _ in range(count)]
         noise = SimulationBits(3)
         real = tally(
-            plan, randomize(encode_words(plan, words, random_bits=noise), plan, random_bits=noise)
+            plan, flip(plan, encode_words(plan, words, random_bits=noise), random_bits=noise)
         )
         drawn = simulate_texts(plan, truth, seed=4)
         mean = expected(plan, truth)
@@ -392,7 +386,7 @@ class TestEvidence:
 
     def test_the_promise_is_proven(self, plan: Plan):
         assert plan.promise.kind == "proven"
-        assert shoal.audit(plan).delta(epsilon=1).high <= 1e-8
+        assert certify(plan).delta(epsilon=1).high <= 1e-8
         assert float(plan.q) == pytest.approx(0.04625, abs=1e-4)
 
     def test_one_pair_needs_less_noise_than_all(self, plan: Plan):
@@ -431,7 +425,7 @@ class TestEvidence:
         assert {word.value for word in found.words} <= set(truth)
 
     def test_a_real_tally_of_fewer_is_refused(self, plan: Plan):
-        few = tally(plan, randomize(encode_words(plan, ["abc"] * 10), plan))
+        few = tally(plan, flip(plan, encode_words(plan, ["abc"] * 10)))
         with pytest.raises(PrivacyRefusal, match="whole crowd"):
             discover(plan, few)
 
@@ -441,7 +435,7 @@ class TestViews:
         """The same words from a tally that holds nothing but the counts of single bits."""
         survey = discovery_survey("words", 3, alphabet="abc", bits=64)
         whole = shoal.plan(survey, q="0.03", crowd_size=20_000, delta="1e-6")
-        counts = replace(whole, view="counts", promise=shoal.Promise("proven", "99", delta="0.5"))
+        counts = replace(whole, view="counts", promise=Promise("proven", "99", delta="0.5"))
         tally = simulate_texts(counts, {"abc": 9000, "cab": 6000, "bb": 5000}, seed=1)
         assert tally.view == "counts"
         words = discover(counts, tally).words
@@ -460,7 +454,7 @@ class TestPromise:
         survey = discovery_survey(f"tiny {seed}", 3, alphabet="a", bits=2, cohorts=2)
         laws = [report_law(survey, word, float(q)) for word in ("a", "aa", "aaa", "", "b", "c")]
         for lam in (1.2, 3.0, 10.0):
-            promised = shoal.audit(survey, q=q, crowd_size=2).delta(epsilon=float(np.log(lam)))
+            promised = certify(survey, q=q, crowd_size=2).delta(epsilon=float(np.log(lam)))
             worst = 0.0
             for other in laws:
                 crowds = [np.outer(law, other) + np.outer(other, law) for law in laws]

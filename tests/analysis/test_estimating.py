@@ -14,30 +14,17 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import binom
 
-from shoal import (
-    Choice,
-    Choices,
-    Flags,
-    FlipProbability,
-    InputError,
-    Number,
-    Original,
-    Plan,
-    PrivacyRefusal,
-    Promise,
-    SimulationBits,
-    Survey,
-    Synthetic,
-    Tally,
-    estimate,
-    plan,
-    randomize,
-    sample_size,
-    tally,
-)
-from shoal.analysis.estimates import nearest_feasible
+from shoal import Choice, Flags, Number, Plan, PrivacyRefusal, Survey, Tally, estimate, plan, tally
+from shoal.analysis.estimates import nearest_feasible, sample_size
 from shoal.analysis.intervals import interval
-from shoal.errors import SurveyError, TallyError
+from shoal.device.arrays.vectors import Original
+from shoal.device.randomize import flip
+from shoal.errors import InputError, SurveyError, TallyError
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
+from shoal.protocol.survey import Choices
+from shoal.protocol.vectors import Synthetic
 from tests.strategies import bounded
 
 SURVEY = Survey("s", (Flags("f", ("a", "b")), Choice("c", ("x", "y", "z"))))
@@ -222,7 +209,7 @@ class TestJson:
 
     def test_the_mark_of_simulation(self):
         original = Original(np.zeros((50, 1), np.uint8), 5)
-        simulated = randomize(original, PLAN.q, random_bits=SimulationBits(1))
+        simulated = flip(PLAN.q, original, random_bits=SimulationBits(1))
         assert estimate(PLAN, tally(PLAN, simulated)).to_json()["simulated"] is True
 
 

@@ -11,22 +11,12 @@ import pytest
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
-from shoal import (
-    Choice,
-    Flags,
-    InputError,
-    Number,
-    Survey,
-    Text,
-    YesNo,
-    cross_table,
-    decode,
-    plan,
-    publish,
-    simulate,
-)
+from shoal import Choice, Flags, Number, Survey, Text, YesNo, plan, publish, simulate
+from shoal.analysis.cross_tables import cross_table
+from shoal.analysis.text.decode import decode
 from shoal.analysis.trends import trend
 from shoal.cli import run
+from shoal.errors import InputError
 from shoal.reports import results
 from shoal.reports.shares import whole_shares
 from shoal.reports.site import site

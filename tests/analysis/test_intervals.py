@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from shoal import InputError
 from shoal.analysis.intervals import Interval, IntervalKind, interval
 from shoal.analysis.limits import PopulationLaw, staircase
+from shoal.errors import InputError
 from shoal.lab.coverage import covering, probability
 from shoal.theory.one_bit.distribution import Tails, binomial_window, pmf, tails
 

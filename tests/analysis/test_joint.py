@@ -10,19 +10,12 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from shoal import (
-    Estimates,
-    Flags,
-    FlipProbability,
-    InputError,
-    Plan,
-    Promise,
-    Survey,
-    Synthetic,
-    estimate,
-    tally,
-)
+from shoal import Estimates, Flags, Plan, Survey, estimate, tally
 from shoal.analysis.joint import estimate_joint
+from shoal.errors import InputError
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
+from shoal.protocol.vectors import Synthetic
 
 BITS = [("f", "a"), ("f", "b"), ("f", "c"), ("f", "d")]
 

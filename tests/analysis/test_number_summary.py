@@ -10,9 +10,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from shoal import Choice, InputError, Number, Plan, Survey, Tally, estimate, plan
+from shoal import Choice, Number, Plan, Survey, Tally, estimate, plan
 from shoal.analysis.estimates import Estimate
 from shoal.analysis.number_summary import NumberSummary, number_summary
+from shoal.errors import InputError
 
 EDGES = (20, 30, 50, 80)
 

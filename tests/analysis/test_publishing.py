@@ -22,26 +22,13 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 import shoal
-from shoal import (
-    Choice,
-    Choices,
-    Flags,
-    InputError,
-    Memory,
-    Number,
-    Plan,
-    PrivacyRefusal,
-    Promise,
-    Survey,
-    Tally,
-    audit,
-    plan,
-    simulate,
-)
+from shoal import Choice, Flags, Number, Plan, PrivacyRefusal, Survey, Tally, plan, simulate
 from shoal.cli import run
-from shoal.errors import TallyError
+from shoal.errors import InputError, TallyError
+from shoal.planning.certificate import certify
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.survey import Text, YesNo
+from shoal.protocol.plan import Memory, Promise
+from shoal.protocol.survey import Choices, Text, YesNo
 from shoal.reports import Publication, notebook_html, publish
 from shoal.reports.charts import Layout, chart, text_width, wrapped
 from shoal.reports.markup import Markup, data_block, element
@@ -212,7 +199,7 @@ class TestNumbers:
 
     def test_privacy_numbers_are_rounded_up(self, real: Publication):
         found = {fact.name: fact.value for fact in facts(PLAN, real.to_json()["certificate"], 3000)}
-        certificate = audit(PLAN)
+        certificate = certify(PLAN)
         proven = certificate.delta(epsilon=1).high
         assert proven <= float(found["Proven"].split()[-1]) <= min(1.01 * proven, 1e-6)
         attack = certificate.attack(1).delta.low
@@ -240,7 +227,7 @@ class TestPage:
         document = real.to_json()
         assert document["estimates"] == real.estimates.to_json(0.95, "exact")
         assert Plan.from_json(document["plan"]) == PLAN
-        assert document["certificate"] == audit(PLAN).to_json(epsilon=1.0)
+        assert document["certificate"] == certify(PLAN).to_json(epsilon=1.0)
         document["estimates"].clear()
         assert real.to_json()["estimates"]  # a copy was given away
 
@@ -350,9 +337,9 @@ class TestPromises:
             assert text in made.to_markdown()
 
     def test_the_assumptions_are_the_certificate_s(self, real: Publication):
-        assert real.to_json()["promise"]["assumptions"] == list(audit(PLAN).assumptions)
+        assert real.to_json()["promise"]["assumptions"] == list(certify(PLAN).assumptions)
         more = publish(PLAN, counted(PLAN, 4000)).to_json()["promise"]["assumptions"]
-        assert more[:-1] == list(audit(PLAN).assumptions)
+        assert more[:-1] == list(certify(PLAN).assumptions)
         assert "4,000 reports, more than the crowd of 3,000" in more[-1]
         # every sentence is true of a release that is larger than the plan asks for
         assert "At least 3,000 reports are released together" in " ".join(more)
@@ -364,7 +351,7 @@ class TestPromises:
         made = publish(agreed, counted(agreed, 3000)).to_json()
         proven = made["certificate"]["proven"]["delta"][1]
         assert made["certificate"]["group_delta"] == proven
-        assert proven > audit(PLAN).delta(epsilon=float(PLAN.promise.epsilon)).high
+        assert proven > certify(PLAN).delta(epsilon=float(PLAN.promise.epsilon)).high
         names = [fact.name for fact in facts(agreed, made["certificate"], 3000)]
         assert "Several reports" in names
 

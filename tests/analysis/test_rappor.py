@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal import InputError, RapporParameters, decode_rappor
 from shoal.analysis.text.fitting import debias
+from shoal.analysis.text.rappor import decode_rappor
 from shoal.analysis.text.rappor_files import RapporCollection, RapporMap, read_counts, read_map
 from shoal.cli import run
+from shoal.errors import InputError
 from shoal.lab.rappor_collections import simulate_rappor, write_rappor
+from shoal.planning.rappor import RapporParameters
 
 DATA = Path(__file__).parent.parent / "data" / "rappor"
 FILES = [str(DATA / f"{name}.csv") for name in ("params", "counts", "map")]

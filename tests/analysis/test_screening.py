@@ -12,35 +12,19 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from shoal import (
-    Choice,
-    Choices,
-    Flags,
-    FlipProbability,
-    InputError,
-    Memory,
-    Number,
-    Original,
-    Plan,
-    PrivacyRefusal,
-    Promise,
-    Question,
-    SimulationBits,
-    Survey,
-    Synthetic,
-    Tally,
-    Text,
-    randomize,
-    screen,
-    tally,
-)
+from shoal import Choice, Flags, Number, Plan, PrivacyRefusal, Survey, Tally, Text, tally
 from shoal.analysis.report_rows import unpack
-from shoal.analysis.screening import CLEAN, NOT_TESTED, _fewest_fakes
+from shoal.analysis.screening import CLEAN, NOT_TESTED, _fewest_fakes, screen
 from shoal.analysis.screening_tests import Trace, families
-from shoal.device.arrays.vectors import pack
-from shoal.errors import TallyError
+from shoal.device.arrays.vectors import Original, pack
+from shoal.device.randomize import flip
+from shoal.errors import InputError, TallyError
 from shoal.lab.populations import populate
-from shoal.protocol.vectors import Rows
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Memory, Promise
+from shoal.protocol.survey import Choices, Question
+from shoal.protocol.vectors import Rows, Synthetic
 
 
 def options(count: int) -> tuple[str, ...]:
@@ -182,7 +166,7 @@ def crowd_of(plan: Plan, rows: Rows, seed: int) -> Tally:
         generator = np.random.default_rng(seed)
         cohorts = generator.integers(plan.cohorts, size=len(rows)).astype(np.uint16)
     original = Original(rows, plan.bits, cohorts)
-    return tally(plan, randomize(original, plan, random_bits=SimulationBits(seed)))
+    return tally(plan, flip(plan, original, random_bits=SimulationBits(seed)))
 
 
 def extremes(bits: int, people: int) -> Rows:
@@ -261,7 +245,7 @@ def poisoned(plan: Plan, fakes: Rows, honest: int, seed: int) -> Tally:
     people = next(populate(plan.survey, honest, np.random.default_rng(seed)))
     cohorts = None if plan.cohorts is None else np.zeros(len(fakes), np.uint16)
     sent = Synthetic(fakes, plan.bits, simulated=True, cohorts=cohorts)
-    report = randomize(people, plan, random_bits=SimulationBits(seed))
+    report = flip(plan, people, random_bits=SimulationBits(seed))
     return tally(plan, report) + tally(plan, sent)
 
 
@@ -289,7 +273,7 @@ class TestFakes:
     )
     def test_one_bit_always_set(self, plan: Plan, share: float):
         people = Original(in_clear(plan, round(10_000 * share), seed=9), plan.bits)
-        rows = randomize(people, plan, random_bits=SimulationBits(8)).rows
+        rows = flip(plan, people, random_bits=SimulationBits(8)).rows
         vectors = unpack(rows, plan.bits)
         vectors[:, 0] = 1
         self.found(plan, pack(vectors))

@@ -15,27 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import (
-    Flags,
-    FlipProbability,
-    InputError,
-    Original,
-    Plan,
-    PrivacyRefusal,
-    Promise,
-    ShoalError,
-    SimulationBits,
-    Survey,
-    Synthetic,
-    Tally,
-    Tallying,
-    estimate,
-    randomize,
-    tally,
-)
+from shoal import Flags, Plan, PrivacyRefusal, ShoalError, Survey, Tally, estimate, tally
 from shoal.analysis.report_rows import unpack
-from shoal.device.arrays.vectors import pack
-from shoal.errors import TallyError
+from shoal.analysis.tally import Tallying
+from shoal.device.arrays.vectors import Original, pack
+from shoal.device.randomize import flip
+from shoal.errors import InputError, TallyError
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
+from shoal.protocol.vectors import Synthetic
 from tests.strategies import bounded, json_values, mutated_bytes, mutated_json, rows
 
 Q = FlipProbability(1, 2)
@@ -231,20 +220,20 @@ class TestMixing:
 
     def test_the_mark_of_simulation_stays(self):
         plan, original = plan_of(5), Original(np.zeros((3, 1), np.uint8), 5)
-        simulated = randomize(original, plan, random_bits=SimulationBits(1))
+        simulated = flip(plan, original, random_bits=SimulationBits(1))
         counted = tally(plan, simulated)
         assert counted.simulated
         assert counted.to_json()["simulated"] is True
         assert Tally.from_json(counted.to_json(), plan).simulated
         assert (counted + counted).simulated
-        assert not tally(plan, randomize(original, plan)).simulated
+        assert not tally(plan, flip(plan, original)).simulated
 
     def test_simulated_reports_do_not_open_a_small_crowd(self):
         """One simulated row among five real ones must not lift the rule about the crowd."""
         plan = plan_of(5, crowd_size=1000)
         original = Original(np.zeros((5, 1), np.uint8), 5)
-        real = randomize(original, plan)
-        simulated = randomize(original, plan, random_bits=SimulationBits(1))
+        real = flip(plan, original)
+        simulated = flip(plan, original, random_bits=SimulationBits(1))
         with pytest.raises((PrivacyRefusal, InputError)):
             estimate(plan, tally(plan, [real, simulated]))
         with pytest.raises((PrivacyRefusal, InputError)):

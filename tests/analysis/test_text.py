@@ -22,21 +22,8 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import binom, norm
 
-from shoal import (
-    Flags,
-    InputError,
-    Original,
-    PrivacyRefusal,
-    SimulationBits,
-    Survey,
-    Tallying,
-    Text,
-    encode,
-    plan,
-    randomize,
-    tally,
-)
-from shoal.analysis.tally import CohortCounts, Tally
+from shoal import Flags, PrivacyRefusal, Survey, Text, plan, tally
+from shoal.analysis.tally import CohortCounts, Tally, Tallying
 from shoal.analysis.text import decode
 from shoal.analysis.text.candidates import check_candidates, read_candidates
 from shoal.analysis.text.design import make_design
@@ -48,12 +35,15 @@ from shoal.analysis.text.null_distribution import FEW_DRAWS, null_law
 from shoal.analysis.text.results import DecodedTexts
 from shoal.analysis.text.selection import discoveries, surplus
 from shoal.cli import run
-from shoal.device.arrays.vectors import pack
+from shoal.device.arrays.vectors import Original, pack
+from shoal.device.encode import encode
+from shoal.device.randomize import flip
+from shoal.errors import InputError
 from shoal.lab.populations import CHUNK, Texts, draw_cohorts, populate
 from shoal.lab.simulation import simulate
-from shoal.lab.simulation_bits import simulation_generator
+from shoal.lab.simulation_bits import SimulationBits, simulation_generator
 from shoal.lab.tally_distributions import simulate_texts
-from shoal.planning.text_size import predicted_sigma, propose
+from shoal.planning.text_size import predicted_sigma, suggest_text_size
 from shoal.protocol.hashing import TextHash
 from shoal.theory.blanket import blanket_delta
 from shoal.theory.domains import at_most
@@ -89,7 +79,7 @@ def tallied(made, counts, seed):
         cohorts = draw_cohorts(made.survey, len(chunk), generator)
         assert cohorts is not None
         original = Original(pack(texts.vectors(chunk, cohorts)), made.bits, cohorts)
-        report = randomize(original, made, random_bits=noise)
+        report = flip(made, original, random_bits=noise)
         tallying.add(report.rows, simulated=True, cohorts=report.cohorts)
     return tallying.result()
 
@@ -131,7 +121,7 @@ class TestRealWords:
     def test_a_million_people(self):
         """Recall of words above six predicted sigmas, at a proven promise of epsilon 2, 1e-6."""
         counts = crowd(1_000_000, most=5000)
-        size = propose(4000, 1_000_000, "2", "1e-6", most_bits=256, most_cohorts=64)
+        size = suggest_text_size(4000, 1_000_000, "2", "1e-6", most_bits=256, most_cohorts=64)
         survey = Survey("words", (size.question("word"),))
         made = plan(survey, crowd_size=1_000_000, epsilon="2", delta="1e-6")
         assert made.promise.kind == "proven"
@@ -319,7 +309,7 @@ class TestSmallCrowds:
         noise = SimulationBits(1)
         answers = [{"word": "tea"}] * 2000 + [{"word": None}] * 3000
         originals = encode(made, answers, random_bits=noise)
-        counted = tally(made, randomize(originals, made, random_bits=noise))
+        counted = tally(made, flip(made, originals, random_bits=noise))
         decoded = decode(made, counted, ["tea"])
         assert abs(decoded["tea"].count - 2000) < 4.5 * decoded["tea"].sigma
         assert abs(decoded.unexplained - 3000) < 4.5 * decoded.unexplained_sigma
@@ -334,7 +324,7 @@ class TestSmallCrowds:
         made, noise = plan(survey, q="0.05"), SimulationBits(2)
         answers = [{"f": ["a"], "word": "tea"}] * 600 + [{"f": [], "word": "coffee"}] * 400
         originals = encode(survey, answers, random_bits=noise)
-        counted = tally(made, randomize(originals, made, random_bits=noise))
+        counted = tally(made, flip(made, originals, random_bits=noise))
         decoded = decode(made, counted, ["tea", "coffee", "cocoa"], question="word")
         assert abs(decoded["tea"].count - 600) < 4.5 * decoded["tea"].sigma
         with pytest.raises(InputError, match="does not ask for text"):
@@ -598,7 +588,7 @@ class TestSimulateTexts:
         tallies: list[list[Tally]] = [[], []]
         for seed in range(300):
             originals = encode(made, answers, random_bits=SimulationBits(seed))
-            report = randomize(originals, made, random_bits=SimulationBits(seed + 10_000))
+            report = flip(made, originals, random_bits=SimulationBits(seed + 10_000))
             tallies[0].append(simulate_texts(made, counts, seed=seed))
             tallies[1].append(tally(made, report))
         assert {counted.reports for way in tallies for counted in way} == {200}
@@ -686,7 +676,7 @@ def released(laws):
 
 class TestSizing:
     def test_one_hash_and_a_promise_that_is_kept(self):
-        proposal = propose(10_000, 100_000, 1, "1e-6", most_bits=256)
+        proposal = suggest_text_size(10_000, 100_000, 1, "1e-6", most_bits=256)
         made = plan(
             Survey("s", (proposal.question("word"),)), crowd_size=100_000, epsilon=1, delta="1e-6"
         )
@@ -709,7 +699,7 @@ class TestSizing:
 
         Among 50 texts at it, fewer than 42 with a probability below 0.005.
         """
-        proposal = propose(1000, 50_000, 2, "1e-6", most_bits=128)
+        proposal = suggest_text_size(1000, 50_000, 2, "1e-6", most_bits=128)
         survey = Survey("s", (proposal.question("word"),))
         made = plan(survey, crowd_size=50_000, epsilon=2, delta="1e-6")
         counts = {f"text {i}": proposal.detectable for i in range(50)}
@@ -720,8 +710,8 @@ class TestSizing:
 
     def test_counts_want_few_cohorts(self):
         """A cohort hides a person among its own reports only; what is proposed is also found."""
-        reports = propose(1000, 20_000, 2, "1e-6", most_bits=128)
-        proposal = propose(1000, 20_000, 2, "1e-6", most_bits=128, view="counts")
+        reports = suggest_text_size(1000, 20_000, 2, "1e-6", most_bits=128)
+        proposal = suggest_text_size(1000, 20_000, 2, "1e-6", most_bits=128, view="counts")
         assert proposal.cohorts < reports.cohorts
         assert proposal.sigma < reports.sigma
         survey = Survey("s", (proposal.question("word"),))
@@ -739,7 +729,7 @@ class TestSizing:
     )
     def test_wrong(self, wrong):
         with pytest.raises(InputError):
-            propose(100, 1000, 1, "1e-6", **wrong)
+            suggest_text_size(100, 1000, 1, "1e-6", **wrong)
 
 
 DRINKS = {"coffee": 9_000, "tea": 6_000, "mate": 3_000, "blend": 2_000}
@@ -833,7 +823,7 @@ class TestRefusals:
     def test_a_crowd_that_is_too_small(self):
         made = plan(words(64, 1, 16), crowd_size=10_000, epsilon=1, delta="1e-6")
         originals = encode(made, [{"word": "tea"}] * 100)
-        counted = tally(made, randomize(originals, made))
+        counted = tally(made, flip(made, originals))
         with pytest.raises(PrivacyRefusal, match="wait for the whole crowd"):
             decode(made, counted, ["tea"])
 
@@ -944,6 +934,6 @@ class TestCommand:
 
     def test_privacy_refusal(self, at, capsys):
         made = plan(words(64, 1, 16), crowd_size=2000, epsilon=2, delta="1e-6")
-        tally(made, randomize(encode(made, [{"word": "tea"}] * 5), made)).write("few.json")
+        tally(made, flip(made, encode(made, [{"word": "tea"}] * 5))).write("few.json")
         assert run(["decode", "plan.json", "few.json", "candidates.txt"]) == 3
         assert "whole crowd" in capsys.readouterr().err

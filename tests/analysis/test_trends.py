@@ -5,18 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal import (
-    Choice,
-    Flags,
-    InputError,
-    PrivacyRefusal,
-    Survey,
-    estimate,
-    plan,
-    share_difference,
-    simulate,
-)
+from shoal import Choice, Flags, PrivacyRefusal, Survey, estimate, plan, simulate
+from shoal.analysis.contrasts import share_difference
 from shoal.analysis.trends import crowd_difference, trend
+from shoal.errors import InputError
 
 SURVEY = Survey("s", (Flags("f", ("a", "b")), Choice("c", ("x", "y", "z"))))
 PLAN = plan(SURVEY, q="0.2")

@@ -14,35 +14,32 @@ import pytest
 
 from shoal import (
     Choice,
-    Choices,
     Flags,
-    FlipProbability,
     Plan,
     PrivacyRefusal,
-    Promise,
-    Question,
-    SimulationBits,
     Survey,
-    Synthetic,
     Tally,
-    Tallying,
     Text,
     YesNo,
-    associate,
-    audit,
     estimate,
     publish,
-    randomize,
-    screen,
     tally,
 )
+from shoal.analysis.association import associate
 from shoal.analysis.count_table import CountTable
-from shoal.analysis.screening import CLEAN, COUNTS_ONLY
+from shoal.analysis.screening import CLEAN, COUNTS_ONLY, screen
+from shoal.analysis.tally import Tallying
 from shoal.analysis.views import way_to_cross
 from shoal.device.arrays.vectors import Original, pack
+from shoal.device.randomize import flip
 from shoal.errors import TallyError
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.planning.certificate import certify
 from shoal.planning.observers import observers
-from shoal.protocol.plan import View
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise, View
+from shoal.protocol.survey import Choices, Question
+from shoal.protocol.vectors import Synthetic
 from shoal.reports.observers import what_holds
 from shoal.reports.words import release_note
 
@@ -248,7 +245,7 @@ class TestWherePlanAndTallyMeet:
         publication = publish(plan, tally(plan, crowd_of(plan)))
         document = publication.to_json()
         listed = document["certificate"]["observers"]
-        assert listed == [one.to_json() for one in observers(audit(plan), 2000.0)]
+        assert listed == [one.to_json() for one in observers(certify(plan), 2000.0)]
         for text in (unescape(publication.to_html()), publication.to_markdown()):
             shown = text.split("protected")[1]
             for one in listed:
@@ -275,7 +272,7 @@ class TestScreening:
         honest = np.zeros((200, plan.bits), bool)
         honest[:, 0] = True
         original = Original(pack(honest), plan.bits)
-        counts = tally(plan, randomize(original, plan, random_bits=SimulationBits(3)))
+        counts = tally(plan, flip(plan, original, random_bits=SimulationBits(3)))
         assert screen(plan, counts).findings == (CLEAN, COUNTS_ONLY)
 
     def test_choices_that_do_not_add_up(self):

@@ -20,23 +20,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shoal import (
-    Choice,
-    Flags,
-    InputError,
-    PrivacyRefusal,
-    Survey,
-    Synthetic,
-    plan,
-    randomize,
-)
+from shoal import Choice, Flags, PrivacyRefusal, Survey, plan
 from shoal.batch import spark as engine
 from shoal.batch import tallying
 from shoal.batch.tables import tally_table
 from shoal.batch.tallying import tally_files
 from shoal.device.arrays.report_files import VectorWriter
 from shoal.device.arrays.vectors import Original
-from shoal.errors import AnswerError, ReportError
+from shoal.device.randomize import flip
+from shoal.errors import AnswerError, InputError, ReportError
+from shoal.protocol.vectors import Synthetic
 
 SURVEY = Survey("s", (Flags("f", tuple("abcdef")), Choice("c", ("x", "y"))))
 PLAN = plan(SURVEY, q="0.25")
@@ -104,7 +97,7 @@ def same_counts_as_local(spark: Any, folder: Path) -> None:
     for number, form in enumerate(["parquet", "arrow", "rows", "parquet"]):
         with VectorWriter(inside / f"{number}.{form}", PLAN) as writer:
             for _ in range(3):
-                writer.write(randomize(original, PLAN))
+                writer.write(flip(PLAN, original))
     pieces, tallying._PIECE_ROWS = tallying._PIECE_ROWS, 600
     more: dict[str, Any] = {"vectors": False, "joint": [[0, 3]], "crowd": "monday", "window": 7}
     for counted in ({}, more):
@@ -222,7 +215,7 @@ def counts_with_an_executor_killed(spark: Any, folder: Path) -> None:
     original = Original(np.full((500, 1), 0b1000101, np.uint8), PLAN.bits)
     for number in range(6):
         with VectorWriter(inside / f"{number}.parquet", PLAN) as writer:
-            writer.write(randomize(original, PLAN))
+            writer.write(flip(PLAN, original))
     real, engine._count = engine._count, with_kill(folder, "counting", engine._count)
     counted = engine.tally(spark, PLAN, [inside])
     engine._count = real

@@ -10,11 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shoal import Flags, FlipProbability, InputError, Plan, PrivacyRefusal, Promise, Survey, plan
+from shoal import Flags, Plan, PrivacyRefusal, Survey, plan
 from shoal.batch import randomizing
 from shoal.batch.randomizing import JOURNAL, randomize_files
 from shoal.batch.tallying import tally_files
-from shoal.errors import AnswerError
+from shoal.errors import AnswerError, InputError
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
 
 SURVEY = Survey("s", (Flags("f", tuple("abcdefgh")),))
 PLAN = plan(SURVEY, q="0.25")

@@ -15,10 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shoal import Flags, InputError, Survey, Tally, plan
+from shoal import Flags, Survey, Tally, plan
 from shoal.batch import spark
 from shoal.batch.tallying import tally_files
-from shoal.errors import AnswerError
+from shoal.errors import AnswerError, InputError
 from tests.batch.spark_runs import SURROUNDINGS
 from tests.mutants.mutant import ROOT
 

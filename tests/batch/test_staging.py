@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal import InputError
 from shoal.batch.staging import Staging, attempt_path
+from shoal.errors import InputError
 
 
 def written(staging: Staging, part: int, content: str) -> str:

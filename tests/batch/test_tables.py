@@ -11,20 +11,18 @@ import pyarrow as pa
 import pytest
 
 import shoal
-from shoal import (
-    Choice,
-    Flags,
-    InputError,
-    Original,
-    Plan,
-    PrivacyRefusal,
-    Promise,
-    Survey,
-    TableFormat,
-    plan,
-)
+from shoal import Choice, Flags, Plan, PrivacyRefusal, Survey, plan
+from shoal.analysis.association import associate
+from shoal.analysis.cross_tables import cross_table
+from shoal.analysis.text.decode import decode
 from shoal.batch.tables import randomize_table, tally_table
-from shoal.errors import AnswerError, ReportError
+from shoal.device.arrays.vectors import Original
+from shoal.device.encode import encode
+from shoal.device.randomize import flip
+from shoal.errors import AnswerError, InputError, ReportError
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.protocol.plan import Promise
+from shoal.support.table_format import TableFormat
 
 SURVEY = Survey("s", (Flags("f", ("a", "b", "c")), Choice("c", ("x", "y"))))
 PLAN = plan(SURVEY, q="0.01")
@@ -151,25 +149,25 @@ class TestResults:
         assert (wide["high"] - wide["low"] > frame["high"] - frame["low"]).all()
 
     def test_cross_tables_and_associations(self):
-        table = shoal.cross_table(CROSSED, TALLY, "os", "new")
+        table = cross_table(CROSSED, TALLY, "os", "new")
         for row in table.to_polars(level=0.9).to_dicts():
             one = table[row["os"], row["new"]]
             assert (row["count"], row["low"]) == (one.count, one.interval(0.9).low)
-        both = shoal.associate(CROSSED, TALLY, "os", "new")
+        both = associate(CROSSED, TALLY, "os", "new")
         for cell in both.to_pandas().to_dict("records"):
             assert cell["count"] == both[cell["first"], cell["second"]].count
 
     def test_decoded_texts(self):
         agreed = plan(Survey("t", (shoal.Text("w", 32, 2, 8),)), q="0.1")
-        words = shoal.encode(agreed, [{"w": "tea"}] * 300, random_bits=shoal.SimulationBits(1))
-        reports = shoal.randomize(words, agreed, random_bits=shoal.SimulationBits(2))
-        decoded = shoal.decode(agreed, shoal.tally(agreed, reports), ["tea", "milk"])
+        words = encode(agreed, [{"w": "tea"}] * 300, random_bits=SimulationBits(1))
+        reports = flip(agreed, words, random_bits=SimulationBits(2))
+        decoded = decode(agreed, shoal.tally(agreed, reports), ["tea", "milk"])
         frame = decoded.to_polars()
         assert frame["value"].to_list() == [one.value for one in decoded]
         assert frame["count"].to_list() == [one.count for one in decoded]
 
     def test_whoever_takes_streams_takes_results(self):
-        table = shoal.cross_table(CROSSED, TALLY, "os", "new")
+        table = cross_table(CROSSED, TALLY, "os", "new")
         assert pl.DataFrame(table).height == pa.table(table).num_rows == 4
         assert pa.RecordBatchReader.from_stream(RUN.estimates).read_all().num_rows == 8
 

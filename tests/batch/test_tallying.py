@@ -13,30 +13,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal import (
-    Flags,
-    InputError,
-    Original,
-    SimulationBits,
-    Survey,
-    Synthetic,
-    Tally,
-    Text,
-    encode,
-    pack_reports,
-    plan,
-    randomize,
-    tally,
-)
+from shoal import Flags, Survey, Tally, Text, plan, tally
 from shoal.batch import tallying
 from shoal.batch.pool import work_on
 from shoal.batch.tallying import tally_files
 from shoal.device.arrays.report_files import VectorWriter
-from shoal.errors import ReportError, ShoalError, TallyError
+from shoal.device.arrays.vectors import Original
+from shoal.device.encode import encode
+from shoal.device.packing import pack_reports
+from shoal.device.randomize import flip
+from shoal.errors import InputError, ReportError, ShoalError, TallyError
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.protocol.vectors import Synthetic
 
 PLAN = plan(Survey("s", (Flags("f", tuple("abcdefghijklm")),)), q="0.25")
 CHUNKS = [
-    randomize(Original(np.zeros((n, 2), np.uint8), 13), PLAN.q, random_bits=SimulationBits(n))
+    flip(PLAN.q, Original(np.zeros((n, 2), np.uint8), 13), random_bits=SimulationBits(n))
     for n in (700, 1, 300, 999)
 ]
 
@@ -89,7 +81,7 @@ class TestTheSameCounts:
         assert counted == tally(PLAN, CHUNKS * 3, joint=[(0, 12)], vectors=True)
 
     def test_batches_are_counted_once_across_files(self, tmp_path: Path):
-        one = randomize(encode(PLAN, {"f": ["a"]}), PLAN)
+        one = flip(PLAN, encode(PLAN, {"f": ["a"]}))
         batch = pack_reports(PLAN, one).to_bytes()
         for name in ("1.batch", "2.batch"):
             (tmp_path / name).write_bytes(batch)
@@ -99,7 +91,7 @@ class TestTheSameCounts:
         monkeypatch.setattr(tallying, "_PIECE_ROWS", 1)
         agreed = plan(Survey("t", (Text("w", 16, 2, 8),)), q="0.25")
         answers = [{"w": word} for word in ("tea", "milk", "tea")]
-        words = randomize(encode(agreed, answers), agreed, random_bits=SimulationBits(1))
+        words = flip(agreed, encode(agreed, answers), random_bits=SimulationBits(1))
         files = [write(tmp_path / f"{n}.arrow", words, words, of=agreed) for n in (1, 2)]
         assert tally_files(agreed, files, processes=1) == tally(agreed, [words] * 4)
 
@@ -131,7 +123,7 @@ class TestRefused:
     def test_simulated_and_real(self, tmp_path: Path):
         files = [write(tmp_path / "1.rows", CHUNKS[0]), tmp_path / "2.rows"]
         with VectorWriter(files[1], PLAN) as writer:
-            writer.write(randomize(Original(np.zeros((9, 2), np.uint8), 13), PLAN.q))
+            writer.write(flip(PLAN.q, Original(np.zeros((9, 2), np.uint8), 13)))
         with pytest.raises(TallyError, match="simulated and real"):
             tally_files(PLAN, files, processes=1)
 

@@ -15,10 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shoal import FlipProbability, Plan, Promise, SimulationBits, Survey, Tally, randomize, tally
+from shoal import Plan, Survey, Tally, tally
 from shoal.cli import WORDS, run
 from shoal.device.arrays.answer_files import read_answers
 from shoal.device.arrays.report_files import VectorWriter
+from shoal.device.randomize import flip
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
 from shoal.protocol.vectors import Synthetic
 
 SURVEY = """
@@ -561,7 +565,7 @@ class TestEstimate:
         plan = Plan.read(at / "crowd.json")
         with VectorWriter(at / "r.parquet", plan, simulated=True) as writer:
             for original in read_answers(plan.survey, at / "answers.csv"):
-                writer.write(randomize(original, plan, random_bits=SimulationBits(1)))
+                writer.write(flip(plan, original, random_bits=SimulationBits(1)))
         assert shoal.json("tally", "crowd.json", "r.parquet", "-o", "t.json")["simulated"] is True
         assert shoal.json("estimate", "crowd.json", "t.json")["simulated"] is True
         assert "simulated" in shoal("estimate", "crowd.json", "t.json")

@@ -29,7 +29,13 @@ from pathlib import Path
 import pytest
 
 import shoal
+from shoal.analysis.report_rows import parse_batch
+from shoal.analysis.text.decode import decode
 from shoal.cli import run
+from shoal.device.encode import encode
+from shoal.device.packing import pack_reports
+from shoal.device.randomize import flip
+from shoal.planning.trust_costs import Comparison, compare
 
 ROOT = Path(__file__).parent.parent.parent
 SURVEY = """
@@ -101,8 +107,8 @@ def test_02_there_is_a_relay_and_a_client_for_browsers(said):
 
 def test_03_a_report_of_a_plan_with_windows_is_of_the_open_window(at):
     plan = shoal.plan(shoal.Survey("s", (shoal.YesNo("x"),)), q="0.2", window="1d")
-    report = shoal.randomize(shoal.encode(plan, {"x": "yes"}), plan)
-    (window,) = {*shoal.parse_batch(plan, shoal.pack_reports(plan, report).to_bytes()).windows}
+    report = flip(plan, encode(plan, {"x": "yes"}))
+    (window,) = {*parse_batch(plan, pack_reports(plan, report).to_bytes()).windows}
     assert window > 20_000  # days since 1970
 
 
@@ -197,11 +203,11 @@ def test_14_results_print_as_tables_and_become_data_frames(tallied):
     tally = simulate_texts(words, {"tea": 300, "coffee": 700}, seed=1)
     assert "text" in str(shoal.estimate(words, tally))
     assert "array" not in str(shoal.estimate(words, tally))
-    decoded = shoal.decode(words, tally, ["tea", "coffee"])
+    decoded = decode(words, tally, ["tea", "coffee"])
     assert re.search(r"coffee +7[0-9][0-9] ", str(decoded))
     assert "<table" in decoded._repr_html_()
     one = shoal.Survey("one", (shoal.YesNo("x"),))
-    assert isinstance(shoal.compare(one, crowd_size=50, epsilon=1, delta="0.1"), shoal.Comparison)
+    assert isinstance(compare(one, crowd_size=50, epsilon=1, delta="0.1"), Comparison)
 
 
 def test_16_a_plan_is_not_written_over(at, said):

@@ -26,7 +26,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from shoal import TableFormat
 from shoal.cli import run
 from shoal.curator import Budget, Curator, Predicate, Release, noise
 from shoal.curator import curator as module
@@ -39,6 +38,7 @@ from shoal.curator.sensitivity import (
 )
 from shoal.curator.sums import exact_sum, lattice_step, on_lattice
 from shoal.errors import InputError, PrivacyRefusal, ShoalError
+from shoal.support.table_format import TableFormat
 from shoal.theory import laplace as law
 
 RELATIONS: tuple[Neighbours, ...] = ("replace", "add-remove")

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import shoal
-from shoal import Flags, FlipProbability, Plan, PrivacyRefusal, Promise, Survey, parse_batch
+from shoal import Flags, Plan, PrivacyRefusal, Survey
+from shoal.analysis.report_rows import parse_batch
 from shoal.device.outbox import (
     Outbox,
     Reply,
 )
 from shoal.device.outbox.records import Record
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
 from shoal.support.files import canonical_json
 from tests.faults import Clock, Faults, QuickDisk
 

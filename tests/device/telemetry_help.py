@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shoal import Choice, Flags, FlipProbability, Number, Plan, Promise, Survey
+from shoal import Choice, Flags, Number, Plan, Survey
 from shoal.device.telemetry import Telemetry, commands
 from shoal.device.telemetry.environment import CI_VARIABLES
 from shoal.device.telemetry.worker import Worker
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
 from shoal.protocol.wire import split_batch
 from tests.device.outbox_help import Server
 from tests.faults import Clock

@@ -19,23 +19,17 @@ from typing import Any
 
 import pytest
 
-from shoal import (
-    DeviceMemory,
-    Flags,
-    FlipProbability,
-    InputError,
-    Ledger,
-    Memory,
-    Outbox,
-    Plan,
-    Promise,
-    Survey,
-    encode,
-    parse_batch,
-)
+from shoal import Flags, Outbox, Plan, Survey
+from shoal.analysis.report_rows import parse_batch
+from shoal.device.encode import encode
+from shoal.device.ledger import Ledger
+from shoal.device.memory import DeviceMemory
 from shoal.device.outbox import Reply
 from shoal.device.outbox.report_maker import ReportMaker
+from shoal.errors import InputError
+from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.local_privacy import local_epsilon, repeated_epsilon
+from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.wording import permanent_key
 from shoal.support.files import canonical_json
 from tests.faults import Clock, Crash, Faults, FaultyDisk, QuickDisk

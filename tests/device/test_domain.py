@@ -12,33 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import (
-    Choice,
-    Choices,
-    Flags,
-    FlipProbability,
-    Memory,
-    Number,
-    Original,
-    OriginalVector,
-    Outbox,
-    Plan,
-    Promise,
-    Survey,
-    Text,
-    discovery_survey,
-    encode,
-    randomize,
-    simulate,
-)
+from shoal import Choice, Flags, Number, Outbox, Plan, Survey, Text, simulate
 from shoal.cli import run
 from shoal.device.arrays.domain import _ROWS, check_domain
-from shoal.device.arrays.vectors import pack
+from shoal.device.arrays.vectors import Original, pack
+from shoal.device.encode import encode
 from shoal.device.memory import DeviceMemory
+from shoal.device.randomize import flip
+from shoal.device.vectors import OriginalVector
 from shoal.errors import AnswerError
 from shoal.lab.populations import populate
 from shoal.lab.simulation_bits import simulation_generator
+from shoal.planning.discovery_survey import discovery_survey
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.questions import Question
+from shoal.protocol.survey import Choices
 from tests.strategies import bounded
 
 LAYERS = Memory(FlipProbability(1, 2), FlipProbability(1, 2))
@@ -92,23 +81,23 @@ class TestBoundary:
             for row in block:
                 row[:] = False
                 row[random.permutation(bits)[:most]] = True
-            assert len(randomize(original(agreed, vectors), agreed)) == 9
+            assert len(flip(agreed, original(agreed, vectors))) == 9
             block[6] = False
             block[6, random.permutation(bits)[:count]] = True
             if fewest <= count <= most:
-                randomize(original(agreed, vectors), agreed)
+                flip(agreed, original(agreed, vectors))
             else:
                 name = question.name
                 with pytest.raises(AnswerError, match=rf"7 sets {count} bits of question '{name}'"):
-                    randomize(original(agreed, vectors), agreed)
+                    flip(agreed, original(agreed, vectors))
                 with pytest.raises(AnswerError, match=rf"1 sets {count} bits"):
-                    randomize(original(agreed, vectors[6:7]), agreed)
+                    flip(agreed, original(agreed, vectors[6:7]))
 
     def test_two_options_of_a_choice(self):
         """Among 10,000 others with the third one it reaches delta(1) >= .08, not 1e-6."""
         agreed = plan_of(Choice("c", options(3)))
         with pytest.raises(AnswerError, match=r"sets 2 bits of question 'c', which allows 1;"):
-            randomize(Original(np.array([[3]], np.uint8), 3), agreed)
+            flip(agreed, Original(np.array([[3]], np.uint8), 3))
 
     def test_every_vector_of_a_survey(self):
         """Blocks that share words, against a look at each block by itself."""
@@ -170,7 +159,7 @@ class TestBoundary:
             for wrong in (0, 3):
                 packed[row] = wrong
                 with pytest.raises(AnswerError, match=f"original {row + 1} sets"):
-                    randomize(Original(packed, 3), agreed)
+                    flip(agreed, Original(packed, 3))
             packed[row] = 4
         check_domain(packed, agreed.survey)
 

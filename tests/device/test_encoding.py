@@ -17,23 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import (
-    Choice,
-    Choices,
-    Flags,
-    InputError,
-    Number,
-    Plan,
-    ShoalError,
-    Survey,
-    TableFormat,
-    Text,
-    YesNo,
-    encode,
-    plan,
-)
+from shoal import Choice, Flags, Number, Plan, ShoalError, Survey, Text, YesNo, plan
 from shoal.device.arrays.answer_files import read_answers
-from shoal.errors import AnswerError
+from shoal.device.encode import encode
+from shoal.errors import AnswerError, InputError
+from shoal.protocol.survey import Choices
+from shoal.support.table_format import TableFormat
 from tests.strategies import answers, bounded, surveys
 
 SURVEY = Survey(

@@ -22,33 +22,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal import (
-    Batch,
     Choice,
     Flags,
-    FlipProbability,
-    InputError,
     Number,
-    Original,
     Plan,
     PrivacyRefusal,
-    Promise,
     ShoalError,
-    SimulationBits,
     Survey,
-    Synthetic,
-    TableFormat,
-    encode,
     estimate,
-    pack_reports,
     plan,
-    randomize,
     tally,
 )
 from shoal.analysis.report_files import read_reports
+from shoal.analysis.report_rows import Batch
 from shoal.device.arrays.answer_files import read_answers
 from shoal.device.arrays.report_files import VectorWriter
-from shoal.device.arrays.vectors import pack
-from shoal.errors import AnswerError, ReportError
+from shoal.device.arrays.vectors import Original, pack
+from shoal.device.encode import encode
+from shoal.device.packing import pack_reports
+from shoal.device.randomize import flip
+from shoal.errors import AnswerError, InputError, ReportError
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
+from shoal.protocol.vectors import Synthetic
+from shoal.support.table_format import TableFormat
 from tests.strategies import bounded, mutated_bytes
 
 SURVEY = Survey(
@@ -120,7 +118,7 @@ class TestReports:
 
     def test_the_mark_of_simulation_travels(self, tmp_path: Path):
         """randomize, file, tally, estimate: marked all the way."""
-        simulated = randomize(Original(ROWS, 8), PLAN.q, random_bits=SimulationBits(1))
+        simulated = flip(PLAN.q, Original(ROWS, 8), random_bits=SimulationBits(1))
         for name in ("r.parquet", "r.rows"):
             path = write(tmp_path / name, simulated, simulated=True)
             counted = tally(PLAN, read_reports(PLAN, path))
@@ -128,7 +126,7 @@ class TestReports:
             assert estimate(PLAN, counted).to_json()["simulated"] is True
 
     def test_simulated_and_real_do_not_mix(self, tmp_path: Path):
-        simulated = randomize(Original(ROWS, 8), PLAN.q, random_bits=SimulationBits(1))
+        simulated = flip(PLAN.q, Original(ROWS, 8), random_bits=SimulationBits(1))
         for chunk, how in ((simulated, False), (Synthetic(ROWS, 8), True)):
             with pytest.raises(InputError, match="do not go into one file"):
                 write(tmp_path / "r.parquet", chunk, simulated=how)

@@ -16,11 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import Choice, Flags, FlipProbability, InputError, Memory, Plan, PrivacyRefusal, Promise
+from shoal import Choice, Flags, Plan, PrivacyRefusal
 from shoal import Survey as SurveyOf
 from shoal.cli import run
 from shoal.device.ledger import Account, Ledger
+from shoal.errors import InputError
+from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.local_privacy import changing_epsilon, local_epsilon, repeated_epsilon
+from shoal.protocol.plan import Memory, Promise
 from tests import strategies
 
 Q = FlipProbability(1, 2)

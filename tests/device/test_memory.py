@@ -19,43 +19,31 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from shoal import (
-    Choices,
-    Flags,
-    FlipProbability,
-    InputError,
-    Memory,
-    Original,
-    OriginalVector,
-    Plan,
-    PrivacyRefusal,
-    Promise,
-    SimulationBits,
-    Survey,
-    Synthetic,
-    Tally,
-    Text,
-    encode,
-    estimate,
-    plan_with_memory,
-    randomize,
-)
+from shoal import Flags, Plan, PrivacyRefusal, Survey, Tally, Text, estimate
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.tally import Tallying
-from shoal.device.arrays.vectors import pack
+from shoal.device.arrays.vectors import Original, pack
+from shoal.device.encode import encode
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory
 from shoal.device.memory.encrypted import seal, unseal
 from shoal.device.memory.keys import key_from_text, read_key
-from shoal.errors import ShoalError
-from shoal.planning.over_time import linking_probability
+from shoal.device.randomize import flip
+from shoal.device.vectors import OriginalVector
+from shoal.errors import InputError, ShoalError
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.planning.over_time import linking_probability, plan_with_memory
+from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.local_privacy import (
     changing_epsilon,
     local_epsilon,
     repeated_epsilon,
     vector_epsilon,
 )
+from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.random_bits import SystemBits
+from shoal.protocol.survey import Choices
+from shoal.protocol.vectors import Synthetic
 from shoal.protocol.wording import permanent_key
 from shoal.support.disk import Disk, SharedFile
 from tests import checks
@@ -128,7 +116,7 @@ class TestRemember:
         plan = Plan(PLAN.survey, FlipProbability(1, 2), Promise("local", "9999"))
         device = DeviceMemory(path, KEY)
         sent = device.report(plan, answer(1), random_bits=SimulationBits(3))
-        assert sent == randomize(answer(1), plan, random_bits=SimulationBits(3))
+        assert sent == flip(plan, answer(1), random_bits=SimulationBits(3))
         assert not path.exists()
         with pytest.raises(InputError, match="no memory"):
             device.remember(plan, answer(1))
@@ -455,7 +443,8 @@ class TestCrashes:
 SCRIPT = """
 import sys
 from pathlib import Path
-from shoal import Plan, encode
+from shoal import Plan
+from shoal.device.encode import encode
 from shoal.device.memory import DeviceMemory
 plan = Plan.read(sys.argv[1])
 device = DeviceMemory(sys.argv[2], bytes(range(32)))
@@ -607,11 +596,11 @@ class TestEstimates:
         truth = np.zeros((people, 5), np.uint8)
         truth[:300, 0] = truth[:700, 3] = 1
         everybody = Original(pack(np.tile(truth, (crowds, 1))), 5)
-        kept = randomize(everybody, memory.q1, random_bits=bits)
+        kept = flip(memory.q1, everybody, random_bits=bits)
         q1, q2, q = float(memory.q1), float(memory.q2), float(plan.q)
         errors = []
         for _release in range(releases):
-            sent = randomize(Original(kept.rows, 5), memory.q2, random_bits=bits)
+            sent = flip(memory.q2, Original(kept.rows, 5), random_bits=bits)
             ones = unpack(sent.rows, 5).reshape(crowds, people, 5).sum(axis=1)
             errors.append((ones - people * q) / (1 - 2 * q) - truth.sum(axis=0))
         sigma = math.sqrt(people * q * (1 - q)) / (1 - 2 * q)

@@ -10,32 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import (
-    Choice,
-    Flags,
-    FlipProbability,
-    InputError,
-    Original,
-    OriginalVector,
-    Plan,
-    Promise,
-    SimulationBits,
-    Survey,
-    Synthetic,
-    SyntheticVector,
-    SystemBits,
-    Text,
-    discovery_survey,
-    encode,
-    pack_reports,
-    randomize,
-)
+from shoal import Choice, Flags, Plan, Survey, Text
 from shoal.device.arrays.domain import check_domain
 from shoal.device.arrays.encoding import draw_many_below
+from shoal.device.arrays.vectors import Original
 from shoal.device.domain import check_vector
-from shoal.errors import AnswerError, ReportError
-from shoal.protocol.flip_probability import MOST_DIGITS
-from shoal.protocol.random_bits import draw_below
+from shoal.device.encode import encode
+from shoal.device.packing import pack_reports
+from shoal.device.randomize import flip
+from shoal.device.vectors import OriginalVector, SyntheticVector
+from shoal.errors import AnswerError, InputError, ReportError
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.planning.discovery_survey import discovery_survey
+from shoal.protocol.flip_probability import MOST_DIGITS, FlipProbability
+from shoal.protocol.plan import Promise
+from shoal.protocol.random_bits import SystemBits, draw_below
+from shoal.protocol.vectors import Synthetic
 from tests.strategies import answers, bounded, flips, surveys
 
 SEEDS = st.integers(0, 2**32)
@@ -72,8 +62,8 @@ class TestTheSameBytes:
         many = encode(plan, [answer], random_bits=SimulationBits(seed))
         assert one.row == many.rows.tobytes()
         assert [one.cohort] == ([None] if many.cohorts is None else many.cohorts.tolist())
-        sent = randomize(one, plan, random_bits=SimulationBits(seed + 1))
-        rows = randomize(many, plan, random_bits=SimulationBits(seed + 1))
+        sent = flip(plan, one, random_bits=SimulationBits(seed + 1))
+        rows = flip(plan, many, random_bits=SimulationBits(seed + 1))
         assert sent.row == rows.rows.tobytes()
         assert (sent.simulated, sent.cohort) == (rows.simulated, one.cohort) == (True, one.cohort)
         self.check_packed(plan, sent, rows)
@@ -97,8 +87,8 @@ class TestTheSameBytes:
             drawn = int.from_bytes(np.random.default_rng(bits).bytes(bits // 8 + 1), "little")
             one = OriginalVector(drawn % (1 << bits), bits)
             many = Original(np.frombuffer(one.row, np.uint8)[None], bits)
-            rows = randomize(many, q, random_bits=SimulationBits(digits)).rows
-            assert randomize(one, q, random_bits=SimulationBits(digits)).row == rows.tobytes()
+            rows = flip(q, many, random_bits=SimulationBits(digits)).rows
+            assert flip(q, one, random_bits=SimulationBits(digits)).row == rows.tobytes()
 
     @pytest.mark.parametrize("bound", [1, 2, 3, 64, 1000, 65_535, 2**63 + 1])
     def test_numbers_below_a_bound(self, bound: int):
@@ -128,8 +118,8 @@ class TestDomain:
         plan = plan_of(Survey("s", (Choice("c", ("a", "b", "c")),)), FlipProbability(1, 2))
         for value in (0, 3, 7):
             with pytest.raises(AnswerError, match="the original sets"):
-                randomize(OriginalVector(value, 3), plan)
-        assert randomize(OriginalVector(4, 3), plan).bits == 3
+                flip(plan, OriginalVector(value, 3))
+        assert flip(plan, OriginalVector(4, 3)).bits == 3
 
 
 class TestVectors:
@@ -157,9 +147,9 @@ class TestVectors:
     def test_only_originals_are_randomized_and_only_synthetics_sent(self):
         plan = plan_of(Survey("s", (Flags("f", tuple("abc")),)), FlipProbability(1, 2))
         with pytest.raises(InputError, match="takes an Original, got SyntheticVector"):
-            randomize(SyntheticVector(1, 3), plan)  # type: ignore[call-overload]
+            flip(plan, SyntheticVector(1, 3))  # type: ignore[call-overload]
         with pytest.raises(InputError, match="the plan has 3 bits, the original 4"):
-            randomize(OriginalVector(1, 4), plan)
+            flip(plan, OriginalVector(1, 4))
         with pytest.raises(ReportError, match="only synthetic vectors are sent, got OriginalVec"):
             pack_reports(plan, OriginalVector(1, 3))  # type: ignore[arg-type]
         with pytest.raises(ReportError, match="simulated"):

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from shoal import FlipProbability, Memory, PrivacyRefusal, Promise, parse_batch
+from shoal import PrivacyRefusal
+from shoal.analysis.report_rows import parse_batch
 from shoal.device.ledger import Ledger
 from shoal.device.outbox import (
     Outbox,
 )
 from shoal.device.outbox.records import Record
 from shoal.errors import AnswerError, InputError
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Memory, Promise
 from shoal.support.disk import Disk
 from tests.device.outbox_help import (
     ANSWER,
@@ -226,9 +229,9 @@ class TestCollaborators:
             box(tmp_path, Collector(), memory=None).answer(plan, ANSWER)
 
     def test_with_the_real_ones(self, tmp_path):
-        from shoal import SystemBits
         from shoal.device.ledger import Ledger
         from shoal.device.memory import DeviceMemory
+        from shoal.protocol.random_bits import SystemBits
 
         memory = Memory(FlipProbability(1, 2), FlipProbability(1, 2))
         plan = replace(PLAN, q=memory.q, memory=memory, window=86_400)

@@ -212,9 +212,11 @@ class TestTheCrashTestsCanFail:
 
     def test_sending_before_storing(self, tmp_path, monkeypatch):
         """Flips drawn afresh for an attempt are a second version."""
-        from shoal import encode, pack_reports, randomize
+        from shoal.device.encode import encode
+        from shoal.device.packing import pack_reports
+        from shoal.device.randomize import flip
 
-        fresh = lambda: pack_reports(PLAN, randomize(encode(PLAN, ANSWER), PLAN))  # noqa: E731
+        fresh = lambda: pack_reports(PLAN, flip(PLAN, encode(PLAN, ANSWER)))  # noqa: E731
         tried = Record.tried
 
         def again(self: Record, due: float) -> Record:

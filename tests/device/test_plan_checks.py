@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shoal
-from shoal import Flags, FlipProbability, Memory, Plan, PrivacyRefusal, Promise, Survey
+from shoal import Flags, Plan, PrivacyRefusal, Survey
 from shoal.device.outbox import (
     TransportError,
     check_plan,
@@ -21,6 +21,8 @@ from shoal.device.outbox import (
     read_plan,
 )
 from shoal.errors import InputError, PlanError
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Memory, Promise
 from shoal.support.files import canonical_json
 from tests.device.outbox_help import (
     ANSWER,

@@ -15,22 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shoal import (
-    Flags,
-    FlipProbability,
-    InputError,
-    Original,
-    SimulationBits,
-    Survey,
-    Synthetic,
-    plan,
-    randomize,
-)
+from shoal import Flags, Survey, plan
 from shoal.analysis.report_rows import unpack
 from shoal.device import randomize as sampler
 from shoal.device.arrays.randomizing import fill_flips
-from shoal.device.arrays.vectors import pack
-from shoal.device.randomize import draw_flips
+from shoal.device.arrays.vectors import Original, pack
+from shoal.device.randomize import draw_flips, flip
+from shoal.errors import InputError
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.vectors import Synthetic
 from tests import checks
 from tests.strategies import bounded
 
@@ -104,7 +98,7 @@ class TestExact:
         generator = np.random.default_rng(1)
         truth = generator.random((64, 40)) < 0.5
         q = FlipProbability(3, 3)
-        synthetic = randomize(Original(pack(truth), 40), q, random_bits=Enumerated(3))
+        synthetic = flip(q, Original(pack(truth), 40), random_bits=Enumerated(3))
         flips = np.empty(40, np.uint64)
         fill_flips(flips, q, Enumerated(3))
         wanted = pack(truth) ^ flips.view(np.uint8).reshape(64, 5)
@@ -168,7 +162,7 @@ class TestBoundaries:
         original = Original(np.zeros((size, 1), np.uint8), 8)
         source = Counting()
         half = FlipProbability(1, 1)
-        synthetic = randomize(original, half, random_bits=source)
+        synthetic = flip(half, original, random_bits=source)
         whole = synthetic.rows.reshape(-1)[: size - size % 8].view(np.uint64)
         assert len(np.unique(whole)) == len(whole)
         assert whole.size == 0 or whole.min() > 0
@@ -187,7 +181,7 @@ class TestBoundaries:
         assert checks.bonferroni(*p_values) > checks.ALARM
 
     def test_no_rows_stay_no_rows(self):
-        empty = randomize(Original(np.zeros((0, 5), np.uint8), 40), FlipProbability(1, 2))
+        empty = flip(FlipProbability(1, 2), Original(np.zeros((0, 5), np.uint8), 40))
         assert len(empty) == 0
         assert empty.bits == 40
 
@@ -197,7 +191,7 @@ class TestBoundaries:
         truth = np.random.default_rng(seed).random((count, bits)) < 0.5
         rows = pack(truth)
         kept = rows.copy()
-        synthetic = randomize(Original(rows, bits), FlipProbability(1, 1))
+        synthetic = flip(FlipProbability(1, 1), Original(rows, bits))
         assert (rows == kept).all()
         assert not np.shares_memory(rows, synthetic.rows)
         padding = np.unpackbits(synthetic.rows, axis=1, bitorder="little")[:, bits:]
@@ -206,7 +200,7 @@ class TestBoundaries:
     def test_rows_that_are_a_slice_of_another_array(self):
         wide = np.zeros((1000, 9), np.uint8)
         original = Original(wide[::2, 2:7], 40)
-        synthetic = randomize(original, FlipProbability(1, 2), random_bits=SimulationBits(1))
+        synthetic = flip(FlipProbability(1, 2), original, random_bits=SimulationBits(1))
         rate = unpack(synthetic.rows, 40).mean()
         assert 0.22 < rate < 0.28
         assert not wide.any()
@@ -215,12 +209,12 @@ class TestBoundaries:
 class TestWhatIsRefused:
     def test_a_synthetic_is_not_randomized_again(self):
         with pytest.raises(InputError, match="takes an Original"):
-            randomize(Synthetic(np.zeros((1, 1), np.uint8), 2), FlipProbability(1, 2))  # type: ignore[call-overload]
+            flip(FlipProbability(1, 2), Synthetic(np.zeros((1, 1), np.uint8), 2))  # type: ignore[call-overload]
 
     def test_a_plan_of_other_bits(self):
         three = plan(Survey("s", (Flags("f", ("a", "b", "c")),)), q="0.25")
         with pytest.raises(InputError, match="the plan has 3 bits, the original 2"):
-            randomize(Original(np.zeros((1, 1), np.uint8), 2), three)
+            flip(three, Original(np.zeros((1, 1), np.uint8), 2))
 
     def test_an_original_with_padding_set(self):
         with pytest.raises(InputError, match="row 2 has padding bits set"):
@@ -235,20 +229,23 @@ class TestWhatIsRefused:
     def test_simulated_noise_marks_the_result(self):
         original = Original(np.zeros((1, 1), np.uint8), 2)
         q = FlipProbability(1, 2)
-        assert randomize(original, q, random_bits=SimulationBits(1)).simulated
-        assert not randomize(original, q).simulated
+        assert flip(q, original, random_bits=SimulationBits(1)).simulated
+        assert not flip(q, original).simulated
 
     def test_a_simulation_repeats_itself(self):
         original = Original(np.zeros((1000, 5), np.uint8), 40)
         q = FlipProbability.at_least("0.351")
         first, second, other = (
-            randomize(original, q, random_bits=SimulationBits(seed)).rows for seed in (7, 7, 8)
+            flip(q, original, random_bits=SimulationBits(seed)).rows for seed in (7, 7, 8)
         )
         assert (first == second).all()
         assert (first != other).any()
 
 
-honest = sampler.randomize
+def honest(original: Original, q: FlipProbability, **options: Any) -> Synthetic:
+    return sampler.flip(q, original, **options)
+
+
 Randomize = Callable[..., Synthetic]
 
 

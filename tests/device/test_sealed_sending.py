@@ -8,22 +8,18 @@ from typing import Any
 
 import pytest
 
-from shoal import (
-    FlipProbability,
-    Outbox,
-    Parties,
-    Plan,
-    PrivacyRefusal,
-    encode,
-    pack_reports,
-    randomize,
-)
+from shoal import Outbox, Plan, PrivacyRefusal
+from shoal.device.encode import encode
 from shoal.device.encryption import fit_to_messages, seal_report
 from shoal.device.outbox import HttpTransport, Reply, TransportError
 from shoal.device.outbox.encryption import check_parties
+from shoal.device.packing import pack_reports
+from shoal.device.randomize import flip
 from shoal.device.vectors import SyntheticVector
 from shoal.errors import ReportError
 from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.parties import Parties
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.wire import ID_BYTES, SEALED_MAGIC, split_batch
 from tests.device.outbox_help import ANSWER, box, stored_record
@@ -258,10 +254,10 @@ class TestFitting:
     def test_several_reports_are_not_sealed_at_once(self):
         import numpy as np
 
-        from shoal import Original
+        from shoal.device.arrays.vectors import Original
 
         rows = Original(np.zeros((2, 8), np.uint8), 64)
-        batch = pack_reports(WHOLE, randomize(rows, WHOLE.q)).to_bytes()
+        batch = pack_reports(WHOLE, flip(WHOLE.q, rows)).to_bytes()
         key = CrowdKey(WHOLE.id, 0, 1, bytes(range(32)))
         with pytest.raises(ReportError, match="one report"):
             seal_report(WHOLE, batch, key)
@@ -276,7 +272,7 @@ class TestFitting:
                 drawn.append(len(out))
                 SystemBits().fill(out)
 
-        report = randomize(encode(COUNTS, ANSWER), COUNTS)
+        report = flip(COUNTS, encode(COUNTS, ANSWER))
         key = CrowdKey(COUNTS.id, 0, 1, bytes(range(32)))
         seal_report(COUNTS, pack_reports(COUNTS, report).to_bytes(), key, Counting())
         assert sum(drawn) >= 64 * (ID_BYTES + 8)

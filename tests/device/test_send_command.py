@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 import shoal
-from shoal import FlipProbability, Memory, parse_batch
+from shoal.analysis.report_rows import parse_batch
 from shoal.cli import run
 from shoal.device.ledger import Ledger
+from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.local_privacy import repeated_epsilon
+from shoal.protocol.plan import Memory
 from tests.device.outbox_help import (
     ANSWER,
     PLAN,

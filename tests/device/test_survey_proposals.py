@@ -9,10 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shoal import Choice, InputError, Survey, TableFormat, propose_survey
+from shoal import Choice, Survey
 from shoal.cli import run
 from shoal.device.arrays.answer_files import read_answers
 from shoal.device.arrays.column_kinds import propose_question
+from shoal.device.arrays.infer_survey import infer_survey
+from shoal.errors import InputError
+from shoal.support.table_format import TableFormat
 
 PEOPLE = 1200
 
@@ -132,7 +135,7 @@ def test_the_proposal_takes_the_table_it_is_from(encoding, separator, tmp_path: 
     lines += [separator.join(cells) for cells in zip(*table.values(), strict=True)]
     path = tmp_path / "data.csv"
     path.write_bytes("\n".join(lines).encode(encoding))
-    proposal = propose_survey(path)
+    proposal = infer_survey(path)
     assert proposal.rows == PEOPLE
     survey = Survey.from_toml(proposal.to_toml())
     assert survey == proposal.survey
@@ -148,15 +151,15 @@ def test_the_proposal_takes_the_table_it_is_from(encoding, separator, tmp_path: 
 
 def test_tables_in_memory_and_parquet(tmp_path: Path):
     table = pa.table({"on": [True, False] * 50, "tags": [["a"], ["a", "b"]] * 50})
-    assert [one.kind for one in propose_survey(table).columns] == ["yes/no", "flags"]
+    assert [one.kind for one in infer_survey(table).columns] == ["yes/no", "flags"]
     pq.write_table(table, tmp_path / "x.parquet")
-    survey = propose_survey(tmp_path / "x.parquet").survey
+    survey = infer_survey(tmp_path / "x.parquet").survey
     assert sum(map(len, read_answers(survey, tmp_path / "x.parquet"))) == 100
 
 
 def test_few_rows_are_said(tmp_path: Path):
     table = pa.table({"city": ["Rome", "Oslo"] * 500})
-    proposal = propose_survey(table, most_rows=600)
+    proposal = infer_survey(table, most_rows=600)
     assert "the first 600 rows only" in proposal.notes[0]
     city = proposal.survey["city"]
     assert isinstance(city, Choice)
@@ -176,7 +179,7 @@ def test_few_rows_are_said(tmp_path: Path):
 def test_what_is_refused(content, why, tmp_path: Path):
     (tmp_path / "x.csv").write_text(content, "utf-8")
     with pytest.raises(InputError, match=why):
-        propose_survey(tmp_path / "x.csv")
+        infer_survey(tmp_path / "x.csv")
 
 
 def test_the_command(tmp_path: Path, capsys, monkeypatch):

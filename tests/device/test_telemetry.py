@@ -15,25 +15,15 @@ from pathlib import Path
 import click.testing
 import pytest
 
-from shoal import (
-    Choice,
-    Choices,
-    Flags,
-    FlipProbability,
-    InputError,
-    Number,
-    Plan,
-    PrivacyRefusal,
-    Promise,
-    Survey,
-    Text,
-    YesNo,
-    encode,
-)
+from shoal import Choice, Flags, Number, Plan, PrivacyRefusal, Survey, Text, YesNo
+from shoal.device.encode import encode
 from shoal.device.telemetry import Telemetry, commands, home
 from shoal.device.telemetry.environment import CI_VARIABLES
 from shoal.device.telemetry.merging import Event, merge, read_events
-from shoal.errors import AnswerError, PlanError
+from shoal.errors import AnswerError, InputError, PlanError
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
+from shoal.protocol.survey import Choices
 from tests.device.outbox_help import Server
 from tests.device.telemetry_help import (
     PLAN,

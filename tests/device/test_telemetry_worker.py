@@ -17,10 +17,11 @@ from threading import Thread
 
 import pytest
 
-from shoal import FlipProbability, Memory, Promise
 from shoal.device.telemetry import commands, consent
 from shoal.device.telemetry.log import LARGEST, Log, Request
 from shoal.device.telemetry.merging import read_events
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Memory, Promise
 from tests.device.outbox_help import Server, reply
 from tests.device.telemetry_help import (
     PLAN,

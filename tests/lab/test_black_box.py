@@ -14,12 +14,16 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.analysis.report_rows import unpack
+from shoal.analysis.report_rows import parse_batch, unpack
 from shoal.audit import inspect_pairs, inspect_pipeline, inspect_randomizer
 from shoal.audit.exact import lower, p_values, upper
 from shoal.cli import run
 from shoal.device.arrays.vectors import Original, pack
+from shoal.device.packing import pack_reports
+from shoal.device.randomize import flip
 from shoal.errors import InputError
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.vectors import Synthetic
 
 SURE = 1 - 1e-11
@@ -28,8 +32,8 @@ NOISE = np.random.default_rng(20261115)
 
 
 def ours(rows):
-    q = shoal.FlipProbability.at_least(Q)
-    return unpack(shoal.randomize(Original(pack(rows), rows.shape[1]), q).rows, rows.shape[1])
+    q = FlipProbability.at_least(Q)
+    return unpack(flip(q, Original(pack(rows), rows.shape[1])).rows, rows.shape[1])
 
 
 def flips(shape, q=0.25):
@@ -236,17 +240,17 @@ def release(rows):
 
 def honest_pipeline(original):
     """The product's own path, over the wire and back."""
-    batch = shoal.pack_reports(PLAN, shoal.randomize(original, PLAN))
-    return release(shoal.parse_batch(PLAN, batch.to_bytes()).rows)
+    batch = pack_reports(PLAN, flip(PLAN, original))
+    return release(parse_batch(PLAN, batch.to_bytes()).rows)
 
 
 def randomized(original):
-    return shoal.randomize(original, PLAN).rows
+    return flip(PLAN, original).rows
 
 
 def q_off_by_five_percent(original):
-    q = shoal.FlipProbability.at_least(float(PLAN.q) * 0.95)
-    return release(shoal.randomize(original, q).rows)
+    q = FlipProbability.at_least(float(PLAN.q) * 0.95)
+    return release(flip(q, original).rows)
 
 
 def last_bit_untouched(original):
@@ -264,8 +268,8 @@ def bits_flipped_in_pairs(original):
 
 
 def seed_left_in(original):
-    bits = shoal.SimulationBits(7)
-    return release(shoal.randomize(original, PLAN, random_bits=bits).rows)
+    bits = SimulationBits(7)
+    return release(flip(PLAN, original, random_bits=bits).rows)
 
 
 def first_report_counted_twice(original):
@@ -295,13 +299,13 @@ def test_a_counts_pipeline_passes_and_one_that_releases_set_bits_does_not():
     seen = dataclasses.replace(PLAN, view="counts")
 
     def counted(original):
-        tally = shoal.tally(seen, shoal.randomize(original, seen))
+        tally = shoal.tally(seen, flip(seen, original))
         shoal.estimate(seen, tally)
         return tally
 
     def with_set_bits(original):
         counts = counted(original)
-        whole = shoal.tally(PLAN, shoal.randomize(original, PLAN))
+        whole = shoal.tally(PLAN, flip(PLAN, original))
         return dataclasses.replace(counts, by_set_bits=whole.by_set_bits)
 
     how: dict[str, Any] = {

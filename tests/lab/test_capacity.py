@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
-from shoal import Flags, FlipProbability, InputError, Plan, Promise, Survey, Text
+from shoal import Flags, Plan, Survey, Text
 from shoal.cli import run
+from shoal.errors import InputError
 from shoal.lab import capacity as package
 from shoal.lab.capacity import Capacity, measure_capacity, probes
 from shoal.lab.capacity.needs import DEVICES, _plans
 from shoal.lab.capacity.work import Meter, Work, folder_bytes
+from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.parties import Parties
+from shoal.protocol.plan import Promise
 from shoal.server.storage.store import Store
 from tests.server.postgres_help import needs_postgres, the_server
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal import InputError, Plan, ShoalError, plan
+from shoal import Plan, ShoalError, plan
 from shoal.analysis.report_rows import unpack
 from shoal.cli._demo_parties import tell
 from shoal.cli.demo import SURVEY
 from shoal.device.outbox import Reply
+from shoal.errors import InputError
 from shoal.lab import demo as module
 from shoal.lab.demo import count_again, demonstrate
 from shoal.lab.parties_demo import demonstrate_parties

@@ -13,24 +13,16 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from shoal import (
-    Choice,
-    Flags,
-    FlipProbability,
-    InputError,
-    Original,
-    Plan,
-    PrivacyRefusal,
-    Promise,
-    Survey,
-    encode,
-    plan,
-    simulate,
-)
+from shoal import Choice, Flags, Plan, PrivacyRefusal, Survey, plan, simulate
 from shoal.analysis.intervals import interval
 from shoal.cli import run
+from shoal.device.arrays.vectors import Original
+from shoal.device.encode import encode
+from shoal.errors import InputError
 from shoal.lab.coverage import covering
 from shoal.lab.study import KINDS, Study, study
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
 from shoal.protocol.survey import Text
 from shoal.theory.one_bit.distribution import pmf, tails
 from tests.checks import bonferroni, two_sided

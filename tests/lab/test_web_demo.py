@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from shoal import InputError, Plan, ShoalError, plan
+from shoal import Plan, ShoalError, plan
 from shoal.cli import run
 from shoal.cli.demo import SURVEY
 from shoal.device.outbox import HttpTransport
+from shoal.errors import InputError
 from shoal.lab import demo
 from shoal.lab.demo import Answer, made_up_people, send_one
 from shoal.lab.web_demo import client, web_demonstration

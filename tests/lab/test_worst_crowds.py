@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from shoal import Choice, Choices, Flags, InputError, Survey
+from shoal import Choice, Flags, Survey
 from shoal.cli import run
+from shoal.errors import InputError
 from shoal.lab import worst_crowds as module
-from shoal.lab.worst_crowds import Searching, proven_eta, search
+from shoal.lab.worst_crowds import Searching, proven_eta, search_counterexamples
+from shoal.protocol.survey import Choices
 from shoal.theory import homogeneous
 from shoal.theory.domains import Triple, at_most, choice, classes, flags
 from shoal.theory.search import mixed_crowds
@@ -65,7 +67,7 @@ def exact_delta(others, x, x_prime, q, lam):
 
 
 def test_two_flags():
-    found = search(flags_survey(2), **TWO_FLAGS)
+    found = search_counterexamples(flags_survey(2), **TWO_FLAGS)
     assert found.exhaustive
     assert found.worst.others == (((0, 0), 5), ((1, 1), 4))
     assert (found.worst.x, found.worst.x_prime) == ((1, 1), (0, 0))
@@ -80,7 +82,7 @@ def test_two_flags():
 
 
 def test_one_flag():
-    found = search(flags_survey(1), crowd_size=21, q="0.05", epsilon=0.05889)
+    found = search_counterexamples(flags_survey(1), crowd_size=21, q="0.05", epsilon=0.05889)
     assert found.exhaustive
     # 9 ones going down and 9 zeros going up are the same by exchanging 0 and 1
     assert dict(found.worst.others) == {(0,): 9, (1,): 11}
@@ -94,7 +96,7 @@ def test_one_flag():
 
 
 def test_one_hot():
-    found = search(choice_survey(3), crowd_size=5, q="0.2", epsilon=math.log(4))
+    found = search_counterexamples(choice_survey(3), crowd_size=5, q="0.2", epsilon=math.log(4))
     assert found.exhaustive
     assert found.worst.value.low == pytest.approx(0.22713, abs=5e-6)
     [(z, count)] = found.worst.others
@@ -217,7 +219,9 @@ def test_huge_mixed_crowds_are_refused():
 )
 def test_nothing_exceeds_the_proven_bound(survey, crowd_size, q, part, measure):
     local = survey.differing_bits * math.log((1 - float(q)) / float(q))
-    found = search(survey, crowd_size=crowd_size, q=q, epsilon=part * local, measure=measure)
+    found = search_counterexamples(
+        survey, crowd_size=crowd_size, q=q, epsilon=part * local, measure=measure
+    )
     assert found.exhaustive
     assert not found.exceeds_proven
     # the exhaustive worst is at least each homogeneous crowd
@@ -235,7 +239,7 @@ def test_proven_eta_edges():
 
 
 def test_families_are_searched_where_not_everything_can_be():
-    found = search(flags_survey(2), crowd_size=3000, q="0.1", epsilon=0.3)
+    found = search_counterexamples(flags_survey(2), crowd_size=3000, q="0.1", epsilon=0.3)
     assert not found.exhaustive
     assert "two values" in found.description
     assert found.searched > 10
@@ -270,9 +274,9 @@ def stopping_after(steps: int):
 @pytest.mark.parametrize("measure", ["delta", "eta"])
 def test_search_continues_where_it_stopped(tmp_path, stop, measure):
     state = tmp_path / "state.json"
-    whole = search(flags_survey(2), **TWO_FLAGS, measure=measure)
+    whole = search_counterexamples(flags_survey(2), **TWO_FLAGS, measure=measure)
     with pytest.raises(StopError):
-        search(
+        search_counterexamples(
             flags_survey(2),
             **TWO_FLAGS,
             measure=measure,
@@ -281,7 +285,7 @@ def test_search_continues_where_it_stopped(tmp_path, stop, measure):
         )
     assert json.loads(state.read_text())["done"] == stop
     steps: list[int] = []
-    resumed = search(
+    resumed = search_counterexamples(
         flags_survey(2), **TWO_FLAGS, measure=measure, state=state, progress=steps.append
     )
     assert len(steps) == 35 - stop
@@ -296,7 +300,7 @@ def test_state_is_saved_on_the_way(tmp_path, monkeypatch):
     state = tmp_path / "state.json"
     seen = []
     monkeypatch.setattr(module, "_SAVE_EVERY", -1.0)
-    search(
+    search_counterexamples(
         flags_survey(2),
         **TWO_FLAGS,
         state=state,
@@ -313,12 +317,12 @@ def test_state_is_saved_on_the_way(tmp_path, monkeypatch):
 )
 def test_state_of_another_search_is_refused(tmp_path, change):
     state = tmp_path / "state.json"
-    search(flags_survey(2), **TWO_FLAGS, state=state)
+    search_counterexamples(flags_survey(2), **TWO_FLAGS, state=state)
     before = state.read_text()
     with pytest.raises(InputError, match="another search"):
-        search(flags_survey(2), **TWO_FLAGS | change, state=state)
+        search_counterexamples(flags_survey(2), **TWO_FLAGS | change, state=state)
     with pytest.raises(InputError, match="another search"):
-        search(choice_survey(3), **TWO_FLAGS, state=state)
+        search_counterexamples(choice_survey(3), **TWO_FLAGS, state=state)
     assert state.read_text() == before
 
 
@@ -327,19 +331,19 @@ def test_what_is_no_state_is_refused(tmp_path, text):
     state = tmp_path / "state.json"
     state.write_text(text)
     with pytest.raises(InputError):
-        search(flags_survey(2), **TWO_FLAGS, state=state)
+        search_counterexamples(flags_survey(2), **TWO_FLAGS, state=state)
 
 
 @pytest.mark.parametrize("field", ["done", "searched", "worst"])
 @pytest.mark.parametrize("value", ["x", -1, {"value": [1]}, None])
 def test_damaged_state_is_refused(tmp_path, field, value):
     state = tmp_path / "state.json"
-    search(flags_survey(2), **TWO_FLAGS, state=state)
+    search_counterexamples(flags_survey(2), **TWO_FLAGS, state=state)
     document = json.loads(state.read_text())
     document[field] = value
     state.write_text(json.dumps(document))
     with pytest.raises(InputError):
-        search(flags_survey(2), **TWO_FLAGS, state=state)
+        search_counterexamples(flags_survey(2), **TWO_FLAGS, state=state)
 
 
 # Input
@@ -352,16 +356,16 @@ def test_damaged_state_is_refused(tmp_path, field, value):
 )  # fmt: skip
 def test_bad_input_is_refused(change):
     with pytest.raises(InputError):
-        search(flags_survey(2), **TWO_FLAGS | change)
+        search_counterexamples(flags_survey(2), **TWO_FLAGS | change)
 
 
 def test_wide_surveys_are_refused():
     with pytest.raises(InputError, match="200 bits"):
-        search(flags_survey(201), **TWO_FLAGS)
+        search_counterexamples(flags_survey(201), **TWO_FLAGS)
 
 
 def test_half_says_nothing():
-    found = search(flags_survey(2), crowd_size=4, q="0.5", epsilon=0.5)
+    found = search_counterexamples(flags_survey(2), crowd_size=4, q="0.5", epsilon=0.5)
     assert found.worst.value.high == pytest.approx(0.0, abs=1e-12)
     assert found.conjecture == "not violated here"
 
@@ -431,7 +435,9 @@ def test_command_prints_numbers_where_formulas_meet(flags, q, epsilon, measure, 
 
 
 def test_a_fair_coin_after_tilting_hides_no_violation():
-    found = search(flags_survey(1), crowd_size=100, q="0.25", epsilon=0.5108256237659907)
+    found = search_counterexamples(
+        flags_survey(1), crowd_size=100, q="0.25", epsilon=0.5108256237659907
+    )
     assert found.exhaustive
     assert found.conjecture == "violated"
     assert found.worst.value.low >= found.reverse.low * (1 - 1e-9)

@@ -11,8 +11,11 @@ import shoal
 from shoal.cli import run
 from shoal.cli._certificate import _crowd_in_words
 from shoal.errors import InputError, PrivacyRefusal
-from shoal.planning.certificate import audit
+from shoal.planning.certificate import certify
 from shoal.planning.views import domain_of
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Memory, Promise
+from shoal.protocol.survey import Choices
 from shoal.theory.domains import Block
 from shoal.theory.proven import Proven
 from shoal.theory.search.enumeration import worst_delta
@@ -28,7 +31,7 @@ def choice(count):
 
 
 MIXED = shoal.Survey("s", (shoal.Flags("f", ("a",)), shoal.Choice("c", ("x", "y"))))
-SPARSE = shoal.Survey("s", (shoal.Choices("c", ("1", "2", "3", "4"), at_most=2),))
+SPARSE = shoal.Survey("s", (Choices("c", ("1", "2", "3", "4"), at_most=2),))
 
 
 def test_domain_is_the_surveys():
@@ -37,7 +40,7 @@ def test_domain_is_the_surveys():
         (
             shoal.Flags("f", ("a", "b")),
             shoal.Choice("c", ("x", "y", "z"), missing="option"),
-            shoal.Choices("m", ("1", "2", "3", "4"), at_most=2),
+            Choices("m", ("1", "2", "3", "4"), at_most=2),
             shoal.Number("n", (1, 2)),
         ),
     )
@@ -51,14 +54,14 @@ def test_domain_is_the_surveys():
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.5])
 def test_truth_is_between_attack_and_proven(survey, crowd, q, epsilon):
     """The exact worst case over all pairs, by brute force, is inside what the certificate says."""
-    certificate = audit(survey, q=q, crowd_size=crowd)
+    certificate = certify(survey, q=q, crowd_size=crowd)
     truth, _ = worst_delta(domain_of(survey), crowd, float(q), math.exp(epsilon))
     assert certificate.attack(epsilon).delta.low <= float(truth) * (1 + 1e-9)
     assert certificate.delta(epsilon=epsilon).high >= float(truth) * (1 - 1e-9)
 
 
 def test_delta_and_epsilon_invert_each_other():
-    certificate = audit(flags(5), q="0.2147", crowd_size=10_000)
+    certificate = certify(flags(5), q="0.2147", crowd_size=10_000)
     for delta in (1e-3, 1e-6, 1e-9):
         epsilon = certificate.epsilon(delta=delta)
         assert certificate.delta(epsilon=epsilon).high <= delta
@@ -66,20 +69,20 @@ def test_delta_and_epsilon_invert_each_other():
 
 
 def test_delta_zero_asks_for_the_local_epsilon():
-    certificate = audit(choice(4), q="0.25", crowd_size=100)
+    certificate = certify(choice(4), q="0.25", crowd_size=100)
     assert certificate.epsilon(delta=0) >= 2 * math.log(3)
     assert certificate.epsilon(delta=0) == pytest.approx(2 * math.log(3))
 
 
 def test_crowd_of_one_is_the_local_pair():
     """delta of the pair by hand: one flag, q = 1/4: p - lam q."""
-    certificate = audit(flags(1), q="0.25", crowd_size=1)
+    certificate = certify(flags(1), q="0.25", crowd_size=1)
     assert certificate.delta(epsilon=0).high == pytest.approx(0.5)
     assert certificate.attack(0).delta.low == pytest.approx(0.5)
 
 
 def test_colluders_make_the_crowd_smaller():
-    certificate = audit(flags(5), q="0.2147", crowd_size=10_000)
+    certificate = certify(flags(5), q="0.2147", crowd_size=10_000)
     fewer = certificate.with_colluders(5000)
     assert fewer.crowd_size == 5000
     assert fewer.delta(epsilon=1).low > certificate.delta(epsilon=1).high
@@ -92,7 +95,7 @@ def test_colluders_make_the_crowd_smaller():
 def test_a_colluder_tells_all_that_they_sent():
     """With three reports each, a hundred colluders are three hundred reports."""
     made = shoal.plan(flags(2), crowd_size=1000, epsilon=1, delta="1e-6")
-    certificate = audit(replace(made, max_reports_per_person=3))
+    certificate = certify(replace(made, max_reports_per_person=3))
     assert certificate.with_colluders(100).crowd_size == 700
     assert certificate.with_colluders(333).crowd_size == 1
     with pytest.raises(InputError):
@@ -102,25 +105,25 @@ def test_a_colluder_tells_all_that_they_sent():
 
 def test_memory_and_cohorts_are_not_certified():
     """A device that remembers a vector keeps its cohort, and N reports are no crowd of N then."""
-    memory = shoal.Memory(shoal.FlipProbability(1, 3), shoal.FlipProbability(1, 3))
+    memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
     words = shoal.Survey("t", (shoal.Text("word", 16, 1, 4),))
-    promise = shoal.Promise("proven", "1", "1e-6")
+    promise = Promise("proven", "1", "1e-6")
     for survey, cohorts in ((words, None), (flags(2), 4)):
         made = shoal.Plan(survey, memory.q, promise, 10**5, cohorts=cohorts, memory=memory)
         with pytest.raises(PrivacyRefusal, match="splits the crowd"):
-            audit(made)
+            certify(made)
     with pytest.raises(PrivacyRefusal, match="share permanent flips"):
-        audit(shoal.Plan(flags(2), memory.q, promise, 10**5, 2, memory=memory))
+        certify(shoal.Plan(flags(2), memory.q, promise, 10**5, 2, memory=memory))
 
 
 def test_sufficient_is_between_delta_and_one():
     """eta >= delta always: (epsilon, eta)-sufficient implies (epsilon, delta = eta) for a pair."""
-    certificate = audit(flags(5), q="0.1963", crowd_size=5000)
+    certificate = certify(flags(5), q="0.1963", crowd_size=5000)
     assert certificate.eta(epsilon=math.log(2)).high >= certificate.attack(math.log(2)).delta.low
 
 
 def test_sigma_gain_and_fakes_by_hand():
-    certificate = audit(flags(40), q="0.351", crowd_size=10_000_000)
+    certificate = certify(flags(40), q="0.351", crowd_size=10_000_000)
     assert certificate.sigma == pytest.approx(math.sqrt(1e7 * 0.351 * 0.649) / 0.298)
     assert certificate.shift_of_a_fake == pytest.approx(0.649 / 0.298)
     local = 1 / (1 + math.exp(2 / 40))
@@ -131,11 +134,11 @@ def test_sigma_gain_and_fakes_by_hand():
 @pytest.mark.parametrize("q", [0, 0.6, "x", float("nan")])
 def test_impossible_q_is_refused(q):
     with pytest.raises(InputError):
-        audit(flags(2), q=q, crowd_size=10)
+        certify(flags(2), q=q, crowd_size=10)
 
 
 def test_questions_that_make_no_sense_are_refused():
-    certificate = audit(flags(2), q="0.25", crowd_size=10)
+    certificate = certify(flags(2), q="0.25", crowd_size=10)
     for wrong in (-1, float("nan"), float("inf")):
         with pytest.raises(InputError):
             certificate.delta(epsilon=wrong)
@@ -144,11 +147,11 @@ def test_questions_that_make_no_sense_are_refused():
     with pytest.raises(InputError):
         certificate.to_json()
     with pytest.raises(InputError):
-        audit(shoal.plan(flags(2), q="0.25"))
+        certify(shoal.plan(flags(2), q="0.25"))
 
 
 def test_blind_q_promises_everything_and_measures_nothing():
-    document = audit(flags(2), q="0.5", crowd_size=10).to_json(epsilon=0.1)
+    document = certify(flags(2), q="0.5", crowd_size=10).to_json(epsilon=0.1)
     assert document["proven"]["delta"][1] == 0
     assert document["sigma_count"] is None
 
@@ -270,11 +273,11 @@ def test_several_reports_per_person_are_counted():
     """Group privacy, by the formula: replace them one after another."""
     plan = shoal.plan(flags(5), crowd_size=10_000, epsilon="1", delta="1e-6")
     several = replace(plan, max_reports_per_person=3)
-    single = audit(plan).delta(epsilon=0.5).high
+    single = certify(plan).delta(epsilon=0.5).high
     expected = single * sum(math.exp(0.5 * i) for i in range(3))
-    assert audit(several).delta(epsilon=1.5).high == pytest.approx(expected, rel=1e-9)
-    epsilon = audit(several).epsilon(delta=1e-6)
-    assert audit(several).delta(epsilon=epsilon).high <= 1e-6
+    assert certify(several).delta(epsilon=1.5).high == pytest.approx(expected, rel=1e-9)
+    epsilon = certify(several).epsilon(delta=1e-6)
+    assert certify(several).delta(epsilon=epsilon).high <= 1e-6
 
 
 @pytest.mark.parametrize("reports", [3, 7])
@@ -287,7 +290,7 @@ def test_the_parts_of_an_epsilon_are_not_more_than_it(reports, monkeypatch):
         return Proven(Bracket(0.0, 0.0), "local")
 
     monkeypatch.setattr("shoal.planning.views.proven_delta", proven)
-    certificate = audit(flags(2), q="0.2", crowd_size=1000)
+    certificate = certify(flags(2), q="0.2", crowd_size=1000)
     epsilons = [k / 10 for k in range(1, 40)]
     for epsilon in epsilons:
         certificate.group_delta(epsilon=epsilon, reports=reports)
@@ -300,12 +303,12 @@ def test_an_honest_fraction_needs_more_reports():
     plan = shoal.plan(flags(5), crowd_size=10_000, epsilon="1", delta="1e-6")
     half = replace(plan, honest_fraction="0.3")
     assert half.reports_needed == 33_334
-    assert any("0.3" in assumption for assumption in audit(half).assumptions)
+    assert any("0.3" in assumption for assumption in certify(half).assumptions)
 
 
 def test_a_plan_that_breaks_its_promise_is_told(tmp_path, capsys):
     plan = shoal.plan(flags(5), crowd_size=10_000, epsilon="1", delta="1e-6")
-    broken = replace(plan, q=shoal.FlipProbability(1, 4))
+    broken = replace(plan, q=FlipProbability(1, 4))
     broken.write(tmp_path / "plan.json")
     assert run(["audit", str(tmp_path / "plan.json"), "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["promise_kept"] is False
@@ -315,14 +318,14 @@ def test_a_plan_that_breaks_its_promise_is_told(tmp_path, capsys):
 
 def test_a_false_local_promise_is_no_plan():
     with pytest.raises(InputError, match=r"more than the 0\.1"):
-        shoal.Plan(flags(5), shoal.FlipProbability(1, 2), shoal.Promise("local", "0.1"))
+        shoal.Plan(flags(5), FlipProbability(1, 2), Promise("local", "0.1"))
 
 
 @pytest.mark.parametrize("bits", [300, 512])
 def test_a_ratio_beyond_floats_is_left_out(bits: int) -> None:
     survey = shoal.Survey("long", (shoal.Flags("uses", tuple(f"f{i}" for i in range(bits))),))
-    promise, q = shoal.Promise("local", "600"), shoal.FlipProbability(1, 2)
+    promise, q = Promise("local", "600"), FlipProbability(1, 2)
     promised = shoal.Plan(survey, q, promise, crowd_size=100)
-    document = audit(promised).to_json(epsilon=600.0)
+    document = certify(promised).to_json(epsilon=600.0)
     assert (document["ratio"]["mean"] is None) == (bits == 512)
     assert json.loads(json.dumps(document, allow_nan=False)) == document

@@ -13,7 +13,7 @@ import shoal
 from shoal.cli import run
 from shoal.errors import InputError
 from shoal.planning import composition
-from shoal.planning.certificate import audit
+from shoal.planning.certificate import certify
 from shoal.planning.composition import (
     Composition,
     group_factor,
@@ -85,7 +85,7 @@ def randomized_response(q, coins, epsilon):
 def alone(q, flags=1):
     """One person, whose releases are nothing but randomized response."""
     survey = shoal.Survey("s", (shoal.Flags("f", tuple(str(j) for j in range(flags))),))
-    return audit(survey, q=q, crowd_size=1)
+    return certify(survey, q=q, crowd_size=1)
 
 
 @pytest.mark.parametrize("flags", [1, 3])
@@ -132,7 +132,7 @@ def test_no_delta_asks_for_the_local_epsilons():
 
 
 def test_very_much_noise_composes():
-    certificate = audit(
+    certificate = certify(
         shoal.Survey("s", (shoal.Flags("f", ("a", "b")),)), q="0.4999", crowd_size=10**6
     )
     one = certificate.epsilon(delta=1e-12)
@@ -165,7 +165,7 @@ def test_dp_accounting_agrees_where_its_round_off_is_harmless(survey, q, crowd):
     """The same points of the same curve, composed by Google's library."""
     pmf = pytest.importorskip("dp_accounting.pld.pld_pmf")
     losses = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
-    certificate = audit(survey, q=q, crowd_size=crowd)
+    certificate = certify(survey, q=q, crowd_size=crowd)
     step = certificate.epsilon(delta=1e-14) / 400
     places = np.arange(401)
     high = np.array([certificate.delta(epsilon=i * step, rtol=1e-3).high for i in places])
@@ -189,18 +189,18 @@ def test_each_release_has_its_part_of_delta():
 
 def test_thirty_releases_at_less_than_half_of_addition():
     plan = shoal.plan(FLAGS, crowd_size=100_000, epsilon="1", delta="1e-6")
-    together = audit(plan).compose(30)
+    together = certify(plan).compose(30)
     assert 2 * together.epsilon(delta=1e-5) <= together.basic_epsilon(delta=1e-5)
 
 
 def test_one_release_is_itself():
-    certificate = audit(FLAGS, q="0.2147", crowd_size=10_000)
+    certificate = certify(FLAGS, q="0.2147", crowd_size=10_000)
     alone = certificate.epsilon(delta=1e-6)
     assert alone * (1 - 1e-6) <= certificate.compose(1).epsilon(delta=1e-6) <= alone * (1 + 1e-6)
 
 
 def test_delta_and_epsilon_invert_each_other_and_grow_with_releases():
-    certificate = audit(FLAGS, q="0.2147", crowd_size=10_000)
+    certificate = certify(FLAGS, q="0.2147", crowd_size=10_000)
     epsilons = [certificate.compose(k).epsilon(delta=1e-5) for k in (1, 2, 5, 20)]
     assert epsilons == sorted(epsilons)
     assert certificate.compose(5).delta(epsilon=epsilons[2]) <= 1e-5 * (1 + 1e-6)
@@ -208,7 +208,7 @@ def test_delta_and_epsilon_invert_each_other_and_grow_with_releases():
 
 def test_losses_dominate_both_directions():
     """At every epsilon, also between the nodes, and mirrored below 0."""
-    certificate = audit(FLAGS, q="0.2147", crowd_size=10_000)
+    certificate = certify(FLAGS, q="0.2147", crowd_size=10_000)
     losses = composition._losses(certificate)
     x = losses.node * losses.step
     for epsilon in np.linspace(0.0, certificate.local_epsilon, 37).tolist():
@@ -222,20 +222,20 @@ def test_losses_dominate_both_directions():
 def test_group_privacy_at_the_smallest_epsilon():
     """Half of three times the smallest float is two times that float, not one and a half."""
     tiny = 3 * 5e-324
-    certificate = audit(FLAGS, q="0.263", crowd_size=12)
+    certificate = certify(FLAGS, q="0.263", crowd_size=12)
     single = certificate.delta(epsilon=0.0).low
     assert certificate.group_delta(epsilon=tiny, reports=2) >= min(2 * single, 1.0)
     assert group_factor(tiny, 2) >= 2
 
 
 def test_group_privacy_at_an_epsilon_beyond_floats():
-    certificate = audit(FLAGS, q="1e-300", crowd_size=10)
+    certificate = certify(FLAGS, q="1e-300", crowd_size=10)
     assert certificate.group_delta(epsilon=900.0, reports=2) == 1.0
-    assert audit(FLAGS, q="0.25", crowd_size=10).group_delta(epsilon=1e6, reports=2) == 0.0
+    assert certify(FLAGS, q="0.25", crowd_size=10).group_delta(epsilon=1e6, reports=2) == 0.0
 
 
 def test_group_privacy_against_its_formula():
-    certificate = audit(FLAGS, q="0.2147", crowd_size=10_000)
+    certificate = certify(FLAGS, q="0.2147", crowd_size=10_000)
     single = certificate.delta(epsilon=0.5).high
     expected = single * sum(math.exp(0.5 * i) for i in range(3))
     assert certificate.group_delta(epsilon=1.5, reports=3) == pytest.approx(expected, rel=1e-5)
@@ -262,4 +262,4 @@ def test_command_line(tmp_path, capsys):
 @pytest.mark.parametrize("releases", [0, -1, 1.5, 10**7])
 def test_impossible_numbers_of_releases(releases):
     with pytest.raises(InputError):
-        audit(FLAGS, q="0.2147", crowd_size=10_000).compose(releases)
+        certify(FLAGS, q="0.2147", crowd_size=10_000).compose(releases)

@@ -10,8 +10,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal import Choice, Choices, Flags, Survey, YesNo
+from shoal import Choice, Flags, Survey, YesNo
 from shoal.planning.views import bound_of
+from shoal.protocol.survey import Choices
 from tests.theory.counts.oracle import collections_worst, count_law
 
 Bits = tuple[int, ...]

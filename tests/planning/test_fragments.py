@@ -9,29 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal import (
-    Choice,
-    Flags,
-    InputError,
-    Parties,
-    Plan,
-    PrivacyRefusal,
-    Survey,
-    Tally,
-    audit,
-    plan,
-    plan_diff,
-    plan_with_memory,
-    poisoning,
-    screen,
-    statements,
-)
+from shoal import Choice, Flags, Plan, PrivacyRefusal, Survey, Tally, plan
 from shoal.analysis.crowds import Crowd
-from shoal.errors import PlanError
+from shoal.analysis.screening import screen
+from shoal.errors import InputError, PlanError
+from shoal.planning.certificate import certify
 from shoal.planning.fragments import Overflow, overflow_of
 from shoal.planning.observers import observers
+from shoal.planning.over_time import guarantees_over_time, plan_with_memory
+from shoal.planning.plan_diff import plan_diff
+from shoal.planning.poisoning import poisoning
 from shoal.planning.promise import check_promise, compute_promise
 from shoal.planning.views import bound_of
+from shoal.protocol.parties import Parties
 from shoal.theory.truncation import overflow_chance
 
 TWO: dict[str, Any] = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
@@ -130,47 +120,47 @@ class TestBound:
             assert said - low == pytest.approx(paid, rel=1e-6)
 
     def test_a_local_epsilon_costs_nothing(self):
-        certificate = audit(ONE_OF_MANY, q="0.01", crowd_size=50, view="counts", messages=1)
+        certificate = certify(ONE_OF_MANY, q="0.01", crowd_size=50, view="counts", messages=1)
         local = certificate.local_epsilon * (1 + 1e-9)
         assert certificate.delta(epsilon=local).high == 0.0
         assert certificate.delta(epsilon=0.99 * local).high == 1.0
         assert certificate.epsilon(delta=1e-6) == pytest.approx(local)
 
     def test_delta_and_epsilon_invert_each_other(self, sparse: Plan):
-        certificate = audit(sparse)
+        certificate = certify(sparse)
         epsilon = certificate.epsilon(delta=1e-5)
         assert certificate.delta(epsilon=epsilon).high <= 1e-5
         assert certificate.delta(epsilon=epsilon * 0.9999).high > 0.9e-5
         assert epsilon <= 1.0
 
     def test_a_larger_epsilon_promises_no_less(self):
-        certificate = audit(ONE_OF_MANY, q="0.02", crowd_size=5000, view="counts", messages=9)
+        certificate = certify(ONE_OF_MANY, q="0.02", crowd_size=5000, view="counts", messages=9)
         at, beyond = (certificate.delta(epsilon=e).high for e in (0.5, 4.0))
         assert 0 < beyond <= 1.2 * at  # not e^3.5 times as much
 
     def test_the_attack_pays_too(self, sparse: Plan):
         assert sparse.parties is not None
-        certificate, at = audit(sparse), 1.0
-        whole = audit(sparse.survey, q=sparse.q, crowd_size=2000, view="counts")
+        certificate, at = certify(sparse), 1.0
+        whole = certify(sparse.survey, q=sparse.q, crowd_size=2000, view="counts")
         paid = price(sparse, sparse.parties.messages)
         assert certificate.attack(at).delta.low <= whole.attack(at).delta.low - 0.99 * paid
 
     def test_several_reports_of_a_person(self, sparse: Plan):
-        single = audit(sparse).delta(epsilon=0.5).high
-        assert audit(sparse).group_delta(epsilon=1.0, reports=2) >= single * (1 + math.exp(0.5))
+        single = certify(sparse).delta(epsilon=0.5).high
+        assert certify(sparse).group_delta(epsilon=1.0, reports=2) >= single * (1 + math.exp(0.5))
 
     def test_releases_compose_with_their_prices(self, sparse: Plan):
         assert sparse.parties is not None
-        whole = audit(sparse.survey, q=sparse.q, crowd_size=2000, view="counts").compose(4)
-        cut = audit(sparse).compose(4)
+        whole = certify(sparse.survey, q=sparse.q, crowd_size=2000, view="counts").compose(4)
+        cut = certify(sparse).compose(4)
         at = 2.0
-        paid = 4 * (1 + math.exp(at)) * 2000 * audit(sparse).overflow.chance(float(sparse.q))  # type: ignore[union-attr]
+        paid = 4 * (1 + math.exp(at)) * 2000 * certify(sparse).overflow.chance(float(sparse.q))  # type: ignore[union-attr]
         assert cut.delta(epsilon=at) >= whole.delta(epsilon=at) + 0.9 * paid
         assert cut.epsilon(delta=1e-5) > whole.epsilon(delta=1e-5)
 
     def test_only_counts_are_cut(self):
         with pytest.raises(InputError, match="sent in pieces"):
-            audit(FIVE, q="0.2", crowd_size=100, messages=2)
+            certify(FIVE, q="0.2", crowd_size=100, messages=2)
 
 
 class TestMemory:
@@ -180,9 +170,9 @@ class TestMemory:
         assert agreed.parties is not None
         assert agreed.parties.messages < 60
         assert compute_promise(agreed).holds
-        tight = {one.holds_for: one for one in statements(agreed, 20)}
+        tight = {one.holds_for: one for one in guarantees_over_time(agreed, 20)}
         loose = replace(agreed, parties=None)
-        whole = {one.holds_for: one for one in statements(loose, 20)}
+        whole = {one.holds_for: one for one in guarantees_over_time(loose, 20)}
         for name in ("one release", "same crowd, every release"):
             assert tight[name].epsilon >= whole[name].epsilon
         same = tight["same crowd, every release"]
@@ -194,7 +184,7 @@ class TestMemory:
         assert agreed.memory is not None
         chance = overflow.chance(float(agreed.q))
         paid = (1 + math.exp(same.epsilon)) * 20 * 2000 * chance
-        base = audit(ONE_OF_MANY, q=agreed.memory.q1, crowd_size=2000, view="counts")
+        base = certify(ONE_OF_MANY, q=agreed.memory.q1, crowd_size=2000, view="counts")
         assert base.delta(epsilon=same.epsilon).high + paid <= 1e-5 * (1 + 1e-6)
 
 
@@ -202,7 +192,7 @@ class TestObservers:
     @pytest.mark.parametrize("view", ["counts", "reports"])
     def test_who_sees_what(self, view: Any):
         agreed = plan(FIVE, **WISH | {"view": view}, **TWO)
-        certificate = audit(agreed)
+        certificate = certify(agreed)
         table = {one.who: one for one in observers(certificate, 1.0)}
         assert list(table) == [
             "reader of a release",
@@ -226,13 +216,13 @@ class TestObservers:
         assert "Times are not hidden" in table["network observer"].assumption
 
     def test_a_crowd_of_one_hides_nobody_from_fakes(self):
-        certificate = replace(audit(FIVE, q="0.2", crowd_size=1), parties=Parties(**TWO))
+        certificate = replace(certify(FIVE, q="0.2", crowd_size=1), parties=Parties(**TWO))
         fakes = observers(certificate, 1.0)[2]
         assert (fakes.who, fakes.holds) == ("analyzer with fake devices", "local")
 
     def test_the_certificate_names_the_price(self, sparse: Plan):
         assert sparse.parties is not None
-        document = audit(sparse).to_json(epsilon=1.0)
+        document = certify(sparse).to_json(epsilon=1.0)
         assert document["parties"] == sparse.parties.to_json()
         pieces = document["pieces"]
         assert pieces["messages"] == sparse.parties.messages
@@ -249,7 +239,7 @@ class TestFakes:
         can = poisoning(sparse)
         assert can.up == pytest.approx((messages - q) / (1 - 2 * q))
         assert can.down == pytest.approx(-q / (1 - 2 * q))
-        assert audit(sparse).shift_of_a_fake == can.up
+        assert certify(sparse).shift_of_a_fake == can.up
         assert f"all of its {messages} messages on that option" in can.sentences[0]
         assert can.to_json()["messages"] == messages
         for truth in (0.0, 0.3, 1.0):

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal import Flags, Parties, Survey, audit
+from shoal import Flags, Survey
+from shoal.planning.certificate import certify
 from shoal.planning.observers import observers, single_report
+from shoal.protocol.parties import Parties
 
 ROOT = Path(__file__).parents[2]
 FIVE = Survey("browser", (Flags("features", tuple("abcde")),))
@@ -21,7 +23,7 @@ def test_documents_list_the_same_observers(page: str):
     (table,) = re.findall(r"^\| observer \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
     listed = [row.split("|")[1].strip() for row in table.splitlines()]
     for view in ("reports", "counts"):
-        certificate = audit(FIVE, q="0.2", crowd_size=100, view=view)
+        certificate = certify(FIVE, q="0.2", crowd_size=100, view=view)
         assert listed == [one.who for one in observers(certificate, 1.0)]
 
 
@@ -31,7 +33,7 @@ def test_documents_list_the_observers_of_two_parties(page: str):
     (table,) = re.findall(r"^\| with a relay.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
     listed = [row.split("|")[1].strip() for row in table.splitlines()]
     two = Parties("https://relay.example", "https://analyzer.example")
-    certificate = replace(audit(FIVE, q="0.2", crowd_size=100), parties=two)
+    certificate = replace(certify(FIVE, q="0.2", crowd_size=100), parties=two)
     assert listed == [one.who for one in observers(certificate, 1.0)]
 
 

@@ -17,30 +17,21 @@ from typing import Any
 
 import pytest
 
-from shoal import (
-    Choice,
-    Flags,
-    FlipProbability,
-    InputError,
-    Memory,
-    Plan,
-    PrivacyRefusal,
-    Promise,
-    Survey,
-    Text,
-    audit,
-    plan,
-)
+from shoal import Choice, Flags, Plan, PrivacyRefusal, Survey, Text, plan
+from shoal.errors import InputError
+from shoal.planning.certificate import certify
 from shoal.planning.composition import WORTH_COMPOSING, quick_epsilon
 from shoal.planning.over_time import (
     Statement,
+    guarantees_over_time,
     linking_probability,
     parse_horizon,
     plan_with_memory,
     releases_in_a_year,
-    statements,
 )
+from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.local_privacy import local_epsilon, repeated_epsilon
+from shoal.protocol.plan import Memory, Promise
 from shoal.support.rounding import text_up
 
 Vector = tuple[int, ...]
@@ -158,7 +149,7 @@ def stated(
     delta: float,
     changed: int = 0,
 ) -> dict[str, Statement]:
-    return named(statements(small_plan(*world, *layers), 2, delta=delta, changed=changed))
+    return named(guarantees_over_time(small_plan(*world, *layers), 2, delta=delta, changed=changed))
 
 
 def named(made: list[Statement]) -> dict[str, Statement]:
@@ -247,7 +238,7 @@ class TestStatementsSayNoMore:
     def test_the_same_crowd_is_needed(self):
         """With other people around in the second release, the same number would be false."""
         made = small_plan(1, 4, QUARTER, SLIGHT)
-        same = named(statements(made, 2, delta=0.05))["same crowd, every release"]
+        same = named(guarantees_over_time(made, 2, delta=0.05))["same crowd, every release"]
         strangers: list[Answers] = [((0,), None)] * 3 + [(None, (0,))] * 3
         truth = true_delta(strangers, constant_pairs(1), made, same.epsilon)
         assert truth > 1.1 * same.delta
@@ -255,7 +246,7 @@ class TestStatementsSayNoMore:
     def test_those_who_change_are_no_cover(self):
         """One other who changes the answer makes the number for the whole crowd false."""
         made = small_plan(1, 2, QUARTER, FlipProbability(1, 10))
-        whole = named(statements(made, 2, delta=0.05))["same crowd, every release"]
+        whole = named(guarantees_over_time(made, 2, delta=0.05))["same crowd, every release"]
         truth = true_delta([((0,), (1,))], constant_pairs(1), made, whole.epsilon)
         assert truth > 1.05 * whole.delta
 
@@ -285,7 +276,7 @@ class TestStatementsSayNoMore:
     def test_the_numbers_are_not_idle(self):
         """In a fair part of the small worlds the truth comes within a factor of two."""
         made = small_plan(1, 4, QUARTER, SLIGHT)
-        same = named(statements(made, 2, delta=0.05))["same crowd, every release"]
+        same = named(guarantees_over_time(made, 2, delta=0.05))["same crowd, every release"]
         truths = [
             true_delta([constant(v) for v in others], constant_pairs(1), made, same.epsilon)
             for others in itertools.combinations_with_replacement(cube(1), 3)
@@ -296,11 +287,11 @@ class TestStatementsSayNoMore:
         memory = Memory(QUARTER, EIGHTH)
         made = small_plan(1, 100, QUARTER, EIGHTH)
         alone = replace(made, crowd_size=None, promise=Promise("local", "9"))
-        found = named(statements(replace(alone, max_reports_per_person=3), 2))
+        found = named(guarantees_over_time(replace(alone, max_reports_per_person=3), 2))
         assert {one.kind for one in found.values()} == {"local"}
         six = float(repeated_epsilon(1, memory, 6))
         assert found["one answer, every release"].epsilon == six
-        fresh = named(statements(replace(made, memory=None, max_reports_per_person=3), 2))
+        fresh = named(guarantees_over_time(replace(made, memory=None, max_reports_per_person=3), 2))
         assert {one.kind for one in fresh.values()} == {"local"}
 
     def test_what_an_audit_refuses_is_not_stated(self):
@@ -311,22 +302,22 @@ class TestStatementsSayNoMore:
             made = Plan(survey, memory.q, Promise("local", "99"), 1000, reports, cohorts,
                         memory=memory)  # fmt: skip
             with pytest.raises(PrivacyRefusal) as refused:
-                audit(made)
+                certify(made)
             with pytest.raises(PrivacyRefusal) as unstated:
-                statements(made, 5)
+                guarantees_over_time(made, 5)
             assert str(refused.value) == str(unstated.value)
             alone = replace(made, crowd_size=None)
-            assert {one.kind for one in statements(alone, 5)} == {"local"}
+            assert {one.kind for one in guarantees_over_time(alone, 5)} == {"local"}
 
     def test_no_crowd_no_proof(self):
         memory = Memory(QUARTER, EIGHTH)
         made = Plan(small_plan(1, 2, QUARTER, EIGHTH).survey, memory.q, Promise("local", "9"),
                     memory=memory)  # fmt: skip
-        assert {one.kind for one in statements(made, 5)} == {"local"}
+        assert {one.kind for one in guarantees_over_time(made, 5)} == {"local"}
 
     def test_the_sentence_is_rounded_up_like_the_table(self):
         made = small_plan(1, 2, QUARTER, EIGHTH)
-        one = named(statements(made, 50))["one answer, every release"]
+        one = named(guarantees_over_time(made, 50))["one answer, every release"]
         limit = local_epsilon(made.survey.differing_bits, QUARTER)
         assert one.epsilon <= float(limit) < float(text_up(float(limit)))
         assert f"at most {text_up(float(limit))}." in one.words
@@ -334,11 +325,11 @@ class TestStatementsSayNoMore:
     def test_without_memory_releases_compose(self):
         survey = Survey("s", (Flags("f", ("a", "b")),))
         made = plan(survey, crowd_size=2000, epsilon="0.5", delta="1e-6")
-        found = named(statements(made, 10))
+        found = named(guarantees_over_time(made, 10))
         together = found["changing crowds, every release"]
         assert together.kind == "proven"
         single = found["one release"].epsilon
-        assert single < together.epsilon <= 10 * audit(made).epsilon(delta=1e-7)
+        assert single < together.epsilon <= 10 * certify(made).epsilon(delta=1e-7)
         assert "averages out" in found["answers that change, every release"].words
 
 
@@ -348,10 +339,10 @@ FIVE = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
 class TestCertificates:
     def test_of_a_plan_with_memory_point_to_the_statements(self):
         made = small_plan(1, 3, EIGHTH, QUARTER)
-        certificate = audit(made)
+        certificate = certify(made)
         assert any("the statements say" in one for one in certificate.assumptions)
         assert not any("releases compose" in one for one in certificate.assumptions)
-        fresh = audit(replace(made, memory=None))
+        fresh = certify(replace(made, memory=None))
         assert any(
             "fresh flips; each further release reveals more" in one for one in fresh.assumptions
         )
@@ -361,19 +352,19 @@ class TestCertificates:
         """`test_adding_up_single_releases_would_be_false_with_memory` shows why."""
         made = small_plan(1, 3, EIGHTH, QUARTER)
         with pytest.raises(PrivacyRefusal, match="do not compose"):
-            audit(made).compose(2)
-        audit(replace(made, memory=None)).compose(2)
+            certify(made).compose(2)
+        certify(replace(made, memory=None)).compose(2)
 
     def test_of_several_reports_that_share_their_flips_are_refused(self):
         made = replace(small_plan(1, 3, EIGHTH, QUARTER), max_reports_per_person=2)
         with pytest.raises(PrivacyRefusal, match="share permanent flips"):
-            audit(made)
-        audit(replace(made, memory=None))
+            certify(made)
+        certify(replace(made, memory=None))
 
     def test_large_bounds_are_quick_and_still_bounds(self):
         """Where the crowd hardly helps, the local epsilon is given, a tenth too large at most."""
         many = Survey("many", (Flags("f", tuple(str(j) for j in range(10))),))
-        certificate = audit(many, q="0.1", crowd_size=1000)
+        certificate = certify(many, q="0.1", crowd_size=1000)
         assert certificate.local_epsilon > WORTH_COMPOSING
         exact = certificate.epsilon(delta=1e-6)
         assert exact <= quick_epsilon(certificate, 1e-6) <= exact / 0.9
@@ -397,7 +388,7 @@ class TestPlanning:
         assert made.memory is not None
         assert made.memory.q == made.q
         assert max(made.memory.q1.digits, made.memory.q2.digits) <= 26
-        assert audit(made).delta(epsilon=float(epsilon)).high <= float(delta)
+        assert certify(made).delta(epsilon=float(epsilon)).high <= float(delta)
         single = plan(survey, crowd_size=crowd, epsilon=epsilon, delta=delta)
         assert made.q.fraction <= single.q.fraction * (1 + 2e-3)
         # Half of the flips, in logarithms, are fresh.
@@ -437,7 +428,7 @@ class TestPlanning:
             counts = [first, *rest, *[1] * (distinct - 2)]
             total = sum((repeated_epsilon(5, memory, n) for n in counts), Decimal(0))
             assert total <= 8
-        assert audit(made).delta(epsilon=1).high <= 1e-6
+        assert certify(made).delta(epsilon=1).high <= 1e-6
 
     @pytest.mark.parametrize(
         ("words", "window", "releases"),

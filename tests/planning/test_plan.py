@@ -14,21 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import (
-    Choice,
-    Choices,
-    Flags,
-    FlipProbability,
-    InputError,
-    Number,
-    PrivacyRefusal,
-    Promise,
-    ShoalError,
-    Survey,
-    audit,
-    plan,
-)
+from shoal import Choice, Flags, Number, PrivacyRefusal, ShoalError, Survey, plan
 from shoal.cli import run
+from shoal.errors import InputError
+from shoal.planning.certificate import certify
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
+from shoal.protocol.survey import Choices
 from tests.strategies import bounded, flips, surveys
 
 TWO = Survey("s", (Flags("f", ("a", "b")),))
@@ -168,7 +160,7 @@ class TestWindowsAndHonesty:
         assert (made.window, made.honest_fraction, made.reports_needed) == (86_400, "0.9", 1112)
         assert replace(made, window=None, honest_fraction=None) == bare
         assert plan(survey, **WISH, honest_fraction=1) == bare
-        said = " ".join(audit(made).assumptions)
+        said = " ".join(certify(made).assumptions)
         assert "At least 1,112 reports" in said
         assert "a part 0.9 of every release is honest, 1,000 reports" in said
 
@@ -205,9 +197,9 @@ class TestProven:
         self, survey: Survey, crowd: int, epsilon: str, delta: str
     ):
         made = plan(survey, crowd_size=crowd, epsilon=epsilon, delta=delta)
-        again = audit(made)
+        again = certify(made)
         assert again.delta(epsilon=float(epsilon)).high <= float(delta)
-        less = audit(survey, q=made.q.fraction * Fraction(999, 1000), crowd_size=crowd)
+        less = certify(survey, q=made.q.fraction * Fraction(999, 1000), crowd_size=crowd)
         assert less.delta(epsilon=float(epsilon)).high > float(delta)
         assert made.promise == Promise("proven", epsilon, delta)
 
@@ -240,7 +232,7 @@ class TestProven:
     def test_solved_numbers_are_certified_as_they_are_printed(self):
         for wish in ({"delta": "1e-6"}, {"epsilon": "0.7"}):
             made = plan(FIVE, q="0.21", crowd_size=10_000, **wish)  # type: ignore[arg-type]
-            reached = audit(made).delta(epsilon=float(made.promise.epsilon)).high
+            reached = certify(made).delta(epsilon=float(made.promise.epsilon)).high
             assert reached <= float(made.promise.delta or 0)
 
     def test_a_crowd_of_one_is_local(self):
@@ -288,7 +280,7 @@ class TestSufficient:
     def test_eta_is_kept_on_the_worst_homogeneous_crowd(self):
         made = plan(FIVE, crowd_size=5000, epsilon="0.6931", eta="0.005")
         assert made.promise == Promise("sufficient", "0.6931", eta="0.005")
-        assert audit(made).eta(epsilon=0.6931).high <= 0.005
+        assert certify(made).eta(epsilon=0.6931).high <= 0.005
         proven = plan(FIVE, crowd_size=5000, epsilon="0.6931", delta="0.005")
         assert made.q.fraction < proven.q.fraction
 

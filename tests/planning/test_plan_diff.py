@@ -12,26 +12,14 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given
 
-from shoal import (
-    Choice,
-    Choices,
-    Flags,
-    FlipProbability,
-    Memory,
-    Number,
-    Parties,
-    Plan,
-    Promise,
-    Question,
-    Survey,
-    Text,
-    YesNo,
-    encode,
-    plan,
-    plan_diff,
-)
+from shoal import Choice, Flags, Number, Plan, Survey, Text, YesNo, plan
+from shoal.device.encode import encode
 from shoal.device.memory import DeviceMemory
-from shoal.planning.plan_diff import STRENGTH
+from shoal.planning.plan_diff import STRENGTH, plan_diff
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.parties import Parties
+from shoal.protocol.plan import Memory, Promise
+from shoal.protocol.survey import Choices, Question
 from tests.strategies import bounded, plans
 
 FLAGS = Flags("features", ("sync", "vpn", "reader"))

@@ -10,21 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal import (
-    Choice,
-    Flags,
-    FlipProbability,
-    InputError,
-    Plan,
-    Promise,
-    Survey,
-    Synthetic,
-    YesNo,
-    estimate,
-    plan,
-    poisoning,
-    tally,
-)
+from shoal import Choice, Flags, Plan, Survey, YesNo, estimate, plan, tally
+from shoal.errors import InputError
+from shoal.planning.poisoning import poisoning
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
+from shoal.protocol.vectors import Synthetic
 
 SURVEY = Survey("s", (Flags("f", ("a", "b", "c")),))
 

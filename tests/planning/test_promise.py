@@ -21,30 +21,32 @@ import shoal
 from shoal import (
     Choice,
     Flags,
-    FlipProbability,
-    Memory,
     Plan,
     PrivacyRefusal,
-    Promise,
     Survey,
     Tally,
     Text,
-    associate,
-    decode,
-    discover,
-    discovery_survey,
     estimate,
     plan,
     publish,
-    screen,
     simulate,
 )
+from shoal.analysis.association import associate
+from shoal.analysis.screening import screen
+from shoal.analysis.text.decode import decode
+from shoal.analysis.text.discovery import discover
 from shoal.cli import run
+from shoal.device.encode import encode
+from shoal.device.packing import pack_reports
+from shoal.device.randomize import flip
 from shoal.errors import InputError, PlanError
 from shoal.lab.study import study
 from shoal.planning import certificate as auditing
 from shoal.planning import promise as promising
+from shoal.planning.discovery_survey import discovery_survey
 from shoal.planning.promise import check_promise, compute_promise
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.promise import read_certificate
 from shoal.reports import Publication
 from shoal.server.collector import plan_review as publication
@@ -130,7 +132,7 @@ class TestComputing:
     def test_group_privacy_by_hand(self):
         """Two reports of a person: delta at epsilon / 2, times 1 + e^(epsilon / 2)."""
         twice = replace(KEPT, max_reports_per_person=2, promise=Promise("proven", "2", "0.5"))
-        single = auditing.audit(KEPT).delta(epsilon=1.0).high
+        single = auditing.certify(KEPT).delta(epsilon=1.0).high
         assert compute_promise(twice).delta == pytest.approx(single * (1 + np.exp(1)))
         assert compute_promise(twice).holds
 
@@ -217,7 +219,7 @@ class TestVerbs:
     def test_a_publication_made_by_hand(self):
         broken = BROKEN["q"]
         made = Publication(
-            shoal.Estimates(broken, counted(broken), "crowd"), auditing.audit(broken)
+            shoal.Estimates(broken, counted(broken), "crowd"), auditing.certify(broken)
         )
         for form in (made.to_json, made.to_html, made.to_markdown, made.to_csv):
             with pytest.raises(PrivacyRefusal):
@@ -270,8 +272,8 @@ class TestCommands:
         Path("a.csv").write_text("features,os\nsync,mac\n")
         for name, agreed in (("kept", KEPT), ("broken", BROKEN["q"])):
             agreed.write("p.json")
-            reports = shoal.randomize(shoal.encode(agreed, [{"features": [], "os": "mac"}]), agreed)
-            Path("r.bin").write_bytes(shoal.pack_reports(agreed, reports).to_bytes())
+            reports = flip(agreed, encode(agreed, [{"features": [], "os": "mac"}]))
+            Path("r.bin").write_bytes(pack_reports(agreed, reports).to_bytes())
             assert run(["tally", "p.json", "r.bin", "--json"]) == 0
             out, err = capsys.readouterr()
             assert json.loads(out)["reports"] == 1

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from shoal import Choice, Flags, InputError, Number, Survey, YesNo, plan
+from shoal import Choice, Flags, Number, Survey, YesNo, plan
+from shoal.errors import InputError
 from shoal.planning.question_costs import survey_costs
 from shoal.planning.trust_costs import people_needed
 

@@ -17,8 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from shoal import InputError, Plan, audit
+from shoal import Plan
 from shoal.cli import run
+from shoal.errors import InputError
+from shoal.planning.certificate import certify
 from shoal.planning.promise import check_promise
 from shoal.planning.rappor import RapporParameters, migrate
 
@@ -195,7 +197,7 @@ class TestCrowd:
         found = migrate(EVEN, crowd_size=100_000, delta="1e-8")
         promise = found.plan.promise
         assert (promise.kind, promise.delta) == ("proven", "1e-8")
-        certificate = audit(found.plan)
+        certificate = certify(found.plan)
         assert certificate.delta(epsilon=float(promise.epsilon)).high <= 1e-8
         assert found.proven_fresh is not None
         assert found.proven_fresh == pytest.approx(float(promise.epsilon), rel=1e-3)
@@ -221,7 +223,7 @@ class TestCrowd:
             for others in combinations_with_replacement(originals, crowd - 1):
                 shuffled = [histogram([laws[y] for y in (x, *others)]) for x in originals]
                 worst = max(worst, *(hockey_stick(a, b, lam) for a in shuffled for b in shuffled))
-            certificate = audit(survey, q=given.weaker, crowd_size=crowd)
+            certificate = certify(survey, q=given.weaker, crowd_size=crowd)
             assert float(worst) <= certificate.delta(epsilon=math.log(lam)).high
 
 
@@ -244,7 +246,9 @@ class TestKeptCohorts:
     def test_an_even_spread_is_not_what_chance_gives(self):
         """One bit, all others 0: what is proven for a crowd of N / m = 50 is false for N = 200."""
         given = RapporParameters(1, 1, 4, "0.2", "0.8", "0")
-        even = audit(migrate(given).plan.survey, q=given.weaker, crowd_size=50).epsilon(delta=1e-6)
+        even = certify(migrate(given).plan.survey, q=given.weaker, crowd_size=50).epsilon(
+            delta=1e-6
+        )
         sizes = np.arange(1, 201)
         chances = binom.pmf(sizes - 1, 199, 1 / 4)
 
@@ -398,5 +402,5 @@ def test_a_migration_is_for_whole_reports():
     """RAPPOR's service sees every report, so the plan never claims the view of counts."""
     agreed = migrate(EVEN, crowd_size=10_000).plan
     assert agreed.view == "reports"
-    assert audit(agreed).view == "reports"
+    assert certify(agreed).view == "reports"
     assert "reports" in check_promise(agreed).in_words

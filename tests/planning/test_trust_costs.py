@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal import Choice, Flags, InputError, Survey, plan, sample_size
+from shoal import Choice, Flags, Survey, plan
+from shoal.analysis.estimates import sample_size
 from shoal.cli import run
+from shoal.errors import InputError
 from shoal.planning.trust_costs import Comparison, compare
 from shoal.reports.plots.trust_costs import plot_costs
 from shoal.theory import laplace as laplace_law

@@ -8,15 +8,19 @@ from typing import Any
 
 import pytest
 
-from shoal import Choice, Choices, Flags, FlipProbability, Plan, Promise, Survey, Text, audit, plan
+from shoal import Choice, Flags, Plan, Survey, Text, plan
 from shoal.cli import run
 from shoal.errors import InputError, PlanError, PrivacyRefusal
+from shoal.planning.certificate import certify
 from shoal.planning.composition import composed_epsilon
-from shoal.planning.over_time import plan_with_memory, statements
+from shoal.planning.over_time import guarantees_over_time, plan_with_memory
 from shoal.planning.plan_diff import plan_diff
 from shoal.planning.promise import check_promise, compute_promise
 from shoal.planning.views import CountsBound, other_view
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
 from shoal.protocol.promise import read_certificate
+from shoal.protocol.survey import Choices
 from shoal.theory.cohorts import chance_of_fewer, smallest_cohort
 from shoal.theory.counts.delta import proven_counts
 
@@ -138,7 +142,7 @@ class TestLargerCrowds:
     )
     def test_they_are_promised_no_less(self, questions, crowd, epsilon, delta, how):
         wish = {"epsilon": epsilon, "delta": delta, "view": "counts"} | how
-        certificate = audit(plan(Survey("s", questions), crowd_size=crowd, **wish))
+        certificate = certify(plan(Survey("s", questions), crowd_size=crowd, **wish))
         at = float(epsilon)
         least = certificate.delta(epsilon=at).high
         for more in (crowd + 1, crowd + 2, math.ceil(1.1 * crowd), 2 * crowd, 10 * crowd):
@@ -149,7 +153,7 @@ class TestLargerCrowds:
     def test_where_delta_is_negligible(self):
         """Losses are cut there, at a place that depends on the crowd."""
         survey = Survey("s", (Choices("c", ("a", "b", "c"), at_most=3),))
-        certificate = audit(survey, q="0.01976", crowd_size=504_466, view="counts")
+        certificate = certify(survey, q="0.01976", crowd_size=504_466, view="counts")
         deltas = [
             replace(certificate, crowd_size=crowd).delta(epsilon=0.1).high
             for crowd in (504_466, 1_008_932, 2_500_000, 5_044_660)
@@ -160,7 +164,7 @@ class TestLargerCrowds:
         """Far more people than planned: the proven delta counts on fewer, and pays for these."""
         survey = Survey("s", (Choice("c", tuple("abcd")), Choice("d", tuple("efghijklmn"))))
         agreed = plan(survey, crowd_size=2427, epsilon="1", delta="1e-9", view="counts", **RELAYED)
-        document = replace(audit(agreed), crowd_size=24_270).to_json(epsilon=1.0)
+        document = replace(certify(agreed), crowd_size=24_270).to_json(epsilon=1.0)
         assert 0 < document["pieces"]["price"] <= document["proven"]["delta"][1]
 
 
@@ -243,7 +247,7 @@ class TestPromise:
         assert compute_promise(twice).holds
 
     def test_a_certificate_of_another_view_is_refused(self):
-        certificate = audit(AGREED).to_json(epsilon=1.0)
+        certificate = certify(AGREED).to_json(epsilon=1.0)
         document = {"plan": AGREED.id, "certificate": certificate}
         content = json.dumps(document).encode()
         assert read_certificate(AGREED, content).holds
@@ -269,30 +273,30 @@ class TestCertificate:
         assert run(["audit", str(tmp_path / "plan.json"), "--view", "reports"]) == 2
 
     def test_delta_and_epsilon_are_inverse(self):
-        certificate = audit(AGREED)
+        certificate = certify(AGREED)
         for delta in (1e-9, 1e-6, 0.01):
             epsilon = certificate.epsilon(delta=delta)
             assert certificate.delta(epsilon=epsilon).high <= delta
             assert certificate.delta(epsilon=0.99 * epsilon).high > delta
 
     def test_colluders_leave_a_smaller_crowd(self):
-        fewer = audit(AGREED).with_colluders(4_000)
-        smaller = audit(FIVE, q=AGREED.q, crowd_size=6_000, view="counts")
+        fewer = certify(AGREED).with_colluders(4_000)
+        smaller = certify(FIVE, q=AGREED.q, crowd_size=6_000, view="counts")
         assert fewer.delta(epsilon=1.0) == smaller.delta(epsilon=1.0)
         assert fewer.delta(epsilon=1.0).high > 1e-5
 
     def test_eta_is_about_whole_reports(self):
         with pytest.raises(InputError, match="eta is about whole reports"):
-            audit(AGREED).eta(epsilon=1.0)
+            certify(AGREED).eta(epsilon=1.0)
 
     def test_an_unknown_view_is_refused(self):
         with pytest.raises(InputError, match="view must be one of reports, counts"):
-            audit(FIVE, q="0.1", crowd_size=10, view="each")  # type: ignore[arg-type]
+            certify(FIVE, q="0.1", crowd_size=10, view="each")  # type: ignore[arg-type]
 
     def test_counts_are_never_worse_than_reports(self):
         for crowd, q in ((3, "0.3"), (50, "0.2"), (1_000, "0.1")):
-            counts = audit(TWO, q=q, crowd_size=crowd, view="counts").delta(epsilon=0.5).high
-            assert counts <= 1.001 * audit(TWO, q=q, crowd_size=crowd).delta(epsilon=0.5).high
+            counts = certify(TWO, q=q, crowd_size=crowd, view="counts").delta(epsilon=0.5).high
+            assert counts <= 1.001 * certify(TWO, q=q, crowd_size=crowd).delta(epsilon=0.5).high
 
 
 class TestObservers:
@@ -305,7 +309,7 @@ class TestObservers:
         return {row["who"]: row for row in rows}
 
     def test_of_a_plan_for_counts(self):
-        rows = self.rows(audit(AGREED))
+        rows = self.rows(certify(AGREED))
         reader = rows["reader of a release"]
         assert (reader["holds"], reader["epsilon"]) == ("theorem", 1.0)
         assert 9e-7 < reader["delta"] <= 1e-6
@@ -316,7 +320,7 @@ class TestObservers:
         assert "No crowd promise" in rows["analyzer of anonymized reports"]["assumption"]
 
     def test_of_a_plan_for_reports(self):
-        rows = self.rows(audit(FIVE, q="0.2147", crowd_size=10_000))
+        rows = self.rows(certify(FIVE, q="0.2147", crowd_size=10_000))
         analyzer = rows["analyzer of anonymized reports"]
         assert analyzer["holds"] == rows["reader of a release"]["holds"] == "theorem"
         assert analyzer["delta"] == rows["reader of a release"]["delta"] < 1e-6
@@ -325,43 +329,43 @@ class TestObservers:
     def test_an_analyzer_of_whole_reports_gets_what_is_proven_for_them(self):
         """With much noise the crowd hides whole reports too, by less than it hides counts."""
         floor = plan(FIVE, **WISH, local_epsilon=7)
-        analyzer = self.rows(audit(floor))["analyzer of anonymized reports"]
+        analyzer = self.rows(certify(floor))["analyzer of anonymized reports"]
         assert analyzer["holds"] == "theorem"
-        whole = audit(FIVE, q=floor.q, crowd_size=10_000).delta(epsilon=1.0).high
+        whole = certify(FIVE, q=floor.q, crowd_size=10_000).delta(epsilon=1.0).high
         assert whole == pytest.approx(analyzer["delta"], rel=1e-2)
         assert 1e-6 < analyzer["delta"] < 0.5
 
     def test_several_reports_of_a_person_add_up(self):
-        rows = self.rows(audit(replace(AGREED, max_reports_per_person=3)))
+        rows = self.rows(certify(replace(AGREED, max_reports_per_person=3)))
         assert rows["collector"]["epsilon"] >= 3 * AGREED.local_epsilon
 
 
 class TestManyReleases:
     def test_releases_are_more_bits(self):
-        together = audit(AGREED).compose(20)
+        together = certify(AGREED).compose(20)
         assert together.delta(epsilon=6.0) == pytest.approx(
             proven_counts(100, 10_000, float(AGREED.q), 6.0), rel=1e-5
         )
         epsilon = together.epsilon(delta=1e-6)
         assert together.delta(epsilon=epsilon) <= 1e-6 < together.delta(epsilon=0.99 * epsilon)
         assert epsilon < 0.5 * together.basic_epsilon(delta=1e-6)
-        assert composed_epsilon(audit(AGREED), 20, 1e-6) == epsilon
+        assert composed_epsilon(certify(AGREED), 20, 1e-6) == epsilon
 
     def test_one_release_is_the_certificate(self):
-        assert audit(AGREED).compose(1).epsilon(delta=1e-6) == pytest.approx(
-            audit(AGREED).epsilon(delta=1e-6), rel=1e-4
+        assert certify(AGREED).compose(1).epsilon(delta=1e-6) == pytest.approx(
+            certify(AGREED).epsilon(delta=1e-6), rel=1e-4
         )
 
     def test_a_person_with_several_reports_in_each(self):
-        both = replace(audit(AGREED), reports_per_person=2)
-        assert both.compose(3).delta(epsilon=8.0) > audit(AGREED).compose(3).delta(epsilon=8.0)
+        both = replace(certify(AGREED), reports_per_person=2)
+        assert both.compose(3).delta(epsilon=8.0) > certify(AGREED).compose(3).delta(epsilon=8.0)
 
     def test_with_memory(self):
         agreed = plan_with_memory(FIVE, **WISH, releases=52)
         assert agreed.view == "counts"
         assert check_promise(agreed).holds
         assert float(agreed.q) == pytest.approx(float(AGREED.q), rel=0.01)
-        said = {one.holds_for: one for one in statements(agreed, 52)}
+        said = {one.holds_for: one for one in guarantees_over_time(agreed, 52)}
         assert said["one release"].epsilon <= 1
         same, changing = (
             said["same crowd, every release"],
@@ -369,15 +373,15 @@ class TestManyReleases:
         )
         assert (same.kind, changing.kind) == ("proven", "proven")
         assert agreed.memory is not None
-        q1 = audit(FIVE, q=agreed.memory.q1, crowd_size=10_000, view="counts")
+        q1 = certify(FIVE, q=agreed.memory.q1, crowd_size=10_000, view="counts")
         assert same.epsilon == pytest.approx(q1.epsilon(delta=1e-6), rel=1e-4)
         assert said["one release"].epsilon < same.epsilon < changing.epsilon
         assert "of counts" in same.words
 
     def test_without_memory(self):
-        said = {one.holds_for: one for one in statements(AGREED, 20)}
+        said = {one.holds_for: one for one in guarantees_over_time(AGREED, 20)}
         assert said["changing crowds, every release"].epsilon == pytest.approx(
-            audit(AGREED).compose(20).epsilon(delta=1e-6), rel=1e-5
+            certify(AGREED).compose(20).epsilon(delta=1e-6), rel=1e-5
         )
 
 

@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
-from shoal import FlipProbability, OriginalVector, Survey, randomize
+from shoal import Survey
 from shoal.device.answers import AnswerRules
+from shoal.device.randomize import flip
+from shoal.device.vectors import OriginalVector
 from shoal.errors import AnswerError, TransportError
 from shoal.protocol.crowd_keys import CrowdKey
 from shoal.protocol.encryption import _INFO, VERSION, key_digest, open_message
+from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.fragments import pack_fragments
 from shoal.protocol.local_privacy import EXACT, local_epsilon
 from shoal.protocol.random_bits import draw_below
@@ -82,7 +85,7 @@ def test_randomizer() -> None:
     for one in SHARED["randomizer"]:
         original = OriginalVector.from_row(bytes.fromhex(one["original"]), one["bits"])
         bits = GivenBits(one["fair"])
-        synthetic = randomize(original, FlipProbability(*one["q"]), random_bits=bits)
+        synthetic = flip(FlipProbability(*one["q"]), original, random_bits=bits)
         assert synthetic.row.hex() == one["synthetic"]
 
 

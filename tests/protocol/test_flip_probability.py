@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import FlipProbability, InputError
+from shoal.errors import InputError
+from shoal.protocol.flip_probability import FlipProbability
 from tests.strategies import bounded, flips
 
 

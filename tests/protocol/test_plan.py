@@ -18,21 +18,12 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import (
-    Choice,
-    Flags,
-    FlipProbability,
-    InputError,
-    Memory,
-    Parties,
-    Plan,
-    Promise,
-    ShoalError,
-    Survey,
-)
+from shoal import Choice, Flags, Plan, ShoalError, Survey
 from shoal.device.outbox.records import SETTLED, State
-from shoal.errors import PlanError
-from shoal.protocol.plan import PROMISES, VIEWS, Fragments, PromiseKind, View
+from shoal.errors import InputError, PlanError
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.parties import Parties
+from shoal.protocol.plan import PROMISES, VIEWS, Fragments, Memory, Promise, PromiseKind, View
 from shoal.support.checks import canonical_decimal, check_decimal
 from shoal.support.files import canonical_json
 from tests.strategies import bounded, json_values, mutated_bytes, mutated_json, plans

@@ -16,9 +16,13 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from shoal import FlipProbability, Original, SimulationBits, SystemBits, randomize
+from shoal.device.arrays.vectors import Original
+from shoal.device.randomize import flip
 from shoal.errors import EntropyError, InputError
+from shoal.lab.simulation_bits import SimulationBits
 from shoal.protocol import random_bits as door
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.random_bits import SystemBits
 
 pytestmark = pytest.mark.real_random
 
@@ -269,7 +273,7 @@ class TestNoFallback:
             raise problem
 
         monkeypatch.setattr("os.urandom", broken)
-        for draw in (lambda: SystemBits().draw(1), lambda: randomize(ORIGINAL, Q)):
+        for draw in (lambda: SystemBits().draw(1), lambda: flip(Q, ORIGINAL)):
             with pytest.raises(EntropyError, match="gave no random bits"):
                 draw()
 
@@ -277,7 +281,7 @@ class TestNoFallback:
     def test_too_little_entropy(self, length: int, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr("os.urandom", lambda count: b"x" * length)
         with pytest.raises(EntropyError, match="asked the system for 32"):
-            randomize(ORIGINAL, Q)
+            flip(Q, ORIGINAL)
 
     def test_zeros_are_no_entropy(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr("os.urandom", bytes)
@@ -331,10 +335,11 @@ class TestNoFallback:
                 SystemBits().draw(1)
 
     def test_report_ids_come_through_the_same_door(self, monkeypatch: pytest.MonkeyPatch):
-        from shoal import Flags, Survey, pack_reports, plan
+        from shoal import Flags, Survey, plan
+        from shoal.device.packing import pack_reports
 
         two = plan(Survey("s", (Flags("f", ("a", "b")),)), q="0.25")
-        reports = randomize(ORIGINAL, two)
+        reports = flip(two, ORIGINAL)
         monkeypatch.setattr("os.urandom", lambda count: b"")
         with pytest.raises(EntropyError):
             pack_reports(two, reports)

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import Choice, Flags, FlipProbability, Parties, Plan, Promise, Survey
+from shoal import Choice, Flags, Plan, Survey
 from shoal.errors import InputError, ReportError
 from shoal.protocol.crowd_keys import CrowdKey
 from shoal.protocol.encrypted_wire import (
@@ -31,6 +31,7 @@ from shoal.protocol.encryption import (
     sealed_report_bytes,
     sealing_info,
 )
+from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.fragments import (
     DUMMY,
     content_bytes,
@@ -39,6 +40,8 @@ from shoal.protocol.fragments import (
     pack_fragments,
     set_positions,
 )
+from shoal.protocol.parties import Parties
+from shoal.protocol.plan import Promise
 from shoal.protocol.random_bits import SystemBits
 
 PROVEN = Promise("proven", "1", delta="1e-6")

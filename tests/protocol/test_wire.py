@@ -13,22 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal import (
-    Flags,
-    FlipProbability,
-    InputError,
-    Original,
-    Plan,
-    Promise,
-    ShoalError,
-    SimulationBits,
-    Survey,
-    Synthetic,
-    pack_reports,
-    parse_batch,
-    randomize,
-)
-from shoal.errors import ReportError
+from shoal import Flags, Plan, ShoalError, Survey
+from shoal.analysis.report_rows import parse_batch
+from shoal.device.arrays.vectors import Original
+from shoal.device.packing import pack_reports
+from shoal.device.randomize import flip
+from shoal.errors import InputError, ReportError
+from shoal.lab.simulation_bits import SimulationBits
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
+from shoal.protocol.vectors import Synthetic
 from tests.strategies import bounded, json_values, mutated_bytes, mutated_json
 
 SURVEY = Survey("s", (Flags("f", tuple("abcdefghijk")),))
@@ -99,7 +93,7 @@ class TestForm:
 
 class TestPacking:
     def test_simulated_vectors_do_not_travel(self):
-        simulated = randomize(Original(ROWS, 11), PLAN, random_bits=SimulationBits(1))
+        simulated = flip(PLAN, Original(ROWS, 11), random_bits=SimulationBits(1))
         with pytest.raises(ReportError, match="simulated vectors are not for release"):
             pack_reports(PLAN, simulated)
 

@@ -8,19 +8,10 @@ from typing import ClassVar
 
 import pytest
 
-from shoal import (
-    Choice,
-    Choices,
-    Flags,
-    FlipProbability,
-    Memory,
-    Number,
-    Plan,
-    Promise,
-    Question,
-    Survey,
-    YesNo,
-)
+from shoal import Choice, Flags, Number, Plan, Survey, YesNo
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Memory, Promise
+from shoal.protocol.survey import Choices, Question
 from shoal.protocol.wording import Wording, permanent_key
 
 MEMORY = Memory(FlipProbability(1, 3), FlipProbability(1, 3))

@@ -6,7 +6,9 @@ import math
 
 import pytest
 
-from shoal import Choice, Flags, InputError, Survey, audit, plan
+from shoal import Choice, Flags, Survey, plan
+from shoal.errors import InputError
+from shoal.planning.certificate import certify
 from shoal.reports.plots import (
     PICTURES,
     plot_bounds,
@@ -35,16 +37,16 @@ def five_plan():
 
 
 def pictures(five_plan):
-    certificate = audit(FIVE, q="0.1778", crowd_size=5000)
-    small = audit(ONE, q="0.25", crowd_size=10)
-    sites = audit(SITES, q="0.0748", crowd_size=10_000)
+    certificate = certify(FIVE, q="0.1778", crowd_size=5000)
+    small = certify(ONE, q="0.25", crowd_size=10)
+    sites = certify(SITES, q="0.0748", crowd_size=10_000)
     yield "privacy", plot_privacy(five_plan, points=12)
     yield "privacy, one bit", plot_privacy(small, epsilon=0.5, points=12)
     yield "privacy, sites", plot_privacy(sites, epsilon=0.6931, points=12)
     yield "ratio", plot_ratio(five_plan)
     yield "ratio, SDP's row", plot_ratio(certificate, epsilon=math.log(2))
     yield "precision", plot_precision(five_plan)
-    yield "precision, close", plot_precision(audit(FIVE, q="0.4", crowd_size=300), epsilon=1)
+    yield "precision, close", plot_precision(certify(FIVE, q="0.4", crowd_size=300), epsilon=1)
     yield "precision, low", plot_precision(sites, epsilon=3)
     yield "noise", plot_noise(FIVE, epsilon=1, delta=1e-6, crowd_sizes=SIZES)
     yield "noise, sites", plot_noise(SITES, epsilon=0.5, delta=1e-8, crowd_sizes=SIZES)
@@ -109,7 +111,7 @@ def test_privacy_marks_the_promise(figures, five_plan):
     text = words(figures["privacy"])
     assert "proven: no crowd is\nworse" in text
     assert "attack: some crowd" in text
-    certified = audit(five_plan).delta(epsilon=1).high
+    certified = certify(five_plan).delta(epsilon=1).high
     shown = float(text.split("delta at most ")[1].split()[0])
     assert certified <= shown <= certified * 1.01
     axes = figures["privacy"].axes[0]
@@ -214,11 +216,11 @@ def test_nothing_global_changes(figures):
 @pytest.mark.parametrize("plot_picture", [plot_privacy, plot_ratio, plot_precision])
 def test_what_cannot_be_drawn_is_refused(plot_picture):
     with pytest.raises(InputError, match="say which"):
-        plot_picture(audit(FIVE, q="0.2", crowd_size=100))
+        plot_picture(certify(FIVE, q="0.2", crowd_size=100))
     with pytest.raises(InputError):
-        plot_picture(audit(FIVE, q="0.5", crowd_size=100), epsilon=1)
+        plot_picture(certify(FIVE, q="0.5", crowd_size=100), epsilon=1)
     with pytest.raises(InputError):
-        plot_picture(audit(FIVE, q="0.2", crowd_size=100), epsilon=-1)
+        plot_picture(certify(FIVE, q="0.2", crowd_size=100), epsilon=-1)
     with pytest.raises(InputError):
         plot_picture(plan(FIVE, q="0.2"))
 
@@ -241,7 +243,7 @@ def test_draw_by_name(five_plan, picture):
 
 
 def test_draw_finds_a_delta():
-    certificate = audit(FIVE, q="0.3", crowd_size=1000)
+    certificate = certify(FIVE, q="0.3", crowd_size=1000)
     assert "delta" in words(plot_picture("noise", certificate, epsilon=1))
     with pytest.raises(InputError, match="a picture is one of"):
         plot_picture("cat", certificate, epsilon=1)

@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal import Choice, Flags, Number, Plan, Reports, Survey, Text, YesNo
+from shoal import Choice, Flags, Number, Plan, Survey, Text, YesNo
+from shoal.device.encode import encode
+from shoal.device.packing import pack_reports
+from shoal.device.randomize import flip
+from shoal.protocol.wire import Reports
 from tests.analysis.test_publishing import CHROMIUM
 
 SURVEY = Survey(
@@ -58,8 +62,8 @@ def answers(seed: int, count: int) -> list[dict[str, Any]]:
 
 def reports(plan: Plan, seed: int, count: int) -> Reports:
     """Return the reports of so many people."""
-    originals = shoal.encode(plan, answers(seed, count))
-    return shoal.pack_reports(plan, shoal.randomize(originals, plan))
+    originals = encode(plan, answers(seed, count))
+    return pack_reports(plan, flip(plan, originals))
 
 
 @contextmanager

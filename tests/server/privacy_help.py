@@ -19,7 +19,11 @@ import httpx
 import numpy as np
 
 import shoal
-from shoal import Batch, Choice, Flags, FlipProbability, Plan, Promise, Reports, Survey, Text
+from shoal import Choice, Flags, Plan, Survey, Text
+from shoal.analysis.report_rows import Batch
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
+from shoal.protocol.wire import Reports
 from shoal.server import Collector, Settings
 from shoal.server.core.logs import log_to
 from shoal.server.core.tokens import Role, Token

@@ -18,7 +18,9 @@ import httpx
 import numpy as np
 import pytest
 
-from shoal import Choice, Flags, FlipProbability, Plan, Promise, Survey, YesNo
+from shoal import Choice, Flags, Plan, Survey, YesNo
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Promise
 from shoal.server.console.app import OPERATIONS
 from shoal.server.console.views import PAGES
 from shoal.server.core import tokens

@@ -28,7 +28,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
-from shoal import Batch
+from shoal.analysis.report_rows import Batch
 from shoal.protocol.wire import MAGIC
 from shoal.server.console.app import OPERATIONS
 from shoal.server.core.connections import Connection, Door

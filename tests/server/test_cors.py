@@ -10,7 +10,10 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from shoal import InputError, encode, pack_reports, randomize
+from shoal.device.encode import encode
+from shoal.device.packing import pack_reports
+from shoal.device.randomize import flip
+from shoal.errors import InputError
 from shoal.server.core.backup import restore
 from shoal.server.core.cors import check_origins, read_origins
 from tests.server.relay.relay_help import WHOLE, FakeAnalyzer, RelayWorld, in_relay
@@ -76,7 +79,7 @@ def test_documents_and_reports_are_open_to_the_pages(collector: Served) -> None:
         answer = httpx.get(url, headers=PAGE)
         assert answer.status_code == 200
         assert shared(answer) == OPEN
-    body = pack_reports(plan, randomize(encode(plan, ANSWER), plan)).to_bytes()
+    body = pack_reports(plan, flip(plan, encode(plan, ANSWER))).to_bytes()
     answer = httpx.post(f"{start}/reports", content=body, headers={**PAGE, **MEDIA})
     assert (answer.status_code, shared(answer)) == (202, OPEN)
 

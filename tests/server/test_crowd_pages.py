@@ -15,6 +15,7 @@ import pytest
 
 import shoal
 from shoal import Choice, Survey, Tally
+from shoal.analysis.text.decode import decode
 from shoal.analysis.trends import crowd_difference, trend
 from shoal.reports.shares import whole_shares
 from shoal.reports.words import percent
@@ -121,9 +122,7 @@ def test_texts_are_found_from_candidates(tmp_path: Path) -> None:
         body = json.dumps({"candidates": ["tea", "coffee", "cocoa", "<b>"], "fdr": 0.1}).encode()
         typed = reader | {"content-type": "application/json"}
         document = (await world.ask("console", "POST", api, typed, body)).json()
-        decoded = shoal.decode(
-            PLAN, await tally(world, 1), ["tea", "coffee", "cocoa", "<b>"], fdr=0.1
-        )
+        decoded = decode(PLAN, await tally(world, 1), ["tea", "coffee", "cocoa", "<b>"], fdr=0.1)
         assert document == decoded.to_json()
         for wrong, name in (
             ({"candidates": []}, "candidates"),

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from shoal import InputError, __version__
+from shoal import __version__
 from shoal.cli import run
+from shoal.errors import InputError
 from shoal.server.doctor import Finding, examine, worst
 from shoal.server.doctor import data_folder as premises
 from tests.server.serving_help import QuietHandler, Served, handled_by, served, small_plan

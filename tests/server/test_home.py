@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal import Choice, Plan, Survey, audit, plan, screen
-from shoal.analysis.screening import Screening
+from shoal import Choice, Plan, Survey, plan
+from shoal.analysis.screening import Screening, screen
+from shoal.planning.certificate import certify
 from shoal.planning.observers import observers
 from shoal.reports.observers import what_holds
 from shoal.server.console import releases as sealed_crowds
@@ -100,7 +101,7 @@ def test_a_plan_says_who_sees_what(agreed: Plan, tmp_path: Path) -> None:
         everybody = Declaration(all_honest=True)
         assert await world.collector.move_plan(agreed.id, "published", everybody) is None
         shown = (await world.ask("console", "GET", path, world.admin())).json()
-        expected = observers(audit(agreed), float(agreed.promise.epsilon))
+        expected = observers(certify(agreed), float(agreed.promise.epsilon))
         assert shown["observers"] == [one.to_json() for one in expected]
         text = await page(world, shown_at)
         assert f"view {agreed.view}." in text

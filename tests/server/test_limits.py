@@ -13,7 +13,8 @@ import httpx
 import numpy as np
 import pytest
 
-from shoal import Batch, Plan, parse_batch
+from shoal import Plan
+from shoal.analysis.report_rows import Batch, parse_batch
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.server.collector import ingest
 from shoal.server.collector.relay_batches import refusal_document, split_by_window

@@ -17,7 +17,8 @@ import httpx
 import numpy as np
 import pytest
 
-from shoal import Batch, Plan
+from shoal import Plan
+from shoal.analysis.report_rows import Batch
 from shoal.cli import run
 from shoal.device.outbox import HttpTransport, ObliviousTransport
 from shoal.errors import InputError, ReportError, TransportError

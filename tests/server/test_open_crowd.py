@@ -22,7 +22,8 @@ import numpy as np
 import pytest
 from starlette.responses import Response
 
-from shoal import Batch, Plan
+from shoal import Plan
+from shoal.analysis.report_rows import Batch
 from shoal.analysis.screening import Screening
 from shoal.server.collector.ingest import Ingest
 from shoal.server.collector.service import Collector

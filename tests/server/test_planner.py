@@ -14,8 +14,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from shoal import InputError, Plan, Survey, audit, compare, plan
+from shoal import Plan, Survey, plan
+from shoal.errors import InputError
+from shoal.planning.certificate import certify
 from shoal.planning.observers import observers
+from shoal.planning.trust_costs import compare
 from shoal.server.console.planner import Planner
 from shoal.server.console.planning import EXAMPLE, MOST_BITS, Wish, form_wish, prospect
 from shoal.server.core import problems
@@ -37,7 +40,7 @@ def test_its_numbers_are_those_of_the_functions() -> None:
     found = prospect(Wish.read(form_wish(FIELDS | {"compare": "yes"})))
     agreed = plan(survey, crowd_size=2000, epsilon="4", delta="1e-6", view="counts")
     assert Plan.from_json(found["plan"]) == agreed
-    certificate = audit(agreed)
+    certificate = certify(agreed)
     assert (found["q"], found["sigma"]) == (float(agreed.q), certificate.sigma)
     assert found["observers"] == [one.to_json() for one in observers(certificate, 4.0)]
     costs = compare(survey, crowd_size=2000, epsilon="4", delta="1e-6", share=0.05)

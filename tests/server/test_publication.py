@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal import Flags, FlipProbability, Memory, Plan, Promise, Survey, Text, plan
+from shoal import Flags, Plan, Survey, Text, plan
 from shoal.errors import PlanError
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.promise import read_certificate
 from shoal.protocol.signatures import check_public_key, check_signature
 from shoal.server.collector.plan_review import objection

@@ -14,10 +14,10 @@ from typing import Any, cast, get_args
 import numpy as np
 import pytest
 
-from shoal import Flags, Promise, Survey
+from shoal import Flags, Survey
 from shoal.analysis.report_rows import Batch, parse_batch
 from shoal.errors import InputError, TallyError
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import Plan, Promise
 from shoal.protocol.vectors import Rows
 from shoal.server.core import problems
 from shoal.server.storage import duplicates as seen

@@ -22,7 +22,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import ks_2samp, mannwhitneyu
 
-from shoal import Batch, Plan
+from shoal import Plan
+from shoal.analysis.report_rows import Batch
 from shoal.server.storage.store import Store
 
 from .privacy_help import (

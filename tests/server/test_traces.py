@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal import Batch, Plan, Promise
+from shoal import Plan
+from shoal.analysis.report_rows import Batch
+from shoal.protocol.plan import Promise
 
 from .privacy_help import (
     COUNTS_PLAN,

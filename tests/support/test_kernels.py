@@ -15,9 +15,12 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from shoal import FlipProbability, Original, SystemBits, randomize
 from shoal.device.arrays import randomizing
+from shoal.device.arrays.vectors import Original
+from shoal.device.randomize import flip
 from shoal.protocol import random_bits as door
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.random_bits import SystemBits
 from shoal.support import kernel_compiler, kernels
 from shoal.support.kernel_compiler import compile_kernels
 from shoal.support.kernels import Kernels, load_kernels
@@ -72,7 +75,7 @@ class TestRandomize:
             keys = (bytes([number]) * 32 for number in itertools.count(1))
             monkeypatch.setattr(door, "_fresh_key", lambda keys=keys: next(keys))
             monkeypatch.setattr(randomizing, "load_kernels", lambda found=found: found)
-            made.append(randomize(Original(truth, bits), FlipProbability(23003, 16)).rows)
+            made.append(flip(FlipProbability(23003, 16), Original(truth, bits)).rows)
         assert (made[0] == made[1]).all()
 
     def test_every_block_has_a_key_of_its_own(self, monkeypatch: pytest.MonkeyPatch):
@@ -81,7 +84,7 @@ class TestRandomize:
         monkeypatch.setattr(randomizing, "load_kernels", compiled_kernels)
         block = randomizing._WORDS * 8
         rows = np.zeros((6 * block // 8, 8), np.uint8)
-        out = randomize(Original(rows, 64), FlipProbability(1, 1)).rows.reshape(-1)
+        out = flip(FlipProbability(1, 1), Original(rows, 64)).rows.reshape(-1)
         blocks = {out[start : start + 64].tobytes() for start in range(0, out.size, block)}
         assert len(blocks) == 6
         words = out.view(np.uint64)
@@ -95,8 +98,8 @@ class TestRandomize:
                 memoryview(out).cast("B")[:] = b"\xff" * memoryview(out).nbytes
 
         monkeypatch.setattr(randomizing, "load_kernels", compiled_kernels)
-        rows = randomize(
-            Original(np.zeros((3, 5), np.uint8), 40), FlipProbability(1, 1), random_bits=Ones()
+        rows = flip(
+            FlipProbability(1, 1), Original(np.zeros((3, 5), np.uint8), 40), random_bits=Ones()
         ).rows
         assert (rows == 255).all()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shoal import InputError, Survey, YesNo, plan
-from shoal.errors import SurveyError
+from shoal import Survey, YesNo, plan
+from shoal.errors import InputError, SurveyError
 from shoal.protocol.plan import Plan
 from shoal.support.checks import check_decimal, check_decimal_text
 from shoal.support.quantities import decimal_text, seconds, whole_number

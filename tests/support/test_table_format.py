@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal import InputError, Survey, TableFormat
-from shoal.errors import SurveyError
+from shoal import Survey
+from shoal.errors import InputError, SurveyError
 from shoal.support.csv_rows import MAX_LINE, read_csv
+from shoal.support.table_format import TableFormat
 
 SURVEY = 'name = "s"\n[[question]]\nname = "c"\nkind = "choice"\noptions = ["x", "y"]\n'
 

@@ -60,7 +60,8 @@ def difference(
 ) -> Combination:
     """Return how many more people are behind the first option than behind the second.
 
-    >>> from shoal import Flags, FlipProbability
+    >>> from shoal import Flags
+    >>> from shoal.protocol.flip_probability import FlipProbability
     >>> question, q = Flags("features", ("sync", "vpn")), FlipProbability.at_least(0.25)
     >>> sync = Estimate(question, "sync", 400, 1000, q, "crowd", 300.0)
     >>> vpn = Estimate(question, "vpn", 300, 1000, q, "crowd", 100.0)
@@ -154,7 +155,8 @@ def part_of(first: Estimate, others: Sequence[Estimate], level: float = 0.95) ->
     The interval is exact. The value is the nearest part there is, from 0 to 1; without a count
     above zero it is unknown: not a number.
 
-    >>> from shoal import Choice, FlipProbability
+    >>> from shoal import Choice
+    >>> from shoal.protocol.flip_probability import FlipProbability
     >>> question, q = Choice("brand", ("a", "b", "c")), FlipProbability.at_least(0.25)
     >>> a, b = (Estimate(question, x, 400, 1000, q, "crowd", 300.0) for x in "ab")
     >>> half = part_of(a, [b])

@@ -284,7 +284,8 @@ def cross_table(plan: Plan, tally: Tally, *names: str, target: Target = "crowd")
 
     Examples
     --------
-    >>> from shoal import Choice, Survey, Synthetic, YesNo, plan as make_plan, tally
+    >>> from shoal import Choice, Survey, YesNo, plan as make_plan, tally
+    >>> from shoal.protocol.vectors import Synthetic
     >>> survey = Survey("s", (YesNo("young"), Choice("brand", ("old", "new"))))
     >>> plan = make_plan(survey.cross("young", "brand"), q="0.01")
     >>> rows = np.array([[1 + 4 + 16], [1 + 2 + 8], [4 + 64], [2 + 32]], np.uint8)

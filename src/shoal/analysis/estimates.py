@@ -221,7 +221,9 @@ def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates
 
     Examples
     --------
-    >>> from shoal import Flags, Promise, Survey, Synthetic, tally
+    >>> from shoal import Flags, Survey, tally
+    >>> from shoal.protocol.plan import Promise
+    >>> from shoal.protocol.vectors import Synthetic
     >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
     >>> plan = Plan(survey, FlipProbability.at_least(0.25), Promise("local", "2.2"))
     >>> reports = Synthetic(np.array([[1]] * 300 + [[2]] * 700, np.uint8), bits=2)

@@ -189,12 +189,15 @@ def number_summary(estimates: Estimates, name: str, level: float = 0.95) -> Numb
     Examples
     --------
     >>> import shoal
+    >>> from shoal.lab.simulation_bits import SimulationBits
+    >>> from shoal.device.encode import encode
+    >>> from shoal.device.randomize import flip
     >>> survey = shoal.Survey("people", (shoal.Number("age", (20, 40, 60)),))
     >>> plan = shoal.plan(survey, q="0.01")
     >>> answers = [{"age": age} for age in (15, 30, 35, 50) for _ in range(500)]
-    >>> noise = shoal.SimulationBits(1)
-    >>> originals = shoal.encode(survey, answers)
-    >>> counted = shoal.tally(plan, shoal.randomize(originals, plan, random_bits=noise))
+    >>> noise = SimulationBits(1)
+    >>> originals = encode(survey, answers)
+    >>> counted = shoal.tally(plan, flip(plan, originals, random_bits=noise))
     >>> ages = number_summary(shoal.estimate(plan, counted), "age")
     >>> ages.quantile(0.6)
     Quantile(part=0.6, label='20 to below 40', low=20.0, high=40.0, level=0.95)

@@ -380,7 +380,9 @@ def tally(
 
     Examples
     --------
-    >>> from shoal import Flags, FlipProbability, Promise, Survey
+    >>> from shoal import Flags, Survey
+    >>> from shoal.protocol.flip_probability import FlipProbability
+    >>> from shoal.protocol.plan import Promise
     >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
     >>> plan = Plan(survey, FlipProbability.at_least(0.25), Promise("local", "2.2"))
     >>> counts = tally(plan, Synthetic(np.array([[1], [3], [3]], np.uint8), bits=2))

@@ -29,7 +29,7 @@ from shoal.batch.pool import processes_of, work_on
 from shoal.device.arrays.answer_files import ANSWER_SUFFIXES, read_answers
 from shoal.device.arrays.cells import check_format
 from shoal.device.arrays.report_files import VectorWriter
-from shoal.device.randomize import randomize
+from shoal.device.randomize import flip
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
@@ -150,7 +150,7 @@ def _write(plan: Plan, table_format: TableFormat, whole_reports: bool, piece: _P
     """Randomize one file of answers under the hidden name; return how many reports it has."""
     with VectorWriter(piece.hidden, plan, whole_reports=whole_reports) as writer:
         for original in read_answers(plan.survey, piece.answers, table_format):
-            writer.write(randomize(original, plan))
+            writer.write(flip(plan, original))
     Disk().sync_file(piece.hidden)
     return writer.written
 

@@ -88,7 +88,7 @@ def randomize_batches(
 ) -> Iterator[Synthetic]:
     """Randomize the answers in Arrow record batches or parts of a data frame, each row once."""
     from shoal.device.arrays.tables import encode_table
-    from shoal.device.randomize import randomize
+    from shoal.device.randomize import flip
 
     row = 1
     for batch in batches:
@@ -96,7 +96,7 @@ def randomize_batches(
             rows = slice(start, start + _ROWS)
             part = batch.iloc[rows] if _is_pandas(batch) else batch[rows]
             original = encode_table(plan.survey, part, row, table_format=table_format)
-            yield randomize(original, plan)
+            yield flip(plan, original)
             row += len(original)
 
 

@@ -102,11 +102,11 @@ def _show_estimates(console: Any, shown: TwoParties) -> None:
 
 
 def _show_promise(console: Any, shown: TwoParties) -> None:
-    from shoal.planning.certificate import audit
+    from shoal.planning.certificate import certify
     from shoal.planning.promise import check_promise
 
     plan = shown.plan
-    sigma = audit(plan).sigma
+    sigma = certify(plan).sigma
     console.print(
         f"\n{check_promise(plan).in_words}. It holds against the analyzer, as long as the relay"
         f" does not show it who sent what. A count is off by {text_near(sigma, 3)} people (one"

@@ -85,7 +85,7 @@ def over_time(
     Some flips become permanent, so that they do not average away. The plan says what holds for one
     release and what holds over time. Give --horizon or --releases.
     """
-    from shoal.planning.over_time import parse_horizon, plan_with_memory, statements
+    from shoal.planning.over_time import guarantees_over_time, parse_horizon, plan_with_memory
 
     if (horizon is None) == (releases is None):
         raise InputError("give one of --horizon and --releases.")
@@ -105,5 +105,5 @@ def over_time(
         )
         count = releases if horizon is None else parse_horizon(horizon).releases
         assert count is not None
-        holds = statements(agreed, count)
+        holds = guarantees_over_time(agreed, count)
     finish(agreed, holds, output, force, plot, picture, as_json)

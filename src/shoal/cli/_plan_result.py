@@ -113,9 +113,9 @@ def _other(plan: Plan) -> dict[str, Any] | None:
 def _certificate(plan: Plan) -> dict[str, Any] | None:
     if plan.crowd_size is None:
         return None
-    from shoal.planning.certificate import audit
+    from shoal.planning.certificate import certify
 
-    return audit(plan).to_json(epsilon=float(plan.promise.epsilon))
+    return certify(plan).to_json(epsilon=float(plan.promise.epsilon))
 
 
 def _show_views(plan: Plan, console: Any) -> None:
@@ -175,9 +175,9 @@ def _show(plan: Plan, over_time: list[Statement], output: Path | None) -> None:
     if plan.window is not None:
         console.print(f"window           {plan.window} seconds; a crowd must fill within one")
     if plan.crowd_size is not None:
-        from shoal.planning.certificate import audit
+        from shoal.planning.certificate import certify
 
-        sigma = audit(plan).sigma
+        sigma = certify(plan).sigma
         console.print(
             f"precision        sigma of a count: {sigma:,.0f} of {plan.crowd_size:,} people"
         )

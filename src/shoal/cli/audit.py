@@ -147,7 +147,7 @@ def _certificate(
     view: Any,
     colluders: int,
 ) -> Certificate:
-    from shoal.planning.certificate import audit
+    from shoal.planning.certificate import certify
 
     if plan is not None:
         if q is not None or crowd is not None or view is not None:
@@ -156,10 +156,10 @@ def _certificate(
             )
         if plan.crowd_size is None:
             raise InputError("the plan has no crowd; give its survey with --q and --crowd.")
-        certificate = audit(plan)
+        certificate = certify(plan)
     else:
         assert survey is not None
-        certificate = audit(survey, q=q, crowd_size=crowd, view=view)
+        certificate = certify(survey, q=q, crowd_size=crowd, view=view)
     return certificate.with_colluders(colluders) if colluders else certificate
 
 
@@ -167,12 +167,14 @@ def _statements(
     plan: Plan, crowd: int, releases: int | None, delta: float | None
 ) -> list[dict[str, Any]]:
     """Return what holds over time; without a number, for a report in each window of a year."""
-    from shoal.planning.over_time import releases_in_a_year, statements
+    from shoal.planning.over_time import guarantees_over_time, releases_in_a_year
 
     if releases is None:
         releases = 1 if plan.window is None else releases_in_a_year(plan.window)
     hiding = replace(plan, crowd_size=crowd)
-    return [statement.to_json() for statement in statements(hiding, releases, delta=delta)]
+    return [
+        statement.to_json() for statement in guarantees_over_time(hiding, releases, delta=delta)
+    ]
 
 
 def _question(

@@ -153,9 +153,11 @@ def _propose(
 ) -> None:
     if dictionary is None or crowd is None or epsilon is None or delta is None:
         raise InputError("--propose needs --dictionary, --crowd, --epsilon and --delta.")
-    from shoal.planning.text_size import propose
+    from shoal.planning.text_size import suggest_text_size
 
-    proposal = propose(dictionary, crowd, epsilon, delta, view=view, fdr=fdr, most_bits=most_bits)
+    proposal = suggest_text_size(
+        dictionary, crowd, epsilon, delta, view=view, fdr=fdr, most_bits=most_bits
+    )
     if as_json:
         print_json(
             {

@@ -115,14 +115,14 @@ def _check_writable(report: Path) -> None:
 
 
 def _show_before(agreed: Plan, seed: int) -> None:
-    from shoal.planning.certificate import audit
+    from shoal.planning.certificate import certify
     from shoal.planning.plan import plan
     from shoal.planning.promise import check_promise
 
     console = printer()
     users = agreed.reports_needed
     alone = plan(SURVEY, epsilon=agreed.promise.epsilon, promise="local")
-    gain = audit(agreed).gain_over_local(float(agreed.promise.epsilon))
+    gain = certify(agreed).gain_over_local(float(agreed.promise.epsilon))
     console.rule("[bold]1. The question")
     console.print(
         f"A browser maker wants to know which features {users:,} people use, and who is on which"
@@ -202,7 +202,7 @@ def _show_views(console: Any, plans: dict[str, Plan], estimates: dict[str, dict[
     """Print the truth, which only the demonstration knows, beside what each view estimates."""
     from rich.table import Table
 
-    from shoal.planning.certificate import audit
+    from shoal.planning.certificate import certify
 
     table = Table(box=None, pad_edge=False)
     table.add_column("", no_wrap=True)
@@ -219,7 +219,7 @@ def _show_views(console: Any, plans: dict[str, Plan], estimates: dict[str, dict[
             table.add_row(f"  {label}", *cells)
     figures: dict[str, Callable[[Plan], str]] = {
         "flip probability": lambda plan: text_near(float(plan.q)),
-        "sigma, in people": lambda plan: text_near(audit(plan).sigma, 3),
+        "sigma, in people": lambda plan: text_near(certify(plan).sigma, 3),
         "local epsilon": lambda plan: text_up(plan.local_epsilon, 3),
     }
     table.add_row()
@@ -233,13 +233,13 @@ def _show_views(console: Any, plans: dict[str, Plan], estimates: dict[str, dict[
 def _show_one_device(console: Any, agreed: Plan, seed: int) -> None:
     """Show an answer, the report made of it, and what the report tells a curious reader."""
     from shoal.device.encode import encode
-    from shoal.device.randomize import randomize
+    from shoal.device.randomize import flip
     from shoal.lab.simulation_bits import SimulationBits
     from shoal.theory.randomized_response import posterior
 
     q = float(agreed.q)
     original = encode(agreed, {"features": ["sync", "screen reader"], "channel": "beta"})
-    synthetic = randomize(original, agreed, random_bits=SimulationBits(seed))
+    synthetic = flip(agreed, original, random_bits=SimulationBits(seed))
     truth = [original.value >> bit & 1 for bit in range(agreed.bits)]
     sent = [synthetic.value >> bit & 1 for bit in range(agreed.bits)]
     console.print("Ada uses sync and a screen reader, on the beta channel. As bits:")

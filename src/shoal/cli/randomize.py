@@ -98,13 +98,13 @@ def _randomize_one(
 ) -> int:
     from shoal.device.arrays.answer_files import read_answers
     from shoal.device.arrays.report_files import VectorWriter
-    from shoal.device.randomize import randomize
+    from shoal.device.randomize import flip
 
     check_not_same(answers, output)
     writing = VectorWriter(output, plan, whole_reports=whole_reports)
     with writing as writer, progress("randomizing") as advance:
         for original in read_answers(plan.survey, answers, table_format):
-            writer.write(randomize(original, plan))
+            writer.write(flip(plan, original))
             advance(len(original))
     return writer.written
 

@@ -124,10 +124,10 @@ def from_table(
     kind that fits it, or is left out with a reason, for example because it looks like an
     identifier. Options and ranges are taken from the data: read the survey before you publish it.
     """
-    from shoal.device.arrays.infer_survey import propose_survey
+    from shoal.device.arrays.infer_survey import infer_survey
 
     check_new(output, force)
-    proposal = propose_survey(data, name=name)
+    proposal = infer_survey(data, name=name)
     if output is not None:
         write_text(output, proposal.to_toml())
     if as_json:

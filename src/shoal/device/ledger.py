@@ -50,7 +50,9 @@ class Ledger:
     Examples
     --------
     >>> import tempfile
-    >>> from shoal import Flags, FlipProbability, Promise, Survey
+    >>> from shoal import Flags, Survey
+    >>> from shoal.protocol.flip_probability import FlipProbability
+    >>> from shoal.protocol.plan import Promise
     >>> plan = Plan(Survey("browser", (Flags("features", ("sync", "vpn")),)),
     ...             FlipProbability(1, 2), Promise("local", "2.2"))
     >>> ledger = Ledger(tempfile.mkdtemp() + "/ledger.json")

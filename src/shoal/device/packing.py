@@ -30,10 +30,14 @@ def pack_reports(
     A plan without windows has window 0 only. `cohorts` are those of many vectors that do not say
     theirs.
 
-    >>> from shoal import Flags, FlipProbability, Promise, Survey, encode, randomize
+    >>> from shoal import Flags, Survey, randomize
+    >>> from shoal.device.encode import encode
+    >>> from shoal.device.randomize import flip
+    >>> from shoal.protocol.flip_probability import FlipProbability
+    >>> from shoal.protocol.plan import Promise
     >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
     >>> plan = Plan(survey, FlipProbability.at_least(0.25), Promise("local", "2.2"))
-    >>> reports = pack_reports(plan, randomize(encode(plan, {"features": ["vpn"]}), plan))
+    >>> reports = pack_reports(plan, flip(plan, encode(plan, {"features": ["vpn"]})))
     >>> len(reports), len(reports.to_bytes())
     (1, 63)
     """

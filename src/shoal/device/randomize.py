@@ -12,9 +12,11 @@ drawn depends on the plan alone. One vector is an integer; ten million rows are 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, overload
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, overload
 
 from shoal.device.domain import check_vector
+from shoal.device.encode import encode
 from shoal.device.vectors import OriginalVector, SyntheticVector
 from shoal.errors import InputError
 from shoal.protocol.flip_probability import FlipProbability
@@ -24,69 +26,108 @@ from shoal.protocol.random_bits import RandomBits, SystemBits
 if TYPE_CHECKING:
     from shoal.device.arrays.vectors import Original
     from shoal.protocol.vectors import Synthetic
+    from shoal.support.table_format import TableFormat
 
-__all__ = ["draw_flips", "randomize"]
+__all__ = ["draw_flips", "flip", "randomize"]
 
 _WORD_BITS = 64
 _SYSTEM_BITS = SystemBits()
 
 
 @overload
+def randomize(  # type: ignore[overload-overlap]  # a mapping is one answer, all else is many
+    plan: Plan, answers: Mapping[str, Any], *, random_bits: RandomBits | None = None
+) -> SyntheticVector: ...
+
+
+@overload
 def randomize(
-    original: OriginalVector,
+    plan: Plan,
+    answers: object,
+    *,
+    table_format: TableFormat | None = None,
+    random_bits: RandomBits | None = None,
+) -> Synthetic: ...
+
+
+def randomize(
+    plan: Plan,
+    answers: object,
+    *,
+    table_format: TableFormat | None = None,
+    random_bits: RandomBits | None = None,
+) -> SyntheticVector | Synthetic:
+    """Encode one answer, or a table of answers, and flip each bit with probability q.
+
+    Parameters
+    ----------
+    plan
+        The plan that the answers are for. Whether it keeps its promise is not computed here:
+        `shoal.Outbox` and the commands do that before the first answer.
+    answers
+        One mapping from question to value, a list of mappings, or a table (Arrow, pandas,
+        polars), as in `shoal.device.encode.encode`.
+    table_format
+        How cells of a table are written: a `shoal.support.table_format.TableFormat`.
+    random_bits
+        The source of noise. Leave it out to use the operating system; reports made with
+        `SimulationBits` are marked as simulated.
+
+    Examples
+    --------
+    >>> from shoal import Flags, Survey, plan, randomize
+    >>> agreed = plan(Survey("tools", (Flags("used", ("a", "b")),)), epsilon=1, q=0.25)
+    >>> randomize(agreed, [{"used": ["a"]}, {"used": []}])
+    Synthetic(2 x 2 bits)
+    """
+    original = encode(plan, answers, table_format=table_format, random_bits=random_bits)
+    return flip(plan, original, random_bits=random_bits)
+
+
+@overload
+def flip(
     plan: Plan | FlipProbability,
+    original: OriginalVector,
     *,
     random_bits: RandomBits | None = None,
 ) -> SyntheticVector: ...
 
 
 @overload
-def randomize(
-    original: Original, plan: Plan | FlipProbability, *, random_bits: RandomBits | None = None
+def flip(
+    plan: Plan | FlipProbability, original: Original, *, random_bits: RandomBits | None = None
 ) -> Synthetic: ...
 
 
-def randomize(
-    original: OriginalVector | Original,
+def flip(
     plan: Plan | FlipProbability,
+    original: OriginalVector | Original,
     *,
     random_bits: RandomBits | None = None,
 ) -> SyntheticVector | Synthetic:
-    """Flip each bit of one vector, or of each of many, with probability q.
+    """Flip each bit of one encoded vector, or of each of many, with probability q.
 
-    Parameters
-    ----------
-    original
-        What `shoal.encode` makes; it is not changed.
-    plan
-        The plan that the vectors are for, or just its flip probability. A vector outside the plan's
-        domain, such as two options of a choice, is refused: the plan's noise does not hide it. A
-        flip probability alone has no domain, and no promise. Whether the plan keeps its promise is
-        not computed here: `shoal.Outbox` and the commands do that before the first answer.
-    random_bits
-        Where the noise comes from. Leave it out: the operating system is the right source. What a
-        `SimulationBits` makes is marked as simulated.
+    A plan refuses a vector outside its domain, such as two options of a choice, because its noise
+    does not hide that vector. A flip probability alone has no domain and no promise.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from shoal import FlipProbability, Original
+    >>> from shoal.device.arrays.vectors import Original
     >>> original = Original(np.zeros((1000, 5), np.uint8), bits=40)
-    >>> synthetic = randomize(original, FlipProbability.at_least(0.25))
-    >>> synthetic
-    Synthetic(1000 x 40 bits)
+    >>> synthetic = flip(FlipProbability.at_least(0.25), original)
     >>> bool(0.2 < np.bitwise_count(synthetic.rows).sum() / 40_000 < 0.3)
     True
     """
     source = _SYSTEM_BITS if random_bits is None else random_bits
     if isinstance(original, OriginalVector):
         _check_bits(original.bits, plan)
-        return _randomize_one(original, plan, source)
+        return _flip_one(original, plan, source)
     from shoal.device.arrays.randomizing import randomize_rows
     from shoal.device.arrays.vectors import Original
 
     if not isinstance(original, Original):
-        raise InputError(f"randomize takes an Original, got {type(original).__name__}.")
+        raise InputError(f"flip takes encoded answers, got {type(original).__name__}.")
     _check_bits(original.bits, plan)
     return randomize_rows(original, plan, source)
 
@@ -96,7 +137,7 @@ def _check_bits(bits: int, plan: Plan | FlipProbability) -> None:
         raise InputError(f"the plan has {plan.bits} bits, the original {bits}.")
 
 
-def _randomize_one(
+def _flip_one(
     original: OriginalVector, plan: Plan | FlipProbability, random_bits: RandomBits
 ) -> SyntheticVector:
     if isinstance(plan, Plan):

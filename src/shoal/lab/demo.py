@@ -24,7 +24,7 @@ from shoal.analysis.estimates import estimate
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.tally import Tallying
 from shoal.device.outbox import HttpTransport, Outbox
-from shoal.device.randomize import randomize
+from shoal.device.randomize import flip
 from shoal.errors import ShoalError
 from shoal.lab.populations import populate
 from shoal.lab.services import PATIENCE, console_get, running, scratch_folder
@@ -102,7 +102,7 @@ def count_again(plan: Plan, *, seed: int) -> dict[str, Any]:
     """
     tallying = Tallying(plan)
     for chunk in populate(plan.survey, plan.reports_needed, simulation_generator(seed)):
-        tallying.add(randomize(chunk, plan).rows)
+        tallying.add(flip(plan, chunk).rows)
     estimates = estimate(plan, tallying.result()).to_json()
     return with_truth(estimates, list(made_up_people(plan.survey, plan.reports_needed, seed)))
 

@@ -14,7 +14,7 @@ from shoal.analysis.estimates import Estimates, estimate
 from shoal.analysis.intervals import IntervalKind, Target
 from shoal.analysis.tally import Tally, Tallying
 from shoal.device.arrays.vectors import Original
-from shoal.device.randomize import randomize
+from shoal.device.randomize import flip
 from shoal.errors import InputError
 from shoal.lab.populations import CHUNK, Texts, Weights, populate, texts_for
 from shoal.lab.simulation_bits import SimulationBits, fresh_seed, simulation_generator
@@ -160,7 +160,7 @@ def _reported(
     truth = BitCounter(row_bytes(plan.bits))
     tallying = Tallying(plan)
     for original in originals:
-        synthetic = randomize(original, plan, random_bits=noise)  # refuses another survey's bits
+        synthetic = flip(plan, original, random_bits=noise)  # refuses another survey's bits
         truth.add(original.rows)
         tallying.add(synthetic.rows, simulated=True, cohorts=synthetic.cohorts)
         if progress is not None:

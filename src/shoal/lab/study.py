@@ -21,7 +21,7 @@ from shoal.analysis.bit_counter import BitCounter
 from shoal.analysis.intervals import IntervalKind, sigma
 from shoal.analysis.tally import tally
 from shoal.device.arrays.vectors import Original
-from shoal.device.randomize import randomize
+from shoal.device.randomize import flip
 from shoal.errors import InputError
 from shoal.lab.coverage import covering, probability
 from shoal.lab.simulation import Through, people
@@ -337,7 +337,7 @@ def _from_path(
     plain = replace(plan, joint=())  # joint counts are not looked at here
     ones = np.empty((repetitions, plan.bits), np.int64)
     for row in ones:
-        synthetic = (randomize(original, plain, random_bits=noise) for original in originals)
+        synthetic = (flip(plain, original, random_bits=noise) for original in originals)
         row[:] = tally(plain, synthetic, vectors=False).by_bit
         if progress is not None:
             progress(1)

@@ -29,7 +29,7 @@ from shoal.theory.proven import proven_delta
 from shoal.theory.search.worlds import CollectionPair, World, homogeneous_best, world_of
 from shoal.theory.stop_loss.bracket import Bracket
 
-__all__ = ["Measure", "Search", "Searching", "search"]
+__all__ = ["Measure", "Search", "Searching", "search_counterexamples"]
 
 Measure = Literal["delta", "eta"]
 
@@ -38,7 +38,7 @@ _STATE_VERSION = 1
 _MOST_BITS = 200
 
 
-def search(
+def search_counterexamples(
     survey: Survey,
     *,
     crowd_size: int,
@@ -257,7 +257,12 @@ class Searching:
         worst = None if self._worst is None else _pair_json(self._worst)
         write_json(
             self._state,
-            {"search": self._name, "done": self.done, "searched": self._searched, "worst": worst},
+            {
+                "search": self._name,
+                "done": self.done,
+                "searched": self._searched,
+                "worst": worst,
+            },
         )
 
     def _load(self, path: Path) -> None:

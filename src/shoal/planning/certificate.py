@@ -38,10 +38,10 @@ from shoal.theory.sufficient import Sufficient, sufficient_eta
 if TYPE_CHECKING:
     from shoal.planning.composition import Composition
 
-__all__ = ["Certificate", "audit", "check_crowd_hides"]
+__all__ = ["Certificate", "certify", "check_crowd_hides"]
 
 
-def audit(
+def certify(
     plan: Plan | Survey,
     *,
     q: object = None,

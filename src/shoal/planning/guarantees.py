@@ -122,13 +122,13 @@ def _proven(plan: Plan, delta: str) -> tuple[Decimal | None, Decimal | None]:
 
     With several reports of a person in a release, those of a year do not compose here.
     """
-    from shoal.planning.certificate import audit
+    from shoal.planning.certificate import certify
     from shoal.planning.composition import quick_epsilon
 
     if plan.crowd_size is None:
         return None, None
     try:
-        one = Decimal(quick_epsilon(audit(plan), float(delta)))
+        one = Decimal(quick_epsilon(certify(plan), float(delta)))
         releases = releases_a_year(plan)
         if releases == 1:
             return one, one

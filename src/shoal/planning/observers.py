@@ -61,9 +61,10 @@ def observers(certificate: Certificate, epsilon: float) -> list[Observer]:
 
     Examples
     --------
-    >>> from shoal import Flags, Survey, audit
+    >>> from shoal import Flags, Survey
+    >>> from shoal.planning.certificate import certify
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
-    >>> certificate = audit(survey, q="0.00997", crowd_size=10_000, view="counts")
+    >>> certificate = certify(survey, q="0.00997", crowd_size=10_000, view="counts")
     >>> for one in observers(certificate, 1.0):
     ...     print(one.who, one.holds, one.epsilon, sep=" | ")
     reader of a release | theorem | 1.0

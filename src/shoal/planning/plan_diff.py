@@ -412,13 +412,13 @@ def _status(one: Guarantee, plan: Plan) -> str:
 
 def _observed(old: Plan, new: Plan) -> Iterator[tuple[bool, str]]:
     """Yield new observers of a release, and those against whom something else holds than before."""
-    from shoal.planning.certificate import audit
+    from shoal.planning.certificate import certify
 
     if old.crowd_size is None or new.crowd_size is None:
         return
     try:
         before, after = (
-            {one.who: one for one in observers(audit(plan), float(old.promise.epsilon))}
+            {one.who: one for one in observers(certify(plan), float(old.promise.epsilon))}
             for plan in (old, new)
         )
     except PrivacyRefusal:  # of a plan about which nothing is proven

@@ -27,7 +27,8 @@ def check_promise(plan: Plan) -> ComputedPromise:
     """Return the plan's promise as it was computed, or refuse a plan that does not keep it.
 
     >>> from dataclasses import replace
-    >>> from shoal import Flags, FlipProbability, Survey, plan
+    >>> from shoal import Flags, Survey, plan
+    >>> from shoal.protocol.flip_probability import FlipProbability
     >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
     >>> agreed = plan(survey, crowd_size=1000, epsilon=1, delta="1e-6")
     >>> check_promise(agreed).in_words
@@ -74,15 +75,15 @@ def shortfall(plan: Plan) -> float:
 
 @lru_cache(maxsize=256)
 def _delta(plan: Plan, rtol: float = 1e-4) -> float:
-    from shoal.planning.certificate import audit
+    from shoal.planning.certificate import certify
 
-    return audit(plan).delta(epsilon=float(plan.promise.epsilon), rtol=rtol).high
+    return certify(plan).delta(epsilon=float(plan.promise.epsilon), rtol=rtol).high
 
 
 def _eta(plan: Plan) -> float:
-    from shoal.planning.certificate import audit
+    from shoal.planning.certificate import certify
 
-    return audit(plan).eta(epsilon=float(plan.promise.epsilon)).high
+    return certify(plan).eta(epsilon=float(plan.promise.epsilon)).high
 
 
 def _refusal(plan: Plan, delta: float, eta: float | None) -> str | None:

@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import Any
 
 from shoal.errors import InputError
-from shoal.planning.certificate import audit
+from shoal.planning.certificate import certify
 from shoal.planning.plan import plan
 from shoal.planning.promise import check_promise
 from shoal.planning.rappor_parameters import RapporParameters, flip_of, log_odds, odds_of
@@ -81,7 +81,7 @@ class Migration:
         weaker = self.parameters.weaker
         if not crowd or not weaker:
             return None
-        certificate = audit(self.plan.survey, q=weaker, crowd_size=crowd)
+        certificate = certify(self.plan.survey, q=weaker, crowd_size=crowd)
         return round_up(certificate.epsilon(delta=delta))
 
     @property

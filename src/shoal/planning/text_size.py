@@ -34,7 +34,7 @@ from shoal.protocol.plan import LARGEST_CROWD, VIEWS, View
 from shoal.protocol.survey import Survey, Text
 from shoal.support.checks import check_decimal, check_integer, check_number
 
-__all__ = ["Proposal", "predicted_sigma", "propose"]
+__all__ = ["Proposal", "predicted_sigma", "suggest_text_size"]
 
 RECALL = 0.95
 _NEAR_BEST = 1.05
@@ -81,7 +81,7 @@ def predicted_sigma(
     return math.sqrt(flips + crowd_size / bits + unfound / (bits * cohorts))
 
 
-def propose(
+def suggest_text_size(
     dictionary_size: int,
     crowd_size: int,
     epsilon: object,

@@ -53,7 +53,7 @@ def local_epsilon(
 def repeated_epsilon(differing_bits: int, memory: Memory, reports: int) -> decimal.Decimal:
     """Return what `reports` reports of one answer reveal together, rounded up.
 
-    >>> from shoal import Memory
+    >>> from shoal.protocol.plan import Memory
     >>> memory = Memory(FlipProbability(1, 2), FlipProbability(1, 2))
     >>> [str(repeated_epsilon(2, memory, n)) for n in (1, 2, 10, 1000)]
     ['1.021652', '1.694596', '2.197135', '2.197225']

@@ -68,7 +68,8 @@ def _moved(kind: str, old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[
 def encoding_rules(survey: Survey, question: Question) -> dict[str, Any]:
     """Return everything that decides which bits an answer sets, except words, as JSON values.
 
-    >>> from shoal import Choices, Survey
+    >>> from shoal import Survey
+    >>> from shoal.protocol.survey import Choices
     >>> survey = Survey("s", (Choices("colours", ("red", "blue", "green"), at_most=2),))
     >>> encoding_rules(survey, survey.questions[0])
     {'kind': 'choices', 'at_most': 2, 'bits': 3}
@@ -88,7 +89,9 @@ def permanent_key(plan: Plan) -> str | None:
     permanent flips. The survey's name is: unrelated surveys that share permanent flips would
     reveal whether their answers set the same bits.
 
-    >>> from shoal import Flags, FlipProbability, Memory, Promise
+    >>> from shoal import Flags
+    >>> from shoal.protocol.flip_probability import FlipProbability
+    >>> from shoal.protocol.plan import Memory, Promise
     >>> memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
     >>> def key(*options):
     ...     survey = Survey("browser", (Flags("features", options),))

@@ -207,9 +207,9 @@ def certificate_for(plan: Plan) -> Certificate | None:
     """Return the certificate that a plan is published with; None where its promise is local."""
     if plan.promise.kind == "local":
         return None
-    from shoal.planning.certificate import audit
+    from shoal.planning.certificate import certify
 
-    return audit(plan)
+    return certify(plan)
 
 
 def check_suffix(path: Path | str) -> Path:

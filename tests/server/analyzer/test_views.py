@@ -10,8 +10,12 @@ from pathlib import Path
 from random import Random
 
 import shoal
-from shoal import Estimate, Flags, Plan, Survey, Tally
+from shoal import Flags, Plan, Survey, Tally
+from shoal.analysis.estimates import Estimate
+from shoal.device.encode import encode
 from shoal.device.encryption import seal_report
+from shoal.device.packing import pack_reports
+from shoal.device.randomize import flip
 from shoal.protocol.crowd_keys import CrowdKey
 from shoal.protocol.encryption import message_bytes
 from shoal.protocol.plan import View
@@ -41,8 +45,8 @@ def through_both_parties(plan: Plan, chosen: list[list[str]], folder: Path) -> l
         key, length = CrowdKey.from_bytes(document), message_bytes(plan)
         messages: list[bytes] = []
         for names in chosen:
-            synthetic = shoal.randomize(shoal.encode(plan, {"f": names}), plan)
-            content = seal_report(plan, shoal.pack_reports(plan, synthetic).to_bytes(), key).content
+            synthetic = flip(plan, encode(plan, {"f": names}))
+            content = seal_report(plan, pack_reports(plan, synthetic).to_bytes(), key).content
             messages += [content[at : at + length] for at in range(16, len(content), length)]
         assert states(store, cut(plan, key, messages))[-1] == "complete"
         assert seal_next(store)

@@ -20,7 +20,7 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from shoal import Flags, FlipProbability, Plan, Promise, Survey
+from shoal import Flags, Plan, Survey
 from shoal.protocol.crowd_keys import CrowdKey
 from shoal.protocol.encrypted_wire import SealedReports, split_chunk
 from shoal.protocol.encryption import (
@@ -32,8 +32,10 @@ from shoal.protocol.encryption import (
     sealed_report_bytes,
     sealing_info,
 )
+from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.fragments import content_bytes
 from shoal.protocol.parties import Parties
+from shoal.protocol.plan import Promise
 from shoal.protocol.signatures import check_signature
 from shoal.server.relay import Relay, RelaySettings
 from shoal.server.relay.analyzer_client import Reply

@@ -61,12 +61,15 @@ def decode(
     Examples
     --------
     >>> import shoal
+    >>> from shoal.lab.simulation_bits import SimulationBits
+    >>> from shoal.device.encode import encode
+    >>> from shoal.device.randomize import flip
     >>> survey = shoal.Survey("words", (shoal.Text("word", bits=64, hashes=1, cohorts=16),))
     >>> plan = shoal.plan(survey, q="0.05")
     >>> answers = [{"word": "tea"}] * 300 + [{"word": "coffee"}] * 700
-    >>> noise = shoal.SimulationBits(1)
-    >>> originals = shoal.encode(survey, answers, random_bits=noise)
-    >>> counted = shoal.tally(plan, shoal.randomize(originals, plan, random_bits=noise))
+    >>> noise = SimulationBits(1)
+    >>> originals = encode(survey, answers, random_bits=noise)
+    >>> counted = shoal.tally(plan, flip(plan, originals, random_bits=noise))
     >>> decoded = decode(plan, counted, ["coffee", "tea", "cocoa", "water"])
     >>> [(text.value, round(text.count)) for text in decoded.discoveries]
     [('coffee', 706), ('tea', 298)]

@@ -31,7 +31,7 @@ from shoal.support.file_kinds import instead, kind_of
 from shoal.support.files import first_line
 from shoal.support.table_format import TableFormat
 
-__all__ = ["ColumnProposal", "SurveyProposal", "propose_survey"]
+__all__ = ["ColumnProposal", "SurveyProposal", "infer_survey"]
 
 WARNING = (
     "Options and ranges are taken from people's answers: whoever reads this survey learns that"
@@ -79,7 +79,7 @@ class SurveyProposal:
         }
 
 
-def propose_survey(
+def infer_survey(
     source: Path | str | Any, *, name: str | None = None, most_rows: int = MOST_ROWS
 ) -> SurveyProposal:
     """Propose a survey from a .csv or .parquet file, or from a table in memory.
@@ -98,7 +98,7 @@ def propose_survey(
     Examples
     --------
     >>> answers = {"smokes": ["yes", "no"] * 50, "city": ["Rome", "Oslo"] * 50}
-    >>> proposal = propose_survey(pa.table(answers), name="people")
+    >>> proposal = infer_survey(pa.table(answers), name="people")
     >>> [(question.name, question.kind) for question in proposal.survey]
     [('smokes', 'yes/no'), ('city', 'choice')]
     """

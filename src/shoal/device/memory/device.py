@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from shoal.device.domain import check_vector
 from shoal.device.memory.encrypted import check_key, derive, seal, unseal
-from shoal.device.randomize import randomize
+from shoal.device.randomize import flip
 from shoal.device.vectors import OriginalVector, SyntheticVector
 from shoal.errors import InputError
 from shoal.protocol.plan import Memory, Plan
@@ -73,7 +73,10 @@ class DeviceMemory:
     Examples
     --------
     >>> import tempfile
-    >>> from shoal import Flags, FlipProbability, Memory, Plan, Promise, Survey, encode
+    >>> from shoal import Flags, Plan, Survey
+    >>> from shoal.device.encode import encode
+    >>> from shoal.protocol.flip_probability import FlipProbability
+    >>> from shoal.protocol.plan import Memory, Promise
     >>> memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
     >>> plan = Plan(Survey("browser", (Flags("features", ("sync", "vpn")),)), memory.q,
     ...             Promise("local", "3"), memory=memory)
@@ -141,7 +144,7 @@ class DeviceMemory:
         if plan.memory is None:
             if ledger is not None:
                 ledger.charge(plan, token=token)
-            return randomize(original, plan, random_bits=random_bits)
+            return flip(plan, original, random_bits=random_bits)
         with self._changing() as remembered:
             if ledger is not None:
                 # Under the lock, so that what is charged is the vector that is used.
@@ -150,7 +153,7 @@ class DeviceMemory:
             permanent = self._permanent(remembered, plan, plan.memory, original, random_bits)
         # The second flips fall on the permanent vector as the first fell on the truth.
         again = OriginalVector(permanent.value, permanent.bits)
-        sent = randomize(again, plan.memory.q2, random_bits=random_bits)
+        sent = flip(plan.memory.q2, again, random_bits=random_bits)
         return replace(sent, simulated=sent.simulated or permanent.simulated)
 
     def digest(self, plan: Plan, original: OriginalVector) -> str:
@@ -217,7 +220,7 @@ class DeviceMemory:
         flips = self._flips(remembered, plan)
         name = self._digest(flips, original)
         if name not in flips.answers:
-            drawn = randomize(original, memory.q1, random_bits=random_bits)
+            drawn = flip(memory.q1, original, random_bits=random_bits)
             flips.answers[name] = _Permanent(drawn.row, drawn.simulated)
             self._write(remembered)
         permanent = flips.answers[name]

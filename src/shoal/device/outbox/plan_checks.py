@@ -70,7 +70,9 @@ def check_plan(
 
     Examples
     --------
-    >>> from shoal import Flags, FlipProbability, Promise, Survey
+    >>> from shoal import Flags, Survey
+    >>> from shoal.protocol.flip_probability import FlipProbability
+    >>> from shoal.protocol.plan import Promise
     >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
     >>> plan = Plan(survey, FlipProbability.at_least(0.25), Promise("local", "2.2"))
     >>> check_plan(plan, limit="2.2") is plan

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from shoal.device.encode import encode
 from shoal.device.outbox.queue import Folder
 from shoal.device.packing import pack_reports
-from shoal.device.randomize import randomize
+from shoal.device.randomize import flip
 from shoal.device.vectors import OriginalVector, SyntheticVector
 from shoal.errors import ShoalError
 from shoal.protocol.plan import Plan
@@ -62,12 +62,12 @@ class ReportMaker:
         if self._ledger is None:
             if self._memory is not None and plan.memory is not None:
                 return self._memory.report(plan, original)
-            return randomize(original, plan)
+            return flip(plan, original)
         token = self._token(plan, digest)
         if self._memory is not None and plan.memory is not None:
             return self._memory.report(plan, original, ledger=self._ledger, token=token)
         self._ledger.charge(plan, token=token)
-        return randomize(original, plan)
+        return flip(plan, original)
 
     def _token(self, plan: Plan, digest: str) -> str:
         """Return the ledger's name for one answer of this folder; another folder has another."""

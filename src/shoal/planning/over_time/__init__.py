@@ -20,15 +20,15 @@ Composition theorems need fresh coins, and a permanent vector's are not. What ho
 from shoal.planning.over_time.horizons import Horizon, parse_horizon, releases_in_a_year
 from shoal.planning.over_time.linking import linking_probability
 from shoal.planning.over_time.plan import plan_with_memory
-from shoal.planning.over_time.statements import HoldsFor, Statement, statements
+from shoal.planning.over_time.statements import HoldsFor, Statement, guarantees_over_time
 
 __all__ = [
     "HoldsFor",
     "Horizon",
     "Statement",
+    "guarantees_over_time",
     "linking_probability",
     "parse_horizon",
     "plan_with_memory",
     "releases_in_a_year",
-    "statements",
 ]

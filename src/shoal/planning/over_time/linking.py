@@ -32,7 +32,7 @@ def linking_probability(bits: int, memory: Memory, crowd_size: int) -> float:
 
     Examples
     --------
-    >>> from shoal import FlipProbability
+    >>> from shoal.protocol.flip_probability import FlipProbability
     >>> memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
     >>> [round(linking_probability(bits, memory, 1000), 4) for bits in (5, 40)]
     [0.0046, 0.1528]

@@ -18,7 +18,7 @@ from shoal.support.rounding import round_up, text_up
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
 
-__all__ = ["HoldsFor", "Statement", "changing_crowds_epsilon", "statements"]
+__all__ = ["HoldsFor", "Statement", "changing_crowds_epsilon", "guarantees_over_time"]
 
 HoldsFor = Literal[
     "one report",
@@ -45,7 +45,7 @@ class Statement:
         return asdict(self)
 
 
-def statements(
+def guarantees_over_time(
     plan: Plan, releases: int, *, delta: float | None = None, changed: int = 0
 ) -> list[Statement]:
     """Return what holds when a person reports in each of `releases` releases under a plan.
@@ -64,7 +64,7 @@ def statements(
 
     Examples
     --------
-    >>> from shoal import plan_with_memory
+    >>> from shoal.planning.over_time import plan_with_memory
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
     >>> plan = plan_with_memory(survey, crowd_size=10_000, epsilon=1, delta="1e-6", releases=52)
     >>> for one in statements(plan, 52):
@@ -204,9 +204,9 @@ def changing_crowds_epsilon(
     """
     if plan.memory is None:
         return composed_epsilon(_certificate(plan, plan.q, crowd), releases, delta)
-    from shoal.planning.certificate import audit
+    from shoal.planning.certificate import certify
 
-    cube = audit(_cube(plan.bits), q=plan.memory.q2, crowd_size=crowd, view=plan.view)
+    cube = certify(_cube(plan.bits), q=plan.memory.q2, crowd_size=crowd, view=plan.view)
     cube = replace(cube, overflow=_sent(plan))
     single = quick_epsilon(cube, delta)
     return composed_epsilon(cube, releases, delta) if single < limit else math.inf
@@ -242,9 +242,9 @@ def _certificate(plan: Plan, q: FlipProbability, crowd: int, reports: int = 1) -
 
     `reports` is how many of a device may overflow.
     """
-    from shoal.planning.certificate import audit
+    from shoal.planning.certificate import certify
 
-    certificate = audit(plan.survey, q=q, crowd_size=crowd, view=plan.view)
+    certificate = certify(plan.survey, q=q, crowd_size=crowd, view=plan.view)
     return replace(certificate, cohorts=plan.cohorts, overflow=_sent(plan, reports))
 
 

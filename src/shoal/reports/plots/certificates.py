@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.errors import InputError
-from shoal.planning.certificate import Certificate, audit
+from shoal.planning.certificate import Certificate, certify
 from shoal.protocol.plan import Plan
 from shoal.reports.plots.canvas import (
     BLACK,
@@ -42,7 +42,7 @@ _PAPER = {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "none
 
 def certificate_of(source: Certificate | Plan) -> Certificate:
     """Return the certificate of a plan, or the certificate itself."""
-    return audit(source) if isinstance(source, Plan) else source
+    return certify(source) if isinstance(source, Plan) else source
 
 
 def _subtitle(certificate: Certificate) -> str:
@@ -75,7 +75,7 @@ def plot_privacy(
     --------
     >>> from shoal import Flags, Survey
     >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
-    >>> figure = plot_privacy(audit(survey, q="0.1", crowd_size=1000), epsilon=1, points=6)
+    >>> figure = plot_privacy(certify(survey, q="0.1", crowd_size=1000), epsilon=1, points=6)
     >>> figure.axes[0].get_ylabel()
     'delta: the probability mass that epsilon does not cover'
     """
@@ -175,7 +175,7 @@ def plot_ratio(source: Certificate | Plan, *, epsilon: float | None = None) -> F
     --------
     >>> from shoal import Flags, Survey
     >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
-    >>> figure = plot_ratio(audit(survey, q="0.2", crowd_size=1000), epsilon=0.5)
+    >>> figure = plot_ratio(certify(survey, q="0.2", crowd_size=1000), epsilon=0.5)
     >>> figure.axes[0].get_ylabel()
     'probability density'
     """
@@ -244,7 +244,7 @@ def plot_precision(source: Certificate | Plan, *, epsilon: float | None = None) 
     --------
     >>> from shoal import Flags, Survey
     >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
-    >>> figure = plot_precision(audit(survey, q="0.2", crowd_size=1000), epsilon=0.5)
+    >>> figure = plot_precision(certify(survey, q="0.2", crowd_size=1000), epsilon=0.5)
     >>> figure.axes[0].get_xlabel()
     'q: probability that a device flips a bit'
     """

@@ -23,11 +23,12 @@ def plot_texts(decoded: DecodedTexts, most: int = 20) -> Figure:
     Examples
     --------
     >>> import shoal
+    >>> from shoal.analysis.text.decode import decode
     >>> from shoal.lab.tally_distributions import simulate_texts
     >>> survey = shoal.Survey("words", (shoal.Text("word", bits=64, hashes=1, cohorts=16),))
     >>> plan = shoal.plan(survey, q="0.05")
     >>> tally = simulate_texts(plan, {"tea": 300, "coffee": 700}, seed=1)
-    >>> figure = plot_texts(shoal.decode(plan, tally, ["tea", "coffee", "cocoa"]))
+    >>> figure = plot_texts(decode(plan, tally, ["tea", "coffee", "cocoa"]))
     >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
     ['tea', 'coffee']
     """

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from shoal import __version__
 from shoal.errors import PrivacyRefusal
-from shoal.planning.certificate import audit
+from shoal.planning.certificate import certify
 from shoal.planning.observers import oblivious_collector
 from shoal.planning.plan_diff import plan_diff
 from shoal.planning.poisoning import poisoning
@@ -32,7 +32,7 @@ def objection(plan: Plan, settings: Settings, others: Iterable[Plan]) -> Problem
     if plan.promise.kind not in ("proven", "local") and not settings.allow_unproven:
         return problems.PROMISE_UNPROVEN
     try:
-        audit(plan)  # it refuses a plan about which nothing is proven, whatever the plan promises
+        certify(plan)  # it refuses a plan about which nothing is proven, whatever the plan promises
         holds = not plan.q.is_blind and compute_promise(plan).holds
     except PrivacyRefusal:
         holds = False
@@ -53,7 +53,7 @@ def certificate(plan: Plan, settings: Settings) -> bytes:
     senders that this collector enforces on the day of publication.
     """
     check_promise(plan)
-    audited = audit(plan)
+    audited = certify(plan)
     promised = audited.to_json(epsilon=float(plan.promise.epsilon))
     if settings.oblivious != "off" and (plan.view == "reports" or settings.oblivious == "trusted"):
         promised["observers"].append(oblivious_collector(audited).to_json())

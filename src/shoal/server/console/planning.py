@@ -22,7 +22,7 @@ import numpy as np
 
 from shoal.analysis.association.independence import InteractionTest
 from shoal.errors import InputError, ShoalError
-from shoal.planning.certificate import audit
+from shoal.planning.certificate import certify
 from shoal.planning.observers import observers, single_report
 from shoal.planning.plan import plan
 from shoal.planning.trust_costs import compare
@@ -195,7 +195,7 @@ def prospect(wish: Wish) -> dict[str, Any]:
     agreed = plan(
         survey, crowd_size=wish.crowd, epsilon=wish.epsilon, delta=wish.delta, view=wish.view
     )
-    certificate = audit(agreed)
+    certificate = certify(agreed)
     visible = (normal_factor(0.95) + normal_factor(2 * _POWER - 1)) * certificate.sigma
     return {
         "plan": {"id": agreed.id} | agreed.to_json(),

@@ -50,7 +50,9 @@ class Limits(NamedTuple):
     def of(cls, plan: Plan, settings: DoorSettings) -> Limits:
         """Return the limits that the settings set for a plan.
 
-        >>> from shoal import Flags, FlipProbability, Promise, Survey
+        >>> from shoal import Flags, Survey
+        >>> from shoal.protocol.flip_probability import FlipProbability
+        >>> from shoal.protocol.plan import Promise
         >>> survey = Survey("s", (Flags("f", ("a",)),))
         >>> plan = Plan(survey, FlipProbability(1, 2), Promise("local", "9"), crowd_size=50_000)
         >>> Limits.of(plan, Settings())

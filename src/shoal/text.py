@@ -1,0 +1,21 @@
+"""Text questions: decode candidates, discover words, and choose sizes."""
+
+from __future__ import annotations
+
+from shoal.analysis.text.decode import DecodedText, DecodedTexts, decode
+from shoal.analysis.text.discovery import Discovery, discover
+from shoal.planning.discovery_survey import discovery_survey
+from shoal.planning.text_size import Proposal, suggest_text_size
+from shoal.protocol.survey import Pairs
+
+__all__ = [
+    "DecodedText",
+    "DecodedTexts",
+    "Discovery",
+    "Pairs",
+    "Proposal",
+    "decode",
+    "discover",
+    "discovery_survey",
+    "suggest_text_size",
+]

@@ -10,12 +10,15 @@ LOWEST := tests/protocol tests/device/test_randomizing.py tests/device/test_memo
 	tests/server/test_store.py tests/server/test_limits.py tests/server/test_oblivious.py \
 	tests/server/test_schemas.py
 
-.PHONY: demo test lint bench docs outputs constraints requirements images lowest dist sbom clean
+.PHONY: demo test test-all lint bench docs outputs constraints requirements images lowest dist sbom clean
 
 demo: .venv/.ready
 	$(BIN)/shoal demo
 
 test: .venv/.ready-dev
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
+
+test-all: .venv/.ready-spark
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
 lint: .venv/.ready-dev

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import shoal
 from shoal.analysis.association import associate, joint_groups
 from shoal.analysis.tally import Tally
-from shoal.lab.simulation_bits import simulation_generator
+from shoal.device.arrays.simulation_bits import simulation_generator
 
 SURVEY = shoal.Survey(
     "browser",

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from shoal import Choice, Flags, Plan, Survey, Tally, plan
 from shoal.analysis.association import associate
-from shoal.lab.simulation_bits import simulation_generator
+from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.planning.certificate import certify
 
 Shares = NDArray[np.float64]

@@ -27,7 +27,7 @@ from shoal import Plan, Survey, Tally, Text, plan
 from shoal.analysis.text import decode
 from shoal.analysis.text.hash_table import hash_table
 from shoal.analysis.text.results import DecodedTexts
-from shoal.lab.simulation_bits import simulation_generator
+from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.lab.tally_distributions import simulate_texts
 from shoal.planning.text_size import suggest_text_size
 

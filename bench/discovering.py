@@ -13,7 +13,7 @@ import numpy as np
 
 import shoal
 from shoal.analysis.text.discovery import discover
-from shoal.lab.simulation_bits import simulation_generator
+from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.lab.tally_distributions import simulate_texts
 from shoal.planning.discovery_survey import discovery_survey
 

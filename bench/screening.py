@@ -13,10 +13,10 @@ import numpy as np
 import shoal
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.screening import screen
+from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.arrays.vectors import Original, pack
 from shoal.device.randomize import flip
 from shoal.lab.populations import populate
-from shoal.lab.simulation_bits import SimulationBits
 from shoal.protocol.survey import Question
 from shoal.protocol.vectors import Rows, Synthetic
 

@@ -16,9 +16,9 @@ import sys
 import numpy as np
 
 from shoal.analysis.report_rows import unpack
+from shoal.device.arrays.simulation_bits import SimulationBits, simulation_generator
 from shoal.device.arrays.vectors import Original
 from shoal.device.randomize import flip
-from shoal.lab.simulation_bits import SimulationBits, simulation_generator
 from shoal.planning.over_time import linking_probability
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory

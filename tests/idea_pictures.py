@@ -17,7 +17,7 @@ from scipy.stats import binom
 
 import shoal
 from shoal import Flags, Plan, Survey, randomize
-from shoal.lab.simulation_bits import SimulationBits
+from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.planning.trust_costs import Comparison, compare
 
 FEATURES = ("sync", "dark mode", "reader", "vpn", "notes")

@@ -17,10 +17,10 @@ from typing import Any
 
 from shoal import Flags, Plan, Survey
 from shoal.cli import run as cli
+from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory
 from shoal.device.vectors import OriginalVector
-from shoal.lab.simulation_bits import SimulationBits
 from shoal.planning.over_time import parse_horizon, releases_in_a_year
 from shoal.planning.plan_diff import plan_diff
 from shoal.protocol.flip_probability import FlipProbability

@@ -16,10 +16,10 @@ from shoal.analysis.association.independence import InteractionTest
 from shoal.analysis.contrasts import part_of
 from shoal.analysis.cross_tables import cross_table
 from shoal.analysis.estimates import Estimate
+from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.encode import encode
 from shoal.device.randomize import flip
 from shoal.errors import InputError
-from shoal.lab.simulation_bits import SimulationBits
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise, View
 from shoal.protocol.survey import Choices

@@ -26,11 +26,11 @@ from shoal.analysis.text.chains import Pair, chain_pairs, frequent_pairs
 from shoal.analysis.text.confirmation import chances_of_nobody
 from shoal.analysis.text.discovery import discover
 from shoal.cli import run
+from shoal.device.arrays.simulation_bits import SimulationBits, simulation_generator
 from shoal.device.arrays.vectors import Original
 from shoal.device.encode import encode
 from shoal.device.randomize import flip
 from shoal.errors import AnswerError, InputError, PrivacyRefusal, SurveyError
-from shoal.lab.simulation_bits import SimulationBits, simulation_generator
 from shoal.lab.tally_distributions import simulate_texts
 from shoal.planning.certificate import certify
 from shoal.planning.discovery_survey import discovery_survey

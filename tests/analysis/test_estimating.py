@@ -17,10 +17,10 @@ from scipy.stats import binom
 from shoal import Choice, Flags, Number, Plan, PrivacyRefusal, Survey, Tally, estimate, plan, tally
 from shoal.analysis.estimates import nearest_feasible, sample_size
 from shoal.analysis.intervals import interval
+from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.arrays.vectors import Original
 from shoal.device.randomize import flip
 from shoal.errors import InputError, SurveyError, TallyError
-from shoal.lab.simulation_bits import SimulationBits
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.survey import Choices

@@ -30,10 +30,10 @@ from shoal.analysis.count_table import CountTable
 from shoal.analysis.screening import CLEAN, COUNTS_ONLY, screen
 from shoal.analysis.tally import Tallying
 from shoal.analysis.views import way_to_cross
+from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.arrays.vectors import Original, pack
 from shoal.device.randomize import flip
 from shoal.errors import TallyError
-from shoal.lab.simulation_bits import SimulationBits
 from shoal.planning.certificate import certify
 from shoal.planning.observers import observers
 from shoal.protocol.flip_probability import FlipProbability

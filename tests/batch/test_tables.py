@@ -16,11 +16,11 @@ from shoal.analysis.association import associate
 from shoal.analysis.cross_tables import cross_table
 from shoal.analysis.text.decode import decode
 from shoal.batch.tables import randomize_table, tally_table
+from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.arrays.vectors import Original
 from shoal.device.encode import encode
 from shoal.device.randomize import flip
 from shoal.errors import AnswerError, InputError, ReportError
-from shoal.lab.simulation_bits import SimulationBits
 from shoal.protocol.plan import Promise
 from shoal.support.table_format import TableFormat
 

@@ -19,8 +19,8 @@ from shoal import Plan, Survey, Tally, tally
 from shoal.cli import WORDS, run
 from shoal.device.arrays.answer_files import read_answers
 from shoal.device.arrays.report_files import VectorWriter
+from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.randomize import flip
-from shoal.lab.simulation_bits import SimulationBits
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.vectors import Synthetic

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from shoal import Choice, Flags, Number, Outbox, Plan, Survey, Text, simulate
 from shoal.cli import run
 from shoal.device.arrays.domain import _ROWS, check_domain
+from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.device.arrays.vectors import Original, pack
 from shoal.device.encode import encode
 from shoal.device.memory import DeviceMemory
@@ -22,7 +23,6 @@ from shoal.device.randomize import flip
 from shoal.device.vectors import OriginalVector
 from shoal.errors import AnswerError
 from shoal.lab.populations import populate
-from shoal.lab.simulation_bits import simulation_generator
 from shoal.planning.discovery_survey import discovery_survey
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise

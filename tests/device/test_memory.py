@@ -22,6 +22,7 @@ import pytest
 from shoal import Flags, Plan, PrivacyRefusal, Survey, Tally, Text, estimate
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.tally import Tallying
+from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.arrays.vectors import Original, pack
 from shoal.device.encode import encode
 from shoal.device.ledger import Ledger
@@ -31,7 +32,6 @@ from shoal.device.memory.keys import key_from_text, read_key
 from shoal.device.randomize import flip
 from shoal.device.vectors import OriginalVector
 from shoal.errors import InputError, ShoalError
-from shoal.lab.simulation_bits import SimulationBits
 from shoal.planning.over_time import linking_probability, plan_with_memory
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.local_privacy import (

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from shoal import Choice, Flags, Plan, Survey, Text
 from shoal.device.arrays.domain import check_domain
 from shoal.device.arrays.encoding import draw_many_below
+from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.arrays.vectors import Original
 from shoal.device.domain import check_vector
 from shoal.device.encode import encode
@@ -20,7 +21,6 @@ from shoal.device.packing import pack_reports
 from shoal.device.randomize import flip
 from shoal.device.vectors import OriginalVector, SyntheticVector
 from shoal.errors import AnswerError, InputError, ReportError
-from shoal.lab.simulation_bits import SimulationBits
 from shoal.planning.discovery_survey import discovery_survey
 from shoal.protocol.flip_probability import MOST_DIGITS, FlipProbability
 from shoal.protocol.plan import Promise

@@ -18,11 +18,11 @@ from shoal.analysis.report_rows import parse_batch, unpack
 from shoal.audit import inspect_pairs, inspect_pipeline, inspect_randomizer
 from shoal.audit.exact import lower, p_values, upper
 from shoal.cli import run
+from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.arrays.vectors import Original, pack
 from shoal.device.packing import pack_reports
 from shoal.device.randomize import flip
 from shoal.errors import InputError
-from shoal.lab.simulation_bits import SimulationBits
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.vectors import Synthetic
 

@@ -15,13 +15,13 @@ from shoal import Plan, ShoalError, plan
 from shoal.analysis.report_rows import unpack
 from shoal.cli._demo_parties import tell
 from shoal.cli.demo import SURVEY
+from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.device.outbox import Reply
 from shoal.errors import InputError
 from shoal.lab import demo as module
 from shoal.lab.demo import count_again, demonstrate
 from shoal.lab.parties_demo import demonstrate_parties
 from shoal.lab.populations import populate
-from shoal.lab.simulation_bits import simulation_generator
 
 USERS = 150
 

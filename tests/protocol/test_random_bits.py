@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.arrays.vectors import Original
 from shoal.device.randomize import flip
 from shoal.errors import EntropyError, InputError
-from shoal.lab.simulation_bits import SimulationBits
 from shoal.protocol import random_bits as door
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.random_bits import SystemBits

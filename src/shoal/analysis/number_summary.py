@@ -189,7 +189,7 @@ def number_summary(estimates: Estimates, name: str, level: float = 0.95) -> Numb
     Examples
     --------
     >>> import shoal
-    >>> from shoal.lab.simulation_bits import SimulationBits
+    >>> from shoal.device.arrays.simulation_bits import SimulationBits
     >>> from shoal.device.encode import encode
     >>> from shoal.device.randomize import flip
     >>> survey = shoal.Survey("people", (shoal.Number("age", (20, 40, 60)),))

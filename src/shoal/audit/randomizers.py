@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.audit.exact import convicting, log_ratio, lower, p_values, upper
+from shoal.device.arrays.simulation_bits import fresh_seed, simulation_generator
 from shoal.errors import InputError
-from shoal.lab.simulation_bits import fresh_seed, simulation_generator
 from shoal.protocol.flip_probability import exact_fraction
 from shoal.support.checks import check_integer, check_level
 from shoal.theory.randomized_response import local_epsilon

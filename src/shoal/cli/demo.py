@@ -232,9 +232,9 @@ def _show_views(console: Any, plans: dict[str, Plan], estimates: dict[str, dict[
 
 def _show_one_device(console: Any, agreed: Plan, seed: int) -> None:
     """Show an answer, the report made of it, and what the report tells a curious reader."""
+    from shoal.device.arrays.simulation_bits import SimulationBits
     from shoal.device.encode import encode
     from shoal.device.randomize import flip
-    from shoal.lab.simulation_bits import SimulationBits
     from shoal.theory.randomized_response import posterior
 
     q = float(agreed.q)

@@ -3,7 +3,6 @@
 It may import anything, and nothing but `cli` imports it. In the order of the data's way:
 
 People who do not exist
-    `simulation_bits`   random bits that repeat themselves from a seed
     `populations`       made-up answers, and made-up texts with known counts
     `tally_laws`        their tally, drawn from its exact law instead of report by report
     `simulation`        the whole path on them, with the truth beside each estimate

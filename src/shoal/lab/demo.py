@@ -23,12 +23,12 @@ import numpy as np
 from shoal.analysis.estimates import estimate
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.tally import Tallying
+from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.device.outbox import HttpTransport, Outbox
 from shoal.device.randomize import flip
 from shoal.errors import ShoalError
 from shoal.lab.populations import populate
 from shoal.lab.services import PATIENCE, console_get, running, scratch_folder
-from shoal.lab.simulation_bits import simulation_generator
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from shoal.analysis.text.rappor_files import RapporCollection, RapporMap
+from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.errors import InputError
-from shoal.lab.simulation_bits import simulation_generator
 from shoal.planning.rappor_parameters import RapporParameters
 from shoal.support.files import write_text
 

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from shoal.analysis.bit_counter import BitCounter
 from shoal.analysis.intervals import IntervalKind, sigma
 from shoal.analysis.tally import tally
+from shoal.device.arrays.simulation_bits import SimulationBits, fresh_seed, simulation_generator
 from shoal.device.arrays.vectors import Original
 from shoal.device.randomize import flip
 from shoal.errors import InputError
 from shoal.lab.coverage import covering, probability
 from shoal.lab.simulation import Through, people
-from shoal.lab.simulation_bits import SimulationBits, fresh_seed, simulation_generator
 from shoal.lab.tally_distributions import draw_ones
 from shoal.planning.promise import check_promise
 from shoal.protocol.plan import Plan

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analysis.tally import CohortCounts, Tally
+from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.errors import InputError
 from shoal.lab.populations import Texts, chances_of
-from shoal.lab.simulation_bits import simulation_generator
 from shoal.protocol.hashing import normal_text
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Text

@@ -24,7 +24,7 @@ thread, or a copy of the whole machine:
 Two copies with the same kernel state that draw at the same nanosecond of both clocks would repeat
 each other. Nothing in a process can see that.
 
-`shoal.lab.simulation_bits` has bits that repeat themselves from a seed, for tests and studies.
+`shoal.device.arrays.simulation_bits` repeats its bits from a seed, for tests and studies.
 """
 
 from __future__ import annotations

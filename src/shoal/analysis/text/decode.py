@@ -61,7 +61,7 @@ def decode(
     Examples
     --------
     >>> import shoal
-    >>> from shoal.lab.simulation_bits import SimulationBits
+    >>> from shoal.device.arrays.simulation_bits import SimulationBits
     >>> from shoal.device.encode import encode
     >>> from shoal.device.randomize import flip
     >>> survey = shoal.Survey("words", (shoal.Text("word", bits=64, hashes=1, cohorts=16),))

@@ -1,4 +1,4 @@
-"""Random bits that repeat themselves from a seed; whatever is made with them is marked."""
+"""Random bits that repeat from a seed; everything made with them is marked as simulated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["SimulationBits", "fresh_seed", "simulation_generator"]
 
 
 class SimulationBits:
-    """Bits that repeat themselves from a seed: for tests and studies, never for people.
+    """Bits that repeat from a seed: for tests and studies, never for real answers.
 
     >>> word = np.empty(1, np.uint64)
     >>> SimulationBits(1).fill(word); first = word[0]
@@ -37,11 +37,11 @@ class SimulationBits:
 
 
 def simulation_generator(seed: int) -> np.random.Generator:
-    """Return a seeded NumPy generator, for drawing populations that do not exist."""
+    """Return a seeded NumPy generator, for drawing simulated populations."""
     check_integer("seed", seed, lowest=0, highest=2**63 - 1)
     return np.random.Generator(np.random.SFC64(seed))
 
 
 def fresh_seed() -> int:
-    """Return a seed from the operating system, for whoever gives none."""
+    """Return a seed from the operating system."""
     return int.from_bytes(SystemBits().draw(7))

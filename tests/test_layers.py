@@ -423,7 +423,7 @@ class TestProcesses:
         assert not loaded & {"starlette", "uvicorn", "numpy", "scipy"}
 
     def test_the_doctor_needs_no_server(self):
-        loaded = loaded_after("import shoal.server.doctor")
+        loaded = loaded_after("import shoal.server.doctor.examine")
         assert not loaded & {"starlette", "uvicorn", "scipy"}
         assert "device" not in folders_of(loaded)
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from shoal import Plan
 from shoal.protocol.crowd_keys import CrowdKey
-from shoal.server.core import cors
+from shoal.server.core import http as cors
 from shoal.support.keys import key_text
 from tests.clients.js_help import CLIENT
 

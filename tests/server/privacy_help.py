@@ -25,7 +25,7 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.wire import Reports
 from shoal.server import Collector, Settings
-from shoal.server.core.logs import log_to
+from shoal.server.core.observability import log_to
 from shoal.server.core.tokens import Role, Token
 from shoal.server.storage.plan_states import Declaration
 

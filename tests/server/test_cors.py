@@ -15,7 +15,7 @@ from shoal.device.packing import pack_reports
 from shoal.device.randomize import flip
 from shoal.errors import InputError
 from shoal.server.core.backup import restore
-from shoal.server.core.cors import check_origins, read_origins
+from shoal.server.core.http import check_origins, read_origins
 from tests.server.relay.relay_help import WHOLE, FakeAnalyzer, RelayWorld, in_relay
 from tests.server.serving_help import Served, served, small_plan
 

@@ -32,7 +32,7 @@ from shoal.cli.serve import command as serve_command
 from shoal.device.outbox import HttpTransport, ObliviousTransport, Outbox
 from shoal.lab.services import free_port
 from shoal.protocol.oblivious import KEYS_TYPE, KeyConfiguration
-from shoal.server.doctor import examine
+from shoal.server.doctor.examine import examine
 from shoal.server.doctor.proxies import check_proxy
 from tests.server.privacy_help import make_reports
 from tests.server.serving_help import (

@@ -16,8 +16,9 @@ import pytest
 from shoal import __version__
 from shoal.cli import run
 from shoal.errors import InputError
-from shoal.server.doctor import Finding, examine, worst
+from shoal.server.doctor import Finding, worst
 from shoal.server.doctor import data_folder as premises
+from shoal.server.doctor.examine import examine
 from tests.server.serving_help import QuietHandler, Served, handled_by, served, small_plan
 
 NGINX = Path(__file__).parent.parent.parent / "deploy" / "nginx.conf"

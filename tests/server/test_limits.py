@@ -17,10 +17,10 @@ from shoal import Plan
 from shoal.analysis.report_rows import Batch, parse_batch
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.server.collector import ingest
-from shoal.server.collector.relay_batches import refusal_document, split_by_window
+from shoal.server.collector.ingest import refusal_document, split_by_window
 from shoal.server.core import group_commit, problems
 from shoal.server.core.group_commit import Committer
-from shoal.server.core.limits import Allowance, Limits, Sender, limits_document
+from shoal.server.core.ingest import Allowance, Limits, Sender, limits_document
 from shoal.server.core.problems import Problem
 from shoal.server.core.settings import Settings
 

@@ -25,7 +25,7 @@ from shoal.errors import InputError, ReportError, TransportError
 from shoal.lab.services import free_port
 from shoal.protocol.binary_http import BinaryRequest, BinaryResponse
 from shoal.protocol.oblivious import Gateway, KeyConfiguration
-from shoal.server.core.limits import Sender
+from shoal.server.core.ingest import Sender
 from shoal.server.core.settings import Settings
 
 from .privacy_help import BINARY, COUNTS_PLAN, FLAGS_PLAN, NOW, World, in_world, make_reports

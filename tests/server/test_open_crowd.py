@@ -31,8 +31,7 @@ from shoal.server.console.app import OPERATIONS
 from shoal.server.console.handlers import Handlers
 from shoal.server.console.releases import SealedCrowd, SealedCrowds
 from shoal.server.console.views import PAGES
-from shoal.server.core.logs import LOG
-from shoal.server.core.metrics import Metrics
+from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.service import App
 from shoal.server.core.tokens import ROLES
 from shoal.server.storage.database import NAME

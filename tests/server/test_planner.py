@@ -22,7 +22,7 @@ from shoal.planning.trust_costs import compare
 from shoal.server.console.planner import Planner
 from shoal.server.console.planning import EXAMPLE, MOST_BITS, Wish, form_wish, prospect
 from shoal.server.core import problems
-from shoal.server.core.errors import Refusal
+from shoal.server.core.http import Refusal
 
 from .postgres_help import wait_for
 from .privacy_help import FLAGS_PLAN, Server, World, in_world, serving

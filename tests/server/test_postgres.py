@@ -25,7 +25,7 @@ from shoal import Survey
 from shoal.errors import InputError
 from shoal.server import Collector, Settings
 from shoal.server.core import problems
-from shoal.server.core.limits import Allowance
+from shoal.server.core.ingest import Allowance
 from shoal.server.storage.database import StorageError
 from shoal.server.storage.plan_states import STATES, Declaration, State
 from shoal.server.storage.records import CrowdRecord

@@ -13,7 +13,7 @@ from shoal.cli import run
 from shoal.errors import InputError
 from shoal.server.core.backup import back_up, restore
 from shoal.server.core.tokens import Token, Tokens
-from shoal.server.doctor.shared_database import check_database
+from shoal.server.doctor.data_folder import check_database
 from shoal.server.storage.database import NAME, Database, StorageError, transaction, write_fact
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.import_sqlite import move

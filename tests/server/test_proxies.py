@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import InputError
-from shoal.server.doctor.proxies import check_proxy
-from shoal.server.doctor.proxy_languages import read_caddy, read_nginx
+from shoal.server.doctor.proxies import check_proxy, read_caddy, read_nginx
 from tests.strategies import bounded
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from shoal.server.console.views import PAGES
-from shoal.server.core import sessions as sessions_module
-from shoal.server.core.sessions import COOKIE, Sessions
-from shoal.server.core.tokens import Token
+from shoal.server.core import tokens as sessions_module
+from shoal.server.core.tokens import COOKIE, Sessions, Token
 from shoal.server.storage.database import StorageFull
 from shoal.server.storage.plan_states import Declaration
 
@@ -205,7 +204,7 @@ def test_time_and_number_are_limited() -> None:
     assert kept.find(first) is not None
     now[0] += 1
     assert kept.find(first) is None
-    many = [kept.begin(Token.new("viewer", "x")) for _ in range(sessions_module._MOST + 1)]
+    many = [kept.begin(Token.new("viewer", "x")) for _ in range(sessions_module._MAX_SESSIONS + 1)]
     assert kept.find(many[0]) is None
     assert kept.find(many[1]) is not None
     assert kept.find("") is None

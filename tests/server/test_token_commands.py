@@ -17,7 +17,7 @@ import pytest
 from shoal.cli import run
 from shoal.errors import InputError
 from shoal.server.console.token_admin import open_token_admin
-from shoal.server.core.addresses import ADDRESSES_FILE, read_addresses, write_addresses
+from shoal.server.core.settings import ADDRESSES_FILE, read_addresses, write_addresses
 from shoal.server.core.tokens import TOKEN_FILE, Token
 
 from .serving_help import Served, served, small_plan

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.errors import InputError
 from shoal.server import Analyzer, Settings, serve
-from shoal.server.doctor import examine
+from shoal.server.doctor.examine import examine
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from tests.server.crash_help import Devices, Served, all_made
 from tests.server.postgres_help import needs_postgres, store_in, the_server, wait_for

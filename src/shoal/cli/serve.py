@@ -84,7 +84,7 @@ def run_service(
     """Run a collector or an analyzer; `heading` is what its public address is called."""
     try:
         from shoal.server import Analyzer, Collector, serve
-        from shoal.server.core.cors import read_origins
+        from shoal.server.core.http import read_origins
     except ModuleNotFoundError as error:
         raise InputError(f"the {kind} needs {error.name}: pip install 'shoal[server]'.") from None
     file = config or (data / "shoal.toml" if (data / "shoal.toml").exists() else None)

@@ -16,7 +16,7 @@ from shoal import Flags, Survey, plan
 from shoal.cli import run
 from shoal.protocol.plan import Plan
 from shoal.server.console.schemas import ANSWERS
-from shoal.server.doctor import examine
+from shoal.server.doctor.examine import examine
 from tests.server.analyzer.relay_help import (
     COUNTS,
     WHOLE,

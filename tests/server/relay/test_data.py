@@ -11,8 +11,8 @@ from shoal import Plan
 from shoal.errors import InputError
 from shoal.server.collector.service import Collector
 from shoal.server.core.backup import back_up, restore
-from shoal.server.core.sessions import COOKIE
-from shoal.server.doctor import examine
+from shoal.server.core.tokens import COOKIE
+from shoal.server.doctor.examine import examine
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from tests.server.privacy_help import NOW

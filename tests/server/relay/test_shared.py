@@ -16,8 +16,7 @@ from shoal.errors import InputError
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.relay import chunk_files, forwarding
-from shoal.server.relay.plan_cache import Notices
-from shoal.server.relay.refresh import following
+from shoal.server.relay.plan_cache import Notices, following
 from shoal.server.storage.database import StorageError
 from shoal.support.keys import key_text
 from tests.server.cutting_proxy import CuttingProxy

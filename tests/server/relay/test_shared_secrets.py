@@ -12,7 +12,7 @@ import pytest
 
 from shoal.errors import InputError
 from shoal.server.core.backup import back_up, restore
-from shoal.server.doctor import examine
+from shoal.server.doctor.examine import examine
 from shoal.server.relay import chunk_files
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError

@@ -37,7 +37,8 @@ def command(
     Run it as the user that runs the collector. The exit code is 1 if a check fails; a warning is
     something to look at. Nothing is changed.
     """
-    from shoal.server.doctor import examine, worst
+    from shoal.server.doctor import worst
+    from shoal.server.doctor.examine import examine
 
     findings = examine(data, url=url, console_url=console_url, proxies=proxies, config=config)
     verdict = worst(findings)

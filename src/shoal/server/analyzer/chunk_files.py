@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from shoal.server.core.logs import LOG
+from shoal.server.core.observability import LOG
 from shoal.server.storage.database import StorageFull, storage_errors
 from shoal.support.disk import Disk
 

@@ -32,7 +32,7 @@ from shoal.server.core.http import (
     media_type,
     read_body,
 )
-from shoal.server.core.logs import LOG
+from shoal.server.core.observability import LOG
 from shoal.server.core.openapi import Operation
 from shoal.server.core.parameters import Integer
 from shoal.server.core.problems import Problem, Send

@@ -19,8 +19,7 @@ from shoal.server.analyzer.store import AnalyzerStore, Receipt, WholeCrowd
 from shoal.server.collector.public import PublicDoor
 from shoal.server.collector.service import Collector
 from shoal.server.core import problems
-from shoal.server.core.logs import LOG
-from shoal.server.core.metrics import Metrics
+from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.problems import Problem
 from shoal.server.storage.store import Store
 from shoal.server.storage.windows import IncompleteCrowd

@@ -14,7 +14,7 @@ from shoal.planning.poisoning import poisoning
 from shoal.planning.promise import check_promise, compute_promise
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
-from shoal.server.core.limits import limits_document
+from shoal.server.core.ingest import limits_document
 from shoal.server.core.problems import Problem
 from shoal.server.core.settings import Settings
 

@@ -14,8 +14,7 @@ from shoal.server.collector.gateway import PATH, Gateway
 from shoal.server.collector.ingest import BINARY, Ingest
 from shoal.server.console.responses import json_answer, signed_answer
 from shoal.server.core import problems
-from shoal.server.core.errors import Refusal
-from shoal.server.core.http import Receive, Scope
+from shoal.server.core.http import Receive, Refusal, Scope
 from shoal.server.core.openapi import Operation, openapi
 from shoal.server.core.parameters import Parameter
 from shoal.server.core.problems import Problem, Send

@@ -18,12 +18,11 @@ from shoal.errors import InputError, PrivacyRefusal
 from shoal.protocol.plan import Plan
 from shoal.server.collector.service import Collector
 from shoal.server.collector.workers import Workers, check_workers
-from shoal.server.core.addresses import own_url, remove_addresses, write_addresses
 from shoal.server.core.connections import Connection, Door, close_slow_ones
-from shoal.server.core.logs import LOG, log_to
+from shoal.server.core.observability import LOG, log_to
 from shoal.server.core.problems import Problem
 from shoal.server.core.service import App, Running
-from shoal.server.core.settings import Settings, address
+from shoal.server.core.settings import Settings, address, own_url, remove_addresses, write_addresses
 from shoal.server.storage.plan_states import Declaration
 
 __all__ = ["Listener", "leave", "run", "serve"]

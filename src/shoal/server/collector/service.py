@@ -20,16 +20,15 @@ from shoal.server.collector.ingest import Ingest
 from shoal.server.collector.public import PublicDoor, make_public, reports_door
 from shoal.server.console.app import make_console
 from shoal.server.core import problems
-from shoal.server.core.actions import Actions
 from shoal.server.core.backup import back_up
-from shoal.server.core.cors import with_cors
 from shoal.server.core.group_commit import Committer
-from shoal.server.core.http import PLAN_PATH, Receive, Scope, bearer_token
-from shoal.server.core.limits import Allowance
-from shoal.server.core.logs import LOG
+from shoal.server.core.http import PLAN_PATH, Receive, Scope, bearer_token, with_cors
+from shoal.server.core.ingest import Allowance
+from shoal.server.core.observability import LOG
 from shoal.server.core.problems import Problem, Send
 from shoal.server.core.service import App, Running
 from shoal.server.core.settings import Settings
+from shoal.server.core.tokens import Actions
 from shoal.server.storage.database import StorageError, storage_errors
 from shoal.server.storage.plan_states import STATES, Declaration, State
 from shoal.server.storage.records import PlanRecord

@@ -22,7 +22,7 @@ from pathlib import Path
 from shoal.errors import InputError
 from shoal.server.collector.gateway import KEY_FILE as OBLIVIOUS_KEY_FILE
 from shoal.server.collector.service import Collector
-from shoal.server.core.logs import LOG
+from shoal.server.core.observability import LOG
 from shoal.server.core.settings import Settings
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.signing import KEY_FILE

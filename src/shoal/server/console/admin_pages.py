@@ -8,9 +8,8 @@ from datetime import date
 from shoal.reports.markup import Markup, element
 from shoal.reports.sections import scrolling
 from shoal.server.console.forms import field, post_form, select
-from shoal.server.core.actions import Action
 from shoal.server.core.problems import Problem
-from shoal.server.core.tokens import ROLES, Token
+from shoal.server.core.tokens import ROLES, Action, Token
 from shoal.server.storage.records import PlanRecord
 
 __all__ = [

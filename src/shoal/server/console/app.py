@@ -36,12 +36,10 @@ from shoal.server.console.searches import SEARCH
 from shoal.server.console.views import PAGES, Pages, refused_page
 from shoal.server.core import problems
 from shoal.server.core.auth import SAFE, guarded, token_check, with_headers
-from shoal.server.core.cors import ORIGINS
-from shoal.server.core.errors import Refusal, problem_of
+from shoal.server.core.http import ORIGINS, Refusal, problem_of
 from shoal.server.core.openapi import Operation, openapi
 from shoal.server.core.routes import Endpoint, make_app
-from shoal.server.core.sessions import Sessions
-from shoal.server.core.tokens import LABEL, MOST_PLANS, ROLES
+from shoal.server.core.tokens import LABEL, MOST_PLANS, ROLES, Sessions
 from shoal.server.storage.database import StorageError
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from starlette.requests import Request
 
 from shoal.reports.markup import Markup, element
 from shoal.server.core import problems
-from shoal.server.core.errors import Refusal
-from shoal.server.core.http import media_type, read_body
+from shoal.server.core.http import Refusal, media_type, read_body
 
 __all__ = ["Form", "field", "post_form", "read_form"]
 

@@ -27,11 +27,9 @@ from shoal.server.console.responses import (
 )
 from shoal.server.console.searches import read_search
 from shoal.server.core import problems
-from shoal.server.core.actions import Action
-from shoal.server.core.cors import check_origins
-from shoal.server.core.errors import Refusal
-from shoal.server.core.health import ServiceHandlers
-from shoal.server.core.logs import LOG
+from shoal.server.core.auth import ServiceHandlers, read_document, token_of
+from shoal.server.core.http import Refusal, check_origins
+from shoal.server.core.observability import LOG
 from shoal.server.core.parameters import (
     Choice,
     Integer,
@@ -39,8 +37,7 @@ from shoal.server.core.parameters import (
     OptionalInteger,
     Parameter,
 )
-from shoal.server.core.requests import read_document, token_of
-from shoal.server.core.tokens import Token
+from shoal.server.core.tokens import Action, Token
 from shoal.server.storage.plan_states import Declaration, State
 from shoal.server.storage.records import PlanRecord
 

@@ -18,7 +18,7 @@ from shoal.errors import InputError
 from shoal.server.console import planning
 from shoal.server.console.planning import WishError, check_wish
 from shoal.server.core import problems
-from shoal.server.core.errors import Refusal
+from shoal.server.core.http import Refusal
 
 __all__ = ["Planner"]
 

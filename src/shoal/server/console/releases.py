@@ -22,7 +22,7 @@ from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.reports.results import results
 from shoal.server.core import problems
-from shoal.server.core.errors import Refusal
+from shoal.server.core.http import Refusal
 from shoal.server.storage.records import CrowdRecord
 from shoal.server.storage.signatures import Signature, UnverifiedError
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal.server.core import problems
-from shoal.server.core.errors import Refusal
+from shoal.server.core.http import Refusal
 from shoal.server.core.parameters import LEVELS
 
 __all__ = ["FDR", "MOST_CANDIDATES", "SEARCH", "read_search"]

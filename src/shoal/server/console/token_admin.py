@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
 from shoal.errors import InputError
-from shoal.server.core.addresses import read_addresses
+from shoal.server.core.settings import read_addresses
 from shoal.server.core.tokens import TOKEN_FILE, Token, Tokens
 from shoal.server.storage.database import NAME, DataInUse, data_lock, open_database
 from shoal.server.storage.kinds import schema_of

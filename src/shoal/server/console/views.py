@@ -33,13 +33,11 @@ from shoal.server.console.layout import frame, icon, script, style, turning
 from shoal.server.console.planning import EXAMPLE, LARGEST_WISH, form_wish
 from shoal.server.console.searches import read_search
 from shoal.server.core import problems
-from shoal.server.core.errors import Refusal
-from shoal.server.core.http import cookie
+from shoal.server.core.auth import LARGEST_DOCUMENT, check_same_origin, token_of
+from shoal.server.core.http import Refusal, cookie
 from shoal.server.core.openapi import Operation
 from shoal.server.core.problems import Problem
-from shoal.server.core.requests import LARGEST_DOCUMENT, check_same_origin, token_of
-from shoal.server.core.sessions import COOKIE, Sessions, cookie_header
-from shoal.server.core.tokens import Token
+from shoal.server.core.tokens import COOKIE, Sessions, Token, cookie_header
 from shoal.server.storage.plan_states import Declaration, State
 from shoal.server.storage.records import PlanRecord
 from shoal.support.files import strict_json

@@ -17,7 +17,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shoal.server.core import problems
-from shoal.server.core.limits import Sender
+from shoal.server.core.ingest import Sender
 from shoal.server.core.problems import Problem
 
 __all__ = ["Connection", "Door", "close_slow_ones"]

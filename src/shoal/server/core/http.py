@@ -7,22 +7,38 @@ share a budget of memory, so that many large requests at a time cannot exhaust t
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
 from typing import Any
 
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shoal.errors import InputError
 from shoal.server.core import problems
-from shoal.server.core.problems import Problem
+from shoal.server.core.observability import LOG
+from shoal.server.core.problems import Problem, Send
+from shoal.server.storage.database import StorageError, StorageFull
+from shoal.server.storage.signatures import UnverifiedError
+from shoal.support.checks import check_origin
 
 __all__ = [
     "JSON",
+    "ORIGINS",
     "PLAN_PATH",
     "BodyBudget",
     "Receive",
+    "Refusal",
     "Scope",
     "bearer_token",
+    "check_origins",
     "cookie",
+    "exception_handlers",
     "media_type",
+    "problem_of",
     "read_body",
+    "read_origins",
+    "with_cors",
 ]
 
 Headers = Mapping[bytes, bytes]
@@ -118,3 +134,156 @@ async def read_body(
         parts.append(part)
         more = message.get("more_body", False)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class Refusal(Exception):  # noqa: N818  it is an answer
+    """Ends a request with a problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.name)
+        self.problem = problem
+
+
+def _problem_response(problem: Problem) -> Response:
+    """Return a problem as Starlette's response."""
+    response = Response(problem.body, problem.status)
+    response.raw_headers = list(problem.headers)
+    return response
+
+
+def exception_handlers(
+    refused: Callable[[Problem], None],
+) -> dict[Any, Callable[[Request, Exception], Response]]:
+    """Return Starlette's handlers: each kind of exception becomes a problem document.
+
+    `refused` is called with each problem.
+    """
+
+    def answer(request: Request, error: Exception) -> Response:
+        problem = problem_of(error)
+        refused(problem)
+        response = _problem_response(problem)
+        if isinstance(error, HTTPException) and error.headers:
+            response.headers.update(error.headers)  # which methods an address allows
+        return response
+
+    return dict.fromkeys((HTTPException, Refusal, StorageError, Exception), answer)
+
+
+def problem_of(error: Exception) -> Problem:
+    """Return the problem that an exception is answered with."""
+    if isinstance(error, Refusal):
+        return error.problem
+    if isinstance(error, UnverifiedError):
+        LOG.error("%s", error)
+        return problems.UNVERIFIED
+    if isinstance(error, StorageFull):
+        return problems.STORAGE_FULL
+    if isinstance(error, StorageError):
+        return problems.UNAVAILABLE
+    if isinstance(error, HTTPException):
+        known = {
+            404: problems.NOT_FOUND,
+            405: problems.WRONG_METHOD,
+            413: problems.TOO_LARGE,
+        }
+        return known.get(error.status_code, problems.BAD_REQUEST)
+    LOG.error("a request failed", exc_info=error)
+    return problems.INTERNAL
+
+
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+MOST_ORIGINS = 100
+ANY = "*"
+"""Stands for pages of every origin."""
+
+ORIGINS: dict[str, Any] = {
+    "type": "object",
+    "required": ["origins"],
+    "additionalProperties": False,
+    "properties": {
+        "origins": {"type": "array", "maxItems": MOST_ORIGINS, "items": {"type": "string"}}
+    },
+}
+"""The schema of the document that sets the origins of a plan."""
+
+_EXPOSED = (b"access-control-expose-headers", b"Shoal-Signature, Shoal-Key, Retry-After")
+_VARY = (b"vary", b"Origin")
+_PREFLIGHT: list[tuple[bytes, bytes]] = [
+    (b"access-control-allow-methods", b"GET, POST"),
+    (b"access-control-allow-headers", b"Content-Type"),
+    (b"access-control-max-age", b"86400"),
+    (b"content-length", b"0"),
+    (b"cache-control", b"no-store"),
+]
+
+
+def check_origins(origins: Iterable[object]) -> tuple[str, ...]:
+    """Return the origins of web pages, each once.
+
+    >>> check_origins(["https://page.example", "http://localhost:8000", "https://page.example"])
+    ('https://page.example', 'http://localhost:8000')
+    >>> check_origins(["*"])
+    ('*',)
+    """
+    every = tuple(
+        dict.fromkeys(ANY if one == ANY else check_origin("origins", one) for one in origins)
+    )
+    if len(every) > MOST_ORIGINS:
+        raise InputError(f"a plan has at most {MOST_ORIGINS} origins, got {len(every)}.")
+    return every
+
+
+def read_origins(text: str) -> tuple[str, ...]:
+    """Return the origins in a text that separates them by commas or spaces.
+
+    >>> read_origins("https://page.example, https://other.example")
+    ('https://page.example', 'https://other.example')
+    """
+    return check_origins(word for word in re.split(r"[,\s]+", text) if word)
+
+
+def with_cors(app: App, origins_of: Callable[[str | None], Collection[str]]) -> App:
+    """Wrap the app so that some web pages may call it.
+
+    A browser asks before it sends a report (a *preflight*). Any other OPTIONS request goes to
+    the app, and so does one from a page that may not send.
+
+    Parameters
+    ----------
+    app
+        What answers.
+    origins_of
+        Returns the origins that may use a plan, by its id; of all plans, for None.
+    """
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        named = PLAN_PATH.match(scope.get("path", ""))
+        origins = origins_of(named[1] if named else None) if scope["type"] == "http" else ()
+        if not origins:
+            await app(scope, receive, send)
+            return
+        sent = dict(scope["headers"])
+        shared: list[tuple[bytes, bytes]] = []
+        granted = ANY if ANY in origins else sent.get(b"origin", b"").decode("latin-1")
+        if granted in origins:
+            shared.append((b"access-control-allow-origin", granted.encode()))
+        if ANY not in origins:  # a cache must not serve the response to another page
+            shared.append(_VARY)
+        asks = b"origin" in sent and b"access-control-request-method" in sent
+        if scope["method"] == "OPTIONS" and asks and granted in origins:
+            headers = [*shared, *_PREFLIGHT]
+            await send({"type": "http.response.start", "status": 204, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
+            return
+
+        async def with_headers(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                exposed = [_EXPOSED] if granted in origins else []
+                message = {**message, "headers": [*message["headers"], *shared, *exposed]}
+            await send(message)
+
+        await app(scope, receive, with_headers)
+
+    return answer

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from starlette.requests import Request
 
 from shoal.server.core import problems
-from shoal.server.core.errors import Refusal
+from shoal.server.core.http import Refusal
 from shoal.server.core.problems import Problem
 
 __all__ = ["Choice", "Integer", "Level", "OptionalInteger", "Parameter"]

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from shoal.server.core.errors import exception_handlers
+from shoal.server.core.http import exception_handlers
 from shoal.server.core.openapi import Operation
 from shoal.server.core.problems import Problem
 

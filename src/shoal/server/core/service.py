@@ -16,8 +16,7 @@ from typing import Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
 from shoal.server.core import problems
 from shoal.server.core.clock import GuardedClock
 from shoal.server.core.http import Receive, Scope
-from shoal.server.core.logs import LOG
-from shoal.server.core.metrics import Metrics
+from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.problems import Problem, Send
 from shoal.server.core.tokens import TOKEN_FILE, Token, Tokens, new_secret
 from shoal.server.storage.database import (

@@ -6,6 +6,7 @@ environment (``SHOAL_PUBLIC`` for `public`), then the command's options.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -14,9 +15,19 @@ from typing import Any, Self
 
 from shoal.errors import InputError
 from shoal.support.checks import shown
-from shoal.support.files import first_line
+from shoal.support.disk import Disk
+from shoal.support.files import first_line, read_json
 
-__all__ = ["Settings", "SettingsTable", "setting"]
+__all__ = [
+    "ADDRESSES_FILE",
+    "Settings",
+    "SettingsTable",
+    "own_url",
+    "read_addresses",
+    "remove_addresses",
+    "setting",
+    "write_addresses",
+]
 
 _PREFIX = "SHOAL_"
 _OTHERS = ("SHOAL_DEBUG", "SHOAL_MEMORY_KEY")
@@ -203,3 +214,38 @@ def _parsed(name: str, text: str, kind: type) -> object:
     if kind is int and text.isascii() and text.isdigit():
         return int(text[:20])
     raise InputError(f"setting {name} is of type {kind.__name__}, got {shown(text)}.")
+
+
+ADDRESSES_FILE = "addresses.json"
+
+
+def write_addresses(folder: Path, urls: dict[str, str]) -> None:
+    """Write the URLs of a collector's listeners, by the names `public` and `console`."""
+    Disk().store(folder / ADDRESSES_FILE, json.dumps(urls).encode(), f"{ADDRESSES_FILE}.part")
+
+
+def remove_addresses(folder: Path) -> None:
+    """Remove the file."""
+    (folder / ADDRESSES_FILE).unlink(missing_ok=True)
+
+
+def read_addresses(folder: Path) -> dict[str, str]:
+    """Return the URLs that were written last; nothing if there are none that can be read."""
+    try:
+        document = read_json(folder / ADDRESSES_FILE, "list of addresses", InputError)
+    except InputError:
+        return {}
+    if not isinstance(document, dict):
+        return {}
+    return {name: url for name, url in document.items() if isinstance(url, str)}
+
+
+def own_url(where: str) -> str:
+    """Return the URL at which this machine reaches an address that a collector listens at.
+
+    >>> own_url("0.0.0.0:8400"), own_url("[::]:8400")
+    ('http://127.0.0.1:8400', 'http://[::1]:8400')
+    """
+    host, port = address(where)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  asked, not bound
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

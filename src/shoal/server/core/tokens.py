@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from shoal.errors import InputError
 from shoal.protocol.random_bits import SystemBits
@@ -25,7 +25,19 @@ from shoal.server.core.clock import GuardedClock
 from shoal.server.core.problems import Problem
 from shoal.server.storage.database import Database, storage_errors, transaction
 
-__all__ = ["ROLES", "Role", "Token", "Tokens", "add_token", "new_secret"]
+__all__ = [
+    "COOKIE",
+    "ROLES",
+    "Action",
+    "Actions",
+    "Role",
+    "Sessions",
+    "Token",
+    "Tokens",
+    "add_token",
+    "cookie_header",
+    "new_secret",
+]
 
 TOKEN_FILE = "admin-token"  # noqa: S105  its name
 LABEL = re.compile(r"[A-Za-z0-9 ._-]{1,80}")
@@ -267,3 +279,93 @@ def _read(
 
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
+
+
+COOKIE = "__Host-shoal"
+_SESSION_SECONDS = 12 * 3600
+_MAX_SESSIONS = 1000
+"""The oldest session ends when one more begins."""
+
+
+class _Session(NamedTuple):
+    token_id: str
+    ends: float
+
+
+class Sessions:
+    """Who is signed in; by the hash of the cookie, so that memory does not hold the cookie."""
+
+    def __init__(self, tokens: Tokens, clock: Callable[[], float] = time.monotonic) -> None:
+        self._tokens, self._clock = tokens, clock
+        self._kept: dict[bytes, _Session] = {}
+
+    def begin(self, token: Token) -> str:
+        """Sign somebody in and return the value of the new cookie."""
+        secret = SystemBits().draw(32).hex()
+        while len(self._kept) >= _MAX_SESSIONS:
+            del self._kept[next(iter(self._kept))]
+        self._kept[_digest(secret)] = _Session(token.id, self._clock() + _SESSION_SECONDS)
+        return secret
+
+    def find(self, secret: str) -> Token | None:
+        """Return the token that somebody signed in with, if it is still valid."""
+        session = self._kept.get(_digest(secret)) if secret else None
+        if session is None:
+            return None
+        token = self._tokens.by_id(session.token_id)
+        if token is None or self._clock() >= session.ends:
+            self.end(secret)
+            return None
+        return token
+
+    def end(self, secret: str) -> None:
+        """Sign somebody out."""
+        self._kept.pop(_digest(secret), None)
+
+
+def cookie_header(secret: str) -> str:
+    """Return the header that sets the cookie, or removes it if there is no secret."""
+    life = f"Max-Age={_SESSION_SECONDS if secret else 0}"
+    return f"{COOKIE}={secret}; {life}; Path=/; Secure; HttpOnly; SameSite=Strict"
+
+
+@dataclass(frozen=True)
+class Action:
+    """One line: `subject` is the id of a plan or a token, or empty."""
+
+    minute: int
+    by: str
+    action: str
+    subject: str
+
+    @property
+    def time(self) -> str:
+        """When it happened (UTC)."""
+        return time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(self.minute * 60))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {"time": self.time, "by": self.by, "action": self.action, "subject": self.subject}
+
+
+class Actions:
+    """The list of actions, in the collector's database; used by the store's thread."""
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        self._database, self._clock = database, clock
+
+    def add(self, by: str, action: str, subject: str = "") -> None:
+        """Store that something was done just now."""
+        row = (int(self._clock() // 60), by, action, subject)
+        with transaction(self._database):
+            self._database.execute(
+                "INSERT INTO actions (minute, actor, action, subject) VALUES (?, ?, ?, ?)", row
+            )
+
+    def last(self, skip: int, length: int) -> list[Action]:
+        """Return some actions, the last one first."""
+        query = (
+            "SELECT minute, actor, action, subject FROM actions ORDER BY id DESC LIMIT ? OFFSET ?"
+        )
+        with storage_errors():
+            return [Action(*row) for row in self._database.execute(query, (length, skip))]

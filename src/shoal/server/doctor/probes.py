@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 from shoal import __version__
 from shoal.errors import InputError
 from shoal.server.core.problems import CLOCK_HELD
-from shoal.server.doctor.findings import Finding
+from shoal.server.doctor import Finding
 from shoal.support.checks import is_loopback, shown
 from shoal.support.files import first_line
 

@@ -25,7 +25,7 @@ from shoal.protocol.signatures import (
     check_public_key,
     check_signature,
 )
-from shoal.server.core.logs import LOG
+from shoal.server.core.observability import LOG
 from shoal.server.relay.frozen_crowds import DiscardedCrowd, FrozenCrowd
 from shoal.server.relay.open_plan import Document, Wanted
 from shoal.server.storage.signing import Signer

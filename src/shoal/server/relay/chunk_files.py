@@ -17,7 +17,7 @@ import numpy as np
 from shoal.protocol.encrypted_wire import Chunk, chunk_header_bytes
 from shoal.protocol.encryption import message_bytes
 from shoal.protocol.plan import Plan
-from shoal.server.core.logs import LOG
+from shoal.server.core.observability import LOG
 from shoal.server.relay.frozen_crowds import FrozenCrowd
 from shoal.server.relay.shuffling import Messages, shuffled
 from shoal.server.storage.database import StorageError, storage_errors

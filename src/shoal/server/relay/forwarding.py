@@ -21,7 +21,7 @@ from typing import Any
 
 from shoal.errors import TransportError
 from shoal.server.core import problems
-from shoal.server.core.logs import LOG
+from shoal.server.core.observability import LOG
 from shoal.server.relay.analyzer_client import Analyzer, Refused
 from shoal.server.relay.chunk_files import ChunkFiles
 from shoal.server.relay.frozen_crowds import FrozenCrowd

@@ -7,7 +7,7 @@ import re
 from shoal.protocol.encrypted_wire import SealedReports, sealed_batch_bytes, split_sealed
 from shoal.protocol.plan import Plan
 from shoal.protocol.wire import SEALED_TYPE
-from shoal.server.core.device_ingest import DeviceIngest
+from shoal.server.core.ingest import DeviceIngest
 
 __all__ = ["SealedIngest", "kilobytes"]
 

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from shoal.errors import TransportError
 from shoal.protocol.crowd_keys import CrowdKey
 from shoal.server.core import problems
-from shoal.server.core.logs import LOG
+from shoal.server.core.observability import LOG
 from shoal.server.relay.analyzer_client import Analyzer, Refused
 from shoal.server.relay.open_plan import Document, Wanted
 from shoal.server.relay.store import RelayStore

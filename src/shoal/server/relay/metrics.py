@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.server.core.metrics import Metrics
+from shoal.server.core.observability import Metrics
 
 __all__ = ["RelayMetrics"]
 

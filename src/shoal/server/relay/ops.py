@@ -10,12 +10,10 @@ from starlette.responses import Response
 
 from shoal.server.console.responses import json_answer
 from shoal.server.core import problems
-from shoal.server.core.auth import guarded_app
-from shoal.server.core.errors import Refusal
-from shoal.server.core.health import ServiceHandlers
+from shoal.server.core.auth import ServiceHandlers, guarded_app, token_of
+from shoal.server.core.http import Refusal
 from shoal.server.core.openapi import Operation, openapi
 from shoal.server.core.parameters import Parameter
-from shoal.server.core.requests import token_of
 
 if TYPE_CHECKING:
     from shoal.server.relay.service import Relay

@@ -7,17 +7,24 @@ relays share the database whenever somebody asks for what may have changed (see 
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from shoal.server.core import problems
-from shoal.server.core.problems import Problem
+from shoal.server.core.http import Receive, Scope
+from shoal.server.core.ingest import Allowance
+from shoal.server.core.problems import Problem, Send
+from shoal.server.core.service import App
 from shoal.server.relay.open_plan import Document
 from shoal.server.relay.store import RelayStore
+from shoal.server.storage.database import StorageError
 from shoal.server.storage.records import PlanRecord
 from shoal.server.storage.windows import Time
 
-__all__ = ["Notices"]
+__all__ = ["Notices", "following"]
 
 
 class Notices:
@@ -109,3 +116,54 @@ class Notices:
         record: PlanRecord | None = await self._in_store(self._store.plan, plan_id)
         if record is not None and record.state != "draft":
             await self.look_again()
+
+
+LOOKUPS = 100
+"""Plans in a second that the database is asked for because this relay does not know them."""
+STALE_SECONDS = 1.0
+
+_PLAN_PATH = re.compile(r"/v1/plans/([0-9a-f]{64})(/crowd-key)?(?:/|$)")
+
+
+def following(
+    public: App,
+    notices: Notices,
+    refused: Callable[[Problem], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> App:
+    """Return the app of devices' listener that looks at the database where it must.
+
+    Parameters
+    ----------
+    public
+        The app that answers.
+    notices
+        What devices are told, and what reads it again.
+    refused
+        Called with each problem that is answered.
+    clock
+        Seconds, to tell how old keys are.
+    """
+    lookups, looked = Allowance(LOOKUPS, clock), [clock()]
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        named = _PLAN_PATH.match(scope.get("path", ""))
+        is_new = named is not None and not notices.knows(named[1])
+        if named is not None and is_new:
+            can_be_told = lookups.take(1)  # anybody can make up names
+            if can_be_told:
+                try:
+                    await notices.look_up(named[1])
+                except StorageError:
+                    can_be_told = False  # it may have been published
+            if not can_be_told:
+                refused(problems.NOT_KNOWN_YET)
+                await problems.NOT_KNOWN_YET.send(send, last=True)
+                return
+        elif named is not None and named[2] and clock() - looked[0] > STALE_SECONDS:
+            looked[0] = clock()
+            with suppress(StorageError):
+                await notices.look_again()
+        await public(scope, receive, send)
+
+    return answer

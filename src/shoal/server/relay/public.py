@@ -11,9 +11,7 @@ from shoal.protocol.signatures import KEY, SIGNATURE
 from shoal.protocol.wire import SEALED_TYPE
 from shoal.server.console.responses import json_answer
 from shoal.server.core import problems
-from shoal.server.core.cors import read_origins, with_cors
-from shoal.server.core.errors import Refusal
-from shoal.server.core.http import Receive, Scope
+from shoal.server.core.http import Receive, Refusal, Scope, read_origins, with_cors
 from shoal.server.core.openapi import Operation, openapi
 from shoal.server.core.parameters import Integer, Parameter
 from shoal.server.core.problems import Problem, Send

@@ -18,7 +18,7 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.signatures import check_public_key
 from shoal.server.core import problems
 from shoal.server.core.group_commit import Committer
-from shoal.server.core.logs import LOG
+from shoal.server.core.observability import LOG
 from shoal.server.core.problems import Problem
 from shoal.server.core.service import App, Running
 from shoal.server.core.tokens import Token
@@ -30,9 +30,8 @@ from shoal.server.relay.ingest import SealedIngest, kilobytes
 from shoal.server.relay.key_prefetch import KeyKeeper
 from shoal.server.relay.metrics import RelayMetrics
 from shoal.server.relay.ops import make_ops
-from shoal.server.relay.plan_cache import Notices
+from shoal.server.relay.plan_cache import Notices, following
 from shoal.server.relay.public import make_public
-from shoal.server.relay.refresh import following
 from shoal.server.relay.settings import RelaySettings
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError

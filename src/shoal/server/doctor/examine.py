@@ -1,0 +1,221 @@
+"""Checks a collector's deployment: its folder, its clock, what listens, and the proxy before it.
+
+Each check gives a verdict with a sentence and a way out. Nothing is changed, and nothing is said
+about an open crowd.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from ipaddress import ip_address
+from pathlib import Path
+
+from shoal.errors import InputError, ShoalError
+from shoal.server.core.settings import Settings, address, own_url, read_addresses, setting_of
+from shoal.server.doctor import Finding
+from shoal.server.doctor.data_folder import check_folder, public_key, registered_relays
+from shoal.server.doctor.probes import check_console, check_public
+from shoal.server.doctor.proxies import check_proxy
+from shoal.server.relay.schema import RELAY
+from shoal.server.relay.settings import RelaySettings
+from shoal.server.storage.database import NAME, Database
+from shoal.server.storage.kinds import schema_of
+from shoal.support.checks import is_loopback
+from shoal.support.files import first_line
+
+__all__ = ["examine"]
+
+_WRITTEN = 1_767_225_600
+"""The beginning of 2026, when this was written: no clock that is right shows less."""
+
+_CLOCK_SLACK = 300
+
+_LARGE_SHARE = 10
+"""Per cent of a crowd; whoever may send more in one go decides what a release says."""
+
+
+def examine(
+    folder: Path,
+    *,
+    url: str | None = None,
+    console_url: str | None = None,
+    proxies: Sequence[Path] = (),
+    config: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    clock: Callable[[], float] = time.time,
+) -> list[Finding]:
+    """Check a deployment and return what was found, in the order in which it is looked at.
+
+    Parameters
+    ----------
+    folder
+        The collector's data.
+    url
+        Where devices reach it from outside, through the proxy; by default its own address.
+    console_url
+        Where people reach the console; by default its own address.
+    proxies
+        Configurations of nginx or Caddy to read.
+    config
+        The collector's settings, if they are not in the folder.
+    environment
+        Where settings are read from beside the file.
+    clock
+        Seconds since 1970.
+    """
+    given = os.environ if environment is None else environment
+    file = _file(folder, config)
+    is_relay = schema_of(folder / NAME) == RELAY or _database_is_relays(given, file)
+    settings, findings = _settings(file, given, RelaySettings if is_relay else Settings)
+    findings += check_folder(folder, settings.spare_megabytes, settings.database)
+    findings += _clock(folder, clock())
+    findings += _addresses(settings, url, bool(proxies))
+    relays = registered_relays(folder)
+    if relays is None:
+        findings += _limits(settings, bool(proxies))
+    else:
+        findings.append(_relays(relays, folder))
+    for path in proxies:
+        findings += check_proxy(path)
+    names = _listeners(settings)
+    running = {side: own_url(getattr(settings, name)) for side, name in names.items()}
+    known = read_addresses(folder)
+    running |= {side: known[name] for side, name in (*names.items(), ("public", "public"))
+                if name in known}  # fmt: skip
+    # A relay's address shows the keys of its analyzer.
+    key = None if is_relay else public_key(folder)
+    findings += check_public(url or running["public"], key, clock)
+    findings += check_console(console_url or running["console"])
+    return findings
+
+
+def _listeners(settings: Settings | RelaySettings) -> dict[str, str]:
+    """Return the settings that say where devices, and where operators, reach a service."""
+    if isinstance(settings, RelaySettings):
+        return {"public": "listen", "console": "ops"}
+    return {"public": "public", "console": "console"}
+
+
+def _file(folder: Path, config: Path | None) -> Path | None:
+    if config is None and os.access(folder / "shoal.toml", os.F_OK):
+        return folder / "shoal.toml"
+    return config
+
+
+def _database_is_relays(environment: Mapping[str, str], file: Path | None) -> bool:
+    """Whether the settings name a database that holds the data of relays."""
+    with suppress(ShoalError):  # what is wrong is said when the settings and the database are read
+        url = setting_of("database", environment, file)
+        if isinstance(url, str) and url:
+            from shoal.server.storage.postgres.connection import PostgresDatabase
+            from shoal.server.storage.postgres.schema import word_in
+
+            with closing[Database](PostgresDatabase(url)) as database:
+                return word_in(database) == RELAY.word
+    return False
+
+
+def _settings(
+    file: Path | None,
+    environment: Mapping[str, str],
+    table: type[Settings] | type[RelaySettings],
+) -> tuple[Settings | RelaySettings, list[Finding]]:
+    try:
+        settings = table.read(environment, file)
+    except InputError as error:
+        sentence = f"The settings cannot be read: {first_line(error)}."
+        command = "relay" if table is RelaySettings else "serve"
+        return table(), [
+            Finding("settings", "fail", sentence, f"Fix the settings; see shoal {command} -h.")
+        ]
+    if isinstance(settings, Settings) and settings.allow_unproven:
+        sentence = "Plans whose promise is not proven are accepted (allow_unproven)."
+        return settings, [
+            Finding("settings", "warn", sentence, "Use allow_unproven for trials only.")
+        ]
+    return settings, [Finding("settings", "ok", "The settings can be read.")]
+
+
+def _clock(folder: Path, now: float) -> Iterator[Finding]:
+    newest = max((path.stat().st_mtime for path in _existing(folder)), default=0.0)
+    if now < _WRITTEN:
+        sentence = f"The clock says {_day(now)}, which is before this program was written."
+    elif newest > now + _CLOCK_SLACK:
+        sentence = f"The clock says {_day(now)}, and the data were changed on {_day(newest)}."
+    else:
+        yield Finding("clock", "ok", f"The clock says {_day(now)}, after the last change.")
+        return
+    yield Finding(
+        "clock", "fail", sentence, "Set the clock and synchronize it with NTP: windows need it."
+    )
+
+
+def _existing(folder: Path) -> list[Path]:
+    if not os.access(folder, os.R_OK | os.X_OK) or not folder.is_dir():
+        return []
+    return [path for path in folder.iterdir() if path.exists()]
+
+
+def _day(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+
+
+def _addresses(
+    settings: Settings | RelaySettings, url: str | None, with_proxy: bool
+) -> Iterator[Finding]:
+    behind = with_proxy or (url or "").startswith("https://")
+    for name in _listeners(settings).values():
+        where = getattr(settings, name)
+        host = address(where)[0]
+        if is_loopback(host):
+            yield Finding(f"{name} address", "ok", f"{where} is only reachable from this machine.")
+        elif behind and not _is_global(host):
+            yield Finding(
+                f"{name} address", "warn", f"{where} can be reached from other machines.",
+                "Let only the proxy reach it: a firewall, or a network of its own.",
+            )  # fmt: skip
+        else:
+            yield Finding(
+                f"{name} address", "fail", f"{where} can be reached from outside, without TLS.",
+                f"Set {name} = 127.0.0.1:PORT, and put a proxy in front of it.",
+            )  # fmt: skip
+
+
+def _limits(settings: Settings | RelaySettings, with_proxy: bool) -> Iterator[Finding]:
+    """Say what keeps one sender from filling a crowd alone."""
+    needs_token = isinstance(settings, Settings) and settings.ingest == "token"
+    who = "Only apps and relays with a token" if needs_token else "Anybody"
+    sentence = (
+        f"{who} may send reports: {settings.reports_per_request:,} a request, and"
+        f" {settings.largest_share} % of a crowd from one request or connection; relays more."
+    )
+    if settings.largest_share > _LARGE_SHARE:
+        yield Finding("limits", "warn", sentence, f"Set largest_share to {_LARGE_SHARE} or less.")
+    elif not needs_token and not with_proxy:
+        yield Finding(
+            "limits", "warn", f"{sentence} Limits per address were not checked.",
+            "Name the proxy's configuration: --proxy FILE.",
+        )  # fmt: skip
+    else:
+        yield Finding("limits", "ok", sentence)
+
+
+def _relays(registered: int, folder: Path) -> Finding:
+    """Say who may forward crowds to an analyzer."""
+    if registered:
+        sentence = f"{registered} registered relays may forward crowds, which they sign."
+        return Finding("relays", "ok", sentence)
+    return Finding(
+        "relays", "warn", "This is an analyzer, and no relay with a key is registered.",
+        f"shoal collector token make {folder} --role relay --relay-key KEY --label NAME",
+    )  # fmt: skip
+
+
+def _is_global(host: str) -> bool:
+    try:
+        return ip_address(host).is_global
+    except ValueError:
+        return False

@@ -22,7 +22,7 @@ from shoal import Choice, Flags, Number, Plan, Survey, plan
 from shoal.analysis.report_rows import Batch
 from shoal.server import Collector, Settings
 from shoal.server.core.tokens import Token
-from shoal.server.storage.plan_states import Declaration
+from shoal.server.storage.records import Declaration
 
 CROWD = 100
 _TEXT = (

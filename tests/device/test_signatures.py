@@ -67,7 +67,7 @@ class TestSigned:
         assert not list((tmp_path / "plans").iterdir())
 
     def test_old_and_new_key_until_the_overlap_ends(self, server, tmp_path):
-        from shoal.server.storage.signing import Signer
+        from shoal.server.storage.key_file import Signer
 
         signer = Signer(tmp_path)
         old = signer.public_key
@@ -89,7 +89,7 @@ class TestSigned:
 
     def test_a_link_is_no_signature_of_a_document(self, tmp_path):
         from shoal.protocol.signatures import check_public_key, check_signature
-        from shoal.server.storage.signing import Signer
+        from shoal.server.storage.key_file import Signer
 
         signer = Signer(tmp_path)
         signer.keys.rotate(overlap=3600)

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 DOOR = "server/analyzer/endpoint.py"
 PLAN = "server/analyzer/plan.py"
 STORE = "server/analyzer/store.py"
-SPILL = "server/analyzer/spill.py"
+SPILL = "server/analyzer/counting.py"
 COUNTING = "server/analyzer/counting.py"
 TESTS = "collector/analyzer"
 

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 STORE = "server/storage/store.py"
 OPEN_PLAN = "server/storage/open_plan.py"
 WINDOWS = "server/storage/windows.py"
-DUPLICATES = "server/storage/duplicates.py"
+DUPLICATES = "server/storage/windows.py"
 ENCRYPTION = "server/storage/encryption.py"
 TOKENS = "server/core/tokens.py"
 
@@ -215,7 +215,7 @@ MUTANTS = (
     ),
     Mutant(
         "a crowd is sealed one report early",
-        "server/storage/open_crowd.py",
+        "server/storage/open_plan.py",
         "return self.reports == self._plan.reports_needed",
         "return self.reports >= self._plan.reports_needed - 1",
         "server/test_store.py::TestSealing::test_exactly_at_the_crowd",
@@ -340,8 +340,8 @@ MUTANTS = (
     Mutant(
         "the key of open crowds is in the backup",
         "server/core/backup.py",
-        "key = (folder / KEY_FILE).read_text()",
-        "key = (folder / KEY_FILE).read_text() + (folder / CROWD_KEY_FILE).read_text()",
+        "key = (folder / SIGNING_FILE).read_text()",
+        "key = (folder / SIGNING_FILE).read_text() + (folder / CROWD_KEY_FILE).read_text()",
         "server/test_backup.py::TestBackup::test_nothing_of_an_open_crowd_is_in_it",
     ),
     Mutant(
@@ -353,14 +353,14 @@ MUTANTS = (
     ),
     Mutant(
         "a release that was changed is served",
-        "server/storage/signatures.py",
+        "server/storage/records.py",
         "check_signature(check_public_key(found.signer), content, found.signature)",
         "check_public_key(found.signer)",
         "server/test_signatures.py::test_no_changed_byte_is_served",
     ),
     Mutant(
         "a release signed with any key is served",
-        "server/storage/signatures.py",
+        "server/storage/records.py",
         "if found.signer in self._signer.public_keys:",
         "if True:",
         "server/test_signatures.py::test_not_signed_with_a_key_of_somebody_else",

@@ -17,7 +17,7 @@ import pytest
 
 from shoal.lab.services import free_port
 from shoal.protocol.plan import Plan
-from shoal.server.storage.signing import Signer
+from shoal.server.storage.key_file import Signer
 from tests.server.store_help import Clock
 
 _FOLDERS = [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]

@@ -27,7 +27,7 @@ from shoal.protocol.wire import Reports
 from shoal.server import Collector, Settings
 from shoal.server.core.observability import log_to
 from shoal.server.core.tokens import Role, Token
-from shoal.server.storage.plan_states import Declaration
+from shoal.server.storage.records import Declaration
 
 from .serving_help import clean_environment
 

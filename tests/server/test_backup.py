@@ -23,8 +23,8 @@ from shoal.server.core.backup import _END, Restoration, _sign, back_up, backup_d
 from shoal.server.core.tokens import Token, Tokens
 from shoal.server.storage.database import NAME, StorageError, data_lock
 from shoal.server.storage.encryption import CROWD_KEY_FILE
+from shoal.server.storage.key_file import SIGNING_FILE, Signer
 from shoal.server.storage.records import CrowdRecord
-from shoal.server.storage.signing import KEY_FILE, Signer
 from shoal.server.storage.store import Store
 from tests.server.crash_help import Devices, Served, all_made
 from tests.server.store_help import (
@@ -158,13 +158,13 @@ class TestBackup:
             back_up(tmp_path / "nowhere", tmp_path / "kept")
         made = tmp_path / "other"
         made.mkdir()
-        shutil.copy(data / KEY_FILE, made)
+        shutil.copy(data / SIGNING_FILE, made)
         back_up(data, made / NAME)
         with pytest.raises(InputError, match="not this Shoal's"):
             back_up(made, tmp_path / "kept")
         with pytest.raises(StorageError):
             back_up(data, tmp_path / "no folder" / "kept")
-        (data / KEY_FILE).unlink()
+        (data / SIGNING_FILE).unlink()
         with pytest.raises(StorageError):
             back_up(data, tmp_path / "kept")
         assert not list(tmp_path.glob("kept*"))
@@ -263,10 +263,12 @@ class TestRestore:
         assert (token.role, token.label) == ("admin", "restored")
         assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
         # The key and the mark of a backup are nowhere but in their own file.
-        key = (data / KEY_FILE).read_bytes().strip()
+        key = (data / SIGNING_FILE).read_bytes().strip()
         assert key not in (tmp_path / "new" / NAME).read_bytes()
 
-    @pytest.mark.parametrize("name", [NAME, f"{NAME}-wal", KEY_FILE, "admin-token", "crowd-key"])
+    @pytest.mark.parametrize(
+        "name", [NAME, f"{NAME}-wal", SIGNING_FILE, "admin-token", "crowd-key"]
+    )
     def test_not_over_other_data(self, name: str, data: Path, tmp_path: Path):
         back_up(data, tmp_path / "kept")
         new = tmp_path / "new"
@@ -287,10 +289,10 @@ class TestRestore:
         back_up(data, tmp_path / "kept")
         new = tmp_path / "new"
         new.mkdir()
-        for name in (f"{NAME}.part", f"{NAME}.part-journal", KEY_FILE, "admin-token"):
+        for name in (f"{NAME}.part", f"{NAME}.part-journal", SIGNING_FILE, "admin-token"):
             (new / name).write_text("half")
         restore(tmp_path / "kept", new)
-        assert {path.name for path in new.iterdir()} == {NAME, KEY_FILE, "admin-token", "lock"}
+        assert {path.name for path in new.iterdir()} == {NAME, SIGNING_FILE, "admin-token", "lock"}
 
     def test_a_clock_before_the_backup(self, data: Path, tmp_path: Path, clock: Clock):
         back_up(data, tmp_path / "kept", clock=clock)
@@ -398,7 +400,7 @@ class TestChanges:
     )
     def test_signed_nonsense(self, statement: str, data: Path, tmp_path: Path, capsys):
         made = back_up(data, tmp_path / "kept")
-        key = (data / KEY_FILE).read_text()
+        key = (data / SIGNING_FILE).read_text()
         made.write_bytes(made.read_bytes()[:-_END])
         with closing(sqlite3.connect(made, isolation_level=None)) as database:
             database.execute(statement)

@@ -32,9 +32,8 @@ from shoal.server.core import problems
 from shoal.server.core.backup import back_up, restore
 from shoal.server.storage.database import NAME, StorageError, data_lock
 from shoal.server.storage.encryption import CROWD_KEY_FILE
-from shoal.server.storage.key_file import change_key
-from shoal.server.storage.plan_states import Declaration
-from shoal.server.storage.signing import KEY_FILE, Signer
+from shoal.server.storage.key_file import SIGNING_FILE, Signer, change_key
+from shoal.server.storage.records import Declaration
 from shoal.server.storage.store import Store
 from tests.server.crash_help import Served
 from tests.server.store_help import DAY, NOON, Clock, json_of, make_plan, upload
@@ -177,7 +176,7 @@ def test_every_combination_of_lost_and_old_files(history: Path, tmp_path: Path):
             continue
         folder = tmp_path / str(number)
         folder.mkdir()
-        files = {NAME: database, LOG: log, KEY_FILE: key, CROWD_KEY_FILE: crowd_key}
+        files = {NAME: database, LOG: log, SIGNING_FILE: key, CROWD_KEY_FILE: crowd_key}
         for name, moment in files.items():
             if moment is not None and (history / moment / name).exists():
                 shutil.copy(history / moment / name, folder)
@@ -295,19 +294,19 @@ def test_a_second_collector_though_the_lock_was_deleted(tmp_path: Path):
 def test_a_changed_signing_key_and_the_data(history: Path, tmp_path: Path, capsys):
     """The data follow to the new key; the old one is refused, and so is another's new one."""
     folder = copied(history / "now", tmp_path / "new")
-    old = (folder / KEY_FILE).read_text()
+    old = (folder / SIGNING_FILE).read_text()
     public = Signer(folder).public_key
     assert run(["collector", "rotate", str(folder), "--overlap", "0"]) == 0
     changed = Signer(folder)
     lines = [f"{changed.public_key}  active", f"{public}  expired"]
     assert capsys.readouterr().out.splitlines() == lines
     assert changed.public_keys == [changed.public_key, public]
-    assert old.split()[0] not in (folder / KEY_FILE).read_text()
+    assert old.split()[0] not in (folder / SIGNING_FILE).read_text()
     share_none(history, serve_again(folder))
     back_up(folder, tmp_path / "backup", clock=Clock())
     restore(tmp_path / "backup", tmp_path / "restored", clock=Clock())
     assert Signer(tmp_path / "restored").public_keys == changed.public_keys
-    (folder / KEY_FILE).write_text(old)
+    (folder / SIGNING_FILE).write_text(old)
     with pytest.raises(InputError, match="signing-key is older than"), started(folder):
         pass
     assert run(["collector", "rotate", str(tmp_path / "nowhere")]) == 2

@@ -30,8 +30,8 @@ from shoal.server import Collector, Settings
 from shoal.server.core.tokens import Token
 from shoal.server.storage.database import NAME, StorageError
 from shoal.server.storage.encryption import CROWD_KEY_FILE
-from shoal.server.storage.plan_states import Declaration
-from shoal.server.storage.signing import KEY_FILE, private_file
+from shoal.server.storage.key_file import SIGNING_FILE, private_file
+from shoal.server.storage.records import Declaration
 from shoal.server.storage.store import Store
 from tests.server.crash_help import LONGEST, Devices, Served, all_made, send
 from tests.server.store_help import (
@@ -212,7 +212,7 @@ class TestLogs:
             damage = DAMAGES[number % len(DAMAGES)]
             (image / NAME).write_bytes(database)
             (image / f"{NAME}-wal").write_bytes(damage(bytearray(log), chance))
-            for secret in (CROWD_KEY_FILE, KEY_FILE):
+            for secret in (CROWD_KEY_FILE, SIGNING_FILE):
                 shutil.copy(written / secret, image)
             with closing(sqlite3.connect(image / NAME)) as left:
                 state = states.index(content(left))

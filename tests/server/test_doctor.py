@@ -285,7 +285,7 @@ def answering(answers: Answers) -> Iterator[str]:
 
 class TestAnswers:
     def keys(self, folder: Path) -> bytes:
-        from shoal.server.storage.signing import Signer
+        from shoal.server.storage.key_file import Signer
 
         return json.dumps({"ed25519": [Signer(folder).public_key]}).encode()
 

@@ -18,7 +18,7 @@ from shoal.errors import InputError
 from shoal.server.core.backup import back_up
 from shoal.server.storage.database import NAME, StorageError, log_size
 from shoal.server.storage.encryption import CROWD_KEY_FILE, decrypt, encrypt
-from shoal.server.storage.signing import Signer
+from shoal.server.storage.key_file import Signer
 from shoal.server.storage.store import Store
 from shoal.support.disk import Disk
 from tests.server.store_help import (
@@ -133,16 +133,14 @@ def test_no_count_report_or_id_is_found_without_the_key(name: str, tmp_path: Pat
 def test_the_search_would_find_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Without encryption the same search finds the ids' hashes and the counts."""
     monkeypatch.setattr(
-        "shoal.server.storage.duplicates.encrypt",
+        "shoal.server.storage.windows.encrypt",
         lambda key, *pieces: [content for content, _ in pieces],
     )
     monkeypatch.setattr(
         "shoal.server.storage.open_plan.encrypt",
         lambda key, *pieces: [content for content, _ in pieces],
     )
-    monkeypatch.setattr(
-        "shoal.server.storage.duplicates.decrypt", lambda key, content, about: content
-    )
+    monkeypatch.setattr("shoal.server.storage.windows.decrypt", lambda key, content, about: content)
     monkeypatch.setattr(
         "shoal.server.storage.open_plan.decrypt", lambda key, content, about: content
     )

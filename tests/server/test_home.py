@@ -18,7 +18,7 @@ from shoal.reports.observers import what_holds
 from shoal.server.console import releases as sealed_crowds
 from shoal.server.console import views as web
 from shoal.server.console.formatting import window_in_words
-from shoal.server.storage.plan_states import Declaration
+from shoal.server.storage.records import Declaration
 from tests.server.privacy_help import (
     COUNTS_PLAN,
     FLAGS_PLAN,

@@ -10,8 +10,14 @@ import pytest
 from shoal.cli import run
 from shoal.errors import InputError
 from shoal.server.storage.database import StorageError
-from shoal.server.storage.key_file import DAY, OBLIVIOUS_FILE, SIGNING_FILE, KeyFile, open_keys
-from shoal.server.storage.signing import Signer
+from shoal.server.storage.key_file import (
+    DAY,
+    OBLIVIOUS_FILE,
+    SIGNING_FILE,
+    KeyFile,
+    Signer,
+    open_keys,
+)
 from tests.server.privacy_help import NOW
 
 

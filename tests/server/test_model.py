@@ -38,8 +38,7 @@ from shoal.server.core.problems import Problem
 from shoal.server.storage import keyed_store
 from shoal.server.storage.database import Database, StorageError, transaction
 from shoal.server.storage.encryption import CROWD_KEY_FILE
-from shoal.server.storage.plan_states import STATES, State
-from shoal.server.storage.records import CrowdRecord, Reason
+from shoal.server.storage.records import STATES, CrowdRecord, Reason, State
 from shoal.server.storage.store import Store
 from tests.server.store_help import (
     DAY,

@@ -37,7 +37,7 @@ from shoal.server.core.tokens import ROLES
 from shoal.server.storage.database import NAME
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.open_plan import OpenPlan
-from shoal.server.storage.signatures import Signature
+from shoal.server.storage.records import Signature
 from shoal.server.storage.store import Store
 
 from .privacy_help import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from shoal.server.core.tokens import ROLES
-from shoal.server.storage.plan_states import STATES
+from shoal.server.storage.records import STATES
 from tests.server.page_tables import PAGE, with_tables
 
 

@@ -27,8 +27,7 @@ from shoal.server import Collector, Settings
 from shoal.server.core import problems
 from shoal.server.core.ingest import Allowance
 from shoal.server.storage.database import StorageError
-from shoal.server.storage.plan_states import STATES, Declaration, State
-from shoal.server.storage.records import CrowdRecord
+from shoal.server.storage.records import STATES, CrowdRecord, Declaration, State
 from shoal.server.storage.store import Store
 from tests.server.crash_help import LONGEST, Devices, Served, all_made, send
 from tests.server.cutting_proxy import CuttingProxy

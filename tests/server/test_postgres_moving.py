@@ -17,8 +17,8 @@ from shoal.server.doctor.data_folder import check_database
 from shoal.server.storage.database import NAME, Database, StorageError, transaction, write_fact
 from shoal.server.storage.encryption import CROWD_KEY_FILE
 from shoal.server.storage.import_sqlite import move
-from shoal.server.storage.signatures import UnverifiedError
-from shoal.server.storage.signing import Signer
+from shoal.server.storage.key_file import Signer
+from shoal.server.storage.records import UnverifiedError
 from shoal.server.storage.store import Store
 from shoal.support.disk import Disk
 from tests.server.postgres_help import needs_postgres, second_folder, store_in, the_server

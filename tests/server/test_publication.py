@@ -18,7 +18,7 @@ from shoal.server.collector.plan_review import objection
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.core.settings import Settings
-from shoal.server.storage.plan_states import Declaration
+from shoal.server.storage.records import Declaration
 from tests.server.privacy_help import World, in_world
 
 SURVEY = Survey("browser", (Flags("features", ("sync", "vpn")),))

@@ -15,7 +15,7 @@ from shoal.server.console.views import PAGES
 from shoal.server.core import tokens as sessions_module
 from shoal.server.core.tokens import COOKIE, Sessions, Token
 from shoal.server.storage.database import StorageFull
-from shoal.server.storage.plan_states import Declaration
+from shoal.server.storage.records import Declaration
 
 from .privacy_help import FLAGS_PLAN, NOW, Headers, World, in_world, make_reports
 

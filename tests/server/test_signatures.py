@@ -17,9 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from shoal.server.core.backup import back_up, restore
 from shoal.server.doctor.data_folder import check_folder
 from shoal.server.storage.database import NAME
-from shoal.server.storage.key_file import change_key
-from shoal.server.storage.signatures import UnverifiedError, signed_release
-from shoal.server.storage.signing import KEY_FILE, Signer
+from shoal.server.storage.key_file import SIGNING_FILE, Signer, change_key
+from shoal.server.storage.records import UnverifiedError, signed_release
 from shoal.server.storage.store import Store
 from tests.server.privacy_help import FLAGS_PLAN, World, in_world, make_reports
 from tests.server.store_help import PLANS, Clock, make_plan, upload
@@ -245,6 +244,6 @@ class TestDoctor:
         assert "1 more" in found.sentence
 
     def test_it_makes_no_key(self, folder: Path):
-        (folder / KEY_FILE).unlink()
+        (folder / SIGNING_FILE).unlink()
         assert "signatures" not in {one.check for one in check_folder(folder, 0)}
-        assert not (folder / KEY_FILE).exists()
+        assert not (folder / SIGNING_FILE).exists()

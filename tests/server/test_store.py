@@ -20,11 +20,10 @@ from shoal.errors import InputError, TallyError
 from shoal.protocol.plan import Plan, Promise
 from shoal.protocol.vectors import Rows
 from shoal.server.core import problems
-from shoal.server.storage import duplicates as seen
+from shoal.server.storage import windows as seen
 from shoal.server.storage.database import NAME, StorageError, open_database
-from shoal.server.storage.open_crowd import OpenCrowd
-from shoal.server.storage.plan_states import STATES, State
-from shoal.server.storage.records import CrowdRecord
+from shoal.server.storage.open_plan import OpenCrowd
+from shoal.server.storage.records import STATES, CrowdRecord, State
 from shoal.server.storage.schema import Schema
 from shoal.server.storage.store import Store
 from tests.server.store_help import (

@@ -62,7 +62,7 @@ def early(self, uploads):
 Store.accept = early
 """
 WRITES_NO_FILLER = """
-from shoal.server.storage.duplicates import SeenReports
+from shoal.server.storage.windows import SeenReports
 remember, seen = SeenReports.remember, set()
 
 def short(self, ids):

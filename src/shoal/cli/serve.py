@@ -14,7 +14,7 @@ from shoal.cli._options import IN_FILE, OUT_FOLDER, json_option, settings_option
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.server.core.settings import Settings
-from shoal.server.storage.plan_states import Declaration
+from shoal.server.storage.records import Declaration
 
 AT_AN_ANALYZER = ("opening_processes",)
 """Settings that a collector has no use for."""

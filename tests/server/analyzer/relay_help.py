@@ -28,7 +28,7 @@ from shoal.protocol.parties import Parties
 from shoal.protocol.random_bits import SystemBits
 from shoal.server import Analyzer, Settings
 from shoal.server.core.tokens import Token
-from shoal.server.storage.plan_states import Declaration
+from shoal.server.storage.records import Declaration
 from shoal.support.keys import key_text
 from tests.server.store_help import Clock, make_plan
 

@@ -133,7 +133,7 @@ def test_while_it_opens_and_releases(where: str, tmp_path: Path, monkeypatch: py
             patch.setattr("shoal.server.analyzer.decryption.first_of_each", dying)
             patch.setattr("shutil.rmtree", lambda *_, **__: None)  # a process that died tidies not
         elif where == "before the release":
-            patch.setattr("shoal.server.analyzer.plan.SealedPlan.seal", dying)
+            patch.setattr("shoal.server.analyzer.plan.AnalyzerPlan.seal", dying)
         else:
             patch.setattr(AnalyzerStore, "_sweep_files", dying)
         with pytest.raises(Killed):

@@ -15,15 +15,15 @@ from shoal.analysis.report_rows import Batch
 from shoal.errors import InputError
 from shoal.protocol.crowd_keys import CrowdKey
 from shoal.protocol.encrypted_wire import Chunk
+from shoal.server.analyzer.counting import Messages, Spilling, first_of_each
 from shoal.server.analyzer.decryption import Stop, open_crowd
 from shoal.server.analyzer.plan import Place
-from shoal.server.analyzer.spill import Messages, Spilling, first_of_each
 from shoal.server.analyzer.store import AnalyzerStore, WholeCrowd
 from shoal.server.core import problems
 from shoal.server.core.backup import back_up, restore
 from shoal.server.storage.encryption import CROWD_KEY_FILE
+from shoal.server.storage.key_file import Signer
 from shoal.server.storage.recovery import check_role
-from shoal.server.storage.signing import Signer
 from tests.server.analyzer.relay_help import COUNTS, DATA, PLANS, contents_of, cut, sealed
 from tests.server.analyzer.test_crashes import opened_store, published, seal_next, states
 from tests.server.store_help import DAY, NOON, Clock, counted_by_hand, upload

@@ -17,8 +17,8 @@ from shoal.server import Collector, Settings
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.core.tokens import Token
-from shoal.server.storage.plan_states import Declaration
-from shoal.server.storage.signing import Signer
+from shoal.server.storage.key_file import Signer
+from shoal.server.storage.records import Declaration
 from tests.server.analyzer.relay_help import (
     COUNTS,
     PLANS,

@@ -15,7 +15,7 @@ from shoal.server.relay.analyzer_client import Analyzer
 from shoal.server.relay.forwarding import Forwarder
 from shoal.server.relay.frozen_crowds import FrozenCrowd
 from shoal.server.relay.open_plan import Document
-from shoal.server.storage.signing import Signer
+from shoal.server.storage.key_file import Signer
 from tests.server.postgres_help import second_folder, the_server, wait_for
 from tests.server.privacy_help import NOW
 

@@ -16,8 +16,7 @@ from shoal.protocol.crowd_keys import CrowdKey
 from shoal.server.relay import forwarding
 from shoal.server.relay import key_prefetch as crowd_keys
 from shoal.server.relay.analyzer_client import Reply
-from shoal.server.storage.key_file import change_key
-from shoal.server.storage.signing import Signer
+from shoal.server.storage.key_file import Signer, change_key
 from tests.server.store_help import DAY, Clock
 
 from .relay_help import (

@@ -35,7 +35,7 @@ def command(source: Path, data: Path, digest: str, as_json: bool) -> None:
     shoal collector backup printed.
     """
     from shoal.server.core.backup import restore
-    from shoal.server.storage.signing import Signer
+    from shoal.server.storage.key_file import Signer
 
     restoration = restore(source, data, digest=digest)
     key = Signer(data).public_key

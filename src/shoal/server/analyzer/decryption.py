@@ -25,8 +25,7 @@ from typing import Any
 from shoal.errors import ShoalError
 from shoal.protocol.encryption import message_bytes
 from shoal.protocol.fragments import content_bytes, messages_of
-from shoal.server.analyzer.counting import OpenedCrowd, counting_for
-from shoal.server.analyzer.spill import Spilling, first_of_each
+from shoal.server.analyzer.counting import OpenedCrowd, Spilling, counting_for, first_of_each
 from shoal.server.analyzer.store import WholeCrowd
 from shoal.server.analyzer.worker import Keys
 from shoal.server.storage.database import StorageError, storage_errors

@@ -38,7 +38,7 @@ from shoal.server.core.parameters import Integer
 from shoal.server.core.problems import Problem, Send
 from shoal.server.core.tokens import Token
 from shoal.server.storage.database import StorageError, StorageFull
-from shoal.server.storage.signing import Signer
+from shoal.server.storage.key_file import Signer
 from shoal.support.files import canonical_json, strict_json
 
 __all__ = ["LARGEST_CHUNK", "RelayDoor"]

@@ -23,12 +23,10 @@ from shoal.server.core.problems import Problem
 from shoal.server.storage.database import Database
 from shoal.server.storage.encryption import CrowdKeys
 from shoal.server.storage.open_plan import OpenPlan
-from shoal.server.storage.plan_states import State
-from shoal.server.storage.records import Reason
-from shoal.server.storage.signatures import Signatures
-from shoal.server.storage.windows import IncompleteCrowd, Time
+from shoal.server.storage.records import Reason, Signatures, State
+from shoal.server.storage.windows import IncompleteCrowd, OpenWindows
 
-__all__ = ["Place", "SealedPlan", "UnderWay"]
+__all__ = ["AnalyzerPlan", "Place", "UnderWay"]
 
 AHEAD = 8
 """How many crowds of a window one relay may have open at a time."""
@@ -73,7 +71,7 @@ class UnderWay(NamedTuple):
         return self.arrived == self.chunks and not self.damaged
 
 
-class SealedPlan(OpenPlan):
+class AnalyzerPlan(OpenPlan):
     """A plan at the analyzer; everything here happens inside a transaction of the store."""
 
     def __init__(
@@ -109,7 +107,7 @@ class SealedPlan(OpenPlan):
         number, state, document, *rest = row
         return UnderWay(number, state, CrowdKey.from_bytes(bytes(document)), *rest)
 
-    def crowd_key(self, place: Place, relay: str, time: Time) -> CrowdKey | Problem:
+    def crowd_key(self, place: Place, relay: str, time: OpenWindows) -> CrowdKey | Problem:
         """Return the key of a crowd that a relay's data may fill, or why there is none.
 
         A crowd that has ended, that other data fill, or of which chunks have come gets no second
@@ -138,7 +136,7 @@ class SealedPlan(OpenPlan):
             return problems.CROWD_NOT_DUE
         return self._begin(place, relay, time.day)
 
-    def _objection_to_key(self, place: Place, time: Time) -> Problem | None:
+    def _objection_to_key(self, place: Place, time: OpenWindows) -> Problem | None:
         if self.state in _KEYS_OF_STATES:
             return _KEYS_OF_STATES[self.state]
         if place.window < max(time.first_window, self.oldest_window):
@@ -295,7 +293,7 @@ class SealedPlan(OpenPlan):
             (self.plan.id, self.plan.id, 0 if before is None else before),
         )
 
-    def expire_windows(self, time: Time) -> list[IncompleteCrowd]:
+    def expire_windows(self, time: OpenWindows) -> list[IncompleteCrowd]:
         """Close windows that are over.
 
         Their keys stay for a day or two: a crowd may have become whole at the relay in the last
@@ -318,11 +316,11 @@ class SealedPlan(OpenPlan):
         """How many crowds can be sealed at once: none, since a crowd is opened before."""
         return 0
 
-    def seal_crowds(self, time: Time) -> list[int]:
+    def seal_crowds(self, time: OpenWindows) -> list[int]:
         """Seal nothing: a crowd is sealed when it has been opened."""
         return []
 
-    def open_crowds(self, time: Time) -> None:
+    def open_crowds(self, time: OpenWindows) -> None:
         """Open nothing: a crowd begins when the relay asks for its key."""
 
     def make_room(self) -> None:

@@ -16,12 +16,12 @@ from shoal.protocol.encryption import sealing_info
 from shoal.protocol.plan import Plan
 from shoal.server.analyzer.chunk_files import ChunkFile, ChunkFiles
 from shoal.server.analyzer.counting import OpenedCrowd
-from shoal.server.analyzer.plan import Place, SealedPlan
+from shoal.server.analyzer.plan import AnalyzerPlan, Place
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.storage.database import storage_errors
 from shoal.server.storage.open_plan import release_bytes
-from shoal.server.storage.plan_states import State
+from shoal.server.storage.records import State
 from shoal.server.storage.store import Store
 
 __all__ = ["AnalyzerStore", "Receipt", "WholeCrowd"]
@@ -82,12 +82,12 @@ class AnalyzerStore(Store):
         for table in ("sealing_keys", "chunks", "damaged_chunks"):
             self._database.execute(f"DELETE FROM {table}")  # noqa: S608  three names
 
-    def _read_plan(self, plan_id: str) -> SealedPlan | None:
-        plan = SealedPlan.read(self._database, self._keys, self._signatures, plan_id)
-        return cast(SealedPlan | None, plan)
+    def _read_plan(self, plan_id: str) -> AnalyzerPlan | None:
+        plan = AnalyzerPlan.read(self._database, self._keys, self._signatures, plan_id)
+        return cast(AnalyzerPlan | None, plan)
 
-    def _sealed_plan(self, plan_id: str) -> SealedPlan | None:
-        return cast(SealedPlan | None, self._opened(plan_id))
+    def _analyzer_plan(self, plan_id: str) -> AnalyzerPlan | None:
+        return cast(AnalyzerPlan | None, self._opened(plan_id))
 
     # Keys
 
@@ -95,10 +95,10 @@ class AnalyzerStore(Store):
         """Return the document with the key of a crowd, made now if need be, or why there is none.
 
         `relay` names the data that ask. It is the key of the next free crowd if the one that is
-        asked for takes no reports of these data; see `SealedPlan.crowd_key`.
+        asked for takes no reports of these data; see `AnalyzerPlan.crowd_key`.
         """
         with self._transaction():
-            plan = self._sealed_plan(plan_id)
+            plan = self._analyzer_plan(plan_id)
             if plan is None:
                 return problems.UNKNOWN_PLAN
             key = plan.crowd_key(place, relay, self._time(plan.plan))
@@ -114,7 +114,7 @@ class AnalyzerStore(Store):
         """
         digest = hashlib.sha256(content)
         with storage_errors():
-            plan = self._sealed_plan(chunk.plan_id)
+            plan = self._analyzer_plan(chunk.plan_id)
             crowd = None if plan is None else plan.find(place)
             if plan is None or plan.state == "draft":
                 return problems.UNKNOWN_PLAN
@@ -156,7 +156,7 @@ class AnalyzerStore(Store):
         The relay sends them again if it has not been told that the crowd is complete.
         """
         with self._transaction():
-            plan = self._sealed_plan(plan_id)
+            plan = self._analyzer_plan(plan_id)
             assert plan is not None
             if plan.secret(number) is None:  # it was opened before they were lost
                 return False
@@ -165,7 +165,7 @@ class AnalyzerStore(Store):
         self._tell_damaged(len(set(chunks) - known), 0)
         return True
 
-    def _heal(self, plan: SealedPlan, number: int, files: Sequence[ChunkFile]) -> None:
+    def _heal(self, plan: AnalyzerPlan, number: int, files: Sequence[ChunkFile]) -> None:
         """Note, in a transaction, that chunks on the disk are intact."""
         damaged = {file.number for file in self._damaged(plan.plan.id, number)}
         healed = {file.number for file in files}
@@ -197,11 +197,11 @@ class AnalyzerStore(Store):
             if row is None:
                 return None
             plan_id, number, window = row
-            plan = self._sealed_plan(plan_id)
+            plan = self._analyzer_plan(plan_id)
             assert plan is not None
             return self._whole(plan, number, window)
 
-    def _whole(self, plan: SealedPlan, number: int, window: int) -> WholeCrowd:
+    def _whole(self, plan: AnalyzerPlan, number: int, window: int) -> WholeCrowd:
         secret = plan.secret(number)
         assert secret is not None, "the key of an open crowd is there"
         rows = self._database.execute(
@@ -218,7 +218,7 @@ class AnalyzerStore(Store):
         A crowd that has arrived complete stays: the relay is behind.
         """
         with storage_errors():
-            plan = self._sealed_plan(plan_id)
+            plan = self._analyzer_plan(plan_id)
             crowd = None if plan is None else plan.find(place)
         if plan is None or crowd is None:
             return problems.UNKNOWN_CROWD
@@ -247,7 +247,7 @@ class AnalyzerStore(Store):
         if opened.complete >= max(crowd.plan.crowd_size or 0, 1):
             release = release_bytes(crowd.plan, opened.tally, number, crowd.window)
         with self._changing_key(scrub=True):
-            plan = self._sealed_plan(plan_id)
+            plan = self._analyzer_plan(plan_id)
             assert plan is not None
             was_there = plan.seal(number, release, reports, opened.unreadable)
         self._sweep_files()
@@ -266,7 +266,7 @@ class AnalyzerStore(Store):
             query = "SELECT DISTINCT plan, number FROM damaged_chunks"
             crowds = self._database.execute(query).fetchall()
         for plan_id, number in crowds:
-            plan = self._sealed_plan(plan_id)
+            plan = self._analyzer_plan(plan_id)
             assert plan is not None
             found = [file for file in self._damaged(plan_id, number) if not file.is_damaged]
             if found:

@@ -28,11 +28,10 @@ from shoal.server.collector.ingest import Ingest, plan_id_of
 from shoal.server.core import problems
 from shoal.server.core.http import SMALL_BODY, Receive, Scope, media_type, read_body
 from shoal.server.core.problems import CLOSE, Problem, Send
-from shoal.server.storage.key_file import OBLIVIOUS_FILE as KEY_FILE
-from shoal.server.storage.key_file import open_keys
-from shoal.server.storage.signing import Signer
+from shoal.server.storage.key_file import OBLIVIOUS_FILE as SIGNING_FILE
+from shoal.server.storage.key_file import Signer, open_keys
 
-__all__ = ["KEY_FILE", "PATH", "Gateway"]
+__all__ = ["PATH", "SIGNING_FILE", "Gateway"]
 
 PATH = "/v1/oblivious"
 
@@ -70,7 +69,7 @@ class Gateway:
         *,
         trusted: bool,
     ) -> None:
-        self.keys = open_keys(folder, KEY_FILE, clock)
+        self.keys = open_keys(folder, SIGNING_FILE, clock)
         self._ingest, self._plan_of, self._signer = ingest, plan_of, signer
         self._refused, self._worker, self._trusted = refused, worker, trusted
 

@@ -19,8 +19,8 @@ from shoal.server.core.openapi import Operation, openapi
 from shoal.server.core.parameters import Parameter
 from shoal.server.core.problems import Problem, Send
 from shoal.server.core.routes import make_app
+from shoal.server.storage.key_file import Signer
 from shoal.server.storage.records import PlanRecord
-from shoal.server.storage.signing import Signer
 
 __all__ = ["PublicDoor", "make_public", "reports_door"]
 

@@ -23,7 +23,7 @@ from shoal.server.core.observability import LOG, log_to
 from shoal.server.core.problems import Problem
 from shoal.server.core.service import App, Running
 from shoal.server.core.settings import Settings, address, own_url, remove_addresses, write_addresses
-from shoal.server.storage.plan_states import Declaration
+from shoal.server.storage.records import Declaration
 
 __all__ = ["Listener", "leave", "run", "serve"]
 

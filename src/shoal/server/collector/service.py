@@ -30,8 +30,7 @@ from shoal.server.core.service import App, Running
 from shoal.server.core.settings import Settings
 from shoal.server.core.tokens import Actions
 from shoal.server.storage.database import StorageError, storage_errors
-from shoal.server.storage.plan_states import STATES, Declaration, State
-from shoal.server.storage.records import PlanRecord
+from shoal.server.storage.records import STATES, Declaration, PlanRecord, State
 from shoal.server.storage.store import Store
 from shoal.server.storage.windows import IncompleteCrowd
 

@@ -20,12 +20,12 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from shoal.errors import InputError
-from shoal.server.collector.gateway import KEY_FILE as OBLIVIOUS_KEY_FILE
+from shoal.server.collector.gateway import SIGNING_FILE as OBLIVIOUS_KEY_FILE
 from shoal.server.collector.service import Collector
 from shoal.server.core.observability import LOG
 from shoal.server.core.settings import Settings
 from shoal.server.storage.encryption import CROWD_KEY_FILE
-from shoal.server.storage.signing import KEY_FILE
+from shoal.server.storage.key_file import SIGNING_FILE
 from shoal.support.disk import Disk
 
 __all__ = ["Workers", "check_workers"]
@@ -87,7 +87,7 @@ class Workers:
     def _start(self, number: int) -> None:
         folder = self._folder_of(number)
         folder.mkdir(mode=0o700, exist_ok=True)
-        for name in (CROWD_KEY_FILE, KEY_FILE, OBLIVIOUS_KEY_FILE):
+        for name in (CROWD_KEY_FILE, SIGNING_FILE, OBLIVIOUS_KEY_FILE):
             if (self._folder / name).exists():
                 shutil.copy2(self._folder / name, folder / name)
         process = multiprocessing.get_context("spawn").Process(

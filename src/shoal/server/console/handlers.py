@@ -38,8 +38,7 @@ from shoal.server.core.parameters import (
     Parameter,
 )
 from shoal.server.core.tokens import Action, Token
-from shoal.server.storage.plan_states import Declaration, State
-from shoal.server.storage.records import PlanRecord
+from shoal.server.storage.records import Declaration, PlanRecord, State
 
 if TYPE_CHECKING:
     from shoal.server.collector.service import Collector

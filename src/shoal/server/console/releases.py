@@ -23,8 +23,7 @@ from shoal.protocol.plan import Plan
 from shoal.reports.results import results
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
-from shoal.server.storage.records import CrowdRecord
-from shoal.server.storage.signatures import Signature, UnverifiedError
+from shoal.server.storage.records import CrowdRecord, Signature, UnverifiedError
 
 if TYPE_CHECKING:
     from shoal.server.collector.service import Collector

@@ -15,8 +15,8 @@ from shoal.reports import publish
 from shoal.reports.tables import arrow_table, csv_text
 from shoal.server.console.formatting import window_times
 from shoal.server.core.tokens import Token, Tokens
+from shoal.server.storage.key_file import Signer
 from shoal.server.storage.records import CrowdRecord, PlanRecord
-from shoal.server.storage.signing import Signer
 
 __all__ = [
     "FORMS",

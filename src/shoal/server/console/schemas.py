@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from shoal.server.core.tokens import ROLES
-from shoal.server.storage.plan_states import STATES
-from shoal.server.storage.records import Reason
+from shoal.server.storage.records import STATES, Reason
 
 __all__ = ["ANSWERS"]
 

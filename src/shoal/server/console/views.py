@@ -38,8 +38,7 @@ from shoal.server.core.http import Refusal, cookie
 from shoal.server.core.openapi import Operation
 from shoal.server.core.problems import Problem
 from shoal.server.core.tokens import COOKIE, Sessions, Token, cookie_header
-from shoal.server.storage.plan_states import Declaration, State
-from shoal.server.storage.records import PlanRecord
+from shoal.server.storage.records import Declaration, PlanRecord, State
 from shoal.support.files import strict_json
 
 if TYPE_CHECKING:

@@ -46,10 +46,10 @@ from shoal.server.storage.database import (
     transaction,
 )
 from shoal.server.storage.encryption import CROWD_KEY_FILE
+from shoal.server.storage.key_file import SIGNING_FILE, private_file, read_key
 from shoal.server.storage.kinds import schema_of
 from shoal.server.storage.recovery import Restoration, begin_anew
 from shoal.server.storage.schema import COLLECTOR, VERSION, Schema, check_version
-from shoal.server.storage.signing import KEY_FILE, private_file, read_key
 from shoal.support.disk import Disk
 
 __all__ = ["Restoration", "back_up", "backup_digest", "restore"]
@@ -78,7 +78,7 @@ def back_up(
     clock
         Seconds since 1970.
     """
-    if not (folder / (KEY_FILE if url else NAME)).exists():
+    if not (folder / (SIGNING_FILE if url else NAME)).exists():
         raise InputError(f"there is no collector data at {folder / NAME}.")
     now = int(clock())
     if target.is_dir():
@@ -86,7 +86,7 @@ def back_up(
     if target.exists():
         raise InputError(f"{target} exists already; name another file.")
     with _part_of(target) as part:
-        key = (folder / KEY_FILE).read_text()
+        key = (folder / SIGNING_FILE).read_text()
         with closing(_source(folder, url)) as source, ExitStack() as held:
             schema = _schema_of(source, folder, url)
             copy = held.enter_context(closing(open_database(part, schema=schema)))
@@ -115,7 +115,7 @@ def backup_digest(backup: Path) -> str:
 
 def _sign(part: Path, key_text: str) -> None:
     """Append the signature to the database."""
-    key = read_key(key_text, KEY_FILE)
+    key = read_key(key_text, SIGNING_FILE)
     with part.open("r+b") as file:
         content = hashlib.file_digest(file, "sha256").digest()
         public = key.public_key().public_bytes_raw()
@@ -244,7 +244,7 @@ def restore(
                     database.execute(f"PRAGMA user_version = {VERSION}")
                     add_token(database, Token.new("admin", "restored"), secret)
             try:
-                private_file(folder / KEY_FILE, key)
+                private_file(folder / SIGNING_FILE, key)
                 private_file(folder / TOKEN_FILE, f"{secret}\n")
             except BaseException:
                 _remove_secrets(folder)
@@ -311,13 +311,13 @@ def _check_empty(folder: Path) -> None:
     if (folder / f"{NAME}.part").exists() and not (folder / NAME).exists():
         _remove_secrets(folder)  # of a restore that did not come to its end
     # A log that is left of other data would be taken for the new one's.
-    for name in (NAME, f"{NAME}-wal", f"{NAME}-shm", KEY_FILE, CROWD_KEY_FILE, TOKEN_FILE):
+    for name in (NAME, f"{NAME}-wal", f"{NAME}-shm", SIGNING_FILE, CROWD_KEY_FILE, TOKEN_FILE):
         if (folder / name).exists():
             raise InputError(f"{folder} holds a collector's {name}; restore into a new folder.")
 
 
 def _remove_secrets(folder: Path) -> None:
-    for name in (KEY_FILE, TOKEN_FILE):
+    for name in (SIGNING_FILE, TOKEN_FILE):
         (folder / name).unlink(missing_ok=True)
 
 

@@ -19,7 +19,7 @@ from shoal.server.core import problems
 from shoal.server.core.observability import LOG
 from shoal.server.core.problems import Problem, Send
 from shoal.server.storage.database import StorageError, StorageFull
-from shoal.server.storage.signatures import UnverifiedError
+from shoal.server.storage.records import UnverifiedError
 from shoal.support.checks import check_origin
 
 __all__ = [

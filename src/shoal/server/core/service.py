@@ -28,10 +28,9 @@ from shoal.server.storage.database import (
     log_size,
     transaction,
 )
-from shoal.server.storage.key_file import KeyFile
+from shoal.server.storage.key_file import KeyFile, Signer, private_file
 from shoal.server.storage.keyed_store import KeyedStore
 from shoal.server.storage.recovery import check_role, check_signer, check_whole
-from shoal.server.storage.signing import Signer, private_file
 
 __all__ = ["App", "Running"]
 

@@ -16,11 +16,10 @@ from shoal.server.core.clock import STEP
 from shoal.server.doctor import Finding, Verdict
 from shoal.server.storage.database import LONGEST_LOG, NAME, Database, log_size, read_fact
 from shoal.server.storage.encryption import CROWD_KEY_FILE
+from shoal.server.storage.key_file import SIGNING_FILE, Signer
 from shoal.server.storage.kinds import schema_of
-from shoal.server.storage.records import Records
+from shoal.server.storage.records import Records, Signatures
 from shoal.server.storage.schema import COLLECTOR, VERSION, other_version
-from shoal.server.storage.signatures import Signatures
-from shoal.server.storage.signing import KEY_FILE, Signer
 from shoal.support.checks import is_loopback
 from shoal.support.files import first_line
 
@@ -31,7 +30,7 @@ _SECRETS = (
     NAME,
     f"{NAME}-wal",
     f"{NAME}-shm",
-    KEY_FILE,
+    SIGNING_FILE,
     CROWD_KEY_FILE,
     "oblivious-key",
     "admin-token",
@@ -147,7 +146,7 @@ def _kind_of_file_system(folder: Path, table: str = "/proc/self/mountinfo") -> s
 def public_key(folder: Path) -> str | None:
     """Return the collector's public key, by which its addresses are known, if there is one."""
     with suppress(OSError, ShoalError):
-        if (folder / KEY_FILE).exists():
+        if (folder / SIGNING_FILE).exists():
             return Signer(folder).public_key
     return None
 
@@ -167,15 +166,15 @@ def registered_relays(folder: Path) -> int | None:
 
 
 def _key(folder: Path) -> Finding:
-    if not (folder / KEY_FILE).exists():
+    if not (folder / SIGNING_FILE).exists():
         return Finding(
             "signing key",
             "fail",
-            f"There is no {KEY_FILE} in {folder}; devices would not trust a new one.",
+            f"There is no {SIGNING_FILE} in {folder}; devices would not trust a new one.",
             "Start the collector once, or restore a backup.",
         )
     if public_key(folder) is None:
-        sentence = f"{folder / KEY_FILE} holds no key."
+        sentence = f"{folder / SIGNING_FILE} holds no key."
         return Finding("signing key", "fail", sentence, "Restore a backup.")
     return Finding("signing key", "ok", "The key can be read.")
 
@@ -295,7 +294,7 @@ def check_database(folder: Path, url: str) -> Iterator[Finding]:
 
 def check_signatures(database: Database, folder: Path) -> Iterator[Finding]:
     """Check that stored plans, certificates and releases match their ids and signatures."""
-    if not (folder / KEY_FILE).exists():
+    if not (folder / SIGNING_FILE).exists():
         return  # another finding says so
     found = Records(database, Signatures(database, folder)).unverified()
     if found:

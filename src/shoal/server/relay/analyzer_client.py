@@ -28,7 +28,7 @@ from shoal.protocol.signatures import (
 from shoal.server.core.observability import LOG
 from shoal.server.relay.frozen_crowds import DiscardedCrowd, FrozenCrowd
 from shoal.server.relay.open_plan import Document, Wanted
-from shoal.server.storage.signing import Signer
+from shoal.server.storage.key_file import Signer
 from shoal.support.addresses import parse_address
 from shoal.support.checks import is_loopback, shown
 from shoal.support.connections import cut_off_at, network_errors, open_connection

@@ -15,7 +15,7 @@ from shoal.protocol.random_bits import SystemBits, draw_below
 from shoal.server.storage.database import Database
 from shoal.server.storage.encryption import decrypt, encrypt
 
-__all__ = ["SealedCrowd", "first_row", "read_rows", "remove_rows"]
+__all__ = ["EncryptedPool", "first_row", "read_rows", "remove_rows"]
 
 _FIRST_ROWS = 16
 _MOST_ADDED = 4 << 20
@@ -25,7 +25,7 @@ _USED, _EMPTY = b"\1", b"\0"
 _AT_ONCE = 1000
 
 
-class SealedCrowd:
+class EncryptedPool:
     """The rows of one open crowd.
 
     Parameters
@@ -61,7 +61,7 @@ class SealedCrowd:
                 self._spare.append(row)
 
     @staticmethod
-    def catch_up(database: Database, plan_id: str, crowds: Mapping[int, SealedCrowd]) -> None:
+    def catch_up(database: Database, plan_id: str, crowds: Mapping[int, EncryptedPool]) -> None:
         """Read what other processes have written to crowds of a plan, by their numbers.
 
         Nobody else writes to the data of a folder.

@@ -23,13 +23,17 @@ from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.wire import ID_BYTES
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
-from shoal.server.relay.encrypted_pool import SealedCrowd
+from shoal.server.relay.encrypted_pool import EncryptedPool
 from shoal.server.storage.database import NAME, Database, StorageError
-from shoal.server.storage.duplicates import SeenReports
 from shoal.server.storage.encryption import CrowdKeys
-from shoal.server.storage.plan_states import State
-from shoal.server.storage.records import Reason
-from shoal.server.storage.windows import DAY, IncompleteCrowd, Time, WindowedPlan
+from shoal.server.storage.records import Reason, State
+from shoal.server.storage.windows import (
+    DAY,
+    IncompleteCrowd,
+    OpenWindows,
+    SeenReports,
+    WindowedPlan,
+)
 
 __all__ = ["Document", "RelayPlan", "Wanted"]
 
@@ -60,7 +64,7 @@ class _Crowd:
     day: int
     signed: Document
     digest: bytes
-    rows: SealedCrowd
+    rows: EncryptedPool
 
 
 class RelayPlan(WindowedPlan):
@@ -73,7 +77,7 @@ class RelayPlan(WindowedPlan):
         plan: Plan,
         state: State,
         oldest_window: int,
-        kind: type[SealedCrowd] = SealedCrowd,
+        kind: type[EncryptedPool] = EncryptedPool,
     ) -> None:
         super().__init__(database, keys, plan, state, oldest_window)
         self._length, self._kind = sealed_report_bytes(plan) - ID_BYTES, kind
@@ -119,7 +123,7 @@ class RelayPlan(WindowedPlan):
         database: Database,
         keys: CrowdKeys,
         plan_id: str,
-        kind: type[SealedCrowd] = SealedCrowd,
+        kind: type[EncryptedPool] = EncryptedPool,
     ) -> RelayPlan | None:
         """Return a plan by its id; `kind` is what its open crowds are made of."""
         row = database.execute(
@@ -186,7 +190,7 @@ class RelayPlan(WindowedPlan):
 
     # Reports
 
-    def accept(self, uploads: Sequence[SealedReports], time: Time) -> list[Problem | None]:
+    def accept(self, uploads: Sequence[SealedReports], time: OpenWindows) -> list[Problem | None]:
         """Take the reports of uploads that have not come before, and answer for each upload.
 
         Of an upload that does not fit the open crowd what fits is taken. Its sender seals all of it
@@ -262,7 +266,7 @@ class RelayPlan(WindowedPlan):
 
     # Crowds
 
-    def wanted(self, time: Time) -> list[Wanted]:
+    def wanted(self, time: OpenWindows) -> list[Wanted]:
         """Return the crowds whose keys are to be fetched now."""
         if self.state != "published":
             return []
@@ -283,7 +287,7 @@ class RelayPlan(WindowedPlan):
         ).fetchone()
         return int(last) + 1
 
-    def open_crowd(self, wanted: Wanted, signed: Document, time: Time) -> bool:
+    def open_crowd(self, wanted: Wanted, signed: Document, time: OpenWindows) -> bool:
         """Open a crowd whose key has come; return whether it is still wanted.
 
         The analyzer may have given the key of a later crowd, because the wanted one has ended or
@@ -309,7 +313,7 @@ class RelayPlan(WindowedPlan):
         """How many crowds wait to be frozen."""
         return sum(crowd.rows.is_whole for crowd in self._all())
 
-    def freeze(self, time: Time) -> list[int]:
+    def freeze(self, time: OpenWindows) -> list[int]:
         """Freeze the crowds that have all their reports, and return their numbers."""
         frozen = [crowd for crowd in self._all() if crowd.rows.is_whole]
         for crowd in frozen:

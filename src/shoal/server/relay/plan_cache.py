@@ -22,7 +22,7 @@ from shoal.server.relay.open_plan import Document
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError
 from shoal.server.storage.records import PlanRecord
-from shoal.server.storage.windows import Time
+from shoal.server.storage.windows import OpenWindows
 
 __all__ = ["Notices", "following"]
 
@@ -79,7 +79,7 @@ class Notices:
         record = self._plans[plan_id]
         if record.state != "published":
             return problems.PLAN_CLOSED
-        time = Time.of(record.plan, self._clock())
+        time = OpenWindows.of(record.plan, self._clock())
         if window < max(time.first_window, self._oldest.get(plan_id, 0)):
             return problems.WINDOW_EXPIRED
         if window > time.last_window:

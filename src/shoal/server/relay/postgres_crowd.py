@@ -12,16 +12,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 
-from shoal.server.relay.encrypted_pool import SealedCrowd
+from shoal.server.relay.encrypted_pool import EncryptedPool
 from shoal.server.storage.database import Database
 from shoal.server.storage.encryption import decrypt, encrypt
 
-__all__ = ["SharedCrowd"]
+__all__ = ["SharedPool"]
 
 _FILL = struct.Struct("<QQ")
 
 
-class SharedCrowd(SealedCrowd):
+class SharedPool(EncryptedPool):
     """The rows of one open crowd, and those of them that this relay may use."""
 
     def _read(self) -> None:
@@ -36,7 +36,7 @@ class SharedCrowd(SealedCrowd):
         self.reports, self._rows = _FILL.unpack(decrypt(self._key, content, self._about_fill))
 
     @staticmethod
-    def catch_up(database: Database, plan_id: str, crowds: Mapping[int, SealedCrowd]) -> None:
+    def catch_up(database: Database, plan_id: str, crowds: Mapping[int, EncryptedPool]) -> None:
         """Read how many reports crowds of a plan have by now."""
         rows = database.execute(
             "SELECT fills.number, content FROM fills JOIN crowds ON crowds.number = fills.number"
@@ -45,7 +45,7 @@ class SharedCrowd(SealedCrowd):
         )
         for number, content in rows.fetchall():
             crowd = crowds[number]
-            assert isinstance(crowd, SharedCrowd)
+            assert isinstance(crowd, SharedPool)
             crowd._follow(content)
 
     def write(self, reports: Sequence[bytes | None]) -> None:

@@ -35,7 +35,7 @@ from shoal.server.relay.public import make_public
 from shoal.server.relay.settings import RelaySettings
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError
-from shoal.server.storage.plan_states import STATES
+from shoal.server.storage.records import STATES
 
 __all__ = ["Relay"]
 

@@ -19,10 +19,9 @@ from shoal.server.relay.frozen_crowds import DATA_NAME, FrozenCrowds, forget_cro
 from shoal.server.relay.open_plan import Document, RelayPlan, Wanted
 from shoal.server.relay.schema import RELAY
 from shoal.server.storage.database import read_fact, storage_errors, write_fact
-from shoal.server.storage.records import PlanRecord, Records
+from shoal.server.storage.records import PlanRecord, Records, Signatures
 from shoal.server.storage.recovery import first_window, restored_at
-from shoal.server.storage.signatures import Signatures
-from shoal.server.storage.windows import IncompleteCrowd, Time
+from shoal.server.storage.windows import IncompleteCrowd, OpenWindows
 from shoal.support.keys import key_text
 
 __all__ = ["Document", "RelayCrowd", "RelayStore", "pinned_bytes"]
@@ -266,7 +265,7 @@ class RelayStore(FrozenCrowds):
         found = {plan_id: self._opened(plan_id) for plan_id in ids}
         return {plan_id: plan for plan_id, plan in found.items() if plan is not None}
 
-    def _now(self, plan: RelayPlan) -> Time:
+    def _now(self, plan: RelayPlan) -> OpenWindows:
         return self._time(plan.plan)
 
     # Crowds

@@ -35,12 +35,12 @@ from shoal.server.storage.encryption import (
     FolderKeys,
     generation_without_log,
 )
+from shoal.server.storage.key_file import SIGNING_FILE
 from shoal.server.storage.postgres.connection import PostgresDatabase
 from shoal.server.storage.postgres.ratchet import Ratchet
 from shoal.server.storage.postgres.schema import COLLECTOR, make_tables
 from shoal.server.storage.postgres.shared import lock_all
 from shoal.server.storage.recovery import check_whole
-from shoal.server.storage.signing import KEY_FILE
 from shoal.support.disk import Disk
 
 __all__ = ["Move", "move"]
@@ -110,7 +110,7 @@ def move(source: Path, folder: Path, url: str) -> Move:
                     mark = f"m{SystemBits().draw(16).hex()} {target}"
                     with transaction(old):
                         write_fact(old, MOVED, mark)
-                for name in (KEY_FILE, TOKEN_FILE, "oblivious-key"):
+                for name in (SIGNING_FILE, TOKEN_FILE, "oblivious-key"):
                     if (source / name).exists():
                         shutil.copy2(source / name, folder / name)
                 _copy(old, new, keys, folder, mark)
@@ -151,7 +151,7 @@ def _check_empty(new: Database) -> None:
 
 
 def _check_new(folder: Path, *, is_first: bool) -> None:
-    for name in (NAME, KEY_FILE, CROWD_KEY_FILE):
+    for name in (NAME, SIGNING_FILE, CROWD_KEY_FILE):
         if (folder / name).exists() and is_first:
             raise InputError(f"{folder} holds a collector's {name}; name a new folder.")
     (folder / CROWD_KEY_FILE).unlink(missing_ok=True)  # of a move that did not come to its end

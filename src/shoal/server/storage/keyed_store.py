@@ -31,7 +31,7 @@ from shoal.server.storage.database import (
 from shoal.server.storage.encryption import CrowdKeys, FolderKeys, generation_without_log
 from shoal.server.storage.recovery import Restoration, begin_anew
 from shoal.server.storage.schema import Schema
-from shoal.server.storage.windows import Time
+from shoal.server.storage.windows import OpenWindows
 
 __all__ = ["KeyedStore"]
 
@@ -199,10 +199,10 @@ class KeyedStore(ABC, Generic[P]):
             self._open[plan_id] = plan
         return self._open[plan_id]
 
-    # Time
+    # OpenWindows
 
-    def _time(self, plan: Plan) -> Time:
-        return Time.of(plan, self._clock())
+    def _time(self, plan: Plan) -> OpenWindows:
+        return OpenWindows.of(plan, self._clock())
 
     @property
     def _may_destroy(self) -> bool:

@@ -7,29 +7,32 @@ it would tell its sender how many reports had come. Reports that come before tha
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.analysis.count_table import Weights
 from shoal.analysis.crowds import Crowd
 from shoal.analysis.report_rows import Batch
-from shoal.analysis.tally import Tally
+from shoal.analysis.tally import Counts, Tally, Tallying
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.vectors import Cohorts, Rows
 from shoal.server.core.problems import Problem
 from shoal.server.storage.database import NAME, Database, StorageError
-from shoal.server.storage.duplicates import SeenReports
 from shoal.server.storage.encryption import CrowdKeys, decrypt, encrypt
-from shoal.server.storage.open_crowd import OpenCrowd
-from shoal.server.storage.plan_states import State
-from shoal.server.storage.records import Reason, read_plan
-from shoal.server.storage.signatures import Signatures
-from shoal.server.storage.windows import DAY, IncompleteCrowd, Time, WindowedPlan
+from shoal.server.storage.records import Reason, Signatures, State, read_plan
+from shoal.server.storage.windows import (
+    DAY,
+    IncompleteCrowd,
+    OpenWindows,
+    SeenReports,
+    WindowedPlan,
+)
 
-__all__ = ["OpenPlan", "release_bytes"]
+__all__ = ["BLOCK_BYTES", "OpenCrowd", "OpenPlan", "number_type", "release_bytes"]
 
 
 @dataclass
@@ -125,7 +128,7 @@ class OpenPlan(WindowedPlan):
 
     # Reports
 
-    def objections(self, uploads: Sequence[Batch], time: Time) -> list[Problem | None]:
+    def objections(self, uploads: Sequence[Batch], time: OpenWindows) -> list[Problem | None]:
         """Return for each upload why it is refused, or None."""
         windows = np.concatenate([upload.windows for upload in uploads])
         problem = self.problem(int(windows.min()), int(windows.max()), time)
@@ -133,7 +136,7 @@ class OpenPlan(WindowedPlan):
             return [self.objections([upload], time)[0] for upload in uploads]
         return [problem] * len(uploads)
 
-    def count(self, uploads: Sequence[Batch], time: Time) -> None:
+    def count(self, uploads: Sequence[Batch], time: OpenWindows) -> None:
         """Count reports that have not come before."""
         self.open_crowds(time)
         ids = np.concatenate([upload.ids for upload in uploads])
@@ -208,7 +211,7 @@ class OpenPlan(WindowedPlan):
         """How many crowds wait to be sealed."""
         return len(self._whole) + sum(one.counts.is_whole for one in self._crowds.values())
 
-    def seal_crowds(self, time: Time) -> list[int]:
+    def seal_crowds(self, time: OpenWindows) -> list[int]:
         """Seal the crowds that have all their reports, and return their numbers."""
         numbers = []
         for number, window in self._whole:
@@ -232,7 +235,7 @@ class OpenPlan(WindowedPlan):
 
     # Crowds
 
-    def open_crowds(self, time: Time) -> None:
+    def open_crowds(self, time: OpenWindows) -> None:
         """Open a crowd for each window that is open now, whether or not anybody has reported."""
         for window in range(max(time.first_window, self.oldest_window), time.last_window + 1):
             if window not in self._crowds:
@@ -317,3 +320,94 @@ def release_bytes(plan: Plan, tally: Tally, number: int, window: int) -> bytes:
     sealed = Crowd(tally.reports, str(number), named, sealed=True)
     tally = replace(tally, crowds=(sealed,))
     return json.dumps(tally.to_json(), sort_keys=True, separators=(",", ":")).encode()
+
+
+BLOCK_BYTES = 3840
+"""Bytes of a block, or fewer of the last: with what encryption adds, it fits in a page."""
+
+_FEW_BLOCKS = 16
+
+
+class OpenCrowd:
+    """How many reports a crowd has so far, and their counts.
+
+    Parameters
+    ----------
+    plan
+        The plan of the reports.
+    blocks
+        The counts so far, as they were written.
+    """
+
+    def __init__(self, plan: Plan, blocks: Mapping[int, bytes] | None = None) -> None:
+        self._plan = plan
+        self._tallying = Tallying(plan, extra=1)
+        self._table = self._tallying.table
+        self._kind = number_type(plan)
+        self._block = BLOCK_BYTES // self._kind.itemsize
+        for block, content in (blocks or {}).items():
+            self._numbers_of(block)[:] = np.frombuffer(content, self._kind)
+        self._changed: set[int] = set()
+        self._touch_always()
+
+    def _numbers_of(self, block: int) -> Counts:
+        return self._table.numbers[block * self._block : (block + 1) * self._block]
+
+    @property
+    def reports(self) -> int:
+        """How many reports were counted."""
+        return self._table.reports
+
+    @property
+    def window_reports(self) -> int:
+        """How many reports the window had at the last write, in all its crowds."""
+        return int(self._table.numbers[0])
+
+    @window_reports.setter
+    def window_reports(self, count: int) -> None:
+        self._table.numbers[0] = count
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the crowd has all the reports it needs."""
+        return self.reports == self._plan.reports_needed
+
+    def _touch_always(self) -> None:
+        size = self._table.numbers.size
+        self._touch(0, size if size <= _FEW_BLOCKS * self._block else self._table.cohorts_start)
+
+    def _touch(self, start: int, end: int) -> None:
+        self._changed.update(range(start // self._block, -(-end // self._block)))
+
+    def add(self, rows: Rows, cohorts: Cohorts | None, weights: Weights) -> None:
+        """Add reports, each as often as its weight says: once or not at all."""
+        self._tallying.add(rows, cohorts=cohorts, weights=weights)
+        self._touch_always()
+        if cohorts is not None:
+            width = self._table.cohorts.shape[1]
+            for cohort in np.unique(cohorts).tolist():
+                start = self._table.cohorts_start + cohort * width
+                self._touch(start, start + width)
+
+    def all_blocks(self) -> Iterator[tuple[int, bytes]]:
+        """Yield all blocks, whether or not they changed."""
+        self._touch(0, self._table.numbers.size)
+        return self.changes()
+
+    def changes(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the blocks that changed since the last call, to be written.
+
+        The length of each is the same whatever was counted.
+        """
+        for block in sorted(self._changed):
+            yield block, self._numbers_of(block).astype(self._kind).tobytes()
+        self._changed.clear()
+
+    def tally(self) -> Tally:
+        """Return the counts as a tally."""
+        return self._tallying.result()
+
+
+def number_type(plan: Plan) -> np.dtype[np.unsignedinteger]:
+    """Return the type of a crowd's numbers as they are written."""
+    return np.dtype("<u4" if plan.reports_needed < 1 << 32 else "<u8")

@@ -16,8 +16,8 @@ from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.server.storage.database import NAME, Database, read_fact, write_fact
 from shoal.server.storage.encryption import CROWD_KEY_FILE
+from shoal.server.storage.key_file import SIGNING_FILE, Signer
 from shoal.server.storage.records import read_plan
-from shoal.server.storage.signing import KEY_FILE, Signer
 
 __all__ = [
     "Restoration",
@@ -46,7 +46,7 @@ def check_whole(folder: Path) -> None:
     """Refuse a folder whose database is missing though it has had one."""
     if (folder / NAME).exists():
         return
-    for name in (KEY_FILE, CROWD_KEY_FILE, f"{NAME}-wal"):
+    for name in (SIGNING_FILE, CROWD_KEY_FILE, f"{NAME}-wal"):
         if (folder / name).exists():
             raise InputError(
                 f"{folder} has a {name} and no {NAME}, so reports that were counted would be"
@@ -58,16 +58,16 @@ def check_signer(database: Database, folder: Path, clock: Callable[[], float]) -
     """Return the folder's signer, made if the data are new; refuse one of other data."""
     known = read_fact(database, "signer")
     published = database.execute("SELECT 1 FROM plans WHERE state <> 'draft'").fetchone()
-    if (known or published) and not (folder / KEY_FILE).exists():
+    if (known or published) and not (folder / SIGNING_FILE).exists():
         raise InputError(
-            f"{folder} has no {KEY_FILE}, by which devices know this collector; put it back, or"
+            f"{folder} has no {SIGNING_FILE}, by which devices know this collector; put it back, or"
             " restore a backup into a new folder."
         )
     signer = Signer(folder, clock)
     if known is not None and known not in signer.public_keys:
         raise InputError(
-            f"{folder / KEY_FILE} is older than {NAME}, or of another collector; put the right one"
-            " back, or restore a backup into a new folder."
+            f"{folder / SIGNING_FILE} is older than {NAME}, or of another collector; put the right"
+            " one back, or restore a backup into a new folder."
         )
     write_fact(database, "signer", signer.public_key)
     return signer

@@ -18,18 +18,19 @@ from shoal.server.core.problems import Problem
 from shoal.server.storage.database import StorageError, write_fact
 from shoal.server.storage.keyed_store import KeyedStore
 from shoal.server.storage.open_plan import OpenPlan
-from shoal.server.storage.plan_states import State, may_become
 from shoal.server.storage.records import (
     ORIGINS,
     CrowdRecord,
     PlanRecord,
     Records,
+    Signatures,
     SignedRelease,
+    State,
+    may_become,
     read_origins,
 )
 from shoal.server.storage.recovery import first_window, forget_crowds, restored_at
 from shoal.server.storage.schema import COLLECTOR
-from shoal.server.storage.signatures import Signatures
 from shoal.server.storage.windows import IncompleteCrowd
 
 __all__ = ["Store"]

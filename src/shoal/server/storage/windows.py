@@ -8,18 +8,20 @@ windows: it fills within its own or is given up.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from hashlib import blake2b
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
-from shoal.server.storage.database import Database
-from shoal.server.storage.duplicates import SeenReports
-from shoal.server.storage.encryption import CrowdKeys
-from shoal.server.storage.plan_states import State
-from shoal.server.storage.records import Reason
+from shoal.server.storage.database import Database, StorageError
+from shoal.server.storage.encryption import CrowdKeys, decrypt, encrypt
+from shoal.server.storage.records import Reason, State
 
-__all__ = ["IncompleteCrowd", "Time", "WindowedPlan"]
+__all__ = ["IncompleteCrowd", "OpenWindows", "SeenReports", "WindowedPlan"]
 
 DAY = 86_400
 _OF_STATES: dict[State, Problem] = {
@@ -31,7 +33,7 @@ _OF_STATES: dict[State, Problem] = {
 """Why a plan in a state accepts no reports."""
 
 
-class Time(NamedTuple):
+class OpenWindows(NamedTuple):
     """The first and the last open window of a plan at a moment, and the day."""
 
     first_window: int
@@ -39,7 +41,7 @@ class Time(NamedTuple):
     day: int
 
     @classmethod
-    def of(cls, plan: Plan, seconds: float) -> Time:
+    def of(cls, plan: Plan, seconds: float) -> OpenWindows:
         """Return the open windows at a time; a device's clock may be a little ahead of ours."""
         day = int(seconds // DAY)
         if plan.window is None:
@@ -73,11 +75,11 @@ class WindowedPlan(ABC):
         self.oldest_window = oldest_window
         self._seen: dict[int, SeenReports] = {}
 
-    def problem(self, first: int, last: int, time: Time) -> Problem | None:
+    def problem(self, first: int, last: int, time: OpenWindows) -> Problem | None:
         """Return why reports from a first to a last window are refused, or None."""
         return _OF_STATES.get(self.state) or self._window_problem(first, last, time)
 
-    def _window_problem(self, first: int, last: int, time: Time) -> Problem | None:
+    def _window_problem(self, first: int, last: int, time: OpenWindows) -> Problem | None:
         if self.plan.window is None and last:
             return problems.MALFORMED  # such a report is never right
         if first < max(time.first_window, self.oldest_window):
@@ -105,7 +107,7 @@ class WindowedPlan(ABC):
         for seen in self._seen.values():
             seen.make_room()
 
-    def expire_windows(self, time: Time) -> list[IncompleteCrowd]:
+    def expire_windows(self, time: OpenWindows) -> list[IncompleteCrowd]:
         """Close windows that are over, for ever, with the crowds that did not fill in time."""
         return self.close_windows(before=time.first_window)
 
@@ -119,3 +121,211 @@ class WindowedPlan(ABC):
             "UPDATE plans SET oldest_window = ? WHERE id = ?", (before, self.plan.id)
         )
         return self.give_up("window", before_window=before)
+
+
+_ID_BYTES = 16
+_ROW = 480
+"""Hashes in a row: with what encryption adds, it fits in a page of the database."""
+
+_FIRST_ROWS = 16
+_MOST_HASHED = 1 << 16
+_RECENT = 1 << 10
+_LONGEST_RUN = 1 << 20
+
+Digests = NDArray[np.uint64]
+_NONE: Digests = np.empty(0, np.uint64)
+
+
+class SeenReports:
+    """The reports of one window of one plan that have come."""
+
+    def __init__(self, database: Database, keys: CrowdKeys, plan_id: str, window: int) -> None:
+        self._database, self._where = database, (plan_id, window)
+        key = keys.key(plan_id, "window", window)
+        self._key = keys.draw(plan_id, "window", window) if key is None else key
+        # Encryption and hashing use one key in two ways that have nothing in common.
+        self._row_key = blake2b(b"rows", key=self._key, digest_size=32).digest()
+        self._rows = 0
+        self._place = 0  # the first row that is not full
+        self._open = _NONE  # what is in it
+        self._digests = _DigestSet()
+        self._read()
+        if not self._rows:
+            self._grow(_FIRST_ROWS)
+
+    def _read(self, last: int = 2**62) -> None:
+        """Read rows from the first that is not full to a last one."""
+        cursor = self._database.execute(
+            "SELECT place, digests FROM seen WHERE plan = ? AND window = ?"
+            " AND place BETWEEN ? AND ? ORDER BY place",
+            (*self._where, self._place, last),
+        )
+        while rows := cursor.fetchmany(_LONGEST_RUN // _ROW):
+            digests = []
+            for place, encrypted in rows:
+                row = np.frombuffer(decrypt(self._row_key, encrypted, self._about(place)), "<u8")
+                row = row[row != 0]
+                is_open = place == self._place
+                known = self._open if is_open else _NONE
+                digests.append(np.setdiff1d(row, known) if len(known) else row)
+                if is_open:
+                    self._open = row
+                if is_open and len(row) == _ROW:
+                    self._place, self._open = place + 1, _NONE
+                self._rows = max(self._rows, place + 1)
+            self._digests.add(np.concatenate(digests))
+
+    def catch_up(self, count: int | None = None) -> None:
+        """Read what another process has written; `count` is how many reports have come by then.
+
+        Where that is not known, rows are read up to the first that is not full.
+        """
+        if count is None:
+            self._read_to_the_end()
+        else:
+            self._read(count // _ROW)
+            if self.count != count:
+                raise StorageError(
+                    "the memory of reports that have come does not match their number."
+                )
+        (self._rows,) = self._database.execute(
+            "SELECT max(place) + 1 FROM seen WHERE plan = ? AND window = ?", self._where
+        ).fetchone()
+
+    def _read_to_the_end(self) -> None:
+        more = 0
+        while True:
+            last = self._place + more
+            self._read(last)
+            if self._place <= last:
+                return
+            more = min(2 * more + 1, _LONGEST_RUN // _ROW)
+
+    def _about(self, place: int) -> str:
+        return f"{self._where[0]} {self._where[1]} {place}"
+
+    @property
+    def count(self) -> int:
+        """How many reports have come."""
+        return self._place * _ROW + len(self._open)
+
+    def knows(self, ids: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Tell which report ids have come, and remember nothing."""
+        return self._digests.contain(self._hashed(ids))
+
+    def remember(self, ids: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Remember report ids, inside a transaction, and tell which of them are new.
+
+        The same rows are written for a repeated id as for a new one.
+        """
+        digests = self._hashed(ids)
+        ordered, first = np.unique(digests, return_index=True)
+        fresh = np.zeros(len(digests), bool)
+        fresh[first] = ~self._digests.contain(ordered)
+        self._write(digests[fresh], len(digests))
+        self._digests.add(digests[fresh])
+        return fresh
+
+    def _hashed(self, ids: NDArray[np.uint8]) -> Digests:
+        flat, key, parts = ids.tobytes(), self._key, []
+        for first in range(0, len(flat), _ID_BYTES * _MOST_HASHED):
+            last = min(len(flat), first + _ID_BYTES * _MOST_HASHED)
+            content = b"".join(
+                blake2b(flat[start : start + _ID_BYTES], digest_size=16, key=key).digest()
+                for start in range(first, last, _ID_BYTES)
+            )
+            parts.append(np.frombuffer(content, "<u8")[::2])
+        digests: Digests = np.concatenate(parts)
+        digests[digests == 0] = 1  # 0 stands for nothing
+        return digests
+
+    def _write(self, fresh: Digests, count: int) -> None:
+        """Write as many rows as `count` digests may need, the open one first."""
+        rows = 1 + -(-(count - 1) // _ROW)
+        if self._place + rows > self._rows:
+            self._grow(self._place + rows)
+        content = np.zeros(rows * _ROW, "<u8")
+        used = len(self._open) + len(fresh)
+        content[: len(self._open)] = self._open
+        content[len(self._open) : used] = fresh
+        table = np.sort(content.reshape(rows, _ROW), axis=1)  # the order of commits is gone
+        self._database.executemany(
+            "UPDATE seen SET digests = ? WHERE plan = ? AND window = ? AND place = ?",
+            [
+                (row, *self._where, place)
+                for place, row in enumerate(self._encrypted(table, self._place), self._place)
+            ],
+        )
+        self._place += used // _ROW
+        last = table[used // _ROW] if used < rows * _ROW else _NONE
+        self._open = last[last != 0].copy()
+
+    def _encrypted(self, table: Digests, first: int) -> list[bytes]:
+        """Return rows as they are written, the first of them for a place."""
+        rows = enumerate(table, first)
+        return encrypt(self._row_key, *((row.tobytes(), self._about(at)) for at, row in rows))
+
+    def _grow(self, needed: int) -> None:
+        """Add empty rows, a quarter of those that there are and as many as are needed."""
+        first = self._rows
+        self._rows = max(needed, first * 5 // 4)
+        empty = np.zeros((self._rows - first, _ROW), "<u8")
+        self._database.executemany(
+            "INSERT INTO seen (plan, window, place, digests) VALUES (?, ?, ?, ?)",
+            [
+                (*self._where, place, row)
+                for place, row in enumerate(self._encrypted(empty, first), first)
+            ],
+        )
+
+    def make_room(self) -> None:
+        """Do between commits what the next ones would need: their answers would take longer."""
+        if self._rows - self._place < max(_FIRST_ROWS // 2, self._rows // 8):
+            self._grow(self._rows + _FIRST_ROWS)
+        self._digests.gather()
+
+
+class _DigestSet:
+    """A set of digests in sorted runs; the run of recent ones has a fixed length, with zeros."""
+
+    def __init__(self) -> None:
+        self._recent = np.zeros(_RECENT, np.uint64)
+        self._count = 0
+        self._runs: list[Digests] = []
+
+    def contain(self, digests: Digests) -> NDArray[np.bool_]:
+        """Tell which digests are in the set; if they are sorted, it takes less time."""
+        is_known = np.zeros(len(digests), bool)
+        for run in (self._recent, *self._runs):
+            place = np.minimum(np.searchsorted(run, digests), len(run) - 1)
+            is_known |= run[place] == digests
+        return is_known
+
+    def add(self, digests: Digests) -> None:
+        """Add digests that are not in the set."""
+        if self._count + len(digests) > _RECENT:
+            self.gather()
+        if len(digests) > _RECENT:
+            for start in range(0, len(digests), _LONGEST_RUN):
+                self._add_run(np.sort(digests[start : start + _LONGEST_RUN]))
+            return
+        self._recent[: len(digests)] = digests  # in the place of zeros, which come first
+        self._recent.sort()
+        self._count += len(digests)
+
+    def gather(self) -> None:
+        """Make a run of the recent ones."""
+        if self._count:
+            self._add_run(self._recent[-self._count :].copy())
+        self._recent[:], self._count = 0, 0
+
+    def _add_run(self, run: Digests) -> None:
+        """Add a run, merged with others that are not much longer."""
+        self._runs.sort(key=len)
+        while (
+            self._runs
+            and len(self._runs[0]) < 2 * len(run)
+            and len(self._runs[0]) + len(run) <= _LONGEST_RUN
+        ):
+            run = np.sort(np.concatenate((self._runs.pop(0), run)), kind="stable")
+        self._runs.append(run)

@@ -20,10 +20,10 @@ from shoal.protocol.random_bits import SystemBits
 from shoal.server.core.clock import SETTLING, STEP, GuardedClock
 from shoal.server.storage.database import NAME, Database, transaction
 from shoal.server.storage.keyed_store import KeyedStore
-from shoal.server.storage.plan_states import State
 from shoal.server.storage.postgres.connection import PostgresDatabase
 from shoal.server.storage.postgres.ratchet import Ratchet
 from shoal.server.storage.postgres.schema import SharedSchema, make_tables
+from shoal.server.storage.records import State
 from shoal.server.storage.schema import Schema
 
 __all__ = ["SharedStore", "database_time", "lock_all", "time_of_both"]

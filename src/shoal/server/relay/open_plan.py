@@ -58,7 +58,7 @@ class Wanted(NamedTuple):
 
 
 @dataclass
-class _Crowd:
+class RelayOpenCrowd:
     number: int
     window: int
     day: int
@@ -81,7 +81,7 @@ class RelayPlan(WindowedPlan):
     ) -> None:
         super().__init__(database, keys, plan, state, oldest_window)
         self._length, self._kind = sealed_report_bytes(plan) - ID_BYTES, kind
-        self._crowds: dict[int, list[_Crowd]] = {}
+        self._crowds: dict[int, list[RelayOpenCrowd]] = {}
         self._read_crowds()
 
     def _read_crowds(self) -> None:
@@ -135,17 +135,19 @@ class RelayPlan(WindowedPlan):
         plan = Plan.from_json(json.loads(document))
         return cls(database, keys, plan, state, oldest_window, kind)
 
-    def _add(self, number: int, window: int, day: int, signed: Document, key: bytes) -> _Crowd:
+    def _add(
+        self, number: int, window: int, day: int, signed: Document, key: bytes
+    ) -> RelayOpenCrowd:
         rows = self._kind(self._database, key, number, self._length, self.plan.reports_needed)
         digest = CrowdKey.from_bytes(signed.content).digest
-        crowd = _Crowd(number, window, day, signed, digest, rows)
+        crowd = RelayOpenCrowd(number, window, day, signed, digest, rows)
         self._crowds.setdefault(window, []).append(crowd)
         return crowd
 
-    def _all(self) -> Iterator[_Crowd]:
+    def _all(self) -> Iterator[RelayOpenCrowd]:
         return (crowd for crowds in self._crowds.values() for crowd in crowds)
 
-    def _current(self, window: int) -> _Crowd | None:
+    def _current(self, window: int) -> RelayOpenCrowd | None:
         """Return the crowd of a window that takes reports, if its key has come."""
         crowds = self._crowds.get(window, ())
         return next((crowd for crowd in crowds if not crowd.rows.is_whole), None)
@@ -185,7 +187,7 @@ class RelayPlan(WindowedPlan):
         """Return how many tenths of each open crowd have come, by its number."""
         return {crowd.number: self._tenths(crowd) for crowd in self._all()}
 
-    def _tenths(self, crowd: _Crowd) -> int:
+    def _tenths(self, crowd: RelayOpenCrowd) -> int:
         return 10 * crowd.rows.reports // self.plan.reports_needed
 
     # Reports
@@ -339,7 +341,7 @@ class RelayPlan(WindowedPlan):
         ]
         return [self._discard(crowd) for crowd in old]
 
-    def _discard(self, crowd: _Crowd) -> IncompleteCrowd:
+    def _discard(self, crowd: RelayOpenCrowd) -> IncompleteCrowd:
         self._database.execute(
             "UPDATE crowds SET state = 'given up', tenths = ? WHERE number = ?",
             (self._tenths(crowd), crowd.number),
@@ -371,7 +373,7 @@ class RelayPlan(WindowedPlan):
             crowd.rows.make_room()
 
 
-def _place_of(crowd: _Crowd) -> int:
+def _place_of(crowd: RelayOpenCrowd) -> int:
     return CrowdKey.from_bytes(crowd.signed.content).crowd
 
 

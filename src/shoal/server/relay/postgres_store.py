@@ -19,7 +19,7 @@ from shoal.protocol.random_bits import SystemBits
 from shoal.server.relay.chunk_files import ChunkFiles
 from shoal.server.relay.frozen_crowds import FrozenCrowd
 from shoal.server.relay.open_plan import RelayPlan
-from shoal.server.relay.postgres_crowd import SharedCrowd
+from shoal.server.relay.postgres_crowd import SharedPool
 from shoal.server.relay.postgres_schema import RELAY
 from shoal.server.relay.store import RelayStore
 from shoal.server.storage.database import StorageError
@@ -42,7 +42,7 @@ class PostgresRelayStore(SharedStore[RelayPlan], RelayStore):
         super().__init__(folder, url, **options)
 
     def _read_plan(self, plan_id: str) -> RelayPlan | None:
-        return RelayPlan.read(self._database, self._keys, plan_id, SharedCrowd)
+        return RelayPlan.read(self._database, self._keys, plan_id, SharedPool)
 
     # Claims
 

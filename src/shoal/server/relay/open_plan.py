@@ -58,7 +58,7 @@ class Wanted(NamedTuple):
 
 
 @dataclass
-class RelayOpenCrowd:
+class FillingCrowd:
     number: int
     window: int
     day: int
@@ -81,7 +81,7 @@ class RelayPlan(WindowedPlan):
     ) -> None:
         super().__init__(database, keys, plan, state, oldest_window)
         self._length, self._kind = sealed_report_bytes(plan) - ID_BYTES, kind
-        self._crowds: dict[int, list[RelayOpenCrowd]] = {}
+        self._crowds: dict[int, list[FillingCrowd]] = {}
         self._read_crowds()
 
     def _read_crowds(self) -> None:
@@ -137,17 +137,17 @@ class RelayPlan(WindowedPlan):
 
     def _add(
         self, number: int, window: int, day: int, signed: Document, key: bytes
-    ) -> RelayOpenCrowd:
+    ) -> FillingCrowd:
         rows = self._kind(self._database, key, number, self._length, self.plan.reports_needed)
         digest = CrowdKey.from_bytes(signed.content).digest
-        crowd = RelayOpenCrowd(number, window, day, signed, digest, rows)
+        crowd = FillingCrowd(number, window, day, signed, digest, rows)
         self._crowds.setdefault(window, []).append(crowd)
         return crowd
 
-    def _all(self) -> Iterator[RelayOpenCrowd]:
+    def _all(self) -> Iterator[FillingCrowd]:
         return (crowd for crowds in self._crowds.values() for crowd in crowds)
 
-    def _current(self, window: int) -> RelayOpenCrowd | None:
+    def _current(self, window: int) -> FillingCrowd | None:
         """Return the crowd of a window that takes reports, if its key has come."""
         crowds = self._crowds.get(window, ())
         return next((crowd for crowd in crowds if not crowd.rows.is_whole), None)
@@ -187,7 +187,7 @@ class RelayPlan(WindowedPlan):
         """Return how many tenths of each open crowd have come, by its number."""
         return {crowd.number: self._tenths(crowd) for crowd in self._all()}
 
-    def _tenths(self, crowd: RelayOpenCrowd) -> int:
+    def _tenths(self, crowd: FillingCrowd) -> int:
         return 10 * crowd.rows.reports // self.plan.reports_needed
 
     # Reports
@@ -341,7 +341,7 @@ class RelayPlan(WindowedPlan):
         ]
         return [self._discard(crowd) for crowd in old]
 
-    def _discard(self, crowd: RelayOpenCrowd) -> IncompleteCrowd:
+    def _discard(self, crowd: FillingCrowd) -> IncompleteCrowd:
         self._database.execute(
             "UPDATE crowds SET state = 'given up', tenths = ? WHERE number = ?",
             (self._tenths(crowd), crowd.number),
@@ -373,7 +373,7 @@ class RelayPlan(WindowedPlan):
             crowd.rows.make_room()
 
 
-def _place_of(crowd: RelayOpenCrowd) -> int:
+def _place_of(crowd: FillingCrowd) -> int:
     return CrowdKey.from_bytes(crowd.signed.content).crowd
 
 

@@ -21,8 +21,8 @@ import uvloop
 from bench.load import post
 from shoal import Plan
 from shoal.analysis.report_rows import Batch
-from shoal.device.packing import pack_reports
-from shoal.protocol.vectors import Synthetic
+from shoal.device.randomize import pack_reports
+from shoal.protocol.wire import Synthetic
 
 SLOW = 2000
 """Connections that an attacker holds who sends slowly."""

@@ -15,7 +15,7 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 
 ONE_REPORT = (
-    "import shoal.device.encode, shoal.device.randomize, shoal.device.packing,"
+    "import shoal.device.encode, shoal.device.randomize, shoal.device.randomize,"
     " shoal.device.outbox, shoal.device.outbox.http, shoal.device.memory, shoal.device.ledger"
 )
 
@@ -49,7 +49,7 @@ def measure(options: Options) -> Table:
             "one report, with the cipher of memory": f"{ONE_REPORT},"
             " cryptography.hazmat.primitives.ciphers.aead",
             "telemetry, as a tool loads it": "import shoal.device.telemetry",
-            "many reports and tallies: the whole of Shoal": "import shoal.device.arrays.tables,"
+            "many reports and tallies: the whole of Shoal": "import shoal.device.arrays.encode,"
             " shoal.analysis.tally, shoal.planning.plan",
             "`python -c 'import numpy'`": "import numpy",
             "`python -c pass`": "pass",

@@ -15,13 +15,11 @@ from bench.measuring import Options, Table
 from shoal import Flags, Plan, Survey
 from shoal.device.encode import encode
 from shoal.device.encryption import seal_report
-from shoal.device.packing import pack_reports
-from shoal.device.randomize import flip
-from shoal.protocol.crowd_keys import CrowdKey
+from shoal.device.randomize import flip, pack_reports
+from shoal.protocol.encryption import CrowdKey
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.parties import Parties
-from shoal.protocol.plan import Promise
-from shoal.support.keys import key_text
+from shoal.protocol.plan import Parties, Promise
+from shoal.protocol.signatures import key_text
 
 _DRIVER = Path(__file__).parent.parent / "clients" / "js" / "test" / "driver.js"
 _BITS = 40

@@ -22,8 +22,8 @@ import numpy as np
 import uvloop
 
 from shoal import Plan
-from shoal.device.packing import pack_reports
-from shoal.protocol.vectors import Synthetic
+from shoal.device.randomize import pack_reports
+from shoal.protocol.wire import Synthetic
 
 PATIENCE = 10.0
 """Seconds after which a request without an answer has failed."""

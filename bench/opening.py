@@ -14,19 +14,20 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from bench.measuring import LIMIT, Options, Table
 from shoal import Flags, Plan, Survey
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encrypted_wire import Chunk
 from shoal.protocol.encryption import (
+    DUMMY,
+    Chunk,
+    CrowdKey,
+    content_bytes,
     message_bytes,
+    messages_of,
     open_message,
     public_key_of,
     seal_message,
     sealing_info,
 )
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.fragments import DUMMY, content_bytes, messages_of
-from shoal.protocol.parties import Parties
-from shoal.protocol.plan import Promise
+from shoal.protocol.plan import Parties, Promise
 from shoal.protocol.random_bits import SystemBits
 from shoal.server.analyzer.decryption import Stop, open_crowd
 from shoal.server.analyzer.plan import Place

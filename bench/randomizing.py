@@ -25,7 +25,7 @@ from bench.measuring import (
 )
 from bench.without_kernels import without_kernels
 from shoal.device.arrays import randomizing
-from shoal.device.arrays.vectors import Original
+from shoal.device.arrays.randomize import Original
 from shoal.device.randomize import flip
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.support.kernels import load_kernels

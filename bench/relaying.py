@@ -23,14 +23,11 @@ from bench.load import Target, load
 from bench.measuring import LIMIT, Options, Table
 from bench.serving import running
 from shoal import Flags, Plan, Survey
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encrypted_wire import SealedReports
-from shoal.protocol.encryption import sealed_report_bytes
+from shoal.protocol.encryption import CrowdKey, SealedReports, sealed_report_bytes
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.parties import Parties
-from shoal.protocol.plan import Promise
+from shoal.protocol.plan import Parties, Promise
+from shoal.protocol.signatures import key_text
 from shoal.protocol.wire import SEALED_TYPE
-from shoal.support.keys import key_text
 
 CROWD = 10**6
 """So many that no crowd becomes whole."""

@@ -13,12 +13,12 @@ import numpy as np
 import shoal
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.screening import screen
+from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.arrays.vectors import Original, pack
 from shoal.device.randomize import flip
 from shoal.lab.populations import populate
 from shoal.protocol.survey import Question
-from shoal.protocol.vectors import Rows, Synthetic
+from shoal.protocol.wire import Rows, Synthetic
 
 RUNS = 10
 LADDER = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)

@@ -13,7 +13,7 @@ import numpy as np
 from bench.measuring import Candidate, Options, Table, best_times
 from bench.tallying import flags_plan
 from shoal import tally
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 
 _TEXT = (
     "Whole processes, from start to end, on small inputs. A command that works with bit vectors has"

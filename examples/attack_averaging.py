@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analysis.report_rows import unpack
+from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.arrays.vectors import Original, pack
 from shoal.device.randomize import flip
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from shoal import Choice, Plan, Survey, plan
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.tally import Tallying
+from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.arrays.vectors import Original, pack
 from shoal.device.randomize import flip
 
 OPTIONS = 8

@@ -16,8 +16,8 @@ import sys
 import numpy as np
 
 from shoal.analysis.report_rows import unpack
+from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.simulation_bits import SimulationBits, simulation_generator
-from shoal.device.arrays.vectors import Original
 from shoal.device.randomize import flip
 from shoal.planning.over_time import linking_probability
 from shoal.protocol.flip_probability import FlipProbability

@@ -16,7 +16,7 @@ from scipy.stats import binom
 
 from shoal.analysis.report_rows import unpack
 from shoal.device import randomize as sampler
-from shoal.device.arrays.vectors import Original, pack
+from shoal.device.arrays.randomize import Original, pack
 from shoal.protocol.flip_probability import FlipProbability
 
 ALARM = 1e-13

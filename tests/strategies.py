@@ -10,14 +10,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from shoal import Choice, Flags, Number, Plan, Survey, YesNo
-from shoal.device.arrays.vectors import pack
+from shoal.device.arrays.randomize import pack
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.options import OTHER, folded
-from shoal.protocol.parties import Parties
-from shoal.protocol.plan import Memory, Promise
-from shoal.protocol.questions import MISSING
+from shoal.protocol.plan import Memory, Parties, Promise
+from shoal.protocol.questions import MISSING, OTHER, folded
 from shoal.protocol.survey import Choices, Question
-from shoal.protocol.vectors import Rows
+from shoal.protocol.wire import Rows
 
 
 def bounded(examples: int) -> settings:

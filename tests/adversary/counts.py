@@ -18,7 +18,7 @@ from shoal.analysis.screening import screen
 from shoal.curator import Curator
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 
 from . import oracle, worlds
 from .judging import Claim, at_least

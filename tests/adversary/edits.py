@@ -24,8 +24,7 @@ from shoal.device.vectors import OriginalVector
 from shoal.planning.over_time import parse_horizon, releases_in_a_year
 from shoal.planning.plan_diff import plan_diff
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.parties import Parties
-from shoal.protocol.plan import Memory, Promise
+from shoal.protocol.plan import Memory, Parties, Promise
 from shoal.support.disk import Disk
 
 from . import oracle, worlds

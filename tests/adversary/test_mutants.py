@@ -12,18 +12,17 @@ from typing import Any
 
 import pytest
 
-import shoal.device.memory.device
+import shoal.device.memory
 import shoal.planning.certificate
 import shoal.planning.guarantees
 import shoal.planning.views
 from shoal import Certificate, Plan, Survey
 from shoal.analysis.estimates import Estimate
 from shoal.curator import Release
-from shoal.device.arrays import tables
+from shoal.device.arrays import encode as tables
 from shoal.planning.composition import Composition
 from shoal.planning.fragments import Overflow
-from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.local_privacy import local_epsilon
+from shoal.protocol.flip_probability import FlipProbability, local_epsilon
 from shoal.protocol.wording import Wording
 from shoal.support import csv_rows
 from shoal.theory import proven as theory
@@ -350,9 +349,7 @@ MUTANTS: dict[str, tuple[str, Mutate]] = {
     ),
     "permanent flips that belong to a plan": (
         "labels",
-        lambda patch: patch.setattr(
-            shoal.device.memory.device, "permanent_key", lambda plan: plan.id
-        ),
+        lambda patch: patch.setattr(shoal.device.memory, "permanent_key", lambda plan: plan.id),
     ),
     "a new order that keeps permanent flips": (
         "labels",

@@ -19,7 +19,7 @@ from shoal.planning.certificate import certify
 from shoal.planning.over_time import guarantees_over_time
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 
 from . import oracle, worlds
 from .judging import Claim, at_least

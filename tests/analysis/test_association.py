@@ -20,12 +20,12 @@ from shoal.analysis.association.jointly import JointTable
 from shoal.analysis.association.sides import side_of
 from shoal.analysis.association.tables import likeliest_table, noise_covariance
 from shoal.cli import run
+from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.arrays.vectors import Original, pack
 from shoal.device.encode import encode
 from shoal.device.randomize import flip
 from shoal.errors import InputError, TallyError
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 
 SURVEY = Survey(
     "browser",

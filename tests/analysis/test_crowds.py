@@ -41,14 +41,13 @@ from shoal.analysis.report_files import read_reports
 from shoal.analysis.screening import screen
 from shoal.analysis.text.decode import decode
 from shoal.cli import run
-from shoal.device.arrays.vectors import pack
-from shoal.device.packing import pack_reports
+from shoal.device.arrays.randomize import pack
+from shoal.device.randomize import pack_reports
 from shoal.errors import InputError, TallyError
 from shoal.planning.certificate import certify
 from shoal.planning.over_time import plan_with_memory
 from shoal.planning.promise import check_promise
-from shoal.protocol.vectors import Synthetic
-from shoal.protocol.wire import Reports
+from shoal.protocol.wire import Reports, Synthetic
 from shoal.reports.sums import promise_of_sum
 from shoal.reports.words import facts
 from tests.strategies import bounded

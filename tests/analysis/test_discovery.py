@@ -26,8 +26,8 @@ from shoal.analysis.text.chains import Pair, chain_pairs, frequent_pairs
 from shoal.analysis.text.confirmation import chances_of_nobody
 from shoal.analysis.text.discovery import discover
 from shoal.cli import run
+from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.simulation_bits import SimulationBits, simulation_generator
-from shoal.device.arrays.vectors import Original
 from shoal.device.encode import encode
 from shoal.device.randomize import flip
 from shoal.errors import AnswerError, InputError, PrivacyRefusal, SurveyError
@@ -36,7 +36,7 @@ from shoal.planning.certificate import certify
 from shoal.planning.discovery_survey import discovery_survey
 from shoal.protocol.plan import Promise
 from shoal.protocol.survey import Part
-from shoal.protocol.word_pairs import Pairs
+from shoal.protocol.text_hash import Pairs
 
 SMALL = discovery_survey("words", 4, alphabet="abcd", bits=64, cohorts=6)
 PAIRS = Pairs(4, "abcd")

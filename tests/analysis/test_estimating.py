@@ -17,14 +17,14 @@ from scipy.stats import binom
 from shoal import Choice, Flags, Number, Plan, PrivacyRefusal, Survey, Tally, estimate, plan, tally
 from shoal.analysis.estimates import nearest_feasible, sample_size
 from shoal.analysis.intervals import interval
+from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.arrays.vectors import Original
 from shoal.device.randomize import flip
 from shoal.errors import InputError, SurveyError, TallyError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.survey import Choices
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 from tests.strategies import bounded
 
 SURVEY = Survey("s", (Flags("f", ("a", "b")), Choice("c", ("x", "y", "z"))))

@@ -15,7 +15,7 @@ from shoal.analysis.joint import estimate_joint
 from shoal.errors import InputError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 
 BITS = [("f", "a"), ("f", "b"), ("f", "c"), ("f", "d")]
 

@@ -16,15 +16,15 @@ from shoal import Choice, Flags, Number, Plan, PrivacyRefusal, Survey, Tally, Te
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.screening import CLEAN, NOT_TESTED, _fewest_fakes, screen
 from shoal.analysis.screening_tests import Trace, families
+from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.arrays.vectors import Original, pack
 from shoal.device.randomize import flip
 from shoal.errors import InputError, TallyError
 from shoal.lab.populations import populate
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.survey import Choices, Question
-from shoal.protocol.vectors import Rows, Synthetic
+from shoal.protocol.wire import Rows, Synthetic
 
 
 def options(count: int) -> tuple[str, ...]:

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from shoal import Flags, Plan, PrivacyRefusal, ShoalError, Survey, Tally, estimate, tally
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.tally import Tallying
+from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.arrays.vectors import Original, pack
 from shoal.device.randomize import flip
 from shoal.errors import InputError, TallyError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 from tests.strategies import bounded, json_values, mutated_bytes, mutated_json, rows
 
 Q = FlipProbability(1, 2)

@@ -35,8 +35,8 @@ from shoal.analysis.text.null_distribution import FEW_DRAWS, null_law
 from shoal.analysis.text.results import DecodedTexts
 from shoal.analysis.text.selection import discoveries, surplus
 from shoal.cli import run
+from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits, simulation_generator
-from shoal.device.arrays.vectors import Original, pack
 from shoal.device.encode import encode
 from shoal.device.randomize import flip
 from shoal.errors import InputError
@@ -44,7 +44,7 @@ from shoal.lab.populations import CHUNK, Texts, draw_cohorts, populate
 from shoal.lab.simulation import simulate
 from shoal.lab.tally_distributions import simulate_texts
 from shoal.planning.text_size import predicted_sigma, suggest_text_size
-from shoal.protocol.hashing import TextHash
+from shoal.protocol.text_hash import TextHash
 from shoal.theory.blanket import blanket_delta
 from shoal.theory.domains import at_most
 

@@ -30,8 +30,8 @@ from shoal.analysis.count_table import CountTable
 from shoal.analysis.screening import CLEAN, COUNTS_ONLY, screen
 from shoal.analysis.tally import Tallying
 from shoal.analysis.views import way_to_cross
+from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.arrays.vectors import Original, pack
 from shoal.device.randomize import flip
 from shoal.errors import TallyError
 from shoal.planning.certificate import certify
@@ -39,7 +39,7 @@ from shoal.planning.observers import observers
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise, View
 from shoal.protocol.survey import Choices, Question
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 from shoal.reports.observers import what_holds
 from shoal.reports.words import release_note
 

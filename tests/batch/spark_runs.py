@@ -25,11 +25,11 @@ from shoal.batch import spark as engine
 from shoal.batch import tallying
 from shoal.batch.tables import tally_table
 from shoal.batch.tallying import tally_files
+from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.report_files import VectorWriter
-from shoal.device.arrays.vectors import Original
 from shoal.device.randomize import flip
 from shoal.errors import AnswerError, InputError, ReportError
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 
 SURVEY = Survey("s", (Flags("f", tuple("abcdef")), Choice("c", ("x", "y"))))
 PLAN = plan(SURVEY, q="0.25")

@@ -16,8 +16,8 @@ from shoal.analysis.association import associate
 from shoal.analysis.cross_tables import cross_table
 from shoal.analysis.text.decode import decode
 from shoal.batch.tables import randomize_table, tally_table
+from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.arrays.vectors import Original
 from shoal.device.encode import encode
 from shoal.device.randomize import flip
 from shoal.errors import AnswerError, InputError, ReportError

@@ -17,14 +17,13 @@ from shoal import Flags, Survey, Tally, Text, plan, tally
 from shoal.batch import tallying
 from shoal.batch.pool import work_on
 from shoal.batch.tallying import tally_files
+from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.report_files import VectorWriter
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.arrays.vectors import Original
 from shoal.device.encode import encode
-from shoal.device.packing import pack_reports
-from shoal.device.randomize import flip
+from shoal.device.randomize import flip, pack_reports
 from shoal.errors import InputError, ReportError, ShoalError, TallyError
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 
 PLAN = plan(Survey("s", (Flags("f", tuple("abcdefghijklm")),)), q="0.25")
 CHUNKS = [

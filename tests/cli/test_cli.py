@@ -23,7 +23,7 @@ from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.randomize import flip
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 
 SURVEY = """
 name = "browser"

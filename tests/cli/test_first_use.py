@@ -33,8 +33,7 @@ from shoal.analysis.report_rows import parse_batch
 from shoal.analysis.text.decode import decode
 from shoal.cli import run
 from shoal.device.encode import encode
-from shoal.device.packing import pack_reports
-from shoal.device.randomize import flip
+from shoal.device.randomize import flip, pack_reports
 from shoal.planning.trust_costs import Comparison, compare
 
 ROOT = Path(__file__).parent.parent.parent

@@ -13,12 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shoal import Flags, Plan, Survey
-from shoal.protocol.encrypted_wire import split_sealed
-from shoal.protocol.encryption import open_message, sealing_info
+from shoal.protocol.encryption import DUMMY, open_message, sealing_info, split_sealed
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.fragments import DUMMY
-from shoal.protocol.parties import Parties
-from shoal.protocol.plan import Promise
+from shoal.protocol.plan import Parties, Promise
 from shoal.protocol.wire import split_batch
 from tests.axe import obstacles
 from tests.clients.web_help import Page, Pretended, settings

@@ -16,16 +16,22 @@ from numpy.typing import NDArray
 
 from shoal import Flags, Plan, Survey
 from shoal.audit import Verdict, inspect_randomizer
-from shoal.device.answers import AnswerRules
+from shoal.device.encode import AnswerRules
 from shoal.errors import AnswerError
-from shoal.protocol.encrypted_wire import split_sealed
-from shoal.protocol.encryption import KEY_BYTES, OVERHEAD, key_digest, open_message, sealing_info
+from shoal.protocol.encryption import (
+    DUMMY,
+    KEY_BYTES,
+    OVERHEAD,
+    key_digest,
+    open_message,
+    sealing_info,
+    set_positions,
+    split_sealed,
+)
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.fragments import DUMMY, set_positions
-from shoal.protocol.parties import Parties
-from shoal.protocol.plan import Promise
+from shoal.protocol.plan import Parties, Promise
+from shoal.protocol.signatures import key_text
 from shoal.protocol.wire import ID_BYTES
-from shoal.support.keys import key_text
 from tests.clients.js_help import CLIENT, needs_node, run_driver
 from tests.clients.surveys import cases
 

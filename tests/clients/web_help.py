@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from shoal import Plan
-from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encryption import CrowdKey
+from shoal.protocol.signatures import key_text
 from shoal.server.core import http as cors
-from shoal.support.keys import key_text
 from tests.clients.js_help import CLIENT
 
 PAGE = """<!doctype html><meta charset="utf-8"><title>page</title><link rel="icon" href="data:,">

@@ -1,6 +1,6 @@
 """Make `text_hash_vectors.json`: positions of texts, by a route that does not use Shoal.
 
-Plain hashlib and integers, following the definition in the docstring of `shoal.protocol.hashing`.
+Plain hashlib and integers, following the definition in the docstring of `shoal.protocol.text_hash`.
 Texts are written as escapes, so that no editor changes their normal form. Run from the repository:
 ``python tests/data/generate_text_hash_vectors.py``.
 """

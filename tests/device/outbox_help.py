@@ -18,7 +18,7 @@ from shoal.device.outbox import (
     Outbox,
     Reply,
 )
-from shoal.device.outbox.records import Record
+from shoal.device.outbox.queue import Record
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.support.files import canonical_json

@@ -6,14 +6,18 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from shoal import Flags, Plan, Survey
 from shoal.device.outbox import Reply
-from shoal.device.outbox.replies import KEY_CHANGED
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encrypted_wire import split_sealed
-from shoal.protocol.encryption import message_bytes, open_message, sealing_info
+from shoal.device.outbox.retry import KEY_CHANGED
+from shoal.protocol.encryption import (
+    DUMMY,
+    CrowdKey,
+    message_bytes,
+    messages_of,
+    open_message,
+    sealing_info,
+    split_sealed,
+)
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.fragments import DUMMY, messages_of
-from shoal.protocol.parties import Parties
-from shoal.protocol.plan import Promise
+from shoal.protocol.plan import Parties, Promise
 from shoal.protocol.wire import ID_BYTES
 from shoal.support.files import canonical_json
 from tests.faults import Faults

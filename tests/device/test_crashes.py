@@ -25,10 +25,9 @@ from shoal.device.encode import encode
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory
 from shoal.device.outbox import Reply
-from shoal.device.outbox.report_maker import ReportMaker
+from shoal.device.outbox.outbox import ReportMaker
 from shoal.errors import InputError
-from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.local_privacy import local_epsilon, repeated_epsilon
+from shoal.protocol.flip_probability import FlipProbability, local_epsilon, repeated_epsilon
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.wording import permanent_key
 from shoal.support.files import canonical_json

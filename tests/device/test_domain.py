@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from shoal import Choice, Flags, Number, Outbox, Plan, Survey, Text, simulate
 from shoal.cli import run
-from shoal.device.arrays.domain import _ROWS, check_domain
+from shoal.device.arrays.randomize import _ROWS, Original, check_domain, pack
 from shoal.device.arrays.simulation_bits import simulation_generator
-from shoal.device.arrays.vectors import Original, pack
 from shoal.device.encode import encode
 from shoal.device.memory import DeviceMemory
 from shoal.device.randomize import flip

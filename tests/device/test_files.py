@@ -36,16 +36,15 @@ from shoal import (
 from shoal.analysis.report_files import read_reports
 from shoal.analysis.report_rows import Batch
 from shoal.device.arrays.answer_files import read_answers
+from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.report_files import VectorWriter
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.arrays.vectors import Original, pack
 from shoal.device.encode import encode
-from shoal.device.packing import pack_reports
-from shoal.device.randomize import flip
+from shoal.device.randomize import flip, pack_reports
 from shoal.errors import AnswerError, InputError, ReportError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 from shoal.support.table_format import TableFormat
 from tests.strategies import bounded, mutated_bytes
 

@@ -21,8 +21,12 @@ from shoal import Survey as SurveyOf
 from shoal.cli import run
 from shoal.device.ledger import Account, Ledger
 from shoal.errors import InputError
-from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.local_privacy import changing_epsilon, local_epsilon, repeated_epsilon
+from shoal.protocol.flip_probability import (
+    FlipProbability,
+    changing_epsilon,
+    local_epsilon,
+    repeated_epsilon,
+)
 from shoal.protocol.plan import Memory, Promise
 from tests import strategies
 

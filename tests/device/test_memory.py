@@ -22,19 +22,17 @@ import pytest
 from shoal import Flags, Plan, PrivacyRefusal, Survey, Tally, Text, estimate
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.tally import Tallying
+from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.arrays.vectors import Original, pack
 from shoal.device.encode import encode
 from shoal.device.ledger import Ledger
-from shoal.device.memory import DeviceMemory
-from shoal.device.memory.encrypted import seal, unseal
-from shoal.device.memory.keys import key_from_text, read_key
+from shoal.device.memory import DeviceMemory, key_from_text, read_key, seal, unseal
 from shoal.device.randomize import flip
 from shoal.device.vectors import OriginalVector
 from shoal.errors import InputError, ShoalError
 from shoal.planning.over_time import linking_probability, plan_with_memory
-from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.local_privacy import (
+from shoal.protocol.flip_probability import (
+    FlipProbability,
     changing_epsilon,
     local_epsilon,
     repeated_epsilon,
@@ -43,7 +41,7 @@ from shoal.protocol.local_privacy import (
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.survey import Choices
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 from shoal.protocol.wording import permanent_key
 from shoal.support.disk import Disk, SharedFile
 from tests import checks

@@ -11,21 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal import Choice, Flags, Plan, Survey, Text
-from shoal.device.arrays.domain import check_domain
-from shoal.device.arrays.encoding import draw_many_below
+from shoal.device.arrays.encode import draw_many_below
+from shoal.device.arrays.randomize import Original, check_domain
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.arrays.vectors import Original
-from shoal.device.domain import check_vector
 from shoal.device.encode import encode
-from shoal.device.packing import pack_reports
-from shoal.device.randomize import flip
-from shoal.device.vectors import OriginalVector, SyntheticVector
+from shoal.device.randomize import flip, pack_reports
+from shoal.device.vectors import OriginalVector, SyntheticVector, check_vector
 from shoal.errors import AnswerError, InputError, ReportError
 from shoal.planning.discovery_survey import discovery_survey
 from shoal.protocol.flip_probability import MOST_DIGITS, FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.random_bits import SystemBits, draw_below
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 from tests.strategies import answers, bounded, flips, surveys
 
 SEEDS = st.integers(0, 2**32)

@@ -13,7 +13,7 @@ from shoal.device.ledger import Ledger
 from shoal.device.outbox import (
     Outbox,
 )
-from shoal.device.outbox.records import Record
+from shoal.device.outbox.queue import Record
 from shoal.errors import AnswerError, InputError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
@@ -198,9 +198,7 @@ class TestCollaborators:
     def test_the_ledger_is_charged_first(self, tmp_path, monkeypatch):
         charges = Charges(0)
         drawn: list[object] = []
-        monkeypatch.setattr(
-            "shoal.device.outbox.report_maker.randomize", lambda *a: drawn.append(a)
-        )
+        monkeypatch.setattr("shoal.device.outbox.outbox.randomize", lambda *a: drawn.append(a))
         with pytest.raises(PrivacyRefusal, match="full"):
             box(tmp_path, Collector(), ledger=charges).answer(PLAN, ANSWER)
         assert drawn == []

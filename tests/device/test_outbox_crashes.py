@@ -15,8 +15,7 @@ from shoal.device.outbox import (
     Ticket,
     TransportError,
 )
-from shoal.device.outbox.queue import Folder
-from shoal.device.outbox.records import Record
+from shoal.device.outbox.queue import Folder, Record
 from tests.device.outbox_help import (
     ANSWER,
     PLAN,
@@ -213,8 +212,7 @@ class TestTheCrashTestsCanFail:
     def test_sending_before_storing(self, tmp_path, monkeypatch):
         """Flips drawn afresh for an attempt are a second version."""
         from shoal.device.encode import encode
-        from shoal.device.packing import pack_reports
-        from shoal.device.randomize import flip
+        from shoal.device.randomize import flip, pack_reports
 
         fresh = lambda: pack_reports(PLAN, flip(PLAN, encode(PLAN, ANSWER)))  # noqa: E731
         tried = Record.tried

@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from shoal import Flags, Survey, plan
 from shoal.analysis.report_rows import unpack
 from shoal.device import randomize as sampler
-from shoal.device.arrays.randomizing import fill_flips
+from shoal.device.arrays.randomize import Original, fill_flips, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.arrays.vectors import Original, pack
 from shoal.device.randomize import draw_flips, flip
 from shoal.errors import InputError
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 from tests import checks
 from tests.strategies import bounded
 

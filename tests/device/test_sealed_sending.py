@@ -10,16 +10,14 @@ import pytest
 
 from shoal import Outbox, Plan, PrivacyRefusal
 from shoal.device.encode import encode
-from shoal.device.encryption import fit_to_messages, seal_report
+from shoal.device.encryption import check_parties, fit_to_messages, seal_report
 from shoal.device.outbox import HttpTransport, Reply, TransportError
-from shoal.device.outbox.encryption import check_parties
-from shoal.device.packing import pack_reports
-from shoal.device.randomize import flip
+from shoal.device.randomize import flip, pack_reports
 from shoal.device.vectors import SyntheticVector
 from shoal.errors import ReportError
-from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encryption import CrowdKey
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.parties import Parties
+from shoal.protocol.plan import Parties
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.wire import ID_BYTES, SEALED_MAGIC, split_batch
 from tests.device.outbox_help import ANSWER, box, stored_record
@@ -254,7 +252,7 @@ class TestFitting:
     def test_several_reports_are_not_sealed_at_once(self):
         import numpy as np
 
-        from shoal.device.arrays.vectors import Original
+        from shoal.device.arrays.randomize import Original
 
         rows = Original(np.zeros((2, 8), np.uint8), 64)
         batch = pack_reports(WHOLE, flip(WHOLE.q, rows)).to_bytes()

@@ -13,8 +13,7 @@ import shoal
 from shoal.analysis.report_rows import parse_batch
 from shoal.cli import run
 from shoal.device.ledger import Ledger
-from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.local_privacy import repeated_epsilon
+from shoal.protocol.flip_probability import FlipProbability, repeated_epsilon
 from shoal.protocol.plan import Memory
 from tests.device.outbox_help import (
     ANSWER,

@@ -13,7 +13,7 @@ from shoal.device.outbox import (
     Ticket,
     TransportError,
 )
-from shoal.device.outbox.records import Record
+from shoal.device.outbox.queue import Record
 from shoal.device.outbox.retry import LONGEST_BACKOFF, LONGEST_WAIT, uniform
 from shoal.errors import InputError
 from tests.device.outbox_help import (

@@ -17,9 +17,9 @@ import pytest
 
 from shoal import Choice, Flags, Number, Plan, PrivacyRefusal, Survey, Text, YesNo
 from shoal.device.encode import encode
-from shoal.device.telemetry import Telemetry, commands, home
+from shoal.device.telemetry import Telemetry, commands, state
 from shoal.device.telemetry.environment import CI_VARIABLES
-from shoal.device.telemetry.merging import Event, merge, read_events
+from shoal.device.telemetry.worker import Event, merge, read_events
 from shoal.errors import AnswerError, InputError, PlanError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
@@ -90,7 +90,7 @@ class TestConsent:
         (agreed,) = world.home.glob("*/agreed")
         world.plan = replace(PLAN, crowd_size=7)
         agreement = world.tool().agreement()
-        agreed.parent.rename(home.agreement_folder(str(world.home), agreement))
+        agreed.parent.rename(state.agreement_folder(str(world.home), agreement))
         assert world.tool().choice() == "changed"
 
     def test_two_versions_do_not_ask_in_turns(self, world: World):
@@ -138,11 +138,13 @@ class TestPlaces:
                 do(telemetry)
 
     def test_relative_paths_mean_nothing(self):
-        assert home.state_folder("t", {"XDG_STATE_HOME": "state", "HOME": "here"}) is None
+        assert state.state_folder("t", {"XDG_STATE_HOME": "state", "HOME": "here"}) is None
 
     @pytest.mark.skipif(sys.platform in ("darwin", "win32"), reason="other folders there")
     def test_the_usual_home(self):
-        assert home.state_folder("t", {"HOME": "/home/ada"}) == "/home/ada/.local/state/t/telemetry"
+        assert (
+            state.state_folder("t", {"HOME": "/home/ada"}) == "/home/ada/.local/state/t/telemetry"
+        )
 
     def test_where_nothing_can_be_written(self, tmp_path: Path, server: Server):
         (tmp_path / "file").write_text("not a folder")
@@ -172,11 +174,11 @@ class TestPlaces:
         seen = os.stat(tmp_path)
         owned = os.stat_result((*seen[:4], 1000, *seen[5:]))
         monkeypatch.setattr("os.stat", lambda *args, **named: owned)
-        assert home.why_not_here(str(tmp_path / "deep" / "er")) is not None
+        assert state.why_not_here(str(tmp_path / "deep" / "er")) is not None
 
     def test_root_and_a_folder_that_is_nowhere(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr("os.geteuid", lambda: 0)
-        home.why_not_here("not/yet/there")  # comes back
+        state.why_not_here("not/yet/there")  # comes back
 
     def test_files_are_the_owners_alone(self, world: World):
         world.say_yes()
@@ -407,7 +409,7 @@ class TestProcesses:
         )
         command = [sys.executable, "-I", "-S", "-c", script]
         command[4] = (
-            f"import sys; sys.path.append({str(Path(home.__file__).parents[3])!r}); {script}"
+            f"import sys; sys.path.append({str(Path(state.__file__).parents[3])!r}); {script}"
         )
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         loaded = {name for name in done.stdout.split() if not name.startswith("shoal")}

@@ -17,9 +17,9 @@ from threading import Thread
 
 import pytest
 
-from shoal.device.telemetry import commands, consent
+from shoal.device.telemetry import commands, state
 from shoal.device.telemetry.log import LARGEST, Log, Request
-from shoal.device.telemetry.merging import read_events
+from shoal.device.telemetry.worker import read_events
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from tests.device.outbox_help import Server, reply
@@ -185,7 +185,7 @@ class TestTurnedOff:
         send = Outbox.send_due
 
         def late(box: Outbox, **options: bool) -> object:
-            consent.say_no(str(world.home))
+            state.say_no(str(world.home))
             return send(box, **options)
 
         monkeypatch.setattr(Outbox, "send_due", late)

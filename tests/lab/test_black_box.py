@@ -18,13 +18,12 @@ from shoal.analysis.report_rows import parse_batch, unpack
 from shoal.audit import inspect_pairs, inspect_pipeline, inspect_randomizer
 from shoal.audit.exact import lower, p_values, upper
 from shoal.cli import run
+from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.arrays.vectors import Original, pack
-from shoal.device.packing import pack_reports
-from shoal.device.randomize import flip
+from shoal.device.randomize import flip, pack_reports
 from shoal.errors import InputError
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 
 SURE = 1 - 1e-11
 Q = "0.25"

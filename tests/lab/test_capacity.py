@@ -17,8 +17,7 @@ from shoal.lab.capacity import Capacity, measure_capacity, probes
 from shoal.lab.capacity.needs import DEVICES, _plans
 from shoal.lab.capacity.work import Meter, Work, folder_bytes
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.parties import Parties
-from shoal.protocol.plan import Promise
+from shoal.protocol.plan import Parties, Promise
 from shoal.server.storage.store import Store
 from tests.server.postgres_help import needs_postgres, the_server
 

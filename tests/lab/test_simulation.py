@@ -13,8 +13,8 @@ from shoal import Choice, Flags, Number, Survey, Tally, Text, YesNo, plan, simul
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.text.discovery import discover
 from shoal.cli import run as command
+from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.simulation_bits import simulation_generator
-from shoal.device.arrays.vectors import Original
 from shoal.device.encode import encode
 from shoal.errors import InputError
 from shoal.lab.populations import populate, read_weights, texts_for, zipf

@@ -16,7 +16,7 @@ from scipy.stats import binom
 from shoal import Choice, Flags, Plan, PrivacyRefusal, Survey, plan, simulate
 from shoal.analysis.intervals import interval
 from shoal.cli import run
-from shoal.device.arrays.vectors import Original
+from shoal.device.arrays.randomize import Original
 from shoal.device.encode import encode
 from shoal.errors import InputError
 from shoal.lab.coverage import covering

@@ -129,7 +129,7 @@ MUTANTS = (
     ),
     Mutant(
         "the padding of reports is not looked at",
-        "protocol/vectors.py",
+        "protocol/wire.py",
         "if bool(padding.any()):",
         "if False:",
         "analysis/test_tallying.py::TestMixing::test_padding",

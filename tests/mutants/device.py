@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 RANDOMIZING = "device/randomize.py"
-BULK = "device/arrays/randomizing.py"
+BULK = "device/arrays/randomize.py"
 RANDOM = "protocol/random_bits.py"
-MEMORY = "device/memory/device.py"
+MEMORY = "device/memory.py"
 LEDGER = "device/ledger.py"
 OUTBOX = "device/outbox/outbox.py"
 
@@ -135,7 +135,7 @@ MUTANTS = (
     ),
     Mutant(
         "simulated vectors are sent",
-        "device/packing.py",
+        "device/randomize.py",
         "if synthetic.simulated:",
         "if False:",
         "protocol/test_wire.py::TestPacking::test_simulated_vectors_do_not_travel",
@@ -193,14 +193,14 @@ MUTANTS = (
     ),
     Mutant(
         "many numbers below a bound by remainder",
-        "device/arrays/encoding.py",
+        "device/arrays/encode.py",
         "np.uint64(2**64 - 1 - 2**64 % bound)",
         "np.uint64(2**64 - 1)",
         "device/test_one_report.py::TestTheSameBytes::test_numbers_below_a_bound",
     ),
     Mutant(
         "one cohort for all rows of a table",
-        "device/arrays/encoding.py",
+        "device/arrays/encode.py",
         "draw_many_below(survey.cohorts, count, random_bits).astype",
         "np.repeat(draw_many_below(survey.cohorts, 1, random_bits), count).astype",
         "device/test_encoding.py::TestOneAnswer::test_every_report_draws_a_cohort_of_its_own",
@@ -229,28 +229,28 @@ MUTANTS = (
     ),
     Mutant(
         "one option more than a question allows",
-        "device/domain.py",
+        "device/vectors.py",
         "block.bit_count() <= part.most_set_bits:",
         "block.bit_count() <= part.most_set_bits + 1:",
         "device/test_one_report.py::TestDomain::test_both_looks_agree",
     ),
     Mutant(
         "two options of one choice and none of another",
-        "device/arrays/domain.py",
+        "device/arrays/randomize.py",
         "if np.bitwise_or.reduce(common):",
         "if False:",
         "device/test_domain.py::TestBoundary::test_every_vector_of_a_survey",
     ),
     Mutant(
         "a missing answer is the last option",
-        "device/answers.py",
+        "device/encode.py",
         "if question.missing is None:",
         "if False:",
         "device/test_encoding.py::TestBadAnswers::test_row_question_and_value_are_named",
     ),
     Mutant(
         "flags that were not answered are none set",
-        "device/answers.py",
+        "device/encode.py",
         "isinstance(question, (Flags, Text)):",
         "isinstance(question, Text):",
         "device/test_encoding.py::TestBadAnswers::test_questions_left_out_or_made_up",
@@ -342,7 +342,7 @@ MUTANTS = (
     ),
     Mutant(
         "memory encrypted twice under one nonce",
-        "device/memory/encrypted.py",
+        "device/memory.py",
         "nonce = SystemBits().draw(_NONCE)",
         "nonce = bytes(_NONCE)",
         "device/test_memory.py::TestSecrecy::test_no_nonce_is_used_twice",
@@ -382,7 +382,7 @@ MUTANTS = (
     # Outbox
     Mutant(
         "a report leaves without a charge",
-        "device/outbox/report_maker.py",
+        "device/outbox/outbox.py",
         "        self._ledger.charge(plan, token=token)\n",
         "",
         "device/test_outbox.py::TestCollaborators::test_the_ledger_is_charged_first",
@@ -447,14 +447,14 @@ MUTANTS = (
     ),
     Mutant(
         "another plan than the one that was asked for",
-        "device/outbox/plan_checks.py",
+        "device/outbox/plan_policy.py",
         "if actual_id != plan_id:",
         "if False:",
         "device/test_plan_checks.py::TestChecking::test_the_plan_that_was_asked_for",
     ),
     Mutant(
         "with memory the limit is held against one report",
-        "device/outbox/plan_checks.py",
+        "device/outbox/plan_policy.py",
         "q = plan.memory.q1 if plan.memory else plan.q",
         "q = plan.q",
         "device/test_plan_checks.py::TestChecking::test_with_memory_the_permanent_flips_count",

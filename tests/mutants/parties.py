@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-FRAGMENTS = "protocol/fragments.py"
+FRAGMENTS = "protocol/encryption.py"
 SEALING = "device/encryption.py"
 SENDING = "device/test_sealed_sending.py"
 SENT = f"{SENDING}::TestSending"
@@ -92,7 +92,7 @@ MUTANTS = (
     ),
     Mutant(
         "a device without the analyzer's key takes the relay's word",
-        "device/outbox/encryption.py",
+        "device/encryption.py",
         "    if transport.pinned_key is None:\n",
         "    if False:\n",
         f"{SENDING}::TestRefusals::test_no_pinned_key",

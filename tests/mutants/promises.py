@@ -18,14 +18,14 @@ MUTANTS = (
     ),
     Mutant(
         "a local epsilon of one bit less",
-        "protocol/local_privacy.py",
+        "protocol/flip_probability.py",
         "_up(differing_bits * ((1",
         "_up((differing_bits - 1) * ((1",
         "protocol/test_local_privacy.py::TestLocalEpsilon::test_rounded_up_by_less_than_a_place",
     ),
     Mutant(
         "a local epsilon is rounded down",
-        "protocol/local_privacy.py",
+        "protocol/flip_probability.py",
         "quantize(last, rounding=decimal.ROUND_CEILING)",
         "quantize(last, rounding=decimal.ROUND_FLOOR)",
         "protocol/test_local_privacy.py::TestLocalEpsilon::test_rounded_up_by_less_than_a_place",
@@ -246,7 +246,7 @@ MUTANTS = (
     ),
     Mutant(
         "a cell that cannot be read makes its column missing",
-        "device/arrays/cells.py",
+        "device/arrays/encode.py",
         "                bits = _bits(survey, question, None, cohort, row)\n",
         "                cells = [None] * len(cells)\n"
         "                bits = _bits(survey, question, None, cohort, row)\n"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-CONSENT = "device/telemetry/consent.py"
+CONSENT = "device/telemetry/state.py"
 LOG = "device/telemetry/log.py"
-PROMPT = "device/telemetry/prompt.py"
+PROMPT = "device/telemetry/commands.py"
 SURROUNDINGS = "device/telemetry/environment.py"
 TELEMETRY = "device/telemetry/telemetry.py"
 WORKER = "device/telemetry/worker.py"

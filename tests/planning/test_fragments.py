@@ -21,7 +21,7 @@ from shoal.planning.plan_diff import plan_diff
 from shoal.planning.poisoning import poisoning
 from shoal.planning.promise import check_promise, compute_promise
 from shoal.planning.views import bound_of
-from shoal.protocol.parties import Parties
+from shoal.protocol.plan import Parties
 from shoal.theory.truncation import overflow_chance
 
 TWO: dict[str, Any] = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}

@@ -11,7 +11,7 @@ import pytest
 from shoal import Flags, Survey
 from shoal.planning.certificate import certify
 from shoal.planning.observers import observers, single_report
-from shoal.protocol.parties import Parties
+from shoal.protocol.plan import Parties
 
 ROOT = Path(__file__).parents[2]
 FIVE = Survey("browser", (Flags("features", tuple("abcde")),))

@@ -29,8 +29,7 @@ from shoal.planning.over_time import (
     plan_with_memory,
     releases_in_a_year,
 )
-from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.local_privacy import local_epsilon, repeated_epsilon
+from shoal.protocol.flip_probability import FlipProbability, local_epsilon, repeated_epsilon
 from shoal.protocol.plan import Memory, Promise
 from shoal.support.rounding import text_up
 

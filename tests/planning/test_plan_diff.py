@@ -17,8 +17,7 @@ from shoal.device.encode import encode
 from shoal.device.memory import DeviceMemory
 from shoal.planning.plan_diff import STRENGTH, plan_diff
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.parties import Parties
-from shoal.protocol.plan import Memory, Promise
+from shoal.protocol.plan import Memory, Parties, Promise
 from shoal.protocol.survey import Choices, Question
 from tests.strategies import bounded, plans
 

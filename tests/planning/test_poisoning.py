@@ -15,7 +15,7 @@ from shoal.errors import InputError
 from shoal.planning.poisoning import poisoning
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 
 SURVEY = Survey("s", (Flags("f", ("a", "b", "c")),))
 

@@ -37,8 +37,7 @@ from shoal.analysis.text.decode import decode
 from shoal.analysis.text.discovery import discover
 from shoal.cli import run
 from shoal.device.encode import encode
-from shoal.device.packing import pack_reports
-from shoal.device.randomize import flip
+from shoal.device.randomize import flip, pack_reports
 from shoal.errors import InputError, PlanError
 from shoal.lab.study import study
 from shoal.planning import certificate as auditing

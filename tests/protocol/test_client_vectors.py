@@ -12,15 +12,19 @@ from typing import Any
 import pytest
 
 from shoal import Survey
-from shoal.device.answers import AnswerRules
+from shoal.device.encode import AnswerRules
 from shoal.device.randomize import flip
 from shoal.device.vectors import OriginalVector
 from shoal.errors import AnswerError, TransportError
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encryption import _INFO, VERSION, key_digest, open_message
-from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.fragments import pack_fragments
-from shoal.protocol.local_privacy import EXACT, local_epsilon
+from shoal.protocol.encryption import (
+    _INFO,
+    VERSION,
+    CrowdKey,
+    key_digest,
+    open_message,
+    pack_fragments,
+)
+from shoal.protocol.flip_probability import EXACT, FlipProbability, local_epsilon
 from shoal.protocol.random_bits import draw_below
 from shoal.protocol.signatures import check_public_key, check_signature
 from shoal.protocol.wire import Reports, join_report

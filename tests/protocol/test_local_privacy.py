@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal import Flags, Plan, Survey
-from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.local_privacy import EXACT, local_epsilon
+from shoal.protocol.flip_probability import EXACT, FlipProbability, local_epsilon
 from shoal.protocol.plan import Promise
 from shoal.support.rounding import float_up
 from shoal.theory import randomized_response as coin

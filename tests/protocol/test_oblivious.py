@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 from pyhpke import AEADId, CipherSuite, KDFId, KEMId, KEMKeyPair
 
 from shoal.errors import InputError, ReportError
-from shoal.protocol.binary_http import BinaryRequest, BinaryResponse
 from shoal.protocol.encryption import open_message, seal_message
-from shoal.protocol.oblivious import OVERHEAD, Gateway, KeyConfiguration
+from shoal.protocol.oblivious import (
+    OVERHEAD,
+    BinaryRequest,
+    BinaryResponse,
+    Gateway,
+    KeyConfiguration,
+)
 from tests.strategies import bounded
 
 HEX = bytes.fromhex

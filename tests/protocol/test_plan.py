@@ -19,11 +19,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal import Choice, Flags, Plan, ShoalError, Survey
-from shoal.device.outbox.records import SETTLED, State
+from shoal.device.outbox.queue import SETTLED, State
 from shoal.errors import InputError, PlanError
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.parties import Parties
-from shoal.protocol.plan import PROMISES, VIEWS, Fragments, Memory, Promise, PromiseKind, View
+from shoal.protocol.plan import (
+    PROMISES,
+    VIEWS,
+    Fragments,
+    Memory,
+    Parties,
+    Promise,
+    PromiseKind,
+    View,
+)
 from shoal.support.checks import canonical_decimal, check_decimal
 from shoal.support.files import canonical_json
 from tests.strategies import bounded, json_values, mutated_bytes, mutated_json, plans

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.arrays.vectors import Original
 from shoal.device.randomize import flip
 from shoal.errors import EntropyError, InputError
 from shoal.protocol import random_bits as door
@@ -336,7 +336,7 @@ class TestNoFallback:
 
     def test_report_ids_come_through_the_same_door(self, monkeypatch: pytest.MonkeyPatch):
         from shoal import Flags, Survey, plan
-        from shoal.device.packing import pack_reports
+        from shoal.device.randomize import pack_reports
 
         two = plan(Survey("s", (Flags("f", ("a", "b")),)), q="0.25")
         reports = flip(two, ORIGINAL)

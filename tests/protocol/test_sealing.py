@@ -12,36 +12,31 @@ from hypothesis import strategies as st
 
 from shoal import Choice, Flags, Plan, Survey
 from shoal.errors import InputError, ReportError
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encrypted_wire import (
+from shoal.protocol.encryption import (
+    DUMMY,
+    KEY_BYTES,
     Chunk,
+    CrowdKey,
     SealedReports,
     chunk_header_bytes,
+    content_bytes,
+    content_fields,
+    key_digest,
+    message_bytes,
+    messages_of,
+    open_message,
+    pack_fragments,
+    public_key_of,
+    seal_message,
     sealed_batch_bytes,
+    sealed_report_bytes,
+    sealing_info,
+    set_positions,
     split_chunk,
     split_sealed,
 )
-from shoal.protocol.encryption import (
-    KEY_BYTES,
-    key_digest,
-    message_bytes,
-    open_message,
-    public_key_of,
-    seal_message,
-    sealed_report_bytes,
-    sealing_info,
-)
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.fragments import (
-    DUMMY,
-    content_bytes,
-    content_fields,
-    messages_of,
-    pack_fragments,
-    set_positions,
-)
-from shoal.protocol.parties import Parties
-from shoal.protocol.plan import Promise
+from shoal.protocol.plan import Parties, Promise
 from shoal.protocol.random_bits import SystemBits
 
 PROVEN = Promise("proven", "1", delta="1e-6")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shoal import Choice, Cross, Flags, Number, ShoalError, Survey, Text, YesNo, plan
 from shoal.errors import SurveyError
-from shoal.protocol.crosses import Side
+from shoal.protocol.questions import Side
 from shoal.protocol.survey import Choices
 from tests.strategies import bounded, json_values, mutated_bytes, mutated_json, surveys
 

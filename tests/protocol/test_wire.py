@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 
 from shoal import Flags, Plan, ShoalError, Survey
 from shoal.analysis.report_rows import parse_batch
+from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.device.arrays.vectors import Original
-from shoal.device.packing import pack_reports
-from shoal.device.randomize import flip
+from shoal.device.randomize import flip, pack_reports
 from shoal.errors import InputError, ReportError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 from tests.strategies import bounded, json_values, mutated_bytes, mutated_json
 
 SURVEY = Survey("s", (Flags("f", tuple("abcdefghijk")),))

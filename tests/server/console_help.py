@@ -12,8 +12,7 @@ import pytest
 import shoal
 from shoal import Choice, Flags, Number, Plan, Survey, Text, YesNo
 from shoal.device.encode import encode
-from shoal.device.packing import pack_reports
-from shoal.device.randomize import flip
+from shoal.device.randomize import flip, pack_reports
 from shoal.protocol.wire import Reports
 from tests.analysis.test_publishing import CHROMIUM
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import schemathesis
 
-from shoal.protocol.encrypted_wire import CHUNK_TYPE
+from shoal.protocol.encryption import CHUNK_TYPE
 from shoal.protocol.oblivious import REQUEST_TYPE
 from shoal.protocol.wire import SEALED_TYPE
 from shoal.server.collector.ingest import BINARY

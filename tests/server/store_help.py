@@ -14,10 +14,10 @@ import numpy as np
 from shoal import Choice, Flags, Plan, Survey, Text, tally
 from shoal.analysis.report_rows import Batch, unpack
 from shoal.analysis.tally import Tally
-from shoal.device.arrays.vectors import pack
+from shoal.device.arrays.randomize import pack
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 from shoal.server.storage.database import NAME, Database
 from shoal.server.storage.encryption import CrowdKeys, FolderKeys
 from shoal.server.storage.open_plan import OpenPlan

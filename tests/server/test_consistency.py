@@ -24,7 +24,7 @@ import pytest
 from shoal import Flags, Survey
 from shoal.analysis.report_rows import Batch
 from shoal.cli import run
-from shoal.device.arrays.vectors import pack
+from shoal.device.arrays.randomize import pack
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.protocol.plan import Plan
 from shoal.server import Collector, Settings

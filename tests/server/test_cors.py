@@ -11,8 +11,7 @@ import httpx
 import pytest
 
 from shoal.device.encode import encode
-from shoal.device.packing import pack_reports
-from shoal.device.randomize import flip
+from shoal.device.randomize import flip, pack_reports
 from shoal.errors import InputError
 from shoal.server.core.backup import restore
 from shoal.server.core.http import check_origins, read_origins

@@ -30,7 +30,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from shoal.analysis.crowds import Crowd as TalliedCrowd
 from shoal.analysis.report_rows import Batch, unpack
 from shoal.analysis.tally import Tally
-from shoal.device.arrays.vectors import pack
+from shoal.device.arrays.randomize import pack
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Flags
 from shoal.server.core import problems

@@ -23,8 +23,7 @@ from shoal.cli import run
 from shoal.device.outbox import HttpTransport, ObliviousTransport
 from shoal.errors import InputError, ReportError, TransportError
 from shoal.lab.services import free_port
-from shoal.protocol.binary_http import BinaryRequest, BinaryResponse
-from shoal.protocol.oblivious import Gateway, KeyConfiguration
+from shoal.protocol.oblivious import BinaryRequest, BinaryResponse, Gateway, KeyConfiguration
 from shoal.server.core.ingest import Sender
 from shoal.server.core.settings import Settings
 

@@ -18,7 +18,7 @@ from shoal import Flags, Survey
 from shoal.analysis.report_rows import Batch, parse_batch
 from shoal.errors import InputError, TallyError
 from shoal.protocol.plan import Plan, Promise
-from shoal.protocol.vectors import Rows
+from shoal.protocol.wire import Rows
 from shoal.server.core import problems
 from shoal.server.storage import windows as seen
 from shoal.server.storage.database import NAME, StorageError, open_database

@@ -24,7 +24,7 @@ import pytest
 
 from shoal import Choice, Flags, Outbox, Plan, Survey, plan
 from shoal.device.outbox import HttpTransport
-from shoal.device.outbox.records import Record
+from shoal.device.outbox.queue import Record
 from shoal.lab.services import console_get, free_port, run_command
 from shoal.protocol.wire import ID_BYTES, split_batch
 from tests.faults import QuickDisk

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from shoal.errors import InputError, PlanError
-from shoal.support.documents import exact_fields, listed
+from shoal.support.checks import exact_fields, listed
 
 
 class TestExactFields:

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from shoal.device.arrays import randomizing
-from shoal.device.arrays.vectors import Original
+from shoal.device.arrays import randomize as randomizing
+from shoal.device.arrays.randomize import Original
 from shoal.device.randomize import flip
 from shoal.protocol import random_bits as door
 from shoal.protocol.flip_probability import FlipProbability

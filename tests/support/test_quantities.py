@@ -7,8 +7,13 @@ import pytest
 from shoal import Survey, YesNo, plan
 from shoal.errors import InputError, SurveyError
 from shoal.protocol.plan import Plan
-from shoal.support.checks import check_decimal, check_decimal_text
-from shoal.support.quantities import decimal_text, seconds, whole_number
+from shoal.support.checks import (
+    check_decimal,
+    check_decimal_text,
+    decimal_text,
+    seconds,
+    whole_number,
+)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.protocol.vectors import Rows
+from shoal.protocol.wire import Rows
 from shoal.support.kernels import Kernels, load_kernels
 
 _WORDS = 8192

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from shoal.analysis.bit_counter import BitCounter, column_sums, count_set_bits
 from shoal.analysis.joint_counts import Bits, joint_values
 from shoal.protocol.plan import Plan
-from shoal.protocol.vectors import Cohorts, Rows, row_bytes
+from shoal.protocol.wire import Cohorts, Rows, row_bytes
 
 __all__ = ["CountTable", "Weights"]
 

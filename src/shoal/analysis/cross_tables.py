@@ -29,8 +29,7 @@ from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Cross, Survey
-from shoal.support.checks import check_level
-from shoal.support.documents import listed
+from shoal.support.checks import check_level, listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -285,7 +284,7 @@ def cross_table(plan: Plan, tally: Tally, *names: str, target: Target = "crowd")
     Examples
     --------
     >>> from shoal import Choice, Survey, YesNo, plan as make_plan, tally
-    >>> from shoal.protocol.vectors import Synthetic
+    >>> from shoal.protocol.wire import Synthetic
     >>> survey = Survey("s", (YesNo("young"), Choice("brand", ("old", "new"))))
     >>> plan = make_plan(survey.cross("young", "brand"), q="0.01")
     >>> rows = np.array([[1 + 4 + 16], [1 + 2 + 8], [4 + 64], [2 + 32]], np.uint8)

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from shoal.errors import TallyError
-from shoal.support.checks import check_integer, check_text
-from shoal.support.documents import exact_fields
+from shoal.support.checks import check_integer, check_text, exact_fields
 
 __all__ = ["Crowd", "People"]
 

@@ -223,7 +223,7 @@ def estimate(plan: Plan, tally: Tally, *, target: Target = "crowd") -> Estimates
     --------
     >>> from shoal import Flags, Survey, tally
     >>> from shoal.protocol.plan import Promise
-    >>> from shoal.protocol.vectors import Synthetic
+    >>> from shoal.protocol.wire import Synthetic
     >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
     >>> plan = Plan(survey, FlipProbability.at_least(0.25), Promise("local", "2.2"))
     >>> reports = Synthetic(np.array([[1]] * 300 + [[2]] * 700, np.uint8), bits=2)

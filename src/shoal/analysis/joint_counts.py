@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from shoal.errors import TallyError
 from shoal.protocol.plan import Plan
-from shoal.protocol.vectors import Rows
+from shoal.protocol.wire import Rows
 from shoal.support.checks import check_integer
 
 MOST_JOINT_BITS = 16

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from shoal.analysis.report_rows import Batch, parse_batch, synthetics_of
 from shoal.errors import InputError, ReportError
 from shoal.protocol.plan import Plan
-from shoal.protocol.vectors import Synthetic
-from shoal.protocol.wire import FILE_HEADER, FILE_MAGIC, MAGIC, row_fields
+from shoal.protocol.wire import FILE_HEADER, FILE_MAGIC, MAGIC, Synthetic, row_fields
 from shoal.support.files import first_line
 
 __all__ = ["Part", "parts_of", "read_part", "read_reports", "rows_of_column"]

@@ -11,8 +11,15 @@ from numpy.typing import NDArray
 
 from shoal.errors import ReportError
 from shoal.protocol.plan import Plan
-from shoal.protocol.vectors import Cohorts, Rows, Synthetic, check_rows
-from shoal.protocol.wire import Reports, report_fields, split_batch
+from shoal.protocol.wire import (
+    Cohorts,
+    Reports,
+    Rows,
+    Synthetic,
+    check_rows,
+    report_fields,
+    split_batch,
+)
 
 __all__ = ["Batch", "parse_batch", "synthetics_of", "unpack"]
 

@@ -92,7 +92,7 @@ def screen(plan: Plan, tally: Tally, *, alarm: float = 1e-3) -> Screening:
     --------
     >>> import numpy as np
     >>> from shoal import Flags, Survey, plan, tally
-    >>> from shoal.protocol.vectors import Synthetic
+    >>> from shoal.protocol.wire import Synthetic
     >>> agreed = plan(Survey("s", (Flags("f", ("a", "b", "c", "d")),)), q="0.25")
     >>> rows = np.repeat(np.array([[0], [1], [15]], np.uint8), [500, 200, 300], axis=0)
     >>> screening = screen(agreed, tally(agreed, Synthetic(rows, bits=4)))

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from shoal.analysis.report_rows import unpack
 from shoal.analysis.tally import Tally
-from shoal.protocol.fragments import messages_of
+from shoal.protocol.encryption import messages_of
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Part
-from shoal.protocol.vectors import row_bytes
+from shoal.protocol.wire import row_bytes
 from shoal.support.rounding import text_up
 from shoal.theory.honest_crowds.honest_counts import (
     at_most,

@@ -31,9 +31,8 @@ from shoal.analysis.joint_counts import (
 from shoal.analysis.views import check_links
 from shoal.errors import TallyError
 from shoal.protocol.plan import Plan, View
-from shoal.protocol.vectors import Cohorts, Rows, Synthetic, check_rows, row_bytes
-from shoal.support.file_kinds import instead
-from shoal.support.files import read_json, write_json
+from shoal.protocol.wire import Cohorts, Rows, Synthetic, check_rows, row_bytes
+from shoal.support.files import instead, read_json, write_json
 
 __all__ = ["CohortCounts", "Tally", "Tallying", "tally"]
 

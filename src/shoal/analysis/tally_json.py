@@ -16,9 +16,8 @@ from shoal.analysis.report_rows import unpack
 from shoal.analysis.tally import CohortCounts, Tally
 from shoal.errors import PrivacyRefusal, TallyError
 from shoal.protocol.plan import Plan
-from shoal.protocol.vectors import check_rows, row_bytes
-from shoal.support.checks import LARGEST_INTEGER, check_integer
-from shoal.support.documents import exact_fields
+from shoal.protocol.wire import check_rows, row_bytes
+from shoal.support.checks import LARGEST_INTEGER, check_integer, exact_fields
 from shoal.support.files import canonical_json
 
 _FIELDS = {

@@ -20,8 +20,7 @@ from shoal.analysis.plain_text import plain_table
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.support.checks import check_level
-from shoal.support.documents import listed
+from shoal.support.checks import check_level, listed
 
 if TYPE_CHECKING:
     import pyarrow as pa

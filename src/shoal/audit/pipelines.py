@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from shoal.analysis.tally import Tally
 from shoal.audit.exact import convicting, lower, upper
+from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import fresh_seed, simulation_generator
-from shoal.device.arrays.vectors import Original, pack
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.protocol.plan import Plan
 from shoal.support.checks import check_integer, check_level

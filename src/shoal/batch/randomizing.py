@@ -27,7 +27,7 @@ from shoal.batch.inputs import files_of, marks_of
 from shoal.batch.journal import Journal
 from shoal.batch.pool import processes_of, work_on
 from shoal.device.arrays.answer_files import ANSWER_SUFFIXES, read_answers
-from shoal.device.arrays.cells import check_format
+from shoal.device.arrays.encode import check_format
 from shoal.device.arrays.report_files import VectorWriter
 from shoal.device.randomize import flip
 from shoal.errors import InputError

@@ -143,9 +143,8 @@ def randomize(
     whole_reports
         Write the reports of a plan with view counts, though each may be nearly the truth.
     """
-    from shoal.device.arrays.cells import check_format
+    from shoal.device.arrays.encode import check_asked, check_format, table_columns
     from shoal.device.arrays.report_files import VectorWriter
-    from shoal.device.arrays.tables import check_asked, table_columns
 
     folder, spark = _shared_path(folder), df.sparkSession
     VectorWriter(folder / "none.parquet", plan, whole_reports=whole_reports)  # may refuse the plan

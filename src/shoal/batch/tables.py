@@ -16,7 +16,7 @@ from shoal.analysis.report_files import rows_of_column
 from shoal.analysis.tally import Tally, Tallying
 from shoal.errors import InputError, PrivacyRefusal, ReportError
 from shoal.protocol.plan import Plan
-from shoal.protocol.vectors import Synthetic
+from shoal.protocol.wire import Synthetic
 from shoal.support.files import first_line
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
@@ -55,9 +55,8 @@ def randomize_table(
     >>> tally_table(agreed, reader).reports
     3
     """
-    from shoal.device.arrays.cells import check_format
+    from shoal.device.arrays.encode import check_asked, check_format, table_columns
     from shoal.device.arrays.report_files import column_of, file_rows, report_schema, warning_of
-    from shoal.device.arrays.tables import check_asked, table_columns
 
     if plan.view == "counts" and not whole_reports:
         raise PrivacyRefusal(
@@ -87,7 +86,7 @@ def randomize_batches(
     table_format: TableFormat = DEFAULT_FORMAT,
 ) -> Iterator[Synthetic]:
     """Randomize the answers in Arrow record batches or parts of a data frame, each row once."""
-    from shoal.device.arrays.tables import encode_table
+    from shoal.device.arrays.encode import encode_table
     from shoal.device.randomize import flip
 
     row = 1

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from shoal.errors import InputError
-from shoal.support.quantities import decimal_text, seconds, whole_number
+from shoal.support.checks import decimal_text, seconds, whole_number
 
 __all__ = ["DECIMAL", "LENGTH", "WHOLE"]
 

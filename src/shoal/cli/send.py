@@ -187,8 +187,7 @@ def _memory(memory_file: Path | None, key_file: Path | None) -> DeviceMemory | N
         if key_file is not None:
             raise InputError("--memory-key needs --memory, the file that it opens.")
         return None
-    from shoal.device.memory import DeviceMemory
-    from shoal.device.memory.keys import key_from_text, read_key
+    from shoal.device.memory import DeviceMemory, key_from_text, read_key
 
     if key_file is not None:
         return DeviceMemory(memory_file, read_key(key_file, memory_file))

@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import InputError
-from shoal.support.checks import LARGEST_INTEGER, whole_digits
+from shoal.support.checks import LARGEST_INTEGER, listed, whole_digits
 from shoal.support.csv_rows import check_columns, read_csv
-from shoal.support.documents import listed
 from shoal.support.files import first_line
 from shoal.support.table_format import (
     DEFAULT_FORMAT,

@@ -11,22 +11,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from shoal.device.outbox.queue import Folder, Record
+from shoal.device.outbox.retry import RelayTransport, Transport
 from shoal.device.vectors import SyntheticVector
-from shoal.errors import ReportError
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encrypted_wire import SealedReports
+from shoal.errors import PrivacyRefusal, ReportError, TransportError
 from shoal.protocol.encryption import (
+    CrowdKey,
+    SealedReports,
+    messages_of,
+    pack_fragments,
+    pack_whole,
     public_key_of,
     seal_message,
     sealed_report_bytes,
     sealing_info,
+    set_positions,
 )
-from shoal.protocol.fragments import messages_of, pack_fragments, pack_whole, set_positions
-from shoal.protocol.plan import Plan
+from shoal.protocol.plan import Parties, Plan
 from shoal.protocol.random_bits import RandomBits, SystemBits, draw_below
 from shoal.protocol.wire import ID_BYTES, split_batch
+from shoal.support.connections import parse_address
 
-__all__ = ["fit_to_messages", "seal_report"]
+__all__ = ["Sealer", "check_parties", "fit_to_messages", "seal_report"]
 
 
 def fit_to_messages(
@@ -76,3 +82,47 @@ def seal_report(
     messages = b"".join(seal_message(content, public_key, info) for content in contents)
     length = sealed_report_bytes(plan)
     return SealedReports(plan.id, window, key.digest, length, report_id + messages)
+
+
+def check_parties(parties: Parties, transport: Transport, *, one_operator: bool = False) -> None:
+    """Refuse a plan unless its reports would reach its relay, sealed for its analyzer."""
+    if parties.share_a_host and not one_operator:
+        raise PrivacyRefusal(
+            f"the plan's relay and analyzer are on one host ({parties.relay},"
+            f" {parties.analyzer}), so that one operator may see whose report it reads; to answer"
+            " all the same: --one-operator, or one_operator=True."
+        )
+    if not isinstance(transport, RelayTransport):
+        raise PrivacyRefusal("the plan's reports go through a relay, and this transport has none.")
+    here, _ = parse_address(transport.address)
+    if here != parse_address(parties.relay)[0]:
+        raise PrivacyRefusal(
+            f"the plan's reports go to the relay {parties.relay}, not to {here}; use --to"
+            f" {parties.relay}."
+        )
+    if transport.pinned_key is None:
+        raise PrivacyRefusal(
+            "the plan's reports are sealed with a key that the analyzer signed; give the"
+            " analyzer's public key: --key, or public_key=. Without it the relay could hand out a"
+            " key of its own and read them."
+        )
+
+
+class Sealer:
+    """Seals the reports of one folder for the crowds that are open at the relay."""
+
+    def __init__(self, folder: Folder, transport: Transport) -> None:
+        self._folder, self._transport = folder, transport
+
+    def seal(self, record: Record) -> bytes:
+        """Return a report sealed for the crowd that is open now; this asks the relay."""
+        plan = self._folder.kept_plan(record.plan_id)
+        if plan is None or not isinstance(self._transport, RelayTransport):
+            raise TransportError("the plan of this report, or the way to its relay, is missing.")
+        try:
+            key = CrowdKey.from_bytes(
+                self._transport.fetch_crowd_key(record.plan_id, record.window)
+            )
+            return seal_report(plan, record.batch, key).to_bytes()
+        except ReportError as error:
+            raise TransportError(f"the relay's key document cannot be used: {error}") from error

@@ -6,7 +6,7 @@ all of them and knows who sent them. It needs no crowd and no trust in anybody.
 Without memory reports add up. With memory all reports of one answer together never cost more than
 the local epsilon of q1, under whichever plans they were made, and distinct permanent vectors add
 up: that is the price of *what* was answered, and the person's limit is on it. An upper bound on
-the price of *when* it changed is shown beside it. `shoal.protocol.local_privacy` has the formulas.
+the price of *when* it changed is shown beside it (`shoal.protocol.flip_probability`).
 
 The file holds counts under keyed digests, no answers. A charge is on the disk before `charge`
 returns, and processes charge one after another, so that a report which left was always counted.
@@ -24,8 +24,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.errors import InputError, PrivacyRefusal
-from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.local_privacy import changing_epsilon, local_epsilon, vector_epsilon
+from shoal.protocol.flip_probability import (
+    FlipProbability,
+    changing_epsilon,
+    local_epsilon,
+    vector_epsilon,
+)
 from shoal.protocol.plan import Memory, Plan
 from shoal.protocol.wording import permanent_key
 from shoal.support.checks import check_decimal, check_decimal_text, check_integer, check_number

@@ -7,7 +7,7 @@ The sampler is exact. With q = 0.d1 d2 ... dk in binary and fair bits r1 ... rk,
 
 on all bits of a vector at once. The noise is drawn before the original is touched, and how much is
 drawn depends on the plan alone. One vector is an integer; ten million rows are arrays, in
-`shoal.device.arrays.randomizing`. From the same random bits both make the same synthetic vector.
+`shoal.device.arrays.randomize`. From the same random bits both make the same synthetic vector.
 """
 
 from __future__ import annotations
@@ -15,20 +15,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from shoal.device.domain import check_vector
 from shoal.device.encode import encode
-from shoal.device.vectors import OriginalVector, SyntheticVector
-from shoal.errors import InputError
+from shoal.device.vectors import OriginalVector, SyntheticVector, check_vector
+from shoal.errors import InputError, ReportError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import RandomBits, SystemBits
+from shoal.protocol.wire import (
+    ID_BYTES,
+    Reports,
+    Synthetic,
+    checked_window,
+    join_report,
+    report_bytes,
+)
 
 if TYPE_CHECKING:
-    from shoal.device.arrays.vectors import Original
-    from shoal.protocol.vectors import Synthetic
+    from shoal.device.arrays.randomize import Original
+    from shoal.protocol.wire import Cohorts, Synthetic
     from shoal.support.table_format import TableFormat
 
-__all__ = ["draw_flips", "flip", "randomize"]
+__all__ = ["draw_flips", "flip", "pack_reports", "randomize"]
 
 _WORD_BITS = 64
 _SYSTEM_BITS = SystemBits()
@@ -113,7 +120,7 @@ def flip(
     Examples
     --------
     >>> import numpy as np
-    >>> from shoal.device.arrays.vectors import Original
+    >>> from shoal.device.arrays.randomize import Original
     >>> original = Original(np.zeros((1000, 5), np.uint8), bits=40)
     >>> synthetic = flip(FlipProbability.at_least(0.25), original)
     >>> bool(0.2 < np.bitwise_count(synthetic.rows).sum() / 40_000 < 0.3)
@@ -123,8 +130,7 @@ def flip(
     if isinstance(original, OriginalVector):
         _check_bits(original.bits, plan)
         return _flip_one(original, plan, source)
-    from shoal.device.arrays.randomizing import randomize_rows
-    from shoal.device.arrays.vectors import Original
+    from shoal.device.arrays.randomize import Original, randomize_rows
 
     if not isinstance(original, Original):
         raise InputError(f"flip takes encoded answers, got {type(original).__name__}.")
@@ -159,3 +165,46 @@ def draw_flips(bits: int, q: FlipProbability, random_bits: RandomBits) -> int:
     for digit, word in zip(digits[1:], words[1:], strict=True):
         flips = flips | word if digit else flips & word
     return flips & ((1 << bits) - 1)
+
+
+def pack_reports(
+    plan: Plan,
+    synthetic: SyntheticVector | Synthetic,
+    *,
+    window: int | None = None,
+    cohorts: Cohorts | None = None,
+) -> Reports:
+    """Wrap one synthetic vector, or many, as reports, each with a fresh random id.
+
+    Unless `window` says otherwise, they are of the window that this machine's clock says is open.
+    A plan without windows has window 0 only. `cohorts` are those of many vectors that do not say
+    theirs.
+
+    >>> from shoal import Flags, Survey, randomize
+    >>> from shoal.device.encode import encode
+    >>> from shoal.device.randomize import flip
+    >>> from shoal.protocol.flip_probability import FlipProbability
+    >>> from shoal.protocol.plan import Promise
+    >>> survey = Survey("browser", (Flags("features", ("sync", "vpn")),))
+    >>> plan = Plan(survey, FlipProbability.at_least(0.25), Promise("local", "2.2"))
+    >>> reports = pack_reports(plan, flip(plan, encode(plan, {"features": ["vpn"]})))
+    >>> len(reports), len(reports.to_bytes())
+    (1, 63)
+    """
+    if not isinstance(synthetic, (SyntheticVector, Synthetic)):
+        raise ReportError(f"only synthetic vectors are sent, got {type(synthetic).__name__}.")
+    if synthetic.bits != plan.bits:
+        raise ReportError(f"the plan has {plan.bits} bits, the vectors have {synthetic.bits}.")
+    if synthetic.simulated:
+        raise ReportError("simulated vectors are not for release; randomize without a seed.")
+    window = checked_window(plan, window)
+    if isinstance(synthetic, Synthetic):
+        from shoal.device.arrays.randomize import pack_rows
+
+        return pack_rows(plan, synthetic, window, cohorts)
+    if cohorts is not None or (plan.cohorts is None) != (synthetic.cohort is None):
+        raise ReportError("a vector has a cohort exactly when its plan has cohorts.")
+    if synthetic.cohort is not None and not 0 <= synthetic.cohort < (plan.cohorts or 0):
+        raise ReportError(f"a cohort must be below {plan.cohorts}, got {synthetic.cohort}.")
+    report = join_report(SystemBits().draw(ID_BYTES), window, synthetic.cohort, synthetic.row)
+    return Reports(plan.id, report_bytes(plan), report)

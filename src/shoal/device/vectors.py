@@ -1,6 +1,6 @@
 """One vector before and after randomizing: an integer, whose bit j is bit j of the vector.
 
-`shoal.device.arrays.vectors` and `shoal.protocol.vectors` have many of them, in rows.
+`shoal.device.arrays.randomize` and `shoal.protocol.wire` have many of them, in rows.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from shoal.errors import InputError
-from shoal.protocol.vectors import row_bytes
+from shoal.errors import AnswerError, InputError
+from shoal.protocol.questions import Part, Question
+from shoal.protocol.survey import Survey
+from shoal.protocol.wire import row_bytes
 
-__all__ = ["OriginalVector", "SyntheticVector"]
+__all__ = ["OriginalVector", "SyntheticVector", "check_vector", "outside_domain"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,3 +69,28 @@ class SyntheticVector(_Vector):
     def __repr__(self) -> str:
         mark = ", simulated: not for release" if self.simulated else ""
         return f"SyntheticVector({self.bits} bits{mark})"
+
+
+def check_vector(value: int, survey: Survey) -> None:
+    """Raise `AnswerError` unless a vector is an original that the survey allows.
+
+    >>> from shoal import Choice
+    >>> check_vector(0b11, Survey("s", (Choice("c", ("a", "b")),)))
+    Traceback (most recent call last):
+    ...
+    shoal.errors.AnswerError: the original sets 2 bits of question 'c', which allows 1; encode ...
+    """
+    for question, place, part in survey.parts:
+        block = value >> place.start & (1 << part.bits) - 1
+        if not part.fewest_set_bits <= block.bit_count() <= part.most_set_bits:
+            raise outside_domain("the original", question, part, block.bit_count())
+
+
+def outside_domain(which: str, question: Question, part: Part, count: int) -> AnswerError:
+    """Return the error for an original with so many set bits of a part of a question."""
+    fewest, most = part.fewest_set_bits, part.most_set_bits
+    allowed = f"{most}" if fewest == most else f"{fewest} to {most}"
+    return AnswerError(
+        f"{which} sets {count} bits of question {question.name!r}, which allows {allowed};"
+        " encode makes originals that fit."
+    )

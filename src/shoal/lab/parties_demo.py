@@ -16,7 +16,7 @@ from threading import Event, Lock
 from typing import Any, NamedTuple
 
 from shoal.device.outbox import HttpTransport, Reply
-from shoal.device.outbox.transport import Posting
+from shoal.device.outbox.retry import Posting
 from shoal.errors import ShoalError
 from shoal.lab.demo import (
     Answer,
@@ -28,8 +28,7 @@ from shoal.lab.demo import (
 )
 from shoal.lab.services import console_get, free_port, run_command, running, scratch_folder
 from shoal.planning.plan import plan as make_plan
-from shoal.protocol.encrypted_wire import sealed_batch_bytes
-from shoal.protocol.fragments import messages_of
+from shoal.protocol.encryption import messages_of, sealed_batch_bytes
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
 

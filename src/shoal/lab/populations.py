@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analysis.text.hash_table import hash_table
-from shoal.device.arrays.crosses import set_cells
-from shoal.device.arrays.vectors import Original, pack
+from shoal.device.arrays.encode import set_cells
+from shoal.device.arrays.randomize import Original, pack
 from shoal.errors import InputError
-from shoal.protocol.hashing import normal_text
 from shoal.protocol.survey import Question, Survey, Text
-from shoal.protocol.vectors import Cohorts
+from shoal.protocol.text_hash import normal_text
+from shoal.protocol.wire import Cohorts
 from shoal.support.checks import check_integer, check_number
 from shoal.support.files import first_line
 

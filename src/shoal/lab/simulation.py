@@ -13,14 +13,14 @@ from shoal.analysis.bit_counter import BitCounter
 from shoal.analysis.estimates import Estimates, estimate
 from shoal.analysis.intervals import IntervalKind, Target
 from shoal.analysis.tally import Tally, Tallying
+from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.simulation_bits import SimulationBits, fresh_seed, simulation_generator
-from shoal.device.arrays.vectors import Original
 from shoal.device.randomize import flip
 from shoal.errors import InputError
 from shoal.lab.populations import CHUNK, Texts, Weights, populate, texts_for
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
-from shoal.protocol.vectors import row_bytes
+from shoal.protocol.wire import row_bytes
 from shoal.support.checks import check_integer
 
 if TYPE_CHECKING:

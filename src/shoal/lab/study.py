@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from shoal.analysis.bit_counter import BitCounter
 from shoal.analysis.intervals import IntervalKind, sigma
 from shoal.analysis.tally import tally
+from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.simulation_bits import SimulationBits, fresh_seed, simulation_generator
-from shoal.device.arrays.vectors import Original
 from shoal.device.randomize import flip
 from shoal.errors import InputError
 from shoal.lab.coverage import covering, probability
@@ -29,7 +29,7 @@ from shoal.lab.simulation import Through, people
 from shoal.lab.tally_distributions import draw_ones
 from shoal.planning.promise import check_promise
 from shoal.protocol.plan import Plan
-from shoal.protocol.vectors import row_bytes
+from shoal.protocol.wire import row_bytes
 from shoal.support.checks import check_integer, check_level
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from shoal.analysis.tally import CohortCounts, Tally
 from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.errors import InputError
 from shoal.lab.populations import Texts, chances_of
-from shoal.protocol.hashing import normal_text
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Text
 from shoal.protocol.survey import Question
+from shoal.protocol.text_hash import normal_text
 from shoal.support.checks import check_integer
 
 __all__ = ["draw_ones", "draw_tally", "simulate_texts"]

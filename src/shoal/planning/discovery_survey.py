@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 
 from shoal.protocol.survey import Survey, Text
-from shoal.protocol.word_pairs import Pairs
+from shoal.protocol.text_hash import Pairs
 
 __all__ = ["discovery_survey"]
 

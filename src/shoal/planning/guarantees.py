@@ -17,8 +17,14 @@ from typing import Literal
 from shoal.errors import PrivacyRefusal
 from shoal.planning.over_time.horizons import releases_in_a_year
 from shoal.planning.over_time.statements import changing_crowds_epsilon
-from shoal.protocol.flip_probability import Q_PARTS, USUAL_DIGITS, FlipProbability
-from shoal.protocol.local_privacy import changing_epsilon, local_epsilon, repeated_epsilon
+from shoal.protocol.flip_probability import (
+    Q_PARTS,
+    USUAL_DIGITS,
+    FlipProbability,
+    changing_epsilon,
+    local_epsilon,
+    repeated_epsilon,
+)
 from shoal.protocol.plan import Memory, Plan
 from shoal.support.rounding import round_up
 

@@ -15,8 +15,7 @@ from typing import Any
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.fragments import Pieces
 from shoal.planning.promise import shortfall
-from shoal.protocol.flip_probability import MOST_DIGITS, FlipProbability
-from shoal.protocol.local_privacy import EXACT, local_epsilon
+from shoal.protocol.flip_probability import EXACT, MOST_DIGITS, FlipProbability, local_epsilon
 from shoal.protocol.plan import (
     LARGEST_CROWD,
     PROMISES,
@@ -29,8 +28,7 @@ from shoal.protocol.plan import (
     View,
 )
 from shoal.protocol.survey import Survey
-from shoal.support.checks import check_decimal, check_integer
-from shoal.support.quantities import seconds
+from shoal.support.checks import check_decimal, check_integer, seconds
 from shoal.support.rounding import text_up
 
 __all__ = ["plan"]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.errors import InputError
-from shoal.protocol.fragments import messages_of
+from shoal.protocol.encryption import messages_of
 from shoal.protocol.plan import Plan
 from shoal.support.checks import check_number
 from shoal.support.rounding import round_down, round_up

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import InputError
-from shoal.support.checks import check_decimal, check_integer, shown
-from shoal.support.documents import exact_fields
+from shoal.support.checks import check_decimal, check_integer, exact_fields, shown
 from shoal.support.files import unique_keys
 
 __all__ = ["RapporParameters", "flip_of", "log_odds", "odds_of"]

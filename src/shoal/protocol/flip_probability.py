@@ -5,12 +5,24 @@ from __future__ import annotations
 import decimal
 import fractions
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from shoal.errors import InputError
 from shoal.support.checks import check_integer
 
-__all__ = ["FlipProbability"]
+if TYPE_CHECKING:
+    from shoal.protocol.plan import Memory
+
+__all__ = [
+    "EXACT",
+    "FlipProbability",
+    "changing_epsilon",
+    "local_epsilon",
+    "repeated_epsilon",
+    "vector_epsilon",
+]
 
 MOST_DIGITS = 52
 """The numerator must stay an exact integer in JSON."""
@@ -132,3 +144,79 @@ def _spread(q: fractions.Fraction) -> float:
     """Return sigma / sqrt(N) of a count, SDP 4: sqrt(pq) / (p - q)."""
     value = float(q)
     return math.inf if 2 * q >= 1 else math.sqrt(value * (1 - value)) / float(1 - 2 * q)
+
+
+EXACT = 50
+"""Decimal places where a local epsilon is compared and not shown."""
+
+_DIGITS = 80
+_GUARD = "1e-60"
+_PLACES = 6
+
+
+def local_epsilon(
+    differing_bits: int, q: FlipProbability, places: int = _PLACES
+) -> decimal.Decimal:
+    """Return d ln((1-q)/q), rounded up to some decimal places, at most 50 (BITVEC 3.1).
+
+    >>> local_epsilon(2, FlipProbability(1, 2)), local_epsilon(2, FlipProbability(1, 2), places=2)
+    (Decimal('2.197225'), Decimal('2.20'))
+    """
+    with decimal.localcontext(decimal.Context(prec=_DIGITS)):
+        return _up(differing_bits * ((1 - _decimal(q)) / _decimal(q)).ln(), places)
+
+
+def repeated_epsilon(differing_bits: int, memory: Memory, reports: int) -> decimal.Decimal:
+    """Return what `reports` reports of one answer reveal together, rounded up.
+
+    >>> from shoal.protocol.plan import Memory
+    >>> memory = Memory(FlipProbability(1, 2), FlipProbability(1, 2))
+    >>> [str(repeated_epsilon(2, memory, n)) for n in (1, 2, 10, 1000)]
+    ['1.021652', '1.694596', '2.197135', '2.197225']
+    """
+    return vector_epsilon(differing_bits, memory.q1, [(memory.q2, reports)])
+
+
+def vector_epsilon(
+    differing_bits: int, q1: FlipProbability, uses: Iterable[tuple[FlipProbability, int]]
+) -> decimal.Decimal:
+    """Return what all reports of one permanent vector reveal together, rounded up.
+
+    `uses` are pairs of a q2 and how many reports were made with it.
+
+    >>> vector_epsilon(2, FlipProbability(1, 2), [(FlipProbability(1, 2), 1)] * 2)
+    Decimal('1.694596')
+    """
+    with decimal.localcontext(decimal.Context(prec=_DIGITS)):
+        permanent, faded = _decimal(q1), decimal.Decimal(1)
+        for q2, reports in uses:
+            faded *= (_decimal(q2) / (1 - _decimal(q2))) ** reports
+        ratio = (1 - permanent + permanent * faded) / (permanent + (1 - permanent) * faded)
+        return _up(differing_bits * ratio.ln())
+
+
+def changing_epsilon(
+    differing_bits: int, bits: int, memory: Memory, reports: int
+) -> decimal.Decimal:
+    """Return what `reports` reports reveal about the answers and when they changed, rounded up.
+
+    The bits of the first one are flipped with q. Given what was sent before, each bit of a later
+    one is one or zero with probability at least q2 each, whatever the answers were; so the bound
+    holds. It need not be attained.
+    """
+    if reports == 0:
+        return decimal.Decimal(0)
+    later = (reports - 1) * local_epsilon(bits, memory.q2)
+    return local_epsilon(differing_bits, memory.q) + later
+
+
+def _decimal(q: FlipProbability) -> decimal.Decimal:
+    return decimal.Decimal(q.numerator) / decimal.Decimal(2**q.digits)
+
+
+def _up(value: decimal.Decimal, places: int = _PLACES) -> decimal.Decimal:
+    if not value:
+        return decimal.Decimal(0)
+    # The guard is far larger than the rounding of 80 digits, far smaller than any place.
+    guarded, last = value + decimal.Decimal(_GUARD), decimal.Decimal(1).scaleb(-places)
+    return guarded.quantize(last, rounding=decimal.ROUND_CEILING)

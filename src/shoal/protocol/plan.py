@@ -13,24 +13,29 @@ import fractions
 import hashlib
 import math
 import pathlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from shoal.errors import InputError, PlanError, SurveyError
-from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.local_privacy import EXACT, local_epsilon
-from shoal.protocol.parties import Parties
+from shoal.protocol.flip_probability import EXACT, FlipProbability, local_epsilon
 from shoal.protocol.survey import Survey
-from shoal.support.checks import check_decimal_text, check_integer, shown
-from shoal.support.documents import exact_fields
-from shoal.support.files import canonical_json, read_json, write_json
+from shoal.support.checks import (
+    check_decimal_text,
+    check_integer,
+    check_origin,
+    exact_fields,
+    shown,
+)
+from shoal.support.files import canonical_json, first_line, read_json, strict_json, write_json
 
 __all__ = ["Fragments", "Memory", "Parties", "Plan", "Promise", "PromiseKind", "View"]
 
 VERSION = 2
 LARGEST_CROWD = 10**12
+MAX_PLAN_BYTES = 16 << 20
 SHORTEST_WINDOW = 3600
 """Devices take no shorter window: a report carries its number, which tells the time as exactly."""
 
@@ -338,7 +343,7 @@ class Plan:
         try:
             return cls.from_json(document)
         except PlanError as error:
-            from shoal.support.file_kinds import instead
+            from shoal.support.files import instead
 
             raise PlanError(instead(pathlib.Path(path), "plan") or str(error)) from error
 
@@ -418,3 +423,74 @@ def _joint(value: object) -> tuple[tuple[tuple[str, str], ...], ...]:
             if not isinstance(bit, list) or [type(part) for part in bit] != [str, str]:
                 raise PlanError(message)
     return tuple(tuple((bit[0], bit[1]) for bit in group) for group in value)
+
+
+@dataclass(frozen=True)
+class Parties:
+    """The origins of the relay, which sees who sends, and of the analyzer, which reads.
+
+    `messages` is how many sealed messages one report is sent as: one for a whole report, and more
+    where the analyzer may see single bits only (`shoal.protocol.encryption`).
+
+    >>> Parties("https://relay.example", "https://analyzer.example:8443").relay
+    'https://relay.example'
+    """
+
+    relay: str
+    analyzer: str
+    messages: int = 1
+
+    def __post_init__(self) -> None:
+        check_origin("relay", self.relay, error=PlanError)
+        check_origin("analyzer", self.analyzer, error=PlanError)
+        check_integer("messages", self.messages, lowest=1, highest=2**16, error=PlanError)
+        if self.relay == self.analyzer:
+            raise PlanError(
+                f"relay and analyzer must be two parties, got {self.relay} for both: one that is"
+                " both sees whose report it reads."
+            )
+
+    @property
+    def share_a_host(self) -> bool:
+        """Whether both are on one machine by their names, so that one operator is likely both."""
+        return _host(self.relay) == _host(self.analyzer)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the parties as plain JSON values."""
+        return {"analyzer": self.analyzer, "messages": self.messages, "relay": self.relay}
+
+    @classmethod
+    def from_json(cls, document: object) -> Parties:
+        """Read the parties from plain JSON values."""
+        needed = {"analyzer", "messages", "relay"}
+        return cls(**exact_fields("parties", document, needed, error=PlanError))
+
+
+def _host(origin: str) -> str:
+    host = origin.partition("://")[2]
+    return host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+
+
+def check_plan_id(plan_id: object) -> str:
+    """Return a plan's id if it is one: 64 hexadecimal digits."""
+    if not isinstance(plan_id, str) or not re.fullmatch("[0-9a-f]{64}", plan_id):
+        raise PlanError(f"a plan's id is 64 hexadecimal digits, got {shown(plan_id)}.")
+    return plan_id
+
+
+def read_plan(content: bytes, plan_id: str) -> Plan:
+    """Read a plan from bytes of whatever origin; it must be the plan that was asked for."""
+    check_plan_id(plan_id)
+    if len(content) > MAX_PLAN_BYTES:
+        raise PlanError(f"a plan takes at most {MAX_PLAN_BYTES >> 20} MiB, got more.")
+    try:
+        document = strict_json(content)
+        plan = Plan.from_json(document)
+        actual_id = plan.id
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as problem:
+        raise PlanError(f"what came is not a plan: {first_line(problem)}.") from problem
+    if actual_id != plan_id:
+        raise PlanError(f"asked for plan {plan_id}, got plan {actual_id}.")
+    return plan

@@ -17,22 +17,39 @@ cross     nothing: its cell follows from others  cells  1               2
 ========= ====================================== ====== =============== =========
 
 All but a text with pairs have one such part. Numbers and text are here; questions with options are
-in `shoal.protocol.options`, crosses in `shoal.protocol.crosses`.
+in `shoal.protocol.questions`, crosses in `shoal.protocol.questions`.
 """
 
 from __future__ import annotations
 
 import decimal
+import math
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from functools import cached_property
+from itertools import pairwise, product
 from typing import Any, ClassVar, Literal
 
 from shoal.errors import SurveyError
-from shoal.protocol.word_pairs import Pairs
-from shoal.support.checks import check_decimal, check_integer, check_text
+from shoal.protocol.text_hash import Pairs
+from shoal.support.checks import check_decimal, check_integer, check_text, listed, shown
 
-__all__ = ["AskedQuestion", "Number", "Pairs", "Part", "Question", "Text"]
+__all__ = [
+    "AskedQuestion",
+    "Choice",
+    "Choices",
+    "Cross",
+    "Flags",
+    "Number",
+    "Pairs",
+    "Part",
+    "Question",
+    "Side",
+    "Text",
+    "YesNo",
+    "folded",
+]
 
 MOST_BITS = 65_536
 """The longest vector a survey may ask a device to send."""
@@ -274,3 +291,353 @@ def _plain_decimal(question: str, edge: object) -> str:
     plain = f"{number:f}"
     plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
     return "0" if plain in ("-0", "") else plain
+
+
+OTHER = "(other)"
+"""The label of the option that `other = true` adds."""
+
+
+def folded(text: str) -> str:
+    """Return a text without its case, and with one blank for every run of white space.
+
+    Upper case and then lower case, without a locale, is what every language has.
+
+    >>> folded("  New  YORK ") == folded("new york"), folded("Straße") == folded("STRASSE")
+    (True, True)
+    """
+    upper = unicodedata.normalize("NFC", " ".join(text.split())).upper()
+    return unicodedata.normalize("NFC", upper.lower())
+
+
+@dataclass(frozen=True)
+class OptionsQuestion(AskedQuestion):
+    """A question whose answers name options; with `fold`, whatever their case and blanks."""
+
+    options: tuple[str, ...]
+    fold: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        keep(self, options=_checked_options(self.name, self.options, self._fewest_options))
+        _check_switch(self.name, "fold", self.fold)
+        if len(self.places) < len(self.options):
+            alike = next(
+                option
+                for place, option in enumerate(self.options)
+                if self.places[self._compared(option)] != place
+            )
+            raise SurveyError(
+                f"question {self.name!r} has option {alike!r} twice when case and blanks are"
+                " folded; options must differ."
+            )
+
+    @property
+    def _fewest_options(self) -> int:
+        return 1
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The place of each option, by its name as answers are compared with it."""
+        return {self._compared(option): place for place, option in enumerate(self.options)}
+
+    def place(self, answer: str) -> int | None:
+        """Return the place of the option that an answer names, or None."""
+        return self.places.get(self._compared(answer))
+
+    def _compared(self, text: str) -> str:
+        return folded(text) if self.fold else unicodedata.normalize("NFC", text.strip())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the question as plain JSON values: what it declares."""
+        fields = super().to_json() | {"options": list(self.options)}
+        return fields | ({"fold": True} if self.fold else {})
+
+
+@dataclass(frozen=True)
+class Flags(OptionsQuestion):
+    """Any number of the options may be set.
+
+    >>> Flags("features", ("sync", "vpn", "reader")).differing_bits
+    3
+    """
+
+    kind: ClassVar[str] = "flags"
+
+    @property
+    def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
+        return self.options
+
+    @property
+    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
+        return (Part(len(self.options), 0, len(self.options)),)
+
+
+@dataclass(frozen=True)
+class Choices(Flags):
+    """At most `at_most` of the options may be set.
+
+    >>> Choices("languages", ("en", "fr", "de", "it", "es"), at_most=2).differing_bits
+    4
+    """
+
+    at_most: int = 1
+    kind: ClassVar[str] = "choices"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name, most = f"at_most of question {self.name!r}", len(self.options)
+        at_most = check_integer(name, self.at_most, lowest=1, highest=most, error=SurveyError)
+        keep(self, at_most=at_most)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
+        return (Part(len(self.options), 0, self.at_most),)
+
+    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
+        return super().to_json() | {"at_most": self.at_most}
+
+
+@dataclass(frozen=True)
+class Choice(OptionsQuestion):
+    """Exactly one option is set.
+
+    With `other` whatever is not listed is an option too, and with `missing="option"` no answer is.
+
+    >>> Choice("browser", ("firefox", "chrome"), missing="option", other=True).labels
+    ('firefox', 'chrome', '(other)', '(missing)')
+    """
+
+    missing: Literal["option"] | None = None
+    other: bool = field(default=False, kw_only=True)
+    kind: ClassVar[str] = "choice"
+
+    def __post_init__(self) -> None:
+        check_missing(self.name, self.missing)
+        _check_switch(self.name, "other", self.other)
+        super().__post_init__()
+
+    @property
+    def _fewest_options(self) -> int:
+        return 1 if self.missing or self.other else 2
+
+    @property
+    def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
+        other, missing = [OTHER] * self.other, [MISSING] * bool(self.missing)
+        return (*self.options, *other, *missing)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
+        return (Part(len(self.options) + self.other + bool(self.missing), 1, 1),)
+
+    def place(self, answer: str) -> int | None:
+        """Return the place of the option that an answer names; of `(other)`, or None."""
+        listed = super().place(answer)
+        return len(self.options) if listed is None and self.other else listed
+
+    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
+        fields = super().to_json() | ({"missing": self.missing} if self.missing else {})
+        return fields | ({"other": True} if self.other else {})
+
+
+@dataclass(frozen=True)
+class YesNo(AskedQuestion):
+    """Yes or no, as one bit that yes sets; with `missing="option"` a choice of three.
+
+    >>> YesNo("smokes").differing_bits, YesNo("smokes", missing="option").labels
+    (1, ('yes', 'no', '(missing)'))
+    """
+
+    missing: Literal["option"] | None = None
+    kind: ClassVar[str] = "yes/no"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_missing(self.name, self.missing)
+
+    @property
+    def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
+        return ("yes", "no", MISSING) if self.missing else ("yes",)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
+        return (Part(3, 1, 1) if self.missing else Part(1, 0, 1),)
+
+    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
+        return super().to_json() | ({"missing": self.missing} if self.missing else {})
+
+
+def _check_switch(question: str, name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise SurveyError(f"{name} of question {question!r} is true or false, got {shown(value)}.")
+
+
+def _checked_options(question: str, options: object, fewest: int) -> tuple[str, ...]:
+    listed = checked_sequence(f"options of question {question!r}", options)
+    texts = tuple(
+        check_text(f"option {i} of question {question!r}", option, error=SurveyError)
+        for i, option in enumerate(listed, 1)
+    )
+    if len(texts) < fewest:
+        raise SurveyError(f"question {question!r} needs at least {fewest} options.")
+    if len(set(texts)) < len(texts):
+        twice = next(text for text in texts if texts.count(text) > 1)
+        raise SurveyError(f"question {question!r} has option {twice!r} twice; options must differ.")
+    for text in texts:
+        # Several flags are in one cell of a table, separated by ";".
+        if ";" in text or text in (MISSING, OTHER):
+            raise SurveyError(
+                f"option {text!r} of question {question!r} cannot be told apart in a table;"
+                f" choose a name without ';' and other than {MISSING!r} and {OTHER!r}."
+            )
+    return texts
+
+
+BETWEEN = " x "
+"""What stands between the values in a cell's label."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the questions of a cross, or one flag of a question."""
+
+    question: AskedQuestion
+    flag: str | None = None
+
+    @property
+    def name(self) -> str:
+        """How a survey names the side."""
+        return self.question.name if self.flag is None else f"{self.question.name}={self.flag}"
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """What a person can have: the question's labels, or that a bit is set and that it is not.
+
+        >>> Side(Flags("features", ("sync", "vpn")), "vpn").values, Side(YesNo("smokes")).values
+        (('vpn', 'not vpn'), ('smokes', 'not smokes'))
+        """
+        if self.flag is not None:
+            return self.flag, f"not {self.flag}"
+        name = self.question.name
+        if isinstance(self.question, YesNo):
+            return name, f"not {name}", *([MISSING] if self.question.missing else [])
+        return self.question.labels
+
+    @property
+    def bit(self) -> int | None:
+        """The bit of the question that says it all: set is the first value, not set the second.
+
+        None where exactly one bit of the question is set, which is then the value.
+        """
+        if self.question.takes_one:
+            return None
+        return 0 if self.flag is None else self.question.labels.index(self.flag)
+
+
+@dataclass(frozen=True)
+class Cross(Question):
+    """The cells of two or more sides; exactly one is set.
+
+    Use `Survey.cross`, which knows the questions by name.
+
+    >>> smokes, features = YesNo("smokes"), Flags("features", ("sync", "vpn"))
+    >>> Cross("c", (Side(smokes), Side(features, "vpn"))).labels
+    ('smokes x vpn', 'smokes x not vpn', 'not smokes x vpn', 'not smokes x not vpn')
+    """
+
+    sides: tuple[Side, ...]
+    kind: ClassVar[str] = "cross"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        keep(self, sides=tuple(self.sides))
+        for side in self.sides:
+            if not isinstance(side, Side):
+                raise SurveyError(f"a cross has sides, got {shown(side)}; use Survey.cross.")
+            _check_side(side)
+        names = [side.name for side in self.sides]
+        if len(names) < 2 or len(set(names)) < len(names):
+            raise SurveyError(
+                f"a cross takes two or more different questions, got {listed(names)}."
+            )
+        if self.bits > MOST_BITS:
+            raise SurveyError(
+                f"a survey takes at most {MOST_BITS} bits, cross {self.name!r} has {self.bits}"
+                " cells; cross fewer questions, or questions with fewer options."
+            )
+        if len(set(self.labels)) < len(self.labels):
+            raise SurveyError(
+                f"two cells of cross {self.name!r} have the same label; rename the options that"
+                f" hold {BETWEEN!r} or begin with 'not'."
+            )
+
+    @classmethod
+    def of(cls, asked: Sequence[Question], names: object, name: object = None) -> Cross:
+        """Cross questions, or flags written `question=option`, that are found by their names."""
+        named = checked_sequence("questions of a cross", names)
+        sides = tuple(_side(asked, one) for one in named)
+        called: Any = BETWEEN.join(side.name for side in sides) if name is None else name
+        return cls(called, sides)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
+        return tuple(BETWEEN.join(cell) for cell in product(*(side.values for side in self.sides)))
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """How many values each side has."""
+        return tuple(len(side.values) for side in self.sides)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
+        return (Part(math.prod(self.sizes), 1, 1),)
+
+    def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
+        return super().to_json() | {"questions": [side.name for side in self.sides]}
+
+
+def _side(asked: Sequence[Question], name: object) -> Side:
+    """Return the question of this name, or else the flag of the question before the first "="."""
+    if not isinstance(name, str):
+        raise SurveyError(f"a cross names its questions, got {shown(name)}.")
+    questions = {question.name: question for question in asked}
+    before, equals, flag = name.partition("=")
+    whole = name in questions or not equals
+    question = questions.get(name if whole else before)
+    if question is None:
+        raise SurveyError(
+            f"there is no question {shown(name)} to cross; there is {listed(questions)}."
+        )
+    if not isinstance(question, AskedQuestion):
+        raise SurveyError(f"{name!r} is a cross itself; cross the questions that it is made of.")
+    return Side(question, None if whole else flag)
+
+
+def _check_side(side: Side) -> None:
+    """Refuse what has not exactly one value, and say why."""
+    question, flag = side.question, side.flag
+    called = f"question {question.name!r}"
+    if isinstance(question, Text):
+        raise SurveyError(
+            f"{called} is text and cannot be crossed: its bits mean nothing one by one; ask it as"
+            " a choice among the frequent answers, with other = true."
+        )
+    if isinstance(question, Choices):
+        raise SurveyError(
+            f"{called} takes several options at once and cannot be crossed: nobody is in one cell;"
+            " ask it as a choice, or the options that matter as flags."
+        )
+    if isinstance(question, Flags):
+        if flag is None:
+            first = question.options[0]
+            raise SurveyError(
+                f"{called} has many answers at once; cross chosen flags of it, such as"
+                f" '{question.name}={first}'."
+            )
+        if flag not in question.options:
+            raise SurveyError(
+                f"{called} has no option {flag!r}; it has {listed(question.options)}."
+            )
+    elif flag is not None:
+        raise SurveyError(
+            f"{called} has one answer, so it is crossed as a whole, without '={flag}'."
+        )

@@ -14,7 +14,7 @@ import base64
 
 from shoal.errors import InputError, TransportError
 
-__all__ = ["check_public_key", "check_signature"]
+__all__ = ["check_public_key", "check_signature", "key_text", "link_content"]
 
 SIGNATURE, KEY = "Shoal-Signature", "Shoal-Key"
 """The headers with the signatures and, for information only, their keys; all in base64url,
@@ -70,3 +70,17 @@ def _decoded(text: object) -> bytes | None:
         return base64.b64decode(bare + "=" * (-len(bare) % 4), altchars=b"-_", validate=True)
     except ValueError:
         return None
+
+
+def key_text(content: bytes) -> str:
+    """Return a key, or a signature, in base64url without padding.
+
+    >>> key_text(bytes(3))
+    'AAAA'
+    """
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+
+def link_content(public_key: bytes) -> bytes:
+    """Return what an old key signs of a new one; no document begins like that."""
+    return b"shoal next key\0" + public_key

@@ -6,29 +6,30 @@ import decimal
 import hashlib
 import json
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from shoal.errors import InputError, SurveyError
-from shoal.protocol.crosses import Cross
-from shoal.protocol.hashing import TextHash
-from shoal.protocol.kinds import question_from_json
-from shoal.protocol.options import Choice, Choices, Flags, YesNo
 from shoal.protocol.questions import (
     MOST_BITS,
     AskedQuestion,
+    Choice,
+    Choices,
+    Cross,
+    Flags,
     Number,
     Pairs,
     Part,
     Question,
     Text,
+    YesNo,
     checked_sequence,
     keep,
 )
-from shoal.support.checks import check_text
-from shoal.support.documents import exact_fields, listed
+from shoal.protocol.text_hash import TextHash
+from shoal.support.checks import check_text, exact_fields, listed
 from shoal.support.files import canonical_json
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Survey",
     "Text",
     "YesNo",
+    "question_from_json",
 ]
 
 _LONGEST_TOML = 4 << 20
@@ -225,7 +227,7 @@ class Survey:
         """
         import tomllib  # not on a device, which gets its survey in a plan
 
-        from shoal.support.file_kinds import instead
+        from shoal.support.files import instead
         from shoal.support.table_format import TableFormat
 
         try:
@@ -346,3 +348,41 @@ def _toml(value: str | int | list[str] | dict[str, Any]) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+_FIELDS: dict[type[AskedQuestion], tuple[str, str]] = {
+    Flags: ("options", "fold"),
+    Choice: ("options", "missing other fold"),
+    Choices: ("options at_most", "fold"),
+    YesNo: ("", "missing"),
+    Number: ("edges", "missing"),
+    Text: ("bits hashes cohorts", "pairs"),
+}
+"""The fields that a question's table must have and may have, beside its kind, name and column."""
+
+_KINDS = {question.kind: question for question in _FIELDS}
+
+
+def question_from_json(document: object, before: Sequence[Question]) -> Question:
+    """Build a question from its table; unknown or missing keys are errors.
+
+    `before` are the questions before it, which a cross is made of.
+    """
+    kind = document.get("kind") if isinstance(document, Mapping) else None
+    if kind == Cross.kind:
+        needed, optional = {"kind", "questions"}, {"name"}
+        fields = exact_fields("a cross", document, needed, optional, error=SurveyError)
+        return Cross.of(before, fields["questions"], fields.get("name"))
+    if not isinstance(kind, str) or kind not in _KINDS:
+        kinds = listed([*_KINDS, Cross.kind])
+        raise SurveyError(f"a question's kind must be one of {kinds}, got {kind!r}.")
+    question = _KINDS[kind]
+    required, allowed = ({*names.split()} for names in _FIELDS[question])
+    needed, optional, what = {"kind", "name"} | required, {"column"} | allowed, f"a {kind} question"
+    fields = exact_fields(what, document, needed, optional, error=SurveyError)
+    del fields["kind"]
+    if "pairs" in fields:
+        what = f"pairs of question {fields['name']!r}"
+        pairs = exact_fields(what, fields["pairs"], {"length"}, {"alphabet"}, error=SurveyError)
+        fields["pairs"] = Pairs(**pairs)
+    return question(**fields)

@@ -27,18 +27,37 @@ import struct
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from shoal.errors import ReportError
+from shoal.errors import InputError, ReportError
 from shoal.protocol.plan import Plan
-from shoal.protocol.vectors import row_bytes
 from shoal.support.checks import check_integer
 from shoal.support.files import unique_keys
 
-__all__ = ["MOST_REPORTS", "Reports", "batch_bytes", "report_fields", "row_fields", "split_batch"]
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = [
+    "MOST_REPORTS",
+    "Cohorts",
+    "Reports",
+    "Rows",
+    "Synthetic",
+    "batch_bytes",
+    "check_cohorts",
+    "check_rows",
+    "report_fields",
+    "row_bytes",
+    "row_fields",
+    "split_batch",
+]
 
 MAGIC, REPORTS_TYPE = b"SHOAL\x01", "application/vnd.shoal.reports"
 SEALED_MAGIC, SEALED_TYPE = b"SEALED\x01", "application/vnd.shoal.sealed"
-"""How content begins, and its media type; `shoal.protocol.encrypted_wire` has the sealed form."""
+"""How content begins, and its media type; `shoal.protocol.encryption` has the sealed form."""
 
 MOST_REPORTS = 1 << 20
 """The most reports one batch may hold."""
@@ -189,3 +208,72 @@ def _parse_json(plan: Plan, content: bytes) -> tuple[str, bytes, int]:
     if any(len(record) != length for record in records):
         raise wrong
     return str(document["plan"]), b"".join(records), len(records)
+
+
+Rows: TypeAlias = "NDArray[np.uint8]"
+"""Packed rows: shape (vectors, bytes of a row)."""
+
+Cohorts: TypeAlias = "NDArray[np.uint16]"
+"""The cohort of each vector, where the survey has cohorts: public, drawn afresh for each report."""
+
+
+def row_bytes(bits: int) -> int:
+    """Return how many bytes a packed vector of `bits` bits takes.
+
+    >>> row_bytes(40), row_bytes(41)
+    (5, 6)
+    """
+    return -(-bits // 8)
+
+
+def padding_mask(bits: int) -> int:
+    """Return the mask of the bits of a row's last byte that belong to the vector."""
+    return 0xFF >> (-bits % 8)
+
+
+def check_rows(rows: Rows, bits: int, *, error: type[InputError] = InputError) -> Rows:
+    """Return `rows` if they are packed rows of `bits` bits with clear padding bits."""
+    if rows.dtype != "uint8" or rows.ndim != 2 or rows.shape[1] != row_bytes(bits):
+        raise error(
+            f"rows of {bits} bits must be uint8 of shape (vectors, {row_bytes(bits)}),"
+            f" got {rows.dtype} of shape {rows.shape}."
+        )
+    if bits % 8:
+        padding = rows[:, -1] & (0xFF ^ padding_mask(bits))
+        if bool(padding.any()):
+            bad = int(padding.nonzero()[0][0])
+            raise error(f"row {bad + 1} has padding bits set; rows of {bits} bits end in zeros.")
+    return rows
+
+
+def check_cohorts(cohorts: Cohorts | None, count: int) -> None:
+    """Refuse cohorts that are not one for each vector."""
+    if cohorts is not None and (cohorts.shape != (count,) or cohorts.dtype != "uint16"):
+        raise InputError(f"{count} vectors need {count} cohorts, as uint16.")
+
+
+@dataclass(frozen=True, eq=False)
+class Synthetic:
+    """Vectors after randomizing: what may leave the device.
+
+    `simulated` marks vectors whose noise came from a seeded generator. They protect nobody, and
+    whatever is computed from them carries the mark on. `window` is the window that all of them were
+    reported in, where that is known.
+    """
+
+    rows: Rows
+    bits: int
+    simulated: bool = False
+    cohorts: Cohorts | None = None
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        check_rows(self.rows, self.bits)
+        check_cohorts(self.cohorts, len(self.rows))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        mark = ", simulated: not for release" if self.simulated else ""
+        return f"Synthetic({len(self)} x {self.bits} bits{mark})"

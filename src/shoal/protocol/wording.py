@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.protocol.crosses import Cross
 from shoal.protocol.plan import Plan
-from shoal.protocol.questions import Question
+from shoal.protocol.questions import Cross, Question
 from shoal.protocol.survey import Survey
 from shoal.support.files import canonical_json
 

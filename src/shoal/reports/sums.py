@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.analysis.tally import Tally
 from shoal.planning.composition import composed_delta, composed_epsilon
-from shoal.protocol.local_privacy import EXACT, local_epsilon
+from shoal.protocol.flip_probability import EXACT, local_epsilon
 from shoal.protocol.plan import Plan, View
 from shoal.reports.words import ratio_in_words
 from shoal.support.rounding import float_up, round_up, text_up

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shoal.analysis.crowds import in_crowds, note_on
 from shoal.analysis.tally import Tally
 from shoal.planning.observers import single_report
-from shoal.protocol.local_privacy import EXACT, local_epsilon
+from shoal.protocol.flip_probability import EXACT, local_epsilon
 from shoal.protocol.plan import Plan, View
 from shoal.protocol.survey import Choices, Question
 from shoal.support.rounding import float_up, text_bracket, text_down, text_up

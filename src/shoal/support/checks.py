@@ -8,9 +8,14 @@ import numbers
 import operator
 import re
 import unicodedata
-from typing import SupportsIndex, cast
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from decimal import Decimal
+from typing import Any, SupportsIndex, cast
 
 from shoal.errors import InputError
+
+__all__ = ["decimal_text", "exact_fields", "listed", "seconds", "whole_number"]
 
 LARGEST_INTEGER = 2**53 - 1
 """The largest integer that JSON carries exactly to every reader (RFC 8785 section 3.2.2.3)."""
@@ -119,7 +124,7 @@ def check_decimal_text(
 
 
 def _as_written(text: str) -> str:
-    from shoal.support.quantities import decimal_text  # which uses this module
+    from shoal.support.checks import decimal_text  # which uses this module
 
     try:
         return decimal_text(text)
@@ -204,3 +209,101 @@ def whole_digits(value: object) -> str | None:
         return str(int(value)) if int(value).bit_length() <= 256 else None
     number = float(value)
     return str(int(number)) if abs(number) <= LARGEST_INTEGER and number.is_integer() else None
+
+
+def exact_fields(
+    what: str,
+    document: object,
+    needed: AbstractSet[str],
+    optional: AbstractSet[str] = frozenset(),
+    *,
+    error: type[InputError] = InputError,
+) -> dict[str, Any]:
+    """Return the fields of a JSON object, or of a TOML table, that must have exactly these.
+
+    Parameters
+    ----------
+    what
+        How messages call the document: "a plan".
+    document
+        What was parsed, of any type.
+    needed, optional
+        The fields that it must have, and those that it may have.
+    error
+        Which error to raise.
+
+    Examples
+    --------
+    >>> exact_fields("a memory", {"q1": [1, 2], "q2": [1, 3]}, {"q1", "q2"})
+    {'q1': [1, 2], 'q2': [1, 3]}
+    >>> exact_fields("a memory", {"q1": [1, 2], "q3": [1, 3]}, {"q1"})
+    Traceback (most recent call last):
+    shoal.errors.InputError: a memory has an unknown field 'q3'; it takes 'q1'.
+    """
+    takes = listed(sorted(needed | optional))
+    if not isinstance(document, Mapping):
+        kind = type(document).__name__
+        raise error(f"{what} must be an object with the fields {takes}, got {kind}.")
+    if missing := sorted(needed - document.keys()):
+        raise error(f"{what} has no field {listed(missing)}.")
+    if unknown := sorted(str(name)[:80] for name in document.keys() - needed - optional):
+        raise error(f"{what} has an unknown field {listed(unknown)}; it takes {takes}.")
+    return dict(document)
+
+
+def listed(names: Iterable[object]) -> str:
+    """List names for a message, a long list cut short.
+
+    >>> listed(["sync", "vpn"]), listed(range(10))
+    ("'sync', 'vpn'", '0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
+    """
+    every = [repr(name) for name in names]
+    rest = len(every) - 8
+    return ", ".join(every[:8]) + (f" and {rest} more" if rest > 0 else "")
+
+
+_NUMBER = re.compile(r"([-+]?)([0-9]+(_[0-9]+)*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
+_GROUPED = re.compile(r"[0-9]{1,3}([, ][0-9]{3})+")
+_TIME = re.compile(r"([0-9.eE_]+)\s*([a-z]+)?", re.I)
+_UNITS = {
+    "s": 1, "sec": 1, "second": 1, "seconds": 1,
+    "min": 60, "minute": 60, "minutes": 60,
+    "h": 3600, "hour": 3600, "hours": 3600,
+    "d": 86_400, "day": 86_400, "days": 86_400,
+    "w": 604_800, "week": 604_800, "weeks": 604_800,
+}  # fmt: skip
+
+
+def decimal_text(text: str) -> str:
+    """Return a number that somebody wrote in the one spelling of decimals; 5% is 0.05."""
+    bare = text.strip()
+    percent = bare.endswith("%")
+    bare = bare.removesuffix("%").rstrip()
+    if len(bare) > 64 or not _NUMBER.fullmatch(bare):
+        raise InputError(f"{shown(text)} is not a number; write it as 0.05, 5% or 1e-6.")
+    number = Decimal(bare.replace("_", ""))
+    return canonical_decimal(number.scaleb(-2) if percent else number)
+
+
+def whole_number(text: str) -> int:
+    """Return a whole number that somebody wrote, with signs for thousands or an exponent."""
+    bare = text.strip()
+    if _GROUPED.fullmatch(bare):
+        bare = re.sub("[, ]", "", bare)
+    if len(bare) <= 64 and _NUMBER.fullmatch(bare):
+        number = Decimal(bare.replace("_", ""))
+        if number == number.to_integral_value() and abs(number.adjusted()) < 64:
+            return int(number)
+    raise InputError(f"{shown(text)} is not a whole number; write it as 10000, 10_000 or 1e4.")
+
+
+def seconds(text: str) -> int:
+    """Return a length of time in whole seconds: 3600, 1h, 15min, 1d or 2w."""
+    match = _TIME.fullmatch(text.strip())
+    unit = _UNITS.get((match[2] or "s").lower()) if match else None
+    if match is None or unit is None:
+        raise InputError(f"{shown(text)} is no length of time; write it as 3600, 1h, 1d or 1w.")
+    length = Decimal(decimal_text(match[1])) * unit
+    if length != length.to_integral_value() or not 0 < length < 10**12:
+        raise InputError(f"{shown(text)} must be a whole number of seconds above 0.")
+    return int(length)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from shoal.errors import InputError
-from shoal.support.documents import listed
+from shoal.support.checks import listed
 from shoal.support.table_format import DELIMITERS, TableFormat
 
 __all__ = ["CsvRows", "Problem", "check_columns", "read_csv", "read_header"]

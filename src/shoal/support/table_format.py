@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shoal.errors import InputError
-from shoal.support.checks import shown, whole_digits
-from shoal.support.documents import exact_fields, listed
+from shoal.support.checks import exact_fields, listed, shown, whole_digits
 
 __all__ = ["DEFAULT_FORMAT", "TableFormat", "is_absent", "python_cells", "python_series"]
 

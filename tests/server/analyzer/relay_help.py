@@ -20,16 +20,25 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shoal import Choice, Flags, Plan, Text
 from shoal.analysis.report_rows import Batch
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encrypted_wire import CHUNK_TYPE, Chunk
-from shoal.protocol.encryption import public_key_of, seal_message, sealing_info
-from shoal.protocol.fragments import DUMMY, messages_of, pack_fragments, pack_whole, set_positions
-from shoal.protocol.parties import Parties
+from shoal.protocol.encryption import (
+    CHUNK_TYPE,
+    DUMMY,
+    Chunk,
+    CrowdKey,
+    messages_of,
+    pack_fragments,
+    pack_whole,
+    public_key_of,
+    seal_message,
+    sealing_info,
+    set_positions,
+)
+from shoal.protocol.plan import Parties
 from shoal.protocol.random_bits import SystemBits
+from shoal.protocol.signatures import key_text
 from shoal.server import Analyzer, Settings
 from shoal.server.core.tokens import Token
 from shoal.server.storage.records import Declaration
-from shoal.support.keys import key_text
 from tests.server.store_help import Clock, make_plan
 
 R = TypeVar("R")

@@ -24,14 +24,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shoal import Flags, Plan
 from shoal.analysis.report_rows import Batch
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encrypted_wire import CHUNK_TYPE, Chunk
+from shoal.protocol.encryption import CHUNK_TYPE, Chunk, CrowdKey
+from shoal.protocol.signatures import key_text
 from shoal.server.analyzer import chunk_files
 from shoal.server.analyzer.decryption import Stop, open_crowd
 from shoal.server.analyzer.plan import Place
 from shoal.server.analyzer.store import AnalyzerStore, Receipt
 from shoal.server.storage.database import StorageError
-from shoal.support.keys import key_text
 from tests.server.analyzer.relay_help import (
     COUNTS,
     DATA,

@@ -13,8 +13,7 @@ import pytest
 
 from shoal.analysis.report_rows import Batch
 from shoal.errors import InputError
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encrypted_wire import Chunk
+from shoal.protocol.encryption import Chunk, CrowdKey
 from shoal.server.analyzer.counting import Messages, Spilling, first_of_each
 from shoal.server.analyzer.decryption import Stop, open_crowd
 from shoal.server.analyzer.plan import Place

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import InputError
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encrypted_wire import Chunk
+from shoal.protocol.encryption import Chunk, CrowdKey
 from shoal.protocol.signatures import check_public_key, check_signature
 from shoal.server import Collector, Settings
 from shoal.server.core import problems

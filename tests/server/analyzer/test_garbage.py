@@ -13,9 +13,7 @@ import pytest
 
 from shoal import Flags, Plan, Text, estimate
 from shoal.analysis.tally import Tally
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encryption import message_bytes
-from shoal.protocol.fragments import DUMMY
+from shoal.protocol.encryption import DUMMY, CrowdKey, message_bytes
 from shoal.protocol.random_bits import SystemBits
 from tests.server.analyzer.relay_help import (
     COUNTS,

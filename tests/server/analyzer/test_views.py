@@ -14,10 +14,8 @@ from shoal import Flags, Plan, Survey, Tally
 from shoal.analysis.estimates import Estimate
 from shoal.device.encode import encode
 from shoal.device.encryption import seal_report
-from shoal.device.packing import pack_reports
-from shoal.device.randomize import flip
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encryption import message_bytes
+from shoal.device.randomize import flip, pack_reports
+from shoal.protocol.encryption import CrowdKey, message_bytes
 from shoal.protocol.plan import View
 from shoal.server.analyzer.plan import Place
 from tests.server.analyzer.relay_help import DATA, cut, fragments

@@ -21,9 +21,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from shoal import Flags, Plan, Survey
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encrypted_wire import SealedReports, split_chunk
 from shoal.protocol.encryption import (
+    CrowdKey,
+    SealedReports,
+    content_bytes,
     key_digest,
     message_bytes,
     open_message,
@@ -31,15 +32,13 @@ from shoal.protocol.encryption import (
     seal_message,
     sealed_report_bytes,
     sealing_info,
+    split_chunk,
 )
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.fragments import content_bytes
-from shoal.protocol.parties import Parties
-from shoal.protocol.plan import Promise
-from shoal.protocol.signatures import check_signature
+from shoal.protocol.plan import Parties, Promise
+from shoal.protocol.signatures import check_signature, key_text, link_content
 from shoal.server.relay import Relay, RelaySettings
 from shoal.server.relay.analyzer_client import Reply
-from shoal.support.keys import key_text, link_content
 from tests.server.privacy_help import NOW, logged_to
 from tests.server.serving_help import QuietHandler
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from shoal import Plan
-from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encryption import CrowdKey
 from tests.server.serving_help import clean_environment
 
 from .relay_help import LONGEST

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal import Plan
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encrypted_wire import SealedReports
+from shoal.protocol.encryption import CrowdKey, SealedReports
 from shoal.server.core import problems
 from shoal.server.relay.analyzer_client import Analyzer
 from shoal.server.relay.forwarding import Forwarder

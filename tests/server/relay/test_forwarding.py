@@ -13,11 +13,10 @@ import pytest
 
 from shoal import Plan
 from shoal.errors import TransportError
-from shoal.protocol.signatures import check_public_key, check_signature
+from shoal.protocol.signatures import check_public_key, check_signature, key_text, link_content
 from shoal.server.relay import chunk_files, forwarding
 from shoal.server.relay.analyzer_client import Reply
 from shoal.server.relay.service import Relay
-from shoal.support.keys import key_text, link_content
 
 from .relay_help import (
     LONGEST,

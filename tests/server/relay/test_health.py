@@ -12,7 +12,7 @@ import pytest
 
 from shoal import Plan
 from shoal.errors import InputError, TransportError
-from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encryption import CrowdKey
 from shoal.server.relay import forwarding
 from shoal.server.relay import key_prefetch as crowd_keys
 from shoal.server.relay.analyzer_client import Reply

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.protocol.encrypted_wire import SealedReports
+from shoal.protocol.encryption import SealedReports
 from shoal.server.core.clock import GuardedClock
 from tests.server.test_clock import Machine
 

@@ -9,7 +9,7 @@ import pytest
 
 from shoal import Plan
 from shoal.errors import PlanError
-from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encryption import CrowdKey
 
 from .relay_help import (
     PIECES,

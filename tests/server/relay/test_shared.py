@@ -13,12 +13,12 @@ import pytest
 
 from shoal import Plan
 from shoal.errors import InputError
+from shoal.protocol.signatures import key_text
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.relay import chunk_files, forwarding
 from shoal.server.relay.plan_cache import Notices, following
 from shoal.server.storage.database import StorageError
-from shoal.support.keys import key_text
 from tests.server.cutting_proxy import CuttingProxy
 from tests.server.postgres_help import needs_postgres, second_folder, store_in, the_server
 from tests.server.privacy_help import NOW

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal import Plan
-from shoal.protocol.encrypted_wire import SealedReports
+from shoal.protocol.encryption import SealedReports
 from tests.server.test_traces import ADDRESS, CANARIES, QUERY, needles
 
 from .relay_help import LONGEST, PIECES, WHOLE, FakeAnalyzer, made, reachable, sealed

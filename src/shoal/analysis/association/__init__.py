@@ -291,7 +291,7 @@ def associate(
     Examples
     --------
     >>> from shoal import Flags, Survey, plan as make_plan, tally
-    >>> from shoal.protocol.vectors import Synthetic
+    >>> from shoal.protocol.wire import Synthetic
     >>> plan = make_plan(Survey("browser", (Flags("features", ("sync", "vpn")),)), q="0.25")
     >>> rows = np.repeat(np.array([[0], [1], [2], [3]], np.uint8), [400, 230, 220, 150], axis=0)
     >>> counts = tally(plan, Synthetic(rows, bits=2))

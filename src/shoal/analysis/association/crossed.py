@@ -19,7 +19,7 @@ from shoal.analysis.association.sides import Matrix, Side
 from shoal.analysis.estimates import nearest_feasible
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
-from shoal.protocol import crosses
+from shoal.protocol import questions
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Cross, Survey
 
@@ -145,7 +145,7 @@ def _axis(cross: Cross, side: Side) -> int | None:
     return None
 
 
-def _members(side: Side, crossed: crosses.Side) -> Matrix:
+def _members(side: Side, crossed: questions.Side) -> Matrix:
     """Return which values of the cross each category has: one row per category."""
     size = len(crossed.values)
     if side.option is None:

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.errors import InputError
-from shoal.protocol.hashing import normal_text
+from shoal.protocol.text_hash import normal_text
 from shoal.support.checks import shown
-from shoal.support.file_kinds import instead, kind_of
-from shoal.support.files import first_line
+from shoal.support.files import first_line, instead, kind_of
 
 __all__ = ["Candidates", "check_candidates", "read_candidates"]
 

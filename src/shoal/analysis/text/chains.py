@@ -10,7 +10,7 @@ import numpy as np
 from shoal.analysis.tally import Tally
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Text
-from shoal.protocol.word_pairs import PADDING
+from shoal.protocol.text_hash import PADDING
 
 __all__ = ["Chains", "Pair", "chain_pairs", "frequent_pairs"]
 

@@ -19,8 +19,7 @@ from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Text
 from shoal.protocol.survey import Survey
-from shoal.support.checks import check_level, check_number
-from shoal.support.documents import listed
+from shoal.support.checks import check_level, check_number, listed
 from shoal.theory.normal import normal_factor
 
 __all__ = ["DecodedText", "DecodedTexts", "decode"]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from shoal.analysis.text.hash_table import hash_table
-from shoal.protocol.hashing import TextHash
+from shoal.protocol.text_hash import TextHash
 
 __all__ = ["Design", "Floats", "Places", "make_design", "merged"]
 

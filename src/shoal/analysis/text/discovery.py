@@ -20,8 +20,7 @@ from shoal.errors import InputError, SurveyError
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Text
 from shoal.protocol.survey import Survey
-from shoal.support.checks import check_integer, check_number
-from shoal.support.documents import listed
+from shoal.support.checks import check_integer, check_number, listed
 
 if TYPE_CHECKING:
     from shoal.analysis.text.results import DecodedText, DecodedTexts

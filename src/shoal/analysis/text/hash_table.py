@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.protocol.hashing import TextHash, normal_text
+from shoal.protocol.text_hash import TextHash, normal_text
 
 __all__ = ["hash_table"]
 

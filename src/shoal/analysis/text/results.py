@@ -16,7 +16,7 @@ from shoal.analysis.plain_text import plain_table
 from shoal.analysis.text.design import Floats
 from shoal.analysis.text.inference import Regression
 from shoal.errors import InputError
-from shoal.protocol.hashing import normal_text
+from shoal.protocol.text_hash import normal_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

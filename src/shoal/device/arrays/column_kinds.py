@@ -26,8 +26,17 @@ from itertools import pairwise
 from typing import Any
 
 from shoal.errors import SurveyError
-from shoal.protocol.options import OTHER, Choice, Flags, YesNo, folded
-from shoal.protocol.questions import MISSING, AskedQuestion, Number, Text
+from shoal.protocol.questions import (
+    MISSING,
+    OTHER,
+    AskedQuestion,
+    Choice,
+    Flags,
+    Number,
+    Text,
+    YesNo,
+    folded,
+)
 from shoal.support.table_format import AMBIGUOUS, TableFormat
 
 __all__ = ["ColumnProposal", "propose_question"]

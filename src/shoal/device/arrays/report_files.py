@@ -18,11 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.device.arrays.vectors import Original
+from shoal.device.arrays.randomize import Original
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.protocol.plan import Plan
-from shoal.protocol.vectors import Rows, Synthetic
-from shoal.protocol.wire import FILE_HEADER, FILE_MAGIC, file_row_bytes
+from shoal.protocol.wire import FILE_HEADER, FILE_MAGIC, Rows, Synthetic, file_row_bytes
 from shoal.support.checks import shown
 from shoal.support.files import first_line
 from shoal.support.rounding import text_up, truth_text

@@ -8,18 +8,14 @@ through a relay that hides the sender's address. `read_plan`,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shoal.device.outbox.http import HttpTransport
+from shoal.device.outbox.oblivious import ObliviousTransport
 from shoal.device.outbox.outbox import Outbox
-from shoal.device.outbox.plan_checks import check_certificate, check_plan, check_promise, read_plan
-from shoal.device.outbox.records import Ticket
-from shoal.device.outbox.replies import Reply
+from shoal.device.outbox.plan_policy import check_certificate, check_plan, check_promise
+from shoal.device.outbox.queue import Ticket
+from shoal.device.outbox.retry import CertifyingTransport, Reply, Transport
 from shoal.errors import TransportError
-
-if TYPE_CHECKING:
-    from shoal.device.outbox.oblivious import ObliviousTransport
-    from shoal.device.outbox.transport import CertifyingTransport, Transport
+from shoal.protocol.plan import read_plan
 
 __all__ = [
     "CertifyingTransport",
@@ -35,16 +31,3 @@ __all__ = [
     "check_promise",
     "read_plan",
 ]
-
-
-def __getattr__(name: str) -> object:
-    """Load what most devices do not need when it is asked for."""
-    if name == "ObliviousTransport":
-        from shoal.device.outbox.oblivious import ObliviousTransport
-
-        return ObliviousTransport
-    if name in ("CertifyingTransport", "Transport"):
-        from shoal.device.outbox import transport
-
-        return getattr(transport, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,17 +10,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import shoal
-from shoal.device.outbox.plan_checks import LARGEST_PLAN, check_plan_id
-from shoal.device.outbox.replies import Reply
+from shoal.device.outbox.retry import Reply
 from shoal.errors import InputError, TransportError
+from shoal.protocol.plan import MAX_PLAN_BYTES, check_plan_id
 from shoal.protocol.wire import REPORTS_TYPE, SEALED_MAGIC, SEALED_TYPE
-from shoal.support.addresses import parse_address, redirected_path
 from shoal.support.checks import is_loopback, shown
-from shoal.support.connections import cut_off_at, network_errors, open_connection
+from shoal.support.connections import (
+    cut_off_at,
+    network_errors,
+    open_connection,
+    parse_address,
+    redirected_path,
+)
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:  # these take longer to load than the rest of the device together
     import http.client
     import ssl
@@ -70,7 +75,7 @@ class HttpTransport:
         allow_plain: bool = False,
         token: str | None = None,
         public_key: bytes | str | None = None,
-        largest_plan: int = LARGEST_PLAN,
+        largest_plan: int = MAX_PLAN_BYTES,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._origin, path = parse_address(base_url)
@@ -127,8 +132,7 @@ class HttpTransport:
         return content
 
     def _check_signed(self, pinned: bytes, what: str, content: bytes, headers: Message) -> None:
-        from shoal.protocol.signatures import KEY, SIGNATURE, check_signature
-        from shoal.support.keys import key_text
+        from shoal.protocol.signatures import KEY, SIGNATURE, check_signature, key_text
 
         try:
             check_signature(pinned, content, headers.get(SIGNATURE), what)

@@ -20,18 +20,18 @@ from typing import Any
 
 from shoal.device.outbox.http import HttpTransport
 from shoal.errors import InputError, ReportError, TransportError
-from shoal.protocol.binary_http import BinaryRequest, BinaryResponse
 from shoal.protocol.oblivious import (
     KEYS_TYPE,
     MAX_LIST,
     REQUEST_TYPE,
     RESPONSE_TYPE,
+    BinaryRequest,
+    BinaryResponse,
     Exchange,
     KeyConfiguration,
 )
-from shoal.support.addresses import parse_address
 from shoal.support.checks import is_loopback, shown
-from shoal.support.connections import open_connection
+from shoal.support.connections import open_connection, parse_address
 
 __all__ = ["ObliviousTransport"]
 

@@ -9,29 +9,29 @@ id once then counts the answer once.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from shoal.device.outbox.plan_checks import check_plan_id, read_plan
+from shoal.device.encode import encode
 from shoal.device.outbox.plan_policy import PlanGate
-from shoal.device.outbox.queue import Folder
-from shoal.device.outbox.records import Record, Ticket, key_digest
-from shoal.device.outbox.report_maker import Charging, Remembering, ReportMaker
+from shoal.device.outbox.queue import Folder, Record, Ticket, key_digest
 from shoal.device.outbox.retry import Attempts, uniform
-from shoal.errors import AnswerError, PrivacyRefusal
-from shoal.protocol.plan import SHORTEST_WINDOW, Plan
+from shoal.device.randomize import flip, pack_reports
+from shoal.device.vectors import OriginalVector, SyntheticVector
+from shoal.errors import AnswerError, PrivacyRefusal, ShoalError
+from shoal.protocol.plan import SHORTEST_WINDOW, Plan, check_plan_id, read_plan
 from shoal.protocol.wire import current_window
 from shoal.support.checks import check_text
 from shoal.support.disk import Disk
 
 if TYPE_CHECKING:
-    from shoal.device.outbox.transport import Posting, Transport
+    from shoal.device.outbox.retry import Posting, Transport
 
-__all__ = ["Outbox"]
-
+__all__ = ["Charging", "Outbox", "Remembering", "ReportMaker"]
 
 _AGAIN = (
     ". To answer in each window, give the outbox a ledger, which counts what that costs (--ledger"
@@ -225,7 +225,7 @@ class Outbox:
             return self._folder.revive(ticket.name, self._clock())
 
     def _sealed(self, record: Record) -> bytes:
-        from shoal.device.outbox.encryption import Sealer  # most plans have one collector
+        from shoal.device.encryption import Sealer  # most plans have one collector
 
         return Sealer(self._folder, self._transport).seal(record)
 
@@ -237,3 +237,67 @@ class Outbox:
 def _own_key(answer_key: str) -> str:
     key = check_text("answer_key", answer_key, longest=1000)
     return f"={key}"  # never the same as a key that the outbox makes itself
+
+
+class Remembering(Protocol):
+    """Permanent flips, as `shoal.device.memory.DeviceMemory` keeps them."""
+
+    def report(
+        self, plan: Plan, original: OriginalVector, *, ledger: Any = None, token: str | None = None
+    ) -> SyntheticVector:
+        """Return the vector to send; with a ledger, charge it first."""
+
+
+class Charging(Protocol):
+    """The device's own account of what it reveals, as `shoal.device.ledger.Ledger` keeps it."""
+
+    def charge(
+        self, plan: Plan, answer_digest: str | None = None, *, token: str | None = None
+    ) -> object:
+        """Charge one report, durably and once for a token, or raise `PrivacyRefusal`."""
+
+    def settle(self, token: str) -> None:
+        """Let a token go: its report is stored."""
+
+
+class ReportMaker:
+    """Makes the reports of one folder, with the device's memory and ledger if it has them."""
+
+    def __init__(self, folder: Folder, memory: Remembering | None, ledger: Charging | None) -> None:
+        self._folder, self._memory, self._ledger = folder, memory, ledger
+
+    def make(self, plan: Plan, answers: Mapping[str, object], window: int, digest: str) -> bytes:
+        """Return the batch that is sent of an answer; `digest` stands for the answer's key."""
+        synthetic = self._synthetic(plan, encode(plan, answers), digest)
+        if plan.parties is not None:
+            from shoal.device.encryption import fit_to_messages  # most plans have one collector
+
+            synthetic = fit_to_messages(synthetic, plan)
+        return pack_reports(plan, synthetic, window=window).to_bytes()
+
+    def _synthetic(self, plan: Plan, original: OriginalVector, digest: str) -> SyntheticVector:
+        """Charge, then randomize; after a crash in between, the charge stands and is not repeated.
+
+        What was drawn and not stored never left, so that one charge covers both attempts.
+        """
+        if self._ledger is None:
+            if self._memory is not None and plan.memory is not None:
+                return self._memory.report(plan, original)
+            return flip(plan, original)
+        token = self._token(plan, digest)
+        if self._memory is not None and plan.memory is not None:
+            return self._memory.report(plan, original, ledger=self._ledger, token=token)
+        self._ledger.charge(plan, token=token)
+        return flip(plan, original)
+
+    def _token(self, plan: Plan, digest: str) -> str:
+        """Return the ledger's name for one answer of this folder; another folder has another."""
+        own = f"{self._folder.identity()}.{plan.id}.{digest}"
+        return hashlib.sha256(own.encode()).hexdigest()
+
+    def settle(self, plan: Plan, digest: str) -> None:
+        """Let the ledger forget the token of an answer whose report is stored."""
+        # The report is stored; a token that stays behind stands for it alone and does no harm.
+        if self._ledger is not None:
+            with contextlib.suppress(ShoalError):
+                self._ledger.settle(self._token(plan, digest))

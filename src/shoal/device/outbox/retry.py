@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from shoal.device.outbox.queue import Folder
-from shoal.device.outbox.records import Record, Ticket
-from shoal.device.outbox.replies import KEY_CHANGED, Reply, may_ask_to_wait, outcome
+from shoal.device.outbox.queue import Folder, Record, Ticket
 from shoal.errors import InputError, TransportError
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
@@ -16,9 +14,19 @@ from shoal.support.checks import check_number
 from shoal.support.files import first_line
 
 if TYPE_CHECKING:
-    from shoal.device.outbox.transport import Posting
+    from shoal.device.outbox.queue import State
 
-__all__ = ["Attempts", "uniform"]
+__all__ = [
+    "Attempts",
+    "CertifyingTransport",
+    "Posting",
+    "RelayTransport",
+    "Reply",
+    "Transport",
+    "may_ask_to_wait",
+    "outcome",
+    "uniform",
+]
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 30.0, 6 * 3600.0
 """An attempt is followed by a wait uniform below the first, doubled each time up to the last."""
@@ -136,3 +144,104 @@ class Attempts:
             record = replace(record, due=record.due + wait)
             self._folder.store_waiting(name, record)
         return record.ticket(name, "waiting", reason)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What became of a report: a status as HTTP has it, and for how many seconds to wait."""
+
+    status: int
+    retry_after: float | None = None
+
+
+ACCEPTED, CLOSED, AGAIN = 202, {409, 410}, {408, 412, 425, 429}
+"""A request that came too slowly, too early, too often or for a crowd that is complete may be made
+again; no other 4xx may."""
+
+KEY_CHANGED = 412
+"""The report was sealed for another crowd than the one that is open now."""
+
+REFUSALS = {
+    400: "it is not what the plan says",
+    404: "it does not know the plan",
+    413: "it is too large",
+    415: "it does not take this kind of report",
+    422: "it is not what the plan says",
+}
+
+
+def outcome(reply: Reply) -> tuple[State, str | None]:
+    """Return what becomes of a report, and why.
+
+    >>> outcome(Reply(404))
+    ('failed', 'the collector refused it (404: it does not know the plan)')
+    """
+    status = reply.status
+    if status == ACCEPTED:
+        return "sent", None
+    if status in CLOSED:
+        return "expired", f"the collector no longer takes it ({status})"
+    if 400 <= status < 500 and status not in AGAIN:
+        why = f": {REFUSALS[status]}" if status in REFUSALS else ""
+        return "failed", f"the collector refused it ({status}{why})"
+    # Nothing else is a collector's answer: a 200 or a redirect may be a hotel's login page.
+    return "waiting", f"the collector said {status}"
+
+
+def may_ask_to_wait(reply: Reply) -> bool:
+    """Whether an answer's Retry-After is a collector's."""
+    return reply.status >= 500 or reply.status in AGAIN
+
+
+class Posting(Protocol):
+    """Takes reports away."""
+
+    def post_report(self, plan_id: str, content: bytes) -> Reply:
+        """Hand over reports in the binary form; status 202 means that they were accepted for good.
+
+        Sealed reports (`shoal.protocol.encryption`) go to the relay's own door for them.
+        """
+        ...
+
+
+class Transport(Posting, Protocol):
+    """Carries plans and reports: over HTTP, through a relay, or within a test.
+
+    A transport may have an `address`: a report that was made for one is sent to no other. It may
+    have `kept_open()`, a context that gives a `Posting` for the reports that are sent in one go.
+    Both calls raise `shoal.errors.TransportError` or `OSError` where nobody can say what happened.
+    One that can check signatures is a `CertifyingTransport`, and one that leads to a relay is a
+    `RelayTransport`.
+    """
+
+    def fetch_plan(self, plan_id: str) -> bytes:
+        """Return the plan's JSON; the caller checks it."""
+        ...
+
+
+@runtime_checkable
+class CertifyingTransport(Transport, Protocol):
+    """A transport that brings certificates too, each signed with the key that is pinned."""
+
+    @property
+    def pinned_key(self) -> str | None:
+        """The key that certificates are checked against, or None: then there are none."""
+        ...
+
+    def fetch_certificate(self, plan_id: str) -> bytes:
+        """Return a plan's certificate after its signature was checked."""
+        ...
+
+
+@runtime_checkable
+class RelayTransport(CertifyingTransport, Protocol):
+    """A transport to a relay, which also brings the keys that reports are sealed for."""
+
+    @property
+    def address(self) -> str:
+        """Where reports go."""
+        ...
+
+    def fetch_crowd_key(self, plan_id: str, window: int) -> bytes:
+        """Return the key document of a window's open crowd after its signature was checked."""
+        ...

@@ -6,28 +6,44 @@
 from __future__ import annotations
 
 import json
+import select
 import shutil
+import sys
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.device.ledger import Ledger
-from shoal.device.outbox.queue import Folder
-from shoal.device.outbox.records import Ticket
-from shoal.device.telemetry import consent, events, home
-from shoal.device.telemetry.describe import report_in_words, terms_in_words
+from shoal.device.outbox.queue import Folder, Ticket
+from shoal.device.telemetry import state
+from shoal.device.telemetry.describe import Terms, report_in_words, terms_in_words
+from shoal.device.telemetry.environment import switch_name
 from shoal.device.telemetry.log import Log, Request
-from shoal.device.telemetry.terms import Terms
 from shoal.device.telemetry.worker import NOTE, QUIET, WORKING
 from shoal.errors import InputError, ShoalError
 from shoal.support.disk import Disk
 
 if TYPE_CHECKING:
+    import click
+
     from shoal.device.telemetry.telemetry import Telemetry
     from shoal.protocol.plan import Plan
 
-__all__ = ["COMMANDS", "delete", "off", "on", "show", "show_json", "status"]
+__all__ = [
+    "COMMANDS",
+    "add_commands",
+    "ask",
+    "click_group",
+    "delete",
+    "off",
+    "on",
+    "question_text",
+    "show",
+    "show_json",
+    "status",
+]
 
 _PATIENCE = 15.0
 """Seconds to wait for the process that sends to end; it finds that it may not go on."""
@@ -44,7 +60,7 @@ def status(telemetry: Telemetry) -> str:
     """Say whether telemetry is on, why, what it asks, and what it revealed so far."""
     why, folder = telemetry.why_off(), telemetry.folder
     agreement = telemetry.agreement()
-    said = "not asked" if folder is None else consent.read_choice(folder, agreement)
+    said = "not asked" if folder is None else state.read_choice(folder, agreement)
     is_on = why is None and said == "yes"
     because = f": {why}" if why else ""
     lines = [f"Telemetry of {telemetry.tool} is {'on' if is_on else 'off'}{because}. {_SAID[said]}"]
@@ -56,7 +72,7 @@ def status(telemetry: Telemetry) -> str:
 
 def _state(folder: Path, agreement: bytes, limit: object) -> list[str]:
     """Say what was sent, what waits, and what went wrong."""
-    within = Path(home.agreement_folder(str(folder), agreement))
+    within = Path(state.agreement_folder(str(folder), agreement))
     states = [ticket.state for ticket in _tickets(within)]
     epsilon = Ledger(folder / "ledger.json").read().epsilon
     within_limit = "" if limit is None else f" (limit {limit})"
@@ -65,7 +81,7 @@ def _state(folder: Path, agreement: bytes, limit: object) -> list[str]:
         f" made reveal at most a local epsilon of {epsilon.normalize():f}{within_limit}.",
         f"Files: {folder}",
     ]
-    note = home.read_file(str(within), NOTE)
+    note = state.read_file(str(within), NOTE)
     return lines if note is None else [*lines, f"Last problem: {note.decode('utf-8', 'replace')}"]
 
 
@@ -87,9 +103,9 @@ def on(telemetry: Telemetry) -> str:
 def off(telemetry: Telemetry) -> str:
     """Keep the person's no, and drop what was recorded or waits; the log and ledger stay."""
     folder = _folder(telemetry)
-    consent.say_no(str(folder))
+    state.say_no(str(folder))
     for within in _agreements(folder):
-        for pattern in (f"{events.PREFIX}*", "taken.*"):
+        for pattern in (f"{state.PREFIX}*", "taken.*"):
             for file in within.glob(pattern):
                 file.unlink()
         if (within / "outbox").is_dir():
@@ -139,7 +155,7 @@ def delete(telemetry: Telemetry) -> str:
     (folder / WORKING).unlink()
     if rest:
         # So that whoever turns it on again makes no second report in this window.
-        home.store_file(str(folder), QUIET, b"%d" % rest)
+        state.store_file(str(folder), QUIET, b"%d" % rest)
     return (
         f"Everything that {telemetry.tool} kept for telemetry was deleted, and it is off. What was"
         " sent cannot be deleted: it has no id by which anybody could find it."
@@ -156,7 +172,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Telemetry], str]]] = {
 
 
 def _folder(telemetry: Telemetry) -> Path:
-    if (why := home.why_not_here(telemetry.folder)) is not None:
+    if (why := state.why_not_here(telemetry.folder)) is not None:
         raise InputError(f"there is no place for telemetry: {why}.")
     return Path(str(telemetry.folder))
 
@@ -196,3 +212,101 @@ def _request_text(number: int, request: Request, plans: dict[str, Plan]) -> str:
         if plan is not None:
             lines += report_in_words(plan, request)
     return "\n".join(lines)
+
+
+def click_group(telemetry: Telemetry) -> click.Group:
+    """Return ``telemetry status|on|off|show|delete`` as a group."""
+    import click
+
+    group = click.Group("telemetry", help=f"What {telemetry.tool} reports about its use.")
+    for name, (text, do) in COMMANDS.items():
+        group.add_command(_command(telemetry, name, text, do))
+    return group
+
+
+def _command(
+    telemetry: Telemetry, name: str, text: str, do: Callable[[Telemetry], str]
+) -> click.Command:
+    import click
+
+    def run(as_json: bool = False) -> None:
+        telemetry.ask_nobody()
+        try:
+            click.echo(show_json(telemetry) if as_json else do(telemetry))
+        except (ShoalError, OSError) as error:
+            raise click.ClickException(str(error)) from error
+
+    option = click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON document.")
+    return click.Command(name, callback=run, help=text, params=[option] if name == "show" else [])
+
+
+def add_commands(telemetry: Telemetry, parser: ArgumentParser) -> None:
+    """Add ``status|on|off|show|delete`` to a parser; `options.run(options)` gives an exit code.
+
+    >>> from shoal.device.telemetry import Telemetry
+    >>> parser = ArgumentParser("mytool")
+    >>> add_commands(Telemetry("mytool", plan=b"", to="", folder="/nowhere/at/all"), parser)
+    >>> options = parser.parse_args(["show"])
+    >>> options.run(options)
+    Nothing has left this machine.
+    0
+    """
+    below = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, (text, do) in COMMANDS.items():
+        command = below.add_parser(name, help=text, description=text)
+        if name == "show":
+            command.add_argument("--json", action="store_true", help="print one JSON document")
+        command.set_defaults(run=_runner(telemetry, do))
+
+
+def _runner(telemetry: Telemetry, do: Callable[[Telemetry], str]) -> Callable[[Namespace], int]:
+    def run(options: Namespace) -> int:
+        telemetry.ask_nobody()
+        try:
+            print(show_json(telemetry) if getattr(options, "json", False) else do(telemetry))
+        except (ShoalError, OSError) as error:
+            print(f"{telemetry.tool}: {error}", file=sys.stderr)
+            return 2
+        return 0
+
+    return run
+
+
+PATIENCE = 60.0
+"""Seconds that a terminal may stay silent. Then nobody is there, and the answer is no."""
+
+
+def question_text(telemetry: Telemetry) -> str:
+    """Return what a person reads before they answer."""
+    tool = telemetry.tool
+    changed = telemetry.choice() == "changed"
+    first = (
+        f"{tool} asks something else than what you said yes to."
+        if changed
+        else f"{tool} would like to report how it is used. Nothing was sent so far."
+    )
+    last = (
+        f"See every byte that left with `{tool} telemetry show`. Turn it off with `{tool} telemetry"
+        f" off`, {switch_name(tool)}=0 or DO_NOT_TRACK=1."
+    )
+    lines = [first, *terms_in_words(Terms.read(telemetry.agreement())), last]
+    return "\n".join(["", *lines, "Send these reports? [y/N] "])
+
+
+def ask(telemetry: Telemetry) -> None:
+    """Put the question, and keep the answer: yes if it is yes, and no whatever else it is."""
+    try:
+        sys.stderr.write(question_text(telemetry))
+        sys.stderr.flush()
+        ready, _, _ = select.select([sys.stdin], [], [], PATIENCE)
+        answer = sys.stdin.readline() if ready else ""
+    except KeyboardInterrupt:
+        answer = ""
+    if answer.strip().lower() in ("y", "yes"):
+        telemetry.turn_on()
+        sys.stderr.write("Thank you.\n")
+    else:
+        assert telemetry.folder is not None
+        state.say_no(telemetry.folder)
+        newline = "" if answer.endswith("\n") else "\n"
+        sys.stderr.write(f"{newline}Nothing will be sent, and you will not be asked again.\n")

@@ -7,18 +7,20 @@ what is asked for, and not that it holds.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
+from shoal.device.outbox.http import HttpTransport
+from shoal.device.outbox.plan_policy import check_plan
 from shoal.device.telemetry.log import Request
-from shoal.device.telemetry.terms import Terms
-from shoal.errors import ReportError
+from shoal.errors import InputError, PlanError, ReportError
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Question
 from shoal.protocol.survey import Choices, Flags, Number, Text, YesNo
-from shoal.protocol.vectors import row_bytes
-from shoal.protocol.wire import split_batch
+from shoal.protocol.wire import row_bytes, split_batch
+from shoal.support.files import first_line, strict_json
 from shoal.support.rounding import float_up, text_up
 
-__all__ = ["report_in_words", "terms_in_words"]
+__all__ = ["Terms", "report_in_words", "terms_in_words"]
 
 _SPANS = ((7 * 86_400, "week"), (86_400, "day"), (3600, "hour"))
 
@@ -93,7 +95,7 @@ def _revealed(plan: Plan) -> list[str]:
         f" (local epsilon {text_up(epsilon)}; proven, against everybody who sees it)."
     )
     if plan.memory is not None:
-        from shoal.protocol.local_privacy import EXACT, local_epsilon
+        from shoal.protocol.flip_probability import EXACT, local_epsilon
 
         differing = plan.survey.differing_bits
         over_time = float_up(local_epsilon(differing, plan.memory.q1, places=EXACT))
@@ -128,3 +130,41 @@ def _set_options(plan: Plan, question: Question, value: int) -> str:
 
 def _range(place: slice) -> range:
     return range(place.start, place.stop)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The plan that is answered, where reports go, and how much they may reveal."""
+
+    plan: Plan
+    to: str
+    limit: str | None
+    public_key: str | None
+
+    @property
+    def window(self) -> int:
+        """The length of the plan's windows in seconds."""
+        assert self.plan.window is not None
+        return self.plan.window
+
+    @classmethod
+    def read(cls, agreement: bytes) -> Terms:
+        """Read what `agreement_text` wrote; a plan that this device never answers is an error."""
+        head, _, content = agreement.partition(b"\n\n")
+        lines = head.decode("utf-8", "replace").splitlines()[1:]
+        fields = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        try:
+            plan = Plan.from_json(strict_json(content))
+        except InputError:
+            raise
+        except (ValueError, RecursionError) as problem:
+            raise PlanError(f"telemetry needs a plan: {first_line(problem)}.") from problem
+        terms = cls(plan, fields["to"], fields["limit"] or None, fields["key"] or None)
+        if plan.window is None:
+            raise PlanError(
+                "telemetry needs a plan with a window, in which a device reports once: shoal plan"
+                " --window."
+            )
+        check_plan(plan, limit=terms.limit)
+        HttpTransport(terms.to, public_key=terms.public_key)  # whether it is an address at all
+        return terms

@@ -12,8 +12,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from shoal.device.telemetry import consent, events, home, spawning
-from shoal.device.telemetry import environment as surroundings
+from shoal.device.telemetry import environment, state
 
 if TYPE_CHECKING:
     import click
@@ -84,7 +83,7 @@ class Telemetry:
         self.tool, self.to, self.limit, self.public_key = tool, to, limit, public_key
         self.environ: Mapping[str, str] = os.environ if environ is None else environ
         self.clock = clock
-        self.folder = home.state_folder(tool, self.environ) if folder is None else folder
+        self.folder = state.state_folder(tool, self.environ) if folder is None else folder
         self.problem: str | None = None
         """What kept the last call from doing its work; for the tool's own tests, and `status`."""
         self._plan, self._ask, self._worker = plan, ask, worker
@@ -105,7 +104,7 @@ class Telemetry:
 
     def _note(self, kind: str, values: Mapping[str, object]) -> None:
         try:
-            line = events.event_line(kind, values)
+            line = state.event_line(kind, values)
             choice = self.choice()
             if choice == "yes":
                 self._write([line])
@@ -120,8 +119,8 @@ class Telemetry:
         Call it when the tool's own work is done.
         """
         try:
-            spawning.bury(self._child)
-            if self._held and self._ask and surroundings.can_be_asked():
+            environment.bury(self._child)
+            if self._held and self._ask and environment.can_be_asked():
                 self._ask = False
                 self._put_the_question()
             if self.choice() == "yes":
@@ -131,39 +130,39 @@ class Telemetry:
 
     def why_off(self) -> str | None:
         """Return what speaks against telemetry in this run, whatever the person said, or None."""
-        return surroundings.why_off(self.tool, self.environ) or home.why_not_here(self.folder)
+        return environment.why_off(self.tool, self.environ) or state.why_not_here(self.folder)
 
-    def choice(self) -> consent.Choice:
+    def choice(self) -> state.Choice:
         """Return what counts in this run: `yes`, `no`, `not asked`, or `changed`."""
         if self.why_off() is not None:
             return "no"
         assert self.folder is not None
-        return consent.read_choice(self.folder, self.agreement())
+        return state.read_choice(self.folder, self.agreement())
 
     def agreement(self) -> bytes:
         """Return what a person says yes to: the plan, the address and the limit, as one text."""
         limit, key = ("" if one is None else str(one) for one in (self.limit, self.public_key))
-        return consent.agreement_text(self._plan_bytes(), self.to, limit, key)
+        return state.agreement_text(self._plan_bytes(), self.to, limit, key)
 
     def check(self, **answers: object) -> None:
         """Raise an error if the plan cannot be used, or if `record` would drop these answers.
 
         For the tests of the tool: nothing is written, and nobody is asked.
         """
-        from shoal.device.telemetry.merging import check_answers
-        from shoal.device.telemetry.terms import Terms
+        from shoal.device.telemetry.describe import Terms
+        from shoal.device.telemetry.worker import check_answers
 
         check_answers(Terms.read(self.agreement()).plan.survey, answers)
 
     def click_group(self) -> click.Group:
         """Return ``status|on|off|show|delete`` as a group of click commands, named telemetry."""
-        from shoal.device.telemetry.click_commands import click_group
+        from shoal.device.telemetry.commands import click_group
 
         return click_group(self)
 
     def add_commands(self, parser: ArgumentParser) -> None:
         """Add ``status|on|off|show|delete`` to a parser; `options.run(options)` does it."""
-        from shoal.device.telemetry.argparse_commands import add_commands
+        from shoal.device.telemetry.commands import add_commands
 
         add_commands(self, parser)
 
@@ -173,13 +172,13 @@ class Telemetry:
 
     def turn_on(self) -> None:
         """Keep the person's yes; a plan that this device would not answer raises an error."""
-        from shoal.device.telemetry.terms import Terms
+        from shoal.device.telemetry.describe import Terms
 
         self._ask = False
         assert self.folder is not None
         agreement = self.agreement()
         terms = Terms.read(agreement)
-        consent.say_yes(self.folder, agreement, terms.window)
+        state.say_yes(self.folder, agreement, terms.window)
         now = self.clock()
         # Nothing is to be done before the window is over.
         self._store_due(int(now // terms.window + 1) * terms.window)
@@ -191,7 +190,7 @@ class Telemetry:
         if isinstance(plan, bytes):
             return plan
         if isinstance(plan, (str, os.PathLike)):
-            content = home.read_file(os.fspath(plan))
+            content = state.read_file(os.fspath(plan))
             if content is None:
                 raise FileNotFoundError(f"there is no plan {os.fspath(plan)}.")
         elif hasattr(plan, "read_bytes"):
@@ -205,38 +204,38 @@ class Telemetry:
 
     def _write(self, lines: list[bytes]) -> None:
         assert self.folder is not None
-        window = consent.agreed_window(self.folder, self.agreement())
+        window = state.agreed_window(self.folder, self.agreement())
         if window is None:
             return
-        folder = home.agreement_folder(self.folder, self.agreement())
+        folder = state.agreement_folder(self.folder, self.agreement())
         for line in lines:
-            events.append_event(folder, int(self.clock() // window), line)
+            state.append_event(folder, int(self.clock() // window), line)
 
     def _put_the_question(self) -> None:
         if self.choice() in ("not asked", "changed"):
-            from shoal.device.telemetry.prompt import ask
+            from shoal.device.telemetry.commands import ask
 
             ask(self)
 
     def _start_worker(self) -> None:
         assert self.folder is not None
-        folder, now = home.agreement_folder(self.folder, self.agreement()), self.clock()
-        due, _, written = (home.read_file(folder, _DUE) or b"0 0").partition(b" ")
+        folder, now = state.agreement_folder(self.folder, self.agreement()), self.clock()
+        due, _, written = (state.read_file(folder, _DUE) or b"0 0").partition(b" ")
         if int(written) <= now < int(due):  # a clock that was set back proves nothing
             return
-        command = self._worker or spawning.worker_command()
+        command = self._worker or environment.worker_command()
         if command is None:
             self.problem = "a frozen tool needs a worker= of its own to send anything."
             return
         # Before the start, so that a worker that fails at once is not started by every run.
         self._store_due(int(now) + _PAUSE)
         words = [*command, self.tool, self.folder, os.path.basename(folder)]
-        self._child = spawning.spawn(words, self.environ)
+        self._child = environment.spawn(words, self.environ)
 
     def _store_due(self, due: int) -> None:
         assert self.folder is not None
-        folder = home.agreement_folder(self.folder, self.agreement())
-        home.store_file(folder, _DUE, b"%d %d" % (due, self.clock()))
+        folder = state.agreement_folder(self.folder, self.agreement())
+        state.store_file(folder, _DUE, b"%d %d" % (due, self.clock()))
 
     def _excuse(self, error: Exception) -> None:
         """Keep what went wrong for whoever looks; a tool's work is none of our business."""

@@ -13,25 +13,27 @@ deletes them. Whoever is killed before it finds none, and goes on with 2.
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from shoal.device.encode import is_missing, set_bits, text_bits
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory
 from shoal.device.outbox.outbox import Outbox
-from shoal.device.telemetry import consent, events, home
-from shoal.device.telemetry import environment as surroundings
+from shoal.device.telemetry import environment, state
+from shoal.device.telemetry.describe import Terms
 from shoal.device.telemetry.log import Log, LoggedTransport
-from shoal.device.telemetry.merging import merge, read_events
-from shoal.device.telemetry.terms import Terms
 from shoal.errors import AnswerError, PlanError, PrivacyRefusal, ShoalError
+from shoal.protocol.survey import Choice, Flags, Number, Question, Survey, Text, YesNo
 from shoal.protocol.wire import current_window
+from shoal.support.checks import shown
 from shoal.support.disk import Disk
 
-__all__ = ["NOTE", "QUIET", "WORKING", "Worker", "main"]
+__all__ = ["NOTE", "QUIET", "WORKING", "Worker", "check_answers", "main", "merge", "read_events"]
 
 LONGEST = 120
 """Seconds after which the process ends, whatever it is waiting for."""
@@ -68,13 +70,13 @@ class Worker:
     ) -> None:
         self._tool, self._home, self._folder = tool, folder, folder / name
         self._environ, self._clock = environ, clock
-        stored = home.read_file(str(self._folder), "agreed") or b""
+        stored = state.read_file(str(self._folder), "agreed") or b""
         self._agreement = stored.partition(b"\n")[2]
 
     def permitted(self) -> bool:
         """Whether the person's yes stands, and nothing speaks against it here and now."""
-        off = surroundings.why_off(self._tool, self._environ)
-        return off is None and consent.read_choice(str(self._home), self._agreement) == "yes"
+        off = environment.why_off(self._tool, self._environ)
+        return off is None and state.read_choice(str(self._home), self._agreement) == "yes"
 
     def work(self) -> None:
         """Make the report that is due, send what waits, and say when to come back."""
@@ -99,7 +101,7 @@ class Worker:
         )
         memory = None
         if terms.plan.memory is not None:
-            from shoal.device.memory.keys import read_key
+            from shoal.device.memory import read_key
 
             file = self._home / "memory"
             memory = DeviceMemory(file, read_key(self._home / "memory.key", file))
@@ -130,29 +132,29 @@ class Worker:
             answer = merge(plan.survey, read_events(mine.read_bytes()))
             outbox.answer(plan, answer, answer_key=f"window {window}")
         except (AnswerError, PlanError, PrivacyRefusal) as refusal:
-            home.store_file(str(self._folder), NOTE, str(refusal).encode())
+            state.store_file(str(self._folder), NOTE, str(refusal).encode())
         else:
             (self._folder / NOTE).unlink(missing_ok=True)
         mine.unlink()
 
     def _is_quiet(self, terms: Terms) -> bool:
         """Whether everything was deleted in this very window."""
-        until = int(home.read_file(str(self._home), QUIET) or b"0")
+        until = int(state.read_file(str(self._home), QUIET) or b"0")
         return 0 < until - self._clock() <= terms.window
 
     def _take(self, window: int) -> Path | None:
         """Return the events that become this window's report; those before them are dropped."""
         mine = self._folder / f"{_TAKEN}{window}"
-        past = sorted(one for one in events.event_windows(str(self._folder)) if one != window)
+        past = sorted(one for one in state.event_windows(str(self._folder)) if one != window)
         if past:
-            (self._folder / events.file_name(past.pop())).replace(mine)
+            (self._folder / state.file_name(past.pop())).replace(mine)
         for taken in self._folder.glob(f"{_TAKEN}*"):
             if taken != mine and not mine.exists():
                 taken.replace(mine)
             elif taken != mine:
                 taken.unlink()
         for older in past:
-            (self._folder / events.file_name(older)).unlink()
+            (self._folder / state.file_name(older)).unlink()
         return mine if mine.exists() else None
 
     def _say_when(self, terms: Terms, outbox: Outbox) -> None:
@@ -160,7 +162,7 @@ class Worker:
         now = self._clock()
         waiting = [one.due for one in outbox.tickets() if one.due is not None]
         due = min([(now // terms.window + 1) * terms.window, *waiting])
-        home.store_file(str(self._folder), "due", b"%d %d" % (int(due) + 1, now))
+        state.store_file(str(self._folder), "due", b"%d %d" % (int(due) + 1, now))
 
 
 def main(words: Sequence[str]) -> None:
@@ -175,4 +177,106 @@ def main(words: Sequence[str]) -> None:
     try:
         Worker(tool, Path(folder), name, os.environ).work()
     except (ShoalError, OSError) as error:
-        home.store_file(os.path.join(folder, name), NOTE, str(error).encode())
+        state.store_file(os.path.join(folder, name), NOTE, str(error).encode())
+
+
+Event = tuple[str, Mapping[str, object]]
+"""What was called, `record` or `count`, and with what."""
+
+
+def read_events(content: bytes) -> list[Event]:
+    """Return the events in a file; a line that a crash cut off, or anything else, is left out."""
+    found: list[Event] = []
+    for line in content.splitlines():
+        try:
+            kind, values = ast.literal_eval(line.decode())
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            continue
+        if kind in ("record", "count") and isinstance(values, dict):
+            found.append((kind, values))
+    return found
+
+
+def merge(survey: Survey, events: Iterable[Event]) -> dict[str, object]:
+    """Return the one answer to a survey that a window's events amount to.
+
+    What does not fit its question is left out. A choice that nobody made, and that may not be
+    missing, is an `AnswerError`.
+
+    >>> survey = Survey("tool", (Flags("commands", ("build", "test")), Number("runs", (1, 10))))
+    >>> merge(survey, [("record", {"commands": "test"}), ("count", {"runs": 1})] * 5)
+    {'commands': ['test'], 'runs': 5.0}
+    """
+    given: dict[str, list[object]] = {question.name: [] for question in survey.asked}
+    sums = dict.fromkeys(given, 0.0)
+    for kind, values in events:
+        for name, value in values.items():
+            if name not in given or not _fits(survey, survey[name], value, kind):
+                continue
+            if kind == "count":
+                assert isinstance(value, (int, float))
+                sums[name] += value
+            else:
+                given[name].append(value)
+    return {
+        question.name: _merged(question, given[question.name], sums[question.name])
+        for question in survey.asked
+    }
+
+
+def check_answers(survey: Survey, answers: Mapping[str, object]) -> None:
+    """Raise `AnswerError` for the first of some answers that `merge` would leave out."""
+    names = {question.name for question in survey.asked}
+    for name, value in answers.items():
+        if name not in names:
+            raise AnswerError(f"question {shown(name)} is not asked; leave it out.")
+        _check(survey, survey[name], value)
+
+
+def _check(survey: Survey, question: Question, value: object) -> None:
+    if isinstance(question, Text):
+        text_bits(survey, question, value, 0, 0)
+    elif isinstance(question, Flags):
+        for option in _options(value):
+            set_bits(question, [option], 0)
+    else:
+        set_bits(question, value, 0)
+
+
+def _fits(survey: Survey, question: Question, value: object, kind: str) -> bool:
+    if kind == "count" and not isinstance(question, Number):
+        return False
+    try:
+        _check(survey, question, value)
+    except AnswerError:
+        return False
+    return not is_missing(value)
+
+
+def _options(value: object) -> list[object]:
+    if isinstance(value, str):
+        return [name.strip() for name in value.split(";") if name.strip()]
+    return list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
+
+
+def _merged(question: Question, given: list[object], total: float) -> object:
+    if isinstance(question, Flags):
+        options: dict[int, object] = {}
+        for option in (one for value in given for one in _options(value)):
+            (bit,) = set_bits(question, [option], 0)
+            options.setdefault(bit, option)
+        return list(options.values())[: question.most_set_bits]
+    if isinstance(question, Number):
+        largest = max((float(str(value)) for value in given), default=0.0)
+        silent = not given and not total and question.missing is not None
+        return None if silent else largest + total
+    if isinstance(question, YesNo):
+        if not given:
+            return None if question.missing else "no"
+        return "yes" if any(0 in set_bits(question, value, 0) for value in given) else "no"
+    if isinstance(question, Text):
+        return given[0] if given else ""
+    assert isinstance(question, Choice)
+    if not given and question.missing is None:
+        raise AnswerError(f"nothing was recorded for question {question.name!r} in this window.")
+    return given[0] if given else None

@@ -15,12 +15,9 @@ from shoal.errors import InputError
 from shoal.lab.capacity import probes
 from shoal.lab.capacity.work import Work
 from shoal.lab.services import scratch_folder
-from shoal.protocol.encrypted_wire import sealed_batch_bytes
-from shoal.protocol.encryption import message_bytes
+from shoal.protocol.encryption import message_bytes, messages_of, sealed_batch_bytes
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.fragments import messages_of
-from shoal.protocol.parties import Parties
-from shoal.protocol.plan import Plan, Promise
+from shoal.protocol.plan import Parties, Plan, Promise
 from shoal.protocol.survey import Flags, Survey
 from shoal.protocol.wire import batch_bytes
 from shoal.server.storage.store import Store

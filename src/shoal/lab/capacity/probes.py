@@ -22,20 +22,22 @@ from shoal.analysis.tally import Tallying
 from shoal.errors import ShoalError
 from shoal.lab.capacity.work import Meter, Work, folder_bytes, processor_seconds
 from shoal.lab.services import running
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encrypted_wire import Chunk, SealedReports
 from shoal.protocol.encryption import (
+    DUMMY,
+    Chunk,
+    CrowdKey,
+    SealedReports,
+    content_bytes,
+    messages_of,
     open_message,
     public_key_of,
     seal_message,
     sealed_report_bytes,
     sealing_info,
 )
-from shoal.protocol.fragments import DUMMY, content_bytes, messages_of
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
-from shoal.protocol.vectors import Rows, padding_mask, row_bytes
-from shoal.protocol.wire import ID_BYTES
+from shoal.protocol.wire import ID_BYTES, Rows, padding_mask, row_bytes
 from shoal.server.analyzer.decryption import Stop, open_crowd
 from shoal.server.analyzer.plan import Place
 from shoal.server.analyzer.store import AnalyzerStore, Receipt

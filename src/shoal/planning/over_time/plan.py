@@ -10,8 +10,7 @@ from fractions import Fraction
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.fragments import Pieces
 from shoal.planning.over_time.horizons import parse_horizon
-from shoal.protocol.flip_probability import FlipProbability, exact_fraction
-from shoal.protocol.local_privacy import repeated_epsilon
+from shoal.protocol.flip_probability import FlipProbability, exact_fraction, repeated_epsilon
 from shoal.protocol.plan import LARGEST_CROWD, VIEWS, Memory, Plan, Promise, View
 from shoal.protocol.survey import Survey
 from shoal.support.checks import check_decimal, check_integer

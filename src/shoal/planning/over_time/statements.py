@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.planning.composition import composed_epsilon, quick_epsilon
 from shoal.planning.fragments import Overflow, overflow_of
-from shoal.protocol.flip_probability import FlipProbability
-from shoal.protocol.local_privacy import changing_epsilon, local_epsilon, repeated_epsilon
+from shoal.protocol.flip_probability import (
+    FlipProbability,
+    changing_epsilon,
+    local_epsilon,
+    repeated_epsilon,
+)
 from shoal.protocol.plan import Memory, Plan
 from shoal.protocol.survey import Flags, Survey
 from shoal.support.checks import check_integer

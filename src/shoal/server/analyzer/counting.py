@@ -27,11 +27,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
 from shoal.analysis.tally import CohortCounts, Tally, Tallying
-from shoal.protocol.fragments import DUMMY, messages_of
+from shoal.protocol.encryption import DUMMY, messages_of
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
-from shoal.protocol.vectors import padding_mask, row_bytes
-from shoal.protocol.wire import ID_BYTES
+from shoal.protocol.wire import ID_BYTES, padding_mask, row_bytes
 
 __all__ = ["Counting", "Messages", "OpenedCrowd", "Spilling", "counting_for", "first_of_each"]
 

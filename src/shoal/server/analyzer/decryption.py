@@ -23,8 +23,7 @@ from threading import Lock
 from typing import Any
 
 from shoal.errors import ShoalError
-from shoal.protocol.encryption import message_bytes
-from shoal.protocol.fragments import content_bytes, messages_of
+from shoal.protocol.encryption import content_bytes, message_bytes, messages_of
 from shoal.server.analyzer.counting import OpenedCrowd, Spilling, counting_for, first_of_each
 from shoal.server.analyzer.store import WholeCrowd
 from shoal.server.analyzer.worker import Keys

@@ -14,8 +14,7 @@ from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
 from shoal.errors import InputError, ReportError, TransportError
-from shoal.protocol.encrypted_wire import CHUNK_TYPE, Chunk, split_chunk
-from shoal.protocol.encryption import message_bytes
+from shoal.protocol.encryption import CHUNK_TYPE, Chunk, message_bytes, split_chunk
 from shoal.protocol.plan import Plan
 from shoal.protocol.signatures import check_public_key, check_signature
 from shoal.server.analyzer.plan import Place

@@ -13,10 +13,7 @@ from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encrypted_wire import Chunk
-from shoal.protocol.encryption import message_bytes
-from shoal.protocol.fragments import messages_of
+from shoal.protocol.encryption import Chunk, CrowdKey, message_bytes, messages_of
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem

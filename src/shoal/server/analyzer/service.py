@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, ClassVar, cast
 
 from shoal.errors import InputError
-from shoal.protocol.encrypted_wire import Chunk
+from shoal.protocol.encryption import Chunk
 from shoal.protocol.plan import Plan
 from shoal.server.analyzer.chunk_files import damaged_chunks
 from shoal.server.analyzer.counting import OpenedCrowd

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from shoal.protocol.encrypted_wire import Chunk
-from shoal.protocol.encryption import sealing_info
+from shoal.protocol.encryption import Chunk, sealing_info
 from shoal.protocol.plan import Plan
 from shoal.server.analyzer.chunk_files import ChunkFile, ChunkFiles
 from shoal.server.analyzer.counting import OpenedCrowd

@@ -18,8 +18,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from shoal.errors import ReportError
-from shoal.protocol.encrypted_wire import chunk_header_bytes
-from shoal.protocol.encryption import open_message
+from shoal.protocol.encryption import chunk_header_bytes, open_message
 from shoal.server.analyzer.counting import Messages, Spilling, first_of_each
 
 __all__ = ["Keys", "open_chunk"]

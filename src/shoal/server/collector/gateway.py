@@ -20,8 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import ReportError
-from shoal.protocol.binary_http import BinaryRequest, BinaryResponse
-from shoal.protocol.oblivious import KEYS_TYPE, REQUEST_TYPE, RESPONSE_TYPE, Exchange
+from shoal.protocol.oblivious import (
+    KEYS_TYPE,
+    REQUEST_TYPE,
+    RESPONSE_TYPE,
+    BinaryRequest,
+    BinaryResponse,
+    Exchange,
+)
 from shoal.protocol.oblivious import Gateway as Opener
 from shoal.protocol.plan import Plan
 from shoal.server.collector.ingest import Ingest, plan_id_of

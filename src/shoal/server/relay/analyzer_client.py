@@ -17,23 +17,22 @@ from socket import SHUT_RDWR, socket
 from typing import Literal, NamedTuple, Protocol
 
 from shoal.errors import InputError, ReportError, TransportError
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encrypted_wire import CHUNK_TYPE
+from shoal.protocol.encryption import CHUNK_TYPE, CrowdKey
 from shoal.protocol.signatures import (
     MAX_SIGNERS,
     SIGNATURE,
     check_public_key,
     check_signature,
+    key_text,
+    link_content,
 )
 from shoal.server.core.observability import LOG
 from shoal.server.relay.frozen_crowds import DiscardedCrowd, FrozenCrowd
 from shoal.server.relay.open_plan import Document, Wanted
 from shoal.server.storage.key_file import Signer
-from shoal.support.addresses import parse_address
 from shoal.support.checks import is_loopback, shown
-from shoal.support.connections import cut_off_at, network_errors, open_connection
+from shoal.support.connections import cut_off_at, network_errors, open_connection, parse_address
 from shoal.support.files import canonical_json, strict_json
-from shoal.support.keys import key_text, link_content
 
 __all__ = ["Analyzer", "HttpAnalyzer", "Refused", "Reply", "Transport"]
 

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.protocol.encrypted_wire import Chunk, chunk_header_bytes
-from shoal.protocol.encryption import message_bytes
+from shoal.protocol.encryption import Chunk, chunk_header_bytes, message_bytes
 from shoal.protocol.plan import Plan
 from shoal.server.core.observability import LOG
 from shoal.server.relay.frozen_crowds import FrozenCrowd

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
-from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encryption import CrowdKey
 from shoal.server.relay.encrypted_pool import read_rows, remove_rows
 from shoal.server.relay.open_plan import RelayPlan
 from shoal.server.storage.database import Database, StorageError, storage_errors

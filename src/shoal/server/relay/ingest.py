@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from shoal.protocol.encrypted_wire import SealedReports, sealed_batch_bytes, split_sealed
+from shoal.protocol.encryption import SealedReports, sealed_batch_bytes, split_sealed
 from shoal.protocol.plan import Plan
 from shoal.protocol.wire import SEALED_TYPE
 from shoal.server.core.ingest import DeviceIngest

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from shoal.errors import TransportError
-from shoal.protocol.crowd_keys import CrowdKey
+from shoal.protocol.encryption import CrowdKey
 from shoal.server.core import problems
 from shoal.server.core.observability import LOG
 from shoal.server.relay.analyzer_client import Analyzer, Refused

@@ -15,9 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.protocol.crowd_keys import CrowdKey
-from shoal.protocol.encrypted_wire import SealedReports
-from shoal.protocol.encryption import sealed_report_bytes
+from shoal.protocol.encryption import CrowdKey, SealedReports, sealed_report_bytes
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.wire import ID_BYTES

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from shoal.errors import InputError, PlanError
-from shoal.protocol.encrypted_wire import SealedReports
+from shoal.protocol.encryption import SealedReports
 from shoal.protocol.plan import Plan
 from shoal.protocol.signatures import check_public_key
 from shoal.server.core import problems

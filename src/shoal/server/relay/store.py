@@ -9,10 +9,10 @@ from itertools import groupby
 from pathlib import Path
 
 from shoal.errors import PrivacyRefusal
-from shoal.protocol.encrypted_wire import SealedReports
+from shoal.protocol.encryption import SealedReports
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
-from shoal.protocol.signatures import check_public_key
+from shoal.protocol.signatures import check_public_key, key_text
 from shoal.server.core import problems
 from shoal.server.core.problems import Problem
 from shoal.server.relay.frozen_crowds import DATA_NAME, FrozenCrowds, forget_crowds
@@ -22,7 +22,6 @@ from shoal.server.storage.database import read_fact, storage_errors, write_fact
 from shoal.server.storage.records import PlanRecord, Records, Signatures
 from shoal.server.storage.recovery import first_window, restored_at
 from shoal.server.storage.windows import IncompleteCrowd, OpenWindows
-from shoal.support.keys import key_text
 
 __all__ = ["Document", "RelayCrowd", "RelayStore", "pinned_bytes"]
 

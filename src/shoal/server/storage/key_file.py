@@ -19,10 +19,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shoal.errors import InputError
 from shoal.protocol.random_bits import SystemBits
-from shoal.protocol.signatures import KEY, SIGNATURE
+from shoal.protocol.signatures import KEY, SIGNATURE, key_text, link_content
 from shoal.server.storage.database import StorageError, data_lock
 from shoal.support.disk import Disk
-from shoal.support.keys import key_text, link_content
 
 __all__ = [
     "OBLIVIOUS_FILE",

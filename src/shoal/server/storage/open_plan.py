@@ -19,7 +19,7 @@ from shoal.analysis.report_rows import Batch
 from shoal.analysis.tally import Counts, Tally, Tallying
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
-from shoal.protocol.vectors import Cohorts, Rows
+from shoal.protocol.wire import Cohorts, Rows
 from shoal.server.core.problems import Problem
 from shoal.server.storage.database import NAME, Database, StorageError
 from shoal.server.storage.encryption import CrowdKeys, decrypt, encrypt

@@ -1,11 +1,12 @@
 """Encoding whole tables: one look at each distinct value, then arrays.
 
-The arrays are a fast path to the bits that `shoal.device.arrays.cells` gives each cell:
+The arrays are a fast path to the bits that `shoal.device.arrays.encode` gives each cell:
 where a value does not fit, the column is encoded cell by cell. So no row changes another's bits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,19 +14,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shoal.device.answers import missing_bit, set_bits
-from shoal.device.arrays.cells import check_format, encode_cells, readable_cell
-from shoal.device.arrays.crosses import set_cells
-from shoal.device.arrays.encoding import draw_cohorts
-from shoal.device.arrays.vectors import Original, pack
-from shoal.errors import AnswerError
+from shoal.device.arrays.randomize import Original, pack
+from shoal.device.encode import AnswerRules, missing_bit, set_bits, text_bits, wrong_answer
+from shoal.errors import AnswerError, InputError
 from shoal.protocol.random_bits import RandomBits, SystemBits
 from shoal.protocol.survey import AskedQuestion, Flags, Number, Survey, Text, YesNo
-from shoal.protocol.vectors import row_bytes
+from shoal.protocol.wire import Cohorts, row_bytes
 from shoal.support.csv_rows import check_columns
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat, python_cells, python_series
 
-__all__ = ["check_asked", "encode_table", "table_columns"]
+__all__ = [
+    "check_asked",
+    "check_format",
+    "draw_cohorts",
+    "draw_many_below",
+    "encode_cells",
+    "encode_rows",
+    "encode_table",
+    "readable_answer",
+    "readable_cell",
+    "set_cells",
+    "table_columns",
+]
 
 _ROWS = 1 << 16
 
@@ -201,3 +211,169 @@ def _distinct(column: Any) -> tuple[list[Any], NDArray[np.int64]]:
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return encoded.dictionary.to_pylist(), codes
+
+
+_SIMPLE = (str, int, float, bool, type(None))
+
+
+def check_format(survey: Survey, table_format: TableFormat) -> None:
+    """Refuse to treat invalid cells as missing where a question cannot be missing."""
+    if table_format.invalid != "missing":
+        return
+    for question in survey.asked:
+        if not isinstance(question, (Flags, Text)) and getattr(question, "missing", None) is None:
+            raise InputError(
+                f'invalid = "missing" needs missing = "option" in question {question.name!r}, so'
+                " that an answer that cannot be read has an option."
+            )
+
+
+def readable_cell(
+    question: AskedQuestion, cell: Any, row: int, table_format: TableFormat
+) -> object:
+    """Return the answer that a cell holds by the format, None if it is missing."""
+    if table_format.is_missing(cell):
+        return None
+    if isinstance(question, Number) and isinstance(cell, str) and table_format.decimal != ".":
+        number = table_format.number(cell)
+        if number is None:
+            raise wrong_answer(row, question, cell, table_format.why_no_number(cell))
+        return number
+    return cell
+
+
+def readable_answer(survey: Survey, answer: Any, row: int, table_format: TableFormat) -> Any:
+    """Return the answer to each question in one person's row, by the format.
+
+    With `invalid = "missing"` an answer that is not allowed is None, and so is every answer of a
+    row that does not map questions to answers.
+    """
+    if table_format == DEFAULT_FORMAT:
+        return answer
+    if table_format.invalid == "error":
+        if not isinstance(answer, Mapping):
+            return answer
+        asked = {question.name: question for question in survey.asked}
+        return {
+            name: readable_cell(asked[name], cell, row, table_format) if name in asked else cell
+            for name, cell in answer.items()
+        }
+    names = {question.name for question in survey.asked}
+    if not isinstance(answer, Mapping) or not names.issuperset(answer):
+        answer = {}
+    return {
+        question.name: _valid_or_missing(survey, question, answer.get(question.name), table_format)
+        for question in survey.asked
+    }
+
+
+def _valid_or_missing(
+    survey: Survey, question: AskedQuestion, cell: Any, table_format: TableFormat
+) -> object:
+    try:
+        cell = readable_cell(question, cell, 0, table_format)
+        _bits(survey, question, cell, 0, 0)
+    except AnswerError:
+        return None
+    return cell
+
+
+def _bits(survey: Survey, question: AskedQuestion, cell: Any, cohort: int, row: int) -> list[int]:
+    if isinstance(question, Text):
+        return text_bits(survey, question, cell, cohort, row)
+    return set_bits(question, cell, row)
+
+
+def encode_cells(
+    survey: Survey,
+    question: AskedQuestion,
+    cells: Sequence[Any],
+    cohorts: Cohorts | None,
+    out: NDArray[np.bool_],
+    first_row: int,
+    table_format: TableFormat,
+) -> None:
+    """Set the bits of a question for each cell of a column, in rows of their own."""
+    known: dict[Any, list[int]] = {}
+    for index, cell in enumerate(cells):
+        cohort = 0 if cohorts is None else int(cohorts[index])
+        simple = isinstance(cell, _SIMPLE) and not isinstance(question, Text)
+        key = (type(cell), cell) if simple else None
+        if key is None or key not in known:
+            row = first_row + index
+            try:
+                answer = readable_cell(question, cell, row, table_format)
+                bits = _bits(survey, question, answer, cohort, row)
+            except AnswerError:
+                if table_format.invalid == "error":
+                    raise
+                bits = _bits(survey, question, None, cohort, row)
+            if key is not None:
+                known[key] = bits
+        else:
+            bits = known[key]
+        out[index, bits] = True
+
+
+def encode_rows(
+    survey: Survey,
+    answers: Sequence[Any],
+    first_row: int = 1,
+    random_bits: RandomBits = SystemBits(),  # noqa: B008  it holds no state
+    table_format: TableFormat = DEFAULT_FORMAT,
+) -> Original:
+    """Encode a list of mappings; `first_row` is what messages call the first of them."""
+    check_format(survey, table_format)
+    vectors = np.zeros((len(answers), survey.bits), bool)
+    cohorts = draw_cohorts(survey, len(answers), random_bits)
+    rules = AnswerRules(survey)
+    for index, answer in enumerate(answers):
+        cohort = None if cohorts is None else int(cohorts[index])
+        row = first_row + index
+        given = readable_answer(survey, answer, row, table_format)
+        vectors[index, rules.set_bits(given, cohort, row)] = True
+    return Original(pack(vectors), survey.bits, cohorts)
+
+
+def draw_cohorts(survey: Survey, count: int, random_bits: RandomBits) -> Cohorts | None:
+    """Draw a cohort for each report, uniformly and afresh, if the survey has cohorts."""
+    if survey.cohorts is None:
+        return None
+    return draw_many_below(survey.cohorts, count, random_bits).astype(np.uint16)
+
+
+def draw_many_below(bound: int, count: int, random_bits: RandomBits) -> NDArray[np.uint64]:
+    """Return numbers uniform on 0 .. bound - 1, exactly; what does not divide is drawn again.
+
+    >>> draw_many_below(3, 5, SystemBits()).max() < 3
+    np.True_
+    """
+    last = np.uint64(2**64 - 1 - 2**64 % bound)
+    drawn = np.empty(0, np.uint64)
+    while drawn.size < count:
+        words = np.empty(count - drawn.size, np.uint64)
+        random_bits.fill(words)
+        drawn = np.concatenate((drawn, words[words <= last]))
+    return drawn % np.uint64(bound)
+
+
+def set_cells(survey: Survey, vectors: NDArray[np.bool_]) -> None:
+    """Set the bit of each cross that follows from the other bits of each row.
+
+    `shoal.device.answers.cell_of` does so for one person.
+
+    >>> from shoal import Choice, YesNo
+    >>> survey = Survey("s", (YesNo("a"), Choice("b", ("x", "y")))).cross("a", "b")
+    >>> people = np.array([[1, 0, 1, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0]], bool)
+    >>> set_cells(survey, people)
+    >>> people[:, survey.slice_of("a x b")].astype(int)
+    array([[0, 1, 0, 0],
+           [0, 0, 1, 0]])
+    """
+    for cross in survey.crosses:
+        cells = np.zeros(len(vectors), np.int64)
+        for side, size in zip(cross.sides, cross.sizes, strict=True):
+            block = vectors[:, survey.slice_of(side.question.name)]
+            value = block.argmax(axis=1) if side.bit is None else ~block[:, side.bit]
+            cells = cells * size + value
+        vectors[np.arange(len(vectors)), survey.slice_of(cross.name).start + cells] = True

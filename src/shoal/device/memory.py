@@ -6,16 +6,17 @@ import base64
 import hashlib
 import hmac
 import json
+import os
 import pathlib
+import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from shoal.device.domain import check_vector
-from shoal.device.memory.encrypted import check_key, derive, seal, unseal
 from shoal.device.randomize import flip
-from shoal.device.vectors import OriginalVector, SyntheticVector
+from shoal.device.vectors import OriginalVector, SyntheticVector, check_vector
 from shoal.errors import InputError
 from shoal.protocol.plan import Memory, Plan
 from shoal.protocol.random_bits import RandomBits, SystemBits
@@ -25,9 +26,11 @@ from shoal.support.disk import Disk, SharedFile
 from shoal.support.files import canonical_json
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     from shoal.device.ledger import Ledger
 
-__all__ = ["DeviceMemory"]
+__all__ = ["DeviceMemory", "check_key", "derive", "key_from_text", "read_key", "seal", "unseal"]
 
 
 @dataclass(frozen=True)
@@ -302,3 +305,100 @@ def _parsed(entry: dict[str, object]) -> _Flips:
             for name, (row, simulated) in answers.items()
         },
     )
+
+
+_HEX = "[0-9a-f]{64}"
+
+
+def key_from_text(text: str, where: str) -> bytes:
+    """Return a key that is written as 64 hexadecimal digits; the error does not show it.
+
+    >>> key_from_text("00ff" * 16, "SHOAL_MEMORY_KEY") == bytes([0, 255] * 16)
+    True
+    """
+    digits = text.strip().lower()
+    if not re.fullmatch(_HEX, digits):
+        raise InputError(f"{where} must hold a key of 64 hexadecimal digits.")
+    return check_key(bytes.fromhex(digits))
+
+
+def read_key(path: pathlib.Path, memory: pathlib.Path) -> bytes:
+    """Return the key in a file that only its owner reads, making one for a memory yet to be."""
+    file = SharedFile(path, "key", 10.0, None)
+    with file.changing():
+        content = file.read()
+        if content is None:
+            if memory.exists():
+                raise InputError(
+                    f"there is no key {path}, and without it {memory} does not open; find the key,"
+                    " or remove the memory; the device then draws new permanent flips, which"
+                    " reveals more."
+                )
+            content = SystemBits().draw(32).hex().encode() + b"\n"
+            file.write(content)
+    if os.name == "posix" and stat.S_IMODE(file.path.stat().st_mode) & 0o077:
+        raise InputError(f"others can read the key {path}; chmod 600 it, or use a new one.")
+    return key_from_text(content.decode("ascii", "replace"), str(path))
+
+
+_MAGIC = b"SHOALMEM"
+_VERSION = 1
+_NONCE = 12
+_PAGE = 4096
+
+
+def check_key(key: object) -> bytes:
+    """Return a key of 32 bytes."""
+    if not isinstance(key, bytes) or len(key) != 32:
+        size = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
+        raise InputError(f"key must be 32 bytes from the host application's key store, got {size}.")
+    if len(set(key)) == 1:
+        raise InputError("key must be 32 random bytes, got one byte repeated.")
+    return key
+
+
+def derive(key: bytes, purpose: bytes) -> bytes:
+    """Return the key for one purpose."""
+    return hmac.digest(key, b"shoal-memory-1\0" + purpose, hashlib.sha256)
+
+
+def seal(key: bytes, content: bytes) -> bytes:
+    """Encrypt with a fresh nonce."""
+    header = _MAGIC + bytes([_VERSION])
+    nonce = SystemBits().draw(_NONCE)
+    size = len(content).to_bytes(4, "little")
+    padded = size + content + bytes(-(len(size) + len(content)) % _PAGE)
+    return header + nonce + _cipher(key).encrypt(nonce, padded, header + nonce)
+
+
+def unseal(key: bytes, sealed: bytes, where: object) -> bytes:
+    """Decrypt; a wrong key or a changed byte is an error, never an empty content."""
+    start = len(_MAGIC) + 1
+    if len(sealed) < start + _NONCE or not sealed.startswith(_MAGIC):
+        raise InputError(f"{where} is not a device's memory, or was cut short; it was not touched.")
+    if sealed[start - 1] != _VERSION:
+        raise InputError(f"{where} has version {sealed[start - 1]}; this Shoal reads {_VERSION}.")
+    aside, body = sealed[: start + _NONCE], sealed[start + _NONCE :]
+    cipher = _cipher(key)
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        padded = cipher.decrypt(aside[start:], body, aside)
+    except InvalidTag:
+        raise InputError(
+            f"{where} does not open: the key is not the one it was written with, or the file was"
+            " changed; it was not touched. To start anew, remove it; the device then draws new"
+            " permanent flips, which reveals more."
+        ) from None
+    return padded[4 : 4 + int.from_bytes(padded[:4], "little")]
+
+
+def _cipher(key: bytes) -> AESGCM:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError:
+        raise InputError(
+            "a device's memory is encrypted, which needs cryptography: pip install"
+            " 'shoal-device[memory]'."
+        ) from None
+    return AESGCM(key)

@@ -1,0 +1,288 @@
+"""Many Originals to Synthetic: the sampler of `shoal.device.randomize`, on arrays.
+
+There is no branch and no look-up that depends on data, the noise is drawn before the original is
+touched, and the work is the same whatever the original holds.
+
+Where the C kernel is there and the bits come from the system, it makes the same bytes from the same
+keys, block for block, without writing the random bits to memory (`shoal.support.kernels`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.device.vectors import outside_domain
+from shoal.errors import InputError, ReportError
+from shoal.protocol import wire
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Plan
+from shoal.protocol.questions import Part
+from shoal.protocol.random_bits import RandomBits, SystemBits
+from shoal.protocol.survey import Survey
+from shoal.protocol.wire import Cohorts, Rows, Synthetic, check_cohorts, check_rows, padding_mask
+from shoal.support.kernels import Kernels, load_kernels
+
+__all__ = ["Original", "check_domain", "fill_flips", "pack", "pack_rows", "randomize_rows"]
+
+_WORDS = 16384
+"""Noise words made at a time: 128 KiB, times the digits of q it stays in the cache."""
+
+Bytes = NDArray[np.uint8]
+
+
+def randomize_rows(
+    original: Original, plan: Plan | FlipProbability, random_bits: RandomBits
+) -> Synthetic:
+    """Flip each bit of each vector with probability q."""
+    if isinstance(plan, Plan):
+        check_domain(original.rows, plan.survey)
+    q = plan.q if isinstance(plan, Plan) else plan
+    truth = np.ascontiguousarray(original.rows).reshape(-1)
+    out = np.empty_like(truth)
+    kernels = load_kernels()
+    if kernels is not None and kernels.aes and type(random_bits) is SystemBits:
+        _flip_with_kernel(truth, out, q, random_bits, kernels)
+    else:
+        _flip(truth, out, q, random_bits)
+    rows = out.reshape(original.rows.shape)
+    if original.bits % 8:
+        rows[:, -1] &= padding_mask(original.bits)
+    return Synthetic(rows, original.bits, random_bits.simulated, original.cohorts)
+
+
+def _flip(truth: Bytes, out: Bytes, q: FlipProbability, random_bits: RandomBits) -> None:
+    noise = np.empty(min(_WORDS * 8, -(-truth.size // 8)), np.uint64)
+    step = noise.size * 8
+    for start in range(0, truth.size, step or 1):
+        piece = truth[start : start + step]
+        words = noise[: -(-piece.size // 8)]
+        fill_flips(words, q, random_bits)
+        np.bitwise_xor(piece, words.view(np.uint8)[: piece.size], out=out[start : start + step])
+
+
+def _flip_with_kernel(
+    truth: Bytes, out: Bytes, q: FlipProbability, random_bits: SystemBits, kernels: Kernels
+) -> None:
+    digits = bytes(q.binary_digits())
+    source, target = truth.ctypes.data, out.ctypes.data
+    for start in range(0, truth.size, _WORDS * 8):  # as many words under one key as above
+        size = min(_WORDS * 8, truth.size - start)
+        kernels.randomize(random_bits.key(), digits, source + start, target + start, size)
+
+
+def fill_flips(out: NDArray[np.uint64], q: FlipProbability, random_bits: RandomBits) -> None:
+    """Fill `out` with bits that are each set with probability exactly q."""
+    digits = q.binary_digits()
+    fair = np.empty((len(digits), min(_WORDS, out.size)), np.uint64)
+    for start in range(0, out.size, _WORDS):
+        flips = out[start : start + _WORDS]
+        words = (
+            fair if flips.size == fair.shape[1] else np.empty((len(digits), flips.size), np.uint64)
+        )
+        random_bits.fill(words)
+        flips[:] = words[0]  # the last digit is 1, since the fraction is in lowest terms
+        for digit, word in zip(digits[1:], words[1:], strict=True):
+            (np.bitwise_or if digit else np.bitwise_and)(flips, word, out=flips)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Original:
+    """Vectors before randomizing: they exist on the device and nowhere else.
+
+    Its `repr` does not show them.
+    """
+
+    rows: Rows
+    bits: int
+    cohorts: Cohorts | None = None
+
+    def __post_init__(self) -> None:
+        check_rows(self.rows, self.bits)
+        check_cohorts(self.cohorts, len(self.rows))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"Original({len(self)} x {self.bits} bits, not shown)"
+
+
+def pack(vectors: NDArray[np.bool_ | np.integer]) -> Rows:
+    """Pack an array of 0 and 1, shape (vectors, bits), into rows.
+
+    >>> pack(np.array([[1, 0, 0, 0, 0, 0, 0, 0, 1]]))
+    array([[1, 1]], dtype=uint8)
+    """
+    vectors = np.asarray(vectors)
+    if vectors.ndim != 2 or (vectors.dtype != bool and not np.isin(vectors, (0, 1)).all()):
+        raise InputError("vectors must be an array of 0 and 1 with one row per vector.")
+    return np.packbits(vectors.astype(bool), axis=1, bitorder="little")
+
+
+_ROWS = 1 << 15
+_WINDOW = 64
+
+
+class _Window(NamedTuple):
+    """So many parts with exactly one set bit, all within 64 bits behind a byte of the row.
+
+    `mask` are their bits and `lowest` the first bit of each.
+    """
+
+    byte: int
+    mask: np.uint64
+    lowest: np.uint64
+    parts: int
+
+    def is_right(self, words: NDArray[np.uint64]) -> bool:
+        """Whether each of the parts has exactly one set bit in each word.
+
+        Subtracting `lowest` takes 1 from each block. A block with one set bit then has none left
+        in common with what it was, a block with more has. A block with none borrows from the next:
+        that one loses 2 in all, and if it had several bits set, the second of them, or its first
+        bit, stays in common. So if nothing is in common, no block has more than one, and if there
+        are as many bits as blocks, none has less.
+        """
+        bits = np.bitwise_and(words, self.mask)
+        common = np.subtract(bits, self.lowest)
+        np.bitwise_and(common, bits, out=common)
+        if np.bitwise_or.reduce(common):
+            return False
+        count = np.bitwise_count(bits)
+        return int(count.min()) == int(count.max()) == self.parts
+
+
+class _Block(NamedTuple):
+    """A part with limits of its own, as masks of 64 bits behind bytes of the row."""
+
+    part: Part
+    masks: tuple[tuple[int, np.uint64], ...]
+
+
+def check_domain(rows: Rows, survey: Survey) -> None:
+    """Raise `AnswerError` unless every packed row is an original that the survey allows.
+
+    >>> from shoal import Choice
+    >>> check_domain(np.array([[1], [3]], np.uint8), Survey("s", (Choice("c", ("a", "b")),)))
+    Traceback (most recent call last):
+    ...
+    shoal.errors.AnswerError: original 2 sets 2 bits of question 'c', which allows 1; ...
+    """
+    windows, blocks = _looks(survey)
+    if not windows and not blocks:
+        return
+    flat, width = np.ascontiguousarray(rows).reshape(-1), rows.shape[1]
+    for start in range(0, len(rows), _ROWS):
+        count = min(_ROWS, len(rows) - start)
+        piece = flat[start * width :]
+        if (count + 1) * width + 8 > piece.size:  # a look must not reach beyond the last row
+            piece = np.zeros((count + 1) * width + 8, np.uint8)
+            piece[: count * width] = flat[start * width : (start + count) * width]
+
+        def words(byte: int, piece: Rows = piece, count: int = count) -> NDArray[np.uint64]:
+            return np.ndarray((count,), "<u8", piece, byte, (width,))
+
+        right = all(window.is_right(words(window.byte)) for window in windows) and all(
+            _is_right(block.part, (words(byte) & mask for byte, mask in block.masks))
+            for block in blocks
+        )
+        if not right:
+            _refuse(rows[start : start + count], survey, start)
+
+
+def _is_right(part: Part, pieces: Iterator[NDArray[np.uint64]]) -> bool:
+    """Whether the set bits of all pieces of a part are as many as it allows."""
+    total: NDArray[np.unsignedinteger] = np.bitwise_count(next(pieces))
+    for piece in pieces:
+        # Several pieces are seldom; at most 65,536 bits in all.
+        total = np.add(total, np.bitwise_count(piece), dtype=np.uint32)
+    fewest, most = part.fewest_set_bits, part.most_set_bits
+    return int(total.max()) <= most and (fewest == 0 or int(total.min()) >= fewest)
+
+
+def _looks(survey: Survey) -> tuple[list[_Window], list[_Block]]:
+    """Return where to look, which is worked out once for a survey."""
+    looks: tuple[list[_Window], list[_Block]] | None = vars(survey).get("_looks")
+    if looks is None:
+        looks = list(_windows(survey)), list(_blocks(survey))
+        vars(survey)["_looks"] = looks
+    return looks
+
+
+def _fits_a_window(place: slice, part: Part) -> bool:
+    return part.takes_one and place.stop - place.start // 8 * 8 <= _WINDOW
+
+
+def _windows(survey: Survey) -> Iterator[_Window]:
+    places = [place for _, place, part in survey.parts if _fits_a_window(place, part)]
+    while places:
+        first_bit = places[0].start // 8 * 8
+        here = [place for place in places if place.stop <= first_bit + _WINDOW]
+        places = places[len(here) :]
+        mask = sum((1 << place.stop) - (1 << place.start) for place in here) >> first_bit
+        lowest = sum(1 << place.start for place in here) >> first_bit
+        yield _Window(first_bit // 8, np.uint64(mask), np.uint64(lowest), len(here))
+
+
+def _blocks(survey: Survey) -> Iterator[_Block]:
+    for _, place, part in survey.parts:
+        free = part.fewest_set_bits == 0 and part.most_set_bits == part.bits
+        if free or _fits_a_window(place, part):
+            continue
+        masks = []
+        for byte in range(place.start // 8, -(-place.stop // 8), 8):
+            first, last = max(place.start, 8 * byte), min(place.stop, 8 * byte + _WINDOW)
+            mask = ((1 << last) - (1 << first)) >> (8 * byte)
+            masks.append((byte, np.uint64(mask)))
+        yield _Block(part, tuple(masks))
+
+
+def _refuse(rows: Rows, survey: Survey, before: int) -> None:
+    """Say which original it is, and how many bits of which question it sets."""
+    vectors = np.unpackbits(rows, axis=1, count=survey.bits, bitorder="little")
+    for question, place, part in survey.parts:
+        fewest, most = part.fewest_set_bits, part.most_set_bits
+        count = vectors[:, place].sum(axis=1, dtype=np.int64)
+        wrong = np.flatnonzero((count < fewest) | (count > most))
+        if wrong.size:
+            first = int(wrong[0])
+            raise outside_domain(
+                f"original {before + first + 1}", question, part, int(count[first])
+            )
+    raise AssertionError("a look at whole words and a look at single bits disagree")
+
+
+def pack_rows(
+    plan: Plan, synthetic: Synthetic, window: int, cohorts: Cohorts | None
+) -> wire.Reports:
+    """Wrap vectors that `shoal.device.packing.pack_reports` has looked at as reports."""
+    cohorts = synthetic.cohorts if cohorts is None else cohorts
+    if (plan.cohorts is None) != (cohorts is None):
+        raise ReportError("cohorts are given exactly when the plan has them.")
+    if len(synthetic) > wire.MOST_REPORTS:
+        raise ReportError(
+            f"a batch holds at most {wire.MOST_REPORTS} reports, got {len(synthetic)}."
+        )
+    fields = wire.report_fields(plan.bits, plan.cohorts is not None)
+    records = np.empty(len(synthetic), np.dtype(fields))
+    if cohorts is not None:
+        records["cohort"] = _checked_cohorts(np.asarray(cohorts), plan, len(synthetic))
+    ids = np.frombuffer(SystemBits().draw(wire.ID_BYTES * len(synthetic)), np.uint8)
+    records["id"] = ids.reshape(-1, wire.ID_BYTES)
+    records["window"], records["bits"] = window, synthetic.rows
+    return wire.Reports(plan.id, records.itemsize, records.tobytes())
+
+
+def _checked_cohorts(cohorts: NDArray[Any], plan: Plan, count: int) -> NDArray[Any]:
+    if cohorts.shape != (count,) or cohorts.dtype.kind not in "iu":
+        raise ReportError(f"{count} reports need {count} cohorts, each a whole number.")
+    assert plan.cohorts is not None
+    outside = cohorts[(cohorts < 0) | (cohorts >= plan.cohorts)]
+    if outside.size:
+        raise ReportError(f"a cohort must be below {plan.cohorts}, got {outside[0]}.")
+    return cohorts

@@ -1,0 +1,210 @@
+"""The folder of a tool's telemetry: the person's own, and nobody else's.
+
+There is no other place to fall back to. Where the folder cannot be written, telemetry is off.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from binascii import crc32
+from collections.abc import Iterator, Mapping
+
+__all__ = [
+    "LARGEST",
+    "PREFIX",
+    "Choice",
+    "agreed_window",
+    "agreement_folder",
+    "agreement_text",
+    "append_event",
+    "event_line",
+    "event_windows",
+    "file_name",
+    "make_private",
+    "read_choice",
+    "read_file",
+    "say_no",
+    "say_yes",
+    "state_folder",
+    "store_file",
+    "why_not_here",
+]
+
+
+def state_folder(tool: str, environ: Mapping[str, str]) -> str | None:
+    """Return where a tool keeps its telemetry, or None where this user has no home.
+
+    >>> state_folder("mytool", {"XDG_STATE_HOME": "/home/ada/state"})
+    '/home/ada/state/mytool/telemetry'
+    """
+    if sys.platform == "win32":
+        base = environ.get("LOCALAPPDATA", "")
+    else:
+        base = environ.get("XDG_STATE_HOME", "")
+        home = environ.get("HOME", "")
+        if not os.path.isabs(base) and os.path.isabs(home):  # a relative path means nothing here
+            within = "Library/Application Support" if sys.platform == "darwin" else ".local/state"
+            base = os.path.join(home, within)
+    return os.path.join(base, tool, "telemetry") if os.path.isabs(base) else None
+
+
+def why_not_here(folder: str | None) -> str | None:
+    """Return why this user should not touch a folder, or None."""
+    if folder is None:
+        return "this user has no home folder"
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        # Files of root in a person's home would keep the person from writing there.
+        above = os.path.abspath(folder)
+        while not os.path.exists(above):
+            above = os.path.dirname(above)
+        if os.stat(above).st_uid != 0:
+            return "root is at work in somebody else's home folder"
+    return None
+
+
+def agreement_folder(home: str, agreement: bytes) -> str:
+    """Return the folder of what a person says yes to: one plan, one address, one limit."""
+    return os.path.join(home, f"{crc32(agreement):08x}")
+
+
+def make_private(folder: str) -> None:
+    """Make a folder that is missing, with those above it, for its owner alone.
+
+    `os.makedirs` gives its mode to the last folder only.
+    """
+    if folder and not os.path.isdir(folder):
+        make_private(os.path.dirname(folder))
+        try:  # noqa: SIM105  contextlib takes longer to load than all of this
+            os.mkdir(folder, 0o700)
+        except FileExistsError:  # another process was faster
+            pass
+
+
+def read_file(*parts: str) -> bytes | None:
+    """Return a small file's content, or None if there is none."""
+    try:
+        handle = os.open(os.path.join(*parts), os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        content = b""
+        while piece := os.read(handle, 1 << 20):
+            content += piece
+        return content
+    finally:
+        os.close(handle)
+
+
+def store_file(folder: str, name: str, content: bytes) -> None:
+    """Write a small file whole or not at all; a power cut may undo it, a crash does not."""
+    make_private(folder)
+    scratch = os.path.join(folder, f".{name}.{os.getpid()}")
+    handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(handle, content)
+    finally:
+        os.close(handle)
+    os.replace(scratch, os.path.join(folder, name))
+
+
+Choice = str
+"""`yes`, `no`, `not asked`, or `changed`: a yes was given to another plan, address or limit."""
+
+_HEAD = b"What was agreed to, and nothing else: a plan, an address, a limit.\n"
+_AGREED, _OFF = "agreed", "off"
+
+
+def agreement_text(plan: bytes, to: str, limit: str, public_key: str) -> bytes:
+    """Return the one text of an agreement; the plan's bytes stand at its end as they are."""
+    fields = f"to: {to}\nlimit: {limit}\nkey: {public_key}\n\n"
+    return _HEAD + fields.encode() + plan
+
+
+def read_choice(home: str, agreement: bytes) -> Choice:
+    """Return what the person said about an agreement."""
+    if os.path.exists(os.path.join(home, _OFF)):
+        return "no"
+    if agreed_window(home, agreement) is not None:
+        return "yes"
+    try:
+        names = os.listdir(home)
+    except OSError:
+        return "not asked"
+    others = any(os.path.exists(os.path.join(home, name, _AGREED)) for name in names)
+    return "changed" if others else "not asked"
+
+
+def agreed_window(home: str, agreement: bytes) -> int | None:
+    """Return the length of the plan's windows in seconds, if the person said yes to it."""
+    stored = read_file(agreement_folder(home, agreement), _AGREED)
+    window, _, agreed = (stored or b"").partition(b"\n")
+    return int(window) if agreed == agreement and window.isdigit() else None
+
+
+def say_yes(home: str, agreement: bytes, window: int) -> None:
+    """Keep a yes to this agreement; a no that was said before is over."""
+    content = b"%d\n%s" % (window, agreement)
+    store_file(agreement_folder(home, agreement), _AGREED, content)
+    try:  # noqa: SIM105  contextlib takes longer to load than all of this
+        os.unlink(os.path.join(home, _OFF))
+    except FileNotFoundError:
+        pass
+
+
+def say_no(home: str) -> None:
+    """Keep a no, to this and every other agreement."""
+    store_file(home, _OFF, b"Telemetry is off.\n")
+
+
+LARGEST = 1 << 20
+"""Bytes of one window's events; what comes after that is dropped."""
+
+PREFIX = "events."
+"""How the names of the files begin; the window's number follows."""
+
+
+def event_line(kind: str, values: Mapping[str, object]) -> bytes:
+    r"""Return one event as a line: a Python literal, which needs no library to write.
+
+    >>> event_line("record", {"command": "build", "flags": {"b", "a"}})
+    b"('record', {'command': 'build', 'flags': ['a', 'b']})\n"
+    """
+    plain = {str(name): _plain(value) for name, value in values.items()}
+    return ascii((kind, plain)).encode() + b"\n"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return sorted(str(one) for one in value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return str(value)
+
+
+def file_name(window: int) -> str:
+    """Return the name of the file with a window's events."""
+    return f"{PREFIX}{window}"
+
+
+def append_event(folder: str, window: int, line: bytes) -> None:
+    """Write an event into its window's file, unless it is there already."""
+    path = os.path.join(folder, file_name(window))
+    known = read_file(path) or b""
+    if len(known) + len(line) > LARGEST:
+        return
+    if not line.startswith(b"('count'") and (known.startswith(line) or b"\n" + line in known):
+        return
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(handle, line)
+    finally:
+        os.close(handle)
+
+
+def event_windows(folder: str) -> Iterator[int]:
+    """Yield the windows that have events."""
+    for name in os.listdir(folder):
+        number = name.removeprefix(PREFIX)
+        if name != number and number.isdigit():
+            yield int(number)

@@ -3,23 +3,27 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := -m pip install --quiet --disable-pip-version-check
-BOTH := -e packages/shoal-device -e
 LOWEST := tests/protocol tests/device/test_randomizing.py tests/device/test_memory.py tests/batch \
 	tests/analysis/test_estimating.py tests/analysis/test_tallying.py tests/planning/test_plan.py \
 	tests/theory/test_proven.py tests/curator tests/reports tests/cli/test_cli.py \
 	tests/server/test_store.py tests/server/test_limits.py tests/server/test_oblivious.py \
 	tests/server/test_schemas.py
 
-.PHONY: demo test test-all lint bench docs outputs constraints requirements images lowest dist sbom clean
+.PHONY: demo test test-all coverage lint bench docs outputs constraints requirements images lowest dist sbom clean
 
 demo: .venv/.ready
 	$(BIN)/shoal demo
 
+# Under five minutes. `make test-all` adds kills, browsers, demos, databases, Spark, and large crowds.
 test: .venv/.ready-dev
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
 
 test-all: .venv/.ready-spark
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+# Cheap with Python 3.12 or newer, which can watch lines without a trace function.
+coverage: .venv/.ready-dev
+	COVERAGE_CORE=sysmon $(BIN)/python -m pytest -n 2 -m "not slow" --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
 
 lint: .venv/.ready-dev
 	$(BIN)/ruff format --check .
@@ -41,14 +45,14 @@ outputs: .venv/.ready-dev
 constraints:
 	rm -rf .venv-constraints
 	$(PYTHON) -m venv .venv-constraints
-	.venv-constraints/bin/python $(PIP) $(BOTH) '.[dev,bench,spark]'
+	.venv-constraints/bin/python $(PIP) -e '.[dev,bench,spark]'
 	( echo "# The versions that were tested. Written by \`make constraints\`; \`make demo\` and \`make test\` use it."; \
 	  .venv-constraints/bin/python -m pip freeze --exclude-editable ) > constraints.txt
 	rm -rf .venv-constraints
 
 # Write the hashes of the packages that the container and the release install to deploy/*requirements.txt. Needs Python 3.13, as they do.
 requirements:
-	$(PYTHON) -m tests.hashed_requirements
+	$(PYTHON) -m tests.requirements hashes
 
 # Write the current digests of the image tags to deploy/ and the workflows. Needs Docker with buildx.
 images:
@@ -62,14 +66,19 @@ images:
 lowest: .venv/.ready-dev
 	rm -rf .venv-lowest
 	$(PYTHON) -m venv .venv-lowest
-	$(BIN)/python -m tests.lowest_versions > .venv-lowest/constraints.txt
-	.venv-lowest/bin/python $(PIP) -c .venv-lowest/constraints.txt $(BOTH) '.[curator,ohttp,plots,server,test]'
+	$(BIN)/python -m tests.requirements lowest > .venv-lowest/constraints.txt
+	.venv-lowest/bin/python $(PIP) -c .venv-lowest/constraints.txt -e '.[curator,plots,server,test]'
 	.venv-lowest/bin/python -m pytest -q -n 2 -W default::DeprecationWarning $(LOWEST)
 
-# Wheels and source distributions of both packages, tried alone in a clean environment.
+# Wheels and source distribution, tried alone in a clean environment.
 dist: .venv/.ready-dev
 	rm -rf dist
-	$(BIN)/python -m tests.build_distributions dist
+	SHOAL_KERNELS=off $(BIN)/python -m hatchling build -d dist -t wheel
+	$(BIN)/python -m hatchling build -d dist
+	rm -rf .venv-dist && $(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python $(PIP) --find-links dist 'shoal[server]'
+	$(BIN)/python -m tests.whole_way .venv-dist/bin/python
+	rm -rf .venv-dist
 
 # A bill of materials (CycloneDX) of the wheels of `make dist` and the packages that the container installs. Needs Python
 # 3.13, which the hashes are for.
@@ -81,28 +90,28 @@ sbom:
 	.venv-sbom/bin/python -m pip --python .venv-sbom/described install --quiet --disable-pip-version-check \
 	  --only-binary :all: --require-hashes -r deploy/requirements.txt
 	.venv-sbom/bin/python -m pip --python .venv-sbom/described install --quiet --disable-pip-version-check \
-	  --no-deps --no-index --find-links dist shoal shoal-device
+	  --no-deps --no-index --find-links dist shoal
 	.venv-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
 	  -o dist/sbom.cdx.json .venv-sbom/described
 	rm -rf .venv-sbom
 
 clean:
-	rm -rf .venv .venv-constraints .venv-lowest .venv-sbom docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-constraints .venv-dist .venv-lowest .venv-sbom docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
 
-.venv/.ready: pyproject.toml packages/shoal-device/pyproject.toml hatch_build.py src/shoal/support/kernels.c constraints.txt
+.venv/.ready: pyproject.toml hatch_build.py src/shoal/support/kernels.c constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shoal needs Python 3.11 or newer; set PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python $(PIP) -c constraints.txt $(BOTH) '.[server,curator,plots]'
+	$(BIN)/python $(PIP) -c constraints.txt -e '.[curator,plots,server]'
 	touch $@
 
 .venv/.ready-dev: .venv/.ready
-	$(BIN)/python $(PIP) -c constraints.txt $(BOTH) '.[dev]'
+	$(BIN)/python $(PIP) -c constraints.txt -e '.[dev]'
 	touch $@
 
 .venv/.ready-spark: .venv/.ready-dev
-	$(BIN)/python $(PIP) -c constraints.txt $(BOTH) '.[spark]'
+	$(BIN)/python $(PIP) -c constraints.txt -e '.[spark]'
 	touch $@
 
 .venv/.ready-bench: .venv/.ready-spark
-	$(BIN)/python $(PIP) -c constraints.txt $(BOTH) '.[bench]'
+	$(BIN)/python $(PIP) -c constraints.txt -e '.[bench]'
 	touch $@

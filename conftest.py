@@ -3,7 +3,8 @@
 Only the source is replaced, and only in this process: a test of the source itself is marked
 `real_random`, and a process that a test starts draws from the system as always.
 
-And no test fails because the machine is busy: Hypothesis measures no time.
+Hypothesis measures no time, so that no test fails because the machine is busy. With `--no-skips`,
+as in continuous integration, a test that would be skipped fails.
 """
 
 from __future__ import annotations
@@ -24,6 +25,30 @@ settings.register_profile(
     "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("patient")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--no-skips`."""
+    parser.addoption("--no-skips", action="store_true", help="fail tests that would be skipped")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Fail a skipped test if no skips are allowed."""
+    return _fail_if_skipped((yield), item.config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Fail a skipped module if no skips are allowed."""
+    return _fail_if_skipped((yield), collector.config)
+
+
+def _fail_if_skipped(report: Any, config: pytest.Config) -> Any:
+    expected = hasattr(report, "wasxfail")
+    if report.skipped and not expected and config.getoption("--no-skips"):
+        report.outcome, report.longrepr = "failed", f"skipped: {report.longrepr}"
+    return report
 
 
 @contextmanager

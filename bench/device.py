@@ -6,7 +6,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from importlib.metadata import distribution
 from pathlib import Path
 
 from bench.measuring import Options, Table
@@ -64,7 +63,7 @@ def measure(options: Options) -> Table:
     rows = [(name, 1e3 * spent, 1e3 * (spent - bare), spent / bare) for name, spent in best.items()]
     columns = ("import", "CPU ms", "beyond bare, ms", "/ bare Python")
     size = installed_bytes() / 1e3
-    note = f"`shoal-device` takes {size:,.0f} kB installed, without what Python compiles of it."
+    note = f"the folders of a device take {size:,.0f} kB, without what Python compiles of them."
     return Table("Loading a device", columns, rows, _TEXT, [note])
 
 
@@ -75,15 +74,13 @@ def tool_plan() -> Plan:
 
 
 def installed_bytes() -> int:
-    """Return how much the files take that `shoal-device` installs."""
-    assert distribution("shoal-device")
+    """Return how much the folders take that a device imports from."""
     root = Path(__file__).parent.parent / "src" / "shoal"
-    files = [*root.glob("*.py"), *(path for name in PARTS for path in (root / name).rglob("*.py"))]
-    light = [path for path in files if path.name != "__main__.py" and "bulk" not in path.parts]
-    return sum(path.stat().st_size for path in light)
+    files = [path for name in PARTS for path in (root / name).rglob("*.py")]
+    return sum(path.stat().st_size for path in files if "arrays" not in path.parts)
 
 
-PARTS = ("support", "agreement", "device")
+PARTS = ("support", "protocol", "device")
 
 
 def cpu_time(statement: str, compiled: str, environ: Mapping[str, str] = os.environ) -> float:

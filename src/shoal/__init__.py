@@ -94,7 +94,14 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'shoal' has no attribute {name!r}")
-    return getattr(import_module(f"shoal.{_HOMES[name]}"), name)
+    try:
+        return getattr(import_module(f"shoal.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("shoal"):
+            raise
+        from shoal.errors import missing_extra
+
+        raise missing_extra(error, f"shoal.{name}") from None
 
 
 def __dir__() -> list[str]:

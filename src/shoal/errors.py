@@ -28,6 +28,7 @@ __all__ = [
     "SurveyError",
     "TallyError",
     "TransportError",
+    "missing_extra",
 ]
 
 
@@ -75,3 +76,30 @@ class TransportError(ShoalError):
 
 class EntropyError(ShoalError, RuntimeError):
     """The operating system did not deliver random bits; no weaker generator is used instead."""
+
+
+_EXTRAS = {
+    "click": "cli",
+    "cryptography": "encryption",
+    "jinja2": "analysis",
+    "matplotlib": "plots",
+    "numpy": "analysis",
+    "opendp": "curator",
+    "psycopg": "postgres",
+    "pyarrow": "analysis",
+    "pyhpke": "encryption",
+    "pyspark": "spark",
+    "rich": "cli",
+    "scipy": "analysis",
+}
+
+
+def missing_extra(error: ModuleNotFoundError, purpose: str = "this") -> InputError:
+    """Return an error that names the extra which brings a missing library.
+
+    >>> missing_extra(ModuleNotFoundError(name="numpy"), "estimating")
+    InputError("estimating needs numpy: pip install 'shoal[analysis]'.")
+    """
+    library = (error.name or "a library").partition(".")[0]
+    extra = _EXTRAS.get(library, "server")
+    return InputError(f"{purpose} needs {library}: pip install 'shoal[{extra}]'.")

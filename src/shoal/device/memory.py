@@ -399,6 +399,6 @@ def _cipher(key: bytes) -> AESGCM:
     except ImportError:
         raise InputError(
             "a device's memory is encrypted, which needs cryptography: pip install"
-            " 'shoal-device[memory]'."
+            " 'shoal[encryption]'."
         ) from None
     return AESGCM(key)

@@ -86,7 +86,7 @@ def _suite() -> Suite:
         from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
     except ImportError as error:
         raise InputError(
-            "sealing reports needs cryptography 47 or newer: pip install 'cryptography>=47'."
+            "encrypting reports needs cryptography 47 or newer: pip install 'shoal[encryption]'."
         ) from error
     return Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
 

@@ -56,7 +56,7 @@ def _suite() -> CipherSuite:
     try:
         from pyhpke import AEADId, CipherSuite, KDFId, KEMId
     except ImportError as error:
-        raise InputError("Oblivious HTTP needs pyhpke: pip install 'shoal[ohttp]'.") from error
+        raise InputError("Oblivious HTTP needs pyhpke: pip install 'shoal[encryption]'.") from error
     return CipherSuite.new(KEMId(KEM), KDFId(KDF), AEADId(AEAD))
 
 

@@ -46,7 +46,7 @@ def check_signature(
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ImportError:
         raise InputError(
-            "checking a signature needs cryptography: pip install 'shoal-device[signatures]'."
+            "checking a signature needs cryptography: pip install 'shoal[encryption]'."
         ) from None
     texts = signature.split(",") if isinstance(signature, str) else []
     decoded = [_decoded(text) for text in texts[:MAX_SIGNERS]]

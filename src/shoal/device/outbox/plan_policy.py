@@ -37,12 +37,9 @@ class PlanGate:
         self._one_operator = one_operator
         from importlib.util import find_spec
 
-        # The whole of Shoal computes promises; its light device alone does not.
-        computes = all(find_spec(name) for name in ("scipy", "shoal.planning"))
+        computes = find_spec("scipy") is not None
         if recompute and not computes:
-            raise InputError(
-                "computing a promise needs the whole of Shoal, with SciPy: pip install shoal."
-            )
+            raise InputError("computing a promise needs scipy: pip install 'shoal[analysis]'.")
         self._recompute = computes if recompute is None else recompute
         self._confirmed: set[str] = set()
 

@@ -76,7 +76,7 @@ dist: .venv/.ready-dev
 	SHOAL_KERNELS=off $(BIN)/python -m hatchling build -d dist -t wheel
 	$(BIN)/python -m hatchling build -d dist
 	rm -rf .venv-dist && $(PYTHON) -m venv .venv-dist
-	.venv-dist/bin/python $(PIP) --find-links dist 'shoal[server]'
+	.venv-dist/bin/python $(PIP) "$$(ls dist/*.whl | tail -1)[server]"
 	$(BIN)/python -m tests.whole_way .venv-dist/bin/python
 	rm -rf .venv-dist
 

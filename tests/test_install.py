@@ -8,12 +8,12 @@ import re
 import runpy
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import venv
 from pathlib import Path
 from zipfile import ZipFile
 
+import numpy
 import pytest
 from packaging.requirements import Requirement
 
@@ -42,7 +42,7 @@ def run(*command: object, **environment: str) -> str:
     return done.stdout
 
 
-def build(folder: Path, target: str, source: Path = ROOT, **environment: str) -> Path:
+def build(folder: Path, target: str, source: Path = ROOT, /, **environment: str) -> Path:
     """Build a wheel or a source distribution with the hatchling that is installed here."""
     command = [sys.executable, "-m", "hatchling", "build", "-d", folder, "-t", target]
     done = subprocess.run(
@@ -160,7 +160,7 @@ def test_the_wheel_works_from_plan_to_collector(wheel: Path, tmp_path: Path):
     (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
     # Other people's libraries are those installed here. The .pth files in there are not read, so
     # that our sources are not found.
-    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (packages / "libraries.pth").write_text(f"{Path(numpy.__file__).parent.parent}\n")
     assert str(ROOT) not in run(python, "-I", "-c", "import shoal.cli; print(shoal.cli.__file__)")
     found = whole_way(python, tmp_path)
     assert all(abs(count - PEOPLE / 2) < 90 for count in found.values()), found

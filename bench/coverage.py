@@ -24,7 +24,7 @@ from shoal.analysis.estimates import Estimate
 from shoal.analysis.intervals import IntervalKind, Target, interval
 from shoal.errors import InputError
 from shoal.protocol.flip_probability import FlipProbability
-from shoal.theory.one_bit.distribution import pmf
+from shoal.theory.binomial import pmf
 
 Truth = tuple[float, ...]
 

@@ -25,10 +25,10 @@ from shoal.planning.fragments import Overflow
 from shoal.protocol.flip_probability import FlipProbability, local_epsilon
 from shoal.protocol.wording import Wording
 from shoal.support import csv_rows
+from shoal.theory import counts as counts_theory
 from shoal.theory import proven as theory
-from shoal.theory.counts import delta as counts_theory
+from shoal.theory.brackets import Bracket
 from shoal.theory.proven import AttackDelta, Proven
-from shoal.theory.stop_loss.bracket import Bracket
 from shoal.theory.sufficient import sufficient_eta
 
 from . import counts, crowds, edits, plans, times, views

@@ -17,7 +17,7 @@ from shoal.analysis.intervals import Interval, IntervalKind, interval
 from shoal.analysis.limits import PopulationLaw, staircase
 from shoal.errors import InputError
 from shoal.lab.coverage import covering, probability
-from shoal.theory.one_bit.distribution import Tails, binomial_window, pmf, tails
+from shoal.theory.binomial import Tails, binomial_window, pmf, tails
 
 QS = [0.01, 0.1, 0.25, 0.351, 0.45]
 

@@ -19,8 +19,8 @@ from shoal.lab.papers import Case, Finding, claim, findings, number
 from shoal.lab.papers import sdp_rows as rows
 from shoal.lab.papers._finding import equal
 from shoal.lab.papers.figures import FIGURES, plot_figures
-from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.three_sigma import three_sigma_q
+from shoal.theory.brackets import Bracket
+from shoal.theory.sufficient import three_sigma_q
 
 PAGE = Path(__file__).parents[2] / "docs" / "paper.md"
 

@@ -24,7 +24,7 @@ from shoal.lab.study import KINDS, Study, study
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.survey import Text
-from shoal.theory.one_bit.distribution import pmf, tails
+from shoal.theory.binomial import pmf, tails
 from tests.checks import bonferroni, two_sided
 
 SURVEY = Survey(

@@ -14,26 +14,25 @@ from shoal.errors import InputError
 from shoal.lab import worst_crowds as module
 from shoal.lab.worst_crowds import Searching, proven_eta, search_counterexamples
 from shoal.protocol.survey import Choices
-from shoal.theory import homogeneous
-from shoal.theory.domains import Triple, at_most, choice, classes, flags
-from shoal.theory.search import mixed_crowds
-from shoal.theory.search.configurations import (
+from shoal.theory import homogeneous, mixed_crowds
+from shoal.theory.configurations import (
     Configuration,
     configurations,
     different_crowds,
     symmetries,
     witness,
 )
-from shoal.theory.search.enumeration import (
-    Pair,
+from shoal.theory.domains import Triple, at_most, choice, classes, flags
+from shoal.theory.enumeration import (
+    AnswerPair,
     delta_of_pair,
     eta_of_pair,
     originals,
     worst_delta,
     worst_eta,
 )
-from shoal.theory.search.mixed_crowds import cell_chances, mixed_crowd
-from shoal.theory.search.worlds import FamilyWorld, Question, SmallWorld
+from shoal.theory.mixed_crowds import cell_chances, mixed_crowd
+from shoal.theory.worlds import FamilyWorld, SearchQuestion, SmallWorld
 
 
 def triple_of(configuration: Configuration) -> Triple:
@@ -63,7 +62,7 @@ TWO_FLAGS: dict[str, Any] = {"crowd_size": 10, "q": "0.1", "epsilon": math.log(9
 
 def exact_delta(others, x, x_prime, q, lam):
     records = tuple(vector for vector, count in others for _ in range(count))
-    return delta_of_pair(Pair(records, x, x_prime), q, lam)
+    return delta_of_pair(AnswerPair(records, x, x_prime), q, lam)
 
 
 def test_two_flags():
@@ -114,7 +113,7 @@ def test_one_hot():
 def test_exhaustive_search_finds_what_brute_force_finds(domain, n, eta):
     q, lam = Fraction(1, 5), Fraction(math.exp(1.25))
     truth, _ = (worst_eta if eta else worst_delta)(domain, n, q, lam)
-    world = SmallWorld(Question(domain, n, 0.2, 1.25, eta))
+    world = SmallWorld(SearchQuestion(domain, n, 0.2, 1.25, eta))
     values = [world.step(index)[0].value for index in range(world.steps)]
     assert max(value.low for value in values) <= float(truth) * (1 + 1e-12)
     assert max(value.high for value in values) >= float(truth) * (1 - 1e-12)
@@ -161,7 +160,7 @@ def test_mixed_crowd_is_exact(others, x, x_prime, eta):
     records = tuple(vector for vector, count in others.items() for _ in range(count))
     lam = Fraction(math.exp(0.75))
     measure = eta_of_pair if eta else delta_of_pair
-    truth = float(measure(Pair(records, x, x_prime), Fraction(1, 4), lam))
+    truth = float(measure(AnswerPair(records, x, x_prime), Fraction(1, 4), lam))
     bracket = mixed_crowd(others, x, x_prime, 0.25, 0.75, eta)
     assert bracket.low <= truth * (1 + 1e-14)
     assert bracket.high >= truth * (1 - 1e-14)
@@ -248,7 +247,7 @@ def test_families_are_searched_where_not_everything_can_be():
 
 
 def test_families_find_the_mixed_crowd_too():
-    world = FamilyWorld(Question((flags(2),), 10, 0.1, math.log(9), False))
+    world = FamilyWorld(SearchQuestion((flags(2),), 10, 0.1, math.log(9), False))
     best = max((world.step(index)[0] for index in range(world.steps)), key=lambda f: f.value.low)
     assert best.value.low == pytest.approx(0.1408, abs=1e-4)
 
@@ -444,8 +443,8 @@ def test_a_fair_coin_after_tilting_hides_no_violation():
 
 
 def test_command_shouts_if_the_theorem_is_broken(capsys, monkeypatch):
+    from shoal.theory.brackets import Bracket
     from shoal.theory.proven import Proven
-    from shoal.theory.stop_loss.bracket import Bracket
 
     broken = Proven(Bracket(0.0, 1e-9), "blanket")
     monkeypatch.setattr(module, "proven_delta", lambda *_: broken)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-REFINEMENT = "theory/stop_loss/refinement.py"
+REFINEMENT = "theory/stop_loss/stop_loss.py"
 INVERSION = "theory/stop_loss/inversion.py"
 REDUCTION = "theory/stop_loss/reduction.py"
 ENGINE = "theory/stop_loss/stop_loss.py"
-SUMS = "theory/one_bit/sums.py"
+SUMS = "theory/one_bit/worst.py"
 TERMS = "theory/test_error_terms.py::"
 
 MUTANTS = (
@@ -217,14 +217,14 @@ MUTANTS = (
     ),
     Mutant(
         "the doubt of each outcome is dropped",
-        "theory/stop_loss/outcomes.py",
+        "theory/stop_loss/reduction.py",
         "np.maximum(total + doubt, 0.0)",
         "np.maximum(total, 0.0)",
         TERMS + "TestReduction",
     ),
     Mutant(
         "the error of each chance is dropped",
-        "theory/stop_loss/outcomes.py",
+        "theory/stop_loss/reduction.py",
         "chance * (1.0 + wobble)",
         "chance",
         TERMS + "TestOutcomes",
@@ -267,8 +267,8 @@ MUTANTS = (
     Mutant(
         "a crowd of the blanket with one person more",
         "theory/blanket.py",
-        "return stop_loss_of_law(laws[0], N, rtol).times(1.0 / N)",
-        "return stop_loss_of_law(laws[0], N, rtol).times(1.0 / (N + 1))",
+        "return stop_loss_of(laws[0], N, rtol).times(1.0 / N)",
+        "return stop_loss_of(laws[0], N, rtol).times(1.0 / (N + 1))",
         "theory/test_proven.py::test_truth_is_between_attack_and_promise",
     ),
     Mutant(
@@ -287,7 +287,7 @@ MUTANTS = (
     ),
     Mutant(
         "all outcomes are added up with sharp weights",
-        "theory/stop_loss/outcomes.py",
+        "theory/stop_loss/reduction.py",
         "(counts * (np.abs(log_weight) + blur))",
         "(counts * np.abs(log_weight))",
         "theory/test_ratio_tables.py::TestArrival::test_of_weights",

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 TALLYING = "analysis/tally.py"
 BOUNDS = "planning/views.py"
 LAW = "theory/counts/distribution.py"
-CURVE = "theory/counts/curve.py"
+CURVE = "theory/counts/profile.py"
 PROFILE = "theory/counts/profile.py"
 COMPOSITION = "theory/composition.py"
 DELTA = "theory/counts/delta.py"
@@ -166,7 +166,7 @@ MUTANTS = (
     ),
     Mutant(
         "the best crowd is where the price begins",
-        "theory/cohorts.py",
+        "theory/binomial.py",
         "return min(known, key=lambda t: math.exp(known[t]) + price(t))",
         "return min(known, key=price)",
         THEORY + "test_cohorts.py",
@@ -181,14 +181,14 @@ MUTANTS = (
     # Reports in pieces
     Mutant(
         "one device pays for what all drop, on one side",
-        "theory/truncation.py",
+        "theory/binomial.py",
         "return min((1.0 + ratio) * reports * chance * (1.0 + 1e-14 * (1.0 + epsilon)), 1.0)",
         "return min(chance, 1.0)",
         COUNTS_THEORY + "test_every_device_on_both_sides_is_paid_for",
     ),
     Mutant(
         "only the second neighbour pays for what is dropped",
-        "theory/truncation.py",
+        "theory/binomial.py",
         "return min((1.0 + ratio) * reports",
         "return min(ratio * reports",
         COUNTS_THEORY + "test_every_device_on_both_sides_is_paid_for",
@@ -202,7 +202,7 @@ MUTANTS = (
     ),
     Mutant(
         "flags in one message fewer at no price",
-        "theory/truncation.py",
+        "theory/binomial.py",
         "if messages >= bits:",
         "if messages >= bits - 1:",
         COUNTS_THEORY + "test_the_tail_is_just_above_the_exact_one",

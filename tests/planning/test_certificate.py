@@ -16,10 +16,10 @@ from shoal.planning.views import domain_of
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.survey import Choices
+from shoal.theory.brackets import Bracket
 from shoal.theory.domains import Block
+from shoal.theory.enumeration import worst_delta
 from shoal.theory.proven import Proven
-from shoal.theory.search.enumeration import worst_delta
-from shoal.theory.stop_loss.bracket import Bracket
 
 
 def flags(count):

@@ -18,7 +18,7 @@ from shoal.planning.composition import (
     Composition,
     group_factor,
 )
-from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.brackets import Bracket
 
 FLAGS = shoal.Survey("s", (shoal.Flags("f", ("1", "2", "3", "4", "5")),))
 

@@ -22,7 +22,7 @@ from shoal.planning.poisoning import poisoning
 from shoal.planning.promise import check_promise, compute_promise
 from shoal.planning.views import bound_of
 from shoal.protocol.plan import Parties
-from shoal.theory.truncation import overflow_chance
+from shoal.theory.binomial import overflow_chance
 
 TWO: dict[str, Any] = {"relay": "https://relay.example", "analyzer": "https://analyzer.example"}
 FIVE = Survey("flags", (Flags("f", tuple("abcde")),))

@@ -53,7 +53,7 @@ from shoal.server.console import survey_pages
 from shoal.server.core.settings import Settings
 from shoal.server.storage.records import PlanRecord
 from shoal.theory.domains import flags
-from shoal.theory.search.enumeration import worst_delta
+from shoal.theory.enumeration import worst_delta
 from tests.strategies import bounded
 
 SURVEY = Survey("browser", (Flags("features", ("sync", "vpn")), Choice("os", ("mac", "linux"))))

@@ -21,8 +21,8 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.promise import read_certificate
 from shoal.protocol.survey import Choices
-from shoal.theory.cohorts import chance_of_fewer, smallest_cohort
-from shoal.theory.counts.delta import proven_counts
+from shoal.theory.binomial import chance_of_fewer, smallest_cohort
+from shoal.theory.counts import proven_counts
 
 FIVE = Survey("browser", (Flags("features", tuple("abcde")),))
 TWO = Survey("browser", (Flags("features", ("a", "b")),))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from shoal.theory.brackets import Bracket, FloatArray
 from shoal.theory.homogeneous import check_crowd
-from shoal.theory.one_bit.sums import upward
-from shoal.theory.one_bit.worst import OneBitWorst, count_pmf
-from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.distribution import FloatArray
+from shoal.theory.one_bit import OneBitWorst, count_pmf, upward
 
 
 def shifted_cdf_bounds(n: int, m: int, q: float) -> tuple[FloatArray, FloatArray]:

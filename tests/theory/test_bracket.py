@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.brackets import Bracket
 
 
 def test_scaling_keeps_the_high_end_alive():

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import NoValueError, Point, edge, judge, largest, smallest
-from shoal.theory.stop_loss.bracket import Bracket
 
 TINY = 5e-324
 FLOATS = st.floats(allow_nan=False)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from shoal.theory.cohorts import best_crowd, chance_of_fewer, smallest_cohort
+from shoal.theory.binomial import best_crowd, chance_of_fewer, smallest_cohort
 
 
 def test_fewer_than_so_many_by_adding_up():

@@ -15,15 +15,15 @@ import mpmath
 import numpy as np
 import pytest
 
+from shoal.theory import mixed_crowds
+from shoal.theory.brackets import log_one_plus, power_error
 from shoal.theory.domains import Block, at_most, choice, flags
 from shoal.theory.homogeneous import delta, eta, local_delta
-from shoal.theory.one_bit.worst import worst_one_bit_delta
+from shoal.theory.mixed_crowds import mixed_crowd
+from shoal.theory.one_bit import worst_one_bit_delta
 from shoal.theory.proven import attack_delta, proven_delta
-from shoal.theory.search import mixed_crowds
-from shoal.theory.search.mixed_crowds import mixed_crowd
-from shoal.theory.search.worlds import world_of
-from shoal.theory.stop_loss import outcomes
-from shoal.theory.stop_loss.characteristic import log_one_plus, power_error
+from shoal.theory.stop_loss import reduction
+from shoal.theory.worlds import world_of
 
 from .single_changes import one_bit_delta, one_bit_eta, worst_one_bit_eta
 
@@ -208,7 +208,7 @@ CROWDS = [(1, 0, 0), (0, 1, 0), (2, 0, 0), (1, 1, 0), (0, 1, 1), (1, 1, 1)]
 def test_homogeneous_crowds(crowd, inverted, monkeypatch):
     """lam = theta^j, where atoms of w' - lam w are 0; epsilon 0; ties of sums of reports."""
     if inverted:
-        monkeypatch.setattr(outcomes, "_FEW", 0)
+        monkeypatch.setattr(reduction, "_FEW", 0)
     rng = random.Random(str(crowd))
     for q in QS[::2] if inverted else QS:
         theta = (1 - Fraction(q)) / Fraction(q)

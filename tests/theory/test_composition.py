@@ -15,9 +15,8 @@ from shoal.theory.composition import (
     losses_of_curve,
     smallest_epsilon,
 )
-from shoal.theory.counts.curve import Atoms
-from shoal.theory.counts.delta import spread_losses
-from shoal.theory.counts.profile import bit_profile
+from shoal.theory.counts import spread_losses
+from shoal.theory.counts.profile import Atoms, bit_profile
 
 
 def truth(losses, d, epsilon):

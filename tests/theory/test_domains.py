@@ -13,8 +13,8 @@ from shoal.theory.domains import (
     maximal,
     maximal_classes,
 )
+from shoal.theory.enumeration import originals
 from shoal.theory.homogeneous import delta
-from shoal.theory.search.enumeration import originals
 
 BLOCKS = [
     flags(3),

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.theory.domains import choice, differing_bits, flags
-from shoal.theory.search.enumeration import (
-    Pair,
+from shoal.theory.enumeration import (
+    AnswerPair,
     channel,
     delta_of_pair,
     eta_of_pair,
-    histogram_law,
+    histogram_pmf,
     largest_ratio,
     originals,
     worst_delta,
@@ -25,7 +25,7 @@ from .strategies import dyadic_q
 @given(dyadic_q)
 def test_laws_are_probabilities(q):
     assert sum(channel((0, 1, 1), q)) == 1
-    assert sum(histogram_law([(0, 1), (1, 1), (0, 0)], q).values()) == 1
+    assert sum(histogram_pmf([(0, 1), (1, 1), (0, 0)], q).values()) == 1
 
 
 def test_law_by_listing_every_outcome():
@@ -39,7 +39,7 @@ def test_law_by_listing_every_outcome():
             chance *= channel(y, q)[v]
         key = tuple(reports.count(v) for v in range(len(cells)))
         law[key] = law.get(key, Fraction(0)) + chance
-    assert histogram_law(collection, q) == law
+    assert histogram_pmf(collection, q) == law
 
 
 @settings(max_examples=20, deadline=None)
@@ -48,7 +48,7 @@ def test_largest_ratio_is_theta_to_the_distance(q, bits):
     """SDP after (3.6): anonymizing does not lower the maximum of R."""
     zero, one = (0,) * bits, (1,) * bits
     theta = (1 - q) / q
-    assert largest_ratio(Pair((zero, zero), zero, one), q) == theta**bits
+    assert largest_ratio(AnswerPair((zero, zero), zero, one), q) == theta**bits
 
 
 @settings(max_examples=20, deadline=None)
@@ -59,14 +59,14 @@ def test_claim_2_all_outlier_pairs_are_alike(q):
     values = set()
     for x in itertools.product((0, 1), repeat=2):
         other = tuple(1 - bit for bit in x)
-        pair = Pair((x,) * 3, x, other)
+        pair = AnswerPair((x,) * 3, x, other)
         values.add((delta_of_pair(pair, q, lam), eta_of_pair(pair, q, lam)))
     assert len(values) == 1
 
 
 def test_delta_between_eta_and_its_own_definition():
     q, lam = Fraction(1, 8), Fraction(2)
-    pair = Pair(((0, 0), (1, 1)), (0, 0), (1, 1))
+    pair = AnswerPair(((0, 0), (1, 1)), (0, 0), (1, 1))
     assert 0 < delta_of_pair(pair, q, lam) <= eta_of_pair(pair, q, lam) <= 1
 
 
@@ -97,7 +97,7 @@ def test_worst_pairs_are_attained_and_largest():
         vectors = originals(domain)
         for others in itertools.product(vectors, repeat=2):
             for x, y in itertools.permutations(vectors, 2):
-                assert value_of(Pair(others, x, y), q, lam) <= value
+                assert value_of(AnswerPair(others, x, y), q, lam) <= value
 
 
 def test_without_a_crowd_it_is_the_local_pair():
@@ -113,4 +113,4 @@ def test_a_single_original_has_no_pair():
     with pytest.raises(ValueError, match="single original"):
         worst_delta((choice(1),), 2, 0.25, 2.0)
     with pytest.raises(ValueError, match="at least one record"):
-        histogram_law([], 0.25)
+        histogram_pmf([], 0.25)

@@ -13,26 +13,24 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.theory.one_bit import sums as one_bit_sums
-from shoal.theory.stop_loss import inversion, outcomes, reduction, refinement
-from shoal.theory.stop_loss import stop_loss as engine
+from shoal.theory import one_bit as one_bit_sums
+from shoal.theory import stop_loss as engine
+from shoal.theory.brackets import UNIT, Bracket, binomial_log_weights
+from shoal.theory.stop_loss import inversion, reduction
 from shoal.theory.stop_loss import tilt as tilting
-from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.distribution import Law, binomial_log_weights
 from shoal.theory.stop_loss.inversion import Inverted, Samples
-from shoal.theory.stop_loss.reduction import Reduced, reduce_law
-from shoal.theory.stop_loss.tilt import Pivoted, Reach, saddle
-from shoal.theory.stop_loss.truncation_bounds import Soft, soften
+from shoal.theory.stop_loss.reduction import Draw, Reduced, reduce_draw
+from shoal.theory.stop_loss.tilt import Pivoted, Reach, Soft, saddle, soften
 
 from .test_stop_loss import exactly
 
-THREE_ATOMS = Law.of([-1.0, 1.0, 0.3], [0.5, 0.25, 0.25])
+THREE_ATOMS = Draw.of([-1.0, 1.0, 0.3], [0.5, 0.25, 0.25])
 DRAWS = 50
 
 
 @pytest.fixture
 def problem() -> Reduced:
-    reduced = reduce_law(THREE_ATOMS, DRAWS)
+    reduced = reduce_draw(THREE_ATOMS, DRAWS)
     assert reduced.x.size == 3
     return reduced
 
@@ -49,10 +47,10 @@ class TestRefinement:
         def inverted(*arguments):
             return Inverted(value, value, roundoff, cutoff, 0.0)
 
-        monkeypatch.setattr(refinement, "invert", inverted)
-        monkeypatch.setattr(refinement, "reach", lambda *arguments: Reach(40.0, leak))
+        monkeypatch.setattr(engine, "invert", inverted)
+        monkeypatch.setattr(engine, "reach", lambda *arguments: Reach(40.0, leak))
         scale = math.exp(problem.log_scale)
-        low, high = refinement.refine(problem, DRAWS, 1e-4, 0.0, 1 << 13)
+        low, high = engine.refine(problem, DRAWS, 1e-4, 0.0, 1 << 13)
         doubt = roundoff + cutoff
         assert high >= scale * (value + doubt)
         # An alias only adds, so it is taken from the lower end alone, once for each smoothing.
@@ -60,21 +58,21 @@ class TestRefinement:
 
     def test_noise_makes_an_upper_bound_and_twice_the_noise_a_lower_one(self, problem, monkeypatch):
         monkeypatch.setattr(
-            refinement, "invert", lambda *arguments: Inverted(0.010, 0.012, 0.0, 0.0, 0.0)
+            engine, "invert", lambda *arguments: Inverted(0.010, 0.012, 0.0, 0.0, 0.0)
         )
         scale = math.exp(problem.log_scale)
-        low, high = refinement.refine(problem, DRAWS, 1e-4, 0.0, 1 << 13)
+        low, high = engine.refine(problem, DRAWS, 1e-4, 0.0, 1 << 13)
         assert high >= scale * 0.010
         assert low <= scale * (2 * 0.010 - 0.012) * (1 + 1e-9)
 
     def test_the_rounding_of_the_unit_arrives(self, problem, monkeypatch):
         """M(t)^n is an exponential of a rounded number; with 1e9 units that is a part in 1e5."""
         monkeypatch.setattr(
-            refinement, "invert", lambda *arguments: Inverted(1e-2, 1e-2, 0.0, 0.0, 0.0)
+            engine, "invert", lambda *arguments: Inverted(1e-2, 1e-2, 0.0, 0.0, 0.0)
         )
-        monkeypatch.setattr(refinement, "UNIT", 2.0**-20)
+        monkeypatch.setattr(engine, "UNIT", 2.0**-20)
         scale = math.exp(problem.log_scale)
-        low, high = refinement.refine(problem, DRAWS, 1e-4, 0.0, 1 << 13)
+        low, high = engine.refine(problem, DRAWS, 1e-4, 0.0, 1 << 13)
         assert high > scale * 1e-2 * (1 + 2.0**-15)
         assert low < scale * 1e-2 * (1 - 2.0**-15)
 
@@ -176,7 +174,7 @@ class TestInversion:
     @pytest.mark.parametrize(("atoms", "draws"), [(3, 50), (40, 10**11), (700, 50)])
     def test_every_rounding_is_in_the_error_of_a_sample(self, atoms, draws, monkeypatch):
         """With a coarse unit the error is at least the sum that the module's proof asks for."""
-        unit = 2.0**-40 if draws < 1000 else reduction.UNIT
+        unit = 2.0**-40 if draws < 1000 else UNIT
         monkeypatch.setattr(inversion, "UNIT", unit)
         x = np.linspace(-1.0, 1.0, atoms)
         weights = np.full(atoms, 1.0 / atoms)
@@ -225,14 +223,14 @@ class TestReduction:
         minus = np.where(rng.random(12) < 0.5, plus + rng.normal(0, 1e-3, 12), plus - 3.0)
         minus[:3] = plus[:3] + 1.0
         weight = np.log(rng.dirichlet(np.ones(12)))
-        law = Law(plus, minus, weight)
+        law = Draw(plus, minus, weight)
         for n in (1, 4):
-            reduced = reduce_law(law, n)
+            reduced = reduce_draw(law, n)
             for _ in range(20):
-                moved = Law(
+                moved = Draw(
                     *(one + 8 * unit * rng.choice([-1, 1], 12) * (1 + np.abs(one)) for one in law)
                 )
-                other = reduce_law(moved, n)
+                other = reduce_draw(moved, n)
                 if n == 1:
                     ratio = math.exp(other.log_linear - reduced.log_linear)
                     assert abs(ratio - 1.0) <= 1.01 * self._linear_doubt(reduced, law, unit)
@@ -240,7 +238,7 @@ class TestReduction:
                     scale = math.exp(other.log_scale - reduced.log_scale)
                     assert (np.abs(other.x * scale - reduced.x) <= 1.01 * reduced.dx).all()
 
-    def _linear_doubt(self, reduced: Reduced, law: Law, unit: float) -> float:
+    def _linear_doubt(self, reduced: Reduced, law: Draw, unit: float) -> float:
         """What is claimed, and what the cancelling of the atoms adds to it."""
         atoms = np.exp(law.log_plus) - np.exp(law.log_minus)
         moved = (
@@ -260,23 +258,23 @@ class TestReduction:
         """Nothing cancels and the atoms are exact; the error of the linear part is all there is."""
         unit = 2.0**-30
         monkeypatch.setattr(reduction, "UNIT", unit)
-        law = Law.of([0.0, 1.0, 2.0], [0.9989, 1e-3, 1e-4])
+        law = Draw.of([0.0, 1.0, 2.0], [0.9989, 1e-3, 1e-4])
         weight = law.log_weight
         moved = law._replace(log_weight=weight + sign * 8 * unit * (1 + np.abs(weight)))
-        reduced, other = reduce_law(law, 1), reduce_law(moved, 1)
+        reduced, other = reduce_draw(law, 1), reduce_draw(moved, 1)
         ratio = math.exp(other.log_linear - reduced.log_linear)
         assert 0.0 < abs(ratio - 1.0) <= reduced.linear_error
 
     @pytest.mark.parametrize("atoms", [[1.0, 2.0], [-1.0, 1000.0]])
     def test_the_error_of_the_linear_part_arrives(self, atoms, monkeypatch):
-        law = Law.of(atoms, [0.5, 0.5])
-        plain = engine.stop_loss_of_law(law, 3)
+        law = Draw.of(atoms, [0.5, 0.5])
+        plain = engine.stop_loss_of(law, 3)
 
-        def worse(law: Law, n: int) -> Reduced:
-            return reduce_law(law, n)._replace(linear_error=0.01)
+        def worse(law: Draw, n: int) -> Reduced:
+            return reduce_draw(law, n)._replace(linear_error=0.01)
 
-        monkeypatch.setattr(engine, "reduce_law", worse)
-        doubted = engine.stop_loss_of_law(law, 3)
+        monkeypatch.setattr(engine, "reduce_draw", worse)
+        doubted = engine.stop_loss_of(law, 3)
         assert doubted.high > plain.high * 1.009
         assert doubted.low < plain.low * 0.991
 
@@ -284,14 +282,14 @@ class TestReduction:
     def test_the_error_of_the_atoms_arrives(self, few, monkeypatch):
         if not few:
             monkeypatch.setattr(engine, "few_outcomes", lambda n, parts: False)
-        plain = engine.stop_loss_of_law(THREE_ATOMS, 6)
+        plain = engine.stop_loss_of(THREE_ATOMS, 6)
 
-        def worse(law: Law, n: int) -> Reduced:
-            reduced = reduce_law(law, n)
+        def worse(law: Draw, n: int) -> Reduced:
+            reduced = reduce_draw(law, n)
             return reduced._replace(dx=reduced.dx + 1e-3)
 
-        monkeypatch.setattr(engine, "reduce_law", worse)
-        doubted = engine.stop_loss_of_law(THREE_ATOMS, 6)
+        monkeypatch.setattr(engine, "reduce_draw", worse)
+        doubted = engine.stop_loss_of(THREE_ATOMS, 6)
         # The slope of a stop-loss in each atom is a probability, here about one half.
         assert doubted.high > plain.high + 6 * 1e-4
         assert doubted.low < plain.low - 6 * 1e-4
@@ -300,25 +298,25 @@ class TestReduction:
 class TestOutcomes:
     def test_chances_cover_the_error_of_the_weights(self, monkeypatch):
         unit = 2.0**-30
-        monkeypatch.setattr(outcomes, "UNIT", unit)
-        counts = outcomes.compositions(6, 3)
+        monkeypatch.setattr(reduction, "UNIT", unit)
+        counts = reduction.compositions(6, 3)
         weight = np.log([0.7, 0.2, 0.1])
-        chance, wobble = outcomes.outcome_chances(counts, weight)
+        chance, wobble = reduction.outcome_chances(counts, weight)
         for signs in ((1, 1, 1), (-1, 1, 1), (1, -1, -1)):
             moved = weight + 8 * unit * np.array(signs) * (1 + np.abs(weight))
-            other, _ = outcomes.outcome_chances(counts, moved)
+            other, _ = reduction.outcome_chances(counts, moved)
             assert (np.abs(other / chance - 1.0) <= wobble).all()
 
     @pytest.mark.parametrize("end", ["low", "high"])
     def test_the_doubt_of_the_chances_arrives(self, problem, end, monkeypatch):
-        chances = outcomes.outcome_chances
-        plain = outcomes.enumerated(problem, 6)
+        chances = reduction.outcome_chances
+        plain = reduction.enumerated(problem, 6)
         monkeypatch.setattr(
-            outcomes,
+            reduction,
             "outcome_chances",
             lambda *arguments: (chances(*arguments)[0], np.full(28, 1e-3)),
         )
-        doubted = outcomes.enumerated(problem, 6)
+        doubted = reduction.enumerated(problem, 6)
         assert abs(getattr(doubted, end) / getattr(plain, end) - 1.0) > 0.99e-3
 
 
@@ -365,8 +363,8 @@ def heavy_law(seed: int) -> tuple[list[Fraction], list[Fraction]]:
     return atoms, [w / total for w in raw]
 
 
-def as_law(atoms: list[Fraction], weights: list[Fraction]) -> Law:
-    return Law.of([float(y) for y in atoms], [float(w) for w in weights])
+def as_law(atoms: list[Fraction], weights: list[Fraction]) -> Draw:
+    return Draw.of([float(y) for y in atoms], [float(w) for w in weights])
 
 
 class TestSoftening:
@@ -376,7 +374,7 @@ class TestSoftening:
         n = 3
         atoms, weights = heavy_law(seed)
         exact = exactly(atoms, weights, n, 0)
-        problem = reduce_law(as_law(atoms, weights), n)
+        problem = reduce_draw(as_law(atoms, weights), n)
         assert problem.log_linear == -math.inf, "an exact cut bit; the law is not heavy enough"
         soft = soften(problem, n, math.log(0.3 * float(exact)))
         assert soft is not None
@@ -426,7 +424,7 @@ class TestBracket:
         """e^x is rounded, x too: the bracket holds the exact product, here with x = k ln 2."""
         for k in range(-900, 901, 37):
             log_scale = k * math.log(2.0)
-            low, high = refinement.rescaled(Bracket(0.75, 0.75), log_scale)
+            low, high = engine.rescaled(Bracket(0.75, 0.75), log_scale)
             # The float k ln 2 is off by at most |k ln 2| 2^-53 of itself, a relative |k| 2^-53.
             assert low < math.ldexp(0.75, k) < high
 

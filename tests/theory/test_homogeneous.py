@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from shoal.theory.domains import choice, flags
+from shoal.theory.enumeration import AnswerPair, delta_of_pair, eta_of_pair
 from shoal.theory.homogeneous import attack, delta, eta, local_delta, ratio_law, ratio_moments
-from shoal.theory.search.enumeration import Pair, delta_of_pair, eta_of_pair
-from shoal.theory.stop_loss import outcomes
+from shoal.theory.stop_loss import reduction
 
 CROWDS = [(1, 0, 0), (0, 1, 0), (2, 0, 0), (0, 2, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1), (0, 1, 2)]
 
@@ -19,14 +19,14 @@ def as_pair(crowd, N):
     z = (0,) * (a + b + c)
     x = (0,) * a + (1,) * b + (1,) * c
     x_prime = (1,) * a + (0,) * b + (1,) * c
-    return Pair((z,) * (N - 1), x, x_prime)
+    return AnswerPair((z,) * (N - 1), x, x_prime)
 
 
 @pytest.mark.parametrize("crowd", CROWDS)
 @pytest.mark.parametrize("inverted", [False, True])
 def test_brackets_contain_brute_force(crowd, inverted, monkeypatch):
     if inverted:
-        monkeypatch.setattr(outcomes, "_FEW", 0)
+        monkeypatch.setattr(reduction, "_FEW", 0)
     rng = random.Random(str(crowd))
     for N in (1, 2, 4 if sum(crowd) < 3 else 3):
         q = Fraction(rng.randint(1, 60), 128)
@@ -45,7 +45,7 @@ def test_brackets_contain_brute_force(crowd, inverted, monkeypatch):
 def test_one_hot_crowd_equals_the_two_bit_pair():
     """SDP 5, first half: z = x = e1, x' = e2 is the pair (2, 0, 0). Holds (theorem)."""
     q, lam = Fraction(5, 32), Fraction(3)
-    one_hot = Pair(((1, 0, 0),) * 3, (1, 0, 0), (0, 1, 0))
+    one_hot = AnswerPair(((1, 0, 0),) * 3, (1, 0, 0), (0, 1, 0))
     assert delta_of_pair(one_hot, q, lam) == delta_of_pair(as_pair((2, 0, 0), 4), q, lam)
 
 
@@ -73,7 +73,7 @@ def forward_in_many_digits(L, N, q, lam):
     ("L", "N", "q", "lam"), [(1, 400, 0.1, 1.5), (2, 60, 0.2, 2.0), (2, 50, 0.05, 1.25)]
 )
 def test_forward_against_forty_digits(L, N, q, lam, monkeypatch):
-    monkeypatch.setattr(outcomes, "_FEW", 0)
+    monkeypatch.setattr(reduction, "_FEW", 0)
     exact = forward_in_many_digits(L, N, q, lam)
     bracket = delta((L, 0, 0), N, q, math.log(lam))
     assert bracket.low <= exact * (1 + 1e-13)

@@ -8,12 +8,12 @@ import math
 import numpy as np
 import pytest
 
-from shoal.theory.honest_crowds.mixtures import bins, log_evidence, most_likely, set_bit_laws
-from shoal.theory.one_bit.distribution import pmf
+from shoal.theory.binomial import pmf
+from shoal.theory.honest_crowds import bins, log_evidence, most_likely, set_bit_pmfs
 
 
 def test_laws():
-    laws = set_bit_laws(5, 1, 3, 0.2)
+    laws = set_bit_pmfs(5, 1, 3, 0.2)
     for row, k in zip(laws, (1, 2, 3), strict=True):
         assert row == pytest.approx(pmf(5, k, 0.2))
         brute = np.zeros(6)
@@ -25,7 +25,7 @@ def test_laws():
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 50])
 def test_runs_cover_everything_once(count: int):
-    starts = bins(set_bit_laws(20, 0, 20, 0.3), count)
+    starts = bins(set_bit_pmfs(20, 0, 20, 0.3), count)
     assert starts[0] == 0
     assert (np.diff(starts) > 0).all()
     assert len(starts) <= max(count, 1)
@@ -48,7 +48,7 @@ def compositions(total: int, parts: int) -> list[tuple[int, ...]]:
 def test_no_crowd_expects_more_than_one(bits: int, fewest: int, most: int, q: float, fakes: int):
     """Every crowd of four people, one of them a fake that shows whatever it likes."""
     people = 4
-    laws = set_bit_laws(bits, fewest, most, q)
+    laws = set_bit_pmfs(bits, fewest, most, q)
     cuts = [np.arange(bits + 1), bins(laws, 2)]
     evidence = {
         counts: math.exp(log_evidence(laws, np.array(counts), cuts, fakes / people))
@@ -72,7 +72,7 @@ def test_no_crowd_expects_more_than_one(bits: int, fewest: int, most: int, q: fl
 def test_no_mixture_is_likelier(share: float):
     """Against mixtures drawn at random, and against long expectation and maximization."""
     generator = np.random.default_rng(3)
-    laws = set_bit_laws(12, 0, 6, 0.3)
+    laws = set_bit_pmfs(12, 0, 6, 0.3)
     for _ in range(20):
         counts = generator.multinomial(5000, generator.dirichlet(np.ones(13))).astype(float)
         bound = most_likely(laws, counts, share)
@@ -91,7 +91,7 @@ def test_no_mixture_is_likelier(share: float):
 
 
 def test_it_sees_what_no_mixture_makes():
-    laws = set_bit_laws(10, 0, 10, 0.2)
+    laws = set_bit_pmfs(10, 0, 10, 0.2)
     cuts = [np.arange(11)]
     honest = np.rint(10_000 * laws[3]).astype(np.int64)
     assert log_evidence(laws, honest, cuts) < 0

@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.theory.domains import flags
+from shoal.theory.enumeration import (
+    AnswerPair,
+    delta_of_pair,
+    eta_of_pair,
+    histogram_pmf,
+    worst_delta,
+)
 from shoal.theory.homogeneous import delta
-from shoal.theory.one_bit.worst import (
+from shoal.theory.one_bit import (
     count_pmf,
     privacy_ratio,
     with_one,
     with_zero,
     worst_one_bit_delta,
-)
-from shoal.theory.search.enumeration import (
-    Pair,
-    delta_of_pair,
-    eta_of_pair,
-    histogram_law,
-    worst_delta,
 )
 
 from .single_changes import one_bit_delta, one_bit_eta, shifted_cdf_bounds, worst_one_bit_eta
@@ -34,7 +34,7 @@ def test_recursions_against_the_histogram(n, m, a):
     """KR (3.2), (3.3)."""
     m = min(m, n)
     q = Fraction(a, 128)
-    law = histogram_law([(1,)] * m + [(0,)] * (n - m), q)
+    law = histogram_pmf([(1,)] * m + [(0,)] * (n - m), q)
     pmf = count_pmf(n, m, float(q))
     for (zeros, ones), chance in law.items():
         assert zeros + ones == n
@@ -74,7 +74,7 @@ def test_pairs_against_fractions(n):
         lam = Fraction(rng.randint(65, 300), 64)
         others = ((1,),) * m + ((0,),) * (n - 1 - m)
         for up in (True, False):
-            pair = Pair(others, (0,), (1,)) if up else Pair(others, (1,), (0,))
+            pair = AnswerPair(others, (0,), (1,)) if up else AnswerPair(others, (1,), (0,))
             for exact, bracket in (
                 (delta_of_pair(pair, q, lam), one_bit_delta(n, m, float(q), math.log(lam), up)),
                 (eta_of_pair(pair, q, lam), one_bit_eta(n, m, float(q), math.log(lam), up)),

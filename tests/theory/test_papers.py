@@ -6,9 +6,9 @@ from fractions import Fraction
 import pytest
 
 from shoal.theory.domains import at_most, choice
+from shoal.theory.enumeration import AnswerPair, delta_of_pair, eta_of_pair
 from shoal.theory.homogeneous import attack, delta, eta
-from shoal.theory.search.enumeration import Pair, delta_of_pair, eta_of_pair
-from shoal.theory.three_sigma import gain, gap_312, gap_313, gap_315, three_sigma_q
+from shoal.theory.sufficient import gain, gap_312, gap_313, gap_315, three_sigma_q
 
 LN2 = math.log(2)
 
@@ -64,8 +64,8 @@ def test_three_sigma_is_no_guarantee():
 def test_conjecture_1_fails_for_one_bit():
     """Exact fractions, n = 2, and the paper's size by orders of magnitude."""
     q, lam = Fraction(1, 50), Fraction(27, 25)
-    forward = Pair(((0,),), (0,), (1,))
-    reverse = Pair(((0,),), (1,), (0,))
+    forward = AnswerPair(((0,),), (0,), (1,))
+    reverse = AnswerPair(((0,),), (1,), (0,))
     assert delta_of_pair(reverse, q, lam) > delta_of_pair(forward, q, lam)
     assert delta((1, 0, 0), 1000, 0.05, LN2).high < 1.7e-13
     assert delta((0, 1, 0), 1000, 0.05, LN2).low > 5.4e-7
@@ -74,18 +74,18 @@ def test_conjecture_1_fails_for_one_bit():
 def test_the_worst_of_both_directions_is_not_the_worst():
     """L = 2, n = 10, q = 1/10, lam = 9: a mixed crowd beats forward and reverse."""
     q, lam = Fraction(1, 10), Fraction(9)
-    mixed = Pair(((0, 0),) * 5 + ((1, 1),) * 4, (1, 1), (0, 0))
-    forward = Pair(((0, 0),) * 9, (0, 0), (1, 1))
-    reverse = Pair(((0, 0),) * 9, (1, 1), (0, 0))
+    mixed = AnswerPair(((0, 0),) * 5 + ((1, 1),) * 4, (1, 1), (0, 0))
+    forward = AnswerPair(((0, 0),) * 9, (0, 0), (1, 1))
+    reverse = AnswerPair(((0, 0),) * 9, (1, 1), (0, 0))
     values = [float(delta_of_pair(pair, q, lam)) for pair in (mixed, forward, reverse)]
     assert values == pytest.approx([0.140808, 0.032308, 0.108068], abs=5e-7)
 
 
 def test_conjecture_1_fails_for_eta_too():
     q, lam = Fraction(2, 5), Fraction(1913, 1000)
-    mixed = Pair(((0, 0),) * 4 + ((1, 1),), (1, 1), (0, 0))
-    forward = Pair(((0, 0),) * 5, (0, 0), (1, 1))
-    reverse = Pair(((0, 0),) * 5, (1, 1), (0, 0))
+    mixed = AnswerPair(((0, 0),) * 4 + ((1, 1),), (1, 1), (0, 0))
+    forward = AnswerPair(((0, 0),) * 5, (0, 0), (1, 1))
+    reverse = AnswerPair(((0, 0),) * 5, (1, 1), (0, 0))
     worst = max(eta_of_pair(forward, q, lam), eta_of_pair(reverse, q, lam))
     assert eta_of_pair(mixed, q, lam) > 4 * worst
 
@@ -94,9 +94,9 @@ def test_section_5_fails_a_third_value_is_worse():
     """One-hot K = 3, n = 5, q = 1/5, lam = 4 exactly, and the three roots at N = 10000."""
     q, lam = Fraction(1, 5), Fraction(4)
     e1, e2, e3 = (1, 0, 0), (0, 1, 0), (0, 0, 1)
-    third = delta_of_pair(Pair((e1,) * 4, e2, e3), q, lam)
-    forward = delta_of_pair(Pair((e1,) * 4, e1, e2), q, lam)
-    reverse = delta_of_pair(Pair((e1,) * 4, e2, e1), q, lam)
+    third = delta_of_pair(AnswerPair((e1,) * 4, e2, e3), q, lam)
+    forward = delta_of_pair(AnswerPair((e1,) * 4, e1, e2), q, lam)
+    reverse = delta_of_pair(AnswerPair((e1,) * 4, e2, e1), q, lam)
     assert [float(x) for x in (third, forward, reverse)] == pytest.approx(
         [0.22713, 0.04066, 0.08053], abs=5e-6
     )
@@ -116,7 +116,7 @@ def test_with_less_room_other_crowds_win():
 def test_variation_ratio_is_left_out_because_it_is_too_small():
     """One-hot K = 3, n = 2, q = 2/5, e^eps = 7/4: its published formula gives 8/625."""
     q, lam = Fraction(2, 5), Fraction(7, 4)
-    exact = delta_of_pair(Pair(((1, 0, 0),), (0, 0, 1), (0, 1, 0)), q, lam)
+    exact = delta_of_pair(AnswerPair(((1, 0, 0),), (0, 0, 1), (0, 1, 0)), q, lam)
     assert exact == Fraction(354, 15625)
     assert exact > Fraction(8, 625)
 

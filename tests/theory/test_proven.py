@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from shoal.theory import blanket, ratio_tables
-from shoal.theory.blanket import blanket_delta, blanket_laws
+from shoal.theory.blanket import blanket_delta, blanket_draws
 from shoal.theory.domains import Block, at_most, choice, differing_bits, flags
+from shoal.theory.enumeration import channel, originals, worst_delta
 from shoal.theory.homogeneous import local_delta
 from shoal.theory.proven import attack_delta, proven_delta
-from shoal.theory.search.enumeration import channel, originals, worst_delta
-from shoal.theory.stop_loss import outcomes
+from shoal.theory.stop_loss import reduction
 
 from .strategies import SMALL_DOMAINS
 
@@ -25,7 +25,7 @@ CELLS = int(os.environ.get("SHOAL_THEORY_CELLS", "200"))
 @pytest.mark.parametrize("inverted", [False, True])
 def test_truth_is_between_attack_and_promise(domain, largest, inverted, monkeypatch):
     if inverted:
-        monkeypatch.setattr(outcomes, "_FEW", 0)
+        monkeypatch.setattr(reduction, "_FEW", 0)
     rng = random.Random(str(domain))
     for N in range(1, largest + 1):
         q = rng.choice([0.02, 0.1, 0.2, 0.3, 0.4, 0.45])
@@ -55,7 +55,7 @@ def test_truth_is_between_attack_and_promise(domain, largest, inverted, monkeypa
 def test_gamma_is_the_mass_of_the_minimum(domain):
     for q in (0.05, 0.3, 0.45):
         table = np.array([channel(y, q) for y in originals(domain)])
-        law = blanket_laws(domain, q, 1.0)[0]
+        law = blanket_draws(domain, q, 1.0)[0]
         gamma = np.exp(law.log_weight[:-1]).sum()  # the last atom is a report that says something
         assert gamma == pytest.approx(table.min(axis=0).sum(), rel=1e-12)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from shoal.theory.domains import choice, flags
+from shoal.theory.enumeration import AnswerPair, delta_of_pair
 from shoal.theory.literature_bounds import clones_delta, stronger_clones_delta
 from shoal.theory.proven import proven_delta
-from shoal.theory.search.enumeration import Pair, delta_of_pair
 
 ROWS = json.loads((Path(__file__).parent.parent / "data" / "published_bounds.json").read_text())[
     "rows"
@@ -40,7 +40,7 @@ def test_variation_ratio_is_below_the_truth():
     beta = 1/5, q = 9/4), summed by hand: 8/625 = .0128. So it is no upper bound and is not offered.
     """
     e1, e2, e3 = (1, 0, 0), (0, 1, 0), (0, 0, 1)
-    truth = delta_of_pair(Pair((e1,), e3, e2), Fraction(2, 5), Fraction(7, 4))
+    truth = delta_of_pair(AnswerPair((e1,), e3, e2), Fraction(2, 5), Fraction(7, 4))
     assert truth == Fraction(354, 15625)
     assert truth > Fraction(8, 625)
     bound = proven_delta((choice(3),), 2, 0.4, math.log(7 / 4)).delta

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from shoal.theory import blanket, ratio_tables
+from shoal.theory import stop_loss as engine
+from shoal.theory.brackets import UNIT
 from shoal.theory.domains import Block, at_most, choice, flags
 from shoal.theory.ratio_tables import Doubt, Ratios
 from shoal.theory.stop_loss import merging
-from shoal.theory.stop_loss import stop_loss as engine
-from shoal.theory.stop_loss.distribution import Law
-from shoal.theory.stop_loss.reduction import UNIT
+from shoal.theory.stop_loss.reduction import Draw
 
 Exact = dict[tuple[int, int], Fraction]
 
@@ -184,17 +184,17 @@ class TestErrorsThatAreMadeLarge:
 class TestArrival:
     """Doubt that is made large must widen the brackets of every method of the engine."""
 
-    def law(self, atoms: int, blur: float) -> tuple[Law, Law]:
+    def law(self, atoms: int, blur: float) -> tuple[Draw, Draw]:
         """A law with blurred weights, and one that it may stand for."""
         generator = np.random.default_rng(5)
         values = np.concatenate([[0.0, -1.0, 0.9], generator.uniform(-1.0, 0.9, atoms - 3)])
         weights = np.concatenate([[0.5], np.full(atoms - 1, 0.5 / (atoms - 1))])
-        sharp = Law.of(values, weights)
+        sharp = Draw.of(values, weights)
         change = np.where(values > 0, 1.0, -1.0) * 7 * UNIT * blur
         change[0] = 0.0
         moved = weights * np.exp(change)
         moved[0] = 1.0 - moved[1:].sum()
-        return sharp._replace(blur=blur), Law.of(values, moved)
+        return sharp._replace(blur=blur), Draw.of(values, moved)
 
     @pytest.mark.parametrize(
         ("atoms", "draws", "blur"),
@@ -203,9 +203,9 @@ class TestArrival:
     )  # fmt: skip
     def test_of_weights(self, atoms: int, draws: int, blur: float):
         blurred, moved = self.law(atoms, blur)
-        wide = engine.stop_loss_of_law(blurred, draws, 1e-9)
-        sharp = engine.stop_loss_of_law(blurred._replace(blur=0.0), draws, 1e-9)
-        other = engine.stop_loss_of_law(moved, draws, 1e-9)
+        wide = engine.stop_loss_of(blurred, draws, 1e-9)
+        sharp = engine.stop_loss_of(blurred._replace(blur=0.0), draws, 1e-9)
+        other = engine.stop_loss_of(moved, draws, 1e-9)
         assert wide.low <= other.low
         assert other.high <= wide.high
         # The blur can be seen: without it the bracket would leave out what it stands for.
@@ -214,8 +214,8 @@ class TestArrival:
     def test_of_what_is_linear(self):
         """One draw decides, so that the payoff is a mean."""
         blur = 2.0**24
-        law = Law.of([-1e-9, 1.0], [0.75, 0.25])._replace(blur=blur)
-        wide, sharp = (engine.stop_loss_of_law(one, 10) for one in (law, law._replace(blur=0.0)))
+        law = Draw.of([-1e-9, 1.0], [0.75, 0.25])._replace(blur=blur)
+        wide, sharp = (engine.stop_loss_of(one, 10) for one in (law, law._replace(blur=0.0)))
         assert wide.high >= sharp.high * (1 + 7 * UNIT * blur)
 
     @pytest.mark.parametrize("method", ["summed", "times"])
@@ -233,7 +233,7 @@ class TestArrival:
 def test_what_the_blanket_leaves_is_larger_than_its_error():
     """Close to q = 1/2 all mass is common, up to less than round-off can tell."""
     for offset in (1e-3, 1e-6, 1e-9, 1e-12, 2.0**-53):
-        (law,) = blanket.blanket_laws((choice(2),), 0.5 - offset, 0.0)
+        (law,) = blanket.blanket_draws((choice(2),), 0.5 - offset, 0.0)
         left = math.exp(law.log_weight[-1])
         blur = np.broadcast_to(law.blur, law.log_weight.shape)[-1]
         assert 8 * UNIT * blur <= 1 / 512

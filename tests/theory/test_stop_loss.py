@@ -6,9 +6,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from shoal.theory.stop_loss import inversion, outcomes
-from shoal.theory.stop_loss.distribution import Law, binomial_log_weights
-from shoal.theory.stop_loss.stop_loss import stop_loss, stop_loss_of_law
+from shoal.theory.brackets import binomial_log_weights
+from shoal.theory.stop_loss import inversion, reduction, stop_loss, stop_loss_of
+from shoal.theory.stop_loss.reduction import Draw
 
 
 def exactly(atoms, weights, n, threshold):
@@ -30,7 +30,7 @@ def dyadic_weights(rng, k):
 @pytest.mark.parametrize("seed", range(150))
 def test_inversion_contains_the_exact_value(seed, monkeypatch):
     """Few outcomes are enumerated by default; here the integral has to prove itself."""
-    monkeypatch.setattr(outcomes, "_FEW", 0)
+    monkeypatch.setattr(reduction, "_FEW", 0)
     rng = random.Random(seed)
     k = rng.randint(2, 4)
     n = rng.randint(1, 12 if k < 4 else 8)
@@ -87,7 +87,7 @@ def binomial_stop_loss(n, q, up, down):
     ],
 )
 def test_two_atoms_against_sixty_digits(n, q, up, down, monkeypatch):
-    monkeypatch.setattr(outcomes, "_FEW", 0)
+    monkeypatch.setattr(reduction, "_FEW", 0)
     exact = binomial_stop_loss(n, q, up, down)
     bracket = stop_loss([up, -down], [q, 1 - q], n)
     assert bracket.low <= exact <= bracket.high
@@ -119,12 +119,12 @@ def test_heavy_on_both_sides():
     exact = exactly(atoms, weights, 2, 0)
     logs = binomial_log_weights(10, 0.05)
     i, j = (g.ravel() for g in np.meshgrid(np.arange(11), np.arange(11), indexing="ij"))
-    law = Law(
+    law = Draw(
         np.asarray((2.0 * i - 10.0) * math.log(19), dtype=np.float64),
         np.asarray(math.log(3) + (2.0 * j - 10.0) * math.log(19), dtype=np.float64),
         logs[i] + logs[j],
     )
-    bracket = stop_loss_of_law(law, 2)
+    bracket = stop_loss_of(law, 2)
     # q = .05 is not 1/20 exactly
     assert bracket.low * (1 - 1e-9) <= exact <= bracket.high * (1 + 1e-9)
     assert bracket.is_within(1e-3)

@@ -11,8 +11,8 @@ import pytest
 
 from shoal.theory.domains import Block, at_most, choice, flags
 from shoal.theory.homogeneous import eta
-from shoal.theory.search.worlds import homogeneous_best
 from shoal.theory.sufficient import MOST_KINDS, sufficient_eta
+from shoal.theory.worlds import homogeneous_best
 
 # dyadic q, and an e^epsilon that no sum of ratios meets
 SETTINGS = [(Fraction(1, 4), Fraction(137, 100)), (Fraction(43, 128), Fraction(271, 200))]

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from shoal.theory.truncation import fewest_messages, overflow_chance, truncation_price
+from shoal.theory.binomial import fewest_messages, overflow_chance, truncation_price
 
 
 def exact_tail(bits: int, ones: int, messages: int, q: Fraction) -> Fraction:

@@ -22,7 +22,7 @@ from typing import Literal, get_args
 from shoal.analysis.limits import CrowdLaw, PopulationLaw
 from shoal.errors import InputError
 from shoal.support.checks import check_integer, check_level, check_number
-from shoal.theory.normal import normal_factor
+from shoal.theory.gaussian import normal_factor
 
 __all__ = ["Interval", "IntervalKind", "Target", "interval"]
 

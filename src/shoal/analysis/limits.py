@@ -83,8 +83,8 @@ class PopulationLaw:
 
 @lru_cache(4096)  # the steps of a staircase, and one estimate set against several
 def _crowd_low(ones: int, bits: int, q: float, miss: float) -> float:
+    from shoal.theory.binomial import tails
     from shoal.theory.calibration import NoValueError, smallest
-    from shoal.theory.one_bit.distribution import tails
 
     def likely(m: int) -> bool:  # rises with m (KR 3.1.2, theorem)
         return tails(ones, bits, m, q).at_least_bound > miss
@@ -104,7 +104,7 @@ def _share_low(law: PopulationLaw, miss: float) -> float:
     from scipy.optimize import brentq
     from scipy.special import betaincinv
 
-    from shoal.theory.one_bit.distribution import sum_tails
+    from shoal.theory.binomial import sum_tails
 
     q = law.q
     if not law.coins:  # Clopper and Pearson's limit of the rate

@@ -29,7 +29,7 @@ from shoal.analysis.estimates import Estimate, Estimates
 from shoal.errors import InputError
 from shoal.protocol.questions import Number
 from shoal.support.checks import check_level
-from shoal.theory.normal import normal_factor
+from shoal.theory.gaussian import normal_factor
 
 __all__ = ["LimitedMean", "NumberSummary", "Quantile", "number_summary", "numbers_of"]
 

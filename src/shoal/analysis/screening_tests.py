@@ -23,12 +23,14 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Part
 from shoal.protocol.wire import row_bytes
 from shoal.support.rounding import text_up
-from shoal.theory.honest_crowds.honest_counts import (
+from shoal.theory.honest_crowds import (
     at_most,
+    bins,
     hoeffding_at_least,
+    log_evidence,
+    set_bit_pmfs,
     sum_p_values,
 )
-from shoal.theory.honest_crowds.mixtures import bins, log_evidence, set_bit_laws
 
 __all__ = ["Family", "Trace", "families"]
 
@@ -93,13 +95,13 @@ class SetBits:
         fewest, most = set_bit_range(plan)
         bits, q = plan.bits, float(plan.q)
         self._reports = int(seen.sum())
-        lowest, highest = (set_bit_laws(bits, k, k, q)[0] for k in (fewest, most))
+        lowest, highest = (set_bit_pmfs(bits, k, k, q)[0] for k in (fewest, most))
         # More true bits make more set bits likelier, so the extreme originals bound the tails.
         counts = [np.cumsum(seen[::-1])[::-1][1:], np.cumsum(seen)[:-1]]
         rates = [np.cumsum(highest[::-1])[::-1][1:], np.cumsum(lowest)[:-1]]
         if (most - fewest + 1) * (bits + 1) <= MOST_LAW_CELLS:
             counts.append(seen)
-            rates.append(set_bit_laws(bits, fewest, most, q).max(axis=0))
+            rates.append(set_bit_pmfs(bits, fewest, most, q).max(axis=0))
         self._bits, self._counts = bits, np.concatenate(counts)
         self._rates = np.minimum(np.concatenate(rates) * (1 + 1e-9), 1.0)
 
@@ -218,7 +220,7 @@ class Shape:
     """A histogram of set bits that no mixture of answers makes."""
 
     def __init__(self, plan: Plan, seen: NDArray[np.int64]) -> None:
-        self._laws = set_bit_laws(plan.bits, *set_bit_range(plan), float(plan.q))
+        self._laws = set_bit_pmfs(plan.bits, *set_bit_range(plan), float(plan.q))
         self._cuts = _different([bins(self._laws, runs) for runs in RUNS])
         self._counts = seen
 

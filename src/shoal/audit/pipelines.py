@@ -30,7 +30,7 @@ from shoal.device.arrays.simulation_bits import fresh_seed, simulation_generator
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.protocol.plan import Plan
 from shoal.support.checks import check_integer, check_level
-from shoal.theory.one_bit.distribution import binomial_window, pmf, tails
+from shoal.theory.binomial import binomial_window, pmf, tails
 
 __all__ = ["Pipeline", "PipelineVerdict", "inspect_pipeline"]
 

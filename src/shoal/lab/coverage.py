@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import cache
 
 from shoal.analysis.intervals import Interval, IntervalKind, interval
+from shoal.theory.binomial import tails
 from shoal.theory.calibration import NoValueError, smallest
-from shoal.theory.one_bit.distribution import tails
 
 __all__ = ["covering", "probability"]
 

@@ -24,10 +24,10 @@ from shoal.protocol.survey import Survey
 from shoal.support.checks import check_integer, check_number
 from shoal.support.files import read_json, write_json
 from shoal.theory import homogeneous
+from shoal.theory.brackets import Bracket
 from shoal.theory.domains import Domain, Triple, differing_bits
 from shoal.theory.proven import proven_delta
-from shoal.theory.search.worlds import CollectionPair, World, homogeneous_best, world_of
-from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.worlds import CollectionPair, World, homogeneous_best, world_of
 
 __all__ = ["Measure", "Search", "Searching", "search_counterexamples"]
 

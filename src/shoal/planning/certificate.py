@@ -30,9 +30,9 @@ from shoal.support.checks import check_integer, check_number
 from shoal.support.rounding import round_up, text_up
 from shoal.theory import homogeneous
 from shoal.theory import randomized_response as coin
+from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import smallest
 from shoal.theory.proven import Proven
-from shoal.theory.stop_loss.bracket import Bracket
 from shoal.theory.sufficient import Sufficient, sufficient_eta
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 Where the analyzer may see single bits only, a report is sent as W messages, one for each set bit
 and dummies for the rest. A report with more set bits drops some, and that is paid for in delta
-(`shoal.theory.truncation` has the theorem).
+(`shoal.theory.binomial` has the theorem).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shoal.protocol.plan import Parties, Plan, View
 from shoal.protocol.survey import Survey
 from shoal.support.checks import check_integer
 from shoal.support.rounding import round_up
-from shoal.theory.truncation import fewest_messages, overflow_chance, truncation_price
+from shoal.theory.binomial import fewest_messages, overflow_chance, truncation_price
 
 __all__ = ["PART_OF_DELTA", "Overflow", "Pieces", "overflow_of"]
 

@@ -277,7 +277,7 @@ def _sufficient(survey: Survey, q: FlipProbability | None, crowd: int | None, wi
 
 
 def _three_sigma(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
-    from shoal.theory.three_sigma import three_sigma_q
+    from shoal.theory.sufficient import three_sigma_q
 
     epsilon = wish["epsilon"]
     if crowd is None or epsilon is None or q is not None:

@@ -99,7 +99,7 @@ def _refusal(plan: Plan, delta: float, eta: float | None) -> str | None:
 
 
 def _within_three_sigma(plan: Plan) -> bool:
-    from shoal.theory.three_sigma import gap_312
+    from shoal.theory.sufficient import gap_312
 
     assert plan.crowd_size is not None
     ratio = math.exp(min(float(plan.promise.epsilon), 700.0))

@@ -32,7 +32,7 @@ from shoal.protocol.plan import LARGEST_CROWD, Memory, Plan
 from shoal.protocol.survey import Survey, Text
 from shoal.support.checks import check_decimal, check_integer
 from shoal.support.rounding import round_up, text_up
-from shoal.theory.cohorts import smallest_cohort
+from shoal.theory.binomial import smallest_cohort
 
 __all__ = ["Migration", "RapporParameters", "migrate"]
 
@@ -60,7 +60,7 @@ class Migration:
         """RAPPOR's proven epsilon as it runs: devices keep a cohort, which splits the crowd.
 
         It holds for cohorts that everybody draws uniformly, whatever sizes that gives, and where
-        hashes collide (`shoal.theory.cohorts`, theorem).
+        hashes collide (`shoal.theory.binomial`, theorem).
         """
         return self._proven(self.cohort_crowd, float(self.delta) - self.cohort_tail)
 

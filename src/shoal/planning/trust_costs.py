@@ -30,12 +30,12 @@ from shoal.protocol.survey import Survey
 from shoal.support.checks import check_decimal, check_integer, check_level, check_number
 from shoal.theory import laplace as laplace_law
 from shoal.theory import randomized_response as coin
-from shoal.theory import solve, three_sigma
+from shoal.theory import solve
+from shoal.theory import sufficient as three_sigma
 from shoal.theory.blanket import blanket_delta
 from shoal.theory.calibration import NoValueError, smallest
-from shoal.theory.gaussian import gaussian_sigma
+from shoal.theory.gaussian import gaussian_sigma, normal_factor
 from shoal.theory.homogeneous import eta
-from shoal.theory.normal import normal_factor
 from shoal.theory.proven import proven_delta
 from shoal.theory.sufficient import sufficient_eta
 

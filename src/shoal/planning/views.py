@@ -7,7 +7,7 @@ blanket (`shoal.theory.proven`).
 bits are independent given the answers, so that the promise composes over the bits in which two
 answers can differ (`shoal.theory.counts`). Releases with fresh flips add more such bits.
 Where reports are split into cohorts, counts are those of each cohort, and the crowd is the smallest
-cohort that chance allows; a smaller one is paid for in delta (`shoal.theory.cohorts`).
+cohort that chance allows; a smaller one is paid for in delta (`shoal.theory.binomial`).
 Where a relay and an analyzer receive reports in pieces, those that do not fit are paid for in
 delta too (`shoal.planning.fragments`).
 """
@@ -25,14 +25,22 @@ from shoal.protocol.plan import LARGEST_CROWD, Plan, View
 from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_up
 from shoal.theory import solve
+from shoal.theory.binomial import best_crowd, chance_of_fewer, smallest_cohort
+from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import NoValueError, smallest
-from shoal.theory.cohorts import best_crowd, chance_of_fewer, smallest_cohort
-from shoal.theory.counts.delta import FINE, attack_counts, is_local, proven_counts
-from shoal.theory.counts.solve import counts_crowd, counts_epsilon, counts_q, rough_counts_q
+from shoal.theory.counts import (
+    FINE,
+    attack_counts,
+    counts_crowd,
+    counts_epsilon,
+    counts_q,
+    is_local,
+    proven_counts,
+    rough_counts_q,
+)
 from shoal.theory.domains import Block, Domain, Triple
 from shoal.theory.proven import Proven, attack_delta, proven_delta
 from shoal.theory.randomized_response import count_sigma
-from shoal.theory.stop_loss.bracket import Bracket
 
 __all__ = [
     "Attack",
@@ -185,7 +193,7 @@ class CountsBound:
         """Return how many people the proven delta relies on: all, or fewer where that costs less.
 
         A larger crowd never hides less, so that a bound for fewer people holds (theorem: see
-        `shoal.theory.cohorts`). With cohorts this is the smallest cohort relied on.
+        `shoal.theory.binomial`). With cohorts this is the smallest cohort relied on.
         """
 
         def delta(size: int) -> float:

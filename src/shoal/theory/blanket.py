@@ -37,16 +37,15 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from shoal.theory.brackets import UNIT, Bracket, FloatArray, binomial_log_weights, log_sum
 from shoal.theory.domains import Block, Domain, check_domain
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.randomized_response import log_theta
 from shoal.theory.ratio_tables import Doubt, Ratios, log_shares, merged, power, product
-from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.distribution import FloatArray, Law, binomial_log_weights, log_sum
-from shoal.theory.stop_loss.reduction import UNIT
-from shoal.theory.stop_loss.stop_loss import stop_loss_of_law
+from shoal.theory.stop_loss import stop_loss_of
+from shoal.theory.stop_loss.reduction import Draw
 
-__all__ = ["blanket_delta", "blanket_laws", "normal_guess"]
+__all__ = ["blanket_delta", "blanket_draws", "normal_guess"]
 
 _MOST_CLASSES = 16
 _FEW_BITS = 200
@@ -199,18 +198,18 @@ def _totals(domain: Domain, q: float) -> list[Ratios]:
     return [functools.reduce(lambda s, t: product(s, t, q), factors) for factors in choices]
 
 
-def blanket_laws(domain: Iterable[Block], q: float, epsilon: float) -> list[Law]:
+def blanket_draws(domain: Iterable[Block], q: float, epsilon: float) -> list[Draw]:
     """Laws of Y, one for each class of pairs that may be the worst.
 
     Examples
     --------
-    >>> [law.log_weight.size for law in blanket_laws((Block(3, 1, 1),), 0.25, 1.0)]
+    >>> [law.log_weight.size for law in blanket_draws((Block(3, 1, 1),), 0.25, 1.0)]
     [5]
     """
     return [_law(table, log_theta(q), epsilon) for table in _totals(check_domain(domain), q)]
 
 
-def _law(table: Ratios, unit: float, epsilon: float) -> Law:
+def _law(table: Ratios, unit: float, epsilon: float) -> Draw:
     """Return the law of Y, which is 0 with the mass that the table leaves."""
     flat, slope = table.doubt
     log_atoms = math.log(table.log_mass.size)
@@ -221,7 +220,7 @@ def _law(table: Ratios, unit: float, epsilon: float) -> Law:
     lower = 1024.0 * error if -log_mass < 1024.0 * error else 0.0
     left = -math.expm1(log_mass - lower)
     blur = max(flat, 1.0) - 1.0 + (max(slope, 0.875) - 0.875) * np.abs(table.log_mass)
-    return Law(
+    return Draw(
         np.append(table.towards * unit, -np.inf),
         np.append(table.away * unit + epsilon, -np.inf),
         np.append(table.log_mass - lower, math.log(left)),
@@ -258,15 +257,15 @@ def blanket_delta(
     check_crowd(N, q, epsilon)
     if q == 0.5:
         return Bracket(0.0, 0.0)
-    laws = blanket_laws(domain, q, epsilon)
+    laws = blanket_draws(domain, q, epsilon)
     if len(laws) == 1:
-        return stop_loss_of_law(laws[0], N, rtol).times(1.0 / N).capped(1.0)
-    rough = [stop_loss_of_law(law, N, max(rtol, 0.02), 1 << 14) for law in laws]
+        return stop_loss_of(laws[0], N, rtol).times(1.0 / N).capped(1.0)
+    rough = [stop_loss_of(law, N, max(rtol, 0.02), 1 << 14) for law in laws]
     floor = max(bracket.low for bracket in rough)
     low = high = 0.0
     for law, bracket in zip(laws, rough, strict=True):
         if bracket.high >= floor:
-            fine = stop_loss_of_law(law, N, rtol)
+            fine = stop_loss_of(law, N, rtol)
             low, high = max(low, fine.low), max(high, min(fine.high, bracket.high))
     return Bracket(low, high).times(1.0 / N).capped(1.0)
 

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar, cast
 
-from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.brackets import Bracket
 
 __all__ = ["Curve", "NoValueError", "Point", "edge", "judge", "largest", "smallest"]
 

@@ -41,9 +41,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.distribution import FloatArray, dot
-from shoal.theory.stop_loss.reduction import UNIT
+from shoal.theory.brackets import UNIT, Bracket, FloatArray, dot
 
 __all__ = [
     "Losses",

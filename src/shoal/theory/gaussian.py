@@ -14,8 +14,9 @@ draws none.
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
-__all__ = ["gaussian_delta", "gaussian_mu", "gaussian_sigma"]
+__all__ = ["gaussian_delta", "gaussian_mu", "gaussian_sigma", "normal_factor"]
 
 _NOTHING = -745.0
 """Logarithm of the smallest float."""
@@ -71,3 +72,12 @@ def gaussian_sigma(differing_bits: int, epsilon: float, delta: float) -> float:
     (9.45, 14.1)
     """
     return math.sqrt(differing_bits) / gaussian_mu(epsilon, delta, 1e-10)
+
+
+def normal_factor(level: float) -> float:
+    """Return how many sigmas a normal interval at the level reaches.
+
+    >>> round(normal_factor(0.95), 4)
+    1.96
+    """
+    return -NormalDist().inv_cdf((1 - level) / 2)

@@ -24,16 +24,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shoal.theory.brackets import Bracket, FloatArray, binomial_log_weights
 from shoal.theory.domains import Block, Triple, differing_bits, maximal_classes
 from shoal.theory.randomized_response import check_q, local_epsilon, log_theta, phi
-from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.distribution import FloatArray, Law, binomial_log_weights
-from shoal.theory.stop_loss.estimation import log_estimate
-from shoal.theory.stop_loss.outcomes import compositions, few_outcomes, outcome_chances
-from shoal.theory.stop_loss.stop_loss import MOST_TERMS, stop_loss_of_law
+from shoal.theory.stop_loss import MOST_TERMS, stop_loss_of
+from shoal.theory.stop_loss.reduction import Draw, compositions, few_outcomes, outcome_chances
+from shoal.theory.stop_loss.tilt import log_estimate
 
 __all__ = [
-    "Attack",
+    "HomogeneousAttack",
     "RatioLaw",
     "attack",
     "crowd_law",
@@ -52,7 +51,7 @@ _LIKELY = 4
 _FEW_ATOMS = 5000
 
 
-class Attack(NamedTuple):
+class HomogeneousAttack(NamedTuple):
     """The worst crowd found and the delta that it has."""
 
     crowd: Triple
@@ -75,8 +74,8 @@ def check_crowd(N: int, q: float, epsilon: float) -> None:
         raise ValueError(f"epsilon must be finite and at least 0, got epsilon={epsilon}.")
 
 
-def crowd_law(crowd: tuple[int, int, int], q: float, epsilon: float) -> Law:
-    """Law of ``w' - e^epsilon w`` for one report drawn from the crowd's vector.
+def crowd_law(crowd: tuple[int, int, int], q: float, epsilon: float) -> Draw:
+    """Draw of ``w' - e^epsilon w`` for one report drawn from the crowd's vector.
 
     Examples
     --------
@@ -93,7 +92,7 @@ def crowd_law(crowd: tuple[int, int, int], q: float, epsilon: float) -> Law:
     unit = log_theta(q)
     plus = np.broadcast_to((2 * i - a + 2 * k - c) * unit, weight.shape)
     minus = np.broadcast_to(epsilon + (2 * j - b + 2 * k - c) * unit, weight.shape)
-    return Law(plus.ravel(), minus.ravel(), weight.ravel())
+    return Draw(plus.ravel(), minus.ravel(), weight.ravel())
 
 
 def delta(
@@ -139,7 +138,7 @@ def _delta(
     if crowd[0] + crowd[1] == 0 or (q == 0.5 and epsilon >= 0.0):
         return Bracket(0.0, 0.0)
     law = crowd_law(crowd, q, epsilon)
-    return stop_loss_of_law(law, N, rtol, most_terms).times(1.0 / N).capped(1.0)
+    return stop_loss_of(law, N, rtol, most_terms).times(1.0 / N).capped(1.0)
 
 
 def local_delta(domain: Iterable[Block], q: float, epsilon: float) -> Bracket:
@@ -231,7 +230,9 @@ def _eta_enumerated(crowd: tuple[int, int, int], N: int, q: float, epsilon: floa
     return Bracket(max(low * (1.0 - 1e-12), 0.0), min(high * (1.0 + 1e-12), 1.0))
 
 
-def attack(domain: Iterable[Block], N: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
+def attack(
+    domain: Iterable[Block], N: int, q: float, epsilon: float, rtol: float = 1e-4
+) -> HomogeneousAttack:
     """Find the homogeneous crowd of the domain with the largest delta: a lower bound (theorem).
 
     Crowds are ranked by the second moment of ``w' - lam w``, which decides for large N, and those
@@ -246,13 +247,13 @@ def attack(domain: Iterable[Block], N: int, q: float, epsilon: float, rtol: floa
     """
     check_crowd(N, q, epsilon)
     crowds = likely_worst(shortlist(maximal_classes(domain), q, epsilon), N, q, epsilon)
-    attacks = [Attack(crowd, rough_delta(crowd, N, q, epsilon)) for crowd in crowds]
+    attacks = [HomogeneousAttack(crowd, rough_delta(crowd, N, q, epsilon)) for crowd in crowds]
     if not attacks:
-        return Attack(Triple(0, 0, 0), Bracket(0.0, 0.0))
+        return HomogeneousAttack(Triple(0, 0, 0), Bracket(0.0, 0.0))
     best = max(attacks, key=lambda candidate: (candidate.delta.low, candidate.delta.high))
     rivals = [c for c in attacks if c.delta.high >= best.delta.low > 0.0]
     rivals = heapq.nlargest(_FINALISTS, rivals, key=lambda c: c.delta.low + c.delta.high)
-    sharp = [Attack(c.crowd, _delta(c.crowd, N, q, epsilon, rtol)) for c in rivals]
+    sharp = [HomogeneousAttack(c.crowd, _delta(c.crowd, N, q, epsilon, rtol)) for c in rivals]
     return max([*sharp, best], key=lambda c: (c.delta.low, c.delta.high))
 
 

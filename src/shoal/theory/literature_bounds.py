@@ -21,13 +21,13 @@ from typing import Literal
 
 import numpy as np
 
+from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import NoValueError, largest
 from shoal.theory.domains import Block, check_domain, differing_bits
 from shoal.theory.homogeneous import check_crowd
 from shoal.theory.randomized_response import local_epsilon, local_q, log_theta
-from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.distribution import Law
-from shoal.theory.stop_loss.stop_loss import stop_loss_of_law
+from shoal.theory.stop_loss import stop_loss_of
+from shoal.theory.stop_loss.reduction import Draw
 
 __all__ = ["clones_delta", "published_q", "stronger_clones_delta", "three_symbol_delta"]
 
@@ -45,12 +45,12 @@ def three_symbol_delta(
     often = -math.log1p(math.exp(-local))
     seldom = often - local
     rest = -math.expm1(min(log_r + math.log(2.0), 0.0))
-    law = Law(
+    law = Draw(
         np.array([often - log_r, seldom - log_r, -np.inf]),
         np.array([epsilon + seldom - log_r, epsilon + often - log_r, -np.inf]),
         np.array([log_r, log_r, math.log(rest) if rest > 0.0 else -np.inf]),
     )
-    return stop_loss_of_law(law, N, rtol).times(1.0 / N).capped(1.0)
+    return stop_loss_of(law, N, rtol).times(1.0 / N).capped(1.0)
 
 
 def clones_delta(

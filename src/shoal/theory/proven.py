@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from shoal.theory.blanket import blanket_delta
+from shoal.theory.brackets import Bracket
 from shoal.theory.domains import Block, Domain, Triple, check_domain, differing_bits
 from shoal.theory.homogeneous import attack, check_crowd, local_delta
-from shoal.theory.one_bit.worst import OneBitWorst, worst_one_bit_delta
+from shoal.theory.one_bit import OneBitWorst, worst_one_bit_delta
 from shoal.theory.randomized_response import local_epsilon
-from shoal.theory.stop_loss.bracket import Bracket
 
 __all__ = ["AttackDelta", "Method", "Proven", "attack_delta", "proven_delta"]
 

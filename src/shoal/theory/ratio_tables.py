@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from shoal.theory.brackets import FloatArray
 from shoal.theory.randomized_response import log_theta
-from shoal.theory.stop_loss.distribution import FloatArray
 
 __all__ = ["Doubt", "Ratios", "log_shares", "merged", "power", "product"]
 

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from shoal.theory.blanket import normal_guess
+from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import Curve, Point, edge, judge
 from shoal.theory.domains import Block, check_domain, differing_bits
 from shoal.theory.gaussian import gaussian_delta
 from shoal.theory.homogeneous import check_crowd, eta
 from shoal.theory.proven import attack_delta, proven_delta
 from shoal.theory.randomized_response import local_epsilon, local_q, log_theta
-from shoal.theory.stop_loss.bracket import Bracket
 from shoal.theory.sufficient import sufficient_eta
 
 __all__ = [

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from shoal.theory.composition import composed_delta
-from shoal.theory.counts import curve
-from shoal.theory.counts.curve import largest_excess, merged_atoms, upper_curves
-from shoal.theory.counts.delta import spread_losses
+from shoal.theory.counts import profile as curve
+from shoal.theory.counts import spread_losses
 from shoal.theory.counts.distribution import steps
+from shoal.theory.counts.profile import largest_excess, merged_atoms, upper_curves
 from tests.theory.single_changes import one_bit_delta
 
 from .oracle import count_law, hockey_stick

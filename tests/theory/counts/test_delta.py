@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from shoal.theory import composition
-from shoal.theory.cohorts import smallest_cohort
+from shoal.theory import counts as delta
+from shoal.theory.binomial import smallest_cohort
 from shoal.theory.composition import dominating_losses
-from shoal.theory.counts import delta, profile
-from shoal.theory.counts.curve import merged_atoms, upper_curves
-from shoal.theory.counts.delta import FINE, cohort_crowd, counts_delta, proven_counts
-from shoal.theory.counts.profile import bit_profile
+from shoal.theory.counts import FINE, cohort_crowd, counts_delta, profile, proven_counts
+from shoal.theory.counts.profile import bit_profile, merged_atoms, upper_curves
 from shoal.theory.domains import at_most, choice, differing_bits, flags
 from shoal.theory.proven import proven_delta
 from shoal.theory.randomized_response import log_theta

@@ -134,7 +134,7 @@ def test_round_off_of_a_convolution(monkeypatch):
     """Windows that are exact: what is left is the round-off of their products and sums."""
     rng = np.random.default_rng(1)
     windows = [rng.random(60) for _ in range(2)]
-    given = iter([law._Window(mass, 0, 0.0, 0.0) for mass in windows])
+    given = iter([law._BinomialPart(mass, 0, 0.0, 0.0) for mass in windows])
     monkeypatch.setattr(law, "_window", lambda *_: next(given))
     entry = law._convolved(59, 59, 0.25)
     up, down = ([Fraction(x) for x in mass.tolist()] for mass in windows)

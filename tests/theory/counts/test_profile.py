@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from shoal.theory.counts import profile as profiles
-from shoal.theory.counts.curve import upper_curves
-from shoal.theory.counts.profile import bit_profile
-from shoal.theory.one_bit.worst import worst_one_bit_delta
+from shoal.theory.counts.profile import bit_profile, upper_curves
+from shoal.theory.one_bit import worst_one_bit_delta
 
 from .oracle import bit_worst
 

@@ -2,13 +2,14 @@ import math
 
 import pytest
 
-from shoal.theory.counts.delta import counts_delta, proven_counts
-from shoal.theory.counts.solve import (
+from shoal.theory.counts import (
     _log_noise,
     _q_of,
     counts_crowd,
+    counts_delta,
     counts_epsilon,
     counts_q,
+    proven_counts,
 )
 from shoal.theory.randomized_response import local_q, log_theta
 

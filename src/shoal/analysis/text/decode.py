@@ -20,7 +20,7 @@ from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Text
 from shoal.protocol.survey import Survey
 from shoal.support.checks import check_level, check_number, listed
-from shoal.theory.normal import normal_factor
+from shoal.theory.gaussian import normal_factor
 
 __all__ = ["DecodedText", "DecodedTexts", "decode"]
 

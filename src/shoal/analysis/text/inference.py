@@ -22,7 +22,7 @@ from scipy.special import log_ndtr
 from shoal.analysis.text.design import Design, Floats
 from shoal.analysis.text.fitting import Data, Fit
 from shoal.analysis.text.hidden import HiddenTexts, hidden_texts
-from shoal.theory.normal import normal_factor
+from shoal.theory.gaussian import normal_factor
 
 __all__ = ["Errors", "Regression", "conditional_low", "excess"]
 

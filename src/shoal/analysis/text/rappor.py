@@ -25,7 +25,7 @@ from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
 from shoal.planning.rappor_parameters import RapporParameters
 from shoal.support.rounding import round_up, text_up
-from shoal.theory.normal import normal_factor
+from shoal.theory.gaussian import normal_factor
 
 __all__ = ["PersonalPromise", "RapporDecoded", "decode_rappor", "personal_promises"]
 

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from shoal.support.rounding import round_down, text_up
-from shoal.theory.stop_loss.bracket import Bracket
+from shoal.theory.brackets import Bracket
 
 __all__ = ["Case", "Finding", "Verdict", "at_most", "claim", "equal", "number", "show"]
 

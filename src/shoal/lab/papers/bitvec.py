@@ -10,8 +10,8 @@ from fractions import Fraction
 from shoal.lab.papers._finding import Case, Finding, claim, equal, show
 from shoal.theory.domains import at_most as at_most_set
 from shoal.theory.domains import differing_bits
+from shoal.theory.enumeration import channel, histogram_pmf, originals
 from shoal.theory.randomized_response import local_epsilon
-from shoal.theory.search.enumeration import channel, histogram_law, originals
 
 __all__ = ["findings"]
 
@@ -73,7 +73,7 @@ def _privacy() -> Iterator[Finding]:
 
 
 def _counts(people: int, ones: int, f: Fraction) -> dict[int, Fraction]:
-    law = histogram_law([(1,)] * ones + [(0,)] * (people - ones), f / 2)
+    law = histogram_pmf([(1,)] * ones + [(0,)] * (people - ones), f / 2)
     return {s[1]: chance for s, chance in law.items()}
 
 

@@ -19,7 +19,7 @@ from shoal.lab.papers.lec_laplace import density
 from shoal.lab.papers.sdp_rows import BITS, ROWS, Row, mass_beyond, middle
 from shoal.theory.homogeneous import ratio_law, ratio_moments
 from shoal.theory.randomized_response import count_sigma, local_q
-from shoal.theory.three_sigma import three_sigma_q
+from shoal.theory.sufficient import three_sigma_q
 
 __all__ = ["FIGURES", "plot_figures"]
 

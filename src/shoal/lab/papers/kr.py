@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from shoal.lab.papers._finding import Case, Finding, claim, equal, show
 from shoal.lab.papers.kr_one_bit import count_law
-from shoal.theory.search.enumeration import channel, histogram_law
+from shoal.theory.enumeration import channel, histogram_pmf
 
 __all__ = ["findings"]
 
@@ -68,7 +68,7 @@ def _law_of_histograms() -> Finding:
                 key = tuple(y.count(v) for v in vectors)
                 chance = (1 - q) ** (people * bits - wrong) * q**wrong
                 total[key] = total.get(key, Fraction(0)) + chance
-            cases.append(Case(f"x = {x}", total, histogram_law(x, q)))
+            cases.append(Case(f"x = {x}", total, histogram_pmf(x, q)))
     how = "the sum over all synthetic collections, L = 1 and 2, n = 3, in fractions."
     return claim("KR", "2.2, (2.1)", "the law of A(x)", cases, how, holds=equal)
 
@@ -79,7 +79,7 @@ def _conditioning() -> Finding:
     vectors = list(itertools.product((0, 1), repeat=bits))
     rest = (vectors[0], vectors[1])
     x, changed = vectors[0], vectors[3]
-    others, after, before = (histogram_law((*rest, *more), q) for more in ((), (changed,), (x,)))
+    others, after, before = (histogram_pmf((*rest, *more), q) for more in ((), (changed,), (x,)))
 
     def total(record: Vector, s: Vector) -> Fraction:
         shares = channel(record, q)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from shoal.lab.papers._finding import Case, Finding, at_most, claim, equal, show
-from shoal.theory.one_bit.distribution import pmf
-from shoal.theory.one_bit.worst import privacy_ratio
-from shoal.theory.search.enumeration import histogram_law
+from shoal.theory.binomial import pmf
+from shoal.theory.enumeration import histogram_pmf
+from shoal.theory.one_bit import privacy_ratio
 
 __all__ = ["count_law", "findings"]
 
@@ -28,7 +28,7 @@ def count_law(people: int, ones: int, q: Fraction) -> Law:
     """Return P[A_n(m) = s] for s = 0..n, from the law of all histograms of one bit."""
     if people == 0:
         return [Fraction(1)]
-    law = histogram_law([(1,)] * ones + [(0,)] * (people - ones), q)
+    law = histogram_pmf([(1,)] * ones + [(0,)] * (people - ones), q)
     return [law[(people - s, s)] for s in range(people + 1)]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from shoal.lab.papers._finding import Case, Finding, claim, equal, show
-from shoal.theory.search.enumeration import channel
+from shoal.theory.enumeration import channel
 
 __all__ = ["findings"]
 

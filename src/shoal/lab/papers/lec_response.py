@@ -9,8 +9,8 @@ from fractions import Fraction
 
 from shoal.lab.papers._finding import Case, Finding, claim, equal, show
 from shoal.theory.calibration import smallest
+from shoal.theory.enumeration import channel, histogram_pmf
 from shoal.theory.randomized_response import local_epsilon, posterior
-from shoal.theory.search.enumeration import channel, histogram_law
 
 __all__ = ["findings"]
 
@@ -108,7 +108,7 @@ def _estimator() -> Finding:
     printed: list[Case] = []
     meant: list[Case] = []
     for ones, p in itertools.product(range(people + 1), _FLIPS):
-        law = histogram_law([(1,)] * ones + [(0,)] * (people - ones), p)
+        law = histogram_pmf([(1,)] * ones + [(0,)] * (people - ones), p)
         truth, at = Fraction(ones, people), f"mean {Fraction(ones, people)}, p = {p}"
         for flip, into in ((p, printed), (1 - p, meant)):
             mean = sum(chance * _estimate(s[1], people, flip) for s, chance in law.items())
@@ -136,7 +136,7 @@ def _variance() -> Finding:
     people = 5
     cases = []
     for ones, p in itertools.product(range(people + 1), _FLIPS):
-        law = histogram_law([(1,)] * ones + [(0,)] * (people - ones), p)
+        law = histogram_pmf([(1,)] * ones + [(0,)] * (people - ones), p)
         values = [(chance, (Fraction(s[1], people) - p) / (1 - 2 * p)) for s, chance in law.items()]
         mean = sum(chance * value for chance, value in values)
         variance = sum(chance * (value - mean) ** 2 for chance, value in values)
@@ -147,7 +147,7 @@ def _variance() -> Finding:
 
 def _accuracy() -> Finding:
     """Exact probability of an error beyond the bound, with the estimator that was meant."""
-    from shoal.theory.one_bit.distribution import pmf
+    from shoal.theory.binomial import pmf
 
     cases = []
     for people, p, risk in itertools.product((10, 100, 1000), (0.1, 0.25, 0.4), (0.01, 0.05, 0.2)):

@@ -15,16 +15,16 @@ from fractions import Fraction
 
 from shoal.lab.papers._finding import Case, Finding, at_most, claim, equal, show
 from shoal.theory.domains import flags
-from shoal.theory.homogeneous import delta, eta
-from shoal.theory.search.enumeration import (
-    Pair,
+from shoal.theory.enumeration import (
+    AnswerPair,
     delta_of_pair,
     eta_of_pair,
-    histogram_law,
+    histogram_pmf,
     originals,
     worst_delta,
     worst_eta,
 )
+from shoal.theory.homogeneous import delta, eta
 
 __all__ = ["findings", "outlier"]
 
@@ -39,10 +39,10 @@ def findings() -> Iterator[Finding]:
     yield _not_closed()
 
 
-def outlier(bits: int, crowd: int) -> Pair:
+def outlier(bits: int, crowd: int) -> AnswerPair:
     """SDP's pair: all zeros, against all zeros but one vector of ones."""
     zero = (0,) * bits
-    return Pair((zero,) * (crowd - 1), zero, (1,) * bits)
+    return AnswerPair((zero,) * (crowd - 1), zero, (1,) * bits)
 
 
 def _swap_is_worse() -> Finding:
@@ -66,8 +66,8 @@ def _swap_is_worse() -> Finding:
 def _mixture_is_worse() -> Finding:
     q, lam, crowd = Fraction(1, 10), Fraction(9), 10
     zero, one = (0, 0), (1, 1)
-    mixed = Pair((zero,) * 5 + (one,) * 4, one, zero)
-    forward, reverse = outlier(2, crowd), Pair((zero,) * (crowd - 1), one, zero)
+    mixed = AnswerPair((zero,) * 5 + (one,) * 4, one, zero)
+    forward, reverse = outlier(2, crowd), AnswerPair((zero,) * (crowd - 1), one, zero)
     best = max(eta_of_pair(pair, q, lam) for pair in (forward, reverse))
     deltas = [show(delta_of_pair(pair, q, lam), 4) for pair in (mixed, forward, reverse)]
     return claim(
@@ -90,7 +90,7 @@ def _all_homogeneous_alike() -> Finding:
         laws = {}
         for x in itertools.product((0, 1), repeat=bits):
             opposite = tuple(1 - bit for bit in x)
-            laws[x] = _ratio_law(Pair((x,) * (crowd - 1), x, opposite), q)
+            laws[x] = _ratio_law(AnswerPair((x,) * (crowd - 1), x, opposite), q)
         first = laws[(0,) * bits]
         cases += [Case(f"z = {x}, N = {crowd}, q = {q}", law, first) for x, law in laws.items()]
     return claim(
@@ -103,9 +103,9 @@ def _all_homogeneous_alike() -> Finding:
     )
 
 
-def _ratio_law(pair: Pair, q: Fraction) -> Counter[tuple[Fraction, Fraction]]:
-    towards = histogram_law((*pair.others, pair.x_prime), q)
-    away = histogram_law((*pair.others, pair.x), q)
+def _ratio_law(pair: AnswerPair, q: Fraction) -> Counter[tuple[Fraction, Fraction]]:
+    towards = histogram_pmf((*pair.others, pair.x_prime), q)
+    away = histogram_pmf((*pair.others, pair.x), q)
     return Counter((chance / away[s], chance) for s, chance in towards.items())
 
 
@@ -128,7 +128,7 @@ def _not_closed() -> Finding:
     counts = {"eta": Fraction(0), "delta": Fraction(0)}
     vectors = originals((flags(bits),))
     for others in itertools.combinations_with_replacement(vectors, crowd - 1):
-        laws = {y: _bit_counts(histogram_law((*others, y), q), bits) for y in vectors}
+        laws = {y: _bit_counts(histogram_pmf((*others, y), q), bits) for y in vectors}
         for x, changed in itertools.permutations(vectors, 2):
             both = [(chance, laws[x][key]) for key, chance in laws[changed].items()]
             counts["eta"] = max(

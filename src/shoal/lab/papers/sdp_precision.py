@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from shoal.lab.papers._finding import Case, Finding, claim, equal, number, show
+from shoal.theory.brackets import Bracket
+from shoal.theory.enumeration import histogram_pmf
 from shoal.theory.randomized_response import count_sigma, local_q
-from shoal.theory.search.enumeration import histogram_law
-from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.three_sigma import gain, three_sigma_q
+from shoal.theory.sufficient import gain, three_sigma_q
 
 __all__ = ["findings"]
 
@@ -35,7 +35,7 @@ def _estimator() -> Finding:
     people = 6
     cases = []
     for d, q in itertools.product(range(people + 1), (Fraction(1, 10), Fraction(1, 4))):
-        law = histogram_law([(1,)] * d + [(0,)] * (people - d), q)
+        law = histogram_pmf([(1,)] * d + [(0,)] * (people - d), q)
         guess = {s: (s[1] - q * people) / (1 - 2 * q) for s in law}
         mean = sum(chance * guess[s] for s, chance in law.items())
         square = sum(chance * guess[s] ** 2 for s, chance in law.items())

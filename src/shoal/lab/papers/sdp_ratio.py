@@ -9,9 +9,9 @@ from fractions import Fraction
 
 from shoal.lab.papers._finding import Case, Finding, claim, equal, show
 from shoal.lab.papers.sdp_rows import BITS, ROWS
+from shoal.theory.enumeration import AnswerPair, channel, histogram_pmf, largest_ratio
 from shoal.theory.randomized_response import phi, q_from_phi
-from shoal.theory.search.enumeration import Pair, channel, histogram_law, largest_ratio
-from shoal.theory.three_sigma import gap_312, gap_313, gap_315
+from shoal.theory.sufficient import gap_312, gap_313, gap_315
 
 __all__ = ["findings"]
 
@@ -50,7 +50,7 @@ def _counts_start_at_zero() -> Finding:
         (
             bits,
             crowd,
-            min(min(counts) for counts in histogram_law([(0,) * bits] * crowd, Fraction(1, 4))),
+            min(min(counts) for counts in histogram_pmf([(0,) * bits] * crowd, Fraction(1, 4))),
         )
         for bits, crowd in itertools.product((1, 2), (2, 3))
     ]
@@ -88,8 +88,8 @@ def _ratio_of_histograms() -> Iterator[Finding]:
     zero, one = vectors[0], vectors[-1]
     general, by_set_bits = [], []
     for x in vectors:
-        towards = histogram_law([x] * (crowd - 1) + [one], q)
-        away = histogram_law([x] * (crowd - 1) + [zero], q)
+        towards = histogram_pmf([x] * (crowd - 1) + [one], q)
+        away = histogram_pmf([x] * (crowd - 1) + [zero], q)
         p_x, p_1, p_0 = channel(x, q), channel(one, q), channel(zero, q)
         for s in towards:
             ratio = towards[s] / away[s]
@@ -112,7 +112,7 @@ def _largest() -> Finding:
     cases = [
         Case(
             f"L = {bits}, N = {crowd}, q = {q}",
-            largest_ratio(Pair(((0,) * bits,) * (crowd - 1), (0,) * bits, (1,) * bits), q),
+            largest_ratio(AnswerPair(((0,) * bits,) * (crowd - 1), (0,) * bits, (1,) * bits), q),
             ((1 - q) / q) ** bits,
         )
         for bits, crowd, q in itertools.product((1, 2), (1, 2, 4), _QS)
@@ -148,8 +148,8 @@ def _moments() -> Iterator[Finding]:
     for bits, crowd, q in itertools.product((1, 2), (2, 3), _QS):
         p, at = 1 - q, f"L = {bits}, N = {crowd}, q = {q}"
         zero_v, one_v = (0,) * bits, (1,) * bits
-        towards = histogram_law([zero_v] * (crowd - 1) + [one_v], q)
-        away = histogram_law([zero_v] * crowd, q)
+        towards = histogram_pmf([zero_v] * (crowd - 1) + [one_v], q)
+        away = histogram_pmf([zero_v] * crowd, q)
         pairs = [(chance, chance / away[s]) for s, chance in towards.items()]
         expected = sum(chance * ratio for chance, ratio in pairs)
         spread = sum(chance * (ratio - expected) ** 2 for chance, ratio in pairs)

@@ -11,10 +11,10 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from shoal.lab.papers._finding import Case, Finding, claim, number, show
+from shoal.theory.brackets import Bracket
 from shoal.theory.calibration import smallest
 from shoal.theory.homogeneous import eta
-from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.three_sigma import three_sigma_q
+from shoal.theory.sufficient import three_sigma_q
 
 __all__ = ["BITS", "ROWS", "Row", "crowds_with", "findings", "mass_beyond", "middle", "roundest"]
 

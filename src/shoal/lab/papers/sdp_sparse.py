@@ -14,15 +14,15 @@ from fractions import Fraction
 from shoal.lab.papers._finding import Case, Finding, claim, show
 from shoal.theory.calibration import smallest
 from shoal.theory.domains import choice, flags
-from shoal.theory.homogeneous import delta
-from shoal.theory.search.enumeration import (
-    Pair,
+from shoal.theory.enumeration import (
+    AnswerPair,
     delta_of_pair,
     eta_of_pair,
     originals,
     worst_delta,
     worst_eta,
 )
+from shoal.theory.homogeneous import delta
 
 __all__ = ["findings", "noise_needed"]
 
@@ -74,7 +74,7 @@ def _few_set_bits() -> Iterator[Finding]:
     printed = "k set bits need the noise of L = 2k"
     q, lam, crowd = Fraction(2, 5), Fraction(7, 4), 2
     others, x, changed = (1, 1, 0, 0, 0, 0), (0, 0, 1, 1, 0, 0), (0, 0, 0, 0, 1, 1)
-    third = Pair((others,) * (crowd - 1), x, changed)
+    third = AnswerPair((others,) * (crowd - 1), x, changed)
     full = list(_full_cube(4, crowd))
     where = f"k = 2, K = 6, N = {crowd}, q = {q}, lambda = {lam}"
     cases = [
@@ -97,13 +97,13 @@ def _few_set_bits() -> Iterator[Finding]:
         yield _large_crowd(f"5, k = {k}, K >= {3 * k}, N = 10000", printed, k)
 
 
-def _full_cube(bits: int, crowd: int) -> Iterable[Pair]:
+def _full_cube(bits: int, crowd: int) -> Iterable[AnswerPair]:
     """All pairs of collections on the cube, up to flipping and permuting bits."""
     vectors = originals((flags(bits),))
     for weight in range(1, bits + 1):
         changed = (1,) * weight + (0,) * (bits - weight)
         for others in itertools.combinations_with_replacement(vectors, crowd - 1):
-            yield Pair(others, (0,) * bits, changed)
+            yield AnswerPair(others, (0,) * bits, changed)
 
 
 def _large_crowd(where: str, printed: str, k: int) -> Finding:

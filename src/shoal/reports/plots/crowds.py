@@ -34,7 +34,7 @@ from shoal.theory import randomized_response as coin
 from shoal.theory.gaussian import gaussian_sigma
 from shoal.theory.literature_bounds import published_q
 from shoal.theory.solve import attack_q, proven_q
-from shoal.theory.three_sigma import three_sigma_q
+from shoal.theory.sufficient import three_sigma_q
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

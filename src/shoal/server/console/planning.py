@@ -29,7 +29,7 @@ from shoal.planning.trust_costs import compare
 from shoal.protocol.plan import VIEWS, Plan, Promise, View
 from shoal.protocol.survey import Cross, Survey
 from shoal.support.checks import shown
-from shoal.theory.normal import normal_factor
+from shoal.theory.gaussian import normal_factor
 from shoal.theory.randomized_response import count_sigma
 
 __all__ = [

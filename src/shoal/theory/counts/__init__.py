@@ -1,30 +1,413 @@
-r"""The counts view: what a release of counts, and of nothing else, tells about a person.
+"""Delta of a release of counts in which two answers differ in d one-bit fragments.
 
-A release in this view holds, for each bit, how many of N reports set it. Nothing links the bits.
+The theorem is in the docstring of the package. `counts_delta` gives both sides: `high` is proven
+for every crowd, `low` is an attack, the product of d equal pairs in one crowd that is nearly the
+worst.
 
-*Theorem.* Let two answers differ in at most d bits, and let ``delta*(lam)`` be the largest hockey
-stick ``H_lam`` of one bit's count over all crowds and both orders of the pair (`profile`). Let (P,
-Q) be any pair of measures with ``H_lam(P||Q) >= delta*(lam)`` for every lam >= 0. Then the release
-is (eps, delta) differentially private, replace-one, for every collection, with
-``delta = H_(e^eps)(P^d||Q^d)``.
-
-*Proof.* Every bit of every person has a coin of its own, so given the collection the counts of
-different bits are independent. Bits in which the two answers agree have the same law on both sides
-and drop out. The count of a bit that differs is one of the pairs over which delta* is the
-supremum: the others hold k ones, for some k that the collection decides, and the record goes from 0
-to 1 or from 1 to 0. Which way does not matter, since both orders are in the supremum; nor does it
-matter that k is another one for each bit. Dominating pairs compose (Zhu, Dong and Wang 2022; proof
-in `theory.composition`). Fewer than d bits are post-processing of d. QED
-
-A pair that dominates both orders has ``delta*(lam) = 1 - lam + lam delta*(1/lam)`` for lam < 1:
-the mirrored half. It is part of the pair, since a sum of losses may need losses below 0.
-
-What d is: `domains.differing_bits`. Flags L, choice and number 2, at most k of K min(2k, K);
-questions add. Colluders: N - t.
-
-* `law`: the noise of one bit's count, far into its tail;
-* `curve`: hockey sticks of one crowd for all lam, from above, and its losses from below;
-* `profile`: the largest over all crowds, by branch and bound; `theory.composition` adds d bits up;
-* `delta`: `counts_delta`, attack and proven; `cohort_crowd` for text with cohorts;
-* `solve`: `counts_q`, `counts_crowd`, `counts_epsilon`.
+*The attack from below (theorem).* Losses of a fixed pair, after merging some counts, are moved to
+the two nearest nodes of a fine grid of step h with their means kept. The moves of d bits are
+independent given the losses, have mean 0 and a range of h, so their sum is above w with probability
+at most ``exp(-2 w^2 / (d h^2))`` (Hoeffding). So the grid's delta at eps + w exceeds the pair's
+delta at eps by at most that probability.
 """
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.theory.binomial import smallest_cohort
+from shoal.theory.brackets import UNIT, Bracket, FloatArray, dot
+from shoal.theory.composition import Losses, composed_delta, dominating_losses, smallest_epsilon
+from shoal.theory.counts.profile import NEGLIGIBLE, Atoms, bit_profile, merged_atoms
+from shoal.theory.gaussian import gaussian_mu
+from shoal.theory.homogeneous import check_crowd
+from shoal.theory.randomized_response import local_q, log_theta
+
+__all__ = [
+    "FINE",
+    "CountsAnswer",
+    "CountsAttack",
+    "attack_counts",
+    "cohort_crowd",
+    "counts_crowd",
+    "counts_delta",
+    "counts_epsilon",
+    "counts_q",
+    "is_local",
+    "proven_counts",
+    "rough_counts_q",
+    "spread_losses",
+]
+
+FINE = 2.5e-4
+"""Tolerance, in units of the noise, at which a promise is certified."""
+
+_ROUGH_NODES = 2_000
+"""Nodes over 24 standard deviations of one loss, to compare attacks."""
+
+_EXACT = 400_000
+"""The same for d bits together, for the attack that is reported."""
+
+_LITTLE_NOISE = 4.0
+"""So few flips among others that one person alone may be the better bound."""
+
+_FEW = 16
+"""So few people that every crowd is tried."""
+
+
+def check_fragments(d: int) -> None:
+    """Refuse a negative number of fragments."""
+    if d < 0:
+        raise ValueError(f"the number of differing fragments must be at least 0, got d={d}.")
+
+
+def counts_delta(d: int, N: int, q: float, epsilon: float) -> Bracket:
+    """Delta at epsilon of the counts of N people, two of whose answers differ in at most d bits.
+
+    Parameters
+    ----------
+    d : int >= 0
+        Number of bits in which two answers can differ; see `domains.differing_bits`.
+    N : int >= 1
+        Number of people.
+    q : float in (0, 1/2]
+        Flip probability of each bit.
+    epsilon : float >= 0
+
+    Returns
+    -------
+    Bracket
+        `low` is the delta of an attack, `high` is proven for every crowd.
+
+    Examples
+    --------
+    >>> delta = counts_delta(1, 3, 0.25, math.log(1.1))
+    >>> 0.278 < delta.low < 89 / 320 < delta.high < 0.2782
+    True
+    """
+    check_crowd(N, q, epsilon)
+    check_fragments(d)
+    proven = proven_counts(d, N, q, epsilon)
+    return Bracket(attack_counts(d, N, q, epsilon, proven).delta, proven)
+
+
+def is_local(d: int, q: float, epsilon: float) -> bool:
+    """Whether the promise holds without any crowd."""
+    return epsilon >= d * log_theta(q) * (1.0 + 1e-14)
+
+
+def proven_counts(d: int, N: int, q: float, epsilon: float, tolerance: float = FINE) -> float:
+    """Upper bound of delta for every crowd (theorem).
+
+    With hardly any noise of others no crowd is the worst at every loss, and their supremum may be
+    above what one person alone reveals. Others are post-processing, so the smaller one holds.
+    Losses are cut where the profile is negligible, so that a bound as small as that depends on the
+    place of the cut: it is rounded up, or it could rise with the crowd.
+
+    Examples
+    --------
+    >>> proven_counts(2, 10_000, 0.5, 0.1)
+    0.0
+    """
+    if is_local(d, q, epsilon):
+        return 0.0
+    sizes = {N, 1} if N * q < _LITTLE_NOISE else {N}
+    profiles = (bit_profile(size, q, tolerance) for size in sorted(sizes))
+    pairs = (dominating_losses(entry.step, entry.high) for entry in profiles)
+    least = 100.0 * NEGLIGIBLE * d
+    return max(min(composed_delta(losses, d, epsilon).high for losses in pairs), least)
+
+
+class CountsAttack(NamedTuple):
+    """A lower bound of delta, and how many of the others have each differing bit as x' does.
+
+    The rest have it as x does; x' and x are the two answers that are told apart.
+    """
+
+    delta: float
+    ones: int
+
+
+def attack_counts(d: int, N: int, q: float, epsilon: float, scale: float) -> CountsAttack:
+    """Lower bound of the worst delta: that of d equal bits in the worst of a few crowds.
+
+    `scale` is about as large as delta, not smaller.
+
+    Examples
+    --------
+    >>> attack_counts(1, 1, 0.25, 0.0, 0.5)
+    CountsAttack(delta=0.499..., ones=0)
+    """
+    if is_local(d, q, epsilon) or scale <= 0.0:
+        return CountsAttack(0.0, 0)
+    others = N - 1
+    crowds = set(range(min(N, _FEW)))
+    if N > _FEW:
+        profile = bit_profile(N, q, FINE)
+        usual = profile.ones[: max(1, profile.ones.size // 2)]
+        crowds = {0, others // 2, others, *(int(m) for m in usual[:: max(1, usual.size // 4)])}
+    pairs = {ones: merged_atoms(ones, others - ones, q) for ones in sorted(crowds)}
+    worst = max(pairs, key=lambda ones: _from_below(pairs[ones], d, epsilon, scale, _ROUGH_NODES))
+    nodes = max(_EXACT / math.sqrt(d), 40_000.0)
+    return CountsAttack(_from_below(pairs[worst], d, epsilon, scale, nodes), worst)
+
+
+def spread_losses(atoms: Atoms, step: float) -> Losses:
+    """Losses on a grid, of the same mean as those of the atoms: each goes to its two neighbours.
+
+    Masses are rounded down.
+
+    Examples
+    --------
+    >>> spread_losses(Atoms(np.array([1.0]), np.array([0.25])), 1.0).mass.round(9).tolist()
+    [0.75, 0.25]
+    """
+    place = atoms.loss / step
+    below = np.floor(place)
+    share = place - below
+    near = np.concatenate((below, below + 1.0)).astype(np.int64)
+    mass = np.concatenate((atoms.mass * (1.0 - share), atoms.mass * share))
+    node, where = np.unique(near, return_inverse=True)
+    summed: FloatArray = np.bincount(where, weights=mass).astype(np.float64)
+    summed *= 1.0 - UNIT * (8.0 + mass.size)
+    return Losses(step, node, summed, 0.0)
+
+
+def _from_below(atoms: Atoms, d: int, epsilon: float, scale: float, nodes: float) -> float:
+    mean = dot(atoms.mass, atoms.loss)
+    sigma = math.sqrt(dot(atoms.mass, (atoms.loss - mean) ** 2))
+    # where a loss is nearly always the same, its range decides
+    step = max(24.0 * sigma / nodes, 5e-6 * float(np.ptp(atoms.loss)))
+    chance = 1e-5 * scale
+    width = step * math.sqrt(0.5 * d * math.log(1.0 / chance))
+    width += d * 16 * UNIT * (1.0 + float(np.abs(atoms.loss).max()))
+    return max(composed_delta(spread_losses(atoms, step), d, epsilon + width).low - chance, 0.0)
+
+
+def cohort_crowd(N: int, cohorts: int, delta: float) -> tuple[int, float]:
+    """Crowd size and delta to plan for when N people draw one of several cohorts.
+
+    A cohort may turn out small; that happens with a probability that is paid from delta, one
+    twentieth of it at most (theorem: see `cohorts`). With one cohort nothing changes.
+
+    Examples
+    --------
+    >>> cohort_crowd(10_000, 1, 1e-6)
+    (10000, 1e-06)
+    >>> t, rest = cohort_crowd(10_000, 4, 1e-6)
+    >>> 2_200 < t < 2_500, 0.95e-6 <= rest < 1e-6
+    (True, True)
+    """
+    crowd, price = smallest_cohort(N, cohorts, 0.05 * delta)
+    return crowd, delta - price * (1.0 + 4 * UNIT) if price else delta
+
+
+_COARSE = 3e-3
+_WIDE = 100
+_TOL_IF_WIDE = 2e-3
+"""From so many differing bits on, where a fine profile is dear, this is the least tolerance of q:
+a thousandth of the standard deviation of a count."""
+
+_LEAD = 1.3
+"""There the fine curve is about so many coarse tolerances ahead of the coarse one (observed)."""
+
+_ROUGH_XTOL = 5e-3
+"""From this tolerance of the answer on, the coarse profile certifies it."""
+
+_SMALLEST_Q = 1e-12
+_LARGEST_CROWD = 10**12
+
+_Curve = Callable[[float, float], float]
+"""Proven delta at a point, with a profile of the given tolerance."""
+
+
+class CountsAnswer(NamedTuple):
+    """The smallest value that keeps the promise, and the proven delta there."""
+
+    value: float
+    delta: float
+
+
+def _check_target(delta: float) -> None:
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"delta must be strictly between 0 and 1, got delta={delta}.")
+
+
+def _smallest(curve: _Curve, start: float, low: float, high: float, target: float,
+              xtol: float) -> float:  # fmt: skip
+    """Smallest x in [low, high], to within `xtol`, at which the curve is within target.
+
+    `curve` falls, and `high` is known to keep the promise.
+    """
+
+    def gap(x: float, tolerance: float) -> float:
+        return math.log(max(curve(x, tolerance), 1e-300) / target)
+
+    def near(x: float) -> float:
+        return gap(x, _COARSE)
+
+    # widen a stretch from the start until the coarse curve crosses the target in it
+    x, width = min(max(start, low), high), 0.05
+    value = near(x)
+    fails = value > 0.0
+    while True:
+        if x == (high if fails else low):
+            return _certified(gap, x, -1.0, low, high, xtol)
+        other = min(x + width, high) if fails else max(x - width, low)
+        beyond = near(other)
+        if (beyond > 0.0) != fails:
+            break
+        x, value, width = other, beyond, 3.0 * width
+    from scipy.optimize import brentq  # here, so that commands that need none of it begin sooner
+
+    slope = (beyond - value) / (other - x)
+    left, right = min(x, other), max(x, other)
+    x = float(brentq(near, left, right, xtol=4.0 * xtol, rtol=1e-10))
+    if _TOL_IF_WIDE <= xtol < _ROUGH_XTOL:
+        x = max(x - _LEAD * _COARSE, low)
+    return _certified(gap, x, slope, low, high, xtol)
+
+
+def _certified(gap: Callable[[float, float], float], x: float, slope: float, low: float,
+               high: float, xtol: float) -> float:  # fmt: skip
+    """Step along the curve until it passes at x and not, or hardly, at x - xtol."""
+    failing, passing = -math.inf, high
+    tolerance = _tolerance(xtol)
+    for _ in range(12):
+        value = gap(x, tolerance)
+        if value <= 0.0:
+            passing = min(passing, x)
+            if value >= 1.5 * xtol * slope or x <= low:
+                break
+        else:
+            failing = max(failing, x)
+        if passing - failing <= xtol:
+            break
+        # aim at half a tolerance inside
+        aim = x - value / slope + 0.5 * xtol
+        if not failing < aim < passing:
+            aim = 0.5 * (max(failing, low) + passing)
+        x = min(max(aim, low), high)
+    return passing
+
+
+def _tolerance(xtol: float) -> float:
+    return FINE if xtol < _ROUGH_XTOL else _COARSE
+
+
+def _log_noise(q: float) -> float:
+    """``ln(q (1 - q) / (1 - 2q)^2)``: the variance of an estimated count per person."""
+    return math.log(q * (1.0 - q)) - 2.0 * math.log(1.0 - 2.0 * q)
+
+
+def _q_of(log_noise: float) -> float:
+    """Invert `_log_noise`."""
+    odds = 4.0 * math.exp(log_noise)
+    return 0.5 * odds / (1.0 + odds) / (1.0 + 1.0 / math.sqrt(1.0 + odds))
+
+
+def counts_q(d: int, N: int, epsilon: float, delta: float, xtol: float = 5e-4) -> CountsAnswer:
+    """Smallest flip probability that keeps (epsilon, delta).
+
+    Within `xtol`, or `_TOL_IF_WIDE` for many bits, as a share of the variance of a count. Round q
+    up to what the sampler can draw: the true delta can only fall.
+
+    Examples
+    --------
+    >>> answer = counts_q(2, 100, 1.0, 1e-3)
+    >>> 0.121 < answer.value < 0.124, 0.99e-3 < answer.delta <= 1e-3
+    (True, True)
+    """
+    check_crowd(N, 0.5, epsilon)
+    check_fragments(d)
+    _check_target(delta)
+    if d == 0:
+        return CountsAnswer(_SMALLEST_Q, 0.0)
+    local = min(math.nextafter(local_q(d, epsilon * (1.0 - 1e-13)), 1.0), 0.5)
+    if local <= _SMALLEST_Q:
+        return CountsAnswer(_SMALLEST_Q, proven_counts(d, N, _SMALLEST_Q, epsilon))
+    if d > _WIDE:
+        xtol = max(xtol, _TOL_IF_WIDE)
+    # a normal count is no promise, and where the search begins (Dong, Roth and Su 2022)
+    guess = math.log(d / max(N - 1, 1)) - 2.0 * math.log(gaussian_mu(epsilon, delta))
+
+    def curve(log_noise: float, tolerance: float) -> float:
+        return proven_counts(d, N, min(_q_of(log_noise), local), epsilon, tolerance)
+
+    # q = 1/2 has no finite noise, and is never needed where delta > 0
+    ends = _log_noise(_SMALLEST_Q), _log_noise(min(local, 0.5 - 1e-9))
+    q = min(_q_of(_smallest(curve, guess, *ends, delta, xtol)), local)
+    return CountsAnswer(q, proven_counts(d, N, q, epsilon, _tolerance(xtol)))
+
+
+def rough_counts_q(d: int, N: int, epsilon: float, delta: float) -> float:
+    """Return a flip probability that keeps (epsilon, delta), about a percent above the smallest.
+
+    It is certified as `counts_q` is, by a coarser profile, and takes a fraction of the time.
+
+    Examples
+    --------
+    >>> 1 <= rough_counts_q(5, 100, 1.0, 1e-3) / counts_q(5, 100, 1.0, 1e-3).value < 1.02
+    True
+    """
+    return counts_q(d, N, epsilon, delta, xtol=1e-2).value
+
+
+def counts_crowd(
+    d: int, q: float, epsilon: float, delta: float, xtol: float = 5e-4
+) -> CountsAnswer:
+    """Smallest crowd, to within a relative `xtol`, that keeps (epsilon, delta) at q.
+
+    Infinite when 1e12 people are not enough.
+
+    Examples
+    --------
+    >>> 98 <= counts_crowd(2, 0.1225, 1.0, 1e-3).value <= 101
+    True
+    """
+    check_crowd(1, q, epsilon)
+    check_fragments(d)
+    _check_target(delta)
+
+    def curve(log_n: float, tolerance: float) -> float:
+        return proven_counts(d, math.ceil(math.exp(log_n) - 1e-6), q, epsilon, tolerance)
+
+    if proven_counts(d, 1, q, epsilon) <= delta:
+        return CountsAnswer(1, proven_counts(d, 1, q, epsilon))
+    top = math.log(_LARGEST_CROWD)
+    if curve(top, _COARSE) > delta and curve(top, FINE) > delta:
+        return CountsAnswer(math.inf, 1.0)
+    sigma = math.sqrt(d) * (1.0 - 2.0 * q) / gaussian_mu(epsilon, delta)
+    guess = math.log(2.0 + sigma**2 / (q * (1.0 - q)))
+    N = math.ceil(math.exp(_smallest(curve, guess, 0.0, top, delta, xtol)) - 1e-6)
+    while N * xtol < 1.0 and N > 1 and proven_counts(d, N - 1, q, epsilon) <= delta:
+        N -= 1
+    return CountsAnswer(N, proven_counts(d, N, q, epsilon))
+
+
+def counts_epsilon(d: int, N: int, q: float, delta: float, xtol: float = 1e-5) -> CountsAnswer:
+    """Smallest epsilon, to within a relative `xtol`, at which delta is kept.
+
+    ``delta = 0`` asks for the local epsilon.
+
+    Examples
+    --------
+    >>> 0.99 < counts_epsilon(2, 100, 0.1225, 1e-3).value < 1.01
+    True
+    """
+    check_crowd(N, q, 0.0)
+    check_fragments(d)
+    local = d * log_theta(q) * (1.0 + 1e-13)
+    if delta == 0.0:
+        return CountsAnswer(local, 0.0)
+    _check_target(delta)
+
+    def curve(epsilon: float) -> float:
+        return proven_counts(d, N, q, epsilon)
+
+    root = smallest_epsilon(curve, delta, local, 0.5 * xtol)
+    return CountsAnswer(root, curve(root))

@@ -35,9 +35,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.theory.stop_loss.characteristic import log_one_plus, power_error
-from shoal.theory.stop_loss.distribution import FloatArray
-from shoal.theory.stop_loss.reduction import UNIT
+from shoal.theory.brackets import UNIT, FloatArray, log_one_plus, power_error
 
 __all__ = ["Steps", "steps"]
 
@@ -101,7 +99,7 @@ def steps(ones: CountArray, zeros: CountArray, q: float) -> list[Steps]:
     return [entry for entry in result if entry is not None]
 
 
-class _Window(NamedTuple):
+class _BinomialPart(NamedTuple):
     mass: FloatArray
     first: int
     omitted: float
@@ -113,7 +111,7 @@ def _bernstein(x: float | FloatArray, variance: float | FloatArray) -> FloatArra
     return np.asarray(2.0 * np.exp(-(x**2) / (2.0 * (variance + x / 3.0))))
 
 
-def _window(n: int, q: float) -> _Window:
+def _window(n: int, q: float) -> _BinomialPart:
     """Pmf of Bin(n, q) but for the tails; see `one_bit.law.binomial_window`."""
     mean, variance = n * q, n * q * (1.0 - q)
     third = _EXPONENT / 3.0
@@ -128,7 +126,7 @@ def _window(n: int, q: float) -> _Window:
     mass /= mass.sum()
     omitted = 0.0 if first == 0 and last == n else float(_bernstein(width - 1.0, variance))
     # seven roundings per step and the sum; dividing by the sum of the window adds what is omitted
-    return _Window(mass, first, omitted, 12 * UNIT * (mass.size + 1) + 2.0 * omitted)
+    return _BinomialPart(mass, first, omitted, 12 * UNIT * (mass.size + 1) + 2.0 * omitted)
 
 
 def _convolved(ones: int, zeros: int, q: float) -> Steps:

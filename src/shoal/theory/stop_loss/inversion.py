@@ -43,9 +43,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.theory.stop_loss.characteristic import ComplexArray, log_one_plus, power_error
-from shoal.theory.stop_loss.distribution import FloatArray, dot
-from shoal.theory.stop_loss.reduction import UNIT, Reduced
+from shoal.theory.brackets import UNIT, ComplexArray, FloatArray, dot, log_one_plus, power_error
+from shoal.theory.stop_loss.reduction import Reduced
 from shoal.theory.stop_loss.tilt import Tilt, pivoted
 
 ORDER = 10

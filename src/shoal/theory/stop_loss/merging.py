@@ -23,12 +23,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.theory.stop_loss.distribution import FloatArray
-from shoal.theory.stop_loss.estimation import sum_scale
-from shoal.theory.stop_loss.reduction import UNIT, Reduced
-from shoal.theory.stop_loss.tilt import saddle
+from shoal.theory.brackets import UNIT, FloatArray
+from shoal.theory.stop_loss.reduction import Reduced
+from shoal.theory.stop_loss.tilt import saddle, sum_scale
 
-__all__ = ["MANY", "Pair", "merge"]
+__all__ = ["MANY", "Enclosure", "merge"]
 
 MANY = 20_000
 """Problems with more atoms are worth replacing."""
@@ -39,29 +38,29 @@ _FINEST = 1e-3
 """Distances below this part of the typical draw do not matter."""
 
 
-class Pair(NamedTuple):
+class Enclosure(NamedTuple):
     """Two problems with few atoms, the stop-losses of which enclose that of the original."""
 
     below: Reduced
     above: Reduced
 
 
-def merge(problem: Reduced, n: int) -> Pair:
+def merge(problem: Reduced, n: int) -> Enclosure:
     """Replace the atoms of a problem by about a thousand, from below and from above.
 
     Examples
     --------
-    >>> from shoal.theory.stop_loss.distribution import Law
-    >>> from shoal.theory.stop_loss.reduction import reduce_law
+    >>> from shoal.theory.stop_loss.reduction import Draw
+    >>> from shoal.theory.stop_loss.reduction import reduce_draw
     >>> x = np.linspace(-1.0, 1.0, 5000)
-    >>> pair = merge(reduce_law(Law.of(x, np.full(5000, 1 / 5000)), 100), 100)
+    >>> pair = merge(reduce_draw(Draw.of(x, np.full(5000, 1 / 5000)), 100), 100)
     >>> max(pair.below.x.size, pair.above.x.size) <= 1004
     True
     """
     nodes = _nodes(problem, n)
     # atom i is in [nodes[place], nodes[place + 1]]
     place = np.clip(np.searchsorted(nodes, problem.x, side="right") - 1, 0, nodes.size - 2)
-    return Pair(_means(problem, nodes, place), _moved(problem, nodes, place))
+    return Enclosure(_means(problem, nodes, place), _moved(problem, nodes, place))
 
 
 def _nodes(problem: Reduced, n: int) -> FloatArray:

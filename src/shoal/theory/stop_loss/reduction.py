@@ -17,10 +17,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shoal.theory.stop_loss.distribution import FloatArray, Law, log_sum
+from shoal.theory.brackets import UNIT, Bracket, FloatArray, log_sum
 
-UNIT = 2.0**-53
-"""Unit round-off of float64."""
+__all__ = ["Draw", "compositions", "enumerated", "few_outcomes", "outcome_chances"]
 
 _MARGIN = 1e-9
 """Slack, in logarithms, kept on the safe side of both cuts."""
@@ -49,7 +48,7 @@ class Reduced(NamedTuple):
     blur: FloatArray | float = 0.0
 
 
-def log_difference(law: Law) -> tuple[FloatArray, npt.NDArray[np.int8]]:
+def log_difference(law: Draw) -> tuple[FloatArray, npt.NDArray[np.int8]]:
     """``ln |e^plus - e^minus|`` and the sign."""
     larger = np.maximum(law.log_plus, law.log_minus)
     smaller = np.minimum(law.log_plus, law.log_minus)
@@ -61,7 +60,7 @@ def log_difference(law: Law) -> tuple[FloatArray, npt.NDArray[np.int8]]:
     return log_size, sign.astype(np.int8)
 
 
-def reduce_law(law: Law, n: int) -> Reduced:
+def reduce_draw(law: Draw, n: int) -> Reduced:
     """Apply both cuts to a law drawn `n` >= 1 times, and scale what is left.
 
     Whether an atom is above 0, and which is the largest, is decided in floats; so each decision is
@@ -69,7 +68,7 @@ def reduce_law(law: Law, n: int) -> Reduced:
     """
     alive = law.log_weight > -np.inf
     blur = np.broadcast_to(law.blur, alive.shape)[alive]
-    law = Law(law.log_plus[alive], law.log_minus[alive], law.log_weight[alive])
+    law = Draw(law.log_plus[alive], law.log_minus[alive], law.log_weight[alive])
     size, sign = log_difference(law)
     plus, minus, weight = law.log_plus, law.log_minus, law.log_weight
     entries = np.concatenate([plus, minus])
@@ -148,3 +147,96 @@ def reduce_law(law: Law, n: int) -> Reduced:
 
 def _log_add(first: float, second: float) -> float:
     return float(np.logaddexp(first, second))
+
+
+class Draw(NamedTuple):
+    """Atoms ``exp(log_plus) - exp(log_minus)`` with probabilities ``exp(log_weight)``.
+
+    The arrays have one length. ``-inf`` stands for 0. Each value is taken to be exact up
+    to ``8 u (1 + m)``, u = 2^-53, m the largest of all finite values of both signs: that is what a
+    few additions of correctly rounded logarithms can lose. Each log-weight is taken to be exact up
+    to ``8 u (1 + |entry| + blur)``; `blur` is what its own size does not tell, of a weight that was
+    added up. The engine carries both into its brackets. The weights are those of a probability:
+    the heaviest one is what the others leave.
+    """
+
+    log_plus: FloatArray
+    log_minus: FloatArray
+    log_weight: FloatArray
+    blur: FloatArray | float = 0.0
+
+    @classmethod
+    def of(cls, atoms: npt.ArrayLike, weights: npt.ArrayLike) -> Draw:
+        """Build a law of plain numbers with plain probabilities."""
+        y = np.atleast_1d(np.asarray(atoms, dtype=np.float64))
+        w = np.atleast_1d(np.asarray(weights, dtype=np.float64))
+        if y.shape != w.shape or y.ndim != 1:
+            raise ValueError(f"atoms and weights must match, got shapes {y.shape}, {w.shape}.")
+        if not (np.isfinite(y).all() and (w >= 0.0).all() and abs(math.fsum(w) - 1.0) < 1e-9):
+            raise ValueError("atoms must be finite, weights must not be negative and sum to 1.")
+        with np.errstate(divide="ignore"):
+            return cls(np.log(np.maximum(y, 0.0)), np.log(np.maximum(-y, 0.0)), np.log(w))
+
+
+_FEW = 20_000
+
+
+def compositions(n: int, parts: int) -> npt.NDArray[np.int64]:
+    """List all ways to divide n draws among `parts` atoms, one row each.
+
+    Examples
+    --------
+    >>> compositions(2, 2).tolist()
+    [[0, 2], [1, 1], [2, 0]]
+    """
+    rows = np.zeros((1, 0), dtype=np.int64)
+    left = np.array([n])
+    for _ in range(parts - 1):
+        copies = left + 1
+        count = np.arange(int(copies.sum())) - np.repeat(np.cumsum(copies) - copies, copies)
+        rows = np.column_stack([np.repeat(rows, copies, axis=0), count])
+        left = np.repeat(left, copies) - count
+    return np.column_stack([rows, left])
+
+
+def few_outcomes(n: int, parts: int) -> bool:
+    """Whether `compositions` is short enough to be the best method.
+
+    Examples
+    --------
+    >>> few_outcomes(1000, 2), few_outcomes(1000, 6)
+    (True, False)
+    """
+    return parts <= 64 and math.comb(n + parts - 1, min(n, parts - 1)) * parts <= 2 * _FEW
+
+
+def outcome_chances(
+    counts: npt.NDArray[np.int64], log_weight: FloatArray, blur: FloatArray | float = 0.0
+) -> tuple[FloatArray, FloatArray]:
+    """Multinomial probability of each row, and a bound on its relative error.
+
+    Examples
+    --------
+    >>> chance, _ = outcome_chances(compositions(2, 2), np.log([0.5, 0.5]))
+    >>> chance.round(12).tolist()
+    [0.25, 0.5, 0.25]
+    """
+    n = int(counts[0].sum())
+    # a table of lgamma, since few numbers occur; SciPy would take longer to load
+    log_factorial = np.array([math.lgamma(k + 1.0) for k in range(n + 1)])
+    logs = counts * log_weight - log_factorial[counts]
+    size = (counts * (np.abs(log_weight) + blur)).sum(axis=1) + log_factorial[n] * 2.0
+    chance = np.exp(logs.sum(axis=1) + log_factorial[n])
+    return chance, 16 * UNIT * (2.0 + size + 2.0 * n)
+
+
+def enumerated(problem: Reduced, n: int) -> Bracket:
+    """Stop-loss of a reduced problem, in its scale, summed over all outcomes."""
+    counts = compositions(n, problem.x.size)
+    chance, wobble = outcome_chances(counts, problem.log_weight, problem.blur)
+    total = np.einsum("ij,j->i", counts, problem.x)
+    own = problem.dx + 8 * UNIT * (1 + problem.x.size) * np.abs(problem.x)
+    doubt = np.einsum("ij,j->i", counts, own)
+    low = float(np.sum(chance * (1.0 - wobble) * np.maximum(total - doubt, 0.0)))
+    high = float(np.sum(chance * (1.0 + wobble) * np.maximum(total + doubt, 0.0)))
+    return Bracket(max(low, 0.0) * (1.0 - 1e-12), high * (1.0 + 1e-12))

@@ -15,8 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.theory.stop_loss.distribution import FloatArray, dot
-from shoal.theory.stop_loss.reduction import UNIT, Reduced
+from shoal.theory.brackets import UNIT, FloatArray, dot, log_sum
+from shoal.theory.stop_loss.reduction import Draw, Reduced, reduce_draw
+
+__all__ = ["log_estimate", "sum_scale"]
 
 
 class Tilt(NamedTuple):
@@ -178,3 +180,129 @@ def reach(
         else:
             leak += 1.01 * math.exp(exponent) / -math.expm1(-fall)
     return Reach(period, leak)
+
+
+_SPEEDS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
+_RATIOS = (1.5, 4.0, 16.0, 64.0, 256.0)
+
+
+class Soft(NamedTuple):
+    """A milder problem in its own scale, the linear part cut off, and the price of the cuts.
+
+    The stop-loss of the original problem is between that of `problem` plus ``exp(log_extra)``
+    and that minus ``exp(log_price)``, all unscaled.
+    """
+
+    problem: Reduced
+    log_extra: float
+    log_price: float
+
+
+def soften(problem: Reduced, n: int, log_budget: float) -> Soft | None:
+    """Find the lowest cut whose price is below ``exp(log_budget)``, unscaled, if there is one."""
+    x = problem.x
+    budget = log_budget - problem.log_scale
+    levels = np.unique(-x[x < -1e-280])
+    if levels.size > 40:
+        levels = levels[np.unique(np.linspace(0, levels.size - 1, 40).astype(int))]
+    best: tuple[float, float, float] | None = None
+    for level in levels:
+        highest = 0.5 if best is None else min(0.5, best[1])
+        ceilings = [ratio * float(level) for ratio in _RATIOS if ratio * float(level) < highest]
+        # The price falls as the ceiling rises: what the highest one cannot afford, none can.
+        if not ceilings or _log_price(problem, n, float(level), ceilings[-1]) >= budget:
+            continue
+        for ceiling in ceilings:
+            price = _log_price(problem, n, float(level), ceiling)
+            if price < budget:
+                best = (float(level), ceiling, price)
+                break
+    if best is None:
+        return None
+    level, ceiling, price = best
+    mild = np.clip(x, -level, ceiling)
+    scale = float(np.abs(mild).max())
+    reduced = problem._replace(
+        x=mild / scale,
+        dx=np.where(x > ceiling, 0.0, problem.dx) / scale + 4 * UNIT * np.abs(mild) / scale,
+        log_scale=problem.log_scale + math.log(scale),
+    )
+    log_extra = math.log(n) + _log_excess(problem, ceiling) + problem.log_scale
+    return Soft(reduced, log_extra, price + problem.log_scale + 1e-9)
+
+
+def _log_excess(problem: Reduced, ceiling: float) -> float:
+    above = problem.x > ceiling
+    return log_sum(problem.log_weight[above] + np.log(problem.x[above] - ceiling))
+
+
+def _log_price(problem: Reduced, n: int, level: float, ceiling: float) -> float:
+    """Logarithm of what the lower bound gives up, in the scale of the problem."""
+    x, weight = problem.x, problem.log_weight
+    log_n = math.log(n)
+    kept = x >= -level
+    log_raised = log_n + log_sum(weight[~kept])
+    if log_raised > -1.0:
+        return math.inf
+    speeds = _SPEEDS / level
+    mild = np.minimum(x[kept], ceiling)
+    fall = (n - 1) * log_mgf(mild, weight[kept], -speeds) - speeds * ceiling
+    # draws lost in the exact cuts spoil the linear payoff as raised ones do
+    doubt = float(np.logaddexp(log_raised, min(float(np.min(fall)), 0.0)))
+    doubt = float(np.logaddexp(doubt, log_n + problem.log_lost))
+    parts = [log_n + _log_excess(problem, ceiling) + doubt]
+    # the excess itself carries the errors of its atoms
+    above = x > ceiling
+    parts.append(log_n + log_sum(weight[above] + np.log(problem.dx[above])))
+    if log_raised > -math.inf:
+        # (S' - d)_+ <= sum (Y - d/4)_+ + (sum min(Y, d/4) - d)_+, the latter as in _tilt
+        low = np.clip(x, -level, level / 4.0)
+        tail = (n - 1) * log_mgf(low, weight, speeds) - speeds * level - 1.0 - np.log(speeds)
+        rest = np.logaddexp(log_n + _log_excess(problem, level / 4.0), float(np.min(tail)))
+        parts.append(log_raised + float(rest))
+    return log_sum(np.array(parts)) + 1e-9
+
+
+def log_estimate(law: Draw, n: int) -> float:
+    """Guess ``ln E[(Y_1 + ... + Y_n)_+]``.
+
+    Examples
+    --------
+    >>> guess = log_estimate(Draw.of([-1.0, 1.0], [0.5, 0.5]), 4)
+    >>> abs(guess - math.log(0.75)) < 0.7
+    True
+    """
+    problem = reduce_draw(law, n)
+    x, log_weight = problem.x, problem.log_weight
+    if not (x > 0.0).any():
+        return problem.log_linear
+    level = 4.0 * sum_scale(np.abs(x), np.exp(log_weight), n)
+    mild = np.clip(x / level, -1.0, 1.0)
+    tilt = saddle(mild, log_weight, n)
+    curved = tilt.log_mgf - math.log(tilt.t * (1.0 + 2.5 * tilt.t * tilt.sigma))
+    drift = max(1.0, -n * dot(np.exp(log_weight), mild))
+    jump = x / level > drift
+    single = math.log(n) + log_sum(log_weight[jump] + np.log(x[jump] / level - drift))
+    both = float(np.logaddexp(curved, single)) + math.log(level) + problem.log_scale
+    return float(np.logaddexp(problem.log_linear, both))
+
+
+def sum_scale(size: FloatArray, weight: FloatArray, n: int) -> float:
+    """Find the largest size c with ``n E[min(X^2, c^2)] >= c^2``: the scale of a sum of n draws.
+
+    One draw beyond it is the whole sum. The left side over c^2 falls as c rises.
+
+    Examples
+    --------
+    >>> sum_scale(np.array([1.0, 1000.0]), np.array([1.0, 1e-9]), 10_000)
+    1.0
+    """
+    order = np.argsort(size)
+    # the squares of atoms a hundred orders of magnitude below the largest do not fit in a float
+    ordered, mass = size[order].astype(np.longdouble), weight[order]
+    inside = np.cumsum(mass * ordered**2)
+    beyond = np.maximum(float(mass.sum()) - np.cumsum(mass), 0.0)
+    enough = n * (inside + beyond * ordered**2) >= ordered**2
+    scales = ordered[enough & (ordered > 0.0)]
+    # so that nothing of size 1 overflows when it is divided by the scale
+    return max(float(scales[-1] if scales.size else ordered[-1]), 1e-280)

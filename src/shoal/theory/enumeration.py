@@ -15,11 +15,11 @@ from typing import NamedTuple, TypeVar
 from shoal.theory.domains import Block, check_domain
 
 __all__ = [
-    "Pair",
+    "AnswerPair",
     "channel",
     "delta_of_pair",
     "eta_of_pair",
-    "histogram_law",
+    "histogram_pmf",
     "largest_ratio",
     "originals",
     "worst_delta",
@@ -31,7 +31,7 @@ Vector = tuple[int, ...]
 Histogram = tuple[int, ...]
 
 
-class Pair(NamedTuple):
+class AnswerPair(NamedTuple):
     """The records that stay, and the one that is x in D and x' in D_m."""
 
     others: tuple[Vector, ...]
@@ -69,12 +69,12 @@ def channel(y: Vector, q: Number) -> list[Number]:
     return law
 
 
-def histogram_law(collection: Sequence[Vector], q: Number) -> dict[Histogram, Number]:
+def histogram_pmf(collection: Sequence[Vector], q: Number) -> dict[Histogram, Number]:
     """Probability of each histogram of reports, counts in the order of `channel`.
 
     Examples
     --------
-    >>> histogram_law([(0,), (1,)], Fraction(1, 4))[(1, 1)]
+    >>> histogram_pmf([(0,), (1,)], Fraction(1, 4))[(1, 1)]
     Fraction(5, 8)
     """
     if not collection:
@@ -96,20 +96,20 @@ def _with_record(law: dict[Histogram, Number], report: Sequence[Number]) -> dict
     return grown
 
 
-def _two_laws(pair: Pair, q: Number) -> list[tuple[Number, Number]]:
+def _two_laws(pair: AnswerPair, q: Number) -> list[tuple[Number, Number]]:
     rest: dict[Histogram, Number]
-    rest = histogram_law(pair.others, q) if pair.others else {(0,) * 2 ** len(pair.x): q**0}
+    rest = histogram_pmf(pair.others, q) if pair.others else {(0,) * 2 ** len(pair.x): q**0}
     towards = _with_record(rest, channel(pair.x_prime, q))
     away = _with_record(rest, channel(pair.x, q))
     return [(towards[key], away[key]) for key in towards]
 
 
-def delta_of_pair(pair: Pair, q: Number, lam: Number) -> Number:
+def delta_of_pair(pair: AnswerPair, q: Number, lam: Number) -> Number:
     """Hockey stick ``sum_S (P[S|D_m] - lam P[S|D])_+`` of the histogram (SDP 1.1).
 
     Examples
     --------
-    >>> third = Pair(((1, 0, 0),), (0, 0, 1), (0, 1, 0))
+    >>> third = AnswerPair(((1, 0, 0),), (0, 0, 1), (0, 1, 0))
     >>> delta_of_pair(third, Fraction(2, 5), Fraction(7, 4))
     Fraction(354, 15625)
     """
@@ -117,24 +117,24 @@ def delta_of_pair(pair: Pair, q: Number, lam: Number) -> Number:
     return sum((max(s - lam * t, zero) for s, t in _two_laws(pair, q)), zero)
 
 
-def eta_of_pair(pair: Pair, q: Number, lam: Number) -> Number:
+def eta_of_pair(pair: AnswerPair, q: Number, lam: Number) -> Number:
     """``P[R(S) > lam]`` for S drawn from D_m (SDP 1.7).
 
     Examples
     --------
-    >>> eta_of_pair(Pair((), (0,), (1,)), Fraction(1, 4), Fraction(2))
+    >>> eta_of_pair(AnswerPair((), (0,), (1,)), Fraction(1, 4), Fraction(2))
     Fraction(3, 4)
     """
     zero = q * 0
     return sum((s for s, t in _two_laws(pair, q) if s > lam * t), zero)
 
 
-def largest_ratio(pair: Pair, q: Number) -> Number:
+def largest_ratio(pair: AnswerPair, q: Number) -> Number:
     """Largest value of R(S), theta^d for x, x' differing in d bits (SDP 1.2 and after (3.6)).
 
     Examples
     --------
-    >>> largest_ratio(Pair(((0, 0),), (0, 0), (1, 1)), Fraction(1, 4))
+    >>> largest_ratio(AnswerPair(((0, 0),), (0, 0), (1, 1)), Fraction(1, 4))
     Fraction(9, 1)
     """
     return max(s / t for s, t in _two_laws(pair, q))
@@ -142,14 +142,14 @@ def largest_ratio(pair: Pair, q: Number) -> Number:
 
 def _worst(
     domain: Iterable[Block], N: int, q: Number, lam: Number, eta: bool
-) -> tuple[Number, Pair]:
-    best: tuple[Number, Pair] | None = None
+) -> tuple[Number, AnswerPair]:
+    best: tuple[Number, AnswerPair] | None = None
     vectors = originals(domain)
     reports = {y: channel(y, q) for y in vectors}
     zero = q * 0
     for others in itertools.combinations_with_replacement(vectors, N - 1):
         rest: dict[Histogram, Number]
-        rest = histogram_law(others, q) if others else {(0,) * 2 ** len(vectors[0]): q**0}
+        rest = histogram_pmf(others, q) if others else {(0,) * 2 ** len(vectors[0]): q**0}
         with_record = {y: list(_sorted_values(rest, reports[y])) for y in vectors}
         for x, x_prime in itertools.permutations(vectors, 2):
             both = zip(with_record[x_prime], with_record[x], strict=True)
@@ -158,7 +158,7 @@ def _worst(
             else:
                 value = sum((max(s - lam * t, zero) for s, t in both), zero)
             if best is None or value > best[0]:
-                best = (value, Pair(others, x, x_prime))
+                best = (value, AnswerPair(others, x, x_prime))
     if best is None:
         raise ValueError("the domain has a single original: there is no pair to compare.")
     return best
@@ -169,7 +169,9 @@ def _sorted_values(rest: dict[Histogram, Number], report: Sequence[Number]) -> I
     return _with_record(rest, report).values()
 
 
-def worst_delta(domain: Iterable[Block], N: int, q: Number, lam: Number) -> tuple[Number, Pair]:
+def worst_delta(
+    domain: Iterable[Block], N: int, q: Number, lam: Number
+) -> tuple[Number, AnswerPair]:
     """Largest delta over all pairs of collections of a small domain, with a pair that has it.
 
     Examples
@@ -180,7 +182,7 @@ def worst_delta(domain: Iterable[Block], N: int, q: Number, lam: Number) -> tupl
     return _worst(domain, N, q, lam, eta=False)
 
 
-def worst_eta(domain: Iterable[Block], N: int, q: Number, lam: Number) -> tuple[Number, Pair]:
+def worst_eta(domain: Iterable[Block], N: int, q: Number, lam: Number) -> tuple[Number, AnswerPair]:
     """Largest eta over all pairs of collections of a small domain, with a pair that has it.
 
     Examples

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.theory.domains import Block, Domain, Triple, check_domain, classes
-from shoal.theory.search.enumeration import Vector, originals
-from shoal.theory.stop_loss.outcomes import compositions
+from shoal.theory.enumeration import Vector, originals
+from shoal.theory.stop_loss.reduction import compositions
 
 __all__ = [
     "Configuration",

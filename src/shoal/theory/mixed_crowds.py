@@ -28,11 +28,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.fft import irfftn, next_fast_len
 
+from shoal.theory.brackets import Bracket, FloatArray, log_one_plus, power_error
 from shoal.theory.homogeneous import check_crowd
-from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.characteristic import log_one_plus, power_error
-from shoal.theory.stop_loss.distribution import FloatArray
-from shoal.theory.stop_loss.outcomes import compositions
+from shoal.theory.stop_loss.reduction import compositions
 
 __all__ = ["Histograms", "cell_chances", "gap", "mixed_crowd", "relative_error", "work_of"]
 
@@ -46,7 +44,7 @@ _MOST_POINTS = 4e6
 
 
 def cell_chances(vectors: Sequence[Vector], q: float) -> FloatArray:
-    """Law of one report of each vector over the cells that tell the vectors apart, a row each.
+    """Draw of one report of each vector over the cells that tell the vectors apart, a row each.
 
     Bits in which the vectors follow the same pattern matter only through how many of them are
     wrong; outcomes with the same likelihood ratios are one cell.
@@ -104,7 +102,7 @@ class Histograms:
             self._before.append(np.where(rows[:, cell] > 0, place, len(keys)).astype(np.intp))
 
     def add(self, law: FloatArray, count: int, report: FloatArray) -> FloatArray:
-        """Law of count + 1 reports from that of `count` and of one more."""
+        """Draw of count + 1 reports from that of `count` and of one more."""
         size = self.size[count + 1]
         padded = np.zeros(size + 1)
         padded[: law.size] = law

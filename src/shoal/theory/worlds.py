@@ -22,6 +22,15 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from shoal.theory import homogeneous
+from shoal.theory.brackets import Bracket, FloatArray
+from shoal.theory.configurations import (
+    Configuration,
+    configurations,
+    crowd_count,
+    different_crowds,
+    symmetries,
+    witness,
+)
 from shoal.theory.domains import (
     Block,
     Domain,
@@ -30,17 +39,8 @@ from shoal.theory.domains import (
     differing_bits,
     maximal_classes,
 )
-from shoal.theory.one_bit.sums import transform_length, upward
-from shoal.theory.search.configurations import (
-    Configuration,
-    configurations,
-    crowd_count,
-    different_crowds,
-    symmetries,
-    witness,
-)
-from shoal.theory.search.enumeration import Vector, originals
-from shoal.theory.search.mixed_crowds import (
+from shoal.theory.enumeration import Vector, originals
+from shoal.theory.mixed_crowds import (
     Histograms,
     cell_chances,
     gap,
@@ -48,8 +48,7 @@ from shoal.theory.search.mixed_crowds import (
     relative_error,
     work_of,
 )
-from shoal.theory.stop_loss.bracket import Bracket
-from shoal.theory.stop_loss.distribution import FloatArray
+from shoal.theory.one_bit import transform_length, upward
 from shoal.theory.sufficient import sufficient_eta
 
 __all__ = [
@@ -90,7 +89,7 @@ class World(Protocol):
         """Return the worst pair of one step and how many pairs it looked at."""
 
 
-class Question(NamedTuple):
+class SearchQuestion(NamedTuple):
     """What is asked of every pair."""
 
     domain: Domain
@@ -134,7 +133,7 @@ class OneBitWorld:
     A 1 that becomes a 0 is the same with 0 and 1 exchanged.
     """
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: SearchQuestion) -> None:
         self._question = question
         others = question.N - 1
         self.exhaustive = question.N <= _ONE_BIT_ALL
@@ -194,7 +193,7 @@ class SmallWorld:
     exhaustive = True
     description = "every crowd"
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: SearchQuestion) -> None:
         self._question = question
         self._vectors = originals(question.domain)
         self._reports = cell_chances(self._vectors, question.q)
@@ -229,7 +228,7 @@ class SmallWorld:
         return CollectionPair(value, others, self._vectors[away], self._vectors[towards]), pairs
 
     def _rest(self, records: list[int]) -> FloatArray:
-        """Law of the others; what the crowd before had in common is kept."""
+        """Draw of the others; what the crowd before had in common is kept."""
         shared = 0
         for (record, _), wanted in zip(self._laws[1:], records, strict=False):
             if record != wanted:
@@ -248,7 +247,7 @@ class FamilyWorld:
 
     exhaustive = False
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: SearchQuestion) -> None:
         self._question = question
         best, _ = homogeneous_best(*question)
         reach = differing_bits(question.domain)
@@ -340,7 +339,7 @@ def world_of(domain: Iterable[Block], N: int, q: float, epsilon: float, eta: boo
     """
     homogeneous.check_crowd(N, q, epsilon)
     blocks = check_domain(domain)
-    question = Question(blocks, N, q, epsilon, eta)
+    question = SearchQuestion(blocks, N, q, epsilon, eta)
     if differing_bits(blocks) == 0:
         raise ValueError("the domain has a single original: there is no pair to compare.")
     if blocks == (Block(1, 0, 1),):

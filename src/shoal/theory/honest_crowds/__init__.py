@@ -1,1 +1,0 @@
-"""Crowds in which only some of the reports are honest."""

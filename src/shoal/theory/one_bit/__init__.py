@@ -1,1 +1,0 @@
-"""One bit, exactly: the law of a count, and the worst crowd."""

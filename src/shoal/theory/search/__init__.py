@@ -1,1 +1,0 @@
-"""Crowds of all kinds, looked through for the worst."""

@@ -311,7 +311,7 @@ class TestThreeSigma:
         def none(*given: object) -> float:
             raise ValueError("no q satisfies the rule")
 
-        monkeypatch.setattr("shoal.theory.three_sigma.three_sigma_q", none)
+        monkeypatch.setattr("shoal.theory.sufficient.three_sigma_q", none)
         with pytest.raises(PrivacyRefusal, match="three-sigma rule at epsilon=1 in a crowd of 100"):
             plan(FIVE, crowd_size=100, epsilon="1", promise="three-sigma")
 

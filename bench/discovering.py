@@ -15,7 +15,7 @@ import shoal
 from shoal.analysis.text.discovery import discover
 from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.lab.tally_distributions import simulate_texts
-from shoal.planning.discovery_survey import discovery_survey
+from shoal.planning.text_size import discovery_survey
 
 CROWD = 10_000_000
 LENGTH = 10

@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.analysis.text.rappor import decode_rappor
 from shoal.lab.rappor_collections import simulate_rappor
-from shoal.planning.rappor_parameters import RapporParameters
+from shoal.planning.rappor import RapporParameters
 
 EXAMPLE = RapporParameters(k=128, h=2, m=8, p="0.5", q="0.75", f="0")
 MEMOIZED = RapporParameters(k=128, h=2, m=16, p="0.1", q="0.8", f="0.25")

@@ -3,7 +3,7 @@
 Everybody here has the same answer, so only the flips tell people apart. The attacker has
 yesterday's report of one device and looks for today's among N, taking the most likely one. Without
 fresh flips the two reports are equal and the device is found. With them it is found exactly as
-often as `shoal.planning.over_time.linking_probability` predicts.
+often as `shoal.planning.memory.linking_probability` predicts.
 
 Run ``python attack_linking.py [PICTURE.png]``.
 """
@@ -19,7 +19,7 @@ from shoal.analysis.report_rows import unpack
 from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.simulation_bits import SimulationBits, simulation_generator
 from shoal.device.randomize import flip
-from shoal.planning.over_time import linking_probability
+from shoal.planning.memory import linking_probability
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory
 

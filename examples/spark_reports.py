@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from shoal import Plan, PrivacyRefusal
 from shoal.batch.spark import published_reports, randomize, tally
-from shoal.planning.promise import compute_promise
+from shoal.planning.certificate import compute_promise
 
 
 def main(plan_file: str, answers: str, reports: str, tally_file: str) -> None:

@@ -18,7 +18,7 @@ from scipy.stats import binom
 import shoal
 from shoal import Flags, Plan, Survey, randomize
 from shoal.device.arrays.simulation_bits import SimulationBits
-from shoal.planning.trust_costs import Comparison, compare
+from shoal.planning.costs import Comparison, compare
 
 FEATURES = ("sync", "dark mode", "reader", "vpn", "notes")
 SURVEY = Survey("browser", (Flags("features", FEATURES),))

@@ -11,7 +11,7 @@ import math
 import numpy as np
 import pytest
 
-from shoal.planning.over_time import linking_probability
+from shoal.planning.memory import linking_probability
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory
 from tests import checks

@@ -16,7 +16,7 @@ from bench.reporting import PAGE, RESULTS, page
 from bench.svg import PICTURES, SCHEMES
 
 from shoal import Flags, Survey
-from shoal.planning.trust_costs import compare
+from shoal.planning.costs import compare
 from tests.doc_pages import PAGES, ROOT
 from tests.idea_pictures import IDEAS
 from tests.server.console_help import browser

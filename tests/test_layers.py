@@ -257,7 +257,7 @@ class TestTheTableCanFail:
             ("device/encode.py", "def f():\n    from scipy.special import bdtr"),
             ("device/encode.py", "from shoal.analysis.tally import tally"),
             ("device/encode.py", "from shoal import tally"),
-            ("device/outbox/http.py", "from shoal.planning.promise import check_promise"),
+            ("device/outbox/http.py", "from shoal.planning.certificate import check_promise"),
             ("device/encode.py", "import numpy as np"),
             ("device/outbox/outbox.py", "def f():\n    import pyarrow"),
             ("device/arrays/encode.py", "import scipy"),

@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from shoal.analysis.intervals import IntervalKind
-from shoal.planning.over_time import HoldsFor
+from shoal.planning.guarantees import HoldsFor
 from shoal.planning.plan_diff import DiffKind
 from shoal.protocol.plan import PROMISES
 from shoal.theory.proven import Method

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from shoal.planning.trust_costs import Comparison, compare
+from shoal.planning.costs import Comparison, compare
 
 __all__ = ["Comparison", "compare"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from shoal.analysis.text.decode import DecodedText, DecodedTexts, decode
 from shoal.analysis.text.discovery import Discovery, discover
-from shoal.planning.discovery_survey import discovery_survey
-from shoal.planning.text_size import Proposal, suggest_text_size
+from shoal.planning.text_size import Proposal, discovery_survey, suggest_text_size
 from shoal.protocol.survey import Pairs
 
 __all__ = [

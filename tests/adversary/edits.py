@@ -21,7 +21,7 @@ from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory
 from shoal.device.vectors import OriginalVector
-from shoal.planning.over_time import parse_horizon, releases_in_a_year
+from shoal.planning.memory import parse_horizon, releases_in_a_year
 from shoal.planning.plan_diff import plan_diff
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Parties, Promise

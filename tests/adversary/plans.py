@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from shoal import Plan, PrivacyRefusal, ShoalError, plan, publish, tally
-from shoal.planning.over_time import plan_with_memory
+from shoal.planning.memory import plan_with_memory
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.wire import Synthetic
 from shoal.reports import Publication

@@ -105,7 +105,7 @@ def test_the_command_line_states_no_falsehood_where_formulas_meet(command, tmp_p
 def test_text_with_memory_is_refused_by_statements_as_by_audit():
     """A kept cohort splits the crowd, so that nothing is proven."""
     from shoal import Plan, Text
-    from shoal.planning.over_time import guarantees_over_time
+    from shoal.planning.guarantees import guarantees_over_time
     from shoal.protocol.flip_probability import FlipProbability
     from shoal.protocol.plan import Memory, Promise
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import shoal.device.memory
+import shoal.planning.bounds
 import shoal.planning.certificate
 import shoal.planning.guarantees
-import shoal.planning.views
 from shoal import Certificate, Plan, Survey
 from shoal.analysis.estimates import Estimate
 from shoal.curator import Release
@@ -48,7 +48,7 @@ def proven(change: Callable[..., Any]) -> Mutate:
     def mutant(domain: Any, N: int, q: float, epsilon: float, rtol: float = 1e-4) -> Any:
         return change(real, domain, N, q, epsilon, rtol)
 
-    return lambda patch: patch.setattr(shoal.planning.views, "proven_delta", mutant)
+    return lambda patch: patch.setattr(shoal.planning.bounds, "proven_delta", mutant)
 
 
 def parsed_otherwise(patch: pytest.MonkeyPatch, change: Callable[[str], str]) -> None:
@@ -100,14 +100,14 @@ def attack_times(factor: float) -> Mutate:
         low, high = (min(end * factor, 1.0) for end in found.delta)
         return AttackDelta(Bracket(low, high), found.crowd)
 
-    return lambda patch: patch.setattr(shoal.planning.views, "attack_delta", mutant)
+    return lambda patch: patch.setattr(shoal.planning.bounds, "attack_delta", mutant)
 
 
 def proven_counts(change: Callable[..., float]) -> Mutate:
     """Change the proven delta of counts: a function of the real one and its arguments."""
     real = counts_theory.proven_counts
     return lambda patch: patch.setattr(
-        shoal.planning.views, "proven_counts", lambda *given: change(real, *given)
+        shoal.planning.bounds, "proven_counts", lambda *given: change(real, *given)
     )
 
 
@@ -118,7 +118,7 @@ def counts_attack_times(factor: float) -> Mutate:
         found = real(*given)
         return found._replace(delta=found.delta * factor)
 
-    return lambda patch: patch.setattr(shoal.planning.views, "attack_counts", mutant)
+    return lambda patch: patch.setattr(shoal.planning.bounds, "attack_counts", mutant)
 
 
 def eta_times(factor: float) -> Mutate:

@@ -16,7 +16,7 @@ from shoal import Plan, PrivacyRefusal, ShoalError, Tally, estimate, plan, publi
 from shoal.analysis.estimates import Estimate
 from shoal.analysis.screening import screen
 from shoal.planning.certificate import certify
-from shoal.planning.over_time import guarantees_over_time
+from shoal.planning.guarantees import guarantees_over_time
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.wire import Synthetic

@@ -44,9 +44,8 @@ from shoal.cli import run
 from shoal.device.arrays.randomize import pack
 from shoal.device.randomize import pack_reports
 from shoal.errors import InputError, TallyError
-from shoal.planning.certificate import certify
-from shoal.planning.over_time import plan_with_memory
-from shoal.planning.promise import check_promise
+from shoal.planning.certificate import certify, check_promise
+from shoal.planning.memory import plan_with_memory
 from shoal.protocol.wire import Reports, Synthetic
 from shoal.reports.sums import promise_of_sum
 from shoal.reports.words import facts

@@ -33,7 +33,7 @@ from shoal.device.randomize import flip
 from shoal.errors import AnswerError, InputError, PrivacyRefusal, SurveyError
 from shoal.lab.tally_distributions import simulate_texts
 from shoal.planning.certificate import certify
-from shoal.planning.discovery_survey import discovery_survey
+from shoal.planning.text_size import discovery_survey
 from shoal.protocol.plan import Promise
 from shoal.protocol.survey import Part
 from shoal.protocol.text_hash import Pairs

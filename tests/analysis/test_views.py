@@ -35,7 +35,7 @@ from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.randomize import flip
 from shoal.errors import TallyError
 from shoal.planning.certificate import certify
-from shoal.planning.observers import observers
+from shoal.planning.threats import observers
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise, View
 from shoal.protocol.survey import Choices, Question

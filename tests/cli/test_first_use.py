@@ -34,7 +34,7 @@ from shoal.analysis.text.decode import decode
 from shoal.cli import run
 from shoal.device.encode import encode
 from shoal.device.randomize import flip, pack_reports
-from shoal.planning.trust_costs import Comparison, compare
+from shoal.planning.costs import Comparison, compare
 
 ROOT = Path(__file__).parent.parent.parent
 SURVEY = """

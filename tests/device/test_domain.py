@@ -22,7 +22,7 @@ from shoal.device.randomize import flip
 from shoal.device.vectors import OriginalVector
 from shoal.errors import AnswerError
 from shoal.lab.populations import populate
-from shoal.planning.discovery_survey import discovery_survey
+from shoal.planning.text_size import discovery_survey
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.questions import Question

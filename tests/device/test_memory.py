@@ -30,7 +30,7 @@ from shoal.device.memory import DeviceMemory, key_from_text, read_key, seal, uns
 from shoal.device.randomize import flip
 from shoal.device.vectors import OriginalVector
 from shoal.errors import InputError, ShoalError
-from shoal.planning.over_time import linking_probability, plan_with_memory
+from shoal.planning.memory import linking_probability, plan_with_memory
 from shoal.protocol.flip_probability import (
     FlipProbability,
     changing_epsilon,

@@ -18,7 +18,7 @@ from shoal.device.encode import encode
 from shoal.device.randomize import flip, pack_reports
 from shoal.device.vectors import OriginalVector, SyntheticVector, check_vector
 from shoal.errors import AnswerError, InputError, ReportError
-from shoal.planning.discovery_survey import discovery_survey
+from shoal.planning.text_size import discovery_survey
 from shoal.protocol.flip_probability import MOST_DIGITS, FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.random_bits import SystemBits, draw_below

@@ -18,7 +18,7 @@ from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.device.encode import encode
 from shoal.errors import InputError
 from shoal.lab.populations import populate, read_weights, texts_for, zipf
-from shoal.planning.discovery_survey import discovery_survey
+from shoal.planning.text_size import discovery_survey
 from shoal.protocol.survey import Choices
 
 SURVEY = Survey(

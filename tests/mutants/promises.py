@@ -39,7 +39,7 @@ MUTANTS = (
     ),
     Mutant(
         "a horizon leaves out the window that it cuts",
-        "planning/over_time/horizons.py",
+        "planning/over_time/plan.py",
         "return -(-seconds // window) + 1",
         "return -(-seconds // window)",
         "planning/test_over_time.py::TestPlanning"
@@ -90,7 +90,7 @@ MUTANTS = (
     ),
     Mutant(
         "a publication repeats what the plan says of itself",
-        "planning/promise.py",
+        "planning/certificate.py",
         "if computed.refusal is not None:",
         "if False:",
         "planning/test_promise.py::TestVerbs::test_no_estimates",

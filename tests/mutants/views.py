@@ -216,7 +216,7 @@ MUTANTS = (
     ),
     Mutant(
         "with memory one report of many pays for what is dropped",
-        "planning/over_time/statements.py",
+        "planning/guarantees.py",
         "replace(overflow, q=float(plan.q), reports=reports)",
         "replace(overflow, q=float(plan.q))",
         PIECES + "TestMemory",
@@ -230,7 +230,7 @@ MUTANTS = (
     ),
     Mutant(
         "a fake device spends one message on an option",
-        "planning/poisoning.py",
+        "planning/threats.py",
         "up = coin.shift_of_a_fake(q, messages)",
         "up = coin.shift_of_a_fake(q)",
         PIECES + "TestFakes::test_one_position_many_times",

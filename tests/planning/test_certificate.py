@@ -11,8 +11,8 @@ import shoal
 from shoal.cli import run
 from shoal.cli._certificate import _crowd_in_words
 from shoal.errors import InputError, PrivacyRefusal
+from shoal.planning.bounds import domain_of
 from shoal.planning.certificate import certify
-from shoal.planning.views import domain_of
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.survey import Choices
@@ -289,7 +289,7 @@ def test_the_parts_of_an_epsilon_are_not_more_than_it(reports, monkeypatch):
         asked.append(epsilon)
         return Proven(Bracket(0.0, 0.0), "local")
 
-    monkeypatch.setattr("shoal.planning.views.proven_delta", proven)
+    monkeypatch.setattr("shoal.planning.bounds.proven_delta", proven)
     certificate = certify(flags(2), q="0.2", crowd_size=1000)
     epsilons = [k / 10 for k in range(1, 40)]
     for epsilon in epsilons:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shoal import Choice, Flags, Survey, YesNo
-from shoal.planning.views import bound_of
+from shoal.planning.bounds import bound_of
 from shoal.protocol.survey import Choices
 from tests.theory.counts.oracle import collections_worst, count_law
 

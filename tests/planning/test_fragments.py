@@ -13,14 +13,13 @@ from shoal import Choice, Flags, Plan, PrivacyRefusal, Survey, Tally, plan
 from shoal.analysis.crowds import Crowd
 from shoal.analysis.screening import screen
 from shoal.errors import InputError, PlanError
-from shoal.planning.certificate import certify
+from shoal.planning.bounds import bound_of
+from shoal.planning.certificate import certify, check_promise, compute_promise
 from shoal.planning.fragments import Overflow, overflow_of
-from shoal.planning.observers import observers
-from shoal.planning.over_time import guarantees_over_time, plan_with_memory
+from shoal.planning.guarantees import guarantees_over_time
+from shoal.planning.memory import plan_with_memory
 from shoal.planning.plan_diff import plan_diff
-from shoal.planning.poisoning import poisoning
-from shoal.planning.promise import check_promise, compute_promise
-from shoal.planning.views import bound_of
+from shoal.planning.threats import observers, poisoning
 from shoal.protocol.plan import Parties
 from shoal.theory.binomial import overflow_chance
 

@@ -10,7 +10,7 @@ import pytest
 
 from shoal import Flags, Survey
 from shoal.planning.certificate import certify
-from shoal.planning.observers import observers, single_report
+from shoal.planning.threats import observers, single_report
 from shoal.protocol.plan import Parties
 
 ROOT = Path(__file__).parents[2]

@@ -21,9 +21,8 @@ from shoal import Choice, Flags, Plan, PrivacyRefusal, Survey, Text, plan
 from shoal.errors import InputError
 from shoal.planning.certificate import certify
 from shoal.planning.composition import WORTH_COMPOSING, quick_epsilon
-from shoal.planning.over_time import (
-    Statement,
-    guarantees_over_time,
+from shoal.planning.guarantees import GuaranteeOverTime, guarantees_over_time
+from shoal.planning.memory import (
     linking_probability,
     parse_horizon,
     plan_with_memory,
@@ -147,11 +146,11 @@ def stated(
     layers: tuple[FlipProbability, FlipProbability],
     delta: float,
     changed: int = 0,
-) -> dict[str, Statement]:
+) -> dict[str, GuaranteeOverTime]:
     return named(guarantees_over_time(small_plan(*world, *layers), 2, delta=delta, changed=changed))
 
 
-def named(made: list[Statement]) -> dict[str, Statement]:
+def named(made: list[GuaranteeOverTime]) -> dict[str, GuaranteeOverTime]:
     assert len({one.holds_for for one in made}) == len(made)
     return {one.holds_for: one for one in made}
 

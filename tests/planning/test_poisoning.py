@@ -12,7 +12,7 @@ import pytest
 
 from shoal import Choice, Flags, Plan, Survey, YesNo, estimate, plan, tally
 from shoal.errors import InputError
-from shoal.planning.poisoning import poisoning
+from shoal.planning.threats import poisoning
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.wire import Synthetic

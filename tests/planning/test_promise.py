@@ -41,9 +41,9 @@ from shoal.device.randomize import flip, pack_reports
 from shoal.errors import InputError, PlanError
 from shoal.lab.study import study
 from shoal.planning import certificate as auditing
-from shoal.planning import promise as promising
-from shoal.planning.discovery_survey import discovery_survey
-from shoal.planning.promise import check_promise, compute_promise
+from shoal.planning import certificate as promising
+from shoal.planning.certificate import check_promise, compute_promise
+from shoal.planning.text_size import discovery_survey
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.promise import read_certificate

@@ -9,8 +9,7 @@ import pytest
 
 from shoal import Choice, Flags, Number, Survey, YesNo, plan
 from shoal.errors import InputError
-from shoal.planning.question_costs import survey_costs
-from shoal.planning.trust_costs import people_needed
+from shoal.planning.costs import people_needed, survey_costs
 
 ASKED = (YesNo("y"), Choice("c", ("a", "b", "c")), Flags("f", ("p", "q")), Number("n", (1, 2)))
 PROMISE: dict[str, Any] = {"crowd_size": 2000, "epsilon": "1", "delta": "1e-4"}

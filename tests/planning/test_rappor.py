@@ -20,8 +20,7 @@ from scipy.stats import binom
 from shoal import Plan
 from shoal.cli import run
 from shoal.errors import InputError
-from shoal.planning.certificate import certify
-from shoal.planning.promise import check_promise
+from shoal.planning.certificate import certify, check_promise
 from shoal.planning.rappor import RapporParameters, migrate
 
 PAPER = RapporParameters(k=16, h=2, m=64, p="0.5", q="0.75", f="0.5")

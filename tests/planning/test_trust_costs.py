@@ -12,7 +12,7 @@ from shoal import Choice, Flags, Survey, plan
 from shoal.analysis.estimates import sample_size
 from shoal.cli import run
 from shoal.errors import InputError
-from shoal.planning.trust_costs import Comparison, compare
+from shoal.planning.costs import Comparison, compare
 from shoal.reports.plots.trust_costs import plot_costs
 from shoal.theory import laplace as laplace_law
 from shoal.theory import randomized_response as coin
@@ -163,7 +163,7 @@ class TestEdges:
             compare(flags(2), **wish)
 
     def test_the_proven_q_is_certified(self, five: Comparison):
-        from shoal.planning.views import domain_of
+        from shoal.planning.bounds import domain_of
 
         q = five["proven"].q
         assert q is not None

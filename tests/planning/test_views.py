@@ -11,12 +11,12 @@ import pytest
 from shoal import Choice, Flags, Plan, Survey, Text, plan
 from shoal.cli import run
 from shoal.errors import InputError, PlanError, PrivacyRefusal
-from shoal.planning.certificate import certify
+from shoal.planning.bounds import CountsBound, other_view
+from shoal.planning.certificate import certify, check_promise, compute_promise
 from shoal.planning.composition import composed_epsilon
-from shoal.planning.over_time import guarantees_over_time, plan_with_memory
+from shoal.planning.guarantees import guarantees_over_time
+from shoal.planning.memory import plan_with_memory
 from shoal.planning.plan_diff import plan_diff
-from shoal.planning.promise import check_promise, compute_promise
-from shoal.planning.views import CountsBound, other_view
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.promise import read_certificate

@@ -13,7 +13,7 @@ import pytest
 from shoal import Choice, Plan, Survey, plan
 from shoal.analysis.screening import Screening, screen
 from shoal.planning.certificate import certify
-from shoal.planning.observers import observers
+from shoal.planning.threats import observers
 from shoal.reports.observers import what_holds
 from shoal.server.console import releases as sealed_crowds
 from shoal.server.console import views as web

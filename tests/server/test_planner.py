@@ -17,8 +17,8 @@ import pytest
 from shoal import Plan, Survey, plan
 from shoal.errors import InputError
 from shoal.planning.certificate import certify
-from shoal.planning.observers import observers
-from shoal.planning.trust_costs import compare
+from shoal.planning.costs import compare
+from shoal.planning.threats import observers
 from shoal.server.console.planner import Planner
 from shoal.server.console.planning import EXAMPLE, MOST_BITS, Wish, form_wish, prospect
 from shoal.server.core import problems

@@ -31,7 +31,7 @@ from shoal.analysis.plain_text import plain_table
 from shoal.analysis.tally import Tally
 from shoal.analysis.views import check_links, check_view
 from shoal.errors import InputError, PrivacyRefusal, TallyError
-from shoal.planning.promise import check_promise
+from shoal.planning.certificate import check_promise
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Question, Text

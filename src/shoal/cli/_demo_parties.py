@@ -102,8 +102,7 @@ def _show_estimates(console: Any, shown: TwoParties) -> None:
 
 
 def _show_promise(console: Any, shown: TwoParties) -> None:
-    from shoal.planning.certificate import certify
-    from shoal.planning.promise import check_promise
+    from shoal.planning.certificate import certify, check_promise
 
     plan = shown.plan
     sigma = certify(plan).sigma

@@ -85,7 +85,8 @@ def over_time(
     Some flips become permanent, so that they do not average away. The plan says what holds for one
     release and what holds over time. Give --horizon or --releases.
     """
-    from shoal.planning.over_time import guarantees_over_time, parse_horizon, plan_with_memory
+    from shoal.planning.guarantees import guarantees_over_time
+    from shoal.planning.memory import parse_horizon, plan_with_memory
 
     if (horizon is None) == (releases is None):
         raise InputError("give one of --horizon and --releases.")

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 from shoal.cli._options import write_plan
 from shoal.cli._printing import print_json, printer
 from shoal.cli._waiting import COMPUTING, waiting
-from shoal.planning.promise import check_promise
+from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
 from shoal.support.rounding import text_near, text_up
 
 if TYPE_CHECKING:
-    from shoal.planning.over_time import Statement
-    from shoal.planning.trust_costs import PeopleNeeded
+    from shoal.planning.costs import PeopleNeeded
+    from shoal.planning.guarantees import GuaranteeOverTime
 
 
 def finish(
     plan: Plan,
-    over_time: list[Statement],
+    over_time: list[GuaranteeOverTime],
     output: Path | None,
     force: bool,
     plot: Path | None,
@@ -64,7 +64,7 @@ def _show_needed(needed: PeopleNeeded) -> None:
     console.print()
 
 
-def _document(plan: Plan, over_time: list[Statement]) -> dict[str, Any]:
+def _document(plan: Plan, over_time: list[GuaranteeOverTime]) -> dict[str, Any]:
     certificate = _certificate(plan)
     promise = check_promise(plan).promise
     document = {
@@ -97,7 +97,7 @@ def _document(plan: Plan, over_time: list[Statement]) -> dict[str, Any]:
 def _other(plan: Plan) -> dict[str, Any] | None:
     if plan.crowd_size is None:
         return None
-    from shoal.planning.views import other_view
+    from shoal.planning.bounds import other_view
 
     other = other_view(plan)
     if other is None:
@@ -120,7 +120,7 @@ def _certificate(plan: Plan) -> dict[str, Any] | None:
 
 def _show_views(plan: Plan, console: Any) -> None:
     """Print what a single report reveals, and what the other view would need."""
-    from shoal.planning.observers import single_report
+    from shoal.planning.threats import single_report
 
     console.print(f"local epsilon    {text_up(plan.local_epsilon)}, of a single report")
     warning = single_report(plan.local_epsilon, float(plan.q))
@@ -153,7 +153,7 @@ def _show_parties(plan: Plan, console: Any) -> None:
     console.print(f"messages         {overflow.messages} for {plan.bits} bits; {cost}")
 
 
-def _show(plan: Plan, over_time: list[Statement], output: Path | None) -> None:
+def _show(plan: Plan, over_time: list[GuaranteeOverTime], output: Path | None) -> None:
     from rich.markup import escape
 
     from shoal.cli._certificate import show_statements

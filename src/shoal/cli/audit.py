@@ -27,7 +27,7 @@ from shoal.cli._printing import print_json, printer, show_bullets
 from shoal.cli._types import DECIMAL, WHOLE
 from shoal.cli._waiting import COMPUTING, waiting
 from shoal.errors import InputError, PrivacyRefusal
-from shoal.planning.promise import compute_promise
+from shoal.planning.certificate import compute_promise
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_down, text_near
@@ -167,7 +167,8 @@ def _statements(
     plan: Plan, crowd: int, releases: int | None, delta: float | None
 ) -> list[dict[str, Any]]:
     """Return what holds over time; without a number, for a report in each window of a year."""
-    from shoal.planning.over_time import guarantees_over_time, releases_in_a_year
+    from shoal.planning.guarantees import guarantees_over_time
+    from shoal.planning.memory import releases_in_a_year
 
     if releases is None:
         releases = 1 if plan.window is None else releases_in_a_year(plan.window)

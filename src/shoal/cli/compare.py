@@ -25,7 +25,7 @@ from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_near
 
 if TYPE_CHECKING:
-    from shoal.planning.trust_costs import Comparison
+    from shoal.planning.costs import Comparison
 
 _TRUST = {
     "local": "nobody",
@@ -78,7 +78,7 @@ def command(
     The same survey at the same epsilon: with local noise, in an anonymous crowd, and with a
     trusted curator. For `--promise sufficient`, delta is used as eta.
     """
-    from shoal.planning.trust_costs import compare
+    from shoal.planning.costs import compare
 
     check_plot(plot)
     with waiting("comparing"):

@@ -115,9 +115,8 @@ def _check_writable(report: Path) -> None:
 
 
 def _show_before(agreed: Plan, seed: int) -> None:
-    from shoal.planning.certificate import certify
+    from shoal.planning.certificate import certify, check_promise
     from shoal.planning.plan import plan
-    from shoal.planning.promise import check_promise
 
     console = printer()
     users = agreed.reports_needed
@@ -154,7 +153,7 @@ def _show_after(
 ) -> None:
     from rich.markup import escape
 
-    from shoal.planning.observers import single_report
+    from shoal.planning.threats import single_report
 
     console = printer()
     users = demonstration.plan.reports_needed

@@ -15,7 +15,7 @@ from shoal.cli._options import IN_FILE, OUT_FILE, fdr_option, json_option, level
 from shoal.cli._printing import outward, print_json, printer, show_bullets, show_simulated
 from shoal.cli._types import WHOLE
 from shoal.errors import InputError
-from shoal.planning.discovery_survey import discovery_survey
+from shoal.planning.text_size import discovery_survey
 from shoal.protocol.plan import Plan
 from shoal.support.files import write_text
 

@@ -39,7 +39,7 @@ def command(
     """
     from shoal.device.arrays.answer_files import read_answers
     from shoal.device.arrays.report_files import VectorWriter
-    from shoal.planning.promise import check_promise
+    from shoal.planning.certificate import check_promise
 
     plan = Plan.read(plan_file)
     check_promise(plan)

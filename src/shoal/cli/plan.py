@@ -32,7 +32,7 @@ from shoal.planning.plan import plan
 from shoal.protocol.survey import Survey
 
 if TYPE_CHECKING:
-    from shoal.planning.trust_costs import PeopleNeeded
+    from shoal.planning.costs import PeopleNeeded
 
 
 @click.command(
@@ -152,7 +152,7 @@ def _people_needed(
     q: str | None,
     view: str,
 ) -> tuple[PeopleNeeded, int]:
-    from shoal.planning.trust_costs import people_needed  # it loads SciPy
+    from shoal.planning.costs import people_needed  # it loads SciPy
 
     if crowd is not None or q is not None or epsilon is None or delta is None:
         raise InputError(

@@ -73,7 +73,7 @@ def command(
     answer. Its reports are not written (exit code 3) unless you ask for --whole-reports.
     """
     from shoal.device.arrays.report_files import warning_of
-    from shoal.planning.promise import check_promise
+    from shoal.planning.certificate import check_promise
 
     plan = Plan.read(plan_file)
     check_promise(plan)

@@ -23,7 +23,7 @@ from shoal.cli._options import (
 from shoal.cli._printing import print_json, printer, show_bullets
 from shoal.cli._waiting import COMPUTING, waiting
 from shoal.errors import InputError
-from shoal.planning.question_costs import QuestionCost, survey_costs
+from shoal.planning.costs import QuestionCost, survey_costs
 from shoal.protocol.survey import Survey
 from shoal.support.files import write_text
 from shoal.support.rounding import text_near

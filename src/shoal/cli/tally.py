@@ -73,7 +73,7 @@ def command(
     """
     from shoal.batch.journal import remove_journal
     from shoal.batch.tallying import tally_files
-    from shoal.planning.promise import compute_promise
+    from shoal.planning.certificate import compute_promise
 
     plan = Plan.read(plan_file)
     if (refusal := compute_promise(plan).refusal) is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from shoal.analysis.text.rappor_files import RapporCollection, RapporMap
 from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.errors import InputError
-from shoal.planning.rappor_parameters import RapporParameters
+from shoal.planning.rappor import RapporParameters
 from shoal.support.files import write_text
 
 __all__ = ["simulate_rappor", "write_rappor"]

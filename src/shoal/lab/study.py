@@ -27,7 +27,7 @@ from shoal.errors import InputError
 from shoal.lab.coverage import covering, probability
 from shoal.lab.simulation import Through, people
 from shoal.lab.tally_distributions import draw_ones
-from shoal.planning.promise import check_promise
+from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
 from shoal.protocol.wire import row_bytes
 from shoal.support.checks import check_integer, check_level

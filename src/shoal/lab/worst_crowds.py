@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from shoal.errors import InputError
-from shoal.planning.views import domain_of
+from shoal.planning.bounds import domain_of
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction
 from shoal.protocol.survey import Survey
 from shoal.support.checks import check_integer, check_number

@@ -8,15 +8,16 @@ for somebody who takes part in every window of a year; a plan without windows as
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.errors import PrivacyRefusal
-from shoal.planning.over_time.horizons import releases_in_a_year
-from shoal.planning.over_time.statements import changing_crowds_epsilon
+from shoal.planning.composition import composed_epsilon, quick_epsilon
+from shoal.planning.fragments import Overflow, overflow_of
+from shoal.planning.memory import releases_in_a_year
 from shoal.protocol.flip_probability import (
     Q_PARTS,
     USUAL_DIGITS,
@@ -26,9 +27,24 @@ from shoal.protocol.flip_probability import (
     repeated_epsilon,
 )
 from shoal.protocol.plan import Memory, Plan
-from shoal.support.rounding import round_up
+from shoal.protocol.survey import Flags, Survey
+from shoal.support.checks import check_integer
+from shoal.support.rounding import round_up, text_up
 
-__all__ = ["Covered", "Guarantee", "guarantees", "loosened", "releases_a_year"]
+if TYPE_CHECKING:
+    from shoal.planning.certificate import Certificate
+
+__all__ = [
+    "Covered",
+    "Guarantee",
+    "GuaranteeOverTime",
+    "HoldsFor",
+    "changing_crowds_epsilon",
+    "guarantees",
+    "guarantees_over_time",
+    "loosened",
+    "releases_a_year",
+]
 
 Covered = Literal[
     "one report",
@@ -154,17 +170,267 @@ def loosened(plan: Plan) -> Plan:
     with others by the numbers of this one, so that rounding is not called less protection.
     """
     if plan.memory is None:
-        return replace(plan, q=_raised(plan.q, plan.q.digits))
+        return replace(plan, q=_loosened(plan.q, plan.q.digits))
     layers = plan.memory.q1, plan.memory.q2
     if max(q.digits for q in layers) > _LAYER_DIGITS:
         return plan
-    memory = Memory(*(_raised(q, _LAYER_DIGITS - 1) for q in layers))
+    memory = Memory(*(_loosened(q, _LAYER_DIGITS - 1) for q in layers))
     return replace(plan, q=memory.q, memory=memory)
 
 
-def _raised(q: FlipProbability, digits: int) -> FlipProbability:
+def _loosened(q: FlipProbability, digits: int) -> FlipProbability:
     """Return a q that is larger by one unit of rounding: 2^-16, or 1/2048 of a small q."""
     unit = min(Fraction(1, 2**USUAL_DIGITS), q.fraction / Q_PARTS)
     finest = 2 ** max(digits, USUAL_DIGITS)
     whole = Fraction(int((q.fraction + unit) * finest), finest)
     return FlipProbability.of_fraction(min(max(whole, q.fraction), Fraction(1, 2)))
+
+
+HoldsFor = Literal[
+    "one report",
+    "one release",
+    "one answer, every release",
+    "answers that change, every release",
+    "same crowd, every release",
+    "changing crowds, every release",
+]
+
+
+@dataclass(frozen=True)
+class GuaranteeOverTime:
+    """One thing that holds, for whom, and in words; epsilon and delta are rounded up."""
+
+    kind: Literal["proven", "local"]
+    holds_for: HoldsFor
+    epsilon: float
+    delta: float
+    words: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the statement as plain JSON values."""
+        return asdict(self)
+
+
+def guarantees_over_time(
+    plan: Plan, releases: int, *, delta: float | None = None, changed: int = 0
+) -> list[GuaranteeOverTime]:
+    """Return what holds when a person reports in each of `releases` releases under a plan.
+
+    Parameters
+    ----------
+    plan
+        With memory or without; without a crowd only the local statements are made. A plan that
+        `shoal.audit` refuses, with memory and text or several reports in a release, is refused.
+    releases
+        How many releases hold a report of the same person.
+    delta
+        At which delta the proven epsilons are given; by default the promise's, else 1e-6.
+    changed
+        How many of the same crowd changed their answer or missed a release: they are no cover.
+
+    Examples
+    --------
+    >>> from shoal.planning.memory import plan_with_memory
+    >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
+    >>> plan = plan_with_memory(survey, crowd_size=10_000, epsilon=1, delta="1e-6", releases=52)
+    >>> for one in statements(plan, 52):
+    ...     print(one.kind, one.holds_for, one.epsilon, one.delta, sep=" | ")
+    local | one report | 6.485957 | 0.0
+    proven | one release | 0.999953 | 1e-06
+    local | one answer, every release | 9.855599 | 0.0
+    local | answers that change, every release | 509.121506 | 0.0
+    proven | same crowd, every release | 9.84639 | 1e-06
+    proven | changing crowds, every release | 102.948 | 1e-06
+    """
+    check_integer("releases", releases, lowest=1, highest=10**6)
+    check_integer("changed", changed, lowest=0)
+    if plan.memory is not None:
+        from shoal.planning.certificate import check_crowd_hides
+
+        check_crowd_hides(plan)
+    if delta is None:
+        delta = float(plan.promise.delta or "1e-6")
+    # Several reports of one person in a release need group privacy: no crowd is counted on here.
+    crowd = plan.crowd_size if plan.max_reports_per_person == 1 else None
+    reports = releases * plan.max_reports_per_person
+    results = [_one_report(plan)]
+    if crowd is not None:
+        results.append(_one_release(plan, crowd, delta))
+    if plan.memory is None:
+        return results + _fresh(plan, crowd, reports, delta)
+    one_answer = _one_answer(plan, plan.memory, reports)
+    any_answers = _any_answers(plan, plan.memory, reports)
+    results += [one_answer, any_answers]
+    if crowd is not None:
+        if crowd > changed:
+            results.append(_same_crowd(plan, plan.memory, delta, crowd - changed, releases))
+        results.append(_changing(plan, crowd, releases, delta, (one_answer, any_answers)))
+    return results
+
+
+def _one_report(plan: Plan) -> GuaranteeOverTime:
+    return GuaranteeOverTime(
+        "local",
+        "one report",
+        float(local_epsilon(plan.survey.differing_bits, plan.q)),
+        0.0,
+        "A single report, to whoever sees it and knows its sender, the collector too.",
+    )
+
+
+def _one_release(plan: Plan, crowd: int, delta: float) -> GuaranteeOverTime:
+    certificate = _certificate(plan, plan.q, crowd)
+    return GuaranteeOverTime(
+        "proven",
+        "one release",
+        round_up(quick_epsilon(certificate, delta), 6),
+        delta,
+        f"One release{_only(plan)} of {crowd:,} reports, one per person, whatever the answers are.",
+    )
+
+
+def _one_answer(plan: Plan, memory: Memory, reports: int) -> GuaranteeOverTime:
+    differ = plan.survey.differing_bits
+    most = text_up(float(local_epsilon(differ, memory.q1)))
+    return GuaranteeOverTime(
+        "local",
+        "one answer, every release",
+        float(repeated_epsilon(differ, memory, reports)),
+        0.0,
+        f"All {reports:,} reports about one answer, to whoever sees them and knows their sender;"
+        f" however many there are, at most {most}. Distinct answers add up. It covers"
+        " what was answered, not when that changed.",
+    )
+
+
+def _any_answers(plan: Plan, memory: Memory, reports: int) -> GuaranteeOverTime:
+    return GuaranteeOverTime(
+        "local",
+        "answers that change, every release",
+        float(changing_epsilon(plan.survey.differing_bits, plan.bits, memory, reports)),
+        0.0,
+        f"All {reports:,} reports of a person, to whoever sees them and knows their sender, about"
+        " all answers and the times at which they changed.",
+    )
+
+
+def _same_crowd(
+    plan: Plan, memory: Memory, delta: float, crowd: int, releases: int
+) -> GuaranteeOverTime:
+    # In the counts view too: what fresh flips make of a count depends on the count alone, so every
+    # release is made from the counts of the permanent vectors.
+    # Nothing but what is dropped depends on how many releases there are.
+    certificate = _certificate(plan, memory.q1, crowd, releases)
+    dropped = certificate.overflow is not None and certificate.overflow.chance(float(plan.q)) > 0
+    many = f"{releases:,} of them" if dropped else "however many"
+    return GuaranteeOverTime(
+        "proven",
+        "same crowd, every release",
+        round_up(quick_epsilon(certificate, delta), 6),
+        delta,
+        f"All releases{_only(plan)} together, {many}, if the same people report in each and"
+        f" {crowd:,} of them, this person among them, never change their answer: everything is made"
+        " from their permanent vectors.",
+    )
+
+
+def _changing(
+    plan: Plan,
+    crowd: int,
+    releases: int,
+    delta: float,
+    local: tuple[GuaranteeOverTime, GuaranteeOverTime],
+) -> GuaranteeOverTime:
+    one_answer, any_answers = local
+    composed = changing_crowds_epsilon(plan, crowd, releases, delta, any_answers.epsilon)
+    if composed < any_answers.epsilon:
+        return GuaranteeOverTime(
+            "proven",
+            "changing crowds, every release",
+            round_up(composed, 6),
+            delta,
+            f"All {releases:,} releases{_only(plan)} together, each with {crowd:,} reports of any"
+            " people: the fresh flips of each release compose, as if the permanent vectors were the"
+            " answers. It covers all of a person's answers and when they changed.",
+        )
+    return GuaranteeOverTime(
+        "local",
+        "changing crowds, every release",
+        one_answer.epsilon,
+        0.0,
+        "Where other people report from release to release, no crowd is counted on; for one answer"
+        " the local bound is all that is claimed.",
+    )
+
+
+def changing_crowds_epsilon(
+    plan: Plan, crowd: int, releases: int, delta: float, limit: float
+) -> float:
+    """Return the proven epsilon of all releases together, whichever people report in each.
+
+    Infinity is returned, and nothing composed, where one release alone reveals the limit.
+    """
+    if plan.memory is None:
+        return composed_epsilon(_certificate(plan, plan.q, crowd), releases, delta)
+    from shoal.planning.certificate import certify
+
+    cube = certify(_cube(plan.bits), q=plan.memory.q2, crowd_size=crowd, view=plan.view)
+    cube = replace(cube, overflow=_sent(plan))
+    single = quick_epsilon(cube, delta)
+    return composed_epsilon(cube, releases, delta) if single < limit else math.inf
+
+
+def _fresh(plan: Plan, crowd: int | None, reports: int, delta: float) -> list[GuaranteeOverTime]:
+    local = reports * local_epsilon(plan.survey.differing_bits, plan.q)
+    results = [
+        GuaranteeOverTime(
+            "local",
+            "answers that change, every release",
+            float(local),
+            0.0,
+            f"All {reports:,} reports of a person, each with fresh flips, to whoever sees them and"
+            " knows their sender. It grows with every report: the same answer averages out.",
+        )
+    ]
+    if crowd is None:
+        return results
+    epsilon = changing_crowds_epsilon(plan, crowd, reports, delta, math.inf)
+    if epsilon < local:
+        words = (
+            f"All {reports:,} releases{_only(plan)} together, of {crowd:,} reports each, with fresh"
+            " flips."
+        )
+        holds_for: HoldsFor = "changing crowds, every release"
+        results.append(GuaranteeOverTime("proven", holds_for, round_up(epsilon, 6), delta, words))
+    return results
+
+
+def _certificate(plan: Plan, q: FlipProbability, crowd: int, reports: int = 1) -> Certificate:
+    """Return what a crowd of one release is promised at another q than the plan's.
+
+    `reports` is how many of a device may overflow.
+    """
+    from shoal.planning.certificate import certify
+
+    certificate = certify(plan.survey, q=q, crowd_size=crowd, view=plan.view)
+    return replace(certificate, cohorts=plan.cohorts, overflow=_sent(plan, reports))
+
+
+def _sent(plan: Plan, reports: int = 1) -> Overflow | None:
+    """Return how reports overflow that are sent with the plan's q, whichever flips are asked about.
+
+    Sending all of them whole gives the same releases unless one of them overflows, and each does so
+    with at most the probability of the largest answer, whatever its flips share with others.
+    """
+    overflow = overflow_of(plan)
+    return None if overflow is None else replace(overflow, q=float(plan.q), reports=reports)
+
+
+def _only(plan: Plan) -> str:
+    """Return the words that name the counts view; a plan for reports needs none."""
+    return " of counts" if plan.view == "counts" else ""
+
+
+def _cube(bits: int) -> Survey:
+    """Return the survey that allows every vector."""
+    return Survey("every vector", (Flags("bits", tuple(str(j) for j in range(bits))),))

@@ -13,8 +13,8 @@ from fractions import Fraction
 from typing import Any
 
 from shoal.errors import InputError, PrivacyRefusal
+from shoal.planning.certificate import shortfall
 from shoal.planning.fragments import Pieces
-from shoal.planning.promise import shortfall
 from shoal.protocol.flip_probability import EXACT, MOST_DIGITS, FlipProbability, local_epsilon
 from shoal.protocol.plan import (
     LARGEST_CROWD,
@@ -209,7 +209,7 @@ def _proven(
     floor: FlipProbability | None,
     pieces: Pieces | None,
 ) -> Plan:
-    from shoal.planning.views import bound_of
+    from shoal.planning.bounds import bound_of
 
     epsilon, delta = wish["epsilon"], wish["delta"]
     _check_one_unknown(q=q, crowd=crowd, epsilon=epsilon, delta=delta)
@@ -250,7 +250,7 @@ def _proven(
 
 
 def _sufficient(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
-    from shoal.planning.views import domain_of
+    from shoal.planning.bounds import domain_of
     from shoal.theory import solve
     from shoal.theory.sufficient import sufficient_eta
 

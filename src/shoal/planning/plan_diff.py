@@ -31,7 +31,7 @@ from typing import Any, Literal
 
 from shoal.errors import PrivacyRefusal
 from shoal.planning.guarantees import Covered, Guarantee, guarantees, loosened, releases_a_year
-from shoal.planning.observers import Observer, observers
+from shoal.planning.threats import Observer, observers
 from shoal.protocol.flip_probability import FlipProbability, local_epsilon
 from shoal.protocol.plan import SHORTEST_WINDOW, Plan, PromiseKind, View
 from shoal.protocol.survey import Number, Survey, Text

@@ -23,18 +23,20 @@ spoils every candidate that it meets on a bit (observed).
 from __future__ import annotations
 
 import math
+import string
 from dataclasses import dataclass
 
 from scipy.special import ndtri
 
 from shoal.errors import InputError, PrivacyRefusal
+from shoal.planning.bounds import bound_of
 from shoal.planning.plan import plan
-from shoal.planning.views import bound_of
 from shoal.protocol.plan import LARGEST_CROWD, VIEWS, View
 from shoal.protocol.survey import Survey, Text
+from shoal.protocol.text_hash import Pairs
 from shoal.support.checks import check_decimal, check_integer, check_number
 
-__all__ = ["Proposal", "predicted_sigma", "suggest_text_size"]
+__all__ = ["Proposal", "discovery_survey", "predicted_sigma", "suggest_text_size"]
 
 RECALL = 0.95
 _NEAR_BEST = 1.05
@@ -180,3 +182,47 @@ def _expected(
         detectable = max((cutoff + float(ndtri(RECALL))) * sigma, 1.0)
         detected = (detected + min(most / detectable, dictionary)) / 2
     return Proposal(bits, hashes, cohorts, q, sigma, math.ceil(detectable))
+
+
+_COHORTS = 64
+
+
+def discovery_survey(
+    name: str,
+    length: int,
+    *,
+    alphabet: str = string.ascii_lowercase,
+    question: str = "word",
+    bits: int = 1024,
+    hashes: int = 1,
+    cohorts: int | None = None,
+) -> Survey:
+    """Return a survey whose frequent words can be found without a list of candidates.
+
+    Parameters
+    ----------
+    name
+        The name of the survey.
+    length
+        The longest word that can be discovered, 2 to 64 letters.
+    alphabet
+        The letters of the words, each once; ``_`` is reserved for padding.
+    question
+        The name of the question for the word.
+    bits, hashes, cohorts
+        The word's Bloom filter. With one hash two words differ in the fewest bits, so it needs the
+        least noise; more bits only make a report longer. Cohorts are a multiple of ``length - 1``,
+        by default about 64.
+
+    Examples
+    --------
+    >>> survey = discovery_survey("words", 10)
+    >>> survey["word"].parts
+    (Part(bits=1024, fewest_set_bits=0, most_set_bits=1), Part(bits=704, fewest_set_bits=1, ...))
+    >>> survey.differing_bits, survey.cohorts
+    (4, 63)
+    """
+    pairs = Pairs(length, alphabet)
+    if cohorts is None:
+        cohorts = pairs.positions * max(1, round(_COHORTS / pairs.positions))
+    return Survey(name, (Text(question, bits, hashes, cohorts, pairs),))

@@ -89,7 +89,7 @@ class Promise:
 
     @property
     def in_words(self) -> str:
-        """What is asked for, in one line; `shoal.planning.promise` computes whether it holds.
+        """What is asked for, in one line; `shoal.planning.certificate` computes whether it holds.
 
         >>> Promise("proven", "1", delta="1e-6").in_words
         'asks for: proven, epsilon 1, delta 1e-6'

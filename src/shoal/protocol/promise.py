@@ -1,6 +1,6 @@
 """What became of a plan's promise when it was computed, and the certificate that says so.
 
-Nothing is computed here: `shoal.planning.promise` does that. A device without SciPy reads the
+Nothing is computed here: `shoal.planning.certificate` does that. A device without SciPy reads the
 certificate of somebody it trusts instead.
 """
 

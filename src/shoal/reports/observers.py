@@ -1,6 +1,6 @@
 """Who sees what, as a table for people: the observers of a certificate, on pages and in Markdown.
 
-The rows are those of `shoal.planning.observers`, whichever they are.
+The rows are those of `shoal.planning.threats`, whichever they are.
 """
 
 from __future__ import annotations

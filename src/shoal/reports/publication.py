@@ -15,7 +15,7 @@ from shoal.analysis.intervals import IntervalKind, Target
 from shoal.analysis.tally import Tally
 from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
-from shoal.planning.promise import check_promise
+from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
 from shoal.reports import words
 from shoal.reports.page import notebook_html, page

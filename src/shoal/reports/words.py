@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.analysis.crowds import in_crowds, note_on
 from shoal.analysis.tally import Tally
-from shoal.planning.observers import single_report
+from shoal.planning.threats import single_report
 from shoal.protocol.flip_probability import EXACT, local_epsilon
 from shoal.protocol.plan import Plan, View
 from shoal.protocol.survey import Choices, Question

@@ -23,7 +23,7 @@ from shoal.analysis.text.fitting import debias
 from shoal.analysis.text.rappor_files import RapporCollection, RapporMap, read_counts, read_map
 from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
-from shoal.planning.rappor_parameters import RapporParameters
+from shoal.planning.rappor import RapporParameters
 from shoal.support.rounding import round_up, text_up
 from shoal.theory.gaussian import normal_factor
 

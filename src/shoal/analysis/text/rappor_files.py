@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import InputError
-from shoal.planning.rappor_parameters import RapporParameters
+from shoal.planning.rappor import RapporParameters
 from shoal.support.checks import shown
 
 __all__ = ["RapporCollection", "RapporMap", "read_counts", "read_map"]

@@ -168,7 +168,7 @@ def check_promise(plan: Plan) -> None:
 
     A three-sigma promise is a rule of thumb and cannot be proven, so it is refused.
     """
-    from shoal.planning.promise import check_promise as confirm
+    from shoal.planning.certificate import check_promise as confirm
 
     _refuse_rule_of_thumb(plan)
     confirm(plan)

@@ -20,7 +20,7 @@ from shoal.lab.demo import devices_folder, running_collector
 from shoal.lab.services import console_get, free_port, scratch_folder
 from shoal.lab.web_demo.client import client_files
 from shoal.lab.web_demo.people import People
-from shoal.planning.promise import check_promise
+from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
 
 __all__ = ["web_demonstration"]

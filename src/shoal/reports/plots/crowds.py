@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.errors import InputError
-from shoal.planning.views import CountsBound, ReportsBound, bound_of, domain_of
+from shoal.planning.bounds import CountsBound, ReportsBound, bound_of, domain_of
 from shoal.protocol.survey import Survey
 from shoal.reports.plots.canvas import (
     BLACK,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.planning.trust_costs import Comparison
+from shoal.planning.costs import Comparison
 from shoal.reports.plots.canvas import (
     BLACK,
     BLUE,
@@ -30,7 +30,7 @@ def plot_costs(comparison: Comparison) -> Figure:
     Examples
     --------
     >>> from shoal import Flags, Survey
-    >>> from shoal.planning.trust_costs import compare
+    >>> from shoal.planning.costs import compare
     >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
     >>> figure = plot_costs(compare(survey, crowd_size=1000, epsilon=1, delta="1e-6"))
     >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]

@@ -7,11 +7,9 @@ from collections.abc import Iterable
 
 from shoal import __version__
 from shoal.errors import PrivacyRefusal
-from shoal.planning.certificate import certify
-from shoal.planning.observers import oblivious_collector
+from shoal.planning.certificate import certify, check_promise, compute_promise
 from shoal.planning.plan_diff import plan_diff
-from shoal.planning.poisoning import poisoning
-from shoal.planning.promise import check_promise, compute_promise
+from shoal.planning.threats import oblivious_collector, poisoning
 from shoal.protocol.plan import Plan
 from shoal.server.core import problems
 from shoal.server.core.ingest import limits_document

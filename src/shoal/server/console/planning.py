@@ -23,9 +23,9 @@ import numpy as np
 from shoal.analysis.association.independence import InteractionTest
 from shoal.errors import InputError, ShoalError
 from shoal.planning.certificate import certify
-from shoal.planning.observers import observers, single_report
+from shoal.planning.costs import compare
 from shoal.planning.plan import plan
-from shoal.planning.trust_costs import compare
+from shoal.planning.threats import observers, single_report
 from shoal.protocol.plan import VIEWS, Plan, Promise, View
 from shoal.protocol.survey import Cross, Survey
 from shoal.support.checks import shown

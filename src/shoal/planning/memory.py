@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.fragments import Pieces
-from shoal.planning.over_time.horizons import parse_horizon
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction, repeated_epsilon
 from shoal.protocol.plan import LARGEST_CROWD, VIEWS, Memory, Plan, Promise, View
 from shoal.protocol.survey import Survey
 from shoal.support.checks import check_decimal, check_integer
 from shoal.theory.calibration import smallest
 
-__all__ = ["plan_with_memory"]
+__all__ = [
+    "Horizon",
+    "linking_probability",
+    "parse_horizon",
+    "plan_with_memory",
+    "releases_in_a_year",
+]
 
 FEWEST_DIGITS, MOST_DIGITS = 16, 26
 """Digits of q1 and q2; the effective q has at most one less than both together, which is 51."""
@@ -69,7 +79,7 @@ def plan_with_memory(
         The part of the flips that is fresh each time, strictly between 0 and 1. Half by default:
         either layer alone then leaves as much of a bit as the other, so that it is about
         as hard to follow a person through time, which q2 prevents, as to average, which q1
-        prevents. `shoal.planning.over_time.linking_probability` computes how hard.
+        prevents. `shoal.planning.memory.linking_probability` computes how hard.
     max_reports_per_person
         Only 1: several reports of one person in a release share permanent flips, and the proof for
         a single release needs independent ones.
@@ -111,7 +121,7 @@ def plan_with_memory(
         )
     if view not in VIEWS:
         raise InputError(f"view must be one of {', '.join(VIEWS)}, got {view!r}.")
-    from shoal.planning.views import bound_of
+    from shoal.planning.bounds import bound_of
 
     epsilon_wanted, delta_wanted = float(epsilon_text), float(delta_text)
     pieces = Pieces.of(survey, view, relay, analyzer, messages)
@@ -157,7 +167,7 @@ def _nothing_left() -> PrivacyRefusal:
 
 
 def _certified(plan: Plan) -> bool:
-    from shoal.planning.promise import shortfall
+    from shoal.planning.certificate import shortfall
 
     return shortfall(plan) <= 0
 
@@ -198,3 +208,131 @@ def _within(
         return q1
     # at 1/2 nothing is revealed
     return FlipProbability.of_fraction(Fraction(smallest(fits, low + 1, high), 2**digits))
+
+
+_DAY = 86_400
+_RATES = {"hourly": 3600, "daily": _DAY, "weekly": 7 * _DAY, "monthly": 30 * _DAY}
+_SPANS = {"day": 1, "week": 7, "month": 31, "year": 366}
+_WORDS = re.compile(
+    r"(?:(hourly|daily|weekly|monthly)|every ([1-9][0-9]{0,3}) days) for"
+    r" (an?|[1-9][0-9]{0,3}) (day|week|month|year)s?"
+)
+
+
+class Horizon(NamedTuple):
+    """The window in seconds, one report in each, and how many windows the horizon can overlap."""
+
+    window: int
+    releases: int
+
+
+def parse_horizon(text: str) -> Horizon:
+    """Read "daily for a year", "weekly for 2 years", "every 14 days for 6 months".
+
+    Months and years are taken at their longest, 31 and 366 days; a monthly window has 30 days.
+
+    >>> parse_horizon("daily for a year")
+    Horizon(window=86400, releases=367)
+    >>> parse_horizon("every 14 days for 6 months").releases
+    15
+    """
+    match = _WORDS.fullmatch(" ".join(text.lower().split())) if isinstance(text, str) else None
+    if match is None:
+        raise InputError(
+            f"a horizon is written like 'daily for a year' or 'every 14 days for 6 months', got"
+            f" {str(text)[:60]!r}."
+        )
+    rate, days, count, span = match.groups()
+    window = _RATES[rate] if rate else int(days) * _DAY
+    lasts = (1 if count in ("a", "an") else int(count)) * _SPANS[span] * _DAY
+    return Horizon(window, _windows_touched(lasts, window))
+
+
+def releases_in_a_year(window: int) -> int:
+    """Return how many windows of a given length a year of 366 days can overlap.
+
+    >>> releases_in_a_year(7 * 86_400)
+    54
+    """
+    return _windows_touched(_SPANS["year"] * _DAY, window)
+
+
+def _windows_touched(seconds: int, window: int) -> int:
+    """Return how many windows a span of time can overlap, wherever it starts.
+
+    Windows start at multiples of their length since 1970 (UTC) and a person starts at any time, so
+    the first and the last window may both be partial: ceil(seconds / window) + 1.
+    """
+    return -(-seconds // window) + 1
+
+
+_MOST_BITS = 256
+
+
+def linking_probability(bits: int, memory: Memory, crowd_size: int) -> float:
+    """Return how often two reports of one device are found to belong together.
+
+    Somebody holds one report and looks for the other report of its sender among `crowd_size`. All
+    senders have the same answer and the attacker knows it, so that only the permanent flips tell
+    them apart; the attacker takes the most likely report, and one of them at random where several
+    are. The value is exact for up to 256 bits; beyond, 1 is returned, an upper bound. People whose
+    answers differ are found more easily, with memory and without it.
+
+    Guessing succeeds with probability 1 / crowd_size; with q2 = 0 a long vector is always found.
+
+    Examples
+    --------
+    >>> from shoal.protocol.flip_probability import FlipProbability
+    >>> memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
+    >>> [round(linking_probability(bits, memory, 1000), 4) for bits in (5, 40)]
+    [0.0046, 0.1528]
+    """
+    check_integer("bits", bits, lowest=1)
+    check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
+    if bits > _MOST_BITS:
+        return 1.0
+    q, q1, q2 = float(memory.q), float(memory.q1), float(memory.q2)
+    # Probabilities of a second flip after a first flip, and after a first truth.
+    flip_again = ((1 - q1) * q2**2 + q1 * (1 - q2) ** 2) / q
+    flip_now = q2 * (1 - q2) / (1 - q)
+    weights = _binomial(bits, q)
+    total = 0.0
+    for flips in range(bits + 1):
+        rest = bits - flips
+        i, j = np.arange(flips + 1), np.arange(rest + 1)
+        scores = np.add.outer(
+            i * math.log(flip_again / q) + (flips - i) * math.log((1 - flip_again) / (1 - q)),
+            j * math.log(flip_now / q) + (rest - j) * math.log((1 - flip_now) / (1 - q)),
+        )
+        own = np.outer(_binomial(flips, flip_again), _binomial(rest, flip_now))
+        other = np.outer(_binomial(flips, q), _binomial(rest, q))
+        _, place = np.unique(np.round(scores, 9), return_inverse=True)
+        mine = np.bincount(place.ravel(), own.ravel())
+        equal = np.bincount(place.ravel(), other.ravel()).astype(np.float64)
+        above = np.append(np.cumsum(equal[::-1])[::-1][1:], 0.0)
+        total += weights[flips] * float(mine @ _chance_to_win(above, equal, crowd_size))
+    return min(float(total), 1.0)
+
+
+def _chance_to_win(
+    above: NDArray[np.float64], equal: NDArray[np.float64], crowd_size: int
+) -> NDArray[np.float64]:
+    """Return P(no other scores higher, and the draw among equals is won).
+
+    With b the chance that another one scores equal and a that it scores less, that is the sum over
+    k of C(n,k) a^(n-k) b^k / (k+1), n = N - 1, which is ((a+b)^N - a^N) / (N b).
+    """
+    at_most = np.clip(1.0 - above, 0.0, 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        level = np.exp(crowd_size * np.log1p(-np.minimum(above, 1.0)))
+        part = np.minimum(equal / at_most, 1.0)
+        won = -level * np.expm1(crowd_size * np.log1p(-part)) / (crowd_size * equal)
+        alone = np.exp((crowd_size - 1) * np.log1p(-np.minimum(above, 1.0)))
+    return np.asarray(np.where(crowd_size * part > 1e-12, won, alone))
+
+
+def _binomial(trials: int, chance: float) -> NDArray[np.float64]:
+    masses = [
+        math.comb(trials, k) * chance**k * (1 - chance) ** (trials - k) for k in range(trials + 1)
+    ]
+    return np.array(masses)

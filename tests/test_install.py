@@ -117,11 +117,12 @@ class TestWheel:
 ONE_REPORT = """
 import sys
 from shoal import Flags, Plan, Survey, randomize
+from shoal.device.randomize import pack_reports
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 survey = Survey("tool", (Flags("commands", ("build", "test")),))
 plan = Plan(survey, FlipProbability(1, 2), Promise("local", "2.2"))
-print(len(randomize(plan, {"commands": ["build"]}).to_bytes()))
+print(len(pack_reports(plan, randomize(plan, {"commands": ["build"]}))))
 print(*sorted({"numpy", "cryptography", "click"} & sys.modules.keys()))
 import shoal
 try:

@@ -48,7 +48,7 @@ FOLDERS = {
         {"support", "agreement", "planning", "analysis", "theory", "curator", "charts"},
         NUMBERS
         | ARROW
-        | {"cryptography", "prometheus_client", "psycopg", "starlette", "uvicorn", "uvloop"},
+        | {"cryptography", "prometheus_client", "psycopg", "starlette", "httptools", "uvloop"},
     ),
     "charts": Folder(
         {"support", "agreement", "planning", "analysis", "theory"}, NUMBERS | {"matplotlib"}
@@ -420,11 +420,11 @@ class TestProcesses:
         assert not folders_of(loaded) & {"device", "evidence", "cli"}
         assert "shoal.server.doctor" not in loaded
         loaded = loaded_after("from shoal.server import Settings")
-        assert not loaded & {"starlette", "uvicorn", "numpy", "scipy"}
+        assert not loaded & {"starlette", "httptools", "numpy", "scipy"}
 
     def test_the_doctor_needs_no_server(self):
         loaded = loaded_after("import shoal.server.doctor.examine")
-        assert not loaded & {"starlette", "uvicorn", "scipy"}
+        assert not loaded & {"starlette", "httptools", "scipy"}
         assert "device" not in folders_of(loaded)
 
     def test_counting_a_file_of_reports_loads_no_device(self, tmp_path: Path):

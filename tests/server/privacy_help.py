@@ -166,7 +166,7 @@ class World:
 @contextmanager
 def logged_to(stream: io.StringIO, clock: Callable[[], float]) -> Iterator[None]:
     """Keep the collector's log in a stream, and leave the loggers as they were."""
-    names = ("shoal.server", "uvicorn.error", "asyncio")
+    names = ("shoal.server", "asyncio")
     before = {
         name: (list(logger.handlers), logger.level, logger.propagate)
         for name in names

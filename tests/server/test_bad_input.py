@@ -23,15 +23,12 @@ from typing import Any, NamedTuple
 import httpx
 import numpy as np
 import pytest
-import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
-from uvicorn.server import ServerState
 
 from shoal.analysis.report_rows import Batch
 from shoal.protocol.wire import MAGIC
 from shoal.server.console.app import OPERATIONS
-from shoal.server.core.connections import Connection, Door
 from shoal.server.core.problems import PROBLEMS
 
 from ..strategies import bounded
@@ -512,44 +509,6 @@ def test_who_does_not_read_is_left(server: Server) -> None:
                 ended = True
         assert ended
     assert_still_serving(server)
-
-
-def test_an_answer_that_does_not_move_is_given_up() -> None:
-    """Any progress counts; none within the patience ends the connection."""
-
-    class Transport:
-        unread = 0
-
-        def get_write_buffer_size(self) -> int:
-            return self.unread
-
-        def get_extra_info(self, name: str) -> None:
-            return None
-
-    class Loop:
-        now = 0.0
-
-        def time(self) -> float:
-            return self.now
-
-    async def never_called(scope: Any, receive: Any, send: Any) -> None:
-        raise AssertionError
-
-    transport, loop = Transport(), Loop()
-    connection = Connection.at(Door())(
-        uvicorn.Config(never_called, log_config=None),
-        ServerState(),
-        {},
-        loop,  # type: ignore[arg-type]
-    )
-    connection.connection_made(transport)  # type: ignore[arg-type]
-    connection.waiting_since = None
-    for now, unread, stuck in (
-        (0, 0, False), (30, 0, False), (31, 500, False), (50, 500, False), (51.5, 500, True),
-        (52, 400, False), (70, 400, False), (73, 400, True), (74, 0, False), (99, 0, False),
-    ):  # fmt: skip
-        loop.now, transport.unread = now, unread
-        assert connection.is_stuck(20) == stuck, now
 
 
 # The console

@@ -55,7 +55,8 @@ async def through(
 async def on_connection(world: World, sender: Sender, sealed: bytes) -> bytes:
     """Send a sealed request on a connection that has sent others before."""
     scope = {
-        "type": "http", "method": "POST", "path": "/v1/oblivious", "state": {"sender": sender},
+        "type": "http", "method": "POST", "path": "/v1/oblivious",
+        "state": {"connection": {"sender": sender}},
         "headers": [(b"content-type", b"message/ohttp-req")],
     }  # fmt: skip
     answer = b""

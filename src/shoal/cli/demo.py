@@ -70,8 +70,8 @@ def command(
     decides who answers what; the flips are random each time.
     """
     try:
-        import starlette  # noqa: F401  the collector needs it, and begins in another process
-        import uvicorn  # noqa: F401
+        import httptools  # noqa: F401  the collector needs it, and begins in another process
+        import starlette  # noqa: F401
     except ModuleNotFoundError as error:
         raise InputError(
             f"the collector needs {error.name}: pip install 'shoal[server]'."

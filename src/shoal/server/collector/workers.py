@@ -135,7 +135,7 @@ class Workers:
 
 def _work(folder: Path, settings: Settings, bound: socket.socket, ended: Connection) -> None:
     """Take reports until told to stop, or until the first process is gone."""
-    from shoal.server.collector.server import Listener, leave, run
+    from shoal.server.core.listeners import Listener, leave, run
 
     worker = Worker(folder, settings)
 

@@ -146,7 +146,10 @@ class DeviceIngest(ABC, Generic[U]):
         return True
 
     async def _answer(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
-        sender = scope.get("state", {}).get("sender") or Sender()
+        connection = scope.get("state", {}).get("connection", {})
+        sender = connection.get("sender")
+        if sender is None:
+            sender = connection["sender"] = Sender()
         await self._answer_device(request, sender, receive, send)
 
     def _check_head(self, plan_id: str, scope: Scope) -> Request | Problem:

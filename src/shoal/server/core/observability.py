@@ -149,13 +149,10 @@ def _place(record: logging.LogRecord) -> str:
 def log_to(
     level: str, stream: TextIO | None = None, clock: Callable[[], float] = time.time
 ) -> logging.Handler:
-    """Send the collector's log, and the errors of what it runs on, to a stream.
-
-    What uvicorn warns of are bad requests: whoever sends them could fill the disk with warnings.
-    """
+    """Send the service's log, and the errors of the event loop, to a stream."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Lines(clock))
-    for name in ("shoal.server", "uvicorn.error", "asyncio"):
+    for name in ("shoal.server", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
         logger.setLevel(level.upper() if name == "shoal.server" else "ERROR")

@@ -61,7 +61,7 @@ class Problem:
         return headers
 
     @cached_property
-    def last_words(self) -> bytes:
+    def raw_response(self) -> bytes:
         """The whole answer, after which the connection ends, for where there is no request yet."""
         lines = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}".encode()]
         lines += [b"%s: %s" % header for header in (*self.headers, CLOSE)]

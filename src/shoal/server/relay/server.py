@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from shoal.protocol.plan import Plan
-from shoal.server.collector.server import Listener, leave, run
+from shoal.server.core.listeners import Listener, leave, run
 from shoal.server.relay.analyzer_client import HttpAnalyzer
 from shoal.server.relay.service import Relay
 from shoal.server.relay.settings import RelaySettings

@@ -1,0 +1,182 @@
+"""Runs a party's listeners in one process until a signal comes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from shoal.errors import InputError
+from shoal.server.core.http import App
+from shoal.server.core.http_server import HttpServer
+from shoal.server.core.observability import LOG, log_to
+from shoal.server.core.problems import Problem
+from shoal.server.core.settings import address, own_url, remove_addresses, write_addresses
+
+__all__ = ["Listener", "bind", "leave", "run"]
+
+
+class ServerSettings(Protocol):
+    """What settings say about listeners."""
+
+    @property
+    def most_connections(self) -> int:
+        """Most connections of one listener."""
+        ...
+
+    @property
+    def patience(self) -> int:
+        """Seconds that a request may take."""
+        ...
+
+    @property
+    def shutdown_timeout(self) -> int:
+        """Seconds within which the process ends."""
+        ...
+
+    @property
+    def log_level(self) -> str:
+        """From which level on lines are logged."""
+        ...
+
+
+class Listener(NamedTuple):
+    """A listener: its name, its address, and the app, which exists when the service runs.
+
+    `bound` is its socket, if it was bound before.
+    """
+
+    name: str
+    where: str
+    app: Callable[[], App]
+    bound: socket.socket | None = None
+
+
+class Runnable(AbstractAsyncContextManager[Any], Protocol):
+    """What `run` needs of a service."""
+
+    @property
+    def folder(self) -> Path:
+        """The data folder."""
+        ...
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a thread did not end in time."""
+        ...
+
+    def refused(self, problem: Problem) -> None:
+        """Count a problem."""
+
+    def stop_soon(self) -> None:
+        """Start the countdown to the end of the process."""
+
+
+def run(
+    service: Runnable,
+    settings: ServerSettings,
+    listeners: Sequence[Listener],
+    *,
+    begin: Callable[[], Awaitable[None]],
+    ready: Callable[[dict[str, str]], None] = lambda urls: None,
+    stopping: Callable[[], None] = lambda: None,
+) -> None:
+    """Run a service until it is told to stop, and end the process if a thread does not end.
+
+    Parameters
+    ----------
+    service, settings, listeners
+        What runs, how, and where it answers.
+    begin
+        Called when the service runs, before anybody can reach it.
+    ready
+        Called with the addresses of the listeners, as URLs by their names.
+    stopping
+        Called when it is told to stop.
+    """
+    log_to(settings.log_level)
+    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        runner.run(_serve(service, settings, listeners, begin, ready, stopping))
+
+
+def leave(service: Runnable) -> None:
+    """End the process at once if a thread of the service did not end: Python waits for threads."""
+    if service.is_stuck:
+        LOG.error("stopped with work that did not end")
+        logging.shutdown()
+        os._exit(1)
+
+
+async def _serve(
+    service: Runnable,
+    settings: ServerSettings,
+    listeners: Sequence[Listener],
+    begin: Callable[[], Awaitable[None]],
+    ready: Callable[[dict[str, str]], None],
+    stopping: Callable[[], None],
+) -> None:
+    async with AsyncExitStack() as held:
+        sockets = {
+            name: bound or held.enter_context(bind(name, where))
+            for name, where, _, bound in listeners
+        }
+        await held.enter_async_context(service)
+        await begin()
+        stopped = asyncio.Event()
+
+        def stop() -> None:
+            service.stop_soon()
+            stopping()
+            stopped.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
+        urls = {name: f"http://{_address(bound)}" for name, bound in sockets.items()}
+        local = {name: own_url(_address(bound)) for name, bound in sockets.items()}
+        servers = []
+        for name, _, app, _ in listeners:
+            server = HttpServer(
+                app(),
+                max_connections=settings.most_connections,
+                timeout=settings.patience,
+                refused=service.refused,
+            )
+            await server.start(sockets[name])
+            servers.append(server)
+        LOG.info("ready")
+        held.callback(remove_addresses, service.folder)
+        write_addresses(service.folder, local)
+        ready(urls)
+        await stopped.wait()
+        grace = max(1, settings.shutdown_timeout // 2)
+        await asyncio.gather(*(server.stop(grace) for server in servers))
+    LOG.info("stopped")
+
+
+def bind(name: str, where: str) -> socket.socket:
+    """Return a socket that is bound to host:port; `name` is the setting."""
+    host, port = address(where)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=4096)
+    except OSError as error:
+        raise InputError(f"cannot listen at {name} = {where}: {error.strerror}.") from error
+
+
+def _address(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # not on every system; the ordinary loop does the same
+        return None
+    return uvloop.new_event_loop

@@ -20,7 +20,7 @@ import uvloop
 
 from bench.load import post
 from shoal import Plan
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.device.randomize import pack_reports
 from shoal.protocol.wire import Synthetic
 

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from bench.measuring import Options, Table
 from bench.serving import SERVER_CORE, pin
 from shoal import Choice, Flags, Number, Plan, Survey, plan
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.server import Collector, Settings
 from shoal.server.core.tokens import Token
 from shoal.server.storage.records import Declaration

@@ -11,7 +11,7 @@ import numpy as np
 import shoal
 from bench.coverage_findings import LEVEL, Array, Findings, covered, shares_of
 from shoal.analysis.association import Association
-from shoal.analysis.association.sides import side_of
+from shoal.analysis.association_tables import side_of
 from shoal.analysis.intervals import Target
 from shoal.analysis.joint import estimate_joint
 from shoal.analysis.tally import Tally

@@ -11,7 +11,7 @@ from bench.measuring import LIMIT, Candidate, Options, Table, best_times
 from bench.randomizing import Q, aes_ni, aes_rounds, shoal_randomize
 from bench.tallying import random_rows, shoal_counter, shoal_tally
 from bench.without_kernels import without_kernels
-from shoal.analysis import bit_counter
+from shoal.analysis import count_table
 from shoal.device.arrays import randomizing
 
 _TEXT = (
@@ -38,11 +38,11 @@ def measure(options: Options) -> Table:
     ]
     counters = [
         ("tally by bit, C kernel", lambda: shoal_counter(rows, 40)),
-        ("tally by bit, NumPy", lambda: without_kernels(bit_counter, shoal_counter(rows, 40))),
+        ("tally by bit, NumPy", lambda: without_kernels(count_table, shoal_counter(rows, 40))),
         ("tally with set bits, C kernel", lambda: shoal_tally(rows, 40)),
         (
             "tally with set bits, NumPy",
-            lambda: without_kernels(bit_counter, shoal_tally(rows, 40)),
+            lambda: without_kernels(count_table, shoal_tally(rows, 40)),
         ),
     ]
     with tempfile.TemporaryDirectory() as folder:

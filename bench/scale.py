@@ -17,7 +17,7 @@ from bench.tallying import flags_plan
 _CHILD = """
 import sys, time
 from shoal import Plan
-from shoal.batch.tallying import tally_files
+from shoal.batch.tally_files import tally_files
 
 if __name__ == "__main__":
     start = time.perf_counter()

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from bench.files import write_reports
 from bench.measuring import Options, Table
 from bench.tallying import flags_plan
-from shoal.batch.randomizing import randomize_files
-from shoal.batch.tallying import tally_files
+from shoal.batch.randomize_files import randomize_files
+from shoal.batch.tally_files import tally_files
 
 _FILES = 8
 _TEXT = (

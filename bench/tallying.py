@@ -17,8 +17,8 @@ from bench.measuring import (
 )
 from bench.without_kernels import without_kernels
 from shoal import Flags, Plan, Survey, plan
-from shoal.analysis import bit_counter
-from shoal.analysis.bit_counter import BitCounter
+from shoal.analysis import count_table
+from shoal.analysis.count_table import BitCounter
 from shoal.analysis.tally import Tallying
 
 Counts = Callable[[], np.ndarray]
@@ -72,12 +72,12 @@ def _measure(
         (
             "**Shoal `BitCounter`**, NumPy alone",
             len(rows),
-            lambda: without_kernels(bit_counter, shoal_counter(rows, bits)),
+            lambda: without_kernels(count_table, shoal_counter(rows, bits)),
         ),
         (
             "**Shoal `tally`**, NumPy alone",
             len(rows),
-            lambda: without_kernels(bit_counter, shoal_tally(rows, bits)),
+            lambda: without_kernels(count_table, shoal_tally(rows, bits)),
         ),
         ("NumPy bincount of each byte", len(rows), lambda: _bincount(rows, bits)),
         ("NumPy unpackbits and sum", len(rows), lambda: _unpackbits(rows, bits)),

@@ -23,9 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal import Choice, Flags, Number, Survey, YesNo
-from shoal.curator.columns import read_columns, table_in_memory
-from shoal.curator.predicates import Predicate
-from shoal.curator.sensitivity import count_sensitivity, histogram_sensitivity
+from shoal.curator.columns import Predicate, read_columns, table_in_memory
+from shoal.curator.noise import count_sensitivity, histogram_sensitivity
 from shoal.device.arrays.answer_files import read_answers
 from shoal.device.encode import encode
 from shoal.support.table_format import TableFormat

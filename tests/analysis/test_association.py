@@ -16,9 +16,7 @@ from scipy.stats import binom, chi2, chi2_contingency, multinomial
 
 from shoal import Choice, Flags, Number, Plan, Survey, Tally, Text, plan, tally
 from shoal.analysis.association import Association, associate, joint_groups
-from shoal.analysis.association.jointly import JointTable
-from shoal.analysis.association.sides import side_of
-from shoal.analysis.association.tables import likeliest_table, noise_covariance
+from shoal.analysis.association_tables import JointTable, likeliest_table, noise_covariance, side_of
 from shoal.cli import run
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits

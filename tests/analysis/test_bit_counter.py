@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.analysis import bit_counter
-from shoal.analysis.bit_counter import BitCounter, count_set_bits
+from shoal.analysis import count_table
+from shoal.analysis.count_table import BitCounter, count_set_bits
 from tests.kernels_help import compiled_kernels
 from tests.strategies import bounded
 
@@ -25,7 +25,7 @@ def random_rows(count: int, width: int, seed: int) -> np.ndarray:
 def _either_way(request: pytest.FixtureRequest):
     kernels = None if request.param == "numpy" else compiled_kernels()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bit_counter, "load_kernels", lambda: kernels)
+        patch.setattr(count_table, "load_kernels", lambda: kernels)
         yield
 
 

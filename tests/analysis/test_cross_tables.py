@@ -12,10 +12,10 @@ from scipy.stats import binom, chi2, chi2_contingency, ncx2
 
 from shoal import Choice, Flags, Number, Plan, PrivacyRefusal, Survey, Tally, YesNo, estimate, tally
 from shoal.analysis.association import associate
-from shoal.analysis.association.independence import InteractionTest
 from shoal.analysis.contrasts import part_of
 from shoal.analysis.cross_tables import cross_table
 from shoal.analysis.estimates import Estimate
+from shoal.analysis.independence import InteractionTest
 from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.encode import encode
 from shoal.device.randomize import flip

@@ -36,7 +36,7 @@ from shoal import (
     tally,
 )
 from shoal.analysis.association import associate
-from shoal.analysis.crowds import MOST_CROWDS, Crowd, add_crowds
+from shoal.analysis.crowds import MAX_CROWDS, Crowd, add_crowds
 from shoal.analysis.report_files import read_reports
 from shoal.analysis.screening import screen
 from shoal.analysis.text.decode import decode
@@ -180,8 +180,8 @@ class TestAdding:
 
     def test_too_many_crowds(self):
         with pytest.raises(TallyError, match="at most 10000 crowds; name parts"):
-            add_crowds([Crowd(1)] * (MOST_CROWDS + 1))
-        assert len(add_crowds([Crowd(1)] * MOST_CROWDS)) == MOST_CROWDS
+            add_crowds([Crowd(1)] * (MAX_CROWDS + 1))
+        assert len(add_crowds([Crowd(1)] * MAX_CROWDS)) == MAX_CROWDS
 
     def test_crowds_that_are_none(self):
         counts = some(agreed(), 10)

@@ -21,10 +21,14 @@ from scipy.stats import binom
 
 import shoal
 from shoal import Flags, Plan, Survey, Tally, Text, tally
-from shoal.analysis.report_rows import unpack
-from shoal.analysis.text.chains import Pair, chain_pairs, frequent_pairs
-from shoal.analysis.text.confirmation import chances_of_nobody
-from shoal.analysis.text.discovery import discover
+from shoal.analysis.report_files import unpack
+from shoal.analysis.text.discovery import (
+    LetterPair,
+    chain_pairs,
+    chances_of_nobody,
+    discover,
+    frequent_pairs,
+)
 from shoal.cli import run
 from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.simulation_bits import SimulationBits, simulation_generator
@@ -87,7 +91,9 @@ class TestPairs:
     @given(st.text("abcd", min_size=1, max_size=4))
     def test_pairs_chain_back_to_the_word(self, word: str):
         letters = [PAIRS.options[PAIRS.option(word, i)] for i in range(PAIRS.positions)]
-        assert chain_pairs([[Pair(i, p, 0.5)] for i, p in enumerate(letters)], 10).words == (word,)
+        assert chain_pairs([[LetterPair(i, p, 0.5)] for i, p in enumerate(letters)], 10).words == (
+            word,
+        )
 
     @pytest.mark.parametrize("word", ["", "abcda", "abx", "a_", "ab cd"])
     def test_words_that_do_not_fit_are_other(self, word: str):
@@ -255,7 +261,7 @@ class TestAssembling:
         options = [a + b for a in "abc" for b in "abc"]
         pairs = [
             [
-                Pair(i, str(p), float(generator.random()))
+                LetterPair(i, str(p), float(generator.random()))
                 for p in generator.choice(options, 4, False)
             ]
             for i in range(4)
@@ -273,7 +279,7 @@ class TestAssembling:
             assert all(s <= got.cut for word, s in chains.items() if word not in got.words)
 
     def test_dead_ends(self):
-        pairs = [[Pair(0, "ab", 0.5)], [Pair(1, "cd", 0.5)]]
+        pairs = [[LetterPair(0, "ab", 0.5)], [LetterPair(1, "cd", 0.5)]]
         assert chain_pairs(pairs, 5).words == ()
 
     def test_pairs_nobody_has_are_kept_as_seldom_as_said(self):

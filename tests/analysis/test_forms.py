@@ -75,7 +75,7 @@ class TestSections:
             assert quantile["label"] in page.said("dd")
 
     def test_many_cells_are_a_list(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(results, "MOST_CELLS", 5)
+        monkeypatch.setattr(results, "MAX_CELLS", 5)
         made = publish(PLAN, counted(PLAN, 2000))
         assert made.to_json()["crosses"] == {}
         assert "channel x smokes: shares that add to 100 %" in made.to_html()

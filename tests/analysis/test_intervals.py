@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from shoal.analysis.intervals import Interval, IntervalKind, interval
-from shoal.analysis.limits import PopulationLaw, staircase
+from shoal.analysis.intervals import Interval, IntervalKind, PopulationLimits, interval, staircase
 from shoal.errors import InputError
 from shoal.lab.coverage import covering, probability
 from shoal.theory.binomial import Tails, binomial_window, pmf, tails
@@ -429,7 +428,7 @@ class TestLimits:
         for _ in range(n):
             law = np.convolve(law, one)
         for miss in (0.3, 0.05):
-            laws = [PopulationLaw(t, n, q, n * (options - 1), q) for t in range(law.size)]
+            laws = [PopulationLimits(t, n, q, n * (options - 1), q) for t in range(law.size)]
             below = [made.low(miss) > share * n for made in laws]
             above = [made.high(miss) < share * n for made in laws]
             assert law[below].sum() <= miss
@@ -437,8 +436,8 @@ class TestLimits:
 
     def test_a_total_of_one_is_the_option_itself(self):
         """Clopper and Pearson's limit by the beta function, and by summing the law."""
-        plain = PopulationLaw(70, 200, 0.1)
-        summed = PopulationLaw(70, 200, 0.1, 1, 1e-12)
+        plain = PopulationLimits(70, 200, 0.1)
+        summed = PopulationLimits(70, 200, 0.1, 1, 1e-12)
         for miss in (0.2, 0.001):
             assert math.isclose(plain.low(miss), summed.low(miss), rel_tol=1e-9)
             assert math.isclose(plain.high(miss), summed.high(miss), rel_tol=1e-9)

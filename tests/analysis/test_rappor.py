@@ -13,9 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.analysis.text.fitting import debias
-from shoal.analysis.text.rappor import decode_rappor
-from shoal.analysis.text.rappor_files import RapporCollection, RapporMap, read_counts, read_map
+from shoal.analysis.text.least_squares import debias
+from shoal.analysis.text.rappor import (
+    RapporCollection,
+    RapporMap,
+    decode_rappor,
+    read_counts,
+    read_map,
+)
 from shoal.cli import run
 from shoal.errors import InputError
 from shoal.lab.rappor_collections import simulate_rappor, write_rappor

@@ -13,9 +13,8 @@ import pytest
 from scipy.stats import binom
 
 from shoal import Choice, Flags, Number, Plan, PrivacyRefusal, Survey, Tally, Text, tally
-from shoal.analysis.report_rows import unpack
-from shoal.analysis.screening import CLEAN, NOT_TESTED, _fewest_fakes, screen
-from shoal.analysis.screening_tests import Trace, families
+from shoal.analysis.report_files import unpack
+from shoal.analysis.screening import CLEAN, NOT_TESTED, Trace, _fewest_fakes, families, screen
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.randomize import flip

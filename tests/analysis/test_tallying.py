@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal import Flags, Plan, PrivacyRefusal, ShoalError, Survey, Tally, estimate, tally
-from shoal.analysis.report_rows import unpack
+from shoal.analysis.report_files import unpack
 from shoal.analysis.tally import Tallying
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits

@@ -25,15 +25,12 @@ from scipy.stats import binom, norm
 from shoal import Flags, PrivacyRefusal, Survey, Text, plan, tally
 from shoal.analysis.tally import CohortCounts, Tally, Tallying
 from shoal.analysis.text import decode
-from shoal.analysis.text.candidates import check_candidates, read_candidates
-from shoal.analysis.text.design import make_design
-from shoal.analysis.text.fitting import fit, make_data
-from shoal.analysis.text.hash_table import hash_table
-from shoal.analysis.text.hidden import Jumps
-from shoal.analysis.text.inference import Regression, conditional_low, excess
-from shoal.analysis.text.null_distribution import FEW_DRAWS, null_law
+from shoal.analysis.text.decode import check_candidates, read_candidates
+from shoal.analysis.text.design import hash_table, make_design
+from shoal.analysis.text.inference import Jumps, Regression, conditional_low, excess
+from shoal.analysis.text.least_squares import fit, make_data
 from shoal.analysis.text.results import DecodedTexts
-from shoal.analysis.text.selection import discoveries, surplus
+from shoal.analysis.text.selection import FEW_DRAWS, discoveries, null_distribution, surplus
 from shoal.cli import run
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits, simulation_generator
@@ -532,7 +529,7 @@ class TestParts:
         table -= table.mean(axis=1, keepdims=True)
         places = generator.integers(50, size=(rows, 400_000))
         drawn = table[np.arange(rows)[:, None], places].sum(axis=0)
-        law = null_law(table, 1)
+        law = null_distribution(table, 1)
         for score in np.array([0.2, 1.2, 2.2, 2.8]) * math.sqrt(rows):
             share = (drawn >= score).mean()
             assert norm.sf(law.normal_score(np.array([score])))[0] == pytest.approx(share, rel=0.1)
@@ -744,7 +741,7 @@ class TestFewFlips:
         generator = np.random.default_rng(5)
         table = np.round(generator.exponential(size=(2, 30)), 1)
         table -= table.mean(axis=1, keepdims=True)
-        law = null_law(table, 1)
+        law = null_distribution(table, 1)
         sums = np.add.outer(table[0], table[1]).ravel()
         scores = np.unique(sums)
         exact = np.array([(sums >= score - 1e-9).mean() for score in scores])

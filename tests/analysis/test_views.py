@@ -27,9 +27,9 @@ from shoal import (
 )
 from shoal.analysis.association import associate
 from shoal.analysis.count_table import CountTable
+from shoal.analysis.joint import way_to_cross
 from shoal.analysis.screening import CLEAN, COUNTS_ONLY, screen
 from shoal.analysis.tally import Tallying
-from shoal.analysis.views import way_to_cross
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.randomize import flip

@@ -22,9 +22,9 @@ import pytest
 
 from shoal import Choice, Flags, PrivacyRefusal, Survey, plan
 from shoal.batch import spark as engine
-from shoal.batch import tallying
+from shoal.batch import tally_files as counting
 from shoal.batch.tables import tally_table
-from shoal.batch.tallying import tally_files
+from shoal.batch.tally_files import tally_files
 from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.report_files import VectorWriter
 from shoal.device.randomize import flip
@@ -98,14 +98,14 @@ def same_counts_as_local(spark: Any, folder: Path) -> None:
         with VectorWriter(inside / f"{number}.{form}", PLAN) as writer:
             for _ in range(3):
                 writer.write(flip(PLAN, original))
-    pieces, tallying._PIECE_ROWS = tallying._PIECE_ROWS, 600
+    pieces, counting._PIECE_ROWS = counting._PIECE_ROWS, 600
     more: dict[str, Any] = {"vectors": False, "joint": [[0, 3]], "crowd": "monday", "window": 7}
     for counted in ({}, more):
         for tasks in (None, 2):
             ours = engine.tally(spark, PLAN, [inside], tasks=tasks, **counted)
             assert ours.reports == 4 * 3 * 700
             assert ours == tally_files(PLAN, [inside], **counted)
-    tallying._PIECE_ROWS = pieces
+    counting._PIECE_ROWS = pieces
 
 
 def every_look_shows_the_same(spark: Any, folder: Path) -> None:

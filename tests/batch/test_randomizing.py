@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from shoal import Flags, Plan, PrivacyRefusal, Survey, plan
-from shoal.batch import randomizing
-from shoal.batch.randomizing import JOURNAL, randomize_files
-from shoal.batch.tallying import tally_files
+from shoal.batch import randomize_files as batch
+from shoal.batch.randomize_files import JOURNAL, randomize_files
+from shoal.batch.tally_files import tally_files
 from shoal.errors import AnswerError, InputError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
@@ -45,7 +45,7 @@ class TestAFolder:
     def test_each_answer_becomes_a_report(
         self, form: str, processes: int, answers: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(randomizing, "_ALONE_BYTES", 0)
+        monkeypatch.setattr(batch, "_ALONE_BYTES", 0)
         folder, seen = answers.parent / "reports", []
         result = randomize_files(
             PLAN,
@@ -133,10 +133,10 @@ class TestRefused:
 RUN = """
 import os, signal, sys
 from shoal import Plan
-from shoal.batch import journal
-from shoal.batch import randomizing
+from shoal.batch import jobs
+from shoal.batch import randomize_files as batch
 
-randomizing._ALONE_BYTES = 0
+batch._ALONE_BYTES = 0
 step, left = sys.argv[4], int(sys.argv[5])
 
 def killing(owner, name, before):
@@ -154,10 +154,10 @@ def killing(owner, name, before):
     setattr(owner, name, wrapped)
 
 if step.endswith("journal"):
-    killing(journal.Journal, "record", step == "before the journal")
+    killing(jobs.Journal, "record", step == "before the journal")
 else:
-    killing(randomizing, "_publish", step == "before publishing")
-randomizing.randomize_files(Plan.read(sys.argv[1]), [sys.argv[2]], sys.argv[3], processes=2)
+    killing(batch, "_publish", step == "before publishing")
+batch.randomize_files(Plan.read(sys.argv[1]), [sys.argv[2]], sys.argv[3], processes=2)
 """
 STEPS = ["before the journal", "after the journal", "before publishing", "after publishing"]
 

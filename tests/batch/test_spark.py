@@ -17,7 +17,7 @@ import pytest
 
 from shoal import Flags, Survey, Tally, plan
 from shoal.batch import spark
-from shoal.batch.tallying import tally_files
+from shoal.batch.tally_files import tally_files
 from shoal.errors import AnswerError, InputError
 from tests.batch.spark_runs import SURROUNDINGS
 from tests.mutants.mutant import ROOT

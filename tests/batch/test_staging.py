@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.batch.staging import Staging, attempt_path
+from shoal.batch.spark import Staging, attempt_path
 from shoal.errors import InputError
 
 
@@ -91,7 +91,7 @@ def test_whoever_begins_later_takes_over(tmp_path: Path):
 RUN = """
 import os, signal, sys
 from pathlib import Path
-from shoal.batch.staging import Staging, attempt_path
+from shoal.batch.spark import Staging, attempt_path
 
 left, real = int(sys.argv[2]), os.rename
 

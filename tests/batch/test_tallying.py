@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from shoal import Flags, Survey, Tally, Text, plan, tally
-from shoal.batch import tallying
-from shoal.batch.pool import work_on
-from shoal.batch.tallying import tally_files
+from shoal.batch import tally_files as batch
+from shoal.batch.jobs import work_on
+from shoal.batch.tally_files import tally_files
 from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.report_files import VectorWriter
 from shoal.device.arrays.simulation_bits import SimulationBits
@@ -45,8 +45,8 @@ def write(path: Path, *chunks: Synthetic, of=PLAN) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Eight pieces of reports in three forms."""
-    monkeypatch.setattr(tallying, "_PIECE_ROWS", 1000)
-    monkeypatch.setattr(tallying, "_ALONE_ROWS", 0)
+    monkeypatch.setattr(batch, "_PIECE_ROWS", 1000)
+    monkeypatch.setattr(batch, "_ALONE_ROWS", 0)
     inside = tmp_path / "reports"
     (inside / "below").mkdir(parents=True)
     for name in ("a.parquet", "below/b.arrow", "c.rows"):
@@ -87,7 +87,7 @@ class TestTheSameCounts:
         assert tally_files(PLAN, sorted(tmp_path.iterdir())).reports == 1
 
     def test_cohorts(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(tallying, "_PIECE_ROWS", 1)
+        monkeypatch.setattr(batch, "_PIECE_ROWS", 1)
         agreed = plan(Survey("t", (Text("w", 16, 2, 8),)), q="0.25")
         answers = [{"w": word} for word in ("tea", "milk", "tea")]
         words = flip(agreed, encode(agreed, answers), random_bits=SimulationBits(1))
@@ -135,9 +135,9 @@ RUN = """
 import os, signal, sys
 from pathlib import Path
 from shoal import Plan
-from shoal.batch import tallying
+from shoal.batch import tally_files as batch
 
-tallying._PIECE_ROWS, tallying._ALONE_ROWS = 1000, 0
+batch._PIECE_ROWS, batch._ALONE_ROWS = 1000, 0
 calls = 0
 
 def progress(done, total):
@@ -146,7 +146,7 @@ def progress(done, total):
     if calls == 1 + int(sys.argv[4]):
         os.kill(os.getpid(), signal.SIGKILL)
 
-tallying.tally_files(
+batch.tally_files(
     Plan.read(sys.argv[1]), [sys.argv[2]], processes=2, journal=sys.argv[3], progress=progress
 )
 """

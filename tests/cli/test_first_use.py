@@ -29,7 +29,7 @@ from pathlib import Path
 import pytest
 
 import shoal
-from shoal.analysis.report_rows import parse_batch
+from shoal.analysis.report_files import parse_batch
 from shoal.analysis.text.decode import decode
 from shoal.cli import run
 from shoal.device.encode import encode

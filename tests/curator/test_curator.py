@@ -30,13 +30,15 @@ from shoal.cli import run
 from shoal.curator import Budget, Curator, Predicate, Release, noise
 from shoal.curator import curator as module
 from shoal.curator.columns import Columns, read_columns
-from shoal.curator.sensitivity import (
+from shoal.curator.noise import (
     Neighbours,
     count_sensitivity,
+    exact_sum,
     histogram_sensitivity,
+    lattice_step,
+    on_lattice,
     sum_sensitivity,
 )
-from shoal.curator.sums import exact_sum, lattice_step, on_lattice
 from shoal.errors import InputError, PrivacyRefusal, ShoalError
 from shoal.support.table_format import TableFormat
 from shoal.theory import laplace as law
@@ -713,7 +715,7 @@ class TestPredicates:
     @given(st.lists(st.tuples(st.text(min_size=1, max_size=8), st.text(max_size=8)), min_size=1,
                     max_size=4))  # fmt: skip
     def test_round_trip(self, parts):
-        from shoal.curator.predicates import Clause
+        from shoal.curator.columns import Clause
 
         predicate = Predicate(tuple(Clause(column, "=", value) for column, value in parts))
         assert Predicate.parse(str(predicate)) == predicate

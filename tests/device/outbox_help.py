@@ -13,7 +13,7 @@ from typing import Any
 
 import shoal
 from shoal import Flags, Plan, PrivacyRefusal, Survey
-from shoal.analysis.report_rows import parse_batch
+from shoal.analysis.report_files import parse_batch
 from shoal.device.outbox import (
     Outbox,
     Reply,

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from shoal import Flags, Outbox, Plan, Survey
-from shoal.analysis.report_rows import parse_batch
+from shoal.analysis.report_files import parse_batch
 from shoal.device.encode import encode
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory

@@ -33,8 +33,7 @@ from shoal import (
     plan,
     tally,
 )
-from shoal.analysis.report_files import read_reports
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch, read_reports
 from shoal.device.arrays.answer_files import read_answers
 from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.report_files import VectorWriter

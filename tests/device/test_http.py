@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import shoal
-from shoal.analysis.report_rows import parse_batch
+from shoal.analysis.report_files import parse_batch
 from shoal.device.outbox import (
     HttpTransport,
     Reply,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal import PrivacyRefusal
-from shoal.analysis.report_rows import parse_batch
+from shoal.analysis.report_files import parse_batch
 from shoal.device.ledger import Ledger
 from shoal.device.outbox import (
     Outbox,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import shoal
-from shoal.analysis.report_rows import parse_batch
+from shoal.analysis.report_files import parse_batch
 from shoal.cli import run
 from shoal.device.ledger import Ledger
 from shoal.protocol.flip_probability import FlipProbability, repeated_epsilon

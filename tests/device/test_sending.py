@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.analysis.report_rows import parse_batch
+from shoal.analysis.report_files import parse_batch
 from shoal.device.outbox import (
     Reply,
     Ticket,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.analysis.report_rows import parse_batch, unpack
+from shoal.analysis.report_files import parse_batch, unpack
 from shoal.audit import inspect_pairs, inspect_pipeline, inspect_randomizer
 from shoal.audit.exact import lower, p_values, upper
 from shoal.cli import run

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal import Plan, ShoalError, plan
-from shoal.analysis.report_rows import unpack
+from shoal.analysis.report_files import unpack
 from shoal.cli._demo_parties import tell
 from shoal.cli.demo import SURVEY
 from shoal.device.arrays.simulation_bits import simulation_generator

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-COUNTER = "analysis/bit_counter.py"
+COUNTER = "analysis/count_table.py"
 INTERVALS = "analysis/intervals.py"
-LIMITS = "analysis/limits.py"
+LIMITS = "analysis/intervals.py"
 
 KERNELS = "support/kernels.c"
 
@@ -43,7 +43,7 @@ MUTANTS = (
     # RAPPOR's collections
     Mutant(
         "a 1 is as noisy as a 0",
-        "analysis/text/fitting.py",
+        "analysis/text/least_squares.py",
         "return np.asarray(self.noise + self.noise_of_one * people)",
         "return np.broadcast_to(self.noise, self.debiased.shape)",
         "analysis/test_rappor.py::TestChannel::test_debiased_counts_have_the_stated_mean_and_variance",
@@ -223,7 +223,7 @@ MUTANTS = (
     ),
     Mutant(
         "each bit alarms at the level of all",
-        "analysis/screening_tests.py",
+        "analysis/screening.py",
         "        p_values = np.concatenate((few, many))\n"
         "        for i, p in _strongest(p_values):\n"
         "            yield Trace(p * p_values.size,",
@@ -241,7 +241,7 @@ MUTANTS = (
     ),
     Mutant(
         "the tail of a text's score is that of a normal law",
-        "analysis/text/null_distribution.py",
+        "analysis/text/selection.py",
         "points.append((score, w + np.log(u / w) / w))",
         "points.append((score, score / sigma))",
         "analysis/test_text.py::TestParts::test_null_law",
@@ -255,7 +255,7 @@ MUTANTS = (
     ),
     Mutant(
         "a test of independence without Fisher's conditioning",
-        "analysis/association/jointly.py",
+        "analysis/association_tables.py",
         "return Independence(statistic, degrees, self._fisher(), ",
         "return Independence(statistic, degrees, float(chi2.sf(statistic, degrees)), ",
         "analysis/test_association.py::TestIndependence"
@@ -263,21 +263,21 @@ MUTANTS = (
     ),
     Mutant(
         "a test of independence with half the noise of the flips",
-        "analysis/association/jointly.py",
+        "analysis/association_tables.py",
         "covariance = v * np.eye(size) + np.diag(shares)",
         "covariance = v / 2 * np.eye(size) + np.diag(shares)",
         "analysis/test_association.py::TestIndependence::test_size",
     ),
     Mutant(
         "a test of crossed questions that forgets who was drawn",
-        "analysis/association/independence.py",
+        "analysis/independence.py",
         "covariance = np.diag(self.expected.reshape(-1)) + self.noise",
         "covariance = self.noise",
         "analysis/test_cross_tables.py::TestIndependence::test_size",
     ),
     Mutant(
         "a test of crossed questions with half the noise of the flips",
-        "analysis/association/independence.py",
+        "analysis/independence.py",
         "covariance = np.diag(self.expected.reshape(-1)) + self.noise",
         "covariance = np.diag(self.expected.reshape(-1)) + self.noise / 2",
         "analysis/test_cross_tables.py::TestIndependence::test_size",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-RANDOMIZING = "batch/randomizing.py"
+RANDOMIZING = "batch/randomize_files.py"
 KILLS = "batch/test_randomizing.py::TestKills"
 
 MUTANTS = (
@@ -48,21 +48,21 @@ MUTANTS = (
     ),
     Mutant(
         "a line of the journal that was cut off stays",
-        "batch/journal.py",
+        "batch/jobs.py",
         "            os.truncate(self._path, len(whole))\n",
         "            pass\n",
         "batch/test_tallying.py::TestJournal::test_a_line_that_was_cut_off_is_not_there",
     ),
     Mutant(
         "two processes write one journal",
-        "batch/journal.py",
+        "batch/jobs.py",
         "if not self._held.enter_context(self._disk.lock(lock, patience=0)):",
         "if False:",
         "batch/test_tallying.py::TestJournal::test_one_process_at_a_time",
     ),
     Mutant(
         "the parts of one crowd become several crowds",
-        "batch/tallying.py",
+        "batch/tally_files.py",
         "[renamed(one, None, _SAME_CROWD) for one in parts]",
         "parts",
         "batch/test_tallying.py::TestTheSameCounts::test_a_folder_of_all_forms",
@@ -76,28 +76,28 @@ MUTANTS = (
     ),
     Mutant(
         "all attempts of a part are published",
-        "batch/staging.py",
+        "batch/spark.py",
         "            os.rename(reports, self._folder)\n",
         "            os.rename(self.attempts, self._folder)\n",
         "batch/test_staging.py::test_one_attempt_of_each_part_appears",
     ),
     Mutant(
         "reports that are there are replaced by others",
-        "batch/staging.py",
+        "batch/spark.py",
         "            self._check_free()\n",
         "            shutil.rmtree(self._folder, ignore_errors=True)\n",
         "batch/test_staging.py::test_killed_at_every_step",
     ),
     Mutant(
         "what a killed driver left stays on the disk",
-        "batch/staging.py",
+        "batch/spark.py",
         "                _remove(left)\n",
         "                pass\n",
         "batch/test_staging.py::test_killed_at_every_step",
     ),
     Mutant(
         "an attempt has the name of the one before it",
-        "batch/staging.py",
+        "batch/spark.py",
         'return attempts / f"part-{part:05}-{_token()}.parquet"',
         'return attempts / f"part-{part:05}.parquet"',
         "batch/test_staging.py::test_an_attempt_that_still_writes_is_not_seen",

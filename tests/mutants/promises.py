@@ -270,14 +270,14 @@ MUTANTS = (
     ),
     Mutant(
         "replacing a row changes one cell of a histogram",
-        "curator/sensitivity.py",
+        "curator/noise.py",
         'Fraction(2 if neighbours == "replace" else 1)',
         "Fraction(1)",
         "curator/test_curator.py::TestSensitivity::test_histogram",
     ),
     Mutant(
         "a sum's sensitivity is its largest value",
-        "curator/sensitivity.py",
+        "curator/noise.py",
         'return high - low if neighbours == "replace" else max(abs(low), abs(high))',
         "return max(abs(low), abs(high))",
         "curator/test_curator.py::TestSensitivity::test_sum",

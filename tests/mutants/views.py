@@ -237,7 +237,7 @@ MUTANTS = (
     ),
     Mutant(
         "screening takes a fake's messages for devices",
-        "analysis/screening_tests.py",
+        "analysis/screening.py",
         "(ones - fakes * pieces)",
         "(ones - fakes)",
         PIECES + "TestFakes::test_screening_counts_devices_not_messages",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from shoal import Survey, Text
-from shoal.analysis.text.hash_table import hash_table
+from shoal.analysis.text.design import hash_table
 from shoal.protocol.text_hash import TextHash, normal_text
 from tests.data import generate_text_hash_vectors as generator
 

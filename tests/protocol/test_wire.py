@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal import Flags, Plan, ShoalError, Survey
-from shoal.analysis.report_rows import parse_batch
+from shoal.analysis.report_files import parse_batch
 from shoal.device.arrays.randomize import Original
 from shoal.device.arrays.simulation_bits import SimulationBits
 from shoal.device.randomize import flip, pack_reports

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.protocol.plan import Plan
 from tests.server.store_help import chosen, together, upload
 

@@ -20,7 +20,7 @@ import numpy as np
 
 import shoal
 from shoal import Choice, Flags, Plan, Survey, Text
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.wire import Reports

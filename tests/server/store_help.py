@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shoal import Choice, Flags, Plan, Survey, Text, tally
-from shoal.analysis.report_rows import Batch, unpack
+from shoal.analysis.report_files import Batch, unpack
 from shoal.analysis.tally import Tally
 from shoal.device.arrays.randomize import pack
 from shoal.protocol.flip_probability import FlipProbability

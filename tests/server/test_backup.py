@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.cli import run
 from shoal.errors import InputError
 from shoal.server.core import problems

@@ -26,7 +26,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.protocol.wire import MAGIC
 from shoal.server.console.app import OPERATIONS
 from shoal.server.core.problems import PROBLEMS

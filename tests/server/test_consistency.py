@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from shoal import Flags, Survey
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.cli import run
 from shoal.device.arrays.randomize import pack
 from shoal.errors import InputError, PrivacyRefusal

@@ -23,7 +23,7 @@ import httpx
 import pytest
 
 from shoal import Flags
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.server import Collector, Settings

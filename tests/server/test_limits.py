@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from shoal import Plan
-from shoal.analysis.report_rows import Batch, parse_batch
+from shoal.analysis.report_files import Batch, parse_batch
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.server.collector import ingest
 from shoal.server.collector.ingest import refusal_document, split_by_window

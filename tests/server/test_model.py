@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from shoal.analysis.crowds import Crowd as TalliedCrowd
-from shoal.analysis.report_rows import Batch, unpack
+from shoal.analysis.report_files import Batch, unpack
 from shoal.analysis.tally import Tally
 from shoal.device.arrays.randomize import pack
 from shoal.protocol.plan import Plan

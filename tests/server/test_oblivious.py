@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from shoal import Plan
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.cli import run
 from shoal.device.outbox import HttpTransport, ObliviousTransport
 from shoal.errors import InputError, ReportError, TransportError

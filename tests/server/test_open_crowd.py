@@ -23,7 +23,7 @@ import pytest
 from starlette.responses import Response
 
 from shoal import Plan
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.analysis.screening import Screening
 from shoal.server.collector.ingest import Ingest
 from shoal.server.collector.service import Collector

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from shoal import Flags, Survey
-from shoal.analysis.report_rows import Batch, parse_batch
+from shoal.analysis.report_files import Batch, parse_batch
 from shoal.errors import InputError, TallyError
 from shoal.protocol.plan import Plan, Promise
 from shoal.protocol.wire import Rows

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.stats import ks_2samp, mannwhitneyu
 
 from shoal import Plan
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.server.storage.store import Store
 
 from .privacy_help import (

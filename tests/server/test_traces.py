@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from shoal import Plan
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.protocol.plan import Promise
 
 from .privacy_help import (

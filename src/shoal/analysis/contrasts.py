@@ -25,7 +25,7 @@ from itertools import combinations, groupby
 from typing import Literal, get_args
 
 from shoal.analysis.estimates import Estimate
-from shoal.analysis.limits import FEW_STEPS, CrowdLaw, Law, PopulationLaw, staircase
+from shoal.analysis.intervals import FEW_STEPS, CrowdLimits, Limits, PopulationLimits, staircase
 from shoal.errors import InputError
 from shoal.support.checks import check_level
 
@@ -172,7 +172,7 @@ def part_of(first: Estimate, others: Sequence[Estimate], level: float = 0.95) ->
     if first.target == "crowd":
         rest, corners = _crowd(ones, first, len(others)), staircase(miss / 2, FEW_STEPS)
     else:
-        rest = PopulationLaw(ones, n, q, n * (len(others) - 1), q)
+        rest = PopulationLimits(ones, n, q, n * (len(others) - 1), q)
         corners = _halves(miss)
     low, high = _extremes(_fraction, _law(first), rest, corners)
     if whole <= 0:
@@ -190,32 +190,32 @@ def _miss(level: float, kind: str) -> float:
     return 1 - check_level(level)
 
 
-def _crowd(ones: int, like: Estimate, bits: int) -> Law:
-    return CrowdLaw(ones, bits * like.reports, float(like.q))
+def _crowd(ones: int, like: Estimate, bits: int) -> Limits:
+    return CrowdLimits(ones, bits * like.reports, float(like.q))
 
 
-def _law(one: Estimate) -> Law:
+def _law(one: Estimate) -> Limits:
     if one.target == "crowd":
         return _crowd(one.ones, one, 1)
-    return PopulationLaw(one.ones, one.reports, float(one.q))
+    return PopulationLimits(one.ones, one.reports, float(one.q))
 
 
-def _exclusive(estimates: Sequence[Estimate]) -> list[Law]:
+def _exclusive(estimates: Sequence[Estimate]) -> list[Limits]:
     """Return one law for the options of each question with one answer, and for each other bit."""
 
     def shared(one: Estimate) -> tuple[str, str]:
         return one.question.name, "" if one.question.takes_one else one.label
 
-    laws: list[Law] = []
+    laws: list[Limits] = []
     for _, group in groupby(sorted(estimates, key=shared), key=shared):
         options = list(group)
         n, q = options[0].reports, float(options[0].q)
         ones = sum(one.ones for one in options)
-        laws.append(PopulationLaw(ones, n, q, n * (len(options) - 1), q))
+        laws.append(PopulationLimits(ones, n, q, n * (len(options) - 1), q))
     return laws
 
 
-def _limits(laws: Sequence[Law], miss: float) -> tuple[float, float]:
+def _limits(laws: Sequence[Limits], miss: float) -> tuple[float, float]:
     """Return the limits of a sum: each law's at its part of the miss, as misses at most add."""
     each = miss / 2 / len(laws)
     ends = [_ends(law, each) for law in laws]
@@ -224,8 +224,8 @@ def _limits(laws: Sequence[Law], miss: float) -> tuple[float, float]:
 
 def _extremes(
     value: Callable[[float, float], float],
-    first: Law,
-    second: Law,
+    first: Limits,
+    second: Limits,
     corners: Sequence[tuple[float, float]],
 ) -> tuple[float, float]:
     """Return the limits of a value that rises with the first count and falls with the second."""
@@ -238,7 +238,7 @@ def _halves(miss: float) -> tuple[tuple[float, float]]:
     return ((miss / 4, miss / 4),)
 
 
-def _ends(law: Law, miss: float) -> tuple[float, float]:
+def _ends(law: Limits, miss: float) -> tuple[float, float]:
     """Return both limits; where no truth fits, the nearest one."""
     low, high = law.low(miss), law.high(miss)
     return (high if low == math.inf else low), (low if high == -math.inf else high)

@@ -18,13 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analysis.association import Association, associate, check_people
-from shoal.analysis.association.crossed import CrossedTable
-from shoal.analysis.association.independence import InteractionTest
-from shoal.analysis.association.sides import side_of
+from shoal.analysis.association_tables import CrossedTable, side_of
 from shoal.analysis.contrasts import Combination, part_of, total
 from shoal.analysis.estimates import Estimate, Estimates, estimate
-from shoal.analysis.frames import Frames, table_of
+from shoal.analysis.independence import InteractionTest
 from shoal.analysis.intervals import Target
+from shoal.analysis.result_tables import Frames, table_of
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan

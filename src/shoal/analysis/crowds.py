@@ -16,7 +16,7 @@ from shoal.support.checks import check_integer, check_text, exact_fields
 
 __all__ = ["Crowd", "People"]
 
-MOST_CROWDS = 10_000
+MAX_CROWDS = 10_000
 """The most crowds one tally holds."""
 
 LAST_WINDOW = 2**32 - 1
@@ -93,9 +93,9 @@ def add_crowds(crowds: Iterable[Crowd]) -> tuple[Crowd, ...]:
             )
         else:
             known[crowd.name, crowd.window] = replace(crowd, reports=before.reports + crowd.reports)
-    if len(known) + len(unnamed) > MOST_CROWDS:
+    if len(known) + len(unnamed) > MAX_CROWDS:
         raise TallyError(
-            f"a tally holds at most {MOST_CROWDS} crowds; name parts of one crowd alike, with"
+            f"a tally holds at most {MAX_CROWDS} crowds; name parts of one crowd alike, with"
             " crowd= or shoal tally --crowd-name."
         )
     return tuple(sorted([*known.values(), *unnamed], key=_place))

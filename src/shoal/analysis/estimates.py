@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analysis.crowds import way_out
-from shoal.analysis.frames import Frames
 from shoal.analysis.intervals import (
     Interval,
     IntervalKind,
@@ -26,10 +25,9 @@ from shoal.analysis.intervals import (
     interval,
     sigma,
 )
-from shoal.analysis.joint import JointEstimates, estimate_joint
-from shoal.analysis.plain_text import plain_table
+from shoal.analysis.joint import JointEstimates, check_links, check_view, estimate_joint
+from shoal.analysis.result_tables import Frames, plain_table
 from shoal.analysis.tally import Tally
-from shoal.analysis.views import check_links, check_view
 from shoal.errors import InputError, PrivacyRefusal, TallyError
 from shoal.planning.certificate import check_promise
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction

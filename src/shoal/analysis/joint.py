@@ -6,17 +6,25 @@ a time in j 2^j steps. The spread of a cell grows like (1 - 2q)^-j: look at it b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.analysis.intervals import Interval, Target, drawn_sigma, normal_interval
-from shoal.errors import InputError
+from shoal.errors import InputError, PrivacyRefusal, TallyError
+from shoal.protocol.plan import Plan
+from shoal.protocol.survey import Cross, Flags, Survey, YesNo
+from shoal.protocol.wire import Rows
+from shoal.support.checks import check_integer
 
-__all__ = ["Cell", "JointEstimates", "estimate_joint"]
+if TYPE_CHECKING:
+    from shoal.analysis.tally import Tally
+
+__all__ = ["Cell", "JointEstimates", "check_links", "check_view", "estimate_joint", "way_to_cross"]
 
 
 @dataclass(frozen=True)
@@ -106,3 +114,99 @@ def _each_bit(
         table = np.stack((same * clear + other * set_, other * clear + same * set_), axis=1)
         table = table.reshape(-1)
     return table
+
+
+MAX_JOINT_BITS = 16
+"""The most bits whose joint values are counted: 65,536 counts."""
+
+Counts = NDArray[np.int64]
+Bits = tuple[int, ...]
+
+
+def marginal(table: Counts, places: Sequence[int]) -> Counts:
+    """Return the joint table of some bits of a joint table, in the order asked for."""
+    values = np.arange(table.size)
+    reduced = np.zeros_like(values)
+    for new, old in enumerate(places):
+        reduced |= (values >> old & 1) << new
+    counts = np.zeros(1 << len(places), np.int64)
+    np.add.at(counts, reduced, table)
+    return counts
+
+
+def joint_values(rows: Rows, bits: Bits) -> NDArray[np.int64]:
+    """Return the joint value of some bits in each row, the first bit least significant."""
+    places = np.array(bits)
+    chosen = rows[:, places // 8] >> (places % 8).astype(np.uint8) & 1
+    packed = np.packbits(chosen, axis=1, bitorder="little")
+    return np.asarray(packed @ (1 << 8 * np.arange(packed.shape[1])))
+
+
+def checked_bits(bits: Sequence[int], length: int) -> Bits:
+    """Return the positions of a group that can be counted jointly."""
+    chosen = tuple(check_integer("a bit", b, lowest=0, highest=length - 1) for b in bits)
+    if not 1 <= len(set(chosen)) == len(chosen) <= MAX_JOINT_BITS:
+        raise TallyError(f"joint counts take 1 to {MAX_JOINT_BITS} different bits, got {chosen}.")
+    return chosen
+
+
+def plan_groups(plan: Plan) -> list[Bits]:
+    """Return the bit positions of the groups that a plan declares."""
+    groups = (tuple(plan.survey.bit(*bit) for bit in group) for group in plan.joint)
+    return [checked_bits(group, plan.bits) for group in groups]
+
+
+_MORE = (
+    "the plan's view is counts: a tally holds how many reports set each bit and nothing that links"
+    " the bits of one report"
+)
+
+
+def check_view(plan: Plan, tally: Tally) -> None:
+    """Refuse a tally that holds more than its plan lets anybody see, or less."""
+    if plan.view == tally.view:
+        return
+    if plan.view == "counts":
+        raise PrivacyRefusal(f"{_MORE}, but this one counts set bits; count its reports again.")
+    raise TallyError(
+        "the plan's view is reports, but the tally holds only the counts of single bits; count the"
+        " reports again."
+    )
+
+
+def check_links(plan: Plan, what: str, bits: Iterable[int] = ()) -> None:
+    """Refuse, under a plan with view counts, `what` links bits of one report.
+
+    The bits, if they are known, say which cross would allow it.
+    """
+    if plan.view == "counts":
+        raise PrivacyRefusal(f"{_MORE}, so it has no {what}; {way_to_cross(plan.survey, bits)}")
+
+
+def way_to_cross(survey: Survey, bits: Iterable[int] = ()) -> str:
+    """Say which cross counts these bits jointly, or that none does.
+
+    >>> from shoal import Choice, Flags, Text
+    >>> survey = Survey("s", (Choice("age", ("young", "old")), Flags("has", ("car", "cat"))))
+    >>> way_to_cross(survey, [0, 3])
+    'cross the questions in the plan: --cross "age;has=cat".'
+    """
+    labels = survey.labels
+    names: dict[str, None] = {}
+    for bit in bits:
+        name, label = labels[bit]
+        question = survey[name]
+        if isinstance(question, Cross):
+            names |= dict.fromkeys(side.name for side in question.sides)
+        elif question.takes_one or isinstance(question, YesNo):
+            names[name] = None
+        elif question.kind == Flags.kind:
+            names[f"{name}={label}"] = None
+        else:
+            return f"question {name!r} is {question.kind}, which cannot be crossed either."
+    for cross in survey.crosses:
+        if len(names) > 1 and set(names) <= {side.name for side in cross.sides}:
+            return f"cross {cross.name!r} has what you want: shoal associate, shoal.cross_table."
+    if len(names) < 2:
+        return 'cross the questions that you want jointly in the plan: --cross "A;B".'
+    return f'cross the questions in the plan: --cross "{";".join(names)}".'

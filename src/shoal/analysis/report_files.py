@@ -9,21 +9,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from shoal.analysis.report_rows import Batch, parse_batch, synthetics_of
 from shoal.errors import InputError, ReportError
 from shoal.protocol.plan import Plan
-from shoal.protocol.wire import FILE_HEADER, FILE_MAGIC, MAGIC, Synthetic, row_fields
+from shoal.protocol.wire import (
+    FILE_HEADER,
+    FILE_MAGIC,
+    MAGIC,
+    Cohorts,
+    Reports,
+    Rows,
+    Synthetic,
+    check_rows,
+    report_fields,
+    row_fields,
+    split_batch,
+)
 from shoal.support.files import first_line
 
-__all__ = ["Part", "parts_of", "read_part", "read_reports", "rows_of_column"]
+__all__ = [
+    "Batch",
+    "FilePart",
+    "parse_batch",
+    "parts_of",
+    "read_part",
+    "read_reports",
+    "rows_of_column",
+    "synthetics_of",
+    "unpack",
+]
 
 _CHUNK_ROWS = 1 << 18
 _LARGEST_BATCH = 1 << 30
@@ -52,7 +73,7 @@ def read_reports(plan: Plan, path: Path, seen: set[bytes] | None = None) -> Iter
             )
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """A part of a file: row groups of Parquet, batches of Arrow or raw rows, from first to last."""
 
     first: int
@@ -60,7 +81,7 @@ class Part(NamedTuple):
     rows: int
 
 
-def parts_of(plan: Plan, path: Path, rows: int) -> list[Part] | None:
+def parts_of(plan: Plan, path: Path, rows: int) -> list[FilePart] | None:
     """Cut a file into parts of about so many rows, or return None if it is a batch.
 
     >>> parts_of(None, Path("none"), 1)
@@ -76,9 +97,14 @@ def parts_of(plan: Plan, path: Path, rows: int) -> list[Part] | None:
             content = path.stat().st_size - FILE_HEADER.size
             if content < 0:
                 raise _cut_off_header(path)
-            count = -(-content // _record(plan).itemsize)  # what is cut off is told when it is read
+            count = -(
+                -content // _file_record(plan).itemsize
+            )  # what is cut off is told when it is read
             ends = range(0, count, rows)
-            return [Part(at, min(at + rows, count), min(rows, count - at)) for at in ends]
+            return [FilePart(at, min(at + rows, count), min(rows, count - at)) for at in ends]
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         if start == _PARQUET:
             with pq.ParquetFile(path) as file:
                 groups = file.num_row_groups
@@ -92,19 +118,19 @@ def parts_of(plan: Plan, path: Path, rows: int) -> list[Part] | None:
         return _gathered(sizes, rows)
 
 
-def _gathered(sizes: list[int], rows: int) -> list[Part]:
+def _gathered(sizes: list[int], rows: int) -> list[FilePart]:
     """Put groups that follow each other together, up to so many rows or one group."""
-    parts: list[Part] = []
+    parts: list[FilePart] = []
     for group, size in enumerate(sizes):
         if parts and parts[-1].rows + size <= rows:
             before = parts.pop()
-            parts.append(Part(before.first, group + 1, before.rows + size))
+            parts.append(FilePart(before.first, group + 1, before.rows + size))
         else:
-            parts.append(Part(group, group + 1, size))
+            parts.append(FilePart(group, group + 1, size))
     return parts
 
 
-def read_part(plan: Plan, path: Path, part: Part) -> Iterator[Synthetic]:
+def read_part(plan: Plan, path: Path, part: FilePart) -> Iterator[Synthetic]:
     """Read the reports of one of the `parts_of` a file."""
     with _problems_of(path):
         yield from _READERS[_start_of(path)](plan, path, range(part.first, part.last))
@@ -113,6 +139,8 @@ def read_part(plan: Plan, path: Path, part: Part) -> Iterator[Synthetic]:
 @contextmanager
 def _problems_of(path: Path) -> Iterator[None]:
     """Say in one sentence why a file cannot be read."""
+    import pyarrow as pa  # heavy, and a server that parses batches does not need it
+
     try:
         yield
     except OSError as error:
@@ -139,6 +167,8 @@ def _first_seen(batch: Batch, seen: set[bytes]) -> list[int]:
 
 
 def _read_parquet(plan: Plan, path: Path, groups: range | None) -> Iterator[Synthetic]:
+    import pyarrow.parquet as pq
+
     # With pre-buffering Arrow keeps the whole file in memory.
     with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
         simulated = _check_schema(plan, path, file.schema_arrow)
@@ -149,6 +179,8 @@ def _read_parquet(plan: Plan, path: Path, groups: range | None) -> Iterator[Synt
 
 
 def _read_arrow(plan: Plan, path: Path, batches: range | None) -> Iterator[Synthetic]:
+    import pyarrow as pa
+
     with pa.OSFile(str(path)) as source:
         reader = pa.ipc.open_file(source)
         simulated = _check_schema(plan, path, reader.schema)
@@ -173,7 +205,9 @@ def _check_schema(plan: Plan, path: Path, schema: Any) -> bool:
 
 def rows_of_column(plan: Plan, column: Any) -> NDArray[np.void]:
     """Return the rows of an Arrow column of fixed-size binary, as they are in memory."""
-    record = _record(plan)
+    import pyarrow as pa
+
+    record = _file_record(plan)
     if column.type != pa.binary(record.itemsize):
         raise ReportError(f"reports of this plan have {record.itemsize} bytes each.")
     if column.null_count:
@@ -183,7 +217,7 @@ def rows_of_column(plan: Plan, column: Any) -> NDArray[np.void]:
 
 
 def _read_rows(plan: Plan, path: Path, rows: range | None) -> Iterator[Synthetic]:
-    record = _record(plan)
+    record = _file_record(plan)
     width = record.itemsize
     with path.open("rb") as file:
         header = file.read(FILE_HEADER.size)
@@ -208,7 +242,7 @@ def _cut_off_header(path: Path) -> ReportError:
     return ReportError(f"{path} is cut off in its header.")
 
 
-def _record(plan: Plan) -> np.dtype[np.void]:
+def _file_record(plan: Plan) -> np.dtype[np.void]:
     return np.dtype(row_fields(plan.bits, plan.cohorts is not None))
 
 
@@ -228,3 +262,76 @@ def _check_plan(plan: Plan, path: Path, named: str) -> None:
 
 _READERS = {_PARQUET: _read_parquet, _ARROW: _read_arrow, FILE_MAGIC: _read_rows}
 """By the first bytes of a file."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Reports of one plan: ids, windows, cohorts and packed vectors, row by row."""
+
+    plan_id: str
+    ids: NDArray[np.uint8]
+    windows: NDArray[np.uint32]
+    cohorts: Cohorts | None
+    rows: Rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def to_bytes(self) -> bytes:
+        """Return the batch in the binary form."""
+        return self._reports().to_bytes()
+
+    def to_json(self) -> bytes:
+        """Return the batch in the JSON form."""
+        return self._reports().to_json()
+
+    def _reports(self) -> Reports:
+        record = _record(8 * self.rows.shape[1], self.cohorts is not None)
+        records = np.empty(len(self), record)
+        records["id"], records["window"], records["bits"] = self.ids, self.windows, self.rows
+        if self.cohorts is not None:
+            records["cohort"] = self.cohorts
+        return Reports(self.plan_id, records.itemsize, records.tobytes())
+
+
+def parse_batch(plan: Plan, content: bytes) -> Batch:
+    """Parse a batch in either form; anything else raises `ReportError`.
+
+    The arrays are views of one buffer.
+    """
+    has_cohorts = plan.cohorts is not None
+    reports = split_batch(plan, content)
+    records = np.frombuffer(reports.content, _record(plan.bits, has_cohorts))
+    cohorts = records["cohort"] if has_cohorts else None
+    if cohorts is not None and plan.cohorts is not None and cohorts.max() >= plan.cohorts:
+        raise ReportError(f"a cohort must be below {plan.cohorts}, got {cohorts.max()}.")
+    rows = check_rows(records["bits"], plan.bits, error=ReportError)
+    return Batch(plan.id, records["id"], records["window"], cohorts, rows)
+
+
+@lru_cache(64)
+def _record(bits: int, has_cohorts: bool) -> np.dtype[np.void]:
+    return np.dtype(report_fields(bits, has_cohorts))
+
+
+def synthetics_of(batch: Batch, plan: Plan, chosen: list[int]) -> Iterator[Synthetic]:
+    """Yield some of the vectors of a batch, window by window, without their ids.
+
+    Where a plan has no window its reports carry the number 0, which says nothing.
+    """
+    places = np.array(chosen, int)
+    windows = batch.windows[places]
+    for window in np.unique(windows).tolist():
+        here = places[windows == window]
+        cohorts = None if batch.cohorts is None else batch.cohorts[here].astype(np.uint16)
+        known = None if plan.window is None and window == 0 else window
+        yield Synthetic(batch.rows[here], plan.bits, cohorts=cohorts, window=known)
+
+
+def unpack(rows: Rows, bits: int) -> NDArray[np.uint8]:
+    """Unpack rows into an array of 0 and 1, shape (vectors, bits).
+
+    >>> unpack(np.array([[1, 1]], dtype=np.uint8), bits=9)
+    array([[1, 0, 0, 0, 0, 0, 0, 0, 1]], dtype=uint8)
+    """
+    return np.unpackbits(rows, axis=1, count=bits, bitorder="little")

@@ -18,23 +18,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.analysis.adding import add_cohorts, add_counts, add_vectors, what_is_counted
 from shoal.analysis.count_table import CountTable, Weights
 from shoal.analysis.crowds import Crowd, People, add_crowds, check_people, note_on
-from shoal.analysis.joint_counts import (
+from shoal.analysis.joint import (
     Bits,
+    check_links,
     checked_bits,
     joint_values,
     marginal,
     plan_groups,
 )
-from shoal.analysis.views import check_links
 from shoal.errors import TallyError
 from shoal.protocol.plan import Plan, View
 from shoal.protocol.wire import Cohorts, Rows, Synthetic, check_rows, row_bytes
 from shoal.support.files import instead, read_json, write_json
 
-__all__ = ["CohortCounts", "Tally", "Tallying", "tally"]
+__all__ = [
+    "CohortCounts",
+    "Tally",
+    "Tallying",
+    "add_cohorts",
+    "add_counts",
+    "add_vectors",
+    "tally",
+    "what_is_counted",
+]
 
 SMALL_VECTOR = 12
 """Vectors of up to this many bits are always counted one by one: 4096 counts at most."""
@@ -393,3 +401,32 @@ def tally(
     for chunk in chunks:
         tallying.add_vectors(chunk)
     return tallying.result()
+
+
+def what_is_counted(tally: Tally) -> tuple[View, bool, set[Bits]]:
+    """Return what a tally counts beside single bits; tallies add where this is the same."""
+    return tally.view, tally.by_vector is None, set(tally.joint)
+
+
+def add_counts(mine: Counts | None, other: Counts | None) -> Counts | None:
+    """Return the sum of two arrays of counts."""
+    return None if mine is None or other is None else mine + other
+
+
+def add_vectors(
+    mine: Mapping[str, int] | None, other: Mapping[str, int] | None
+) -> dict[str, int] | None:
+    """Return how often each vector occurs in both."""
+    if mine is None or other is None:
+        return None
+    keys = sorted(mine.keys() | other.keys())
+    return {key: mine.get(key, 0) + other.get(key, 0) for key in keys}
+
+
+def add_cohorts(
+    mine: tuple[CohortCounts, ...] | None, other: tuple[CohortCounts, ...] | None
+) -> tuple[CohortCounts, ...] | None:
+    """Return the sum of each cohort's counts."""
+    if mine is None or other is None:
+        return None
+    return tuple(a + b for a, b in zip(mine, other, strict=True))

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from shoal.analysis.bit_counter import count_set_bits
+from shoal.analysis.count_table import count_set_bits
 from shoal.analysis.crowds import check_people, parse_crowds
-from shoal.analysis.joint_counts import MOST_JOINT_BITS, Bits, Counts, checked_bits
-from shoal.analysis.report_rows import unpack
+from shoal.analysis.joint import MAX_JOINT_BITS, Bits, Counts, checked_bits
+from shoal.analysis.report_files import unpack
 from shoal.analysis.tally import CohortCounts, Tally
 from shoal.errors import PrivacyRefusal, TallyError
 from shoal.protocol.plan import Plan
@@ -176,7 +176,7 @@ def _parse_joint(value: object, plan: Plan, reports: int) -> dict[Bits, Counts]:
     tables: dict[Bits, Counts] = {}
     for entry in value:
         entry = exact_fields("a joint count", entry, {"bits", "counts"}, error=TallyError)
-        if not isinstance(entry["bits"], list) or len(entry["bits"]) > MOST_JOINT_BITS:
+        if not isinstance(entry["bits"], list) or len(entry["bits"]) > MAX_JOINT_BITS:
             raise TallyError(message)
         try:
             bits = checked_bits(entry["bits"], plan.bits)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.analysis.contrasts import Combination, share_difference
 from shoal.analysis.crowds import Crowd
 from shoal.analysis.estimates import Estimate, Estimates, estimate
-from shoal.analysis.frames import Frames, table_of
-from shoal.analysis.plain_text import plain_table
+from shoal.analysis.result_tables import Frames, plain_table, table_of
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan

@@ -10,7 +10,7 @@ the sum is what one process would have counted, to the last report.
 **Randomize.** A DataFrame is a recipe: whoever looks at it twice computes it twice, and would get
 two versions of each report. So `randomize` returns no recipe. It computes the reports once, writes
 them to files, and returns a DataFrame that reads these files. Every attempt of a task draws its own
-random bits, and `shoal.batch.staging` lets only one attempt of each task become visible. If Spark
+random bits, and `shoal.batch.spark` lets only one attempt of each task become visible. If Spark
 had to compute rows before the last shuffle again, it may have dealt them out in another order, and
 a person may be in two tasks or in none. Then nothing is published.
 """
@@ -18,22 +18,24 @@ a person may be in two tasks or in none. Then nothing is published.
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 from shoal import errors
 from shoal.analysis.report_files import read_reports
 from shoal.analysis.tally import Tally
-from shoal.batch.inputs import files_of
-from shoal.batch.staging import Staging, attempt_path
-from shoal.batch.tallying import (
+from shoal.batch.jobs import files_of
+from shoal.batch.tally_files import (
     REPORT_SUFFIXES,
     Counted,
     Piece,
@@ -45,6 +47,7 @@ from shoal.errors import AnswerError, InputError, PrivacyRefusal, ShoalError
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
 from shoal.support.checks import check_integer
+from shoal.support.disk import Disk
 from shoal.support.files import first_line
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["published_reports", "randomize", "tally"]
+__all__ = ["Staging", "attempt_path", "published_reports", "randomize", "tally"]
 
 _TASKS = 200
 """As many as Spark makes of a shuffle: enough to share the work, and few enough to start."""
@@ -85,7 +88,7 @@ def tally(
     plan
         The plan of the reports.
     files
-        Files of reports, as `shoal.batch.tallying.tally_files` takes them, under paths that the
+        Files of reports, as `shoal.batch.tally_files.tally_files` takes them, under paths that the
         driver and all tasks can read.
     vectors, joint, crowd, window
         As in `shoal.tally`.
@@ -287,3 +290,89 @@ def _repeated_stages(context: SparkContext, group: str) -> bool:
             return any(stage is None or stage.currentAttemptId > 0 for stage in stages)
         time.sleep(0.05)
     return True
+
+
+_TWO_VERSIONS = (
+    "no answer may be reported in two versions: use what is there, or name a new folder for other"
+    " answers"
+)
+
+
+class Staging(AbstractContextManager["Staging"]):
+    """The hidden folder in which the reports for `folder` come to be.
+
+    When the block ends, all of it that was not published is deleted.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.absolute()
+        self._hidden = self._folder.with_name(f"{_prefix(self._folder)}{_token()}")
+        self.attempts = self._hidden / "attempts"
+        """Where tasks write; they must not make it if it is gone."""
+
+    def __enter__(self) -> Self:
+        try:
+            for left in self._folder.parent.glob(f"{escape(_prefix(self._folder))}*"):
+                _remove(left)
+            self._check_free()
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            self._hidden.mkdir(mode=0o700)
+            self.attempts.mkdir()
+        except OSError as error:
+            raise InputError(f"cannot write to {self._folder}: {error.strerror}.") from error
+        return self
+
+    def _check_free(self) -> None:
+        if self._folder.exists() and not (
+            self._folder.is_dir() and not any(self._folder.iterdir())
+        ):
+            raise InputError(f"{self._folder} is there already; {_TWO_VERSIONS}.")
+
+    def publish(self, chosen: Mapping[int, str]) -> None:
+        """Let the folder appear, with one attempt of each part, by its number and its file name."""
+        reports, disk = self._hidden / "reports", Disk()
+        try:
+            reports.mkdir()
+            for part, name in chosen.items():
+                os.rename(self.attempts / name, reports / f"part-{part:05}{Path(name).suffix}")
+            disk.sync_folder(reports)
+            os.rename(reports, self._folder)
+            disk.sync_folder(self._folder.parent)
+        except FileNotFoundError as error:
+            raise InputError(
+                f"another process has begun to write {self._folder} and removed what this one"
+                " wrote; nothing of it was published."
+            ) from error
+        except OSError as error:
+            raise InputError(
+                f"cannot publish {self._folder}: {error.strerror}; {_TWO_VERSIONS}."
+            ) from error
+
+    def __exit__(self, *error: object) -> None:
+        _remove(self._hidden)
+
+
+def attempt_path(attempts: Path, part: int) -> Path:
+    """Return a name for one attempt to write a part, which no other attempt has."""
+    return attempts / f"part-{part:05}-{_token()}.parquet"
+
+
+def _prefix(folder: Path) -> str:
+    return f".{folder.name}.unpublished-"
+
+
+def _token() -> str:
+    return SystemBits().draw(16).hex()
+
+
+def _remove(hidden: Path) -> None:
+    """Delete a hidden folder, after nobody can publish it or open a new file in it any more.
+
+    What the system does not let go of now, the next work for this name deletes.
+    """
+    away = hidden.with_name(hidden.name.rpartition("-")[0] + f"-{_token()}")
+    try:
+        os.rename(hidden, away)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(away, ignore_errors=True)

@@ -78,7 +78,7 @@ def _decoded(
     if candidate_file is None:
         return []
     from shoal.analysis.text import decode
-    from shoal.analysis.text.candidates import read_candidates
+    from shoal.analysis.text.decode import read_candidates
 
     candidates = read_candidates(candidate_file, None)
     return [decode(plan, tally, candidates, question=question, fdr=fdr, level=level)]

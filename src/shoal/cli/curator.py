@@ -93,7 +93,7 @@ def command(
     what the trust buys.
     """
     from shoal.curator import Curator
-    from shoal.curator.sensitivity import check_neighbours
+    from shoal.curator.noise import check_neighbours
     from shoal.support.checks import check_level
 
     query = _one_query(request)

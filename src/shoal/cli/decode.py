@@ -99,7 +99,7 @@ def command(
     if plan_file is None or tally_file is None or candidate_file is None:
         raise InputError("decode needs a plan, a tally and candidates, in this order.")
     from shoal.analysis.text import decode
-    from shoal.analysis.text.candidates import read_candidates
+    from shoal.analysis.text.decode import read_candidates
 
     plan = Plan.read(plan_file)
     tally = Tally.read(tally_file, plan)

@@ -118,7 +118,7 @@ def _randomize_many(
     whole_reports: bool,
     processes: int | None,
 ) -> int:
-    from shoal.batch.randomizing import randomize_files
+    from shoal.batch.randomize_files import randomize_files
 
     if folder.suffix and not folder.is_dir():
         raise InputError(f"many files are written to a folder, got the file name {folder.name!r}.")

@@ -132,7 +132,7 @@ def _read_weights(path: Path | None, exponent: float | None) -> dict[str, float]
     """Read texts and how likely each is."""
     if path is None:
         return None
-    from shoal.analysis.text.candidates import read_candidates
+    from shoal.analysis.text.decode import read_candidates
     from shoal.lab.populations import read_weights, zipf
 
     if path.suffix.lower() == ".csv":

@@ -19,9 +19,9 @@ The noise comes from OpenDP, exactly sampled: ``pip install 'shoal[curator]'``.
 """
 
 from shoal.curator.budget import Budget
+from shoal.curator.columns import Predicate
 from shoal.curator.curator import Curator
-from shoal.curator.predicates import Predicate
+from shoal.curator.noise import Neighbours
 from shoal.curator.release import Accuracy, Release
-from shoal.curator.sensitivity import Neighbours
 
 __all__ = ["Accuracy", "Budget", "Curator", "Neighbours", "Predicate", "Release"]

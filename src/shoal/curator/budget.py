@@ -18,7 +18,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from shoal.curator.sensitivity import Neighbours, check_epsilon, check_neighbours
+from shoal.curator.noise import Neighbours, check_epsilon, check_neighbours
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.support.checks import check_decimal_text, check_text
 from shoal.support.disk import SharedFile

@@ -16,35 +16,37 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from shoal.curator.budget import Budget
-from shoal.curator.columns import read_columns, table_in_memory
-from shoal.curator.inputs import (
-    MOST_CELLS,
-    check_some_rows,
-    checked_bounds,
-    checked_categories,
-    checked_numbers,
-)
-from shoal.curator.noise import mechanism
-from shoal.curator.predicates import Predicate
-from shoal.curator.release import Query, Release
-from shoal.curator.sensitivity import (
+from shoal.curator.columns import Predicate, read_columns, table_in_memory
+from shoal.curator.noise import (
     Neighbours,
     check_epsilon,
     check_neighbours,
     check_public_size,
     count_sensitivity,
+    exact_sum,
     histogram_sensitivity,
+    lattice_step,
+    mechanism,
+    on_lattice,
     sum_sensitivity,
 )
-from shoal.curator.sums import exact_sum, lattice_step, on_lattice
-from shoal.errors import InputError
-from shoal.support.checks import check_decimal, check_text
+from shoal.curator.release import Query, Release
+from shoal.errors import InputError, PrivacyRefusal
+from shoal.support.checks import check_decimal, check_number, check_text
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat
 
-__all__ = ["Curator"]
+__all__ = [
+    "MAX_CELLS",
+    "OTHER",
+    "Curator",
+    "check_some_rows",
+    "checked_bounds",
+    "checked_categories",
+    "checked_numbers",
+]
 
 
 class Curator:
@@ -284,8 +286,8 @@ class Curator:
         """
         epsilon, what = check_epsilon(epsilon), check_text("what", what)
         array = np.asarray(values)
-        if array.ndim != 1 or not 1 <= array.size <= MOST_CELLS or array.dtype.kind not in "iuf":
-            raise InputError(f"a vector is a list of 1 to {MOST_CELLS} numbers.")
+        if array.ndim != 1 or not 1 <= array.size <= MAX_CELLS or array.dtype.kind not in "iuf":
+            raise InputError(f"a vector is a list of 1 to {MAX_CELLS} numbers.")
         whole = array.dtype.kind != "f"
         change = Fraction(Decimal(check_decimal("sensitivity", sensitivity, above=0)))
         if whole and change.denominator != 1:
@@ -396,3 +398,79 @@ def _brief(text: str) -> str:
     """Make a text short and printable, to be written down in the budget."""
     printable = "".join(sign if sign.isprintable() else "?" for sign in text).strip()
     return printable if len(printable) <= 160 else printable[:157] + "..."
+
+
+MAX_CELLS = 1_000_000
+
+OTHER = "(other)"
+"""The label of the cell for values that are no declared category."""
+
+_LARGEST_WHOLE_BOUND = 2**31
+
+
+def check_some_rows(query: str, rows: int) -> None:
+    """Refuse to divide by nothing."""
+    if rows < 1:
+        raise InputError(f"a {query} of no rows is undefined; the table must have a row.")
+
+
+def checked_bounds(query: str, bounds: Any, whole: bool) -> tuple[float, float]:
+    """Return the declared bounds; without them a sum or a mean is refused."""
+    if bounds is None:
+        raise PrivacyRefusal(
+            f"without bounds one person can change a {query} by any amount and no noise hides it;"
+            " declare the lowest and the highest value that anybody may have."
+        )
+    try:
+        low, high = bounds
+    except (TypeError, ValueError):
+        raise InputError(f"bounds are two numbers, got bounds={bounds!r}.") from None
+    low, high = check_number("the lower bound", low), check_number("the upper bound", high)
+    if not low < high:
+        raise InputError(f"the lower bound must be below the upper one, got {low:g} and {high:g}.")
+    largest = max(abs(low), abs(high))
+    if whole and (low != int(low) or high != int(high) or largest > _LARGEST_WHOLE_BOUND):
+        raise InputError(
+            "the bounds of whole numbers must be whole numbers within 2^31; leave out whole."
+        )
+    if largest > 1e150 or high - low < 1e-150:
+        raise InputError(f"bounds must be within 1e150 and 1e-150 apart, got {low:g} and {high:g}.")
+    return low, high
+
+
+def checked_numbers(
+    numbers: NDArray[np.float64], low: float, high: float, clamp: bool, whole: bool
+) -> NDArray[np.float64]:
+    """Return a column of numbers within its bounds, or clamped to them."""
+    _check_rows(np.isfinite(numbers), "must hold a finite number")
+    if whole:
+        _check_rows(numbers == np.floor(numbers), "must hold a whole number, as declared")
+    if clamp:
+        return np.clip(numbers, low, high)
+    inside = (numbers >= low) & (numbers <= high)
+    _check_rows(inside, f"must be within the declared bounds {low:g} to {high:g}; or clamp")
+    return numbers
+
+
+def _check_rows(good: NDArray[np.bool_], rule: str) -> None:
+    """Name the first bad row, not what it holds."""
+    if not good.all():
+        raise InputError(f"row {int(np.argmin(good)) + 1} {rule}.")
+
+
+def checked_categories(categories: Sequence[str], other: bool) -> tuple[str, ...]:
+    """Return the labels of the cells."""
+    if isinstance(categories, str) or not all(isinstance(c, str) for c in categories):
+        raise InputError("categories must be a list of texts.")
+    cells = (*categories, *([OTHER] if other else []))
+    if len(set(cells)) < len(cells):
+        twice = next(cell for cell, times in Counter(cells).items() if times > 1)
+        raise InputError(f"category {twice!r} is declared twice; name each category once.")
+    if not 2 <= len(cells) <= MAX_CELLS:
+        raise InputError(
+            f"a histogram needs 2 to {MAX_CELLS} cells, got {len(cells)}; for one use a count."
+        )
+    for cell in cells:
+        if len(cell) > 1000:
+            raise InputError("a category is at most 1000 characters long.")
+    return cells

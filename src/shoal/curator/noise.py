@@ -14,12 +14,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shoal.errors import InputError, PrivacyRefusal
+from shoal.support.checks import check_decimal
 from shoal.support.files import first_line
 
-__all__ = ["Mechanism", "float_at_least", "mechanism"]
+__all__ = [
+    "Mechanism",
+    "Neighbours",
+    "check_epsilon",
+    "check_neighbours",
+    "check_public_size",
+    "count_sensitivity",
+    "exact_sum",
+    "float_at_least",
+    "histogram_sensitivity",
+    "lattice_step",
+    "mechanism",
+    "on_lattice",
+    "sum_sensitivity",
+]
 
 _LARGEST_WHOLE = 2**62
 _LARGEST_WHOLE_SCALE = 2.0**53  # noise reaches 2^62 with probability exp(-512)
@@ -101,3 +119,104 @@ def float_at_least(value: Fraction) -> float:
     """
     near = float(value)
     return near if Fraction(near) >= value else math.nextafter(near, math.inf)
+
+
+_MOST_ROWS = 2**32
+_FINENESS = 20
+"""The step is between 2^-21 and 2^-20 of the sensitivity: 2^32 rows still fit in a float."""
+
+
+def exact_sum(values: NDArray[np.float64]) -> Fraction:
+    """Return the sum of finite floats without any rounding.
+
+    >>> exact_sum(np.array([1e100, 1.0, -1e100])), float(np.sum([1e100, 1.0, -1e100]))
+    (Fraction(1, 1), 0.0)
+    """
+    assert len(values) < _MOST_ROWS
+    mantissas, exponents = np.frexp(values)
+    whole = np.ldexp(mantissas, 53).astype(np.int64)  # a float is whole * 2^(exponent - 53)
+    high, low = whole >> 27, whole & (2**27 - 1)  # 2^32 of these add up without overflow
+    total = Fraction(0)
+    for exponent in np.unique(exponents):
+        here = exponents == exponent
+        part = (int(high[here].sum()) << 27) + int(low[here].sum())
+        total += part * Fraction(2) ** (int(exponent) - 53)
+    return total
+
+
+def lattice_step(sensitivity: Fraction) -> Fraction:
+    """Return the step for sums of a given sensitivity: a power of two about 2^-20 of it.
+
+    >>> lattice_step(Fraction(3)) == Fraction(2, 2**20)
+    True
+    """
+    power = math.frexp(float(sensitivity))[1] - 1
+    return Fraction(2) ** (power - _FINENESS)
+
+
+def on_lattice(value: Fraction, step: Fraction) -> Fraction:
+    """Round to the nearest multiple of the step, halves up.
+
+    >>> on_lattice(Fraction(5, 2), Fraction(1)), on_lattice(Fraction(-5, 2), Fraction(1))
+    (Fraction(3, 1), Fraction(-2, 1))
+    """
+    return math.floor(value / step + Fraction(1, 2)) * step
+
+
+Neighbours = Literal["replace", "add-remove"]
+
+
+def check_neighbours(value: object) -> Neighbours:
+    """Return the neighbour relation, which is never guessed."""
+    if value not in get_args(Neighbours):
+        raise InputError(
+            f"neighbours must be replace (one row becomes another; the number of rows is public)"
+            f" or add-remove (one row comes or goes), got {value!r}."
+        )
+    return value  # type: ignore[return-value]
+
+
+def check_epsilon(value: object) -> str:
+    """Return an epsilon as decimal text."""
+    text = check_decimal("epsilon", value, above=0)
+    if not Decimal("1e-30") <= Decimal(text) <= Decimal("1e30"):
+        raise InputError(f"epsilon must be between 1e-30 and 1e30, got epsilon={text}.")
+    return text
+
+
+def count_sensitivity(neighbours: Neighbours, *, all_rows: bool = False) -> Fraction:
+    """Return the sensitivity of a count: of all rows, or of those that a predicate picks.
+
+    >>> count_sensitivity("replace"), count_sensitivity("replace", all_rows=True)
+    (Fraction(1, 1), Fraction(0, 1))
+    """
+    return Fraction(0 if all_rows and neighbours == "replace" else 1)
+
+
+def histogram_sensitivity(neighbours: Neighbours) -> Fraction:
+    """Return the l1 sensitivity of a histogram of two cells or more (LEC after Definition 10).
+
+    >>> histogram_sensitivity("replace"), histogram_sensitivity("add-remove")
+    (Fraction(2, 1), Fraction(1, 1))
+    """
+    return Fraction(2 if neighbours == "replace" else 1)
+
+
+def sum_sensitivity(neighbours: Neighbours, low: Fraction, high: Fraction) -> Fraction:
+    """Return the sensitivity of a sum of values between two bounds.
+
+    >>> sum_sensitivity("replace", Fraction(-1), Fraction(3))
+    Fraction(4, 1)
+    >>> sum_sensitivity("add-remove", Fraction(-1), Fraction(3))
+    Fraction(3, 1)
+    """
+    return high - low if neighbours == "replace" else max(abs(low), abs(high))
+
+
+def check_public_size(query: str, neighbours: Neighbours, way_out: str) -> None:
+    """Refuse to divide by a number of rows that is itself private."""
+    if neighbours != "replace":
+        raise PrivacyRefusal(
+            f"under add-remove the number of rows is private, and a {query} would divide by it;"
+            f" release {way_out} and divide yourself, or use replace."
+        )

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from shoal.curator.noise import float_at_least
-from shoal.curator.sensitivity import Neighbours
+from shoal.curator.noise import Neighbours, float_at_least
 from shoal.errors import InputError
 from shoal.support.checks import check_level
 from shoal.support.rounding import text_up

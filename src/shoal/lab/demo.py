@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from shoal.analysis.estimates import estimate
-from shoal.analysis.report_rows import unpack
+from shoal.analysis.report_files import unpack
 from shoal.analysis.tally import Tallying
 from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.device.outbox import HttpTransport, Outbox

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.analysis.text.hash_table import hash_table
+from shoal.analysis.text.design import hash_table
 from shoal.device.arrays.encode import set_cells
 from shoal.device.arrays.randomize import Original, pack
 from shoal.errors import InputError

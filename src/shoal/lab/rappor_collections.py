@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.analysis.text.rappor_files import RapporCollection, RapporMap
+from shoal.analysis.text.rappor import RapporCollection, RapporMap
 from shoal.device.arrays.simulation_bits import simulation_generator
 from shoal.errors import InputError
 from shoal.planning.rappor import RapporParameters

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.analysis.bit_counter import BitCounter
+from shoal.analysis.count_table import BitCounter
 from shoal.analysis.estimates import Estimates, estimate
 from shoal.analysis.intervals import IntervalKind, Target
 from shoal.analysis.tally import Tally, Tallying

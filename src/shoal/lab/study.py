@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.analysis.bit_counter import BitCounter
+from shoal.analysis.count_table import BitCounter
 from shoal.analysis.intervals import IntervalKind, sigma
 from shoal.analysis.tally import tally
 from shoal.device.arrays.randomize import Original

@@ -157,7 +157,7 @@ def split_batch(plan: Plan, content: bytes) -> Reports:
     """Return the reports in a batch of either form; anything else raises `ReportError`.
 
     Their number and length are right then. Cohorts and padding bits are checked by whoever reads
-    them: `shoal.analysis.report_rows.parse_batch`.
+    them: `shoal.analysis.report_files.parse_batch`.
     """
     if content[:1] == b"{":
         plan_id, body, count = _parse_json(plan, content)

@@ -17,9 +17,9 @@ from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Cross
 
-__all__ = ["MOST_CELLS", "results"]
+__all__ = ["MAX_CELLS", "results"]
 
-MOST_CELLS = 100
+MAX_CELLS = 100
 """Cells of a cross that are shown as a matrix with shares; a larger one is a list of counts."""
 
 
@@ -28,7 +28,7 @@ def results(
 ) -> dict[str, dict[str, Any]]:
     """Return mean and quantiles of each number, a table of each cross, and the texts decoded.
 
-    A cross of more than `MOST_CELLS` cells has no table here, and so has none whose people may be
+    A cross of more than `MAX_CELLS` cells has no table here, and so has none whose people may be
     in several crowds, since no test of independence holds for them.
     """
     plan, tally = estimates.plan, estimates.tally
@@ -40,7 +40,7 @@ def results(
             )
             for question in plan.survey
             if isinstance(question, Cross)
-            and question.bits <= MOST_CELLS
+            and question.bits <= MAX_CELLS
             and not tally.people_may_repeat
         },
         "texts": {one.question: one.to_json() for one in checked_texts(plan, tally, texts)},

@@ -19,7 +19,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shoal import Choice, Flags, Plan, Text
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.protocol.encryption import (
     CHUNK_TYPE,
     DUMMY,

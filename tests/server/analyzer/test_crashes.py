@@ -23,7 +23,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shoal import Flags, Plan
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.protocol.encryption import CHUNK_TYPE, Chunk, CrowdKey
 from shoal.protocol.signatures import key_text
 from shoal.server.analyzer import chunk_files

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.errors import InputError
 from shoal.protocol.encryption import Chunk, CrowdKey
 from shoal.server.analyzer.counting import Messages, Spilling, first_of_each

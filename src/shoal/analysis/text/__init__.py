@@ -13,7 +13,7 @@ Inside, in the order of the data's way:
 `candidates`       lists, files and columns of candidates, each text once
 `design`           which bits each candidate sets
 `fitting`          counts by weighted least squares
-`null_law`         what a text that nobody answered looks like
+`null_distribution`         what a text that nobody answered looks like
 `selection`        p-values and false discoveries; fit and look again
 `hidden`           unknown texts behind known ones
 `inference`        errors and intervals
@@ -27,7 +27,8 @@ What is exact: the mean of the debiased counts, the variance of flips and cohort
 anything is fitted, the independence of the p-values of absent texts. What is approximate, by name:
 
 * the counts are taken as normal, apart from large residuals, whose law is observed (`hidden`);
-* the tail of the null law is a saddlepoint approximation where a text sets many bits (`null_law`);
+* the tail of the null distribution is a saddlepoint approximation where a text sets many bits
+  (`selection`);
 * texts that are not fitted are noise of one common variance, `extra` (`fitting`);
 * bits far off the fit are left out (`fitting`), and what is not far off on the bits of a popular
   text, but would be elsewhere, has the law that is seen elsewhere (`hidden`);
@@ -38,8 +39,7 @@ anything is fitted, the independence of the p-values of absent texts. What is ap
 `bench/decoding.py` measures what they come to, `bench/text_coverage.py` how often intervals cover.
 """
 
-from shoal.analysis.text.candidates import read_candidates
-from shoal.analysis.text.decode import decode
+from shoal.analysis.text.decode import decode, read_candidates
 from shoal.analysis.text.discovery import Discovery, discover
 from shoal.analysis.text.results import DecodedText, DecodedTexts
 

@@ -9,23 +9,35 @@ no false word is found is observed, not proven: the counts of all candidates are
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shoal.analysis.estimates import estimate
 from shoal.analysis.tally import Tally
-from shoal.analysis.text.chains import Chains, Pair, chain_pairs, frequent_pairs
-from shoal.analysis.text.confirmation import chances_of_nobody
+from shoal.analysis.text.design import hash_table
 from shoal.errors import InputError, SurveyError
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Text
 from shoal.protocol.survey import Survey
+from shoal.protocol.text_hash import PADDING
 from shoal.support.checks import check_integer, check_number, listed
 
 if TYPE_CHECKING:
     from shoal.analysis.text.results import DecodedText, DecodedTexts
 
-__all__ = ["Discovery", "discover"]
+__all__ = [
+    "Chains",
+    "Discovery",
+    "LetterPair",
+    "chain_pairs",
+    "chances_of_nobody",
+    "discover",
+    "frequent_pairs",
+]
 
 
 @dataclass(frozen=True)
@@ -34,7 +46,7 @@ class Discovery:
 
     plan: Plan
     question: Text
-    pairs: tuple[tuple[Pair, ...], ...]
+    pairs: tuple[tuple[LetterPair, ...], ...]
     candidates: Chains
     decoded: DecodedTexts | None
     all_words: tuple[DecodedText, ...]
@@ -192,3 +204,151 @@ def _confirmed(
     chances = chances_of_nobody(plan, tally, question.name, names, counts)
     pairs = zip(decoded.discoveries, chances, strict=True)
     return tuple(text for text, chance in pairs if chance <= most)
+
+
+@dataclass(frozen=True)
+class LetterPair:
+    """A pair of letters at a position and the unbiased share of the words that have it."""
+
+    position: int
+    letters: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Chains:
+    """Candidate words, those with the most frequent rarest pair first.
+
+    `cut` is None if no chain was left out; else no word that was left out has all its pairs
+    estimated above this share.
+    """
+
+    words: tuple[str, ...]
+    cut: float | None
+
+
+def frequent_pairs(
+    plan: Plan, tally: Tally, question: Text, *, miss: float, most: int
+) -> tuple[tuple[LetterPair, ...], ...]:
+    """Return the pairs that people have, at every position, by falling share.
+
+    A pair that nobody has shows Bin(n, q) ones among the n reports of its position, exactly; a pair
+    counts as frequent where that law gives its count or more less than `miss` over the number of
+    all pairs. So the chance that any pair is returned that nobody has is at most `miss`. At most
+    `most` pairs are returned at a position.
+    """
+    from scipy.stats import binom
+
+    pairs = question.pairs
+    assert tally.cohorts is not None
+    assert pairs is not None
+    q, (_, place) = float(plan.q), plan.survey.slices_of(question.name)
+    options = len(pairs.options)
+    by_position = []
+    for position in range(pairs.positions):
+        cohorts = tally.cohorts[position :: pairs.positions]
+        reports = sum(cohort.reports for cohort in cohorts)
+        ones = sum((c.by_bit[place][:options] for c in cohorts), start=np.zeros(options, np.int64))
+        shares = (ones / max(reports, 1) - q) / (1 - 2 * q)
+        chance = binom.sf(ones - 1, reports, q)
+        frequent = np.flatnonzero(chance < miss / (options * pairs.positions))
+        frequent = frequent[np.argsort(-shares[frequent], kind="stable")][:most]
+        by_position.append(
+            tuple(LetterPair(position, pairs.options[i], float(shares[i])) for i in frequent)
+        )
+    return tuple(by_position)
+
+
+def chain_pairs(pairs: Sequence[Sequence[LetterPair]], most: int) -> Chains:
+    """Chain pairs that overlap into words; keep the `most` whose rarest pair is most frequent.
+
+    A word is at most as frequent as its rarest pair. Prefixes are ranked by the rarest pair of
+    their best completion, so that keeping the best `most` at each step loses none of the final
+    ones.
+
+    >>> first = [LetterPair(0, "ab", 0.3), LetterPair(0, "cb", 0.2)]
+    >>> second = [LetterPair(1, "bd", 0.4), LetterPair(1, "be", 0.1)]
+    >>> chain_pairs([first, second], 2)
+    Chains(words=('abd', 'cbd'), cut=0.1)
+    """
+    ahead = _best_completions(pairs)
+    cut = None
+    chains = [("", 1.0)]
+    for position, here in enumerate(pairs):
+        longer = []
+        for chain, share in chains:
+            for pair in here:
+                rest = ahead[position + 1].get(pair.letters[1], 0.0)
+                if rest > 0 and (not chain or chain[-1] == pair.letters[0]):
+                    start = chain[:-1] + pair.letters
+                    longer.append((min(share, pair.share, rest), start, min(share, pair.share)))
+        longer.sort(key=lambda entry: (-entry[0], entry[1]))
+        if len(longer) > most:
+            cut = max(cut or 0.0, longer[most][0])
+        chains = [(chain, share) for _, chain, share in longer[:most]]
+    ranked = sorted(chains, key=lambda entry: (-entry[1], entry[0]))
+    return Chains(tuple(chain.rstrip(PADDING) for chain, _ in ranked), cut)
+
+
+def _best_completions(pairs: Sequence[Sequence[LetterPair]]) -> list[dict[str, float]]:
+    """Return, for every position and letter, the rarest pair of the best chain from there on."""
+    best: list[dict[str, float]] = [{} for _ in range(len(pairs) + 1)]
+    best[-1] = {pair.letters[1]: 1.0 for pair in pairs[-1]}
+    for position in range(len(pairs) - 1, -1, -1):
+        for pair in pairs[position]:
+            first, second = pair.letters[0], pair.letters[1]
+            through = min(pair.share, best[position + 1].get(second, 0.0))
+            best[position][first] = max(best[position].get(first, 0.0), through)
+    return best
+
+
+Floats = NDArray[np.float64]
+
+
+def chances_of_nobody(
+    plan: Plan, tally: Tally, question: str, words: Sequence[str], counts: Sequence[float]
+) -> Floats:
+    """Return the approximate chance that a word nobody has shows as many people as each word.
+
+    With the sum t and the cumulants K of the positions, it is min over s of exp(K(s) - s t)
+    (Chernoff). The other words' fitted `counts` are subtracted first, and are treated as if they
+    did not depend on this word's hash. Status: observed; a theorem for a single word.
+    """
+    survey = plan.survey
+    assert tally.cohorts is not None
+    q, (bits, *_) = float(plan.q), survey.slices_of(question)
+    sizes = np.array([cohort.reports for cohort in tally.cohorts], float)
+    ones = np.array([cohort.by_bit[bits] for cohort in tally.cohorts], float)
+    table = (ones - q * sizes[:, None]) / (1 - 2 * q)
+    places = hash_table(survey.text_hash(question), words, len(sizes)).astype(np.int64)
+    cohort = np.arange(len(sizes))[:, None]
+    shares = sizes / sizes.sum()
+    for place, count in zip(places, counts, strict=True):
+        table[cohort, place] -= count * shares[:, None]
+    bounds = np.ones(len(words))
+    for number, (place, count) in enumerate(zip(places, counts, strict=True)):
+        own = table.copy()
+        own[cohort, place] += count * shares[:, None]
+        own -= own.mean(axis=1, keepdims=True)
+        bounds[number] = _chernoff(own, float(own[cohort, place].sum()), place.shape[1])
+    return bounds
+
+
+def _chernoff(table: Floats, total: float, hashes: int) -> float:
+    """Bound the chance that uniform positions, `hashes` in each row, sum to `total` or more.
+
+    >>> rows = np.array([[1.0, -1.0]] * 10)
+    >>> round(_chernoff(rows, 10.0, 1) * 2**10, 6)
+    1.0
+    """
+    from scipy.special import logsumexp
+
+    if total <= 0:
+        return 1.0
+    top = float(table.max())
+    size = np.log(table.shape[1])
+    best = 0.0
+    for slope in np.geomspace(0.01, 50, 40) / top:
+        cumulants = hashes * float((logsumexp(slope * table, axis=1) - size).sum())
+        best = min(best, cumulants - slope * total)
+    return float(np.exp(best))

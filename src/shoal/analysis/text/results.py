@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.analysis.frames import Frames, table_of
 from shoal.analysis.intervals import Interval
-from shoal.analysis.plain_text import plain_table
+from shoal.analysis.result_tables import Frames, plain_table, table_of
 from shoal.analysis.text.design import Floats
 from shoal.analysis.text.inference import Regression
 from shoal.errors import InputError

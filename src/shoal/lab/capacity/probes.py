@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.analysis.tally import Tallying
 from shoal.errors import ShoalError
 from shoal.lab.capacity.work import Meter, Work, folder_bytes, processor_seconds

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.analysis.report_rows import Batch, parse_batch
+from shoal.analysis.report_files import Batch, parse_batch
 from shoal.protocol.plan import Plan
 from shoal.protocol.wire import batch_bytes
 from shoal.server.core import problems

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.protocol.plan import Plan
 from shoal.server.collector import plan_review as publication

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["Handlers"]
 
 PLAN = Parameter("plan_id", "path", "The plan's id.")
-MOST_CROWDS = 60
+MAX_CROWDS = 60
 """Crowds of one trend."""
 LARGEST_ORIGINS = 64 << 10
 """Bytes of a list of origins."""
@@ -70,7 +70,7 @@ NEVER_PUBLISHED = Choice(
 )
 PAGE = Integer("page", "query", "The number of the page, from 0.", 0, 10**9 - 1, 0)
 QUESTION = Parameter("question", "query", "The name of a question; by default the first.")
-CROWDS = Integer("crowds", "query", "How many of the last sealed crowds.", 2, MOST_CROWDS, 12)
+CROWDS = Integer("crowds", "query", "How many of the last sealed crowds.", 2, MAX_CROWDS, 12)
 FIRST = OptionalInteger(
     "first", "query", "The number of a crowd; by default the last sealed one.", 1, 2**53
 )

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from shoal.analysis.association.independence import InteractionTest
+from shoal.analysis.independence import InteractionTest
 from shoal.errors import InputError, ShoalError
 from shoal.planning.certificate import certify
 from shoal.planning.costs import compare

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shoal.analysis.count_table import Weights
 from shoal.analysis.crowds import Crowd
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.analysis.tally import Counts, Tally, Tallying
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits

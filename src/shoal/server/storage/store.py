@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from shoal.analysis.report_rows import Batch
+from shoal.analysis.report_files import Batch
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.protocol.plan import Plan

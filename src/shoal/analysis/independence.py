@@ -22,9 +22,10 @@ from shoal.errors import InputError
 from shoal.support.checks import check_level, check_number
 from shoal.support.rounding import text_down, text_up
 
-__all__ = ["Independence", "InteractionTest", "Sensitivity"]
+__all__ = ["Independence", "InteractionTest", "Matrix", "Sensitivity"]
 
 Matrix = NDArray[np.float64]
+
 
 _FEWEST = 5.0
 """The variance of a cell, in people, from which on the chi-square law is good enough."""

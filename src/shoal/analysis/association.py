@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shoal.analysis.association.crossed import CrossedTable, cross_of
-from shoal.analysis.association.independence import Independence, Sensitivity
-from shoal.analysis.association.jointly import JointTable
-from shoal.analysis.association.sides import (
-    Matrix,
-    Side,
+from shoal.analysis.association_tables import (
+    CrossedTable,
+    JointTable,
     SideName,
+    TableSide,
     check_sides,
+    cross_of,
     joint_groups,
     side_of,
 )
 from shoal.analysis.contrasts import Combination
 from shoal.analysis.crowds import way_out
 from shoal.analysis.estimates import estimate
-from shoal.analysis.frames import Frames, table_of
+from shoal.analysis.independence import Independence, Matrix, Sensitivity
 from shoal.analysis.intervals import Interval, Target, drawn_sigma, normal_interval
+from shoal.analysis.joint import check_links
+from shoal.analysis.result_tables import Frames, table_of
 from shoal.analysis.tally import Tally
-from shoal.analysis.views import check_links
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Cross
@@ -76,8 +76,8 @@ class Association(Frames):
 
     plan: Plan
     tally: Tally
-    first: Side
-    second: Side
+    first: TableSide
+    second: TableSide
     target: Target
 
     def __getitem__(self, cell: tuple[str, str]) -> TableCell:

@@ -23,9 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from shoal.batch.inputs import files_of, marks_of
-from shoal.batch.journal import Journal
-from shoal.batch.pool import processes_of, work_on
+from shoal.batch.jobs import Journal, files_of, marks_of, processes_of, work_on
 from shoal.device.arrays.answer_files import ANSWER_SUFFIXES, read_answers
 from shoal.device.arrays.encode import check_format
 from shoal.device.arrays.report_files import VectorWriter

@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.analysis.crowds import Crowd, add_crowds
-from shoal.analysis.report_files import Part, parts_of, read_part, read_reports
+from shoal.analysis.report_files import FilePart, parts_of, read_part, read_reports
 from shoal.analysis.tally import Tally, Tallying
-from shoal.batch.inputs import files_of, marks_of
-from shoal.batch.journal import Journal
-from shoal.batch.pool import processes_of, work_on
+from shoal.batch.jobs import Journal, files_of, marks_of, processes_of, work_on
 from shoal.protocol.plan import Plan
 
 __all__ = [
@@ -61,7 +59,7 @@ class Piece(NamedTuple):
     """A part of a file."""
 
     path: Path
-    part: Part
+    part: FilePart
 
 
 def tally_files(

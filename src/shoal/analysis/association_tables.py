@@ -1,0 +1,500 @@
+"""What is set against what: a question, or one option of it, and what the tally must count."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.analysis.estimates import nearest_feasible
+from shoal.analysis.independence import Independence, InteractionTest, Matrix
+from shoal.analysis.joint import MAX_JOINT_BITS
+from shoal.analysis.tally import Tally
+from shoal.errors import InputError, TallyError
+from shoal.protocol.plan import Plan
+from shoal.protocol.questions import Side
+from shoal.protocol.survey import Cross, Survey, Text, YesNo
+
+__all__ = [
+    "CrossedTable",
+    "JointTable",
+    "SideName",
+    "TableSide",
+    "cross_moments",
+    "cross_of",
+    "joint_groups",
+    "likeliest_table",
+    "noise_covariance",
+    "side_of",
+    "unbiased_table",
+]
+
+SideName = str | tuple[str, str]
+"""A question, a (question, option) pair, or "question=option"."""
+
+
+@dataclass(frozen=True)
+class TableSide:
+    """One side of a table: its categories and the bits that tell them apart.
+
+    A question with exactly one answer has its options as categories. One option of any question
+    has two: it and the rest. A yes/no question is its option yes.
+    """
+
+    question: str
+    option: str | None
+    categories: tuple[str, ...]
+    positions: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """How messages and tables call it."""
+        return self.question if self.option is None else f"{self.question}={self.option}"
+
+    @property
+    def affine(self) -> Matrix:
+        """Each category's indicator in terms of 1 and the bits: one row per category."""
+        if self.option is not None:
+            return np.array([[0.0, 1.0], [1.0, -1.0]])
+        return np.hstack((np.zeros((len(self.positions), 1)), np.eye(len(self.positions))))
+
+    @property
+    def spread(self) -> Matrix:
+        """The covariance of the debiased indicators of one person, in units of pq / (p - q)^2."""
+        bits = self.affine[:, 1:]
+        return np.asarray(bits @ bits.T)
+
+    @property
+    def values(self) -> NDArray[np.int64]:
+        """The bits of every value they can have together, the first bit least significant."""
+        return np.arange(1 << len(self.positions))[:, None] >> np.arange(len(self.positions)) & 1
+
+    def likelihood(self, q: float) -> Matrix:
+        """Return the chance of each reported value of the bits (row) for each category."""
+        one = self.option is not None
+        truth = np.array([[1.0], [0.0]]) if one else np.eye(len(self.positions))
+        wrong = (self.values[:, None, :] != truth[None, :, :]).sum(axis=2)
+        return np.asarray(q**wrong * (1 - q) ** (len(self.positions) - wrong))
+
+
+def side_of(survey: Survey, name: SideName) -> TableSide:
+    """Return what is asked for, or say why it makes no table."""
+    question, option = _named(survey, name)
+    whole = survey[question]
+    if isinstance(whole, Text):
+        raise InputError(
+            f"question {question!r} is text, and a tally keeps no joint counts of its bits by"
+            " cohort; ask for it as a choice among the candidates to associate it."
+        )
+    start = survey.slice_of(question).start
+    if option is None and isinstance(whole, YesNo) and not whole.takes_one:
+        (option,) = whole.labels
+    if option is not None:
+        position = survey.bit(question, option)
+        return TableSide(question, option, (option, f"not {option}"), (position,))
+    if not whole.takes_one:
+        raise InputError(
+            f"question {question!r} has many answers at once; name one option of it, such as"
+            f" {question}={whole.labels[0]}."
+        )
+    positions = tuple(range(start, start + whole.bits))
+    return TableSide(question, None, whole.labels, positions)
+
+
+def _named(survey: Survey, name: SideName) -> tuple[str, str | None]:
+    if not isinstance(name, str):
+        question, option = name
+        return question, option
+    if name in {question.name for question in survey}:
+        return name, None
+    question, equals, option = name.partition("=")
+    return question.strip(), option.strip() if equals else None
+
+
+def check_sides(survey: Survey, first: TableSide, second: TableSide) -> None:
+    """Refuse a table that says nothing."""
+    if set(first.positions) & set(second.positions):
+        raise InputError(f"{first.name} and {second.name} share options; set apart two answers.")
+    if first.question == second.question and survey[first.question].takes_one:
+        raise InputError(
+            f"{first.name} and {second.name} exclude each other: {first.question!r} has one answer."
+        )
+
+
+def joint_groups(
+    survey: Survey, first: SideName, second: SideName
+) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """Return the groups of bits that a plan must declare as `joint` to associate two answers.
+
+    One group of all bits where they are few enough, which also allows the maximum-likelihood
+    table; else every pair.
+
+    >>> from shoal import Choice, Flags
+    >>> survey = Survey("browser", (
+    ...     Flags("features", ("sync", "vpn")), Choice("channel", ("release", "beta"))))
+    >>> joint_groups(survey, "channel", "features=vpn")
+    ((('channel', 'release'), ('channel', 'beta'), ('features', 'vpn')),)
+    """
+    sides = side_of(survey, first), side_of(survey, second)
+    check_sides(survey, *sides)
+    labels = survey.labels
+    bits = [[labels[position] for position in side.positions] for side in sides]
+    if len(bits[0]) + len(bits[1]) <= MAX_JOINT_BITS:
+        return (tuple(bits[0] + bits[1]),)
+    return tuple((a, b) for a in bits[0] for b in bits[1])
+
+
+def full_counts(tally: Tally, first: TableSide, second: TableSide) -> NDArray[np.int64] | None:
+    """Return how many reports show each pair of values, if all bits were counted together."""
+    bits = (*first.positions, *second.positions)
+    if len(bits) > MAX_JOINT_BITS:
+        return None
+    try:
+        counts = tally.joint_counts(bits)
+    except TallyError:
+        return None
+    return counts.reshape(1 << len(second.positions), -1).T
+
+
+def both_set(
+    tally: Tally, survey: Survey, first: TableSide, second: TableSide
+) -> NDArray[np.int64]:
+    """Return how many reports show both bits, for each bit of each side."""
+    whole = full_counts(tally, first, second)
+    if whole is not None:
+        return first.values.T @ whole @ second.values
+    counts = np.zeros((len(first.positions), len(second.positions)), np.int64)
+    for i, a in enumerate(first.positions):
+        for j, b in enumerate(second.positions):
+            try:
+                counts[i, j] = tally.joint_counts((a, b))[3]
+            except TallyError as error:
+                raise TallyError(_not_counted(survey, first, second)) from error
+    return counts
+
+
+def _not_counted(survey: Survey, first: TableSide, second: TableSide) -> str:
+    names = [s.question if s.option is None else (s.question, s.option) for s in (first, second)]
+    groups = joint_groups(survey, *names)
+    group = ";".join(f"{question}={label}" for question, label in groups[0])
+    more = f" and {len(groups) - 1} more groups" if len(groups) > 1 else ""
+    return (
+        f"the tally does not count {first.name} and {second.name} together; count the reports"
+        f" with --joint {group!r}{more}, or declare"
+        " shoal.analysis.association.joint_groups in the plan."
+    )
+
+
+_MOST_STEPS = 5000
+
+
+def cross_moments(
+    both: Matrix, ones_first: Matrix, ones_second: Matrix, reports: int, q: float
+) -> Matrix:
+    """Return the sums over reports of 1, u_i, w_j and u_i w_j; the 1 stands first."""
+    scale = 1 - 2 * q
+    moments = np.empty((len(ones_first) + 1, len(ones_second) + 1))
+    moments[0, 0] = reports
+    moments[1:, 0] = (ones_first - q * reports) / scale
+    moments[0, 1:] = (ones_second - q * reports) / scale
+    flips = q * (ones_first[:, None] + ones_second[None, :]) - q * q * reports
+    moments[1:, 1:] = (both - flips) / scale**2
+    return moments
+
+
+def unbiased_table(first: TableSide, second: TableSide, moments: Matrix) -> Matrix:
+    """Return the unbiased count of each pair of categories."""
+    return np.asarray(first.affine @ moments @ second.affine.T)
+
+
+def noise_covariance(
+    first: TableSide, second: TableSide, rows: Matrix, columns: Matrix, reports: int, q: float
+) -> Matrix:
+    """Return the covariance of the unbiased table, row by row, given the people (theorem).
+
+    `rows` and `columns` are how many people each category has. One person in row a and column b
+    adds Cov(g_c h_d, g_e h_f) = v^2 S_ce T_df + v S_ce y_d y_f + v T_df x_c x_e, where v is
+    pq/(p-q)^2, S and T the spreads of the two sides and x, y the person's indicators.
+    """
+    v = q * (1 - q) / (1 - 2 * q) ** 2
+    S, T = first.spread, second.spread  # noqa: N806
+    return np.asarray(
+        reports * v * v * np.kron(S, T)
+        + v * (np.kron(S, np.diag(columns)) + np.kron(np.diag(rows), T))
+    )
+
+
+def likeliest_table(first: TableSide, second: TableSide, counts: Matrix, q: float) -> Matrix:
+    """Return the table without negative counts that makes the reports likeliest.
+
+    Expectation maximization, extrapolated (SQUAREM); the likelihood is concave, so that there is
+    one maximum. Inside the simplex it agrees with the exact inverse where that exists.
+    """
+    left, right = first.likelihood(q), second.likelihood(q)
+    reports = counts.sum()
+
+    def step(shares: Matrix) -> Matrix:
+        fit = left @ shares @ right.T
+        return np.asarray(shares * (left.T @ (counts / fit) @ right) / reports)
+
+    def value(shares: Matrix) -> float:
+        return float((counts * np.log(left @ shares @ right.T)).sum())
+
+    shares = np.full((left.shape[1], right.shape[1]), 1 / (left.shape[1] * right.shape[1]))
+    for _ in range(_MOST_STEPS):
+        once = step(shares)
+        twice = step(once)
+        change, bend = once - shares, twice - 2 * once + shares
+        if float(np.abs(twice - shares).max()) < 1e-12:
+            break
+        length = max(math.sqrt(float((change**2).sum() / max((bend**2).sum(), 1e-300))), 1.0)
+        far = np.maximum(shares + 2 * length * change + length**2 * bend, twice * 1e-3)
+        far = step(far / far.sum())
+        shares = far if value(far) >= value(twice) else twice
+    return np.asarray(shares * reports)
+
+
+@dataclass(frozen=True, eq=False)
+class JointTable:
+    """Two sides of which a tally has joint counts: table, covariance and test of independence."""
+
+    plan: Plan
+    tally: Tally
+    first: TableSide
+    second: TableSide
+
+    @property
+    def _q(self) -> float:
+        return float(self.plan.q)
+
+    @cached_property
+    def _moments(self) -> Matrix:
+        both = both_set(self.tally, self.plan.survey, self.first, self.second)
+        first, second = (
+            self.tally.by_bit[list(side.positions)].astype(float)
+            for side in (self.first, self.second)
+        )
+        return cross_moments(both.astype(float), first, second, self.tally.reports, self._q)
+
+    @cached_property
+    def table(self) -> Matrix:
+        """The unbiased counts; some may be negative."""
+        return unbiased_table(self.first, self.second, self._moments)
+
+    @cached_property
+    def _margins(self) -> tuple[Matrix, Matrix]:
+        """The counts of each side's categories, made to fit: not negative, adding up."""
+        n = self.tally.reports
+        rows = self.first.affine @ self._moments[:, 0]
+        columns = self.second.affine @ self._moments[0]
+        return nearest_feasible(rows, n, n, n), nearest_feasible(columns, n, n, n)
+
+    @cached_property
+    def noise(self) -> Matrix:
+        """The covariance of the table, row by row, given the people."""
+        margins, reports = self._margins, self.tally.reports
+        return noise_covariance(self.first, self.second, *margins, reports, self._q)
+
+    @cached_property
+    def counts(self) -> Matrix | None:
+        """How many reports show each pair of values, if all bits were counted together."""
+        counts = full_counts(self.tally, self.first, self.second)
+        return None if counts is None else counts.astype(float)
+
+    @property
+    def constrained_by(self) -> str:
+        """How `constrained` was found: maximum likelihood needs all bits counted together."""
+        return "nearest table" if self.counts is None else "maximum likelihood"
+
+    @cached_property
+    def constrained(self) -> Matrix:
+        """The table without negative counts that fits best, adding up to the reports."""
+        if self.counts is None:
+            n = self.tally.reports
+            return nearest_feasible(self.table.reshape(-1), n, n, n).reshape(self.table.shape)
+        return likeliest_table(self.first, self.second, self.counts, self._q)
+
+    @cached_property
+    def independence(self) -> Independence:
+        """The test of independence.
+
+        Under independence the sums D of (u - mean u)(w - mean w) have covariance N C1 x C2, with
+        C = v I + diag(pi) - pi pi' for a question with one answer. True dependence has no row or
+        column sums, so D is projected there by generalized least squares; the squared length is
+        chi-square with (K1 - 1)(K2 - 1) degrees in the limit of many reports. Without flips it is
+        Pearson's statistic.
+
+        Two options need no limit: independent answers with independent flips are independent
+        reports, so the p-value is that of Fisher's exact test of the reported table (theorem).
+        """
+        from scipy.stats import chi2
+
+        n = self.tally.reports
+        moments = self._moments
+        lifted = moments[1:, 1:] - np.outer(moments[1:, 0], moments[0, 1:]) / n
+        (first, freedom_1), (second, freedom_2) = (
+            self._contrasts(side, margin)
+            for side, margin in zip((self.first, self.second), self._margins, strict=True)
+        )
+        statistic = float(((first @ lifted @ second.T) ** 2).sum() / n)
+        degrees = freedom_1 * freedom_2
+        if self.first.option is not None and self.second.option is not None:
+            return Independence(statistic, degrees, self._fisher(), "exact")
+        return Independence(statistic, degrees, float(chi2.sf(statistic, degrees)), "approximate")
+
+    def _fisher(self) -> float:
+        from scipy.stats import fisher_exact
+
+        both = int(both_set(self.tally, self.plan.survey, self.first, self.second)[0, 0])
+        first, second = (
+            int(self.tally.by_bit[side.positions[0]]) for side in (self.first, self.second)
+        )
+        neither = self.tally.reports - first - second + both
+        table = np.array([[both, first - both], [second - both, neither]])
+        return float(fisher_exact(table).pvalue)
+
+    def _contrasts(self, side: TableSide, margin: Matrix) -> tuple[Matrix, int]:
+        """Return the map that makes a side's part of D white, and how many dimensions it keeps."""
+        v = self._q * (1 - self._q) / (1 - 2 * self._q) ** 2
+        shares = margin / margin.sum()
+        if side.option is not None:
+            return np.array([[1 / math.sqrt(v + shares[0] * shares[1])]]), 1
+        size = len(shares)
+        covariance = v * np.eye(size) + np.diag(shares) - np.outer(shares, shares)
+        basis = np.eye(size)[:, :-1] - np.eye(size)[:, -1:]
+        weighed = np.linalg.solve(covariance, basis)
+        root = np.linalg.cholesky(basis.T @ weighed)
+        return np.linalg.solve(root, weighed.T), size - 1
+
+
+MAX_CELLS = 2048
+"""Of a table: its covariance has so many rows and columns."""
+
+
+def cross_of(survey: Survey, first: TableSide, second: TableSide) -> Cross | None:
+    """Return the smallest cross that has both sides, if there is one.
+
+    >>> from shoal import Choice, YesNo
+    >>> from shoal.analysis.association_tables import side_of
+    >>> survey = Survey("s", (YesNo("a"), Choice("b", ("x", "y")))).cross("b", "a")
+    >>> cross_of(survey, side_of(survey, "a"), side_of(survey, "b=x")).name
+    'b x a'
+    """
+    fitting = [
+        cross
+        for cross in survey.crosses
+        if all(_axis(cross, side) is not None for side in (first, second))
+    ]
+    return min(fitting, key=lambda cross: cross.bits, default=None)
+
+
+@dataclass(frozen=True, eq=False)
+class CrossedTable:
+    """Two sides of a cross: the best table, its covariance and the test of independence."""
+
+    plan: Plan
+    tally: Tally
+    first: TableSide
+    second: TableSide
+    cross: Cross
+
+    constrained_by = "nearest table"
+
+    @property
+    def _variance(self) -> float:
+        """The variance of one bit's unbiased count."""
+        q = float(self.plan.q)
+        return self.tally.reports * q * (1 - q) / (1 - 2 * q) ** 2
+
+    def _counts(self, places: slice | list[int]) -> Matrix:
+        q = float(self.plan.q)
+        return np.asarray((self.tally.by_bit[places] - q * self.tally.reports) / (1 - 2 * q))
+
+    @cached_property
+    def _cells(self) -> tuple[Matrix, Matrix]:
+        """The count of each pair of categories, and how many cells it is the sum of."""
+        axes, members = [], []
+        for side in (self.first, self.second):
+            axis = _axis(self.cross, side)
+            assert axis is not None
+            axes.append(axis)
+            members.append(_members(side, self.cross.sides[axis]))
+        counts = self._counts(self.plan.survey.slice_of(self.cross.name))
+        shaped = np.moveaxis(counts.reshape(self.cross.sizes), axes, (0, 1))
+        pairs = shaped.reshape(*shaped.shape[:2], -1).sum(axis=2)
+        others = self.cross.bits // pairs.size
+        added = others * np.outer(*(each.sum(axis=1) for each in members))
+        return np.asarray(members[0] @ pairs @ members[1].T), added
+
+    @cached_property
+    def _best(self) -> tuple[Matrix, Matrix]:
+        """The least-squares table and its covariance, row by row."""
+        cells, added = self._cells
+        if cells.size > MAX_CELLS:
+            raise InputError(
+                f"the table has {cells.size:,} cells, and a test of independence takes up to"
+                f" {MAX_CELLS:,}; name one option of a question instead of all."
+            )
+        rows, columns = cells.shape
+        precision = np.diag(1 / added.reshape(-1))
+        weighed = (cells / added).reshape(-1)
+        across = np.kron(np.eye(rows), np.ones(columns))
+        down = np.kron(np.ones(rows), np.eye(columns))
+        for side, sums in ((self.first, across), (self.second, down)):
+            counted = sums[: len(side.positions)]
+            precision += counted.T @ counted
+            weighed += counted.T @ self._counts(list(side.positions))
+        spread = np.linalg.inv(precision)
+        whole = spread.sum(axis=1)
+        # The table adds up to the reports exactly.
+        known = spread - np.outer(whole, whole) / whole.sum()
+        best = known @ weighed + whole * self.tally.reports / whole.sum()
+        return best.reshape(cells.shape), self._variance * known
+
+    @property
+    def table(self) -> Matrix:
+        """The unbiased counts; some may be negative."""
+        return self._best[0]
+
+    @property
+    def noise(self) -> Matrix:
+        """The covariance of the table, row by row, given the people."""
+        return self._best[1]
+
+    @cached_property
+    def constrained(self) -> Matrix:
+        """The nearest table without negative counts that adds up to the reports."""
+        n = self.tally.reports
+        return nearest_feasible(self.table.reshape(-1), n, n, n).reshape(self.table.shape)
+
+    @cached_property
+    def test(self) -> InteractionTest:
+        """The test of independence."""
+        return InteractionTest(self.table, self.noise)
+
+    @property
+    def independence(self) -> Independence:
+        """The result of the test."""
+        return self.test.result
+
+
+def _axis(cross: Cross, side: TableSide) -> int | None:
+    """Return which side of the cross tells the categories apart."""
+    for axis, crossed in enumerate(cross.sides):
+        same = crossed.question.name == side.question
+        if same and crossed.flag in (None, side.option):
+            return axis
+    return None
+
+
+def _members(side: TableSide, crossed: Side) -> Matrix:
+    """Return which values of the cross each category has: one row per category."""
+    size = len(crossed.values)
+    if side.option is None:
+        return np.eye(size)
+    chosen = np.zeros(size)
+    chosen[crossed.question.labels.index(side.option) if crossed.bit is None else 0] = 1
+    return np.stack((chosen, 1 - chosen))

@@ -1,0 +1,223 @@
+"""Files as people name them: one by one, or a folder for all that is in it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from shoal.errors import InputError, ShoalError
+from shoal.support.checks import check_integer
+from shoal.support.disk import Disk
+from shoal.support.files import strict_json
+
+__all__ = ["Journal", "files_of", "marks_of", "processes_of", "remove_journal", "work_on"]
+
+
+def files_of(paths: Iterable[Path | str], suffixes: Sequence[str]) -> list[Path]:
+    """Return the files, those of a folder with these suffixes in the order of their names.
+
+    What a folder hides, with a leading dot or underscore, is not meant. A file that is named twice
+    is an error: its reports would be counted twice.
+    """
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if not path.is_dir():
+            found.append(path)
+            continue
+        inside = [
+            file
+            for file in sorted(path.rglob("*"))
+            if file.suffix.lower() in suffixes
+            and file.is_file()
+            and not any(name[0] in "._" for name in file.relative_to(path).parts)
+        ]
+        if not inside:
+            raise InputError(f"the folder {path} has no files ending in {', '.join(suffixes)}.")
+        found += inside
+    if len({path.resolve() for path in found}) < len(found):
+        raise InputError("a file is named twice and would be counted twice; name it once.")
+    return found
+
+
+def marks_of(paths: Iterable[Path]) -> list[list[str | int]]:
+    """Return name, size and time of change of each file: if they differ, so may the content."""
+    marks: list[list[str | int]] = []
+    for path in paths:
+        try:
+            state = path.stat()
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}.") from error
+        marks.append([str(path.resolve()), state.st_size, state.st_mtime_ns])
+    return marks
+
+
+class Journal(AbstractContextManager["Journal"]):
+    """The pieces that are done, by number.
+
+    Parameters
+    ----------
+    path
+        The file; it is made if it is not there. A lock is beside it.
+    work
+        What the work is, as plain JSON values. A journal of other work is refused.
+    way_out
+        What to do then, for the message.
+    """
+
+    def __init__(self, path: Path, work: dict[str, Any], way_out: str) -> None:
+        self._path, self._work, self._way_out = path, json.loads(json.dumps(work)), way_out
+        self._disk, self._held = Disk(), ExitStack()
+        self.done: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            lock = _lock_of(self._path)
+            if not self._held.enter_context(self._disk.lock(lock, patience=0)):
+                raise InputError(f"another process works on {self._path}; wait for it.")
+            self._read()
+            self._file = self._held.enter_context(self._path.open("ab"))
+        except OSError as error:
+            self._held.close()
+            raise InputError(f"cannot write {self._path}: {error.strerror}.") from error
+        except InputError:
+            self._held.close()
+            raise
+        return self
+
+    def _read(self) -> None:
+        content = self._path.read_bytes() if self._path.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]
+        lines = whole.splitlines()
+        try:
+            documents = [strict_json(line) for line in lines]
+        except ValueError as error:
+            raise InputError(f"{self._path} is damaged; {self._way_out}.") from error
+        if not documents:
+            self._disk.store(self._path, _line(self._work), self._path.name + ".part")
+            return
+        if documents[0] != self._work:
+            raise InputError(f"{self._path} is of other work; {self._way_out}.")
+        for document in documents[1:]:
+            if not isinstance(document, list) or len(document) != 2:
+                raise InputError(f"{self._path} is damaged; {self._way_out}.")
+            self.done[document[0]] = document[1]
+        if len(whole) < len(content):  # a crash cut the last line off
+            os.truncate(self._path, len(whole))
+
+    def record(self, number: int, result: object) -> None:
+        """Write, for good, that a piece is done."""
+        self._file.write(_line([number, result]))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.done[number] = result
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._held.close()
+
+
+def remove_journal(path: Path) -> None:
+    """Delete a journal, when what it was for is written elsewhere."""
+    Disk().remove(path)
+    _lock_of(path).unlink(missing_ok=True)
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
+
+
+def _line(document: object) -> bytes:
+    return json.dumps(document, allow_nan=False).encode() + b"\n"
+
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+def processes_of(asked: int | None) -> int:
+    """Return how many processes to use: as many as asked for, or one for each core we may use."""
+    if asked is not None:
+        return check_integer("processes", asked, lowest=1, highest=1024)
+    usable = getattr(os, "sched_getaffinity", None)
+    return len(usable(0)) if usable else os.cpu_count() or 1
+
+
+def work_on(
+    pieces: Iterable[tuple[int, P]], work: Callable[[P], R], processes: int
+) -> Iterator[tuple[int, R]]:
+    """Yield the number and the result of each piece, in the order in which they are done.
+
+    With one process the work is done in this one. `work` and the pieces are sent to others, so
+    `work` is a function of a module, or a partial of one.
+    """
+    if processes == 1:
+        for number, piece in pieces:
+            yield number, work(piece)
+        return
+    waiting = iter(pieces)
+    context = multiprocessing.get_context("spawn")  # a fork would copy threads of Arrow
+    workers: dict[Connection, Any] = {}
+    try:
+        for _, first in zip(range(processes), waiting, strict=False):
+            ours, theirs = context.Pipe()
+            worker = context.Process(target=_worker, args=(work, theirs), daemon=True)
+            worker.start()
+            theirs.close()
+            workers[ours] = worker
+            ours.send(first)
+        busy = set(workers)
+        while busy:
+            for pipe in wait(list(busy)):
+                assert isinstance(pipe, Connection)
+                number, problem, result = _received(pipe)
+                if problem is not None:
+                    raise problem
+                following = next(waiting, None)
+                if following is None:
+                    busy.discard(pipe)
+                else:
+                    pipe.send(following)
+                yield number, result
+    finally:
+        for pipe, worker in workers.items():
+            pipe.close()
+            worker.terminate()
+            worker.join()
+
+
+def _received(pipe: Connection) -> tuple[int, ShoalError | None, Any]:
+    try:
+        answer: tuple[int, ShoalError | None, Any] = pipe.recv()
+    except (EOFError, ConnectionError) as error:
+        raise ShoalError(
+            "a process that did part of the work has ended, perhaps for lack of memory; run the"
+            " same again, with fewer --processes."
+        ) from error
+    return answer
+
+
+def _worker(work: Callable[[Any], Any], pipe: Connection) -> None:
+    while True:
+        try:
+            number, piece = pipe.recv()
+        except (EOFError, ConnectionError):
+            return
+        try:
+            answer: tuple[int, ShoalError | None, Any] = (number, None, work(piece))
+        except ShoalError as error:
+            answer = (number, error, None)
+        try:
+            pipe.send(answer)
+        except ConnectionError:
+            return

@@ -1,0 +1,82 @@
+"""The tables of statements and threats: each row has tests that exist, and no kind is left out."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from typing import get_args
+
+from shoal.analysis.intervals import IntervalKind
+from shoal.planning.guarantees import HoldsFor
+from shoal.planning.plan_diff import DiffKind
+from shoal.protocol.plan import PROMISES
+from shoal.theory.proven import Method
+from tests.adversary.kinds import KINDS
+from tests.adversary.test_mutants import MUTANTS
+from tests.doc_pages import ROOT
+
+STATEMENTS = (ROOT / "docs" / "statements.md").read_text("utf-8")
+THREATS = (ROOT / "docs" / "threats.md").read_text("utf-8")
+STATUSES = ("theorem", "conjecture", "observed", "no statement", "as the rows above")
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """Return the cells of the tables of a page, without their heads."""
+    heads = re.findall(r"^\| (.*) \|\n\|---", text, re.M)
+    rows = re.findall(r"^\| (.*) \|$", text, re.M)
+    return [row.split(" | ") for row in rows if row not in heads]
+
+
+@cache
+def names_in(file: str) -> frozenset[str]:
+    """Return the classes and functions of a file below tests/, as pytest names them."""
+    path = ROOT / "tests" / file
+    found = set()
+    for node in ast.parse(path.read_text("utf-8")).body if path.is_file() else ():
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}::{one.name}" for one in node.body if hasattr(one, "name")}
+    return frozenset(found)
+
+
+def missing(cell: str) -> list[str]:
+    """Return the tests named in a cell that do not exist."""
+    names = re.findall(r"`([^`]+)`", cell)
+    assert names, "a row needs a test"
+    tests = [name.partition("::") for name in names if not name.startswith("adversary[")]
+    return [
+        *(f"{file}::{test}" for file, _, test in tests if test not in names_in(file)),
+        *(kind for kind in re.findall(r"adversary\[(.+?)\]", cell) if kind not in KINDS),
+    ]
+
+
+def test_every_statement_has_a_status_and_tests():
+    rows = rows_of(STATEMENTS.partition("## The adversary")[0])
+    assert len(rows) > 50
+    assert [row for row in rows if len(row) != 4 or not row[1].startswith(STATUSES)] == []
+    assert [name for row in rows for name in missing(row[3])] == []
+
+
+def test_every_attack_has_tests():
+    rows = rows_of(THREATS)
+    assert len(rows) > 25
+    assert [row for row in rows if len(row) != 3] == []
+    assert [name for row in rows for name in missing(row[2])] == []
+
+
+def test_every_kind_of_statement_is_on_the_page():
+    kinds = [word for kind in (DiffKind, HoldsFor, IntervalKind, Method) for word in get_args(kind)]
+    wanted = [f"`{kind}`" for kind in kinds]
+    wanted += [f"`adversary[{kind}]`" for kind in KINDS]
+    wanted += [f"`{promise}: epsilon E" for promise in PROMISES]
+    wanted += [f"<!-- mutants -->{len(MUTANTS)}<!-- -->"]
+    assert [one for one in wanted if one not in STATEMENTS] == []
+
+
+def test_a_missing_test_is_found():
+    assert missing("`test_claims.py::test_a_missing_test_is_found`") == []
+    assert missing("`test_claims.py::test_nothing`, `adversary[nothing]`, `no.py::x`") == [
+        "test_claims.py::test_nothing", "no.py::x", "nothing",
+    ]  # fmt: skip

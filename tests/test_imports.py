@@ -1,0 +1,170 @@
+"""What is loaded when Shoal is used, and where random bits come from.
+
+Who may import whom is checked by import-linter (`make lint`); its contracts are in pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shoal
+
+ROOT = Path(shoal.__file__).parent
+GENERATORS = {"secrets", "random", "numpy.random", "os.urandom", "os.getrandom", "uuid.uuid1"}
+GENERATORS |= {"np.random", "uuid.uuid4"}
+SOURCES_OF_BITS = {"protocol/random_bits.py", "device/arrays/simulation_bits.py"}
+
+
+def generators_in(source: str) -> list[str]:
+    """Return the random generators that a source imports or calls."""
+    used = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import():
+                used += [alias.name for alias in node.names]
+            case ast.ImportFrom():
+                used += [node.module or "", *(f"{node.module}.{one.name}" for one in node.names)]
+            case ast.Call():
+                called = ast.unparse(node.func)
+                used += ["random"] if called.endswith(".rvs") else []
+                used += [called, called.rpartition(".")[0]]
+    return [name for name in used if name in GENERATORS]
+
+
+def test_random_bits_come_from_one_place():
+    """The operating system for people, a seeded generator for simulated ones."""
+    for path in ROOT.rglob("*.py"):
+        if path.relative_to(ROOT).as_posix() not in SOURCES_OF_BITS:
+            assert generators_in(path.read_text("utf-8")) == [], path
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import random",
+        "from os import urandom",
+        "from numpy.random import default_rng",
+        "def f(): return np.random.default_rng()",
+        "uuid.uuid4()",
+        "norm.rvs(3)",
+    ],
+)
+def test_another_generator_is_found(source: str):
+    assert generators_in(source)
+
+
+def loaded_after(script: str) -> set[str]:
+    """Return the modules that a new process has loaded after a script."""
+    script = f"import sys\n{script}\nprint(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def folders_of(loaded: set[str]) -> set[str]:
+    return {name.split(".")[1] for name in loaded if name.startswith("shoal.")}
+
+
+HEAVY = {"numpy", "scipy", "pyarrow", "pandas", "polars", "rich", "click"}
+
+WHOLE_DEVICE = """
+import tempfile
+from pathlib import Path
+from shoal.protocol.flip_probability import FlipProbability
+from shoal.protocol.plan import Memory, Plan, Promise
+from shoal.protocol.survey import Choice, Flags, Number, Survey, Text
+from shoal.device.ledger import Ledger
+from shoal.device.memory import DeviceMemory
+from shoal.device.outbox import HttpTransport, Outbox, Reply
+
+folder, posted = Path(tempfile.mkdtemp()), []
+
+class Transport:
+    def fetch_plan(self, plan_id): raise OSError
+    def post_report(self, plan_id, content):
+        posted.append(content)
+        return Reply(202)
+
+q, local = FlipProbability(23003, 16), Promise("local", "100")
+questions = (Flags("f", ("a", "b")), Choice("c", ("x", "y"), "option"), Number("n", (1, 2)),
+             Flags("m", ("u", "v", "w"), at_most=2))
+answer = {"f": ["a"], "c": None, "n": 1.5, "m": "u;w"}
+text = Plan(Survey("t", (*questions, Text("t", 64, 2, 8))), q, local)
+memory = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
+kept = Plan(Survey("k", questions), memory.q, local, memory=memory, window=86_400)
+outbox = Outbox(folder / "outbox", Transport(), spread=0, ledger=Ledger(folder / "ledger"),
+                memory=DeviceMemory(folder / "memory", bytes(range(32))))
+outbox.answer(text, answer | {"t": "shoal"})
+outbox.answer(kept, answer)
+states = [ticket.state for ticket in outbox.send_due(hurry=True)]
+assert states == ["sent", "sent"], states
+assert sorted(map(len, posted)) == [42 + 20 + 2, 42 + 20 + 2 + 10], posted
+HttpTransport("https://collector.example")
+"""
+
+
+class TestDevice:
+    def test_importing_it_loads_no_library(self):
+        """Only the standard library, and of Shoal only the device's side."""
+        modules = ("encode", "randomize", "ledger", "memory", "outbox", "telemetry")
+        loaded = loaded_after("".join(f"import shoal.device.{name}\n" for name in modules))
+        others = loaded - loaded_after("")
+        tops = {name.partition(".")[0] for name in others} - sys.stdlib_module_names
+        assert tops == {"shoal"}
+        assert folders_of(loaded) <= {"protocol", "device", "errors", "support"}
+
+    def test_all_of_it_loads_only_its_side(self):
+        """From answers to the wire, with text, memory, ledger and outbox."""
+        loaded = loaded_after(WHOLE_DEVICE)
+        assert not loaded & HEAVY
+        assert folders_of(loaded) == {"protocol", "device", "errors", "support"}
+        assert not {name for name in loaded if name.startswith("shoal.device.arrays")}
+
+    def test_all_of_it_runs_without_numpy(self):
+        blocked = "".join(f"sys.modules[{name!r}] = None\n" for name in sorted(HEAVY))
+        assert "shoal.device.memory" in loaded_after(blocked + WHOLE_DEVICE)
+
+
+class TestServer:
+    def test_tallying_and_publishing_load_no_device(self):
+        loaded = loaded_after("from shoal import tally, estimate, Tally, publish")
+        assert "analysis" in folders_of(loaded)
+        assert not folders_of(loaded) & {"device", "lab", "cli"}
+
+    def test_services_load_no_device(self):
+        loaded = loaded_after(
+            "from shoal.server import Collector, serve; import shoal.server.relay"
+        )
+        assert {"shoal.server.collector.service", "shoal.server.console.app"} <= loaded
+        assert not folders_of(loaded) & {"device", "lab", "cli"}
+
+    def test_settings_and_doctor_need_no_web_server(self):
+        for script in ("from shoal.server import Settings", "import shoal.server.doctor"):
+            loaded = loaded_after(script)
+            assert not loaded & {"starlette", "httptools", "scipy"}
+            assert "device" not in folders_of(loaded)
+
+
+class TestCommands:
+    def test_tally_loads_no_device(self, tmp_path: Path):
+        from shoal import Flags, Survey, plan
+
+        plan(Survey("s", (Flags("f", ("a",)),)), q="0.25").write(tmp_path / "p.json")
+        loaded = loaded_after(
+            f"import shoal.cli; shoal.cli.run(['tally', {str(tmp_path / 'p.json')!r}, 'none'])"
+        )
+        assert "shoal.analysis.tally" in loaded
+        assert "device" not in folders_of(loaded)
+
+    def test_a_plan_with_a_given_q_loads_no_scipy(self):
+        words = ["plan", "--flags", "5", "--q", "0.2"]
+        assert "scipy" not in loaded_after(f"import shoal.cli; assert not shoal.cli.run({words!r})")
+
+    def test_the_version_loads_no_library(self):
+        loaded = loaded_after("import shoal.cli; shoal.cli.run(['--version'])")
+        assert not loaded & {"numpy", "scipy", "pyarrow", "rich", "cryptography"}

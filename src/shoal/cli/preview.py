@@ -43,7 +43,7 @@ def command(
     import tempfile
     import webbrowser
 
-    from shoal.reports.site import check_folder, write_site
+    from shoal.reports.page import check_folder, write_site
 
     if output is not None:
         check_folder(output)

@@ -58,7 +58,7 @@ def command(
     of fewer reports than the plan's crowd is refused (exit code 3).
     """
     from shoal.reports.publication import check_suffix
-    from shoal.reports.site import check_folder, write_site
+    from shoal.reports.page import check_folder, write_site
 
     many = len(tally_files) > 1
     if many and output.suffix:

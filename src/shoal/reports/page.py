@@ -1,39 +1,46 @@
-"""One self-contained page: no request to anywhere, no script, readable without colour."""
+"""Self-contained pages: no request, no script, readable without colour.
+
+`page` is one publication, `site` a folder of pages for several crowds, `notebook_html` the short
+form that notebooks show. The HTML is in `templates`; it escapes every value that is not markup.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined
 
 from shoal.analysis.crowds import in_crowds
 from shoal.analysis.estimates import Estimates
 from shoal.analysis.intervals import IntervalKind
+from shoal.analysis.screening import screen
+from shoal.analysis.trends import crowd_difference, trend
+from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.reports.charts import ACCENT, Layout, chart
-from shoal.reports.markup import Markup, data_block, element
-from shoal.reports.observers import observers_table
+from shoal.reports.charts import WIDTHS, Layout, chart
+from shoal.reports.formatting import SIMULATED, flip_in_words, level_in_words, sum_note
+from shoal.reports.protection import OBSERVER_HEADS, facts, observer_rows, one_crowd, release_note
 from shoal.reports.sections import (
-    NARROW,
-    WIDE,
-    level_in_words,
+    Row,
+    Table,
+    difference_sections,
     option_table,
-    question_section,
+    question_sections,
+    trend_section,
+    word_list,
 )
-from shoal.reports.words import (
-    SIMULATED,
-    facts,
-    flip_in_words,
-    one_crowd,
-    release_note,
-    sum_note,
-)
+from shoal.support.files import write_text
 
-__all__ = ["notebook_html", "page", "whole_page"]
+if TYPE_CHECKING:
+    from shoal.reports.publication import Publication
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+__all__ = ["environment", "notebook_html", "page", "site", "style_sheet", "write_site"]
 
-_KINDS = {
+_INTERVALS = {
     "exact": "Each interval contains the true count with at least this probability, whatever the"
     " true count is.",
     "normal": "Each interval is approximate: in large crowds it contains the true count with about"
@@ -49,39 +56,71 @@ _TARGETS = {
 }
 
 
+def environment(**packages: str) -> Environment:
+    """Return the templates of reports, and of packages by the prefix of their templates' names.
+
+    Every value is escaped unless it is markup, and a missing one is an error. `tojson` writes
+    strict JSON that no text can end.
+    """
+    packages = {"reports": "shoal.reports", **packages}
+    made = Environment(
+        loader=PrefixLoader({name: PackageLoader(package) for name, package in packages.items()}),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.policies["json.dumps_kwargs"] = {"allow_nan": False}
+    made.globals["SIMULATED"] = SIMULATED
+    return made
+
+
+_environment = cache(environment)
+
+
+def _render(template: str, **values: Any) -> str:
+    return _environment().get_template(f"reports/{template}").render(values)
+
+
+@cache
+def style_sheet() -> str:
+    """Return the style of all pages."""
+    return (files("shoal.reports") / "templates" / "page.css").read_text("utf-8")
+
+
+def observers_table(observers: Sequence[Mapping[str, Any]], about: str = "") -> Table:
+    """Return who sees what, from a certificate's JSON."""
+    rows = [Row(who, cells) for who, *cells in observer_rows(observers)]
+    return Table(f"What holds against each observer{about}", OBSERVER_HEADS, rows)
+
+
 def page(plan: Plan, document: Mapping[str, Any]) -> str:
     """Return the page of a publication, from its JSON form."""
-    generator = element("meta", name="generator", content=f"Shoal {document['shoal']}")
-    estimates = document["estimates"]
-    layouts = {
-        "wide": Layout.of(estimates, WIDE),
-        "narrow": Layout.of(estimates, NARROW),
-    }
-    sections = [
-        question_section(question, number, document, layouts)
-        for number, question in enumerate(plan.survey, 1)
-    ]
-    main = element(
-        "main", _opening(plan, document), *sections, _protection(plan, document),
-        _cite(document), _footer(document), data_block(document, "publication"),
-    )  # fmt: skip
-    return whole_page(document["title"], main, generator)
-
-
-def whole_page(title: str, main: Markup, *more: Markup) -> str:
-    """Return a page in one file, which loads nothing; `more` goes into its head."""
-    css = (files("shoal.reports") / "templates" / "page.css").read_text("utf-8")
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        element("meta", name="referrer", content="no-referrer"),
-        *more,
-        element("title", title),
-        element("style", Markup(css)),
+    estimates, promise = document["estimates"], document["promise"]
+    count, reports = len(plan.survey.questions), f"{estimates['reports']:,} reports"
+    asked = "One question" if count == 1 else f"{count} questions"
+    certificate = document["certificate"]
+    lede = (
+        f"{asked}, {reports}{in_crowds(estimates)}. Every device flipped each bit with"
+        f" probability {flip_in_words(float(plan.q))}; the counts are corrected for the flips."
     )
-    return f'<!doctype html>\n<html lang="en">{head}{element("body", main)}</html>\n'
+    about = (
+        f"The bars are {estimates['interval']} intervals at {level_in_words(estimates)}, for"
+        f" {_TARGETS[estimates['target']]}. {_INTERVALS[estimates['interval']]}"
+    )
+    return _render(
+        "report.html",
+        css=style_sheet(),
+        document=document,
+        lede=lede,
+        about=about,
+        notes=[*sum_note(estimates), *release_note(plan)],
+        beyond=Layout.of(estimates, WIDTHS["wide"]).scale != (0.0, 1.0),
+        sections=question_sections(plan, document),
+        facts=facts(plan, certificate, estimates["reports"], promise["sum"]),
+        observers_table=certificate
+        and observers_table(certificate["observers"], one_crowd(promise["sum"])),
+    )
 
 
 def notebook_html(
@@ -92,146 +131,93 @@ def notebook_html(
 ) -> str:
     """Return charts and tables for a notebook: a piece of HTML with no style of its own."""
     numbers = estimates.to_json(level, interval) if document is None else document["estimates"]
-    layout = Layout.of(numbers, WIDE)
-    title = estimates.plan.survey.name if document is None else document["title"]
-    kind = (
-        f"{numbers['interval']} intervals at {level_in_words(numbers)}, for the {numbers['target']}"
-    )
-    parts = [
-        element("p", element("strong", element("bdi", title)),
-                f": {numbers['reports']:,} reports{in_crowds(numbers)}, {kind}")
-    ]  # fmt: skip
-    if numbers["simulated"]:
-        parts.append(element("p", element("strong", SIMULATED)))
-    for question in estimates.plan.survey:
-        if question.name not in numbers["questions"]:
-            continue  # the notes say what it takes
-        name = (
-            f"shoal-{estimates.plan.id[:8]}-{estimates.plan.survey.slice_of(question.name).start}"
-        )
-        parts += [
-            element("p", element("strong", element("bdi", question.name))),
-            chart(question, numbers, layout, name=name, style="max-width:100%;height:auto"),
-            option_table(question, numbers),
-        ]
-    parts += [element("p", note) for note in numbers["notes"]]
-    if document is not None:
-        parts.append(element("p", document["promise"]["short"]))
-    return element("div", *parts)
-
-
-def _opening(plan: Plan, document: Mapping[str, Any]) -> Markup:
-    estimates = document["estimates"]
-    reports, count = estimates["reports"], len(plan.survey.questions)
-    questions = "one question" if count == 1 else f"{count} questions"
-    banner = (
-        [element("p", SIMULATED, class_="banner", role="note")] if estimates["simulated"] else []
-    )
-    named = document["title"] != document["survey"]
-    kicker = ["Survey ", element("bdi", document["survey"])] if named else ["Survey"]
-    lede = (
-        f"{questions.capitalize()}, {reports:,} reports{in_crowds(estimates)}. Every device flipped"
-        f" each bit with probability {flip_in_words(float(plan.q))}; the counts are corrected"
-        " for the flips."
-    )
+    plan, layout = estimates.plan, Layout.of(numbers, WIDTHS["wide"])
     about = (
-        f"The bars are {estimates['interval']} intervals at {level_in_words(estimates)}, for"
-        f" {_TARGETS[estimates['target']]}. {_KINDS[estimates['interval']]}"
+        f"{numbers['reports']:,} reports{in_crowds(numbers)}, {numbers['interval']} intervals at"
+        f" {level_in_words(numbers)}, for the {numbers['target']}"
     )
-    return element(
-        "header",
-        element("p", *kicker, class_="kicker"),
-        element("h1", element("bdi", document["title"])),
-        element("p", lede, class_="lede"),
-        *banner,
-        element("p", about),
-        *(element("p", note) for note in [*sum_note(estimates), *release_note(plan)]),
-        _key(Layout.of(estimates, WIDE)),
+    shown = []
+    for question in plan.survey:
+        if question.name in numbers["questions"]:  # the notes say what the others need
+            name = f"shoal-{plan.id[:8]}-{plan.survey.slice_of(question.name).start}"
+            style = "max-width:100%;height:auto"
+            drawn = chart(question, numbers, layout, name=name, style=style)
+            shown.append((question.name, drawn, option_table(question, numbers)))
+    return _render(
+        "notebook.html",
+        title=plan.survey.name if document is None else document["title"],
+        about=about,
+        numbers=numbers,
+        questions=shown,
+        promise=None if document is None else document["promise"]["short"],
     )
 
 
-def _key(layout: Layout) -> Markup:
-    """Explain the marks of the charts."""
-    pen = {"stroke": ACCENT, "stroke_width": 2, "class_": "accent"}
-    dot = element("circle", cx=20, cy=10, r=4.5, fill=ACCENT, class_="accent")
-    bar = [
-        element("rect", x=4, y=6, width=32, height=8, fill=ACCENT, opacity=0.3, class_="accent"),
-        element("line", x1=4, y1=4, x2=4, y2=16, **pen),
-        element("line", x1=36, y1=4, x2=36, y2=16, **pen),
-    ]
-    tick = element("line", x1=20, y1=6, x2=20, y2=14, stroke="currentColor", stroke_width=2)
-    marks: list[tuple[list[Markup], str]] = [
-        ([dot], "the estimate; unbiased, so it can be below 0 or above 100 %"),
-        (bar, "its interval; an arrow means that it continues beyond the picture"),
-        ([tick], "the nearest count that fits the question (constrained)"),
-    ]
-    if layout.scale != (0.0, 1.0):
-        shade = element("rect", x=4, y=2, width=32, height=16, fill="currentColor", opacity=0.1)
-        marks.append(([shade], "below 0 or above 100 %"))
-    items = [
-        element(
-            "li",
-            element("svg", *drawn, width=40, height=20, viewBox="0 0 40 20", aria_hidden="true"),
-            element("span", text),
-        )
-        for drawn, text in marks
-    ]
-    return element("ul", *items, class_="key", aria_label="How to read the charts")
+def word_list_html(decoded: Mapping[str, Any], name: str) -> str:
+    """Return decoded texts for a notebook; `name` is the id of the table."""
+    return _render("words.html", words=word_list(decoded), name=name)
 
 
-def _protection(plan: Plan, document: Mapping[str, Any]) -> Markup:
-    promise, reports = document["promise"], document["estimates"]["reports"]
+def site(publications: Mapping[str, Publication], level: float = 0.95) -> dict[str, str]:
+    """Return the pages of one or more crowds by their file names; `index.html` leads to all.
+
+    Parameters
+    ----------
+    publications
+        A publication of each crowd, by the crowd's display name, all of one plan.
+    level
+        The level at which the intervals of trends and differences hold together.
+    """
+    names, crowds = list(publications), list(publications.values())
+    if not crowds:
+        raise InputError("a site needs at least one crowd.")
+    plan = crowds[0].plan
+    if any(one.plan != plan for one in crowds):
+        raise InputError("all crowds of a site are of one plan; make one site for each plan.")
+    tallies = [one.estimates.tally for one in crowds]
+    pages = {f"crowd-{number}.html": one.to_html() for number, one in enumerate(crowds, 1)}
+    links = []
+    if len(crowds) > 1:
+        document = trend(plan, tallies, level).to_json()
+        sections = [
+            trend_section(question, document, names, f"trend-{number}")
+            for number, question in enumerate(document["questions"], 1)
+        ]
+        title = f"{plan.survey.name}: over crowds"
+        pages["trend.html"] = _site_page("trend", title, document=document, sections=sections)
+        links.append(("How the answers change over crowds", "trend.html"))
+    title = f"{plan.survey.name}: two crowds"
+    for place in range(1, len(crowds)):
+        file = f"difference-{place + 1}-{place}.html"
+        first, second = ((plan, tallies[one]) for one in (place, place - 1))
+        document = crowd_difference(first, second, level).to_json()
+        found = difference_sections(document, names[place], names[place - 1])
+        pages[file] = _site_page("difference", title, document=document, difference=found)
+        links.append((f"{names[place]} minus {names[place - 1]}", file))
     listed = [
-        element(
-            "div",
-            element("dt", fact.name),
-            element("dd", fact.value, class_="value"),
-            element("dd", fact.meaning, class_="meaning"),
-        )
-        for fact in facts(plan, document["certificate"], reports, promise["sum"])
+        (name, f"crowd-{number}.html", f"{tally.reports:,}", screen(plan, tally).suspicious)
+        for number, (name, tally) in enumerate(zip(names, tallies, strict=True), 1)
     ]
-    held = "promise" if promise["guarantee"] else "promise not-a-guarantee"
-    return element(
-        "section",
-        element("h2", "How one person's answer is protected", id="protection"),
-        element("p", promise["short"], class_=held),
-        element("p", promise["plain"]),
-        *_observers(document),
-        element("h3", "In numbers"),
-        element("dl", *listed),
-        element("h3", "What the promise assumes"),
-        element("ul", *(element("li", text) for text in promise["assumptions"])),
-        aria_labelledby="protection",
-    )
+    promise = crowds[0].to_json()["promise"]["short"]
+    title = crowds[0].title or plan.survey.name
+    index = _site_page("index", title, promise=promise, crowds=listed, links=links)
+    return {"index.html": index, **pages}
 
 
-def _observers(document: Mapping[str, Any]) -> list[Markup]:
-    """Return the table of who sees what, where there is a certificate."""
-    if document["certificate"] is None:
-        return []
-    caption = "What holds against each observer" + one_crowd(document["promise"]["sum"])
-    table = observers_table(document["certificate"]["observers"], caption)
-    return [
-        element("h3", "Who sees what", id="observers"),
-        element(
-            "div", table, class_="scroll", tabindex=0, role="group", aria_labelledby="observers"
-        ),
-    ]
+def _site_page(template: str, title: str, **values: Any) -> str:
+    return _render(f"{template}.html", css=style_sheet(), title=title, **values)
 
 
-def _cite(document: Mapping[str, Any]) -> Markup:
-    return element(
-        "section",
-        element("h2", "How to cite this", id="cite"),
-        element("blockquote", element("bdi", document["citation"])),
-        aria_labelledby="cite",
-    )
+def write_site(publications: Mapping[str, Publication], folder: Path, level: float = 0.95) -> None:
+    """Write a site to a new or empty folder."""
+    pages = site(publications, level)
+    check_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages.items():
+        write_text(folder / name, text)
 
 
-def _footer(document: Mapping[str, Any]) -> Markup:
-    text = (
-        f"Made with Shoal {document['shoal']}. This page loads nothing from anywhere. Its numbers,"
-        " unrounded, with the plan and the certificate, are in its source as JSON, in the element"
-        " with the id \N{LEFT DOUBLE QUOTATION MARK}publication\N{RIGHT DOUBLE QUOTATION MARK}."
-    )
-    return element("footer", element("p", text))
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that is not empty, so that the pages of two sites never mix."""
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise InputError(f"{folder} exists and is not an empty folder; name another one.")

@@ -1,4 +1,4 @@
-"""A Tally to a Publication: estimates, plan and certificate in one thing that can be handed on."""
+"""Publications: estimates with their plan and certificate, shown and written in every format."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal import __version__
+from shoal.analysis.cross_tables import cross_table
 from shoal.analysis.estimates import Estimates, check_crowd, estimate
 from shoal.analysis.intervals import IntervalKind, Target
+from shoal.analysis.number_summary import numbers_of
 from shoal.analysis.tally import Tally
 from shoal.analysis.text.results import DecodedTexts
 from shoal.errors import InputError
 from shoal.planning.certificate import check_promise
 from shoal.protocol.plan import Plan
-from shoal.reports import words
+from shoal.protocol.survey import Cross
 from shoal.reports.page import notebook_html, page
-from shoal.reports.results import results
-from shoal.reports.sums import promise_of_sum
+from shoal.reports.protection import assumptions, citation, plain_promise, promise_of_sum
 from shoal.reports.tables import arrow_table, csv_text, markdown_text
 from shoal.support.checks import check_level, check_text
 from shoal.support.files import write_json, write_text, write_whole
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
 
     from shoal.planning.certificate import Certificate
 
-__all__ = ["Publication", "check_suffix", "publish"]
+__all__ = ["Publication", "check_suffix", "publish", "results"]
 
 SUFFIXES = (".html", ".csv", ".json", ".parquet", ".arrow", ".md")
+MAX_CELLS = 100
+"""Cells of a cross that are shown as a matrix with shares; a larger one is a list of counts."""
 
 
 @dataclass(frozen=True)
@@ -75,17 +78,17 @@ class Publication:
                 "kind": plan.promise.kind,
                 "guarantee": computed.is_guarantee,
                 "short": computed.in_words if whole is None else whole.in_words,
-                "plain": words.plain_promise(computed) if whole is None else whole.plain,
+                "plain": plain_promise(computed) if whole is None else whole.plain,
                 "sum": None if whole is None else whole.to_json(),
                 "assumptions": [
-                    *words.assumptions(plan, self.certificate, tally),
+                    *assumptions(plan, self.certificate, tally),
                     *self.remarks,
                 ],
             },
             "certificate": self._certificate(),
             "plan": {"id": plan.id} | plan.to_json(),
         }
-        return document | {"citation": words.citation(document)}
+        return document | {"citation": citation(document)}
 
     def _certificate(self) -> dict[str, Any] | None:
         if self.certificate is None:
@@ -201,6 +204,36 @@ def publish(
     )
     publication.to_json()  # whatever cannot be computed is told here
     return publication
+
+
+def results(
+    estimates: Estimates, level: float = 0.95, texts: Iterable[DecodedTexts] = ()
+) -> dict[str, dict[str, Any]]:
+    """Return mean and quantiles of each number, a table of each cross, and the decoded texts.
+
+    A cross of more than `MAX_CELLS` cells has no table. Nor has one of crowds whose people may be
+    the same, since no test of independence holds for them.
+    """
+    plan, tally = estimates.plan, estimates.tally
+    decoded = tuple(texts)
+    for one in decoded:
+        plan.survey[one.question]  # an unknown name raises an error that lists the questions
+        if one.reports != tally.reports:
+            raise InputError(
+                f"the decoded texts are of {one.reports:,} reports and the tally has"
+                f" {tally.reports:,}; decode this tally."
+            )
+    crosses = [] if tally.people_may_repeat else [
+        one.name for one in plan.survey if isinstance(one, Cross) and one.bits <= MAX_CELLS
+    ]  # fmt: skip
+    return {
+        "numbers": numbers_of(estimates, level),
+        "crosses": {
+            name: cross_table(plan, tally, name, target=estimates.target).to_json(level)
+            for name in crosses
+        },
+        "texts": {one.question: one.to_json() for one in decoded},
+    }
 
 
 def certificate_for(plan: Plan) -> Certificate | None:

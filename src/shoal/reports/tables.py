@@ -11,16 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.analysis.crowds import in_crowds
 from shoal.protocol.plan import Plan
-from shoal.reports.observers import observers_markdown
-from shoal.reports.words import (
-    SIMULATED,
-    Figures,
-    facts,
-    one_crowd,
-    possible_answers,
-    release_note,
-    sum_note,
-)
+from shoal.reports.formatting import SIMULATED, Figures, possible_answers, sum_note
+from shoal.reports.protection import OBSERVER_HEADS, facts, observer_rows, one_crowd, release_note
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,7 +142,9 @@ def _observers(document: Mapping[str, Any]) -> list[str]:
     if document["certificate"] is None:
         return []
     title = f"What holds against each observer{one_crowd(document['promise']['sum'])}:"
-    return [title, "", *observers_markdown(document["certificate"]["observers"]), ""]
+    rows = observer_rows(document["certificate"]["observers"])
+    lines = [OBSERVER_HEADS, ("---",) * len(OBSERVER_HEADS), *rows]
+    return [title, "", *(f"| {' | '.join(cells)} |" for cells in lines), ""]
 
 
 def _plain(text: str) -> str:

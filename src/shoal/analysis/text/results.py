@@ -117,9 +117,9 @@ class DecodedTexts(Frames, Sequence[DecodedText]):
         )
 
     def _repr_html_(self) -> str:
-        from shoal.reports.word_lists import word_list
+        from shoal.reports.page import word_list_html
 
-        return "".join(map(str, word_list(self.to_json(), name=f"shoal-{id(self)}")))
+        return word_list_html(self.to_json(), f"shoal-{id(self)}")
 
     def __len__(self) -> int:
         return len(self.texts)

@@ -47,8 +47,7 @@ from shoal.errors import InputError, TallyError
 from shoal.planning.certificate import certify, check_promise
 from shoal.planning.memory import plan_with_memory
 from shoal.protocol.wire import Reports, Synthetic
-from shoal.reports.sums import promise_of_sum
-from shoal.reports.words import facts
+from shoal.reports.protection import facts, promise_of_sum
 from tests.strategies import bounded
 
 Bits = NDArray[np.bool_]

@@ -40,8 +40,7 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise, View
 from shoal.protocol.survey import Choices, Question
 from shoal.protocol.wire import Synthetic
-from shoal.reports.observers import what_holds
-from shoal.reports.words import release_note
+from shoal.reports.protection import release_note, what_holds
 
 EPSILON = Promise("proven", "2000", delta="1e-6")
 """More than the local epsilon of every plan here, so that it holds in either view."""

@@ -49,7 +49,7 @@ from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.promise import read_certificate
 from shoal.reports import Publication
 from shoal.server.collector import plan_review as publication
-from shoal.server.console import survey_pages
+from shoal.server.console import formatting
 from shoal.server.core.settings import Settings
 from shoal.server.storage.records import PlanRecord
 from shoal.theory.domains import flags
@@ -337,13 +337,10 @@ class TestCertificates:
         assert "delta is 1.1e-6" in (found.refusal or "") or "1.1e-06" in (found.refusal or "")
 
     def test_the_console_says_what_was_computed(self):
-        def home(kept: PlanRecord) -> str:
-            return "".join(survey_pages.home_parts([survey_pages.Survey(kept, {}, [])], False))
-
-        drafts = home(PlanRecord(KEPT, "draft", None))
-        assert "asks for: proven, epsilon 1, delta 1e-6" in drafts
-        kept = home(PlanRecord(KEPT, "published", certificate(KEPT)))
-        assert "; proven: epsilon 1, delta 1e-6, for the reports of every crowd" in kept
+        draft = formatting.promise_in_words(PlanRecord(KEPT, "draft", None))
+        assert draft == "asks for: proven, epsilon 1, delta 1e-6"
+        kept = formatting.promise_in_words(PlanRecord(KEPT, "published", certificate(KEPT)))
+        assert kept == "proven: epsilon 1, delta 1e-6, for the reports of every crowd"
 
     def test_reading_one_needs_no_mathematics(self):
         script = (

@@ -14,7 +14,7 @@ from shoal import Choice, Flags, Number, Plan, Survey, Text, YesNo
 from shoal.device.encode import encode
 from shoal.device.randomize import flip, pack_reports
 from shoal.protocol.wire import Reports
-from tests.analysis.test_publishing import CHROMIUM
+from tests.reports.test_publication import CHROMIUM
 
 SURVEY = Survey(
     "people",

@@ -73,15 +73,15 @@ def test_a_day_at_the_console(tmp_path: Path) -> None:
         page.wait_for_url(f"**/surveys/{plan.id}")
         page.check("input[name=honest]")
         page.click("button:has-text('Publish')")
-        page.wait_for_selector("text=Crowd 1: 0 tenths full")
+        page.wait_for_selector("text=Crowd 1: about 0 % complete")
 
         send(server, plan, 0, 1000)
         send(server, plan, 1, 500)
         page.reload()
-        assert "open, 5 tenths full" in page.content()
+        assert "open, about 50 % complete" in page.content()
         send(server, plan, 2, 500)
         page.reload()
-        assert page.locator("text=sealed, 1,000 reports").count() == 2
+        assert page.locator("text=released, 1,000 reports").count() == 2
 
         page.click("th >> a:text-is('1')")
         assert page.locator("svg.wide").first.is_visible()

@@ -17,8 +17,7 @@ import shoal
 from shoal import Choice, Survey, Tally
 from shoal.analysis.text.decode import decode
 from shoal.analysis.trends import crowd_difference, trend
-from shoal.reports.shares import whole_shares
-from shoal.reports.words import percent
+from shoal.reports.formatting import percent, whole_shares
 from shoal.server.console.app import OPERATIONS
 from shoal.server.console.planning import EXAMPLE
 from shoal.server.console.schemas import ANSWERS
@@ -230,7 +229,7 @@ def test_one_crowd_is_too_few(word: str, tmp_path: Path) -> None:
         assert answer.json()["type"] == "urn:shoal:problem:too-few-crowds"
         page = await world.ask("console", "GET", f"/surveys/{FLAGS_PLAN.id}/{word}", world.admin())
         assert page.status_code == 409
-        assert "needs two sealed crowds" in page.text
+        assert "needs two released crowds" in page.text
 
     in_world(live, tmp_path / "data")
 

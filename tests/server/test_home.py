@@ -14,9 +14,8 @@ from shoal import Choice, Plan, Survey, plan
 from shoal.analysis.screening import Screening, screen
 from shoal.planning.certificate import certify
 from shoal.planning.threats import observers
-from shoal.reports.observers import what_holds
-from shoal.server.console import releases as sealed_crowds
-from shoal.server.console import views as web
+from shoal.reports.protection import what_holds
+from shoal.server.console import releases, views
 from shoal.server.console.formatting import window_in_words
 from shoal.server.storage.records import Declaration
 from tests.server.privacy_help import (
@@ -51,8 +50,8 @@ def test_traces_and_links_are_for_those_who_may_look(tmp_path: Path) -> None:
         for role in ("viewer", "analyst"):
             headers = {"authorization": f"Bearer {await world.make_token(role)}"}
             seen[role] = await page(world, f"/surveys/{PLAN.id}", headers)
-            assert "sealed, 200 reports" in seen[role]
-            assert "open, 0 tenths full" in seen[role]
+            assert "released, 200 reports" in seen[role]
+            assert "open, about 0 % complete" in seen[role]
         crowd, second = f"/surveys/{PLAN.id}/crowds/1", "/crowds/2"
         for word in (crowd, "traces of fake reports", "report.html", "format=csv"):
             assert word not in seen["viewer"]
@@ -113,7 +112,7 @@ def test_a_plan_says_who_sees_what(agreed: Plan, tmp_path: Path) -> None:
 
 
 def test_windows_are_dates_and_an_end_has_a_reason(tmp_path: Path) -> None:
-    """An hour after an hour, the crowd of the first window did not fill and is given up."""
+    """An hour after an hour, the crowd of the first window did not fill and is discarded."""
 
     class Clock:
         now = NOW
@@ -128,15 +127,15 @@ def test_windows_are_dates_and_an_end_has_a_reason(tmp_path: Path) -> None:
         await world.upload(make_reports(TEXT_PLAN, 40, np.random.default_rng(1)))
         text = await page(world, f"/surveys/{TEXT_PLAN.id}")
         assert "2027-01-15 08:00 to 09:00 UTC" in text
-        assert "open, 4 tenths full" in text
+        assert "open, about 40 % complete" in text
         clock.now += 2 * 3600
         await world.collector.in_store(world.collector.store.sweep)
         text = await page(world, f"/surveys/{TEXT_PLAN.id}")
-        why = "given up: its window was over before it was full; it was 4 tenths full"
+        why = "discarded: its window ended before it was complete; it was about 40 % complete"
         assert why in text
         path = f"/v1/plans/{TEXT_PLAN.id}/crowds"
         crowds = (await world.ask("console", "GET", path, world.admin())).json()["crowds"]
-        (ended,) = [one for one in crowds if one["state"] == "given up" and one["tenths"]]
+        (ended,) = [one for one in crowds if one["state"] == "discarded" and one["progress"]]
         assert (ended["reason"], ended["from"]) == ("window", "2027-01-15T08:00:00Z")
 
     in_world(live, tmp_path / "data", clock)
@@ -173,16 +172,16 @@ def test_it_comes_in_pages(tmp_path: Path) -> None:
             return screen(agreed, *rest)  # type: ignore[arg-type]
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sealed_crowds, "screen", watched)
-            patch.setattr(web, "SURVEYS", 2)
-            patch.setattr(web, "CROWDS_OF_ONE", 6)
+            patch.setattr(releases, "screen", watched)
+            patch.setattr(views, "SURVEYS_PER_PAGE", 2)
+            patch.setattr(views, "CROWDS_PER_PAGE", 6)
             both = [await page(world, "/"), await page(world, "/?page=1")]
             assert [text.count('class="card"') for text in both] == [2, 1]
             assert 'href="/?page=1"' in both[0]
             assert 'href="/?page=0"' in both[1]
             assert 'href="/?page=2"' not in both[1]
             assert not screened
-            assert "12 sealed" in both[0]
+            assert "12 released" in both[0]
             seen = set()
             for number in range(3):
                 text = await page(world, f"/surveys/{busy.id}?page={number}")

@@ -29,7 +29,7 @@ from shoal.server.collector.ingest import Ingest
 from shoal.server.collector.service import Collector
 from shoal.server.console.app import OPERATIONS
 from shoal.server.console.handlers import Handlers
-from shoal.server.console.releases import SealedCrowd, SealedCrowds
+from shoal.server.console.releases import Release, Releases
 from shoal.server.console.views import PAGES
 from shoal.server.core.observability import LOG, Metrics
 from shoal.server.core.service import App
@@ -280,13 +280,13 @@ def test_there_is_something_to_see(flags_base: Base, tmp_path: Path) -> None:
     assert names[f"upload: admin {page}/crowds/2"].startswith(b"409")
     assert names[f"upload: viewer {page}/crowds/1"].startswith(b"403")
     assert names[f"upload: nobody {page}"].startswith(b"303")
-    assert b"open, 3 tenths full" in names[f"upload: viewer {page}"]
-    assert b"its plan was closed; it was 5 tenths full" in names[f"close: viewer {page}"]
-    assert b"Crowd 2: 3 tenths full" in names["upload: viewer GET console /"]
+    assert b"open, about 30 % complete" in names[f"upload: viewer {page}"]
+    assert b"its plan was closed; it was about 50 % complete" in names[f"close: viewer {page}"]
+    assert b"Crowd 2: about 30 % complete" in names["upload: viewer GET console /"]
     assert names[f"upload: nobody GET public /v1/plans/{FLAGS_PLAN.id}"].startswith(b"200")
     assert names[f"close: admin {base}/crowds/2"].startswith(b"410")
-    assert b'"tenths": 3' in names[f"upload: viewer {base}/progress"]
-    assert b'"tenths": 5' in names[f"second upload: viewer {base}/progress"]
+    assert b'"progress": 30' in names[f"upload: viewer {base}/progress"]
+    assert b'"progress": 50' in names[f"second upload: viewer {base}/progress"]
     assert b"plan paused" in names["pause: log"]
     assert names["upload: answer 2"] == names["repeat: answer 0"]
     assert names["upload while paused: answer 0"].startswith(b"503")
@@ -304,7 +304,7 @@ def test_there_is_something_to_see_of_windows(tmp_path: Path) -> None:
     path = f"admin GET console /v1/plans/{TEXT_PLAN.id}"
     found = [names[f"second upload: {path}/crowds/{number}"][:3] for number in "12345"]
     assert found == [b"409", b"200", b"409", b"409", b"404"]
-    assert b'"tenths": 5' in names[f"second upload: {path}/progress"]
+    assert b'"progress": 50' in names[f"second upload: {path}/progress"]
     assert names[f"close: {path}/crowds/4"].startswith(b"410")
     # An hour later that is the window before, whose crowd stays; the one before it is given up.
     assert names[f"an hour later: {path}/crowds/1"].startswith(b"410")
@@ -327,23 +327,23 @@ def exact_progress(patch: pytest.MonkeyPatch) -> None:
 
 
 def open_crowd_shown(patch: pytest.MonkeyPatch) -> None:
-    sealed = SealedCrowds.crowd
+    released = Releases.get
 
-    async def shown(self: SealedCrowds, plan: Plan, number: int) -> Any:
+    async def shown(self: Releases, plan: Plan, number: int) -> Any:
         found = self._collector.store._opened(plan.id)
         assert found is not None
         crowds = {crowd.number: crowd for crowd in found._crowds.values()}
         if number not in crowds:
-            return await sealed(self, plan, number)
+            return await released(self, plan, number)
         tally = crowds[number].counts.tally()
         release = json.dumps(tally.to_json()).encode()
-        return SealedCrowd(plan, number, tally, release, None, Signature("", ""))
+        return Release(plan, number, tally, release, None, Signature("", ""))
 
-    async def not_screened(self: SealedCrowds, crowd: SealedCrowd) -> Any:
+    async def not_screened(self: Releases, crowd: Release) -> Any:
         return Screening(1.0, 1e-3, (), 0.0, crowd.tally.reports, crowd.plan.id)
 
-    patch.setattr(SealedCrowds, "crowd", shown)
-    patch.setattr(SealedCrowds, "screening", not_screened)  # it would refuse an incomplete crowd
+    patch.setattr(Releases, "get", shown)
+    patch.setattr(Releases, "screening", not_screened)  # it would refuse an incomplete crowd
 
 
 def vectors_logged(patch: pytest.MonkeyPatch) -> None:

@@ -57,8 +57,8 @@ def command(
     Several tallies make a folder: a page for each, a trend over them and their differences. A tally
     of fewer reports than the plan's crowd is refused (exit code 3).
     """
-    from shoal.reports.publication import check_suffix
     from shoal.reports.page import check_folder, write_site
+    from shoal.reports.publication import check_suffix
 
     many = len(tally_files) > 1
     if many and output.suffix:

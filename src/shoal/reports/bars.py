@@ -250,7 +250,7 @@ def trend_chart(
     return picture(width, top + 12, title, described, *drawn, name=name, class_=class_)
 
 
-def _band(points: Sequence[tuple[float, float, float, float]]) -> list[Markup]:
+def _band(points: Sequence[tuple[float, ...]]) -> list[Markup]:
     """Draw the intervals as a band with a line at each crowd, and the shares as a line."""
     edge = [(x, high) for x, _, high, _ in points] + [(x, low) for x, low, _, _ in reversed(points)]
     pen = {"stroke": ACCENT, "stroke_width": 1.5, "opacity": 0.6, "class_": "accent-line"}
@@ -294,6 +294,6 @@ def difference_chart(
         scale.append(rule(at, 18, at, listing.bottom, strong=part == 0))
         scale.append(quiet_text(signed_percent(part * end), at, 8, anchor))
     described = listed(f"{text}: {signed_percent(row['difference'])}" for text, row in rows.items())
-    title = f"{question}: difference of shares"
-    return picture(width, listing.bottom + 4, title, described, *scale, *listing.drawn,
+    named = f"{question}: difference of shares"
+    return picture(width, listing.bottom + 4, named, described, *scale, *listing.drawn,
                    name=name, class_=class_)  # fmt: skip

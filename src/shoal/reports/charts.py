@@ -29,7 +29,7 @@ from shoal.reports.svg import (
 __all__ = ["BROAD", "WIDTHS", "Layout", "Scale", "chart"]
 
 WIDTHS = {"wide": 768, "narrow": 328}
-"""Widths of a picture beside text on a screen, and on a phone, by their class in the style sheet."""
+"""Widths of a picture on a screen and on a phone, by their class in the style sheet."""
 
 BROAD = 560
 """The width from which labels stand beside bars, else above them."""

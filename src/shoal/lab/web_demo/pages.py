@@ -64,12 +64,12 @@ def web_demonstration(plan: Plan, *, seed: int) -> Iterator[str]:
 def _documents(plan: Plan, public: str, run: str) -> dict[str, tuple[str, bytes]]:
     """Return everything that does not change, by path, with its media type."""
     # Imported here: whoever runs the other demonstrations needs no page.
-    from shoal.server.console.layout import icon, style
+    from shoal.server.console.pages import static_file
 
     own = files("shoal.lab.web_demo") / "static"
     contents = {name: (own / name).read_bytes() for name in ("index.html", "page.js", "page.css")}
-    contents["page.css"] = style() + contents["page.css"]
-    contents["icon.svg"] = icon()
+    contents["page.css"] = static_file("console.css") + contents["page.css"]
+    contents["icon.svg"] = static_file("icon.svg")
     contents |= client_files()
     shown = {f"/{name}": (_media(name), content) for name, content in contents.items()}
     settings = json.dumps(_settings(plan, public, run)).encode()

@@ -1,4 +1,4 @@
-"""The console's API: plans, progress in tenths and sealed crowds; nothing about an open crowd.
+"""The console's API: plans, progress rounded to 10 %, and releases of complete crowds.
 
 `OPERATIONS` lists every operation once. The routes, their checks and the OpenAPI document are made
 from it.
@@ -33,7 +33,7 @@ from shoal.server.console.planning import WISH
 from shoal.server.console.responses import ARROW, PARQUET, json_answer
 from shoal.server.console.schemas import ANSWERS
 from shoal.server.console.searches import SEARCH
-from shoal.server.console.views import PAGES, Pages, refused_page
+from shoal.server.console.views import PAGES, Views, refused_page
 from shoal.server.core import problems
 from shoal.server.core.auth import SAFE, guarded, token_check, with_headers
 from shoal.server.core.http import ORIGINS, Refusal, problem_of
@@ -59,7 +59,7 @@ _ESTIMATES = ("application/json", "text/csv", PARQUET, ARROW)
 
 
 async def _openapi(handlers: Handlers, request: Request) -> Response:
-    summary = "Plans, progress in tenths, and sealed crowds."
+    summary = "Plans, progress, and releases of complete crowds."
     return json_answer(openapi(OPERATIONS, "Shoal console", summary, ANSWERS))
 
 
@@ -97,7 +97,8 @@ OPERATIONS: tuple[Operation, ...] = (
         Handlers.certificate, (PLAN,), problems=(problems.WRONG_STATE,),
     ),
     Operation(
-        "GET", "/v1/plans/{plan_id}/progress", "viewer", "How full the open crowd is, in tenths.",
+        "GET", "/v1/plans/{plan_id}/progress", "viewer",
+        "How full the open crowd is in per cent, rounded down to 10 %.",
         Handlers.progress, (PLAN,),
     ),
     Operation(
@@ -106,44 +107,44 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "GET", "/v1/plans/{plan_id}/crowds/{number}", "analyst",
-        "A sealed crowd: its tally, and traces of fake reports.", Handlers.crowd,
+        "A released crowd: its tally, and traces of fake reports.", Handlers.crowd,
         (PLAN, NUMBER), problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
     ),
     Operation(
         "GET", "/v1/plans/{plan_id}/crowds/{number}/estimates", "analyst",
-        "Estimates of a sealed crowd, with intervals.", Handlers.estimates,
+        "Estimates of a released crowd, with intervals.", Handlers.estimates,
         (PLAN, NUMBER, FORMAT, INTERVAL, LEVEL), media=_ESTIMATES,
         problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
     ),
     Operation(
         "GET", "/v1/plans/{plan_id}/crowds/{number}/report.html", "analyst",
-        "A sealed crowd as one page.", Handlers.report, (PLAN, NUMBER), media=("text/html",),
+        "A released crowd as one page.", Handlers.report, (PLAN, NUMBER), media=("text/html",),
         problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
     ),
     Operation(
-        "GET", "/v1/plans/{plan_id}/report.html", "analyst", "The last sealed crowd as one page.",
+        "GET", "/v1/plans/{plan_id}/report.html", "analyst", "The last released crowd as one page.",
         Handlers.latest_report, (PLAN,), media=("text/html",),
         problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
     ),
     Operation(
         "GET", "/v1/plans/{plan_id}/crowds/{number}/results", "analyst",
-        "All that the page of a sealed crowd shows.", Handlers.results,
+        "All that the page of a released crowd shows.", Handlers.results,
         (PLAN, NUMBER, INTERVAL, LEVEL), problems=(problems.CROWD_OPEN, problems.CROWD_GONE),
     ),
     Operation(
         "POST", "/v1/plans/{plan_id}/crowds/{number}/decode", "analyst",
-        "Which texts a sealed crowd answered, of a list of candidates.", Handlers.decode,
+        "Which texts a released crowd answered, of a list of candidates.", Handlers.decode,
         (PLAN, NUMBER), body=SEARCH,
         problems=(problems.CROWD_OPEN, problems.CROWD_GONE, problems.NO_TEXT),
     ),
     Operation(
         "GET", "/v1/plans/{plan_id}/trend", "analyst",
-        "How the answers to a question change over sealed crowds.", Handlers.trend,
+        "How the answers to a question change over released crowds.", Handlers.trend,
         (PLAN, QUESTION, CROWDS, LEVEL),
         problems=(problems.TOO_FEW_CROWDS, problems.CROWD_GONE, problems.UNKNOWN_QUESTION),
     ),
     Operation(
-        "GET", "/v1/plans/{plan_id}/difference", "analyst", "How two sealed crowds differ.",
+        "GET", "/v1/plans/{plan_id}/difference", "analyst", "How two released crowds differ.",
         Handlers.difference, (PLAN, FIRST, SECOND, OTHER, LEVEL),
         problems=(problems.TOO_FEW_CROWDS, problems.NOTHING_IN_COMMON, problems.CROWD_OPEN,
                   problems.CROWD_GONE, problems.UNKNOWN_CROWD),
@@ -210,7 +211,7 @@ def make_console(collector: Collector) -> Starlette:
     """Return the ASGI app of the console's listener."""
     handlers = Handlers(collector)
     sessions = Sessions(collector.tokens)
-    web = Pages(collector, handlers, sessions)
+    views = Views(collector, handlers, sessions)
     check = token_check(collector, sessions)
     pages = {id(one) for one in PAGES}
 
@@ -226,7 +227,7 @@ def make_console(collector: Collector) -> Starlette:
                 collector.refused(problem)
                 return with_headers(refused_page(request, problem), SAFE_PAGE)
 
-        shown = guarded(operation, web, check, SAFE_PAGE)
+        shown = guarded(operation, views, check, SAFE_PAGE)
         return page
 
     return make_app((*OPERATIONS, *PAGES), endpoint, collector.refused)

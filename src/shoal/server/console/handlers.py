@@ -13,9 +13,10 @@ from shoal.analysis.estimates import estimate
 from shoal.analysis.intervals import IntervalKind
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
+from shoal.server.console.formatting import crowd_state
 from shoal.server.console.planner import Planner
 from shoal.server.console.planning import LARGEST_WISH, WishError
-from shoal.server.console.releases import SealedCrowd, SealedCrowds
+from shoal.server.console.releases import Release, Releases
 from shoal.server.console.responses import (
     FORMS,
     crowd_line,
@@ -70,7 +71,7 @@ NEVER_PUBLISHED = Choice(
 )
 PAGE = Integer("page", "query", "The number of the page, from 0.", 0, 10**9 - 1, 0)
 QUESTION = Parameter("question", "query", "The name of a question; by default the first.")
-CROWDS = Integer("crowds", "query", "How many of the last sealed crowds.", 2, MAX_CROWDS, 12)
+CROWDS = Integer("crowds", "query", "How many of the last released crowds.", 2, MAX_CROWDS, 12)
 FIRST = OptionalInteger(
     "first", "query", "The number of a crowd; by default the last sealed one.", 1, 2**53
 )
@@ -87,7 +88,7 @@ class Handlers(ServiceHandlers):
         super().__init__(collector)
         self._collector = collector
         self._report_page = lru_cache(16)(report_page)
-        self.sealed = SealedCrowds(collector)
+        self.releases = Releases(collector)
         self._planner = Planner()
 
     # Plans
@@ -201,9 +202,9 @@ class Handlers(ServiceHandlers):
         """Show how full the open crowd is."""
         record = self.plan_of(request)
         if record.plan.parties is not None:  # only the relay knows
-            return json_answer({"state": record.state, "tenths": None})
+            return json_answer({"state": record.state, "progress": None})
         tenths = await self._collector.in_store(self._collector.store.progress, record.plan.id)
-        return json_answer({"state": record.state, "tenths": tenths})
+        return json_answer({"state": record.state, "progress": 10 * tenths})
 
     async def crowds(self, request: Request) -> Response:
         """List the crowds of a plan."""
@@ -212,17 +213,17 @@ class Handlers(ServiceHandlers):
         return json_answer({"crowds": [crowd_line(record.plan, crowd) for crowd in crowds]})
 
     async def crowd(self, request: Request) -> Response:
-        """Show a sealed crowd."""
-        crowd = await self.sealed.crowd(self.plan_of(request).plan, NUMBER.read(request))
-        screening = await self.sealed.screening(crowd)
+        """Show a released crowd."""
+        crowd = await self.releases.get(self.plan_of(request).plan, NUMBER.read(request))
+        screening = await self.releases.screening(crowd)
         return json_answer(
             {
                 "plan": crowd.plan.id,
                 "number": crowd.number,
-                "state": "sealed",
+                "state": "released",
                 "reports": crowd.tally.reports,
                 **_unreadable(crowd),
-                "sha256": hashlib.sha256(crowd.release).hexdigest(),
+                "sha256": hashlib.sha256(crowd.content).hexdigest(),
                 **crowd.signature._asdict(),
                 "screening": screening.to_json(),
                 "tally": crowd.tally.to_json(),
@@ -230,10 +231,10 @@ class Handlers(ServiceHandlers):
         )
 
     async def estimates(self, request: Request) -> Response:
-        """Show what a sealed crowd answered."""
+        """Show what a released crowd answered."""
         level, interval = LEVEL.read(request), INTERVAL.read(request)
         form = FORMS[FORMAT.read(request)]
-        crowd = await self.sealed.crowd(self.plan_of(request).plan, NUMBER.read(request))
+        crowd = await self.releases.get(self.plan_of(request).plan, NUMBER.read(request))
 
         def answer() -> Response:
             estimates = estimate(crowd.plan, crowd.tally)
@@ -242,11 +243,11 @@ class Handlers(ServiceHandlers):
         return await self._collector.compute(answer)
 
     async def results(self, request: Request) -> Response:
-        """Show what the page of a sealed crowd shows."""
+        """Show what the page of a released crowd shows."""
         level, kind = LEVEL.read(request), INTERVAL.read(request)
-        crowd = await self.sealed.crowd(self.plan_of(request).plan, NUMBER.read(request))
-        found = await self.sealed.results(crowd, level, kind)  # type: ignore[arg-type]
-        screening = await self.sealed.screening(crowd)
+        crowd = await self.releases.get(self.plan_of(request).plan, NUMBER.read(request))
+        found = await self.releases.results(crowd, level, kind)  # type: ignore[arg-type]
+        screening = await self.releases.screening(crowd)
         about = {"plan": crowd.plan.id, "number": crowd.number, "screening": screening.to_json()}
         return json_answer(about | _unreadable(crowd) | found)
 
@@ -263,8 +264,8 @@ class Handlers(ServiceHandlers):
         question = QUESTION.text(request) or (asked[0] if asked else "")
         if question not in asked:
             raise Refusal(problems.UNKNOWN_QUESTION.about("question"))
-        numbers = await self.sealed.numbers(plan, length)
-        return await self.sealed.trend(plan, question, numbers, level)
+        numbers = await self.releases.numbers(plan, length)
+        return await self.releases.trend(plan, question, numbers, level)
 
     async def difference(self, request: Request) -> Response:
         """Show how two crowds differ."""
@@ -275,17 +276,17 @@ class Handlers(ServiceHandlers):
         record, level = self.plan_of(request), LEVEL.read(request)
         first, second = FIRST.maybe(request), SECOND.maybe(request)
         other = self._other_plan(request) or record
-        last = await self.sealed.numbers(record.plan, 2)
-        theirs = last if other is record else await self.sealed.numbers(other.plan, 1)
+        last = await self.releases.numbers(record.plan, 2)
+        theirs = last if other is record else await self.releases.numbers(other.plan, 1)
         if not first and last:
             first = last[-1]
         if not second and theirs:
             second = theirs[-2] if other is record and len(theirs) > 1 else theirs[-1]
         if not first or not second:
             raise Refusal(problems.TOO_FEW_CROWDS)
-        one = await self.sealed.crowd(record.plan, first)
-        two = await self.sealed.crowd(other.plan, second)
-        return await self.sealed.difference(one, two, level)
+        one = await self.releases.get(record.plan, first)
+        two = await self.releases.get(other.plan, second)
+        return await self.releases.difference(one, two, level)
 
     def _other_plan(self, request: Request) -> PlanRecord | None:
         wanted = OTHER.text(request)
@@ -297,14 +298,14 @@ class Handlers(ServiceHandlers):
         return record
 
     async def decode(self, request: Request) -> Response:
-        """Find which candidates a sealed crowd answered."""
+        """Find which candidates a released crowd answered."""
         search = read_search(await read_document(request))
-        crowd = await self.sealed.crowd(self.plan_of(request).plan, NUMBER.read(request))
+        crowd = await self.releases.get(self.plan_of(request).plan, NUMBER.read(request))
         return json_answer(await self.decoded(crowd, *search))
 
     async def decoded(
         self,
-        crowd: SealedCrowd,
+        crowd: Release,
         candidates: list[str],
         question: str | None,
         fdr: float,
@@ -317,28 +318,28 @@ class Handlers(ServiceHandlers):
         if question not in (None, *texts) or (question is None and len(texts) > 1):
             raise Refusal(problems.UNKNOWN_QUESTION.about("question"))
         try:
-            return await self.sealed.decode(crowd, candidates, question, fdr, level)
+            return await self.releases.decode(crowd, candidates, question, fdr, level)
         except InputError as error:
             raise Refusal(problems.BAD_PARAMETER.about("candidates")) from error
 
     async def report(self, request: Request) -> Response:
-        """Show a sealed crowd as a page."""
+        """Show a released crowd as a page."""
         return await self._report_of(self.plan_of(request).plan, NUMBER.read(request))
 
     async def latest_report(self, request: Request) -> Response:
-        """Show the last sealed crowd as a page."""
+        """Show the last released crowd as a page."""
         plan = self.plan_of(request).plan
         crowds = await self._collector.in_store(self._collector.store.crowds, plan.id)
-        sealed = [crowd.number for crowd in crowds if crowd.state == "sealed"]
-        if not sealed:
+        released = [crowd.number for crowd in crowds if crowd_state(crowd) == "released"]
+        if not released:
             raise Refusal(problems.CROWD_OPEN)
-        return await self._report_of(plan, sealed[-1])
+        return await self._report_of(plan, released[-1])
 
     async def _report_of(self, plan: Plan, number: int) -> Response:
-        crowd = await self.sealed.crowd(plan, number)
+        crowd = await self.releases.get(plan, number)
         return HTMLResponse(
             await self._collector.compute(
-                self._report_page, crowd.plan, crowd.release, crowd.unreadable
+                self._report_page, crowd.plan, crowd.content, crowd.unreadable
             )
         )
 
@@ -444,6 +445,6 @@ class Handlers(ServiceHandlers):
         return answer
 
 
-def _unreadable(crowd: SealedCrowd) -> dict[str, int]:
+def _unreadable(crowd: Release) -> dict[str, int]:
     """Return how many messages of a crowd an analyzer could not read, if it came sealed."""
     return {} if crowd.unreadable is None else {"unreadable": crowd.unreadable}

@@ -1,7 +1,6 @@
-"""Sealed crowds and what is computed from them: the same documents for pages and for programs.
+"""Releases of complete crowds, and the results computed from them for pages and the API.
 
-Everything here starts from a release, which does not change; so what was computed once is kept, as
-long as there is room. What a release says is never computed from anything else.
+A release never changes, so results are cached. They are computed from releases and nothing else.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from shoal.analysis.text import decode
 from shoal.analysis.trends import crowd_difference, trend
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.reports.results import results
+from shoal.reports.publication import results
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
 from shoal.server.storage.records import CrowdRecord, Signature, UnverifiedError
@@ -28,38 +27,38 @@ from shoal.server.storage.records import CrowdRecord, Signature, UnverifiedError
 if TYPE_CHECKING:
     from shoal.server.collector.service import Collector
 
-__all__ = ["SealedCrowd", "SealedCrowds"]
+__all__ = ["Release", "Releases"]
 
 R = TypeVar("R")
 
-_KEPT = 256
-"""Documents that are kept of each kind."""
+_CACHED = 256
+"""Documents of each kind that are cached."""
 
 
-class SealedCrowd(NamedTuple):
-    """A sealed crowd, with its release as it is stored and signed."""
+class Release(NamedTuple):
+    """The release of a crowd: its tally, and its content as it is stored and signed."""
 
     plan: Plan
     number: int
     tally: Tally
-    release: bytes
+    content: bytes
     unreadable: int | None
     signature: Signature
 
 
-class SealedCrowds:
-    """Reads the sealed crowds of a collector and computes what they say."""
+class Releases:
+    """Reads the releases of a collector and computes their results."""
 
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
-        self._tally = lru_cache(_KEPT)(_read_tally)
+        self._tally = lru_cache(_CACHED)(_read_tally)
         self._screen = lru_cache(4096)(_screening)
-        self._results = lru_cache(_KEPT)(_results)
-        self._trend = lru_cache(_KEPT)(_trend)
-        self._difference = lru_cache(_KEPT)(_difference)
+        self._results = lru_cache(_CACHED)(_results)
+        self._trend = lru_cache(_CACHED)(_trend)
+        self._difference = lru_cache(_CACHED)(_difference)
 
-    async def crowd(self, plan: Plan, number: int) -> SealedCrowd:
-        """Return a crowd, if it is sealed."""
+    async def get(self, plan: Plan, number: int) -> Release:
+        """Return the release of a crowd, if there is one."""
         record = await self.record(plan, number)
         if record.state == "open":
             raise Refusal(problems.CROWD_OPEN)
@@ -67,29 +66,28 @@ class SealedCrowds:
         release = await self._collector.in_store(store.signed_release, plan.id, number)
         if release is None:
             raise Refusal(problems.CROWD_GONE)
-        return SealedCrowd(plan, number, self._tally(plan, release.content), *release)
+        return Release(plan, number, self._tally(plan, release.content), *release)
 
     async def record(self, plan: Plan, number: int) -> CrowdRecord:
-        """Return what is known of a crowd, sealed or not."""
+        """Return the record of a crowd in any state."""
         found = await self._collector.in_store(self._collector.store.crowd, plan.id, number)
         if found is None:
             raise Refusal(problems.UNKNOWN_CROWD)
         return found
 
     async def numbers(self, plan: Plan, length: int) -> list[int]:
-        """Return the numbers of the last sealed crowds of a plan, rising."""
+        """Return the numbers of the last released crowds of a plan, in ascending order."""
         store = self._collector.store
         return await self._collector.in_store(store.sealed_numbers, plan.id, length)
 
-    async def screening(self, crowd: SealedCrowd) -> Screening:
+    async def screening(self, release: Release) -> Screening:
         """Return the traces of fake reports in a crowd."""
-        return await self._computed(self._screen, crowd.plan, crowd.release)
+        return await self._computed(self._screen, release.plan, release.content)
 
     async def screenings(self, plan: Plan, numbers: Sequence[int]) -> dict[int, Screening]:
-        """Return the traces of fake reports in several sealed crowds, by number.
+        """Return the traces of fake reports in several released crowds, by number.
 
-        A crowd whose release does not match its signature is left out; a request for it says
-        so.
+        A release that does not match its signature is left out; a request for it is refused.
         """
         store = self._collector.store
 
@@ -109,38 +107,36 @@ class SealedCrowds:
             }
         )
 
-    async def results(self, crowd: SealedCrowd, level: float, kind: IntervalKind) -> dict[str, Any]:
+    async def results(self, release: Release, level: float, kind: IntervalKind) -> dict[str, Any]:
         """Return estimates, numbers and cross tables of a crowd."""
-        return await self._computed(self._results, crowd.plan, crowd.release, level, kind)
+        return await self._computed(self._results, release.plan, release.content, level, kind)
 
     async def trend(
         self, plan: Plan, question: str, numbers: Sequence[int], level: float
     ) -> dict[str, Any]:
-        """Return how one question changes over sealed crowds."""
+        """Return how one question changes over released crowds."""
         if len(numbers) < 2:
             raise Refusal(problems.TOO_FEW_CROWDS)
         releases = await self._releases(plan, numbers)
         return await self._computed(self._trend, plan, question, tuple(releases), level)
 
     async def _releases(self, plan: Plan, numbers: Sequence[int]) -> list[bytes]:
-        """Return the releases of sealed crowds, all read in one turn of the store."""
+        """Return the contents of releases, read in one call of the store."""
         store = self._collector.store
 
         def read() -> list[bytes | None]:
             return [store.release(plan.id, number) for number in numbers]
 
         found = await self._collector.in_store(read)
-        # One that is missing is refused with its reason.
+        # A missing one is refused with the reason.
         return [
-            (await self.crowd(plan, number)).release if release is None else release
+            (await self.get(plan, number)).content if release is None else release
             for number, release in zip(numbers, found, strict=True)
         ]
 
-    async def difference(
-        self, first: SealedCrowd, second: SealedCrowd, level: float
-    ) -> dict[str, Any]:
-        """Return how two sealed crowds differ, of one plan or of two."""
-        sides = (first.plan, first.release), (second.plan, second.release)
+    async def difference(self, first: Release, second: Release, level: float) -> dict[str, Any]:
+        """Return how two released crowds differ, of one plan or of two."""
+        sides = (first.plan, first.content), (second.plan, second.content)
         try:
             return await self._computed(self._difference, *sides, level)
         except InputError as error:
@@ -148,7 +144,7 @@ class SealedCrowds:
 
     async def decode(
         self,
-        crowd: SealedCrowd,
+        release: Release,
         candidates: Sequence[str],
         question: str | None,
         fdr: float,
@@ -158,7 +154,7 @@ class SealedCrowds:
 
         def work() -> dict[str, Any]:
             found = decode(
-                crowd.plan, crowd.tally, candidates, question=question, fdr=fdr, level=level
+                release.plan, release.tally, candidates, question=question, fdr=fdr, level=level
             )
             return found.to_json()
 

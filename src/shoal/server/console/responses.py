@@ -13,7 +13,7 @@ from shoal.analysis.tally import Tally
 from shoal.protocol.plan import Plan
 from shoal.reports import publish
 from shoal.reports.tables import arrow_table, csv_text
-from shoal.server.console.formatting import window_times
+from shoal.server.console.formatting import crowd_state, progress, unreadable_note, window_times
 from shoal.server.core.tokens import Token, Tokens
 from shoal.server.storage.key_file import Signer
 from shoal.server.storage.records import CrowdRecord, PlanRecord
@@ -26,7 +26,6 @@ __all__ = [
     "report_page",
     "signed_answer",
     "token_line",
-    "unreadable_note",
 ]
 
 PARQUET, ARROW = "application/vnd.apache.parquet", "application/vnd.apache.arrow.file"
@@ -62,8 +61,8 @@ def crowd_line(plan: Plan, crowd: CrowdRecord) -> dict[str, Any]:
     line: dict[str, Any] = {
         "number": crowd.number,
         "window": crowd.window,
-        "state": crowd.state,
-        "tenths": crowd.tenths,
+        "state": crowd_state(crowd),
+        "progress": progress(crowd),
     }
     if crowd.reports is not None:
         line["reports"] = crowd.reports
@@ -85,13 +84,6 @@ def report_page(plan: Plan, release: bytes, unreadable: int | None = None) -> st
     """Return the page of a sealed crowd, some of whose messages could perhaps not be read."""
     remarks = [unreadable_note(plan, unreadable)] if unreadable else []
     return publish(plan, Tally.from_json(json.loads(release), plan), remarks=remarks).to_html()
-
-
-def unreadable_note(plan: Plan, unreadable: int) -> str:
-    """Say what became of messages that an analyzer could not read."""
-    if plan.view == "counts":
-        return f"{unreadable:,} messages could not be read; each may have made a report incomplete."
-    return f"{unreadable:,} reports could not be read, and are not counted."
 
 
 def _file(content: bytes, media: str, name: str) -> Response:

@@ -66,8 +66,8 @@ _CROWD_LINE = _record(
     {
         "number": WHOLE,
         "window": WHOLE,
-        "state": {"type": "string", "enum": ["open", "sealed", "given up", "destroyed"]},
-        "tenths": {"type": "integer", "minimum": 0, "maximum": 10},
+        "state": {"type": "string", "enum": ["open", "released", "discarded", "destroyed"]},
+        "progress": {"type": "integer", "minimum": 0, "maximum": 100, "multipleOf": 10},
     },
     reports=WHOLE,
     unreadable=WHOLE,
@@ -203,14 +203,17 @@ ANSWERS: dict[tuple[str, str], Schema] = {
         for word in ("publish", "pause", "close", "destroy")
     },
     ("GET", "/v1/plans/{plan_id}/progress"): _record(
-        {"state": TEXT, "tenths": _maybe({"type": "integer", "minimum": 0, "maximum": 10})}
+        {
+            "state": TEXT,
+            "progress": _maybe({"type": "integer", "minimum": 0, "maximum": 100, "multipleOf": 10}),
+        }
     ),
     ("GET", "/v1/plans/{plan_id}/crowds"): _record({"crowds": _list(_CROWD_LINE)}),
     ("GET", _CROWD): _record(
         {
             "plan": PLAN_ID,
             "number": WHOLE,
-            "state": {"const": "sealed"},
+            "state": {"const": "released"},
             "reports": WHOLE,
             "sha256": TEXT,
             "signature": TEXT,

@@ -1,24 +1,37 @@
-"""The console's pages: which there are, who may see them, and what each is made of.
+"""The console's pages: who may see them, and the values their templates show.
 
-`PAGES` lists them as `OPERATIONS` lists what programs ask for. A page shows what the API answers,
-and a form does what the API does, by the same functions. Every change is a POST from
-one of these pages, and is answered with the way to a page that shows the result.
+`PAGES` lists them as `OPERATIONS` lists the API. A page shows what the API returns, and a form does
+what the API does, by the same functions. Every change is a POST from one of these pages and
+redirects to a page that shows the result.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.reports.markup import Markup
-from shoal.server.console import admin_pages, crowd_pages, planner_pages, survey_pages
-from shoal.server.console.forms import read_form
+from shoal.reports.formatting import possible_answers, sum_note
+from shoal.reports.page import observers_table
+from shoal.reports.protection import release_note
+from shoal.reports.sections import difference_sections, question_sections, trend_section
+from shoal.server.console.formatting import (
+    crowd_in_words,
+    crowd_state,
+    name_of_crowd,
+    progress,
+    traces,
+    unreadable_note,
+    window_in_words,
+)
 from shoal.server.console.handlers import (
     CROWDS,
     INTERVAL,
@@ -29,97 +42,163 @@ from shoal.server.console.handlers import (
     PAGE_LENGTH,
     Handlers,
 )
-from shoal.server.console.layout import frame, icon, script, style, turning
+from shoal.server.console.pages import read_form, render, static_response
 from shoal.server.console.planning import EXAMPLE, LARGEST_WISH, form_wish
-from shoal.server.console.searches import read_search
+from shoal.server.console.searches import FDR, read_search
 from shoal.server.core import problems
 from shoal.server.core.auth import LARGEST_DOCUMENT, check_same_origin, token_of
 from shoal.server.core.http import Refusal, cookie
 from shoal.server.core.openapi import Operation
 from shoal.server.core.problems import Problem
-from shoal.server.core.tokens import COOKIE, Sessions, Token, cookie_header
-from shoal.server.storage.records import Declaration, PlanRecord, State
+from shoal.server.core.tokens import COOKIE, ROLES, Sessions, Token, cookie_header
+from shoal.server.storage.records import CrowdRecord, Declaration, PlanRecord, State
 from shoal.support.files import strict_json
+from shoal.support.rounding import text_up
 
 if TYPE_CHECKING:
     from shoal.server.collector.service import Collector
 
-__all__ = ["PAGES", "Pages", "refused_page"]
+__all__ = ["PAGES", "Views", "refused_page"]
 
-SURVEYS, CROWDS_OF_ONE = 20, 20
-"""Surveys on a page, and crowds on the page of one."""
+SURVEYS_PER_PAGE, CROWDS_PER_PAGE = 20, 20
 
-_PATH = re.compile(r"/(?!/)[A-Za-z0-9/?=&._%~-]*")
-"""Where somebody may be led after signing in: a page of this console."""
+_LOCAL_PATH = re.compile(r"/(?!/)[A-Za-z0-9/?=&._%~-]*")
+"""Where a sign-in may redirect to: a page of this console."""
+
+_PLANNER_FIELDS = ("survey", "crowd", "epsilon", "delta", "share", "view", "compare")
 
 
-class Pages:
-    """One method for each page: a request to its HTML."""
+class Paging(NamedTuple):
+    """A page of a list: its address up to the page's number."""
+
+    path: str
+    number: int
+    has_more: bool
+
+
+class CrowdView(NamedTuple):
+    """A crowd as pages show it; of an open one no more than its rounded progress."""
+
+    number: int
+    window: str
+    progress: int
+    state: str
+    is_released: bool
+    traces: str = ""
+
+    @classmethod
+    def of(cls, plan: Plan, crowd: CrowdRecord, traces: str = "") -> CrowdView:
+        """Return the view of a crowd."""
+        window = "" if plan.window is None else window_in_words(plan, crowd.window)
+        state, is_released = crowd_in_words(plan, crowd), crowd_state(crowd) == "released"
+        return cls(crowd.number, window, progress(crowd), state, is_released, traces)
+
+
+class SurveyView(NamedTuple):
+    """A plan, how many crowds of it are in each state, and the open ones."""
+
+    record: PlanRecord
+    plan: Plan
+    waiting: int
+    released: int
+    discarded: int
+    open_crowds: Sequence[CrowdView]
+
+
+class Views:
+    """One method for each page."""
 
     def __init__(self, collector: Collector, handlers: Handlers, sessions: Sessions) -> None:
         self._collector, self._handlers, self._sessions = collector, handlers, sessions
 
-    # Looking
+    # Surveys and crowds
 
     async def home(self, request: Request) -> Response:
-        """Show all surveys that a token is for."""
+        """Show the surveys that a token covers, those that take reports first."""
         token, page = token_of(request), PAGE.read(request)
         records = sorted(self._handlers.plans_of(request), key=_order)
-        shown = records[page * SURVEYS : (page + 1) * SURVEYS]
-        surveys = [await self._survey(record) for record in shown]
-        may_add = token.role == "admin" and token.plans is None
-        parts = survey_pages.home_parts(surveys, may_add)
-        more = len(records) > (page + 1) * SURVEYS
-        return _page("Surveys", [*parts, *turning("/?", page, more)], token)
+        shown = records[page * SURVEYS_PER_PAGE : (page + 1) * SURVEYS_PER_PAGE]
+        return render(
+            "home",
+            "Surveys",
+            token,
+            surveys=[await self._survey(record) for record in shown],
+            may_add=_may_add(token),
+            paging=Paging("/?", page, len(records) > (page + 1) * SURVEYS_PER_PAGE),
+        )
 
-    async def _survey(self, record: PlanRecord) -> survey_pages.Survey:
-        store, plan_id = self._collector.store, record.plan.id
-        counts = await self._collector.in_store(store.crowd_counts, plan_id)
+    async def _survey(self, record: PlanRecord) -> SurveyView:
+        store, plan = self._collector.store, record.plan
+        counts = await self._collector.in_store(store.crowd_counts, plan.id)
         crowds = []
         if counts.get("open"):
-            # One for each open window, and none of them older than the last few crowds.
-            last = await self._collector.in_store(store.some_crowds, plan_id, 0, CROWDS_OF_ONE)
-            crowds = [crowd for crowd in reversed(last) if crowd.state == "open"]
-        return survey_pages.Survey(record, counts, crowds)
+            # One for each open window; all of them are among the last few crowds.
+            last = await self._collector.in_store(store.some_crowds, plan.id, 0, CROWDS_PER_PAGE)
+            crowds = [CrowdView.of(plan, one) for one in reversed(last) if one.state == "open"]
+        waiting, released, discarded = (
+            counts.get(state, 0) for state in ("open", "sealed", "given up")
+        )
+        return SurveyView(record, plan, waiting, released, discarded, crowds)
 
     async def survey(self, request: Request) -> Response:
         """Show one survey and its crowds."""
         record, token, page = self._handlers.plan_of(request), token_of(request), PAGE.read(request)
-        looks, plan = token.may("analyst"), record.plan
-        skip = page * CROWDS_OF_ONE
-        store = self._collector.store
-        crowds = await self._collector.in_store(store.some_crowds, plan.id, skip, CROWDS_OF_ONE + 1)
-        shown = crowds[:CROWDS_OF_ONE]
-        sealed = [one.number for one in shown if looks and one.state == "sealed"]
-        screenings = await self._handlers.sealed.screenings(plan, sealed)
-        lines = [survey_pages.CrowdLine(one, screenings.get(one.number)) for one in shown]
-        parts = survey_pages.survey_parts(
-            await self._survey(record), lines, may_look=looks, may_act=token.role == "admin"
+        plan, may_look = record.plan, token.may("analyst")
+        crowds = await self._collector.in_store(
+            self._collector.store.some_crowds, plan.id, page * CROWDS_PER_PAGE, CROWDS_PER_PAGE + 1
         )
-        more = turning(f"/surveys/{plan.id}?", page, len(crowds) > CROWDS_OF_ONE)
-        return _page(plan.survey.name, [*parts, *more], token)
+        shown = crowds[:CROWDS_PER_PAGE]
+        released = [one.number for one in shown if may_look and crowd_state(one) == "released"]
+        screenings = await self._handlers.releases.screenings(plan, released)
+        return render(
+            "survey",
+            plan.survey.name,
+            token,
+            survey=await self._survey(record),
+            notes=release_note(plan),
+            crowds=[CrowdView.of(plan, one, traces(screenings.get(one.number))) for one in shown],
+            questions=[(one.name, possible_answers(one)) for one in plan.survey],
+            observers=record.observers and observers_table(record.observers),
+            may_look=may_look,
+            may_act=token.role == "admin",
+            paging=Paging(f"/surveys/{plan.id}?", page, len(crowds) > CROWDS_PER_PAGE),
+        )
 
-    async def crowd(self, request: Request) -> Response:
-        """Show a sealed crowd."""
-        return await self._crowd(request, {})
+    async def release(self, request: Request) -> Response:
+        """Show a released crowd."""
+        return await self._release(request, {})
 
-    async def _crowd(self, request: Request, texts: dict[str, object]) -> Response:
+    async def _release(self, request: Request, found: dict[str, Any]) -> Response:
         plan, number = self._handlers.plan_of(request).plan, NUMBER.read(request)
         level, kind = LEVEL.read(request), INTERVAL.read(request)
-        sealed = await self._handlers.sealed.crowd(plan, number)
-        record = await self._handlers.sealed.record(plan, number)
-        document = await self._handlers.sealed.results(sealed, level, kind)  # type: ignore[arg-type]
-        screening = await self._handlers.sealed.screening(sealed)
-        parts = crowd_pages.crowd_page_parts(
-            plan, record, document | {"texts": document["texts"] | texts}, screening.to_json()
+        releases = self._handlers.releases
+        release = await releases.get(plan, number)
+        crowd = await releases.record(plan, number)
+        document = await releases.results(release, level, kind)  # type: ignore[arg-type]
+        screening = await releases.screening(release)
+        document = document | {"texts": document["texts"] | found}
+        texts = [one.name for one in plan.survey if one.kind == "text"]
+        return render(
+            "release",
+            f"{plan.survey.name}, crowd {number}",
+            token_of(request),
+            plan=plan,
+            crowd=crowd,
+            window=window_in_words(plan, crowd.window),
+            estimates=document["estimates"],
+            unreadable=crowd.unreadable and unreadable_note(plan, crowd.unreadable),
+            notes=[*sum_note(document["estimates"]), *release_note(plan)],
+            sections=question_sections(plan, document),
+            texts=[(name, name) for name in texts if name not in document["texts"]],
+            fdr=FDR,
+            findings=screening.to_json()["findings"],
         )
-        return _page(f"{plan.survey.name}, crowd {number}", parts, token_of(request))
 
     async def texts(self, request: Request) -> Response:
-        """Show a sealed crowd with the texts that were found among candidates."""
+        """Show a released crowd with the texts that were found among candidates."""
         form = await read_form(request, LARGEST_DOCUMENT)
         try:
-            rate = float(form.text("fdr") or "0.05")
+            rate = float(form.text("fdr") or FDR)
         except ValueError:
             raise Refusal(problems.BAD_PARAMETER.about("fdr")) from None
         lines = [line.strip() for line in form.text("candidates").splitlines()]
@@ -129,29 +208,51 @@ class Pages:
             "fdr": rate,
         }
         plan, number = self._handlers.plan_of(request).plan, NUMBER.read(request)
-        sealed = await self._handlers.sealed.crowd(plan, number)
-        found = await self._handlers.decoded(sealed, *read_search(wanted))
-        return await self._crowd(request, {found["question"]: found})
+        release = await self._handlers.releases.get(plan, number)
+        found = await self._handlers.decoded(release, *read_search(wanted))
+        return await self._release(request, {found["question"]: found})
 
     async def trend(self, request: Request) -> Response:
         """Show how a question changes over crowds."""
-        record = self._handlers.plan_of(request)
+        plan = self._handlers.plan_of(request).plan
         document = await self._handlers.trend_of(request)
         (question,) = document["questions"]
-        parts = crowd_pages.trend_page_parts(record, question, document, CROWDS.read(request))
-        return _page(f"{record.plan.survey.name}: {question}", parts, token_of(request))
+        names = [name_of_crowd(plan, one["crowds"][0]) for one in document["crowds"]]
+        return render(
+            "trend",
+            f"{plan.survey.name}: {question}",
+            token_of(request),
+            plan=plan,
+            questions=[(one.name, one.name) for one in plan.survey if one.kind != "text"],
+            length=CROWDS.read(request),
+            trend=trend_section(question, document, names),
+        )
 
     async def difference(self, request: Request) -> Response:
         """Show how two crowds differ."""
-        record, token = self._handlers.plan_of(request), token_of(request)
+        record = self._handlers.plan_of(request)
         document = await self._handlers.difference_of(request)
         wanted = OTHER.text(request)
         other = (self._collector.plan(wanted) if wanted else None) or record
-        others = [one for one in self._handlers.plans_of(request) if one.certificate is not None]
-        parts = crowd_pages.difference_page_parts(record, other, document, others)
-        return _page(f"{record.plan.survey.name}: two crowds", parts, token)
+        first, second = (document[side]["crowds"][0] for side in ("first", "second"))
+        names = [name_of_crowd(record.plan, first), name_of_crowd(other.plan, second)]
+        if other is not record:
+            pairs = zip(names, (record.plan, other.plan), strict=True)
+            names = [f"{one.survey.name}, {name}" for name, one in pairs]
+        plans = [one for one in self._handlers.plans_of(request) if one.certificate is not None]
+        return render(
+            "difference",
+            f"{record.plan.survey.name}: two crowds",
+            token_of(request),
+            plan=record.plan,
+            other=other.plan,
+            first=first["name"],
+            second=second["name"],
+            plans=_plan_choices(plans),
+            difference=difference_sections(document, *names),
+        )
 
-    # Acting
+    # Changes to plans
 
     async def publish(self, request: Request) -> Response:
         """Publish a draft, or resume after a pause."""
@@ -184,14 +285,14 @@ class Pages:
         return await self._confirmed_move(request, "destroyed")
 
     async def _confirmed_move(self, request: Request, wanted: State) -> Response:
-        if not (await read_form(request)).confirmed():
+        if (await read_form(request)).text("confirm") != "yes":
             raise Refusal(problems.BAD_PARAMETER.about("confirm"))
         await self._handlers.move(request, wanted)
         return _to_survey(request)
 
     async def drafts(self, request: Request) -> Response:
         """Show the form that adds a draft."""
-        return _page("Add a draft", admin_pages.draft_parts(), token_of(request))
+        return render("drafts", "Add a draft", token_of(request))
 
     async def add_draft(self, request: Request) -> Response:
         """Add a draft."""
@@ -204,43 +305,51 @@ class Pages:
         record = await self._handlers.add_draft(request, plan)
         return RedirectResponse(f"/surveys/{record.plan.id}", 303)
 
-    # Planning
+    # Planner
 
     async def planner(self, request: Request) -> Response:
         """Show the planner's form."""
         fields = {"survey": EXAMPLE, "crowd": "10000", "epsilon": "1", "delta": "1e-6",
                   "share": "0.01", "view": "reports"}  # fmt: skip
-        parts = planner_pages.planner_parts(fields)
-        return _page("Planner", parts, token_of(request), scripted=True)
+        return render("planner", "Planner", token_of(request), fields=fields, mistake="",
+                      prospect=None)  # fmt: skip
 
     async def plan(self, request: Request) -> Response:
         """Show what a plan would promise; nothing is stored."""
         token, form = token_of(request), await read_form(request, LARGEST_WISH)
-        names = ("survey", "crowd", "epsilon", "delta", "share", "view", "compare")
-        fields = {name: form.text(name) for name in names}
+        fields = {name: form.text(name) for name in _PLANNER_FIELDS}
+        show = partial(render, "planner", "Planner", token, fields=fields)
         try:
             document = await self._handlers.prospect_of(request, form_wish(fields))
         except InputError as error:
-            parts = planner_pages.planner_parts(fields, str(error))
-            return _page("Planner", parts, token, 422, scripted=True)
-        may_add = token.role == "admin" and token.plans is None
-        parts = [
-            *planner_pages.planner_parts(fields),
-            *planner_pages.prospect_parts(document, may_add),
-        ]
-        return _page("Planner", parts, token, scripted=True)
+            return show(422, mistake=str(error), prospect=None)
+        return show(
+            mistake="",
+            prospect=document,
+            local_epsilon=text_up(document["local_epsilon"]),
+            observers=observers_table(document["observers"]),
+            plan_json=json.dumps(document["plan"], ensure_ascii=False),
+            may_add=_may_add(token),
+        )
 
-    # Running it
+    # Administration
 
     async def tokens(self, request: Request) -> Response:
         """List tokens."""
         return self._tokens(request)
 
     def _tokens(self, request: Request, made: tuple[Token, str] | None = None) -> Response:
-        kept = self._collector.tokens
-        listed = [(token, kept.last_used(token)) for token in kept]
-        parts = admin_pages.token_parts(listed, self._handlers.plans_of(request), made)
-        return _page("Tokens", parts, token_of(request))
+        kept, plans = self._collector.tokens, self._handlers.plans_of(request)
+        return render(
+            "tokens",
+            "Tokens",
+            token_of(request),
+            made=made,
+            tokens=[(token, kept.last_used(token)) for token in kept],
+            names=_plan_names(plans),
+            roles=[(role, role) for role in ROLES],
+            plans=[("", "all plans"), *_plan_choices(plans)],
+        )
 
     async def make_token(self, request: Request) -> Response:
         """Make a token, and show its secret once."""
@@ -266,62 +375,57 @@ class Pages:
         return RedirectResponse("/tokens", 303)
 
     async def actions(self, request: Request) -> Response:
-        """List what people did."""
+        """List actions."""
         lines, page = await self._handlers.actions_of(request), PAGE.read(request)
-        names = {one.plan.id: one.plan.survey.name for one in self._handlers.plans_of(request)}
-        more = turning("/actions?", page, len(lines) == PAGE_LENGTH)
-        parts = [*admin_pages.action_parts(lines, names), *more]
-        return _page("What was done", parts, token_of(request))
+        return render(
+            "actions",
+            "Actions",
+            token_of(request),
+            actions=lines,
+            names=_plan_names(self._handlers.plans_of(request)),
+            paging=Paging("/actions?", page, len(lines) == PAGE_LENGTH),
+        )
 
     async def backups(self, request: Request) -> Response:
         """List backups."""
-        parts = admin_pages.backup_parts(self._collector.backups())
-        return _page("Backups", parts, token_of(request))
+        return render("backups", "Backups", token_of(request), backups=self._collector.backups())
 
     async def make_backup(self, request: Request) -> Response:
         """Make a backup."""
         await self._handlers.back_up(request)
         return RedirectResponse("/backups", 303)
 
-    # Signing in
+    # Sessions
 
     async def sign_in(self, request: Request) -> Response:
         """Show the form that takes a token."""
-        wanted = request.query_params.get("next", "/")
-        return _page("Sign in", admin_pages.sign_in_parts(_local(wanted), failed=False))
+        wanted = _local(request.query_params.get("next", "/"))
+        return render("sign_in", "Sign in", next=wanted, failed=False)
 
     async def begin_session(self, request: Request) -> Response:
-        """Sign somebody in who shows a token, with a new cookie."""
+        """Exchange a token for a new cookie."""
         check_same_origin(request)
         form = await read_form(request)
-        where = _local(form.text("next") or "/")
+        wanted = _local(form.text("next") or "/")
         token = self._collector.tokens.find(form.text("token"))
         if token is None or not token.may("viewer"):
-            return _page("Sign in", admin_pages.sign_in_parts(where, failed=True), status=401)
+            return render("sign_in", "Sign in", status=401, next=wanted, failed=True)
         self._sessions.end(_cookie(request))
-        response = RedirectResponse(where, 303)
+        response = RedirectResponse(wanted, 303)
         response.headers["Set-Cookie"] = cookie_header(self._sessions.begin(token))
         return response
 
     async def end_session(self, request: Request) -> Response:
-        """Sign somebody out."""
+        """Sign out."""
         check_same_origin(request)
         self._sessions.end(_cookie(request))
         response = RedirectResponse("/sign-in", 303)
         response.headers["Set-Cookie"] = cookie_header("")
         return response
 
-    async def style(self, request: Request) -> Response:
-        """Return the style of all pages."""
-        return _static(style(), "text/css")
-
-    async def script(self, request: Request) -> Response:
-        """Return the script of the planner's sliders."""
-        return _static(script(), "text/javascript")
-
-    async def icon(self, request: Request) -> Response:
-        """Return the picture beside a page's title."""
-        return _static(icon(), "image/svg+xml")
+    async def static(self, request: Request) -> Response:
+        """Return a static file."""
+        return static_response(request.url.path.rpartition("/")[2])
 
 
 _ONE, _CROWD = "/surveys/{plan_id}", "/surveys/{plan_id}/crowds/{number}"
@@ -329,72 +433,66 @@ _ONE, _CROWD = "/surveys/{plan_id}", "/surveys/{plan_id}/crowds/{number}"
 PAGES: tuple[Operation, ...] = tuple(
     Operation(method, path, role, summary, handler, media=("text/html",))  # type: ignore[arg-type]
     for method, path, role, summary, handler in (
-        ("GET", "/", "viewer", "All surveys.", Pages.home),
-        ("GET", _ONE, "viewer", "One survey and its crowds.", Pages.survey),
-        ("POST", f"{_ONE}/publish", "admin", "Publish or resume.", Pages.publish),
-        ("POST", f"{_ONE}/origins", "admin", "Set the origins of web pages.", Pages.origins),
-        ("POST", f"{_ONE}/pause", "admin", "Pause.", Pages.pause),
-        ("POST", f"{_ONE}/close", "admin", "Close.", Pages.close),
-        ("POST", f"{_ONE}/destroy", "admin", "Destroy all collected data.", Pages.destroy),
-        ("GET", _CROWD, "analyst", "A sealed crowd.", Pages.crowd),
-        ("POST", f"{_CROWD}/texts", "analyst", "Find texts.", Pages.texts),
-        ("GET", f"{_ONE}/trend", "analyst", "A question over crowds.", Pages.trend),
-        ("GET", f"{_ONE}/difference", "analyst", "Two crowds.", Pages.difference),
-        ("GET", "/drafts", "admin", "The form for a draft.", Pages.drafts),
-        ("POST", "/drafts", "admin", "Add a draft.", Pages.add_draft),
-        ("GET", "/planner", "viewer", "What a plan would promise.", Pages.planner),
-        ("POST", "/planner", "viewer", "Compute a plan.", Pages.plan),
-        ("GET", "/tokens", "admin", "Tokens.", Pages.tokens),
-        ("POST", "/tokens", "admin", "Make a token.", Pages.make_token),
-        ("POST", "/tokens/{token_id}/revoke", "admin", "Revoke a token.", Pages.revoke_token),
-        ("GET", "/actions", "admin", "What people did.", Pages.actions),
-        ("GET", "/backups", "admin", "Backups.", Pages.backups),
-        ("POST", "/backups", "admin", "Make a backup.", Pages.make_backup),
-        ("GET", "/sign-in", None, "The form that takes a token.", Pages.sign_in),
-        ("POST", "/sign-in", None, "Sign in.", Pages.begin_session),
-        ("POST", "/sign-out", None, "Sign out.", Pages.end_session),
-        ("GET", "/static/console.css", None, "The style of all pages.", Pages.style),
-        ("GET", "/static/console.js", None, "Sliders for the planner.", Pages.script),
-        ("GET", "/static/icon.svg", None, "The picture beside a page's title.", Pages.icon),
+        ("GET", "/", "viewer", "All surveys.", Views.home),
+        ("GET", _ONE, "viewer", "One survey and its crowds.", Views.survey),
+        ("POST", f"{_ONE}/publish", "admin", "Publish or resume.", Views.publish),
+        ("POST", f"{_ONE}/origins", "admin", "Set the origins of web pages.", Views.origins),
+        ("POST", f"{_ONE}/pause", "admin", "Pause.", Views.pause),
+        ("POST", f"{_ONE}/close", "admin", "Close.", Views.close),
+        ("POST", f"{_ONE}/destroy", "admin", "Destroy all collected data.", Views.destroy),
+        ("GET", _CROWD, "analyst", "A released crowd.", Views.release),
+        ("POST", f"{_CROWD}/texts", "analyst", "Find texts.", Views.texts),
+        ("GET", f"{_ONE}/trend", "analyst", "A question over crowds.", Views.trend),
+        ("GET", f"{_ONE}/difference", "analyst", "Two crowds.", Views.difference),
+        ("GET", "/drafts", "admin", "The form for a draft.", Views.drafts),
+        ("POST", "/drafts", "admin", "Add a draft.", Views.add_draft),
+        ("GET", "/planner", "viewer", "What a plan would promise.", Views.planner),
+        ("POST", "/planner", "viewer", "Compute a plan.", Views.plan),
+        ("GET", "/tokens", "admin", "Tokens.", Views.tokens),
+        ("POST", "/tokens", "admin", "Make a token.", Views.make_token),
+        ("POST", "/tokens/{token_id}/revoke", "admin", "Revoke a token.", Views.revoke_token),
+        ("GET", "/actions", "admin", "Changes, with who made them.", Views.actions),
+        ("GET", "/backups", "admin", "Backups.", Views.backups),
+        ("POST", "/backups", "admin", "Make a backup.", Views.make_backup),
+        ("GET", "/sign-in", None, "The form that takes a token.", Views.sign_in),
+        ("POST", "/sign-in", None, "Sign in.", Views.begin_session),
+        ("POST", "/sign-out", None, "Sign out.", Views.end_session),
+        ("GET", "/static/console.css", None, "The style of all pages.", Views.static),
+        ("GET", "/static/console.js", None, "Sliders for the planner.", Views.static),
+        ("GET", "/static/icon.svg", None, "The icon of all pages.", Views.static),
     )
 )
 """Every page, and every form on one."""
 
 
 def refused_page(request: Request, problem: Problem) -> Response:
-    """Return the page of a problem; whoever is not signed in is led to where they can."""
+    """Return the page of a problem; redirect people who are not signed in."""
     if problem.status == 401 and request.method in ("GET", "HEAD"):
         query = f"?{request.url.query}" if request.url.query else ""
         wanted = quote(f"{request.url.path}{query}", safe="")
         return RedirectResponse(f"/sign-in?next={wanted}", 303)
     token = getattr(request.state, "token", None)
-    response = _page("Not done", admin_pages.refusal_parts(problem), token, problem.status)
+    response = render("refused", "Not done", token, problem.status, problem=problem)
     if problem.retry_after is not None:
         response.headers["Retry-After"] = str(problem.retry_after)
     return response
 
 
-def _page(
-    title: str,
-    parts: list[Markup],
-    token: Token | None = None,
-    status: int = 200,
-    *,
-    scripted: bool = False,
-) -> Response:
-    return HTMLResponse(frame(title, parts, token, scripted=scripted), status)
-
-
-def _static(content: bytes, media: str) -> Response:
-    """Return a file that may be kept for ever, since its address changes with its content."""
-    cache = {"Cache-Control": "public, max-age=31536000, immutable"}
-    return Response(content, headers=cache, media_type=media)
-
-
 def _order(record: PlanRecord) -> tuple[int, str, str]:
-    """Return where a survey stands in the list: those that take reports first."""
     states = ("published", "paused", "draft", "closed", "destroyed")
     return states.index(record.state), record.plan.survey.name, record.plan.id
+
+
+def _may_add(token: Token) -> bool:
+    return token.role == "admin" and token.plans is None
+
+
+def _plan_names(records: Sequence[PlanRecord]) -> dict[str, str]:
+    return {one.plan.id: one.plan.survey.name for one in records}
+
+
+def _plan_choices(records: Sequence[PlanRecord]) -> list[tuple[str, str]]:
+    return [(one, f"{name} ({one[:8]})") for one, name in _plan_names(records).items()]
 
 
 def _to_survey(request: Request) -> Response:
@@ -403,7 +501,7 @@ def _to_survey(request: Request) -> Response:
 
 def _local(path: str) -> str:
     """Return an address of this console, or its first page for anything else."""
-    return path if _PATH.fullmatch(path) else "/"
+    return path if _LOCAL_PATH.fullmatch(path) else "/"
 
 
 def _cookie(request: Request) -> str:

@@ -175,7 +175,7 @@ BACKUP_EXISTS = Problem(
     409, "backup-exists", "A backup was made in this second already; try again in the next."
 )
 TOO_FEW_CROWDS = Problem(
-    409, "too-few-crowds", "A trend needs two sealed crowds of the plan; wait for the next one."
+    409, "too-few-crowds", "A trend needs two released crowds of the plan; wait for the next one."
 )
 NOTHING_IN_COMMON = Problem(
     409, "nothing-in-common", "The two surveys have no option in common, so nothing is compared."

@@ -10,7 +10,8 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
-from html import escape, unescape
+from html import escape as html_escape
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given as for_all
 from hypothesis import strategies as st
+from markupsafe import Markup, escape
 
 import shoal
 from shoal import Choice, Flags, Number, Plan, PrivacyRefusal, Survey, Tally, plan, simulate
@@ -30,10 +32,12 @@ from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.survey import Choices, Text, YesNo
 from shoal.reports import Publication, notebook_html, publish
-from shoal.reports.charts import Layout, chart, text_width, wrapped
-from shoal.reports.markup import Markup, data_block, element
+from shoal.reports.charts import Layout, chart
+from shoal.reports.formatting import Figures, percent, possible_answers
+from shoal.reports.page import environment
+from shoal.reports.protection import facts
+from shoal.reports.svg import element, text_width, wrapped
 from shoal.reports.tables import NUMBERS
-from shoal.reports.words import Figures, facts, percent, possible_answers
 from tests.strategies import bounded, labels
 
 SURVEY = Survey(
@@ -159,9 +163,10 @@ class TestMarkup:
     @bounded(200)
     @for_all(st.recursive(st.text(max_size=20), lambda inner: st.lists(inner, max_size=3)))
     def test_a_block_of_data_holds_any_text(self, document: object):
-        block = data_block(document, "x")
-        assert block.count("<") == 2
-        (inside,) = Reader(block).scripts
+        block = environment().from_string("<script>{{ document|tojson }}</script>")
+        text = block.render(document=document)
+        assert text.count("<") == 2
+        (inside,) = Reader(text).scripts
         assert json.loads(inside) == document
 
 
@@ -244,13 +249,13 @@ class TestPage:
     def test_it_loads_nothing(self, real: Publication):
         text = real.to_html()
         policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-        assert f'content="{escape(policy)}"' in text
+        assert f'content="{policy}"' in text
         assert "url(" not in text
         assert "@import" not in text
         assert set(re.findall(r"https?:[^\"]*", text)) == {"http://www.w3.org/2000/svg"}
 
     def test_the_banner_of_simulated_numbers(self, real: Publication, local: Publication):
-        words = "simulated: these numbers are about nobody"
+        words = "simulated data"
         for text in (local.to_html(), local.to_markdown(), local._repr_html_()):
             assert words in text
         for text in (real.to_html(), real.to_markdown(), real._repr_html_()):
@@ -436,7 +441,7 @@ class TestCharts:
     @bounded(200)
     @for_all(st.text(max_size=200), st.floats(20, 300))
     def test_labels_are_broken_and_nothing_is_lost(self, text: str, room: float):
-        lines = wrapped(text, room, most=10**6)
+        lines = wrapped(text, room, max_lines=10**6)
         assert all(text_width(line) <= room or len(line) == 1 for line in lines)
         assert "".join(lines).replace(" ", "") == text.replace(" ", "")
         short = wrapped(text, room)
@@ -452,7 +457,7 @@ class TestCharts:
         ]
         assert possible_answers(Flags("f", ("a",))) == possible_answers(YesNo("a")) == "Yes or no."
         crossed = Survey("s", (YesNo("a"), YesNo("b"))).cross("a", "b")
-        assert possible_answers(crossed.crosses[0]).startswith("Not asked: it follows")
+        assert possible_answers(crossed.crosses[0]).startswith("Not asked: other answers")
 
 
 @st.composite
@@ -664,7 +669,7 @@ class TestBrowser:
         hostile.write(tmp_path / "report.html")
         dom, urls = self.requests_of(tmp_path, tmp_path / "report.html")
         assert urls <= {(tmp_path / "report.html").as_uri()}
-        assert escape(HOSTILE[0], quote=False) in dom
+        assert html_escape(HOSTILE[0], quote=False) in dom
         assert "<img" not in dom
 
     @pytest.mark.parametrize("width", [360, 1200])

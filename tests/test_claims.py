@@ -13,7 +13,6 @@ from shoal.planning.plan_diff import DiffKind
 from shoal.protocol.plan import PROMISES
 from shoal.theory.proven import Method
 from tests.adversary.kinds import KINDS
-from tests.adversary.test_mutants import MUTANTS
 from tests.doc_pages import ROOT
 
 STATEMENTS = (ROOT / "docs" / "statements.md").read_text("utf-8")
@@ -67,6 +66,8 @@ def test_every_attack_has_tests():
 
 
 def test_every_kind_of_statement_is_on_the_page():
+    from tests.adversary.test_mutants import MUTANTS
+
     kinds = [word for kind in (DiffKind, HoldsFor, IntervalKind, Method) for word in get_args(kind)]
     wanted = [f"`{kind}`" for kind in kinds]
     wanted += [f"`adversary[{kind}]`" for kind in KINDS]

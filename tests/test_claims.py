@@ -24,7 +24,7 @@ def rows_of(text: str) -> list[list[str]]:
     """Return the cells of the tables of a page, without their heads."""
     heads = re.findall(r"^\| (.*) \|\n\|---", text, re.M)
     rows = re.findall(r"^\| (.*) \|$", text, re.M)
-    return [row.split(" | ") for row in rows if row not in heads]
+    return [re.split(r" ?\| ", row) for row in rows if row not in heads]
 
 
 @cache

@@ -18,7 +18,6 @@ import numpy as np
 from bench.measuring import Candidate, Options, Table, best_times
 from shoal import Choice, Flags, Plan, Survey, Text, plan
 from shoal.planning.certificate import certify
-from shoal.protocol.survey import Choices
 from shoal.support.rounding import text_up
 
 _TEXT = (
@@ -93,7 +92,7 @@ def commands(options: Options) -> Table:
         ),
         (
             "500 questions, at most 2 of 4, N = 1e6",
-            Survey("s", tuple(Choices(f"question {i}", tuple("abcd"), 2) for i in range(500))),
+            Survey("s", tuple(Flags(f"question {i}", tuple("abcd"), 2) for i in range(500))),
             10**6,
             None,
         ),
@@ -104,7 +103,7 @@ def commands(options: Options) -> Table:
                 (
                     Flags("flags", tuple(map(str, range(60)))),
                     *(Choice(f"choice {i}", tuple("abcdefgh")) for i in range(100)),
-                    *(Choices(f"choices {i}", tuple(map(str, range(20))), 3) for i in range(20)),
+                    *(Flags(f"choices {i}", tuple(map(str, range(20))), 3) for i in range(20)),
                 ),
             ),
             10**6,

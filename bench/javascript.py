@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from bench.measuring import Options, Table
 from shoal import Flags, Plan, Survey
 from shoal.device.encode import encode
-from shoal.device.encryption import seal_report
+from shoal.device.encryption import encrypt_report
 from shoal.device.randomize import flip, pack_reports
 from shoal.protocol.encryption import CrowdKey
 from shoal.protocol.flip_probability import FlipProbability
@@ -77,8 +77,8 @@ def _in_python(rounds: int) -> list[float]:
 
     works: list[Callable[[], object]] = [
         lambda: make(plans[0]),
-        lambda: seal_report(plans[0], make(plans[0]), whole),
-        lambda: seal_report(plans[1], make(plans[1]), cut),
+        lambda: encrypt_report(plans[0], make(plans[0]), whole),
+        lambda: encrypt_report(plans[1], make(plans[1]), cut),
     ]
     return [_speed(work, rounds) for work in works]
 

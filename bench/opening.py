@@ -19,12 +19,12 @@ from shoal.protocol.encryption import (
     Chunk,
     CrowdKey,
     content_bytes,
+    decrypt_message,
+    encrypt_message,
+    encryption_info,
     message_bytes,
     messages_of,
-    open_message,
     public_key_of,
-    seal_message,
-    sealing_info,
 )
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Promise
@@ -115,7 +115,7 @@ def _crowd(store: AnalyzerStore, plan: Plan) -> _Crowd:
     document = store.crowd_key(plan.id, Place(0, 1))
     assert isinstance(document, bytes)
     key = CrowdKey.from_bytes(document)
-    public, info = public_key_of(key.public_key), sealing_info(plan, 0)
+    public, info = public_key_of(key.public_key), encryption_info(plan, 0)
     total = plan.reports_needed * messages_of(plan)
     ends = [DUMMY, *range(40)]
     tails = [
@@ -124,7 +124,7 @@ def _crowd(store: AnalyzerStore, plan: Plan) -> _Crowd:
         else ends[number % 41].to_bytes(4, "little")
         for number in range(total)
     ]
-    messages = [seal_message(SystemBits().draw(16) + tail, public, info) for tail in tails]
+    messages = [encrypt_message(SystemBits().draw(16) + tail, public, info) for tail in tails]
     count = -(-total // CHUNK)
     parts = [b"".join(messages[start : start + CHUNK]) for start in range(0, total, CHUNK)]
     chunks = [
@@ -144,7 +144,7 @@ def _receive(store: AnalyzerStore, crowd: _Crowd) -> None:
 def _open(whole: WholeCrowd, messages: list[bytes]) -> None:
     key = X25519PrivateKey.from_private_bytes(whole.secret)
     for message in messages:
-        open_message(message, key, whole.info)
+        decrypt_message(message, key, whole.info)
 
 
 class _Spent(NamedTuple):

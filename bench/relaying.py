@@ -23,11 +23,11 @@ from bench.load import Target, load
 from bench.measuring import LIMIT, Options, Table
 from bench.serving import running
 from shoal import Flags, Plan, Survey
-from shoal.protocol.encryption import CrowdKey, SealedReports, sealed_report_bytes
+from shoal.protocol.encryption import CrowdKey, EncryptedReports, encrypted_report_bytes
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Promise
 from shoal.protocol.signatures import key_text
-from shoal.protocol.wire import SEALED_TYPE
+from shoal.protocol.wire import ENCRYPTED_TYPE
 
 CROWD = 10**6
 """So many that no crowd becomes whole."""
@@ -85,8 +85,8 @@ def _plan(messages: int) -> Plan:
 
 def _body(plan: Plan, key: CrowdKey) -> bytes:
     """Return a request's body with noise for messages: the relay cannot tell the difference."""
-    length = sealed_report_bytes(plan)
-    return SealedReports(plan.id, 0, key.digest, length, os.urandom(length)).to_bytes()
+    length = encrypted_report_bytes(plan)
+    return EncryptedReports(plan.id, 0, key.digest, length, os.urandom(length)).to_bytes()
 
 
 def _run(
@@ -96,7 +96,9 @@ def _run(
     path: str,
     bodies: list[bytes],
 ) -> None:
-    head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: {SEALED_TYPE}\r\nContent-Length: "
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: {ENCRYPTED_TYPE}\r\nContent-Length: "
+    )
     requests = [f"{head}{len(body)}\r\n\r\n".encode() + body for body in bodies]
 
     async def work() -> dict[str, object]:

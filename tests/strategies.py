@@ -14,7 +14,7 @@ from shoal.device.arrays.randomize import pack
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Parties, Promise
 from shoal.protocol.questions import MISSING, OTHER, folded
-from shoal.protocol.survey import Choices, Question
+from shoal.protocol.survey import Question
 from shoal.protocol.wire import Rows
 
 
@@ -50,7 +50,7 @@ def options(fewest: int, most: int = 6) -> st.SearchStrategy[tuple[str, ...]]:
 @st.composite
 def questions(draw: st.DrawFn, name: str | None = None) -> Question:
     called = draw(labels) if name is None else name
-    kind = draw(st.sampled_from(["flags", "choice", "choices", "number", "yes/no"]))
+    kind = draw(st.sampled_from(["flags", "choice", "at most", "number", "yes/no"]))
     missing: Any = draw(st.sampled_from([None, "option"]))
     fold, other = draw(st.booleans()), draw(st.booleans())
     column = f"column of {called}" if draw(st.booleans()) else None
@@ -59,10 +59,10 @@ def questions(draw: st.DrawFn, name: str | None = None) -> Question:
     if kind == "choice":
         named = draw(options(1 if other else 2))
         return Choice(called, named, missing, other=other, fold=fold, column=column)
-    if kind == "choices":
+    if kind == "at most":
         named = draw(options(1))
         most = draw(st.integers(1, len(named)))
-        return Choices(called, named, at_most=most, fold=fold, column=column)
+        return Flags(called, named, at_most=most, fold=fold, column=column)
     if kind == "yes/no":
         return YesNo(called, missing, column=column)
     edges = draw(
@@ -89,7 +89,7 @@ def surveys(draw: st.DrawFn) -> Survey:
 
 def _sides(question: Question, names: list[str]) -> list[str]:
     """Whatever of a question may be crossed, by its name in a cross."""
-    if isinstance(question, Choices):
+    if isinstance(question, Flags) and question.at_most:
         return []
     if not isinstance(question, Flags):
         return [question.name]
@@ -158,7 +158,7 @@ def answers(draw: st.DrawFn, survey: Survey) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for question in survey.asked:
         if isinstance(question, Flags):
-            most = question.most_set_bits
+            most = question.max_set_bits
             chosen = st.lists(st.sampled_from(question.options), max_size=most, unique=True)
             given[question.name] = [draw(spellings(question, one)) for one in draw(chosen)]
             continue

@@ -80,7 +80,7 @@ from shoal.protocol.plan import Memory, Plan, Promise
 from shoal.protocol.survey import Choice, Flags, Number, Survey, Text
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory
-from shoal.device.outbox import HttpTransport, Outbox, Reply
+from shoal.device.outbox import HttpTransport, Outbox, PostResult
 
 folder, posted = Path(tempfile.mkdtemp()), []
 
@@ -88,7 +88,7 @@ class Transport:
     def fetch_plan(self, plan_id): raise OSError
     def post_report(self, plan_id, content):
         posted.append(content)
-        return Reply(202)
+        return PostResult(202)
 
 q, local = FlipProbability(23003, 16), Promise("local", "100")
 questions = (Flags("f", ("a", "b")), Choice("c", ("x", "y"), "option"), Number("n", (1, 2)),

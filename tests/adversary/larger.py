@@ -12,7 +12,6 @@ from typing import Any
 from shoal import Choice, Flags, Number, PrivacyRefusal, Survey, Text, plan
 from shoal.planning.certificate import certify
 from shoal.protocol.plan import VIEWS, View
-from shoal.protocol.survey import Choices
 
 from . import oracle, times, views, worlds
 from .judging import Claim, at_least
@@ -77,17 +76,17 @@ def any_survey(rng: random.Random) -> Survey:
     """One to three questions of all kinds."""
     cohorts = rng.choice([1, 1, 2, 4, 8])
 
-    def question(name: str) -> Flags | Choice | Choices | Number | Text:
+    def question(name: str) -> Flags | Choice | Number | Text:
         def options(*counts: int) -> tuple[str, ...]:
             return tuple(f"option {j}" for j in range(rng.choice(counts)))
 
-        kind = rng.choice(["flags", "choice", "choices", "number", "text"])
+        kind = rng.choice(["flags", "choice", "at most", "number", "text"])
         if kind == "flags":
             return Flags(name, options(1, 1, 2, 3, 5, 8, 20))
         if kind == "choice":
             return Choice(name, options(2, 3, 5, 10, 50))
-        if kind == "choices":
-            return Choices(name, options(4, 5, 10, 20), at_most=rng.randint(1, 4))
+        if kind == "at most":
+            return Flags(name, options(4, 5, 10, 20), at_most=rng.randint(1, 4))
         if kind == "number":
             return Number(name, edges=tuple(range(rng.choice([3, 5, 10]))))
         bits, hashes = rng.choice([8, 16, 32, 64]), rng.choice([1, 2])

@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from shoal import Choice, Flags, Number, Survey
-from shoal.protocol.survey import Choices
 
 HALF = Fraction(1, 2)
 
@@ -51,16 +50,16 @@ def any_world(rng: random.Random, most_bits: int = 4) -> World:
     questions: list[tuple[object, int, int, int]] = []
     left = rng.choice([bits for bits in (2, 2, 3, 3, 4, 5) if bits <= most_bits])
     while left:
-        kind = rng.choice(["flags", "choice", "choices", "number"])
+        kind = rng.choice(["flags", "choice", "at most", "number"])
         bits = rng.randint(1, left)
         name, labels = f"q{len(questions)}", _labels(bits)
         if kind == "flags" or bits == 1:
             questions.append((Flags(name, labels), bits, 0, bits))
         elif kind == "choice":
             questions.append((Choice(name, labels), bits, 1, 1))
-        elif kind == "choices":
+        elif kind == "at most":
             most = rng.randint(1, bits)
-            questions.append((Choices(name, labels, at_most=most), bits, 0, most))
+            questions.append((Flags(name, labels, at_most=most), bits, 0, most))
         else:
             questions.append((Number(name, tuple(range(1, bits))), bits, 1, 1))
         left -= bits

@@ -22,7 +22,6 @@ from shoal.device.randomize import flip
 from shoal.errors import InputError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise, View
-from shoal.protocol.survey import Choices
 
 ASKED = Survey(
     "shop",
@@ -389,7 +388,7 @@ class TestSlices:
 
 class TestWhereThereIsNoCross:
     def test_the_refusal_names_it(self):
-        survey = Survey("s", (*ASKED.questions, Choices("sports", ("x", "y", "z"), at_most=2)))
+        survey = Survey("s", (*ASKED.questions, Flags("sports", ("x", "y", "z"), at_most=2)))
         agreed = plan_of(survey.cross("age", "brand"))
         counts = Tally(agreed.id, 100, np.full(agreed.bits, 50))
         for names, cross in (

@@ -39,7 +39,7 @@ from shoal.lab.tally_distributions import simulate_texts
 from shoal.planning.certificate import certify
 from shoal.planning.text_size import discovery_survey
 from shoal.protocol.plan import Promise
-from shoal.protocol.survey import Part
+from shoal.protocol.survey import QuestionPart
 from shoal.protocol.text_hash import Pairs
 
 SMALL = discovery_survey("words", 4, alphabet="abcd", bits=64, cohorts=6)
@@ -69,10 +69,13 @@ class TestPairs:
         assert isinstance(question, Text)
         assert question.pairs == Pairs(10, string.ascii_lowercase)
         assert question.pairs.positions == 9
-        assert question.parts == (Part(1024, 0, 1), Part(26 * 26 + 26 + 1 + 1, 1, 1))
+        assert question.parts == (
+            QuestionPart(1024, 0, 1),
+            QuestionPart(26 * 26 + 26 + 1 + 1, 1, 1),
+        )
         assert question.bits == survey.bits == len(question.labels) == 1024 + 704
         assert len(set(question.labels)) == question.bits
-        assert (question.fewest_set_bits, question.most_set_bits) == (1, 2)
+        assert (question.min_set_bits, question.max_set_bits) == (1, 2)
         assert survey.slices_of("word") == (slice(0, 1024), slice(1024, 1728))
         assert survey.cohorts == 63
         assert survey.differing_bits == 4

@@ -23,7 +23,6 @@ from shoal.device.randomize import flip
 from shoal.errors import InputError, SurveyError, TallyError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
-from shoal.protocol.survey import Choices
 from shoal.protocol.wire import Synthetic
 from tests.strategies import bounded
 
@@ -100,7 +99,7 @@ class TestUnbiased:
 
 class TestConstrained:
     @given(
-        st.integers(0, 2**32), st.integers(1, 6), st.sampled_from(["flags", "choice", "choices"])
+        st.integers(0, 2**32), st.integers(1, 6), st.sampled_from(["flags", "choice", "at most"])
     )
     @bounded(60)
     def test_nearest_by_quadratic_programming(self, seed: int, options: int, kind: str):
@@ -108,7 +107,7 @@ class TestConstrained:
         counts = generator.normal(100 / options, 120, options)
         reports = 100
         fewest = reports if kind == "choice" else 0
-        most = {"flags": options, "choice": 1, "choices": min(2, options)}[kind] * reports
+        most = {"flags": options, "choice": 1, "at most": min(2, options)}[kind] * reports
         found = nearest_feasible(counts, reports, fewest, most)
         assert (found >= 0).all()
         assert (found <= reports).all()
@@ -142,7 +141,7 @@ class TestConstrained:
         assert all(0 <= one.constrained <= 1000 for one in made["c"].values())
 
     def test_choices_stay_below_their_most(self):
-        two = plan(Survey("s", (Choices("l", tuple("abcd"), 2),)), q="0.25")
+        two = plan(Survey("s", (Flags("l", tuple("abcd"), 2),)), q="0.25")
         made = estimate(two, counted([900, 900, 900, 900], 1000, two))
         assert math.isclose(sum(one.constrained for one in made["l"].values()), 2000, rel_tol=1e-12)
 

@@ -22,7 +22,7 @@ from shoal.errors import InputError, TallyError
 from shoal.lab.populations import populate
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
-from shoal.protocol.survey import Choices, Question
+from shoal.protocol.survey import Question
 from shoal.protocol.wire import Rows, Synthetic
 
 
@@ -50,7 +50,7 @@ def allowed(plan: Plan) -> list[int]:
     for value in range(1 << plan.bits):
         bits = [value >> place & 1 for place in range(plan.bits)]
         blocks = [(q, sum(bits[plan.survey.slice_of(q.name)])) for q in plan.survey]
-        if all(q.fewest_set_bits <= ones <= q.most_set_bits for q, ones in blocks):
+        if all(q.min_set_bits <= ones <= q.max_set_bits for q, ones in blocks):
             found.append(value)
     return found
 
@@ -63,7 +63,7 @@ SMALL = {
     "choice of two": (agreed(Choice("c", options(2)), q="0.125"), 6),
     "choice of three": (agreed(Choice("c", options(3)), q="0.125"), 4),
     "flag and choice": (agreed(Flags("f", options(1)), Choice("c", options(2)), q="0.0625"), 4),
-    "at most one of three": (agreed(Choices("c", options(3), at_most=1), q="0.0625"), 4),
+    "at most one of three": (agreed(Flags("c", options(3), at_most=1), q="0.0625"), 4),
     "counts of a choice": (seen_as_counts(Choice("c", options(3)), q="0.125"), 4),
     "counts, few flips": (
         seen_as_counts(Flags("f", options(1)), Choice("c", options(2)), q="0.001"),
@@ -186,7 +186,7 @@ MIXED = agreed(
     Flags("f", options(3)),
     Choice("c", options(4)),
     Number("n", (1, 2)),
-    Choices("m", options(5), 2),
+    Flags("m", options(5), 2),
 )
 
 HONEST = {

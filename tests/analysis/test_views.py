@@ -38,7 +38,7 @@ from shoal.planning.certificate import certify
 from shoal.planning.threats import observers
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise, View
-from shoal.protocol.survey import Choices, Question
+from shoal.protocol.survey import Question
 from shoal.protocol.wire import Synthetic
 from shoal.reports.protection import release_note, what_holds
 
@@ -221,7 +221,7 @@ class TestWherePlanAndTallyMeet:
         assert '--cross "smokes;has=cat"' in way_to_cross(survey, other)
 
     def test_what_no_cross_allows(self):
-        survey = Survey("s", (AGE, Choices("sports", ("a", "b", "c"), at_most=2)))
+        survey = Survey("s", (AGE, Flags("sports", ("a", "b", "c"), at_most=2)))
         assert way_to_cross(survey, [0, 4]) == (
             "question 'sports' is choices, which cannot be crossed either."
         )

@@ -137,9 +137,7 @@ class TestCross:
         assert message in shoal(*self.WORDS, "--cross", cross, code=2)
 
     def test_kinds_that_are_in_no_cell(self, shoal: Command, at: Path):
-        more = (
-            '[[question]]\nname = "several"\nkind = "choices"\noptions = ["x", "y"]\nat_most = 1\n'
-        )
+        more = '[[question]]\nname = "several"\nkind = "flags"\noptions = ["x", "y"]\nat_most = 1\n'
         more += '[[question]]\nname = "word"\nkind = "text"\nbits = 8\nhashes = 1\ncohorts = 1\n'
         (at / "survey.toml").write_text(SURVEY + more, "utf-8")
         for name, reason in (("several", "several options at once"), ("word", "is text")):
@@ -271,7 +269,7 @@ class TestPlan:
         [
             (["--flags", "5"], 5, 5.4931),
             (["--choice", "5"], 5, 2.1973),
-            (["--choices", "5", "--at-most", "2"], 5, 4.3945),
+            (["--flags", "5", "--at-most", "2"], 5, 4.3945),
         ],
     )
     def test_surveys_without_a_file(
@@ -294,7 +292,7 @@ class TestPlan:
             ["plan", "none.toml", "--q", "0.25"],
             ["plan", "answers.csv", "--q", "0.25"],
             ["plan", "survey.toml", "--flags", "2", "--q", "0.25"],
-            ["plan", "--choices", "5", "--q", "0.25"],
+            ["plan", "--choice", "5", "--at-most", "2", "--q", "0.25"],
             ["plan", "--flags", "5", "--at-most", "2", "--q", "0.25"],
             ["plan", "--flags", "0", "--q", "0.25"],
             ["plan", "--flags", "100000", "--q", "0.25"],

@@ -30,13 +30,13 @@ def options(random: Random) -> list[str]:
 
 
 def question(random: Random, number: int, cohorts: int) -> Json:
-    kind = random.choice(["flags", "choice", "choices", "yes/no", "number", "text"])
-    asked: Json = {"kind": kind, "name": name(random, number)}
-    if kind in ("flags", "choice", "choices"):
+    kind = random.choice(["flags", "choice", "at most", "yes/no", "number", "text"])
+    asked: Json = {"kind": "flags" if kind == "at most" else kind, "name": name(random, number)}
+    if kind in ("flags", "choice", "at most"):
         asked["options"] = options(random)
         if random.random() < 0.3:
             asked["fold"] = True
-    if kind == "choices":
+    if kind == "at most":
         asked["at_most"] = random.randint(1, len(asked["options"]))
     if kind in ("choice", "yes/no", "number") and random.random() < 0.5:
         asked["missing"] = "option"
@@ -82,7 +82,7 @@ def answer(random: Random, asked: Json) -> Any:
     written = [f" {one}\u2003" if random.random() < 0.2 else one for one in listed]
     written = [one.upper() if random.random() < 0.1 else one for one in written]
     match asked["kind"]:
-        case "flags" | "choices":
+        case "flags":
             most = asked.get("at_most", len(written)) + (random.random() < 0.1)
             chosen = random.sample(written, min(random.randint(0, most), len(written)))
             return ";".join(chosen) if random.random() < 0.3 else chosen

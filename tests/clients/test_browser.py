@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shoal import Flags, Plan, Survey
-from shoal.protocol.encryption import DUMMY, open_message, sealing_info, split_sealed
+from shoal.protocol.encryption import DUMMY, decrypt_message, encryption_info, split_encrypted
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Promise
 from shoal.protocol.wire import split_batch
@@ -269,10 +269,10 @@ def test_a_sealed_report_opens_at_the_analyzer(
         assert send(tab) == [["sent", None]]
     contents = []
     for body, secret in zip(server.posts, server.crowd_secrets, strict=True):
-        batch = split_sealed(plan, body)
+        batch = split_encrypted(plan, body)
         size = (batch.length - 16) // parties.messages
         cut = [batch.content[at : at + size] for at in range(16, batch.length, size)]
-        opening = [open_message(one, secret, sealing_info(plan, 0)) for one in cut]
+        opening = [decrypt_message(one, secret, encryption_info(plan, 0)) for one in cut]
         contents.append((batch.ids, sorted(one[16:] for one in opening)))
     assert contents[0] == contents[1]
     if view == "counts":

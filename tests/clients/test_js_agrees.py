@@ -22,11 +22,11 @@ from shoal.protocol.encryption import (
     DUMMY,
     KEY_BYTES,
     OVERHEAD,
+    decrypt_message,
+    encryption_info,
     key_digest,
-    open_message,
-    sealing_info,
     set_positions,
-    split_sealed,
+    split_encrypted,
 )
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Promise
@@ -212,15 +212,15 @@ def test_python_opens_what_javascript_seals(view: str, messages: int) -> None:
          "row": row.to_bytes(3, "little").hex(), "messages": messages if view == "counts" else 0}
         for row in rows
     ]  # fmt: skip
-    info, seen = sealing_info(plan, 7), set()
+    info, seen = encryption_info(plan, 7), set()
     for row, content in zip(
         rows, json.loads(run_driver(json.dumps(asked).encode(), "seal")), strict=True
     ):
-        batch = split_sealed(plan, bytes.fromhex(content))
+        batch = split_encrypted(plan, bytes.fromhex(content))
         assert (len(batch), batch.window, batch.key) == (1, 7, key_digest(PUBLIC))
         size = (batch.length - ID_BYTES) // messages
         cut = range(ID_BYTES, batch.length, size)
-        opened = [open_message(batch.content[at : at + size], SECRET, info) for at in cut]
+        opened = [decrypt_message(batch.content[at : at + size], SECRET, info) for at in cut]
         assert len(opened) == messages
         assert len({batch.content[at : at + KEY_BYTES] for at in cut}) == messages
         assert all(len(one) == size - OVERHEAD for one in opened)
@@ -243,11 +243,11 @@ def test_which_bits_are_dropped_is_uniform() -> None:
     one = {"plan": plan.id, "window": 0, "key": key_text(PUBLIC), "row": "1f", "messages": 2}
     made = json.loads(run_driver(json.dumps([one] * reports).encode(), "seal"))
     counts = np.zeros(5)
-    info = sealing_info(plan, 0)
+    info = encryption_info(plan, 0)
     for content in made:
-        batch = split_sealed(plan, bytes.fromhex(content))
+        batch = split_encrypted(plan, bytes.fromhex(content))
         for at in (ID_BYTES, ID_BYTES + 68):
-            place = open_message(batch.content[at : at + 68], SECRET, info)[ID_BYTES:]
+            place = decrypt_message(batch.content[at : at + 68], SECRET, info)[ID_BYTES:]
             counts[int.from_bytes(place, "little")] += 1
     assert counts.sum() == 2 * reports
     # Six and a half standard deviations, for each of five counts.

@@ -55,7 +55,7 @@ PROVEN: dict[str, Any] = {
             },
             {
                 "at_most": 2,
-                "kind": "choices",
+                "kind": "flags",
                 "name": "languages",
                 "options": ["en", "fr", "de"],
             },

@@ -16,7 +16,7 @@ from shoal import Flags, Plan, PrivacyRefusal, Survey
 from shoal.analysis.report_files import parse_batch
 from shoal.device.outbox import (
     Outbox,
-    Reply,
+    PostResult,
 )
 from shoal.device.outbox.queue import Record
 from shoal.protocol.flip_probability import FlipProbability
@@ -34,7 +34,7 @@ QUICK: dict[str, Any] = {"spread": 0.0, "jitter": lambda: 0.5}
 class Collector:
     """A collector in this process, which counts each report id once."""
 
-    def __init__(self, *script: Reply | Exception, plans: tuple[Plan, ...] = (PLAN,)) -> None:
+    def __init__(self, *script: PostResult | Exception, plans: tuple[Plan, ...] = (PLAN,)) -> None:
         self.script = list(script)
         self.plans = {plan.id: plan for plan in plans}
         self.posted: list[bytes] = []
@@ -49,11 +49,11 @@ class Collector:
         self.faults.step("after fetch")
         return content
 
-    def post_report(self, plan_id: str, content: bytes) -> Reply:
+    def post_report(self, plan_id: str, content: bytes) -> PostResult:
         self.faults.step("before post")
         self.posted.append(content)
-        outcome = self.script.pop(0) if self.script else Reply(202)
-        if isinstance(outcome, Reply) and outcome.status == 202:
+        outcome = self.script.pop(0) if self.script else PostResult(202)
+        if isinstance(outcome, PostResult) and outcome.status == 202:
             batch = parse_batch(self.plans[plan_id], content)
             self.accepted.setdefault(batch.ids.tobytes(), content)
         self.faults.step("after post")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from shoal import Flags, Plan, Survey
-from shoal.device.outbox import Reply
+from shoal.device.outbox import PostResult
 from shoal.device.outbox.retry import KEY_CHANGED
 from shoal.protocol.encryption import (
     DUMMY,
     CrowdKey,
+    decrypt_message,
+    encryption_info,
     message_bytes,
     messages_of,
-    open_message,
-    sealing_info,
-    split_sealed,
+    split_encrypted,
 )
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Promise
@@ -41,7 +41,7 @@ class Relay:
     address = "https://relay.example:443"
     pinned_key: str | None = "analyzer"
 
-    def __init__(self, plan: Plan, *script: Reply | Exception) -> None:
+    def __init__(self, plan: Plan, *script: PostResult | Exception) -> None:
         self.plan, self.script = plan, list(script)
         self.crowd, self.private = 0, X25519PrivateKey.generate()
         self.posted: list[bytes] = []
@@ -65,7 +65,7 @@ class Relay:
         public = self.private.public_key().public_bytes_raw()
         return CrowdKey(plan_id, window, self.crowd, public).to_bytes()
 
-    def post_report(self, plan_id: str, content: bytes) -> Reply:
+    def post_report(self, plan_id: str, content: bytes) -> PostResult:
         self.faults.step("before post")
         self.posted.append(content)
         if self.script:
@@ -73,20 +73,22 @@ class Relay:
             if isinstance(outcome, Exception):
                 raise outcome
             return outcome
-        reports = split_sealed(self.plan, content)
+        reports = split_encrypted(self.plan, content)
         (report_id,) = reports.ids
         if report_id not in self.accepted:
             public = self.private.public_key().public_bytes_raw()
             if reports.key != CrowdKey(plan_id, 0, 1, public).digest:
-                return Reply(KEY_CHANGED)
+                return PostResult(KEY_CHANGED)
             length = message_bytes(self.plan)
-            info = sealing_info(self.plan, reports.window)
+            info = encryption_info(self.plan, reports.window)
             places = range(ID_BYTES, reports.length, length)
             messages = [reports.content[place : place + length] for place in places]
             assert len(messages) == messages_of(self.plan)
-            self.accepted[report_id] = [open_message(one, self.private, info) for one in messages]
+            self.accepted[report_id] = [
+                decrypt_message(one, self.private, info) for one in messages
+            ]
         self.faults.step("after post")
-        return Reply(202)
+        return PostResult(202)
 
 
 def vector(plan: Plan, contents: list[bytes]) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from shoal import Choice, Flags, Number, Plan, Survey
 from shoal.device.telemetry import Telemetry, commands
 from shoal.device.telemetry.environment import CI_VARIABLES
-from shoal.device.telemetry.worker import Worker
+from shoal.device.telemetry.worker import TelemetryWorker
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.wire import split_batch
@@ -88,7 +88,7 @@ class World:
         """What the process beside the tool does."""
         for agreed in sorted(self.home.glob("*/agreed")):
             name, surroundings = agreed.parent.name, self.environ | environ
-            Worker("mytool", self.home, name, surroundings, self.clock).work()
+            TelemetryWorker("mytool", self.home, name, surroundings, self.clock).work()
 
     def next_window(self, windows: int = 1) -> None:
         self.clock.now += WEEK * windows

@@ -24,7 +24,7 @@ from shoal.analysis.report_files import parse_batch
 from shoal.device.encode import encode
 from shoal.device.ledger import Ledger
 from shoal.device.memory import DeviceMemory
-from shoal.device.outbox import Reply
+from shoal.device.outbox import PostResult
 from shoal.device.outbox.outbox import ReportMaker
 from shoal.errors import InputError
 from shoal.protocol.flip_probability import FlipProbability, local_epsilon, repeated_epsilon
@@ -74,12 +74,12 @@ class World:
         self.faults.step("after fetch")
         return content
 
-    def post_report(self, plan_id: str, content: bytes) -> Reply:
+    def post_report(self, plan_id: str, content: bytes) -> PostResult:
         self.faults.step("before post")
         self.posted.append(content)
         self.accepted.setdefault(parse_batch(self.plan, content).ids.tobytes(), content)
         self.faults.step("after post")
-        return Reply(202)
+        return PostResult(202)
 
     def memory(self, disk: Any = None) -> DeviceMemory:
         return DeviceMemory(self.folder / "memory", KEY, disk=disk or QuickDisk())
@@ -243,7 +243,7 @@ KILLS = """
 import json, os, random, signal, sys, time
 from pathlib import Path
 from shoal import *
-from shoal.device.outbox import Reply
+from shoal.device.outbox import PostResult
 
 folder, plan = Path(sys.argv[1]), Plan.read(sys.argv[2])
 key, answer = bytes(range(32)), {"features": ["f1", "f7"]}
@@ -259,7 +259,7 @@ def read(name):
 class Log:
     def post_report(self, plan_id, content):
         append("received", content.hex())
-        return Reply(202)
+        return PostResult(202)
 
 def life(days):
     outbox = Outbox(

@@ -26,7 +26,6 @@ from shoal.planning.text_size import discovery_survey
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.questions import Question
-from shoal.protocol.survey import Choices
 from tests.strategies import bounded
 
 LAYERS = Memory(FlipProbability(1, 2), FlipProbability(1, 2))
@@ -41,8 +40,8 @@ KINDS: dict[str, Question] = {
     "choice or missing": Choice("c", ("a",), missing="option"),
     "wide choice": Choice("c", options(300)),
     "number": Number("n", (1, 2, 3)),
-    "choices": Choices("k", options(7), at_most=3),
-    "wide choices": Choices("k", options(200), at_most=130),
+    "at most three": Flags("k", options(7), at_most=3),
+    "wide at most": Flags("k", options(200), at_most=130),
     "text": Text("t", bits=40, hashes=3, cohorts=4),
     "wide text": Text("t", bits=300, hashes=8, cohorts=4),
 }
@@ -60,7 +59,7 @@ def original(agreed: Plan, vectors: np.ndarray) -> Original:
 
 
 def allowed(question: Question, vector: np.ndarray) -> bool:
-    return bool(question.fewest_set_bits <= vector.sum() <= question.most_set_bits)
+    return bool(question.min_set_bits <= vector.sum() <= question.max_set_bits)
 
 
 class TestBoundary:
@@ -70,7 +69,7 @@ class TestBoundary:
         question = KINDS[kind]
         others = (Flags("f", options(before)),) if before else ()
         agreed = plan_of(*others, question, Flags("g", options(4)))
-        fewest, most, bits = question.fewest_set_bits, question.most_set_bits, question.bits
+        fewest, most, bits = question.min_set_bits, question.max_set_bits, question.bits
         random = np.random.default_rng(1)
         for count in {0, fewest - 1, fewest, fewest + 1, most - 1, most, most + 1, bits}:
             if not 0 <= count <= bits:
@@ -106,7 +105,7 @@ class TestBoundary:
             Flags("f", options(1)),
             Number("n", (1,)),
             Choice("c", options(3)),
-            Choices("k", options(2), at_most=1),
+            Flags("k", options(2), at_most=1),
         )
         survey = Survey("s", questions)
         for vector in product((False, True), repeat=survey.bits):
@@ -137,7 +136,7 @@ class TestBoundary:
                 if question.kind != "flags":
                     block = row[survey.slice_of(question.name)]
                     block[:] = False
-                    block[random.permutation(question.bits)[: question.most_set_bits]] = True
+                    block[random.permutation(question.bits)[: question.max_set_bits]] = True
         check_domain(pack(vectors), survey)
         vectors[random.integers(5), random.integers(survey.bits)] ^= True
         right = all(allowed(q, row[survey.slice_of(q.name)]) for row in vectors for q in survey)
@@ -199,7 +198,7 @@ class TestDoors:
         with pytest.raises(AnswerError):
             outbox.answer(two, {"c": "o1;o2"})
         with pytest.raises(AnswerError):
-            outbox.answer(plan_of(Choices("k", options(3), at_most=1)), {"k": ["o1", "o2"]})
+            outbox.answer(plan_of(Flags("k", options(3), at_most=1)), {"k": ["o1", "o2"]})
         assert not list(tmp_path.glob("*.waiting"))
 
     def test_command_line(self, tmp_path: Path, monkeypatch, capsys):

@@ -21,7 +21,6 @@ from shoal import Choice, Flags, Number, Plan, ShoalError, Survey, Text, YesNo, 
 from shoal.device.arrays.answer_files import read_answers
 from shoal.device.encode import encode
 from shoal.errors import AnswerError, InputError
-from shoal.protocol.survey import Choices
 from shoal.support.table_format import TableFormat
 from tests.strategies import answers, bounded, surveys
 
@@ -30,7 +29,7 @@ SURVEY = Survey(
     (
         Flags("features", ("sync", "vpn", "reader")),
         Choice("channel", ("release", "beta")),
-        Choices("languages", ("en", "fr", "de", "it"), at_most=2),
+        Flags("languages", ("en", "fr", "de", "it"), at_most=2),
         Number("age", ("18", "65.5")),
         Choice("system", ("linux", "mac"), missing="option"),
         Number("tabs", ("10",), missing="option"),

@@ -16,7 +16,7 @@ import shoal
 from shoal.analysis.report_files import parse_batch
 from shoal.device.outbox import (
     HttpTransport,
-    Reply,
+    PostResult,
     TransportError,
     read_plan,
 )
@@ -34,8 +34,8 @@ class TestHttp:
     def test_a_report_travels_with_nothing_else(self, server):
         transport = HttpTransport(server.url)
         server.answers = [reply(202, Set_Cookie="id=1; Path=/", ETag='"x"')]
-        assert transport.post_report(PLAN.id, b"report") == Reply(202)
-        assert transport.post_report(PLAN.id, b"report") == Reply(202)
+        assert transport.post_report(PLAN.id, b"report") == PostResult(202)
+        assert transport.post_report(PLAN.id, b"report") == PostResult(202)
         assert server.requests[0] == server.requests[1]
         method, path, headers, body = server.requests[0]
         assert (method, path, body) == ("POST", f"/v1/plans/{PLAN.id}/reports", b"report")
@@ -138,7 +138,7 @@ class TestHttp:
         cases = {"120": 120.0, date: 60.0, "soon": None, "-1": None, "9" * 50: 999_999_999.0}
         for text, seconds in cases.items():
             server.answers = [reply(503, Retry_After=text)]
-            assert transport.post_report(PLAN.id, b"") == Reply(503, seconds), text
+            assert transport.post_report(PLAN.id, b"") == PostResult(503, seconds), text
 
     def test_redirects_on_the_same_host(self, server):
         there = reply(308, Location="/elsewhere/plan?a=1")
@@ -208,7 +208,7 @@ class TestHttp:
                 handler.wfile.write(bytes(1 << 16))
 
         server.answers = [huge, huge]
-        transport = HttpTransport(server.url, largest_plan=100_000)
+        transport = HttpTransport(server.url, max_plan_bytes=100_000)
         with pytest.raises(TransportError, match="larger than 100000"):
             transport.fetch_plan(PLAN.id)
         assert transport.post_report(PLAN.id, b"x").status == 200

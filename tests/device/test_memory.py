@@ -40,7 +40,6 @@ from shoal.protocol.flip_probability import (
 )
 from shoal.protocol.plan import Memory, Promise
 from shoal.protocol.random_bits import SystemBits
-from shoal.protocol.survey import Choices
 from shoal.protocol.wire import Synthetic
 from shoal.protocol.wording import permanent_key
 from shoal.support.disk import Disk, SharedFile
@@ -230,7 +229,7 @@ class TestEdits:
         ),
         "another name": worded(*OPTIONS, name="web browser"),
         "other rules": replace(
-            worded(*OPTIONS), survey=Survey("browser", (Choices("f", OPTIONS, at_most=64),))
+            worded(*OPTIONS), survey=Survey("browser", (Flags("f", OPTIONS, at_most=64),))
         ),
     }
 

@@ -19,7 +19,7 @@ from shoal.device.randomize import flip, pack_reports
 from shoal.device.vectors import OriginalVector, SyntheticVector, check_vector
 from shoal.errors import AnswerError, InputError, ReportError
 from shoal.planning.text_size import discovery_survey
-from shoal.protocol.flip_probability import MOST_DIGITS, FlipProbability
+from shoal.protocol.flip_probability import MAX_DIGITS, FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.random_bits import SystemBits, draw_below
 from shoal.protocol.wire import Synthetic
@@ -50,7 +50,7 @@ def plan_of(survey: Survey, q: FlipProbability) -> Plan:
 
 
 class TestTheSameBytes:
-    @given(asked_and_answered(), flips(MOST_DIGITS), SEEDS)
+    @given(asked_and_answered(), flips(MAX_DIGITS), SEEDS)
     @bounded(300)
     def test_from_answer_to_wire(self, given_, q: FlipProbability, seed: int):
         survey, answer = given_
@@ -76,7 +76,7 @@ class TestTheSameBytes:
         assert alone == batch
         assert alone.to_json() == batch.to_json()
 
-    @pytest.mark.parametrize("digits", range(1, MOST_DIGITS + 1))
+    @pytest.mark.parametrize("digits", range(1, MAX_DIGITS + 1))
     def test_every_number_of_digits(self, digits: int):
         """On lengths around whole words, and on the longest one."""
         q = FlipProbability(1 if digits == 1 else 2 ** (digits - 2) + (digits > 2), digits)

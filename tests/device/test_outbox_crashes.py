@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from shoal.device.outbox import (
-    Reply,
+    PostResult,
     Ticket,
     TransportError,
 )
-from shoal.device.outbox.queue import Folder, Record
+from shoal.device.outbox.queue import Record, ReportQueue
 from tests.device.outbox_help import (
     ANSWER,
     PLAN,
@@ -25,11 +25,11 @@ from tests.device.outbox_help import (
 )
 from tests.faults import Clock, Crash, Faults, FaultyDisk
 
-SCRIPTS: dict[str, tuple[Reply | Exception, ...]] = {
+SCRIPTS: dict[str, tuple[PostResult | Exception, ...]] = {
     "accepted": (),
-    "retried": (TransportError("no answer."), Reply(503, 5.0), ConnectionResetError()),
-    "refused": (Reply(400),),
-    "gone": (Reply(410),),
+    "retried": (TransportError("no answer."), PostResult(503, 5.0), ConnectionResetError()),
+    "refused": (PostResult(400),),
+    "gone": (PostResult(410),),
 }
 ENDS = {"accepted": "sent", "retried": "sent", "refused": "failed", "gone": "expired"}
 
@@ -157,7 +157,7 @@ class TestCrashes:
 
     def test_a_crash_while_reviving(self, tmp_path):
         for k in range(30):
-            folder, clock, collector = tmp_path / str(k), Clock(), Collector(Reply(400))
+            folder, clock, collector = tmp_path / str(k), Clock(), Collector(PostResult(400))
             outbox = box(folder, collector, clock)
             ticket = outbox.answer(PLAN, ANSWER)
             outbox.send_due()
@@ -200,13 +200,13 @@ class TestTheCrashTestsCanFail:
         assert crash_everywhere(tmp_path, "accepted", False, NotAtomic)
 
     def test_deleting_before_the_note(self, tmp_path, monkeypatch):
-        settle = Folder.settle
+        settle = ReportQueue.settle
 
-        def hasty(self: Folder, name: str, *rest: Any) -> Ticket:
+        def hasty(self: ReportQueue, name: str, *rest: Any) -> Ticket:
             self._disk.remove(self._file(name, "waiting"))
             return settle(self, name, *rest)
 
-        monkeypatch.setattr(Folder, "settle", hasty)
+        monkeypatch.setattr(ReportQueue, "settle", hasty)
         assert crash_everywhere(tmp_path, "accepted", False)
 
     def test_sending_before_storing(self, tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ KILLS = """
 import json, os, random, signal, sys, time
 from pathlib import Path
 from shoal import *
-from shoal.device.outbox import Outbox, Reply
+from shoal.device.outbox import Outbox, PostResult
 
 folder, kills = Path(sys.argv[1]), int(sys.argv[2])
 survey = Survey("browser", (Flags("features", tuple(f"f{i}" for i in range(64))),))
@@ -37,7 +37,7 @@ def append(name, line):
 class Log:
     def post_report(self, plan_id, content):
         append("received", content.hex())
-        return Reply(202)
+        return PostResult(202)
 
 def life(count, keys):
     outbox = Outbox(folder / "outbox", Log(), spread=0, jitter=lambda: 0.0)

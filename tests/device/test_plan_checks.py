@@ -117,7 +117,7 @@ class TestChecking:
     def test_short_windows_tell_the_time(self):
         with pytest.raises(PrivacyRefusal, match="would tell when"):
             check_plan(replace(PLAN, window=60))
-        check_plan(replace(PLAN, window=60), shortest_window=60)
+        check_plan(replace(PLAN, window=60), min_window=60)
 
     def test_blind_plans(self):
         with pytest.raises(PlanError, match="says nothing"):
@@ -256,13 +256,13 @@ class TestThePromise:
 import sys
 from pathlib import Path
 from shoal import Plan
-from shoal.device.outbox import Outbox, Reply
+from shoal.device.outbox import Outbox, PostResult
 folder = Path(sys.argv[1])
 class Carrier:
     pinned_key = "k"
     def fetch_plan(self, plan_id): ...
     def fetch_certificate(self, plan_id): return (folder / "certificate").read_bytes()
-    def post_report(self, plan_id, content): return Reply(202)
+    def post_report(self, plan_id, content): return PostResult(202)
 outbox = Outbox(folder / "box", Carrier(), recompute=False, spread=0)
 outbox.answer(Plan.read(folder / "plan"), {"features": ["f1"]})
 assert [one.state for one in outbox.send_due()] == ["sent"]

@@ -10,8 +10,8 @@ import pytest
 
 from shoal import Outbox, Plan, PrivacyRefusal
 from shoal.device.encode import encode
-from shoal.device.encryption import check_parties, fit_to_messages, seal_report
-from shoal.device.outbox import HttpTransport, Reply, TransportError
+from shoal.device.encryption import check_parties, encrypt_report, fit_to_messages
+from shoal.device.outbox import HttpTransport, PostResult, TransportError
 from shoal.device.randomize import flip, pack_reports
 from shoal.device.vectors import SyntheticVector
 from shoal.errors import ReportError
@@ -19,7 +19,7 @@ from shoal.protocol.encryption import CrowdKey
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties
 from shoal.protocol.random_bits import SystemBits
-from shoal.protocol.wire import ID_BYTES, SEALED_MAGIC, split_batch
+from shoal.protocol.wire import ENCRYPTED_MAGIC, ID_BYTES, split_batch
 from tests.device.outbox_help import ANSWER, box, stored_record
 from tests.device.relay_help import COUNTS, WHOLE, Relay, vector
 from tests.faults import Clock, Crash, Faults, FaultyDisk
@@ -57,7 +57,7 @@ class TestSending:
 
     @BOTH
     def test_the_same_bytes_until_accepted(self, plan: Plan, tmp_path):
-        clock, relay = Clock(), Relay(plan, TransportError("no."), Reply(503))
+        clock, relay = Clock(), Relay(plan, TransportError("no."), PostResult(503))
         outbox = box(tmp_path, relay, clock, **TRUSTED)
         outbox.answer(plan, ANSWER)
         for _ in range(3):
@@ -80,7 +80,7 @@ class TestSending:
         assert [one.state for one in outbox.send_due()] == ["sent"]
         first, again, resealed = relay.posted
         assert first == again != resealed
-        start = len(SEALED_MAGIC) + 32 + 4
+        start = len(ENCRYPTED_MAGIC) + 32 + 4
         assert first[start : start + 32] != resealed[start : start + 32]  # the key
         report = slice(start + 36, start + 36 + ID_BYTES)
         assert first[report] == resealed[report]  # the relay counts it once
@@ -90,7 +90,7 @@ class TestSending:
     @BOTH
     def test_a_report_is_encrypted_for_three_crowds_at_most(self, plan: Plan, tmp_path):
         """A relay that says again and again that the crowd is complete gets no more of them."""
-        clock, relay = Clock(), Relay(plan, *[Reply(412)] * 100)
+        clock, relay = Clock(), Relay(plan, *[PostResult(412)] * 100)
         outbox = box(tmp_path, relay, clock, **TRUSTED)
         outbox.answer(plan, ANSWER)
         for _ in range(10):
@@ -237,7 +237,7 @@ class TestFitting:
         key = CrowdKey(plan.id, 0, 1, bytes(range(32)))
         batch = pack_reports(plan, SyntheticVector(0b111, 64)).to_bytes()
         with pytest.raises(ReportError, match="do not fit"):
-            seal_report(plan, batch, key)
+            encrypt_report(plan, batch, key)
 
     def test_the_outbox_fits_reports(self, tmp_path):
         plan = replace(self.plan(3), q=FlipProbability(1, 2))
@@ -258,7 +258,7 @@ class TestFitting:
         batch = pack_reports(WHOLE, flip(WHOLE.q, rows)).to_bytes()
         key = CrowdKey(WHOLE.id, 0, 1, bytes(range(32)))
         with pytest.raises(ReportError, match="one report"):
-            seal_report(WHOLE, batch, key)
+            encrypt_report(WHOLE, batch, key)
 
     def test_sealing_draws_from_the_source_that_is_given(self):
         drawn = []
@@ -272,5 +272,5 @@ class TestFitting:
 
         report = flip(COUNTS, encode(COUNTS, ANSWER))
         key = CrowdKey(COUNTS.id, 0, 1, bytes(range(32)))
-        seal_report(COUNTS, pack_reports(COUNTS, report).to_bytes(), key, Counting())
+        encrypt_report(COUNTS, pack_reports(COUNTS, report).to_bytes(), key, Counting())
         assert sum(drawn) >= 64 * (ID_BYTES + 8)

@@ -9,12 +9,12 @@ import pytest
 
 from shoal.analysis.report_files import parse_batch
 from shoal.device.outbox import (
-    Reply,
+    PostResult,
     Ticket,
     TransportError,
 )
 from shoal.device.outbox.queue import Record
-from shoal.device.outbox.retry import LONGEST_BACKOFF, LONGEST_WAIT, uniform
+from shoal.device.outbox.retry import MAX_BACKOFF, MAX_WAIT, uniform
 from shoal.errors import InputError
 from tests.device.outbox_help import (
     ANSWER,
@@ -38,7 +38,7 @@ class TestSending:
         assert [one.state for one in outbox.send_due()] == ["sent"]
 
     def test_in_a_hurry(self, tmp_path):
-        collector = Collector(Reply(503, 100.0))
+        collector = Collector(PostResult(503, 100.0))
         outbox = box(tmp_path, collector, spread=3600.0)
         outbox.answer(PLAN, ANSWER)
         assert [one.state for one in outbox.send_due(hurry=True)] == ["waiting"]
@@ -57,7 +57,7 @@ class TestSending:
             waits.append(round(ticket.due - clock.now))
             clock.now = ticket.due + 0.01
         assert waits[:4] == [30, 60, 120, 240]
-        assert max(waits) == waits[-1] == LONGEST_BACKOFF
+        assert max(waits) == waits[-1] == MAX_BACKOFF
         assert len(set(collector.posted)) == 1
 
     def test_jitter_is_uniform(self):
@@ -69,7 +69,7 @@ class TestSending:
 
     @pytest.mark.parametrize("status", [429, 503, 408, 425])
     def test_retry_after_is_honoured(self, tmp_path, status):
-        clock, collector = Clock(), Collector(Reply(status, 500.0))
+        clock, collector = Clock(), Collector(PostResult(status, 500.0))
         outbox = box(tmp_path, collector, clock)
         outbox.answer(PLAN, ANSWER)
         (ticket,) = outbox.send_due()
@@ -81,16 +81,16 @@ class TestSending:
         assert len(set(collector.posted)) == 1
 
     def test_nobody_is_told_to_wait_for_ever(self, tmp_path):
-        clock, collector = Clock(), Collector(Reply(503, 1e12), Reply(503, -5.0))
+        clock, collector = Clock(), Collector(PostResult(503, 1e12), PostResult(503, -5.0))
         outbox = box(tmp_path, collector, clock)
         outbox.answer(PLAN, ANSWER)
         (ticket,) = outbox.send_due()
-        assert ticket.due == clock.now + LONGEST_WAIT + 15
+        assert ticket.due == clock.now + MAX_WAIT + 15
         assert [one.state for one in outbox.finish(1e7)] == ["sent"]
 
     @pytest.mark.parametrize("status", [200, 201, 204, 301, 307, 500, 502, 100, 999])
     def test_only_202_is_an_acknowledgment(self, tmp_path, status):
-        collector = Collector(Reply(status))
+        collector = Collector(PostResult(status))
         outbox = box(tmp_path, collector)
         outbox.answer(PLAN, ANSWER)
         assert [one.state for one in outbox.send_due()] == ["waiting"]
@@ -99,7 +99,7 @@ class TestSending:
 
     @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 415, 422])
     def test_refused_for_good_is_kept_aside(self, tmp_path, status):
-        collector = Collector(Reply(status))
+        collector = Collector(PostResult(status))
         outbox = box(tmp_path, collector)
         outbox.answer(PLAN, ANSWER, answer_key="a")
         (ticket,) = outbox.finish(1e6)
@@ -116,7 +116,7 @@ class TestSending:
 
     @pytest.mark.parametrize("status", [409, 410])
     def test_closed_is_dropped_with_a_note(self, tmp_path, status):
-        outbox = box(tmp_path, Collector(Reply(status)))
+        outbox = box(tmp_path, Collector(PostResult(status)))
         outbox.answer(PLAN, ANSWER)
         (ticket,) = outbox.send_due()
         assert (ticket.state, ticket.reason) == (
@@ -131,7 +131,7 @@ class TestSending:
         """It says that the window has passed, or not begun; by the device's clock it is open."""
         clock = Clock()
         plan = replace(PLAN, window=86_400)
-        collector = Collector(*[Reply(status)] * 3, plans=(plan,))
+        collector = Collector(*[PostResult(status)] * 3, plans=(plan,))
         outbox = box(tmp_path, collector, clock)
         ticket = outbox.answer(plan, ANSWER)
         for _ in range(3):
@@ -146,7 +146,7 @@ class TestSending:
     def test_a_plan_that_was_closed_is_given_up_with_its_window(self, tmp_path):
         clock = Clock()
         plan = replace(PLAN, window=86_400)
-        outbox = box(tmp_path, Collector(*[Reply(410)] * 99, plans=(plan,)), clock)
+        outbox = box(tmp_path, Collector(*[PostResult(410)] * 99, plans=(plan,)), clock)
         ticket = outbox.answer(plan, ANSWER)
         assert outbox.send_due()[0].state == "waiting"
         clock.now = (ticket.window + 2) * 86_400
@@ -155,7 +155,7 @@ class TestSending:
     def test_refused_bytes_are_kept_until_their_window_ends(self, tmp_path):
         clock = Clock()
         plan = replace(PLAN, window=86_400)
-        outbox = box(tmp_path, Collector(Reply(404), plans=(plan,)), clock)
+        outbox = box(tmp_path, Collector(PostResult(404), plans=(plan,)), clock)
         outbox.answer(plan, ANSWER, answer_key="a")
         (ticket,) = outbox.send_due()
         assert ticket.reason == "the collector refused it (404: it does not know the plan)"
@@ -175,7 +175,7 @@ class TestSending:
 
     def test_without_a_window_they_are_kept_for_a_month(self, tmp_path):
         clock = Clock()
-        outbox = box(tmp_path, Collector(Reply(400)), clock)
+        outbox = box(tmp_path, Collector(PostResult(400)), clock)
         outbox.answer(PLAN, ANSWER)
         outbox.send_due()
         clock.now += 29 * 86_400
@@ -188,7 +188,7 @@ class TestSending:
     def test_a_crash_while_they_are_deleted(self, tmp_path):
         for k in range(12):
             clock = Clock()
-            outbox = box(tmp_path / str(k), Collector(Reply(400)), clock)
+            outbox = box(tmp_path / str(k), Collector(PostResult(400)), clock)
             outbox.answer(PLAN, ANSWER)
             outbox.send_due()
             clock.now += 31 * 86_400
@@ -221,7 +221,7 @@ class TestSending:
         assert clock.now == Clock().now
 
     def test_a_full_collector_is_tried_again(self, tmp_path):
-        clock, collector = Clock(), Collector(Reply(507, 60.0))
+        clock, collector = Clock(), Collector(PostResult(507, 60.0))
         outbox = box(tmp_path, collector, clock)
         outbox.answer(PLAN, ANSWER)
         (ticket,) = outbox.send_due()
@@ -288,7 +288,7 @@ class TestSending:
         inner: list[list[Ticket]] = []
 
         class Slow(Collector):
-            def post_report(self, plan_id: str, content: bytes) -> Reply:
+            def post_report(self, plan_id: str, content: bytes) -> PostResult:
                 inner.append(box(tmp_path, self).send_due())
                 box(tmp_path, self).tickets()  # answering goes on meanwhile
                 return super().post_report(plan_id, content)

@@ -23,7 +23,6 @@ from shoal.device.telemetry.worker import Event, merge, read_events
 from shoal.errors import AnswerError, InputError, PlanError
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
-from shoal.protocol.survey import Choices
 from tests.device.outbox_help import Server
 from tests.device.telemetry_help import (
     PLAN,
@@ -248,7 +247,7 @@ class TestMerging:
             merge(Survey("s", (Choice("c", ("x", "y")),)), [])
 
     def test_choices_take_the_first(self):
-        survey = Survey("s", (Choices("c", ("x", "y", "z"), 2),))
+        survey = Survey("s", (Flags("c", ("x", "y", "z"), 2),))
         events: list[Event] = [("record", {"c": name}) for name in ("z", "z", "x", "y")]
         assert merge(survey, events) == {"c": ["z", "x"]}
 

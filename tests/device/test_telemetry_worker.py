@@ -18,7 +18,7 @@ from threading import Thread
 import pytest
 
 from shoal.device.telemetry import commands, state
-from shoal.device.telemetry.log import LARGEST, Log, Request
+from shoal.device.telemetry.log import LARGEST, Log, LoggedRequest
 from shoal.device.telemetry.worker import read_events
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
@@ -402,7 +402,9 @@ class TestShow:
             log.answered(202)
         assert (tmp_path / "log").stat().st_size < 2 * LARGEST
         requests = log.requests()
-        assert requests[-1] == Request(5.0, "https://x.example", b"\x0b" * (LARGEST // 10), 202)
+        assert requests[-1] == LoggedRequest(
+            5.0, "https://x.example", b"\x0b" * (LARGEST // 10), 202
+        )
         assert all(len(one.sent) == LARGEST // 10 for one in requests)
         assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 

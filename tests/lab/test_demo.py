@@ -16,7 +16,7 @@ from shoal.analysis.report_files import unpack
 from shoal.cli._demo_parties import tell
 from shoal.cli.demo import SURVEY
 from shoal.device.arrays.simulation_bits import simulation_generator
-from shoal.device.outbox import Reply
+from shoal.device.outbox import PostResult
 from shoal.errors import InputError
 from shoal.lab import demo as module
 from shoal.lab.demo import count_again, demonstrate
@@ -97,7 +97,9 @@ class TestDemonstrate:
         self, agreed: Plan, at: Path, monkeypatch: pytest.MonkeyPatch
     ):
         monkeypatch.setattr(module, "PATIENCE", 0.1)
-        monkeypatch.setattr("shoal.device.outbox.http._Flush.post_report", lambda *_: Reply(503))
+        monkeypatch.setattr(
+            "shoal.device.outbox.http._Flush.post_report", lambda *_: PostResult(503)
+        )
         with pytest.raises(ShoalError, match="report is waiting: nobody took it"):
             demonstrate(agreed, seed=1)
         assert left_behind(at) == []

@@ -19,14 +19,13 @@ from shoal.device.encode import encode
 from shoal.errors import InputError
 from shoal.lab.populations import populate, read_weights, texts_for, zipf
 from shoal.planning.text_size import discovery_survey
-from shoal.protocol.survey import Choices
 
 SURVEY = Survey(
     "s",
     (
         Flags("f", ("a", "b", "c")),
         Choice("c", ("x", "y"), missing="option"),
-        Choices("l", tuple("pqrst"), at_most=2),
+        Flags("l", tuple("pqrst"), at_most=2),
         Number("n", ("1", "2")),
     ),
 )
@@ -41,8 +40,8 @@ class TestPeople:
             vectors = unpack(original.rows, SURVEY.bits)
             for question in SURVEY:
                 set_bits = vectors[:, SURVEY.slice_of(question.name)].sum(axis=1)
-                assert set_bits.min() >= question.fewest_set_bits
-                assert set_bits.max() <= question.most_set_bits
+                assert set_bits.min() >= question.min_set_bits
+                assert set_bits.max() <= question.max_set_bits
 
     def test_everybody_is_in_the_cell_of_the_other_answers(self):
         survey = Survey("s", (*SURVEY.asked, YesNo("y")))
@@ -163,7 +162,7 @@ MIXED = Survey(
     "mixed",
     (
         Text("word", bits=24, hashes=2, cohorts=3),
-        Choices("l", tuple("pqrst"), at_most=2),
+        Flags("l", tuple("pqrst"), at_most=2),
         Choice("c", ("x", "y")),
         Flags("f", ("a", "b")),
     ),

@@ -13,7 +13,6 @@ from shoal.cli import run
 from shoal.errors import InputError
 from shoal.lab import worst_crowds as module
 from shoal.lab.worst_crowds import Searching, proven_eta, search_counterexamples
-from shoal.protocol.survey import Choices
 from shoal.theory import homogeneous, mixed_crowds
 from shoal.theory.configurations import (
     Configuration,
@@ -211,7 +210,7 @@ def test_huge_mixed_crowds_are_refused():
         (flags_survey(2), 7),
         (flags_survey(3), 4),
         (choice_survey(3), 5),
-        (Survey("some", (Choices("s", ("a", "b", "c"), 2),)), 3),
+        (Survey("some", (Flags("s", ("a", "b", "c"), 2),)), 3),
         (flags_survey(2), 1),
     ],
     ids=lambda value: getattr(value, "name", value),
@@ -380,7 +379,7 @@ def test_command_prints_the_document(capsys):
         "domain", "crowd_size", "q", "epsilon", "measure", "exhaustive", "world", "searched",
         "homogeneous", "worst", "proven", "beats", "conjecture",
     ]  # fmt: skip
-    assert document["domain"] == [{"bits": 2, "fewest_set_bits": 0, "most_set_bits": 2}]
+    assert document["domain"] == [{"bits": 2, "min_set_bits": 0, "max_set_bits": 2}]
     assert document["exhaustive"] is True
     assert document["worst"]["others"] == {"00": 5, "11": 4}
     assert (document["worst"]["x"], document["worst"]["x_prime"]) == ("11", "00")

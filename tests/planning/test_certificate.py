@@ -15,7 +15,7 @@ from shoal.planning.bounds import domain_of
 from shoal.planning.certificate import certify
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
-from shoal.protocol.survey import Choices
+from shoal.protocol.survey import Flags
 from shoal.theory.brackets import Bracket
 from shoal.theory.domains import Block
 from shoal.theory.enumeration import worst_delta
@@ -31,7 +31,7 @@ def choice(count):
 
 
 MIXED = shoal.Survey("s", (shoal.Flags("f", ("a",)), shoal.Choice("c", ("x", "y"))))
-SPARSE = shoal.Survey("s", (Choices("c", ("1", "2", "3", "4"), at_most=2),))
+SPARSE = shoal.Survey("s", (Flags("c", ("1", "2", "3", "4"), at_most=2),))
 
 
 def test_domain_is_the_surveys():
@@ -40,7 +40,7 @@ def test_domain_is_the_surveys():
         (
             shoal.Flags("f", ("a", "b")),
             shoal.Choice("c", ("x", "y", "z"), missing="option"),
-            Choices("m", ("1", "2", "3", "4"), at_most=2),
+            Flags("m", ("1", "2", "3", "4"), at_most=2),
             shoal.Number("n", (1, 2)),
         ),
     )
@@ -226,7 +226,7 @@ def test_an_open_bracket_is_not_shown_as_a_value(capsys):
     [
         ("--choice 5", "all others give this person's second answer"),
         ("--flags 2", "all others give this person's second answer"),
-        ("--choices 9 --at-most 2", "all others give this person's second answer"),
+        ("--flags 9 --at-most 2", "all others give this person's second answer"),
     ],
 )
 def test_the_attack_on_counts_names_a_crowd_that_can_answer_so(kind, words, capsys):

@@ -12,7 +12,6 @@ import pytest
 
 from shoal import Choice, Flags, Survey, YesNo
 from shoal.planning.bounds import bound_of
-from shoal.protocol.survey import Choices
 from tests.theory.counts.oracle import collections_worst, count_law
 
 Bits = tuple[int, ...]
@@ -39,7 +38,7 @@ CASES = {
     "choice of 3": (Survey("s", (AGE,)), one_of(3), 12),
     "choice of 4": (Survey("s", (Choice("c", tuple("abcd")),)), one_of(4), 12),
     "at most 2 of 3": (
-        Survey("s", (Choices("c", tuple("abc"), at_most=2),)),
+        Survey("s", (Flags("c", tuple("abc"), at_most=2),)),
         [bits for bits in itertools.product((0, 1), repeat=3) if sum(bits) <= 2],
         8,
     ),

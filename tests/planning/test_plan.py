@@ -20,7 +20,6 @@ from shoal.errors import InputError
 from shoal.planning.certificate import certify
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
-from shoal.protocol.survey import Choices
 from tests.strategies import bounded, flips, surveys
 
 TWO = Survey("s", (Flags("f", ("a", "b")),))
@@ -88,8 +87,8 @@ class TestLocal:
         [
             (Flags("f", tuple("abcde")), 5),
             (Choice("c", tuple("abcde")), 2),
-            (Choices("l", tuple("abcde"), 2), 4),
-            (Choices("l", tuple("abcde"), 4), 5),
+            (Flags("l", tuple("abcde"), 2), 4),
+            (Flags("l", tuple("abcde"), 4), 5),
             (Number("n", ("1", "2", "3")), 2),
         ],
     )
@@ -98,7 +97,7 @@ class TestLocal:
         survey = Survey("s", (question,))
         made = plan(survey, q="0.25")
         bits = question.bits
-        fewest, most = question.fewest_set_bits, question.most_set_bits
+        fewest, most = question.min_set_bits, question.max_set_bits
         originals = [v for v in range(1 << bits) if fewest <= v.bit_count() <= most]
         worst = max(
             ((b ^ r).bit_count() - (a ^ r).bit_count()) * math.log(3)
@@ -147,7 +146,7 @@ class TestWhatIsAsked:
 
 FIVE = Survey("s", (Flags("f", ("a", "b", "c", "d", "e")),))
 MIXED = Survey("s", (Flags("f", ("a", "b")), Choice("c", ("x", "y", "z"))))
-SPARSE = Survey("s", (Choices("m", tuple("abcdefgh"), at_most=2),))
+SPARSE = Survey("s", (Flags("m", tuple("abcdefgh"), at_most=2),))
 HUNDRED = Survey("s", (Choice("c", tuple(map(str, range(100)))),))
 ONE = Survey("s", (Flags("f", ("a",)),))
 
@@ -334,6 +333,6 @@ class TestCommandLine:
     def test_exit_codes(self, capsys: pytest.CaptureFixture[str]):
         assert run("plan --flags 5 --q 0.1 --crowd 100 --epsilon 1 --delta 1e-6".split()) == 3
         assert run("plan --flags 5 --crowd 100 --epsilon 1".split()) == 2
-        assert run("plan --choices 5 --crowd 100 --epsilon 1 --delta 1e-6".split()) == 2
+        assert run("plan --choice 5 --at-most 2 --crowd 100 --epsilon 1 --delta 1e-6".split()) == 2
         for line in capsys.readouterr().err.strip().splitlines():
             assert line.startswith("shoal: ")

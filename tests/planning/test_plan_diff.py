@@ -18,7 +18,7 @@ from shoal.device.memory import DeviceMemory
 from shoal.planning.plan_diff import STRENGTH, plan_diff
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Parties, Promise
-from shoal.protocol.survey import Choices, Question
+from shoal.protocol.survey import Question
 from tests.strategies import bounded, plans
 
 FLAGS = Flags("features", ("sync", "vpn", "reader"))
@@ -129,7 +129,7 @@ class TestAsking:
         "fewer",
         [
             asking(FLAGS, CHOICE),
-            asking(Choices("features", FLAGS.options, at_most=1), CHOICE, AGE),
+            asking(Flags("features", FLAGS.options, at_most=1), CHOICE, AGE),
             asking(Flags("features", ("sync", "vpn")), CHOICE, AGE),
             asking(FLAGS, CHOICE, YesNo("adult")),
         ],

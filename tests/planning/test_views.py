@@ -20,7 +20,6 @@ from shoal.planning.plan_diff import plan_diff
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Promise
 from shoal.protocol.promise import read_certificate
-from shoal.protocol.survey import Choices
 from shoal.theory.binomial import chance_of_fewer, smallest_cohort
 from shoal.theory.counts import proven_counts
 
@@ -152,7 +151,7 @@ class TestLargerCrowds:
 
     def test_where_delta_is_negligible(self):
         """Losses are cut there, at a place that depends on the crowd."""
-        survey = Survey("s", (Choices("c", ("a", "b", "c"), at_most=3),))
+        survey = Survey("s", (Flags("c", ("a", "b", "c"), at_most=3),))
         certificate = certify(survey, q="0.01976", crowd_size=504_466, view="counts")
         deltas = [
             replace(certificate, crowd_size=crowd).delta(epsilon=0.1).high

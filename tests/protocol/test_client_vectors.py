@@ -20,8 +20,8 @@ from shoal.protocol.encryption import (
     _INFO,
     VERSION,
     CrowdKey,
+    decrypt_message,
     key_digest,
-    open_message,
     pack_fragments,
 )
 from shoal.protocol.flip_probability import EXACT, FlipProbability, local_epsilon
@@ -120,7 +120,7 @@ def test_sealing() -> None:
         info = _INFO.pack(label, VERSION, bytes.fromhex(one["plan"]), one["window"])
         assert info.hex() == one["info"]
         secret = X25519PrivateKey.from_private_bytes(bytes.fromhex(one["secret_key"]))
-        assert open_message(bytes.fromhex(one["sealed"]), secret, info).hex() == one["content"]
+        assert decrypt_message(bytes.fromhex(one["sealed"]), secret, info).hex() == one["content"]
         assert key_digest(bytes.fromhex(one["public_key"])).hex() == one["key_digest"]
 
 

@@ -14,11 +14,11 @@ from shoal.errors import ReportError
 from shoal.protocol.encryption import (
     KEY_BYTES,
     OVERHEAD,
+    decrypt_message,
+    encrypt_message,
+    encryption_info,
     message_bytes,
-    open_message,
     public_key_of,
-    seal_message,
-    sealing_info,
 )
 from shoal.protocol.random_bits import SystemBits
 from tests.server.analyzer.relay_help import COUNTS, PLANS, WHOLE, contents_of
@@ -64,34 +64,34 @@ class TestPublishedAnswers:
 def test_each_library_opens_what_the_other_sealed(plan):
     key = key_of(SystemBits().draw(32))
     ours, theirs = key.public_key(), KEMKey.from_pyca_cryptography_key(key.public_key())
-    info = sealing_info(plan, 0)
+    info = encryption_info(plan, 0)
     for content in contents_of(plan, upload(plan, 3, 1)):
-        message = seal_message(content, public_key_of(ours.public_bytes_raw()), info)
+        message = encrypt_message(content, public_key_of(ours.public_bytes_raw()), info)
         assert len(message) == message_bytes(plan) == len(content) + OVERHEAD
         secret = KEMKey.from_pyca_cryptography_key(key)
         context = SUITE.create_recipient_context(message[:KEY_BYTES], secret, info)
         assert context.open(message[KEY_BYTES:]) == content
         encapsulated, sender = SUITE.create_sender_context(theirs, info=info)
-        assert open_message(encapsulated + sender.seal(content), key, info) == content
+        assert decrypt_message(encapsulated + sender.seal(content), key, info) == content
 
 
 @pytest.mark.parametrize(
     "change",
     [
         lambda key, info: (key_of(bytes(range(32))), info),
-        lambda key, info: (key, sealing_info(COUNTS, 1)),
-        lambda key, info: (key, sealing_info(WHOLE, 0)),
+        lambda key, info: (key, encryption_info(COUNTS, 1)),
+        lambda key, info: (key, encryption_info(WHOLE, 0)),
         lambda key, info: (key, b""),
     ],
     ids=["another key", "another window", "another plan", "no info"],
 )
 def test_a_message_opens_only_as_what_it_was_sealed_for(change):
-    key, info = key_of(SystemBits().draw(32)), sealing_info(COUNTS, 0)
-    message = seal_message(b"content", key.public_key(), info)
-    assert open_message(message, key, info) == b"content"
+    key, info = key_of(SystemBits().draw(32)), encryption_info(COUNTS, 0)
+    message = encrypt_message(b"content", key.public_key(), info)
+    assert decrypt_message(message, key, info) == b"content"
     other_key, other_info = change(key, info)
     with pytest.raises(ReportError):
-        open_message(message, other_key, other_info)
+        decrypt_message(message, other_key, other_info)
     secret = KEMKey.from_pyca_cryptography_key(other_key)
     context = SUITE.create_recipient_context(message[:KEY_BYTES], secret, other_info)
     with pytest.raises(OpenError):

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from pyhpke import AEADId, CipherSuite, KDFId, KEMId, KEMKeyPair
 
 from shoal.errors import InputError, ReportError
-from shoal.protocol.encryption import open_message, seal_message
+from shoal.protocol.encryption import decrypt_message, encrypt_message
 from shoal.protocol.oblivious import (
     OVERHEAD,
     BinaryRequest,
     BinaryResponse,
-    Gateway,
+    GatewayKey,
     KeyConfiguration,
 )
 from tests.strategies import bounded
@@ -76,17 +76,17 @@ class TestKnownAnswers:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
         private = X25519PrivateKey.from_private_bytes(SECRET)
-        ours = seal_message(b"a report", private.public_key(), b"info")
+        ours = encrypt_message(b"a report", private.public_key(), b"info")
         pair = key_pair(SECRET)
         opened = SUITE.create_recipient_context(ours[:32], pair.private_key, b"info")
         assert opened.open(ours[32:]) == b"a report"
         encapsulated, context = SUITE.create_sender_context(pair.public_key, b"info")
         theirs = encapsulated + context.seal(b"a report")
-        assert open_message(theirs, private, b"info") == b"a report"
+        assert decrypt_message(theirs, private, b"info") == b"a report"
 
     def test_oblivious_http(self):
         """RFC 9458, appendix A: a request and its response."""
-        key, gateway = KeyConfiguration.from_bytes(CONFIGURATION), Gateway(SECRET, 1)
+        key, gateway = KeyConfiguration.from_bytes(CONFIGURATION), GatewayKey(SECRET, 1)
         assert gateway.configuration == key
         sealed, client = key.seal(REQUEST, ephemeral=key_pair(EPHEMERAL))
         assert sealed == SEALED_REQUEST
@@ -155,7 +155,7 @@ class TestBinaryHttp:
 
 class TestObliviousHttp:
     def test_lists_of_keys(self):
-        key = Gateway(SECRET, 7).configuration
+        key = GatewayKey(SECRET, 7).configuration
         other_suite = HEX("0029") + HEX("010010") + bytes(38)
         assert KeyConfiguration.from_list(other_suite + key.to_list()) == key
         for bad in (b"", b"\0", HEX("0029") + bytes(10), other_suite, key.to_list()[:-1]):
@@ -165,7 +165,7 @@ class TestObliviousHttp:
     @given(st.binary(max_size=120))
     @bounded(100)
     def test_only_our_errors_come_out(self, content: bytes):
-        gateway = Gateway(SECRET, 1)
+        gateway = GatewayKey(SECRET, 1)
         for sealed in (content, gateway.configuration.header + content):
             with pytest.raises(ReportError):
                 gateway.open(sealed)
@@ -176,14 +176,14 @@ class TestObliviousHttp:
             KeyConfiguration.from_list(content)
 
     def test_every_request_and_answer_looks_new(self):
-        key, gateway = Gateway(SECRET, 1).configuration, Gateway(SECRET, 1)
+        key, gateway = GatewayKey(SECRET, 1).configuration, GatewayKey(SECRET, 1)
         sealed = [key.seal(REQUEST)[0] for _ in range(2)]
         assert sealed[0] != sealed[1]
         _, exchange = gateway.open(sealed[0])
         assert exchange.seal(b"202") != exchange.seal(b"202")
 
     def test_an_answer_is_for_one_request(self):
-        gateway = Gateway(SECRET, 1)
+        gateway = GatewayKey(SECRET, 1)
         (first, mine), (_, other) = (gateway.configuration.seal(REQUEST) for _ in range(2))
         answer = gateway.open(first)[1].seal(b"202")
         assert mine.open(answer) == b"202"
@@ -191,7 +191,7 @@ class TestObliviousHttp:
             other.open(answer)
 
     def test_a_damaged_request_is_not_opened(self):
-        gateway = Gateway(SECRET, 1)
+        gateway = GatewayKey(SECRET, 1)
         for place in (0, 3, 6, 10, len(SEALED_REQUEST) - 1):
             damaged = bytearray(SEALED_REQUEST)
             damaged[place] ^= 1

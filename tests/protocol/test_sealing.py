@@ -17,23 +17,23 @@ from shoal.protocol.encryption import (
     KEY_BYTES,
     Chunk,
     CrowdKey,
-    SealedReports,
+    EncryptedReports,
     chunk_header_bytes,
     content_bytes,
     content_fields,
+    decrypt_message,
+    encrypt_message,
+    encrypted_batch_bytes,
+    encrypted_report_bytes,
+    encryption_info,
     key_digest,
     message_bytes,
     messages_of,
-    open_message,
     pack_fragments,
     public_key_of,
-    seal_message,
-    sealed_batch_bytes,
-    sealed_report_bytes,
-    sealing_info,
     set_positions,
     split_chunk,
-    split_sealed,
+    split_encrypted,
 )
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Promise
@@ -51,36 +51,40 @@ KEY = CrowdKey(COUNTS.id, 0, 1, PRIVATE.public_key().public_bytes_raw())
 class TestMessages:
     @pytest.mark.parametrize("plan", [COUNTS, WHOLE], ids=["counts", "whole"])
     def test_only_the_key_opens_and_only_as_what_it_was_sealed_for(self, plan: Plan):
-        info = sealing_info(plan, 7)
+        info = encryption_info(plan, 7)
         content = bytes(content_bytes(plan))
-        message = seal_message(content, PRIVATE.public_key(), info)
+        message = encrypt_message(content, PRIVATE.public_key(), info)
         assert len(message) == message_bytes(plan)
-        assert open_message(message, PRIVATE, info) == content
+        assert decrypt_message(message, PRIVATE, info) == content
         other = X25519PrivateKey.from_private_bytes(bytes(32))
         for key, about in (
             (other, info),
-            (PRIVATE, sealing_info(plan, 8)),
-            (PRIVATE, sealing_info(replace(plan, window=3600), 7)),
+            (PRIVATE, encryption_info(plan, 8)),
+            (PRIVATE, encryption_info(replace(plan, window=3600), 7)),
         ):
             with pytest.raises(ReportError, match="not sealed for"):
-                open_message(message, key, about)
+                decrypt_message(message, key, about)
 
     def test_every_message_has_its_own_encapsulation(self):
-        info = sealing_info(COUNTS, 0)
-        sealed = {seal_message(b"same", PRIVATE.public_key(), info)[:KEY_BYTES] for _ in range(9)}
+        info = encryption_info(COUNTS, 0)
+        sealed = {
+            encrypt_message(b"same", PRIVATE.public_key(), info)[:KEY_BYTES] for _ in range(9)
+        }
         assert len(sealed) == 9
 
     @given(st.binary(max_size=120))
     def test_anything_else_is_refused(self, noise: bytes):
         with pytest.raises(ReportError):
-            open_message(noise, PRIVATE, sealing_info(COUNTS, 0))
+            decrypt_message(noise, PRIVATE, encryption_info(COUNTS, 0))
 
     def test_keys_that_are_none(self):
         with pytest.raises(InputError, match="32 bytes"):
             public_key_of(bytes(31))
 
     def test_info_has_no_ambiguity(self):
-        about = {sealing_info(plan, window) for plan in (COUNTS, WHOLE) for window in (0, 1, 2**31)}
+        about = {
+            encryption_info(plan, window) for plan in (COUNTS, WHOLE) for window in (0, 1, 2**31)
+        }
         assert len(about) == 6
         assert len({len(one) for one in about}) == 1
 
@@ -159,16 +163,16 @@ class TestKeyDocument:
 
 
 class TestWire:
-    def sealed(self, plan: Plan, count: int) -> SealedReports:
-        length = sealed_report_bytes(plan)
-        return SealedReports(plan.id, 5, KEY.digest, length, bytes(count * length))
+    def sealed(self, plan: Plan, count: int) -> EncryptedReports:
+        length = encrypted_report_bytes(plan)
+        return EncryptedReports(plan.id, 5, KEY.digest, length, bytes(count * length))
 
     @pytest.mark.parametrize("plan", [COUNTS, WHOLE], ids=["counts", "whole"])
     def test_reports(self, plan: Plan):
         reports = self.sealed(plan, 3)
         content = reports.to_bytes()
-        assert len(content) == sealed_batch_bytes(plan, 3)
-        assert split_sealed(plan, content) == reports
+        assert len(content) == encrypted_batch_bytes(plan, 3)
+        assert split_encrypted(plan, content) == reports
         assert len(reports) == len(reports.ids) == 3
 
     def test_reports_that_are_none(self):
@@ -183,9 +187,9 @@ class TestWire:
             content[:75] + (2**32 - 1).to_bytes(4, "little") + content[79:],
         ):
             with pytest.raises(ReportError):
-                split_sealed(COUNTS, wrong)
+                split_encrypted(COUNTS, wrong)
         with pytest.raises(ReportError, match="another plan"):
-            split_sealed(WHOLE, content)
+            split_encrypted(WHOLE, content)
 
     def test_chunks(self):
         chunk = Chunk(COUNTS.id, 5, KEY.digest, 1, 3, 6000, bytes(10 * message_bytes(COUNTS)))

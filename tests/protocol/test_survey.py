@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from shoal import Choice, Cross, Flags, Number, ShoalError, Survey, Text, YesNo, plan
 from shoal.errors import SurveyError
-from shoal.protocol.questions import Side
-from shoal.protocol.survey import Choices
+from shoal.protocol.questions import CrossSide
 from tests.strategies import bounded, json_values, mutated_bytes, mutated_json, surveys
 
 TOML = """
@@ -33,7 +32,7 @@ missing = "option"
 
 [[question]]
 name = "languages"
-kind = "choices"
+kind = "flags"
 options = ["en", "fr", "de", "it", "es"]
 at_most = 2
 
@@ -85,7 +84,7 @@ class TestBits:
     def test_differing_bits_by_brute_force(self):
         """The most bits in which two allowed originals of one question differ."""
         for question in Survey.from_toml(MORE):
-            fewest, most = question.fewest_set_bits, question.most_set_bits
+            fewest, most = question.min_set_bits, question.max_set_bits
             allowed = [v for v in range(1 << question.bits) if fewest <= v.bit_count() <= most]
             apart = max((a ^ b).bit_count() for a in allowed for b in allowed)
             assert question.differing_bits == apart
@@ -93,7 +92,7 @@ class TestBits:
 
     @pytest.mark.parametrize("at_most", [1, 2, 3, 4])
     def test_choices_differ_in_at_most_all_bits(self, at_most: int):
-        question = Choices("x", ("a", "b", "c", "d"), at_most)
+        question = Flags("x", ("a", "b", "c", "d"), at_most)
         assert question.differing_bits == min(2 * at_most, 4)
 
     def test_unknown_names_are_told_with_the_known(self):
@@ -169,7 +168,7 @@ class TestCrosses:
 
     def test_crosses_come_last_and_from_their_own_survey(self):
         a, b, c = YesNo("a"), YesNo("b"), YesNo("c")
-        cross = Cross("x", (Side(a), Side(b)))
+        cross = Cross("x", (CrossSide(a), CrossSide(b)))
         assert Survey("s", (a, b, cross)).bits == 6
         with pytest.raises(SurveyError, match="come after"):
             Survey("s", (a, b, cross, c))
@@ -187,7 +186,9 @@ class TestCrosses:
         assert survey.crosses[0].sides[0].question == named
         assert Survey("s", (flags, other)).cross("a=b", "c").crosses[0].sides[0].flag == "b"
         with pytest.raises(SurveyError, match="of another survey"):
-            Survey("s", (flags, named, other, Cross("x", (Side(flags, "b"), Side(other)))))
+            Survey(
+                "s", (flags, named, other, Cross("x", (CrossSide(flags, "b"), CrossSide(other))))
+            )
 
     def test_cells_with_one_label(self):
         survey = Survey("s", (Choice("a", ("p x q", "p")), Choice("b", ("r", "q x r"))))
@@ -260,9 +261,9 @@ class TestRefusals:
             (lambda: Choice("c", ("a;b", "c")), "';'"),
             (lambda: Choice("c", ("(missing)", "c")), "missing"),
             (lambda: Choice("c", ("a", "b"), missing="skip"), "missing"),  # type: ignore[arg-type]
-            (lambda: Choices("c", ("a", "b"), 3), "between 1 and 2"),
-            (lambda: Choices("c", ("a", "b"), 0), "between 1 and 2"),
-            (lambda: Choices("c", ("a", "b"), True), "whole number"),
+            (lambda: Flags("c", ("a", "b"), 3), "between 1 and 2"),
+            (lambda: Flags("c", ("a", "b"), 0), "between 1 and 2"),
+            (lambda: Flags("c", ("a", "b"), True), "whole number"),
             (lambda: Flags("f", "ab"), "must be a list"),  # type: ignore[arg-type]
             (lambda: Flags("", ("a",)), "printable"),
             (lambda: Flags(" f", ("a",)), "printable"),
@@ -395,7 +396,7 @@ class TestOneForm:
             Flags("f", ("\u00e9", apart))
 
     def test_numpy_integers_are_integers(self):
-        question = Choices("c", ("a", "b", "c"), at_most=np.int64(2))  # type: ignore[arg-type]
+        question = Flags("c", ("a", "b", "c"), at_most=np.int64(2))  # type: ignore[arg-type]
         assert type(question.to_json()["at_most"]) is int
 
     @given(surveys())

@@ -141,7 +141,7 @@ class TestPacking:
             pack_reports(COHORTS, SYNTHETIC, cohorts=cohorts)
 
     def test_too_many(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr("shoal.protocol.wire.MOST_REPORTS", 2)
+        monkeypatch.setattr("shoal.protocol.wire.MAX_REPORTS", 2)
         with pytest.raises(ReportError, match="at most 2 reports, got 3"):
             pack_reports(PLAN, SYNTHETIC)
         with pytest.raises(ReportError, match="1 to 2 reports, got 3"):

@@ -11,7 +11,7 @@ import pytest
 from shoal import Choice, Flags, Number, Plan, Survey, YesNo
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
-from shoal.protocol.survey import Choices, Question
+from shoal.protocol.survey import Question
 from shoal.protocol.wording import Wording, permanent_key
 
 MEMORY = Memory(FlipProbability(1, 3), FlipProbability(1, 3))
@@ -81,7 +81,7 @@ class TestKey:
 
     def test_how_many_options_may_be_chosen_is(self):
         colours = ("red", "blue", "green", "black")
-        two, three = (asking(Choices("c", colours, at_most=most)) for most in (2, 3))
+        two, three = (asking(Flags("c", colours, at_most=most)) for most in (2, 3))
         assert permanent_key(two) != permanent_key(three)
 
     def test_without_memory_there_is_none(self):

@@ -30,7 +30,7 @@ from shoal.errors import InputError, TallyError
 from shoal.planning.certificate import certify
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Memory, Promise
-from shoal.protocol.survey import Choices, Text, YesNo
+from shoal.protocol.survey import Text, YesNo
 from shoal.reports import Publication, notebook_html, publish
 from shoal.reports.charts import Layout, chart
 from shoal.reports.formatting import Figures, percent, possible_answers
@@ -45,7 +45,7 @@ SURVEY = Survey(
     (
         Flags("features", ("sync", "vpn", "reader")),
         Choice("channel", ("release", "beta"), missing="option"),
-        Choices("languages", ("en", "fr", "de"), at_most=2),
+        Flags("languages", ("en", "fr", "de"), at_most=2),
         Number("age", (18, 65)),
     ),
 )

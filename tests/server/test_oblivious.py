@@ -23,7 +23,7 @@ from shoal.cli import run
 from shoal.device.outbox import HttpTransport, ObliviousTransport
 from shoal.errors import InputError, ReportError, TransportError
 from shoal.lab.services import free_port
-from shoal.protocol.oblivious import BinaryRequest, BinaryResponse, Gateway, KeyConfiguration
+from shoal.protocol.oblivious import BinaryRequest, BinaryResponse, GatewayKey, KeyConfiguration
 from shoal.server.core.ingest import Sender
 from shoal.server.core.settings import Settings
 
@@ -310,12 +310,12 @@ class Dishonest:
 
     def __init__(self, choose: Callable[[int], list[bytes]]) -> None:
         self._choose, self._fetches = choose, 0
-        self.gateways: dict[bytes, Gateway] = {}
+        self.gateways: dict[bytes, GatewayKey] = {}
         self.used: list[bytes] = []
         """The public keys that requests were sealed for, in their order."""
 
-    def _gateway(self, secret: bytes) -> Gateway:
-        return self.gateways.setdefault(secret, Gateway(secret))
+    def _gateway(self, secret: bytes) -> GatewayKey:
+        return self.gateways.setdefault(secret, GatewayKey(secret))
 
     def key_list(self) -> bytes:
         self._fetches += 1
@@ -388,7 +388,7 @@ class TestConsistency:
         liar = Dishonest(lambda fetch: [common] if fetch == 1 else [secret_of(fetch), common])
         with liar.serving() as collector, relayed(collector) as (relay, _):
             assert self.sent(collector, relay) == []
-        assert set(liar.used) == {Gateway(common).configuration.public_key}
+        assert set(liar.used) == {GatewayKey(common).configuration.public_key}
         assert len(liar.used) == 2 * self.DEVICES
 
     def test_without_the_relay_s_copy_nothing_is_sent(self):
@@ -400,7 +400,7 @@ class TestConsistency:
             problems = self.sent(collector, relay)
             assert (len(problems), liar.used) == (self.DEVICES, [])
             assert all("ship the key: --oblivious-keys" in one for one in problems)
-            shipped = Gateway(secret_of(0)).configuration.to_list()
+            shipped = GatewayKey(secret_of(0)).configuration.to_list()
             liar._gateway(secret_of(0))
             assert self.sent(collector, relay, keys=shipped) == []
         assert len(set(liar.used)) == 1

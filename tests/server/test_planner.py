@@ -20,7 +20,7 @@ from shoal.planning.certificate import certify
 from shoal.planning.costs import compare
 from shoal.planning.threats import observers
 from shoal.server.console.planner import Planner
-from shoal.server.console.planning import EXAMPLE, MOST_BITS, Wish, form_wish, prospect
+from shoal.server.console.planning import EXAMPLE, MAX_BITS, Wish, form_wish, prospect
 from shoal.server.core import problems
 from shoal.server.core.http import Refusal
 
@@ -66,7 +66,7 @@ def test_its_numbers_are_those_of_the_functions() -> None:
         ({"epsilon": "-1"}, "epsilon"),
         ({"delta": "2"}, "delta"),
         ({"survey": f'name = "s"\n[[question]]\nname = "n"\nkind = "number"\nedges = '
-                    f"{list(range(MOST_BITS))}"}, "at most 512 bits"),
+                    f"{list(range(MAX_BITS))}"}, "at most 512 bits"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_planned(change: dict[str, str], words: str, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ export const layout = ({ questions }) => {
             ? 3
             : 1
           : /** @type {number} */ (question.bits);
-    const most = kind == "flags" ? size : (question.at_most ?? question.hashes ?? 1);
+    const most = question.at_most ?? question.hashes ?? (kind == "flags" ? size : 1);
     const letters = pairs && [...pairs.alphabet].length;
     const bits = size + (letters ? letters * (letters + 1) + 2 : 0);
     blocks.set(question.name, [question, start, bits, sides]);

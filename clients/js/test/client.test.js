@@ -352,7 +352,7 @@ test("permanent flips survive an edit of words, and no other", async (t) => {
   const others = [
     second,
     await row({ question: { options: [...options, "one more"] } }),
-    await row({ question: { kind: "choices", at_most: 100 } }),
+    await row({ question: { at_most: 100 } }),
     await row({ plan: { memory: { q1: [3, 3], q2: [1, 40] } } }),
     await row({}, "f", "another survey"),
   ];

@@ -15,7 +15,7 @@ from shoal.analysis.joint import MAX_JOINT_BITS
 from shoal.analysis.tally import Tally
 from shoal.errors import InputError, TallyError
 from shoal.protocol.plan import Plan
-from shoal.protocol.questions import Side
+from shoal.protocol.questions import CrossSide
 from shoal.protocol.survey import Cross, Survey, Text, YesNo
 
 __all__ = [
@@ -490,7 +490,7 @@ def _axis(cross: Cross, side: TableSide) -> int | None:
     return None
 
 
-def _members(side: TableSide, crossed: Side) -> Matrix:
+def _members(side: TableSide, crossed: CrossSide) -> Matrix:
     """Return which values of the cross each category has: one row per category."""
     size = len(crossed.values)
     if side.option is None:

@@ -120,7 +120,7 @@ class Estimates(Frames, Mapping[str, Mapping[str, Estimate]]):
         ones = self.tally.by_bit[self.plan.survey.slice_of(question.name)]
         reports, q = self.tally.reports, float(self.plan.q)
         counts = (ones.astype(float) - q * reports) / (1 - 2 * q)
-        fewest, most = question.fewest_set_bits * reports, question.most_set_bits * reports
+        fewest, most = question.min_set_bits * reports, question.max_set_bits * reports
         nearest = nearest_feasible(counts, reports, fewest, most)
         return {
             label: Estimate(question, label, int(m), reports, self.plan.q, self.target, float(d))

@@ -25,7 +25,7 @@ from shoal.errors import InputError
 from shoal.planning.fragments import overflow_of
 from shoal.protocol.encryption import messages_of
 from shoal.protocol.plan import Plan
-from shoal.protocol.survey import Part
+from shoal.protocol.survey import QuestionPart
 from shoal.protocol.wire import row_bytes
 from shoal.support.checks import check_number
 from shoal.support.rounding import round_down, round_up, text_up
@@ -207,7 +207,7 @@ def families(plan: Plan, tally: Tally) -> list[Family]:
 def set_bit_range(plan: Plan) -> tuple[int, int]:
     """Return the fewest and the most bits that an original has set; all between are allowed."""
     survey = plan.survey
-    return sum(q.fewest_set_bits for q in survey), sum(q.most_set_bits for q in survey)
+    return sum(q.min_set_bits for q in survey), sum(q.max_set_bits for q in survey)
 
 
 class SetBits:
@@ -321,7 +321,7 @@ class Sums:
     def traces(self, fakes: int) -> Iterator[Trace]:
         tests = 2 * len(self._parts)
         for name, part, ones in self._parts:
-            domain = part.bits, part.fewest_set_bits, part.most_set_bits
+            domain = part.bits, part.min_set_bits, part.max_set_bits
             few, many = sum_p_values(ones, self._reports, *domain, self._q, fakes)
             if self._pieces is not None:  # a fake sets at most so many bits, whichever they are
                 more = fakes * (self._pieces - part.bits)
@@ -329,8 +329,8 @@ class Sums:
             yield Trace(few * tests, partial(self._sentence, name, part, ones, low=True))
             yield Trace(many * tests, partial(self._sentence, name, part, ones, low=False))
 
-    def _sentence(self, question: str, part: Part, ones: int, *, low: bool) -> str:
-        set_bits = part.fewest_set_bits if low else part.most_set_bits
+    def _sentence(self, question: str, part: QuestionPart, ones: int, *, low: bool) -> str:
+        set_bits = part.min_set_bits if low else part.max_set_bits
         rate = set_bits * (1 - self._q) + (part.bits - set_bits) * self._q
         return (
             f"The reports set {ones:,} bits of question {question!r}; an honest crowd is"
@@ -374,8 +374,8 @@ class Vectors:
         for _, place, part in plan.survey.parts:
             ones = vectors[:, place].sum(axis=1, dtype=np.int64)
             # The nearest allowed answer makes a vector likeliest.
-            flips = np.maximum(0, ones - part.most_set_bits)
-            flips = np.maximum(flips, part.fewest_set_bits - ones)
+            flips = np.maximum(0, ones - part.max_set_bits)
+            flips = np.maximum(flips, part.min_set_bits - ones)
             self._rates *= q**flips * (1 - q) ** (part.bits - flips)
         self._rates = np.minimum(self._rates, 1.0)
 
@@ -402,7 +402,7 @@ class VectorShape:
                 value
                 for value in values.tolist()
                 if all(
-                    part.fewest_set_bits <= block.bit_count() <= part.most_set_bits
+                    part.min_set_bits <= block.bit_count() <= part.max_set_bits
                     for part, block in _blocks(plan, value)
                 )
             ]
@@ -425,7 +425,7 @@ class VectorShape:
         )
 
 
-def _blocks(plan: Plan, value: int) -> Iterator[tuple[Part, int]]:
+def _blocks(plan: Plan, value: int) -> Iterator[tuple[QuestionPart, int]]:
     for _, place, part in plan.survey.parts:
         yield part, value >> place.start & (1 << part.bits) - 1
 

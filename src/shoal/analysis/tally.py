@@ -31,7 +31,7 @@ from shoal.analysis.joint import (
 from shoal.errors import TallyError
 from shoal.protocol.plan import Plan, View
 from shoal.protocol.wire import Cohorts, Rows, Synthetic, check_rows, row_bytes
-from shoal.support.files import instead, read_json, write_json
+from shoal.support.files import explain_wrong_file, read_json, write_json
 
 __all__ = [
     "CohortCounts",
@@ -224,7 +224,7 @@ class Tally:
         try:
             return parse_file(document, plan)
         except TallyError as error:
-            raise TallyError(instead(Path(path), "tally") or str(error)) from error
+            raise TallyError(explain_wrong_file(Path(path), "tally") or str(error)) from error
 
     def write(self, path: Path | str) -> None:
         """Write the tally as JSON."""

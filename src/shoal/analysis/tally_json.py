@@ -17,7 +17,7 @@ from shoal.analysis.tally import CohortCounts, Tally
 from shoal.errors import PrivacyRefusal, TallyError
 from shoal.protocol.plan import Plan
 from shoal.protocol.wire import check_rows, row_bytes
-from shoal.support.checks import LARGEST_INTEGER, check_integer, exact_fields
+from shoal.support.checks import MAX_INTEGER, check_integer, exact_fields
 from shoal.support.files import canonical_json
 
 _FIELDS = {
@@ -148,7 +148,7 @@ def _counts(name: str, value: object, length: int, reports: int) -> Counts:
         raise TallyError(f"{name} must be a list of {length} counts.")
     checked = [check_integer(f"a count {name}", v, lowest=0, error=TallyError) for v in value]
     counts = np.array(checked, np.int64)
-    if int(counts.max()) > min(reports, LARGEST_INTEGER):
+    if int(counts.max()) > min(reports, MAX_INTEGER):
         raise TallyError(f"a count {name} is larger than the number of reports, {reports}.")
     return counts
 

@@ -29,6 +29,7 @@ from shoal.device.arrays.randomize import Original, pack
 from shoal.device.arrays.simulation_bits import fresh_seed, simulation_generator
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.protocol.plan import Plan
+from shoal.protocol.survey import Flags
 from shoal.support.checks import check_integer, check_level
 from shoal.theory.binomial import binomial_window, pmf, tails
 
@@ -90,7 +91,7 @@ def inspect_pipeline(
         Repeats where the replaced record stands (not the pipeline's own noise).
     """
     crowd, bits = plan.crowd_size or 0, plan.bits
-    free = all(question.kind == "flags" for question in plan.survey)
+    free = all(isinstance(question, Flags) and question.at_most is None for question in plan.survey)
     if not free or not 2 <= crowd <= _MOST_CROWD:
         raise InputError(f"a pipeline is inspected on flags, with a crowd of 2 to {_MOST_CROWD}.")
     check_integer("runs", runs, lowest=16)

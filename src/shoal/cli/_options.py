@@ -13,7 +13,7 @@ import click
 from shoal.cli._types import DECIMAL, WHOLE
 from shoal.errors import InputError
 from shoal.protocol.plan import Plan
-from shoal.protocol.survey import Choice, Choices, Flags, Question, Survey
+from shoal.protocol.survey import Choice, Flags, Question, Survey
 from shoal.server.core.settings import SettingsTable
 
 R = TypeVar("R")
@@ -284,8 +284,7 @@ def survey_options(command: Callable[..., R]) -> Callable[..., R]:
     )
     @click.option("--flags", type=WHOLE, metavar="L", help="Instead of a file: L yes/no flags.")
     @click.option("--choice", type=WHOLE, metavar="K", help="Instead of a file: one of K options.")
-    @click.option("--choices", type=WHOLE, metavar="K", help="Instead of a file: several of K.")
-    @click.option("--at-most", type=WHOLE, metavar="k", help="With --choices: at most k of K.")
+    @click.option("--at-most", type=WHOLE, metavar="k", help="With --flags: at most k of L.")
     @click.option(
         "--cross",
         "crosses",
@@ -299,17 +298,16 @@ def survey_options(command: Callable[..., R]) -> Callable[..., R]:
         survey_file: Path | None,
         flags: int | None,
         choice: int | None,
-        choices: int | None,
         at_most: int | None,
         crosses: tuple[str, ...],
         **kwargs: Any,
     ) -> R:
-        sources = [value for value in (survey_file, flags, choice, choices) if value is not None]
+        sources = [value for value in (survey_file, flags, choice) if value is not None]
         if len(sources) != 1:
             file = "a plan or survey file" if takes_plan else "a survey file"
-            raise InputError(f"give one of {file}, --flags, --choice and --choices.")
-        if (choices is None) != (at_most is None):
-            raise InputError("--choices and --at-most go together; give both or neither.")
+            raise InputError(f"give one of {file}, --flags and --choice.")
+        if at_most is not None and flags is None:
+            raise InputError("--at-most is for --flags: at most so many of them are set.")
         survey: Survey | None = None
         if takes_plan:
             kwargs["plan"] = None
@@ -322,7 +320,7 @@ def survey_options(command: Callable[..., R]) -> Callable[..., R]:
         elif survey_file is not None:
             survey = Survey.from_toml(survey_file)
         else:
-            survey = _plain_survey(flags, choice, choices, at_most)
+            survey = _plain_survey(flags, choice, at_most)
         for names in crosses:
             assert survey is not None
             survey = survey.cross(*(name.strip() for name in names.split(";")))
@@ -331,23 +329,16 @@ def survey_options(command: Callable[..., R]) -> Callable[..., R]:
     return with_survey
 
 
-def _plain_survey(
-    flags: int | None, choice: int | None, choices: int | None, at_most: int | None
-) -> Survey:
+def _plain_survey(flags: int | None, choice: int | None, at_most: int | None) -> Survey:
     """One question named `answer` with options named 1, 2, 3, ..."""
-    count = flags if flags is not None else choice if choice is not None else choices
+    count = choice if flags is None else flags
     assert count is not None
     if not 1 <= count <= 65_536:
         raise InputError(f"a question has 1 to 65536 options, got {count}.")
     options = tuple(str(number) for number in range(1, count + 1))
-    question: Question
-    if flags is not None:
-        question = Flags("answer", options)
-    elif choice is not None:
-        question = Choice("answer", options)
-    else:
-        assert at_most is not None
-        question = Choices("answer", options, at_most)
+    question: Question = (
+        Choice("answer", options) if flags is None else Flags("answer", options, at_most)
+    )
     return Survey("answer", (question,))
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import InputError
-from shoal.support.checks import LARGEST_INTEGER, listed, shown, whole_digits
+from shoal.support.checks import MAX_INTEGER, listed, shown, whole_digits
 from shoal.support.csv_rows import check_columns, read_csv
 from shoal.support.files import first_line
 from shoal.support.table_format import (
@@ -126,7 +126,7 @@ def _float(cell: Any) -> float | None:
     """Return a number as a float, NaN included, if it is exactly that."""
     if not _is_number(cell):
         return None
-    if isinstance(cell, (int, np.integer)) and abs(int(cell)) > LARGEST_INTEGER:
+    if isinstance(cell, (int, np.integer)) and abs(int(cell)) > MAX_INTEGER:
         return None
     return float(cell)
 

@@ -61,7 +61,7 @@ def encode(
     answers
         One answer as a mapping from question to value; a list of such; or a table with one row per
         person and one column per question: pandas, polars, pyarrow, anything that speaks the Arrow
-        interface. Flags and choices are a list of options, or text with ``;`` between them; a
+        interface. Flags are a list of options, or text with ``;`` between them; a
         choice is one option; yes or no is ``yes`` or ``no``, true or false, 1 or 0; a number is a
         number; text is text. A mapping has the questions' names, a table the columns that the
         survey declares. The cells of crossed questions follow from the answers.
@@ -120,7 +120,7 @@ def _encode_one(
     return OriginalVector(value, survey.bits, cohort)
 
 
-LONGEST_TEXT = 1 << 16
+MAX_TEXT = 1 << 16
 
 _YES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
@@ -182,7 +182,7 @@ def set_bits(question: Question, answer: object, row: int) -> list[int]:
         bits = [_position(question, name, row) for name in named]
         if len(set(bits)) < len(bits):
             raise wrong_answer(row, question, answer, "names an option twice")
-        if len(bits) > question.most_set_bits:
+        if len(bits) > question.max_set_bits:
             raise wrong_answer(row, question, answer, too_many(question, len(bits)))
         return bits
     if is_missing(answer):
@@ -221,7 +221,7 @@ def wrong_answer(row: int, question: Question, answer: object, why: str) -> Answ
 
 def too_many(question: Question, count: int) -> str:
     """Say that more options are set than the question allows."""
-    return f"sets {count} options, at most {question.most_set_bits} are allowed"
+    return f"sets {count} options, at most {question.max_set_bits} are allowed"
 
 
 def text_bits(survey: Survey, question: Text, answer: object, cohort: int, row: int) -> list[int]:
@@ -230,8 +230,8 @@ def text_bits(survey: Survey, question: Text, answer: object, cohort: int, row: 
         answer = ""
     if not isinstance(answer, str):
         raise wrong_answer(row, question, answer, "is not text")
-    if len(answer) > LONGEST_TEXT:
-        raise wrong_answer(row, question, answer, f"is longer than {LONGEST_TEXT} characters")
+    if len(answer) > MAX_TEXT:
+        raise wrong_answer(row, question, answer, f"is longer than {MAX_TEXT} characters")
     try:
         answer.encode()
     except UnicodeEncodeError:

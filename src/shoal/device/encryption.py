@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shoal.device.outbox.queue import Folder, Record
+from shoal.device.outbox.queue import Record, ReportQueue
 from shoal.device.outbox.retry import RelayTransport, Transport
 from shoal.device.vectors import SyntheticVector
 from shoal.errors import PrivacyRefusal, ReportError, TransportError
 from shoal.protocol.encryption import (
     CrowdKey,
-    SealedReports,
+    EncryptedReports,
+    encrypt_message,
+    encrypted_report_bytes,
+    encryption_info,
     messages_of,
     pack_fragments,
     pack_whole,
     public_key_of,
-    seal_message,
-    sealed_report_bytes,
-    sealing_info,
     set_positions,
 )
 from shoal.protocol.plan import Parties, Plan
@@ -32,7 +32,7 @@ from shoal.protocol.random_bits import RandomBits, SystemBits, draw_below
 from shoal.protocol.wire import ID_BYTES, split_batch
 from shoal.support.connections import parse_address
 
-__all__ = ["Sealer", "check_parties", "fit_to_messages", "seal_report"]
+__all__ = ["ReportEncryptor", "check_parties", "encrypt_report", "fit_to_messages"]
 
 
 def fit_to_messages(
@@ -55,9 +55,9 @@ def fit_to_messages(
     return replace(synthetic, value=value)
 
 
-def seal_report(
+def encrypt_report(
     plan: Plan, batch: bytes, key: CrowdKey, random_bits: RandomBits | None = None
-) -> SealedReports:
+) -> EncryptedReports:
     """Seal one report, packed as `shoal.pack_reports` packs it, for the key of an open crowd.
 
     `random_bits` are those of identifiers and of the order of messages; HPKE draws its own.
@@ -78,10 +78,10 @@ def seal_report(
         identifier = bytearray(ID_BYTES)
         source.fill(identifier)
         contents = [pack_whole(bytes(identifier), row)]
-    public_key, info = public_key_of(key.public_key), sealing_info(plan, window)
-    messages = b"".join(seal_message(content, public_key, info) for content in contents)
-    length = sealed_report_bytes(plan)
-    return SealedReports(plan.id, window, key.digest, length, report_id + messages)
+    public_key, info = public_key_of(key.public_key), encryption_info(plan, window)
+    messages = b"".join(encrypt_message(content, public_key, info) for content in contents)
+    length = encrypted_report_bytes(plan)
+    return EncryptedReports(plan.id, window, key.digest, length, report_id + messages)
 
 
 def check_parties(parties: Parties, transport: Transport, *, one_operator: bool = False) -> None:
@@ -108,10 +108,10 @@ def check_parties(parties: Parties, transport: Transport, *, one_operator: bool 
         )
 
 
-class Sealer:
+class ReportEncryptor:
     """Seals the reports of one folder for the crowds that are open at the relay."""
 
-    def __init__(self, folder: Folder, transport: Transport) -> None:
+    def __init__(self, folder: ReportQueue, transport: Transport) -> None:
         self._folder, self._transport = folder, transport
 
     def seal(self, record: Record) -> bytes:
@@ -123,6 +123,6 @@ class Sealer:
             key = CrowdKey.from_bytes(
                 self._transport.fetch_crowd_key(record.plan_id, record.window)
             )
-            return seal_report(plan, record.batch, key).to_bytes()
+            return encrypt_report(plan, record.batch, key).to_bytes()
         except ReportError as error:
             raise TransportError(f"the relay's key document cannot be used: {error}") from error

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from shoal.errors import AnswerError, InputError
-from shoal.protocol.questions import Part, Question
+from shoal.protocol.questions import Question, QuestionPart
 from shoal.protocol.survey import Survey
 from shoal.protocol.wire import row_bytes
 
@@ -82,13 +82,13 @@ def check_vector(value: int, survey: Survey) -> None:
     """
     for question, place, part in survey.parts:
         block = value >> place.start & (1 << part.bits) - 1
-        if not part.fewest_set_bits <= block.bit_count() <= part.most_set_bits:
+        if not part.min_set_bits <= block.bit_count() <= part.max_set_bits:
             raise outside_domain("the original", question, part, block.bit_count())
 
 
-def outside_domain(which: str, question: Question, part: Part, count: int) -> AnswerError:
+def outside_domain(which: str, question: Question, part: QuestionPart, count: int) -> AnswerError:
     """Return the error for an original with so many set bits of a part of a question."""
-    fewest, most = part.fewest_set_bits, part.most_set_bits
+    fewest, most = part.min_set_bits, part.max_set_bits
     allowed = f"{most}" if fewest == most else f"{fewest} to {most}"
     return AnswerError(
         f"{which} sets {count} bits of question {question.name!r}, which allows {allowed};"

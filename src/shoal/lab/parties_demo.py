@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any, NamedTuple
 
-from shoal.device.outbox import HttpTransport, Reply
+from shoal.device.outbox import HttpTransport, PostResult
 from shoal.device.outbox.retry import Posting
 from shoal.errors import ShoalError
 from shoal.lab.demo import (
@@ -28,7 +28,7 @@ from shoal.lab.demo import (
 )
 from shoal.lab.services import console_get, free_port, run_command, running, scratch_folder
 from shoal.planning.plan import plan as make_plan
-from shoal.protocol.encryption import messages_of, sealed_batch_bytes
+from shoal.protocol.encryption import encrypted_batch_bytes, messages_of
 from shoal.protocol.plan import Plan
 from shoal.protocol.survey import Survey
 
@@ -60,7 +60,7 @@ class TwoParties:
     @property
     def request_bytes(self) -> int:
         """How many bytes every device sent: the same for all."""
-        return sealed_batch_bytes(self.plan, 1)
+        return encrypted_batch_bytes(self.plan, 1)
 
 
 def demonstrate_parties(
@@ -162,7 +162,7 @@ class _Copying(NamedTuple):
     sent: list[bytes]
     guard: Lock
 
-    def post_report(self, plan_id: str, content: bytes) -> Reply:
+    def post_report(self, plan_id: str, content: bytes) -> PostResult:
         """Post a report, and keep what is posted if it is the first one."""
         with self.guard:
             if not self.sent:

@@ -218,7 +218,7 @@ def _answers(question: Question, count: int, generator: np.random.Generator) -> 
         return np.asarray(np.arange(question.bits) == chosen[:, None])
     wished = generator.random((count, question.bits)) < chances
     # Those who wish for more than is allowed keep the options that come first.
-    return np.asarray(wished & (np.cumsum(wished, axis=1) <= question.most_set_bits))
+    return np.asarray(wished & (np.cumsum(wished, axis=1) <= question.max_set_bits))
 
 
 def _set_positions(positions: NDArray[np.int64], bits: int) -> NDArray[np.bool_]:

@@ -112,7 +112,7 @@ def _true_ones(question: Question, sizes: Counts, generator: np.random.Generator
         return generator.multinomial(sizes, chances)
     ones = np.zeros((len(sizes), question.bits), np.int64)
     # By how many options they have set so far; the last have all that are allowed.
-    groups = np.zeros((len(sizes), question.most_set_bits + 1), np.int64)
+    groups = np.zeros((len(sizes), question.max_set_bits + 1), np.int64)
     groups[:, 0] = sizes
     for bit, chance in enumerate(chances):
         set_now = generator.binomial(groups[:, :-1], chance)

@@ -312,7 +312,7 @@ def _text(vector: tuple[int, ...]) -> str:
 
 def _domain_json(domain: Domain) -> list[dict[str, int]]:
     return [
-        {"bits": block.bits, "fewest_set_bits": block.lowest, "most_set_bits": block.highest}
+        {"bits": block.bits, "min_set_bits": block.lowest, "max_set_bits": block.highest}
         for block in domain
     ]
 

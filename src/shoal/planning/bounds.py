@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from shoal.errors import PrivacyRefusal
 from shoal.planning.fragments import PART_OF_DELTA, Overflow
-from shoal.protocol.plan import LARGEST_CROWD, Plan, View
+from shoal.protocol.plan import MAX_CROWD, Plan, View
 from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_up
 from shoal.theory import solve
@@ -89,7 +89,7 @@ class Attack(NamedTuple):
 def domain_of(survey: Survey) -> Domain:
     """Return the survey's domain in the words of the theory: bits, fewest and most set bits."""
     parts = (part for question in survey for part in question.parts)
-    return tuple(Block(part.bits, part.fewest_set_bits, part.most_set_bits) for part in parts)
+    return tuple(Block(part.bits, part.min_set_bits, part.max_set_bits) for part in parts)
 
 
 def bound_of(
@@ -275,7 +275,7 @@ class CountsBound:
         if proven_counts(self._bits, 1, q, epsilon) <= delta:
             return 1
         needed = counts_crowd(self._bits, q, epsilon, (1.0 - _PRICE) * delta).value
-        if needed > LARGEST_CROWD:
+        if needed > MAX_CROWD:
             return needed
 
         def has_cohorts(crowd: int) -> bool:
@@ -285,12 +285,12 @@ class CountsBound:
             return self._delta(crowd, q, epsilon) <= delta
 
         # where the smallest cohort has that many people, the promise is kept, and hardly with fewer
-        low, start = int(needed), min(int(needed) * self.cohorts, LARGEST_CROWD)
+        low, start = int(needed), min(int(needed) * self.cohorts, MAX_CROWD)
         step = low // 64 + 1
         try:
-            near = smallest(has_cohorts, low, LARGEST_CROWD, start=start, step=step, rtol=1e-4)
+            near = smallest(has_cohorts, low, MAX_CROWD, start=start, step=step, rtol=1e-4)
             step = near // _STEPS + 1
-            return smallest(keeps, 1, LARGEST_CROWD, start=near, step=step, rtol=1.5 / _STEPS)
+            return smallest(keeps, 1, MAX_CROWD, start=near, step=step, rtol=1.5 / _STEPS)
         except NoValueError:
             return float("inf")
 
@@ -325,7 +325,7 @@ class CountsBound:
     def _crowd_in_pieces(self, q: float, epsilon: float, delta: float) -> float:
         crowd = self._whole.crowd(q, epsilon, delta)
         for _ in range(_TRIES):
-            if crowd > LARGEST_CROWD or self._delta(int(crowd), q, epsilon) <= delta:
+            if crowd > MAX_CROWD or self._delta(int(crowd), q, epsilon) <= delta:
                 return crowd
             left = delta - self._price(int(crowd) + 1, q, epsilon)
             if left <= 0.0:

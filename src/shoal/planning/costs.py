@@ -26,7 +26,7 @@ from typing import Any, Literal
 from shoal.errors import InputError
 from shoal.planning.bounds import CountsBound, ReportsBound, bound_of, domain_of
 from shoal.planning.plan import plan
-from shoal.protocol.plan import LARGEST_CROWD
+from shoal.protocol.plan import MAX_CROWD
 from shoal.protocol.survey import Question, Survey
 from shoal.support.checks import check_decimal, check_integer, check_level, check_number
 from shoal.theory import laplace as laplace_law
@@ -181,7 +181,7 @@ def compare(
     >>> costs["curator"].scale
     5.0
     """
-    crowd = check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
+    crowd = check_integer("crowd_size", crowd_size, lowest=1, highest=MAX_CROWD)
     texts = (
         check_decimal("epsilon", epsilon, above=0),
         check_decimal("delta", delta, above=0, below=1),
@@ -375,7 +375,7 @@ class _Question:
         spread = local * (1 - local) / (1 - 2 * local) ** 2 if local < 0.5 else math.inf
         error = self.error / normal_factor(self.level)
         top = (spread + self.sampled) / error**2 * (1 + 1e-9)
-        most = LARGEST_CROWD if top > LARGEST_CROWD else max(math.ceil(top), 1)
+        most = MAX_CROWD if top > MAX_CROWD else max(math.ceil(top), 1)
         passes = cache(lambda crowd: self._passes(keeps, crowd))
         try:
             # floats, so that steps are factors: a crowd has a size, not a place

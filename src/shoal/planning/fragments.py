@@ -43,7 +43,7 @@ class Overflow:
     @classmethod
     def of(cls, survey: Survey, messages: int) -> Overflow:
         """Return what a survey's reports cost if they are sent as so many messages."""
-        return cls(survey.bits, sum(q.most_set_bits for q in survey), messages)
+        return cls(survey.bits, sum(q.max_set_bits for q in survey), messages)
 
     def chance(self, q: float) -> float:
         """Return how often a report has more set bits than messages, at most."""

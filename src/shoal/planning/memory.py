@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.fragments import Pieces
 from shoal.protocol.flip_probability import FlipProbability, exact_fraction, repeated_epsilon
-from shoal.protocol.plan import LARGEST_CROWD, VIEWS, Memory, Plan, Promise, View
+from shoal.protocol.plan import MAX_CROWD, VIEWS, Memory, Plan, Promise, View
 from shoal.protocol.survey import Survey
 from shoal.support.checks import check_decimal, check_integer
 from shoal.theory.calibration import smallest
@@ -28,7 +28,7 @@ __all__ = [
     "releases_in_a_year",
 ]
 
-FEWEST_DIGITS, MOST_DIGITS = 16, 26
+FEWEST_DIGITS, MAX_DIGITS = 16, 26
 """Digits of q1 and q2; the effective q has at most one less than both together, which is 51."""
 
 _HALF = Fraction(1, 2)
@@ -98,7 +98,7 @@ def plan_with_memory(
     >>> round(float(plan.q), 4), round(float(plan.memory.q1), 4), round(float(plan.memory.q2), 4)
     (0.2146, 0.1223, 0.1223)
     """
-    check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
+    check_integer("crowd_size", crowd_size, lowest=1, highest=MAX_CROWD)
     if (releases is None) == (horizon is None):
         raise InputError('give either releases or a horizon such as "daily for a year".')
     window = None
@@ -132,7 +132,7 @@ def plan_with_memory(
     if q2.is_blind:
         raise _nothing_left()
     rest = (least - q2.fraction) / (1 - 2 * q2.fraction)
-    q1 = _rounded_up(max(rest, Fraction(1, 2**MOST_DIGITS)))
+    q1 = _rounded_up(max(rest, Fraction(1, 2**MAX_DIGITS)))
     if lifetime_epsilon is not None:
         limit = Decimal(check_decimal("lifetime_epsilon", lifetime_epsilon, above=0))
         # Each answer has at least one report, so that none has more than this many.
@@ -174,7 +174,7 @@ def _certified(plan: Plan) -> bool:
 
 def _rounded_up(wanted: Fraction) -> FlipProbability:
     """Round up to as few digits as keep q within 1/2048, at most 26."""
-    for digits in range(FEWEST_DIGITS, MOST_DIGITS + 1):
+    for digits in range(FEWEST_DIGITS, MAX_DIGITS + 1):
         rounded = Fraction(math.ceil(wanted * 2**digits), 2**digits)
         if rounded <= wanted * Fraction(2049, 2048):
             break
@@ -184,7 +184,7 @@ def _rounded_up(wanted: Fraction) -> FlipProbability:
 def _raising(q1: FlipProbability) -> Iterator[FlipProbability]:
     """Yield q1 and larger ones: a bound need not fall with every step."""
     yield q1
-    for attempt in range(MOST_DIGITS):
+    for attempt in range(MAX_DIGITS):
         step = Fraction(2**attempt, 2 ** max(q1.digits, FEWEST_DIGITS))
         yield FlipProbability.of_fraction(min(q1.fraction + step, _HALF))
 
@@ -288,7 +288,7 @@ def linking_probability(bits: int, memory: Memory, crowd_size: int) -> float:
     [0.0046, 0.1528]
     """
     check_integer("bits", bits, lowest=1)
-    check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
+    check_integer("crowd_size", crowd_size, lowest=1, highest=MAX_CROWD)
     if bits > _MOST_BITS:
         return 1.0
     q, q1, q2 = float(memory.q), float(memory.q1), float(memory.q2)

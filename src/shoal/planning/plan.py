@@ -15,11 +15,11 @@ from typing import Any
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.certificate import shortfall
 from shoal.planning.fragments import Pieces
-from shoal.protocol.flip_probability import EXACT, MOST_DIGITS, FlipProbability, local_epsilon
+from shoal.protocol.flip_probability import EXACT, MAX_DIGITS, FlipProbability, local_epsilon
 from shoal.protocol.plan import (
-    LARGEST_CROWD,
+    MAX_CROWD,
+    MIN_WINDOW,
     PROMISES,
-    SHORTEST_WINDOW,
     VIEWS,
     Parties,
     Plan,
@@ -110,12 +110,12 @@ def plan(
     if flip is not None and flip.is_blind:
         raise InputError("with q = 1/2 reports carry no information: every bit is a coin toss.")
     if crowd_size is not None:
-        check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
+        check_integer("crowd_size", crowd_size, lowest=1, highest=MAX_CROWD)
     if isinstance(window, str):
         window = seconds(window)
-    if window is not None and check_integer("window", window, lowest=1) < SHORTEST_WINDOW:
+    if window is not None and check_integer("window", window, lowest=1) < MIN_WINDOW:
         raise InputError(
-            f"window must be at least {SHORTEST_WINDOW} seconds, got window={window}: a report"
+            f"window must be at least {MIN_WINDOW} seconds, got window={window}: a report"
             " carries the number of its window, and a short window shows when it was sent."
         )
     texts = {
@@ -354,7 +354,7 @@ def _check_one_unknown(**given: object) -> None:
 def _finite_crowd(crowd_size: float, q: FlipProbability, epsilon: str) -> int:
     if not math.isfinite(crowd_size):
         raise PrivacyRefusal(
-            f"no crowd of up to {LARGEST_CROWD:.0e} hides a report at q = {float(q):.6g} and"
+            f"no crowd of up to {MAX_CROWD:.0e} hides a report at q = {float(q):.6g} and"
             f" epsilon {epsilon}; raise q, epsilon or delta."
         )
     return int(crowd_size)
@@ -392,5 +392,5 @@ def _local_q(survey: Survey, epsilon: Decimal, name: str = "epsilon") -> FlipPro
     q = FlipProbability.at_least(Fraction(wanted))
     # The wanted q is itself rounded, in the 60th digit; the check is what counts.
     while local_epsilon(survey.differing_bits, q, places=EXACT) > epsilon:
-        q = FlipProbability.of_fraction(q.fraction + Fraction(1, 2**MOST_DIGITS))
+        q = FlipProbability.of_fraction(q.fraction + Fraction(1, 2**MAX_DIGITS))
     return q

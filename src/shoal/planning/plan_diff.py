@@ -33,7 +33,7 @@ from shoal.errors import PrivacyRefusal
 from shoal.planning.guarantees import Covered, Guarantee, guarantees, loosened, releases_a_year
 from shoal.planning.threats import Observer, observers
 from shoal.protocol.flip_probability import FlipProbability, local_epsilon
-from shoal.protocol.plan import SHORTEST_WINDOW, Plan, PromiseKind, View
+from shoal.protocol.plan import MIN_WINDOW, Plan, PromiseKind, View
 from shoal.protocol.survey import Number, Survey, Text
 from shoal.protocol.wording import Wording, encoding_rules, permanent_key
 from shoal.support.rounding import float_up, text_up
@@ -248,7 +248,7 @@ def _protected(old: Plan, new: Plan, *, same_bits: bool) -> Iterator[tuple[bool,
         shorter = new.window is not None and new.window < (old.window or 10**12)
         effect = ", so that a report shows more exactly when it was sent" if shorter else ""
         # Devices refuse windows that are shorter still: they tell when a report was made.
-        less = shorter and new.window is not None and new.window < SHORTEST_WINDOW
+        less = shorter and new.window is not None and new.window < MIN_WINDOW
         yield less, f"The window is {after} instead of {before}{effect}."
     yield from _parties(old, new)
     groups = [[{p.survey.bit(*bit) for bit in group} for group in p.joint] for p in (old, new)]

@@ -32,8 +32,8 @@ from typing import Any
 from shoal.errors import InputError
 from shoal.planning.certificate import certify, check_promise
 from shoal.planning.plan import plan
-from shoal.protocol.flip_probability import MOST_DIGITS, FlipProbability
-from shoal.protocol.plan import LARGEST_CROWD, Memory, Plan
+from shoal.protocol.flip_probability import MAX_DIGITS, FlipProbability
+from shoal.protocol.plan import MAX_CROWD, Memory, Plan
 from shoal.protocol.survey import Survey, Text
 from shoal.support.checks import check_decimal, check_integer, exact_fields, shown
 from shoal.support.files import unique_keys
@@ -214,7 +214,7 @@ def migrate(
     """
     wish = check_decimal("delta", delta, above=0, below=1)
     if crowd_size is not None:
-        check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
+        check_integer("crowd_size", crowd_size, lowest=1, highest=MAX_CROWD)
     text = Text(question, bits=parameters.k, hashes=parameters.h, cohorts=parameters.m)
     survey = Survey(name, (text,))
     q, memory = _flips(parameters)
@@ -234,7 +234,7 @@ def _flips(parameters: RapporParameters) -> tuple[FlipProbability, Memory | None
     if not permanent or not instantaneous:
         return FlipProbability.at_least(permanent or instantaneous), None
     flips = FlipProbability.at_least(permanent), FlipProbability.at_least(instantaneous)
-    if sum(flip.digits for flip in flips) > MOST_DIGITS:
+    if sum(flip.digits for flip in flips) > MAX_DIGITS:
         raise InputError(
             f"f/2={float(permanent):g} and q2={float(instantaneous):g} are too close to 0 or 1/2"
             " to be drawn exactly; round them."

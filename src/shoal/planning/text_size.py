@@ -31,7 +31,7 @@ from scipy.special import ndtri
 from shoal.errors import InputError, PrivacyRefusal
 from shoal.planning.bounds import bound_of
 from shoal.planning.plan import plan
-from shoal.protocol.plan import LARGEST_CROWD, VIEWS, View
+from shoal.protocol.plan import MAX_CROWD, VIEWS, View
 from shoal.protocol.survey import Survey, Text
 from shoal.protocol.text_hash import Pairs
 from shoal.support.checks import check_decimal, check_integer, check_number
@@ -121,7 +121,7 @@ def suggest_text_size(
     (True, True)
     """
     check_integer("dictionary_size", dictionary_size, lowest=1)
-    check_integer("crowd_size", crowd_size, lowest=1, highest=LARGEST_CROWD)
+    check_integer("crowd_size", crowd_size, lowest=1, highest=MAX_CROWD)
     check_integer("most_bits", most_bits, lowest=16, highest=65_536)
     check_integer("most_cohorts", most_cohorts, lowest=1, highest=65_535)
     if not 0 < check_number("fdr", fdr) < 1:
@@ -218,7 +218,7 @@ def discovery_survey(
     --------
     >>> survey = discovery_survey("words", 10)
     >>> survey["word"].parts
-    (Part(bits=1024, fewest_set_bits=0, most_set_bits=1), Part(bits=704, fewest_set_bits=1, ...))
+    (Part(bits=1024, min_set_bits=0, max_set_bits=1), Part(bits=704, min_set_bits=1, ...))
     >>> survey.differing_bits, survey.cohorts
     (4, 63)
     """

@@ -19,7 +19,7 @@ from shoal.errors import InputError, ReportError
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import RandomBits, draw_below
 from shoal.protocol.signatures import key_text
-from shoal.protocol.wire import ID_BYTES, MOST_REPORTS, SEALED_MAGIC, file_row_bytes
+from shoal.protocol.wire import ENCRYPTED_MAGIC, ID_BYTES, MAX_REPORTS, file_row_bytes
 from shoal.support.checks import check_integer, exact_fields
 from shoal.support.files import canonical_json, strict_json
 
@@ -33,23 +33,23 @@ __all__ = [
     "OVERHEAD",
     "Chunk",
     "CrowdKey",
-    "SealedReports",
+    "EncryptedReports",
     "chunk_header_bytes",
     "content_bytes",
     "content_fields",
+    "decrypt_message",
+    "encrypt_message",
+    "encrypted_report_bytes",
+    "encryption_info",
     "key_digest",
     "message_bytes",
     "messages_of",
-    "open_message",
     "pack_fragments",
     "pack_whole",
     "public_key_of",
-    "seal_message",
-    "sealed_report_bytes",
-    "sealing_info",
     "set_positions",
     "split_chunk",
-    "split_sealed",
+    "split_encrypted",
 ]
 
 VERSION = 1
@@ -60,7 +60,7 @@ OVERHEAD = KEY_BYTES + 16
 _INFO = struct.Struct("<18sB32sI")
 
 
-def sealing_info(plan: Plan, window: int) -> bytes:
+def encryption_info(plan: Plan, window: int) -> bytes:
     """Return what every message of a plan and window is bound to."""
     return _INFO.pack(b"shoal sealed\0\0\0\0\0\0", VERSION, bytes.fromhex(plan.id), window)
 
@@ -75,7 +75,7 @@ def message_bytes(plan: Plan) -> int:
     return content_bytes(plan) + OVERHEAD
 
 
-def sealed_report_bytes(plan: Plan) -> int:
+def encrypted_report_bytes(plan: Plan) -> int:
     """Return how many bytes one report has on its way to the relay: its id and its messages."""
     return ID_BYTES + messages_of(plan) * message_bytes(plan)
 
@@ -101,12 +101,12 @@ def public_key_of(raw: bytes) -> X25519PublicKey:
     return X25519PublicKey.from_public_bytes(raw)
 
 
-def seal_message(content: bytes, public_key: X25519PublicKey, info: bytes) -> bytes:
+def encrypt_message(content: bytes, public_key: X25519PublicKey, info: bytes) -> bytes:
     """Seal one message, under an encapsulated key of its own."""
     return _suite().encrypt(content, public_key, info)
 
 
-def open_message(message: bytes, private_key: X25519PrivateKey, info: bytes) -> bytes:
+def decrypt_message(message: bytes, private_key: X25519PrivateKey, info: bytes) -> bytes:
     """Open one message; anything that was not sealed for this key and `info` is a `ReportError`."""
     from cryptography.exceptions import InvalidTag
 
@@ -187,7 +187,7 @@ _CHUNK = struct.Struct("<7s32sI32sIIQ")
 
 
 @dataclass(frozen=True)
-class SealedReports:
+class EncryptedReports:
     """Sealed reports of one plan, window and key, `length` bytes each, one behind the other."""
 
     plan_id: str
@@ -208,31 +208,33 @@ class SealedReports:
     def to_bytes(self) -> bytes:
         """Return the reports as they are sent."""
         plan_id = bytes.fromhex(self.plan_id)
-        return _SEALED.pack(SEALED_MAGIC, plan_id, self.window, self.key, len(self)) + self.content
+        return (
+            _SEALED.pack(ENCRYPTED_MAGIC, plan_id, self.window, self.key, len(self)) + self.content
+        )
 
 
-def sealed_batch_bytes(plan: Plan, count: int) -> int:
+def encrypted_batch_bytes(plan: Plan, count: int) -> int:
     """Return how many bytes a request with so many sealed reports has."""
-    return _SEALED.size + count * sealed_report_bytes(plan)
+    return _SEALED.size + count * encrypted_report_bytes(plan)
 
 
-def split_sealed(plan: Plan, content: bytes) -> SealedReports:
+def split_encrypted(plan: Plan, content: bytes) -> EncryptedReports:
     """Return the reports in a request; anything else raises `ReportError`."""
     if len(content) < _SEALED.size:
         raise ReportError(f"sealed reports start with {_SEALED.size} bytes, got {len(content)}.")
     magic, plan_id, window, key, count = _SEALED.unpack_from(content)
-    if magic != SEALED_MAGIC:
+    if magic != ENCRYPTED_MAGIC:
         raise ReportError("these are no sealed reports of version 1.")
     if plan_id.hex() != plan.id:
         raise ReportError("the reports are for another plan.")
-    if not 1 <= count <= MOST_REPORTS:
-        raise ReportError(f"a request holds 1 to {MOST_REPORTS} reports, got {count}.")
-    length, body = sealed_report_bytes(plan), content[_SEALED.size :]
+    if not 1 <= count <= MAX_REPORTS:
+        raise ReportError(f"a request holds 1 to {MAX_REPORTS} reports, got {count}.")
+    length, body = encrypted_report_bytes(plan), content[_SEALED.size :]
     if len(body) != count * length:
         raise ReportError(
             f"{count} sealed reports of this plan take {count * length} bytes, got {len(body)}."
         )
-    return SealedReports(plan.id, window, key, length, body)
+    return EncryptedReports(plan.id, window, key, length, body)
 
 
 @dataclass(frozen=True)

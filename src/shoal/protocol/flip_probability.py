@@ -24,7 +24,7 @@ __all__ = [
     "vector_epsilon",
 ]
 
-MOST_DIGITS = 52
+MAX_DIGITS = 52
 """The numerator must stay an exact integer in JSON."""
 
 USUAL_DIGITS = 16
@@ -51,7 +51,7 @@ class FlipProbability:
     digits: int
 
     def __post_init__(self) -> None:
-        digits = check_integer("digits of q", self.digits, lowest=1, highest=MOST_DIGITS)
+        digits = check_integer("digits of q", self.digits, lowest=1, highest=MAX_DIGITS)
         numerator = check_integer("numerator of q", self.numerator, lowest=1, highest=2**digits)
         object.__setattr__(self, "digits", digits)
         object.__setattr__(self, "numerator", numerator)
@@ -77,7 +77,7 @@ class FlipProbability:
         if isinstance(value, FlipProbability):
             return value
         wanted = exact_fraction(value)
-        for digits in range(USUAL_DIGITS, MOST_DIGITS + 1):
+        for digits in range(USUAL_DIGITS, MAX_DIGITS + 1):
             rounded = fractions.Fraction(math.ceil(wanted * 2**digits), 2**digits)
             fair = Q_PARTS * (rounded - wanted) <= wanted
             if fair and _spread(rounded) <= (1 + SIGMA_COST) * _spread(wanted):

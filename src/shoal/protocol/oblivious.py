@@ -28,7 +28,7 @@ __all__ = [
     "BinaryRequest",
     "BinaryResponse",
     "Exchange",
-    "Gateway",
+    "GatewayKey",
     "KeyConfiguration",
 ]
 
@@ -139,7 +139,7 @@ class KeyConfiguration:
         return sealed, Exchange(context, encapsulated)
 
 
-class Gateway:
+class GatewayKey:
     """Opens requests with a private key of 32 bytes."""
 
     def __init__(self, private_key: bytes, number: int | None = None) -> None:
@@ -211,7 +211,7 @@ class Exchange:
 _REQUEST, _RESPONSE = 0, 1
 """How a message with known lengths begins."""
 
-MOST_HEADERS = 16
+MAX_HEADERS = 16
 
 
 @dataclass(frozen=True)
@@ -333,7 +333,7 @@ class _Reader:
         lines = _Reader(self.text() if self._more else b"")
         while lines._more:
             name, value = lines.text().lower(), lines.text()
-            if name in headers or len(headers) == MOST_HEADERS:
+            if name in headers or len(headers) == MAX_HEADERS:
                 raise _malformed()
             headers[name] = value
         body = self.text() if self._more else b""

@@ -34,9 +34,9 @@ from shoal.support.files import canonical_json, first_line, read_json, strict_js
 __all__ = ["Fragments", "Memory", "Parties", "Plan", "Promise", "PromiseKind", "View"]
 
 VERSION = 2
-LARGEST_CROWD = 10**12
+MAX_CROWD = 10**12
 MAX_PLAN_BYTES = 16 << 20
-SHORTEST_WINDOW = 3600
+MIN_WINDOW = 3600
 """Devices take no shorter window: a report carries its number, which tells the time as exactly."""
 
 PromiseKind: TypeAlias = "Literal['proven', 'sufficient', 'three-sigma', 'local']"
@@ -183,7 +183,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         whole: list[tuple[str, int | None, int]] = [
-            ("crowd_size", self.crowd_size, LARGEST_CROWD),
+            ("crowd_size", self.crowd_size, MAX_CROWD),
             ("max_reports_per_person", self.max_reports_per_person, 10**6),
             ("cohorts", self.cohorts, 2**16),
             ("window", self.window, 10**9),
@@ -229,7 +229,7 @@ class Plan:
         if self.view == "counts" and self.joint:
             raise PlanError(
                 "a plan with view counts has no joint counts, which would show more than the"
-                " counts of single bits; cross the questions in the survey instead."
+                " counts of single bits; cross the questions in the survey explain_wrong_file."
             )
 
     def _check_parties(self) -> None:
@@ -343,9 +343,9 @@ class Plan:
         try:
             return cls.from_json(document)
         except PlanError as error:
-            from shoal.support.files import instead
+            from shoal.support.files import explain_wrong_file
 
-            raise PlanError(instead(pathlib.Path(path), "plan") or str(error)) from error
+            raise PlanError(explain_wrong_file(pathlib.Path(path), "plan") or str(error)) from error
 
     def write(self, path: pathlib.Path | str) -> None:
         """Write the plan, with its id, as JSON for people to read."""

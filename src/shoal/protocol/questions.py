@@ -7,9 +7,9 @@ noise a plan needs depends on it, not only on the number of bits (SDP 5, BITVEC 
 kind      a person answers                       bits   set bits        differ by
 ========= ====================================== ====== =============== =========
 flags     any of the options                     L      0 to L          L
+.         with at_most: at most k of them        L      0 to k          min(2k, L)
 choice    exactly one option                     K      1               2
 yes/no    yes or no                              1      0 to 1          1
-choices   at most k of the options               K      0 to k          min(2k, K)
 number    a number, reported as its bin          bins   1               2
 text      any text, as h bits of a Bloom filter  m      0 to h          min(2h, m)
 pairs     with a text: one pair of its letters   P      1               2
@@ -38,20 +38,19 @@ from shoal.support.checks import check_decimal, check_integer, check_text, liste
 __all__ = [
     "AskedQuestion",
     "Choice",
-    "Choices",
     "Cross",
+    "CrossSide",
     "Flags",
     "Number",
     "Pairs",
-    "Part",
     "Question",
-    "Side",
+    "QuestionPart",
     "Text",
     "YesNo",
     "folded",
 ]
 
-MOST_BITS = 65_536
+MAX_BITS = 65_536
 """The longest vector a survey may ask a device to send."""
 
 MISSING = "(missing)"
@@ -59,23 +58,23 @@ MISSING = "(missing)"
 
 
 @dataclass(frozen=True)
-class Part:
+class QuestionPart:
     """Bits of a question that stand together, and how many of them an original sets."""
 
     bits: int
-    fewest_set_bits: int
-    most_set_bits: int
+    min_set_bits: int
+    max_set_bits: int
 
     @property
     def takes_one(self) -> bool:
         """Whether exactly one bit is set in every original."""
-        return self.fewest_set_bits == self.most_set_bits == 1
+        return self.min_set_bits == self.max_set_bits == 1
 
     @property
     def differing_bits(self) -> int:
         """In how many bits two originals can differ; times ln(p/q) it is the local epsilon."""
         # BITVEC 3.1 prints 2m even where the vector has fewer bits; the minimum is right.
-        return min(2 * self.most_set_bits, self.bits)
+        return min(2 * self.max_set_bits, self.bits)
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Question:
         raise NotImplementedError
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[QuestionPart, ...]:
         """Which of its bits may be set, part by part, in order."""
         raise NotImplementedError
 
@@ -104,14 +103,14 @@ class Question:
         return sum(part.bits for part in self.parts)
 
     @property
-    def fewest_set_bits(self) -> int:
+    def min_set_bits(self) -> int:
         """How many bits an original has set at least."""
-        return sum(part.fewest_set_bits for part in self.parts)
+        return sum(part.min_set_bits for part in self.parts)
 
     @property
-    def most_set_bits(self) -> int:
+    def max_set_bits(self) -> int:
         """How many bits an original may have set at most."""
-        return sum(part.most_set_bits for part in self.parts)
+        return sum(part.max_set_bits for part in self.parts)
 
     @property
     def differing_bits(self) -> int:
@@ -121,7 +120,7 @@ class Question:
     @property
     def takes_one(self) -> bool:
         """Whether exactly one bit is set in every original."""
-        return self.fewest_set_bits == self.most_set_bits == 1
+        return self.min_set_bits == self.max_set_bits == 1
 
     def to_json(self) -> dict[str, Any]:
         """Return the question as plain JSON values: what it declares, no floats among them."""
@@ -185,8 +184,8 @@ class Number(AskedQuestion):
         return (first, *between, last, *([MISSING] if self.missing else []))
 
     @property
-    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
-        return (Part(len(self.edges) + 1 + bool(self.missing), 1, 1),)
+    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102  inherited
+        return (QuestionPart(len(self.edges) + 1 + bool(self.missing), 1, 1),)
 
     def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
         fields = super().to_json() | {"edges": list(self.edges)}
@@ -226,7 +225,7 @@ class Text(AskedQuestion):
         keep(self, name=name, filter_bits=bits, hashes=hashes, cohorts=cohorts, pairs=pairs)
         keep(self, column=column)
         super().__post_init__()
-        limits = (("bits", bits, MOST_BITS), ("hashes", hashes, 8), ("cohorts", cohorts, 65_535))
+        limits = (("bits", bits, MAX_BITS), ("hashes", hashes, 8), ("cohorts", cohorts, 65_535))
         for field_name, value, highest in limits:
             what = f"{field_name} of question {self.name!r}"
             whole = check_integer(what, value, lowest=1, highest=highest, error=SurveyError)
@@ -251,9 +250,9 @@ class Text(AskedQuestion):
         return (*(f"bit {position}" for position in range(self.filter_bits)), *pairs)
 
     @property
-    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
-        words = Part(self.filter_bits, 0, self.hashes)
-        return (words, Part(self.pairs.bits, 1, 1)) if self.pairs else (words,)
+    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102  inherited
+        words = QuestionPart(self.filter_bits, 0, self.hashes)
+        return (words, QuestionPart(self.pairs.bits, 1, 1)) if self.pairs else (words,)
 
     def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
         sizes = {"bits": self.filter_bits, "cohorts": self.cohorts, "hashes": self.hashes}
@@ -355,46 +354,34 @@ class OptionsQuestion(AskedQuestion):
 
 @dataclass(frozen=True)
 class Flags(OptionsQuestion):
-    """Any number of the options may be set.
+    """Any of the options may be set, or at most `at_most` of them.
 
     >>> Flags("features", ("sync", "vpn", "reader")).differing_bits
     3
+    >>> Flags("languages", ("en", "fr", "de", "it", "es"), at_most=2).differing_bits
+    4
     """
 
+    at_most: int | None = None
     kind: ClassVar[str] = "flags"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.at_most is not None:
+            what, most = f"at_most of question {self.name!r}", len(self.options)
+            at_most = check_integer(what, self.at_most, lowest=1, highest=most, error=SurveyError)
+            keep(self, at_most=at_most)
 
     @property
     def labels(self) -> tuple[str, ...]:  # noqa: D102  inherited
         return self.options
 
     @property
-    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
-        return (Part(len(self.options), 0, len(self.options)),)
-
-
-@dataclass(frozen=True)
-class Choices(Flags):
-    """At most `at_most` of the options may be set.
-
-    >>> Choices("languages", ("en", "fr", "de", "it", "es"), at_most=2).differing_bits
-    4
-    """
-
-    at_most: int = 1
-    kind: ClassVar[str] = "choices"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        name, most = f"at_most of question {self.name!r}", len(self.options)
-        at_most = check_integer(name, self.at_most, lowest=1, highest=most, error=SurveyError)
-        keep(self, at_most=at_most)
-
-    @property
-    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
-        return (Part(len(self.options), 0, self.at_most),)
+    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102  inherited
+        return (QuestionPart(len(self.options), 0, self.at_most or len(self.options)),)
 
     def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
-        return super().to_json() | {"at_most": self.at_most}
+        return super().to_json() | ({"at_most": self.at_most} if self.at_most else {})
 
 
 @dataclass(frozen=True)
@@ -426,8 +413,8 @@ class Choice(OptionsQuestion):
         return (*self.options, *other, *missing)
 
     @property
-    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
-        return (Part(len(self.options) + self.other + bool(self.missing), 1, 1),)
+    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102  inherited
+        return (QuestionPart(len(self.options) + self.other + bool(self.missing), 1, 1),)
 
     def place(self, answer: str) -> int | None:
         """Return the place of the option that an answer names; of `(other)`, or None."""
@@ -459,8 +446,8 @@ class YesNo(AskedQuestion):
         return ("yes", "no", MISSING) if self.missing else ("yes",)
 
     @property
-    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
-        return (Part(3, 1, 1) if self.missing else Part(1, 0, 1),)
+    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102  inherited
+        return (QuestionPart(3, 1, 1) if self.missing else QuestionPart(1, 0, 1),)
 
     def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
         return super().to_json() | ({"missing": self.missing} if self.missing else {})
@@ -497,7 +484,7 @@ BETWEEN = " x "
 
 
 @dataclass(frozen=True)
-class Side:
+class CrossSide:
     """One of the questions of a cross, or one flag of a question."""
 
     question: AskedQuestion
@@ -512,8 +499,8 @@ class Side:
     def values(self) -> tuple[str, ...]:
         """What a person can have: the question's labels, or that a bit is set and that it is not.
 
-        >>> Side(Flags("features", ("sync", "vpn")), "vpn").values, Side(YesNo("smokes")).values
-        (('vpn', 'not vpn'), ('smokes', 'not smokes'))
+        >>> CrossSide(Flags("features", ("sync", "vpn")), "vpn").values
+        ('vpn', 'not vpn')
         """
         if self.flag is not None:
             return self.flag, f"not {self.flag}"
@@ -540,18 +527,18 @@ class Cross(Question):
     Use `Survey.cross`, which knows the questions by name.
 
     >>> smokes, features = YesNo("smokes"), Flags("features", ("sync", "vpn"))
-    >>> Cross("c", (Side(smokes), Side(features, "vpn"))).labels
+    >>> Cross("c", (CrossSide(smokes), CrossSide(features, "vpn"))).labels
     ('smokes x vpn', 'smokes x not vpn', 'not smokes x vpn', 'not smokes x not vpn')
     """
 
-    sides: tuple[Side, ...]
+    sides: tuple[CrossSide, ...]
     kind: ClassVar[str] = "cross"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         keep(self, sides=tuple(self.sides))
         for side in self.sides:
-            if not isinstance(side, Side):
+            if not isinstance(side, CrossSide):
                 raise SurveyError(f"a cross has sides, got {shown(side)}; use Survey.cross.")
             _check_side(side)
         names = [side.name for side in self.sides]
@@ -559,9 +546,9 @@ class Cross(Question):
             raise SurveyError(
                 f"a cross takes two or more different questions, got {listed(names)}."
             )
-        if self.bits > MOST_BITS:
+        if self.bits > MAX_BITS:
             raise SurveyError(
-                f"a survey takes at most {MOST_BITS} bits, cross {self.name!r} has {self.bits}"
+                f"a survey takes at most {MAX_BITS} bits, cross {self.name!r} has {self.bits}"
                 " cells; cross fewer questions, or questions with fewer options."
             )
         if len(set(self.labels)) < len(self.labels):
@@ -588,14 +575,14 @@ class Cross(Question):
         return tuple(len(side.values) for side in self.sides)
 
     @property
-    def parts(self) -> tuple[Part, ...]:  # noqa: D102  inherited
-        return (Part(math.prod(self.sizes), 1, 1),)
+    def parts(self) -> tuple[QuestionPart, ...]:  # noqa: D102  inherited
+        return (QuestionPart(math.prod(self.sizes), 1, 1),)
 
     def to_json(self) -> dict[str, Any]:  # noqa: D102  inherited
         return super().to_json() | {"questions": [side.name for side in self.sides]}
 
 
-def _side(asked: Sequence[Question], name: object) -> Side:
+def _side(asked: Sequence[Question], name: object) -> CrossSide:
     """Return the question of this name, or else the flag of the question before the first "="."""
     if not isinstance(name, str):
         raise SurveyError(f"a cross names its questions, got {shown(name)}.")
@@ -609,10 +596,10 @@ def _side(asked: Sequence[Question], name: object) -> Side:
         )
     if not isinstance(question, AskedQuestion):
         raise SurveyError(f"{name!r} is a cross itself; cross the questions that it is made of.")
-    return Side(question, None if whole else flag)
+    return CrossSide(question, None if whole else flag)
 
 
-def _check_side(side: Side) -> None:
+def _check_side(side: CrossSide) -> None:
     """Refuse what has not exactly one value, and say why."""
     question, flag = side.question, side.flag
     called = f"question {question.name!r}"
@@ -621,12 +608,12 @@ def _check_side(side: Side) -> None:
             f"{called} is text and cannot be crossed: its bits mean nothing one by one; ask it as"
             " a choice among the frequent answers, with other = true."
         )
-    if isinstance(question, Choices):
-        raise SurveyError(
-            f"{called} takes several options at once and cannot be crossed: nobody is in one cell;"
-            " ask it as a choice, or the options that matter as flags."
-        )
     if isinstance(question, Flags):
+        if question.at_most is not None:
+            raise SurveyError(
+                f"{called} has at_most and cannot be crossed: nobody is in one cell; ask it as a"
+                " choice, or without at_most and cross its flags."
+            )
         if flag is None:
             first = question.options[0]
             raise SurveyError(

@@ -13,16 +13,15 @@ from typing import Any
 
 from shoal.errors import InputError, SurveyError
 from shoal.protocol.questions import (
-    MOST_BITS,
+    MAX_BITS,
     AskedQuestion,
     Choice,
-    Choices,
     Cross,
     Flags,
     Number,
     Pairs,
-    Part,
     Question,
+    QuestionPart,
     Text,
     YesNo,
     checked_sequence,
@@ -35,13 +34,12 @@ from shoal.support.files import canonical_json
 __all__ = [
     "AskedQuestion",
     "Choice",
-    "Choices",
     "Cross",
     "Flags",
     "Number",
     "Pairs",
-    "Part",
     "Question",
+    "QuestionPart",
     "Survey",
     "Text",
     "YesNo",
@@ -91,8 +89,8 @@ class Survey:
             raise SurveyError(
                 "all text questions of a survey must have the same number of cohorts."
             )
-        if start > MOST_BITS:
-            raise SurveyError(f"a survey takes at most {MOST_BITS} bits, this one takes {start}.")
+        if start > MAX_BITS:
+            raise SurveyError(f"a survey takes at most {MAX_BITS} bits, this one takes {start}.")
 
     def _check_crosses(self) -> None:
         if not self.asked:
@@ -165,7 +163,7 @@ class Survey:
         return (*bits, asked.filter_bits + pair)
 
     @cached_property
-    def parts(self) -> tuple[tuple[Question, slice, Part], ...]:
+    def parts(self) -> tuple[tuple[Question, slice, QuestionPart], ...]:
         """The parts of all questions, in order: whose each is, and where its bits stand."""
         return tuple(
             (question, place, part)
@@ -227,7 +225,7 @@ class Survey:
         """
         import tomllib  # not on a device, which gets its survey in a plan
 
-        from shoal.support.files import instead
+        from shoal.support.files import explain_wrong_file
         from shoal.support.table_format import TableFormat
 
         try:
@@ -240,7 +238,7 @@ class Survey:
             raise SurveyError(f"cannot read survey {source}: {reason}.") from error
         except (ValueError, ArithmeticError) as error:
             which = f"survey {source}" if isinstance(source, pathlib.Path) else "the survey"
-            if isinstance(source, pathlib.Path) and (other := instead(source, "survey")):
+            if isinstance(source, pathlib.Path) and (other := explain_wrong_file(source, "survey")):
                 raise SurveyError(other) from error
             if isinstance(error, SurveyError):
                 raise
@@ -351,9 +349,8 @@ def _toml(value: str | int | list[str] | dict[str, Any]) -> str:
 
 
 _FIELDS: dict[type[AskedQuestion], tuple[str, str]] = {
-    Flags: ("options", "fold"),
+    Flags: ("options", "at_most fold"),
     Choice: ("options", "missing other fold"),
-    Choices: ("options at_most", "fold"),
     YesNo: ("", "missing"),
     Number: ("edges", "missing"),
     Text: ("bits hashes cohorts", "pairs"),

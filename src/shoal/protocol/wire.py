@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "MOST_REPORTS",
+    "MAX_REPORTS",
     "Cohorts",
     "Reports",
     "Rows",
@@ -56,10 +56,10 @@ __all__ = [
 ]
 
 MAGIC, REPORTS_TYPE = b"SHOAL\x01", "application/vnd.shoal.reports"
-SEALED_MAGIC, SEALED_TYPE = b"SEALED\x01", "application/vnd.shoal.sealed"
+ENCRYPTED_MAGIC, ENCRYPTED_TYPE = b"SEALED\x01", "application/vnd.shoal.sealed"
 """How content begins, and its media type; `shoal.protocol.encryption` has the sealed form."""
 
-MOST_REPORTS = 1 << 20
+MAX_REPORTS = 1 << 20
 """The most reports one batch may hold."""
 
 ID_BYTES = 16
@@ -165,8 +165,8 @@ def split_batch(plan: Plan, content: bytes) -> Reports:
         plan_id, body, count = _parse_binary(content)
     if plan_id != plan.id:
         raise ReportError("the batch is for another plan.")
-    if not 1 <= count <= MOST_REPORTS:
-        raise ReportError(f"a batch holds 1 to {MOST_REPORTS} reports, got {count}.")
+    if not 1 <= count <= MAX_REPORTS:
+        raise ReportError(f"a batch holds 1 to {MAX_REPORTS} reports, got {count}.")
     length = report_bytes(plan)
     if len(body) != count * length:
         raise ReportError(

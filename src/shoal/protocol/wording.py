@@ -67,11 +67,10 @@ def _moved(kind: str, old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[
 def encoding_rules(survey: Survey, question: Question) -> dict[str, Any]:
     """Return everything that decides which bits an answer sets, except words, as JSON values.
 
-    >>> from shoal import Survey
-    >>> from shoal.protocol.survey import Choices
-    >>> survey = Survey("s", (Choices("colours", ("red", "blue", "green"), at_most=2),))
+    >>> from shoal import Flags, Survey
+    >>> survey = Survey("s", (Flags("colours", ("red", "blue", "green"), at_most=2),))
     >>> encoding_rules(survey, survey.questions[0])
-    {'kind': 'choices', 'at_most': 2, 'bits': 3}
+    {'kind': 'flags', 'at_most': 2, 'bits': 3}
     """
     rules = {key: value for key, value in question.to_json().items() if key not in _WORDS}
     if isinstance(question, Cross):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shoal.analysis.crowds import note_on
-from shoal.protocol.survey import Choices, Question
+from shoal.protocol.survey import Flags, Question
 from shoal.support.rounding import text_up
 
 __all__ = ["SIMULATED", "Figures", "percent", "possible_answers", "whole_number", "whole_shares"]
@@ -137,7 +137,7 @@ def possible_answers(question: Question) -> str:
     """
     if question.kind == "text":
         return f"Any text, hashed to {question.bits} bits. Its answers are found with shoal decode."
-    if isinstance(question, Choices):
+    if isinstance(question, Flags) and question.at_most:
         return f"At most {question.at_most} of {question.bits} options."
     if question.kind == "number":
         return f"A number, reported as one of {question.bits} ranges."

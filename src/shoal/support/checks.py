@@ -17,7 +17,7 @@ from shoal.errors import InputError
 
 __all__ = ["decimal_text", "exact_fields", "listed", "seconds", "whole_number"]
 
-LARGEST_INTEGER = 2**53 - 1
+MAX_INTEGER = 2**53 - 1
 """The largest integer that JSON carries exactly to every reader (RFC 8785 section 3.2.2.3)."""
 
 
@@ -26,7 +26,7 @@ def check_integer(
     value: object,
     *,
     lowest: int,
-    highest: int = LARGEST_INTEGER,
+    highest: int = MAX_INTEGER,
     error: type = InputError,
 ) -> int:
     """Return `value` as an int in [lowest, highest]; booleans and floats are not integers."""
@@ -208,7 +208,7 @@ def whole_digits(value: object) -> str | None:
     if isinstance(value, numbers.Integral):
         return str(int(value)) if int(value).bit_length() <= 256 else None
     number = float(value)
-    return str(int(number)) if abs(number) <= LARGEST_INTEGER and number.is_integer() else None
+    return str(int(number)) if abs(number) <= MAX_INTEGER and number.is_integer() else None
 
 
 def exact_fields(

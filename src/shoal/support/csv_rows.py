@@ -17,7 +17,7 @@ from shoal.errors import InputError
 from shoal.support.checks import listed
 from shoal.support.table_format import DELIMITERS, TableFormat
 
-__all__ = ["CsvRows", "Problem", "check_columns", "read_csv", "read_header"]
+__all__ = ["CsvRows", "RowProblem", "check_columns", "read_csv", "read_header"]
 
 _BLOCK = 1 << 22
 _AT_ONCE = 1 << 12
@@ -26,7 +26,7 @@ MAX_LINE = 1 << 24
 """A longer line is an invalid row, so that a single row cannot fill the memory."""
 
 
-class Problem(NamedTuple):
+class RowProblem(NamedTuple):
     """A row, counted from 0, that cannot be read; or only its cell in a column."""
 
     row: int
@@ -39,7 +39,7 @@ class CsvRows(NamedTuple):
 
     rows: int
     columns: dict[str, list[str]]
-    problems: list[Problem]
+    problems: list[RowProblem]
 
 
 def read_header(path: Path, table_format: TableFormat, *, error: type = InputError) -> list[str]:
@@ -119,7 +119,7 @@ def _parsed(text: str, width: int, places: dict[str, int], table_format: TableFo
         columns = {name: cells[place::width] for name, place in places.items()}
         return CsvRows(len(lines), columns, [])
     columns = {name: [] for name in places}
-    problems: list[Problem] = []
+    problems: list[RowProblem] = []
     for start in range(0, len(lines), _AT_ONCE):
         part = lines[start : start + _AT_ONCE]
         rows = _rows(part, delimiter)
@@ -127,7 +127,7 @@ def _parsed(text: str, width: int, places: dict[str, int], table_format: TableFo
             if row is not None and len(row) == width and not too_long:
                 continue
             if why := _why_invalid(part[number], row, width):
-                problems.append(Problem(start + number, None, why))
+                problems.append(RowProblem(start + number, None, why))
                 rows[number] = [""] * width
         for name, place in places.items():
             columns[name] += [row[place] for row in rows if row]
@@ -137,7 +137,7 @@ def _parsed(text: str, width: int, places: dict[str, int], table_format: TableFo
                 if not _is_text(cell):
                     cells[number] = ""
                     why = f"is not valid {table_format.encoding}"
-                    problems.append(Problem(number, name, why))
+                    problems.append(RowProblem(number, name, why))
     return CsvRows(len(lines), columns, problems)
 
 

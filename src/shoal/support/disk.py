@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shoal.errors import InputError, ShoalError
-from shoal.support.files import LARGEST_FILE
+from shoal.support.files import MAX_FILE_BYTES
 
 __all__ = ["Disk", "SharedFile"]
 
@@ -163,15 +163,15 @@ class SharedFile:
         """Return the content, or None if there is no such file."""
         try:
             with self.path.open("rb") as file:
-                content = file.read(LARGEST_FILE + 1)
+                content = file.read(MAX_FILE_BYTES + 1)
         except FileNotFoundError:
             return None
         except OSError as problem:
             reason = problem.strerror or "unreadable"
             raise InputError(f"cannot read {self._what} {self.path}: {reason}.") from problem
-        if len(content) > LARGEST_FILE:
+        if len(content) > MAX_FILE_BYTES:
             raise InputError(
-                f"{self.path} is larger than {LARGEST_FILE >> 20} MiB, too large for a"
+                f"{self.path} is larger than {MAX_FILE_BYTES >> 20} MiB, too large for a"
                 f" {self._what}."
             )
         return content

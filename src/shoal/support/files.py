@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from shoal.errors import InputError
 
-__all__ = ["instead", "kind_of"]
+__all__ = ["explain_wrong_file", "kind_of"]
 
-LARGEST_FILE = 64 << 20
+MAX_FILE_BYTES = 64 << 20
 _LONGEST_LINE = 300
 
 
@@ -80,9 +80,11 @@ def read_json(path: pathlib.Path, what: str, error: type[InputError]) -> object:
     """Read a JSON document, strictly: no duplicate keys, no NaN, no absurd size."""
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
-        if len(content) > LARGEST_FILE:
-            raise error(f"{path} is larger than {LARGEST_FILE >> 20} MiB, too large for a {what}.")
+            content = file.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise error(
+                f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB, too large for a {what}."
+            )
         return strict_json(content)
     except OSError as problem:
         reason = problem.strerror or "unreadable"
@@ -90,9 +92,9 @@ def read_json(path: pathlib.Path, what: str, error: type[InputError]) -> object:
     except ValueError as problem:
         if isinstance(problem, error):
             raise
-        from shoal.support.files import instead
+        from shoal.support.files import explain_wrong_file
 
-        other = instead(path, what)
+        other = explain_wrong_file(path, what)
         raise error(other or f"{path} is not a {what}: {first_line(problem)}.") from problem
 
 
@@ -200,14 +202,14 @@ def _kind_of_json(start: bytes) -> str | None:
     return found
 
 
-def instead(path: pathlib.Path, wanted: str) -> str | None:
+def explain_wrong_file(path: pathlib.Path, wanted: str) -> str | None:
     """Say what a file is if it is something else than wanted, and what to do; None if unknown.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = pathlib.Path(folder, "s.toml")
     ...     _ = file.write_text("[[question]]")
-    ...     (instead(file, "plan") or "").split(folder)[-1]
+    ...     (explain_wrong_file(file, "plan") or "").split(folder)[-1]
     '/s.toml --crowd N --epsilon E --delta D.'
     """
     found = kind_of(path)

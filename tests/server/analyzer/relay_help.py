@@ -25,12 +25,12 @@ from shoal.protocol.encryption import (
     DUMMY,
     Chunk,
     CrowdKey,
+    encrypt_message,
+    encryption_info,
     messages_of,
     pack_fragments,
     pack_whole,
     public_key_of,
-    seal_message,
-    sealing_info,
     set_positions,
 )
 from shoal.protocol.plan import Parties
@@ -93,8 +93,8 @@ def dummy() -> bytes:
 
 def sealed(plan: Plan, key: CrowdKey, contents: Sequence[bytes]) -> list[bytes]:
     """Seal contents for a crowd."""
-    public, info = public_key_of(key.public_key), sealing_info(plan, key.window)
-    return [seal_message(content, public, info) for content in contents]
+    public, info = public_key_of(key.public_key), encryption_info(plan, key.window)
+    return [encrypt_message(content, public, info) for content in contents]
 
 
 def cut(plan: Plan, key: CrowdKey, messages: Sequence[bytes], chunks: int = 3) -> list[Chunk]:

@@ -13,7 +13,7 @@ import shoal
 from shoal import Flags, Plan, Survey, Tally
 from shoal.analysis.estimates import Estimate
 from shoal.device.encode import encode
-from shoal.device.encryption import seal_report
+from shoal.device.encryption import encrypt_report
 from shoal.device.randomize import flip, pack_reports
 from shoal.protocol.encryption import CrowdKey, message_bytes
 from shoal.protocol.plan import View
@@ -44,7 +44,7 @@ def through_both_parties(plan: Plan, chosen: list[list[str]], folder: Path) -> l
         messages: list[bytes] = []
         for names in chosen:
             synthetic = flip(plan, encode(plan, {"f": names}))
-            content = seal_report(plan, pack_reports(plan, synthetic).to_bytes(), key).content
+            content = encrypt_report(plan, pack_reports(plan, synthetic).to_bytes(), key).content
             messages += [content[at : at + length] for at in range(16, len(content), length)]
         assert states(store, cut(plan, key, messages))[-1] == "complete"
         assert seal_next(store)

@@ -23,15 +23,15 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from shoal import Flags, Plan, Survey
 from shoal.protocol.encryption import (
     CrowdKey,
-    SealedReports,
+    EncryptedReports,
     content_bytes,
+    decrypt_message,
+    encrypt_message,
+    encrypted_report_bytes,
+    encryption_info,
     key_digest,
     message_bytes,
-    open_message,
     public_key_of,
-    seal_message,
-    sealed_report_bytes,
-    sealing_info,
     split_chunk,
 )
 from shoal.protocol.flip_probability import FlipProbability
@@ -241,8 +241,8 @@ class FakeAnalyzer:
 
     def opened(self, where: tuple[str, int, int]) -> list[bytes]:
         """The contents of a crowd's messages, in their order."""
-        private, info = self.private[where], sealing_info(self.plans[where[0]], where[1])
-        return [open_message(one, private, info) for one in self.sealed_messages(where)]
+        private, info = self.private[where], encryption_info(self.plans[where[0]], where[1])
+        return [decrypt_message(one, private, info) for one in self.sealed_messages(where)]
 
 
 def problem(status: int, name: str) -> Reply:
@@ -311,14 +311,14 @@ def made(plan: Plan, count: int, seed: int) -> list[Made]:
     ]
 
 
-def sealed(plan: Plan, key: CrowdKey, reports: Sequence[Made]) -> SealedReports:
+def sealed(plan: Plan, key: CrowdKey, reports: Sequence[Made]) -> EncryptedReports:
     """Seal reports for a crowd as a device does."""
-    public, info = public_key_of(key.public_key), sealing_info(plan, key.window)
+    public, info = public_key_of(key.public_key), encryption_info(plan, key.window)
     content = b"".join(
-        report.name + b"".join(seal_message(one, public, info) for one in report.contents)
+        report.name + b"".join(encrypt_message(one, public, info) for one in report.contents)
         for report in reports
     )
-    return SealedReports(plan.id, key.window, key.digest, sealed_report_bytes(plan), content)
+    return EncryptedReports(plan.id, key.window, key.digest, encrypted_report_bytes(plan), content)
 
 
 def contents_of(reports: Sequence[Made]) -> Counter[bytes]:
@@ -397,10 +397,10 @@ class RelayWorld:
         window = this_window(plan) if window is None else window
         return await self.clients["public"].get(f"/v1/plans/{plan.id}/crowd-key?window={window}")
 
-    async def post(self, upload: SealedReports) -> int:
+    async def post(self, upload: EncryptedReports) -> int:
         return (await self.send(upload)).status_code
 
-    async def send(self, upload: SealedReports) -> httpx.Response:
+    async def send(self, upload: EncryptedReports) -> httpx.Response:
         path = f"/v1/plans/{upload.plan_id}/sealed"
         return await self.clients["public"].post(path, content=upload.to_bytes(), headers=SEALED)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal import Plan
-from shoal.protocol.encryption import CrowdKey, SealedReports
+from shoal.protocol.encryption import CrowdKey, EncryptedReports
 from shoal.server.core import problems
 from shoal.server.relay.analyzer_client import Analyzer
 from shoal.server.relay.forwarding import Forwarder
@@ -73,7 +73,7 @@ class SharedRelay:
         where = (plan.id, this_window(plan) if window is None else window)
         return CrowdKey.from_bytes(self.store.open_keys()[where].content)
 
-    def sealed(self, plan: Plan, reports: Sequence[Made]) -> SealedReports:
+    def sealed(self, plan: Plan, reports: Sequence[Made]) -> EncryptedReports:
         return sealed(plan, self.key(plan), reports)
 
     def take(self, plan: Plan, reports: Sequence[Made]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.protocol.encryption import SealedReports
+from shoal.protocol.encryption import EncryptedReports
 from shoal.server.core.clock import GuardedClock
 from tests.server.test_clock import Machine
 
@@ -34,7 +34,7 @@ from .relay_process import Process
 WIDE_CROWD = party_plan("wide crowd", messages=4, crowd=1000)
 
 
-def over(relay: Process, upload: SealedReports, times: int) -> list[int]:
+def over(relay: Process, upload: EncryptedReports, times: int) -> list[int]:
     """Send an upload so often over one connection; return the answers until it is closed."""
     body = upload.to_bytes()
     head = (

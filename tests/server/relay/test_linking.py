@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from scipy.stats import kstest, spearmanr
 
 from shoal import Plan
-from shoal.protocol.encryption import open_message, sealing_info
+from shoal.protocol.encryption import decrypt_message, encryption_info
 from shoal.server.relay.store import RelayStore
 
 from .relay_help import PIECES, WHOLE, RelayWorld, made, party_plan, sealed, story
@@ -78,13 +78,13 @@ def test_the_relay_opens_nothing(plan: Plan, tmp_path: Path) -> None:
     ]
     store.close()
     assert own
-    info, (message,) = sealing_info(plan, window[0]), messages
+    info, (message,) = encryption_info(plan, window[0]), messages
     candidates = {key for key in (*own, *islice(secrets_on(tmp_path), 20_000)) if len(key) == 32}
     assert len(candidates) > 100
 
     def opens(key: bytes) -> bool:
         try:
-            open_message(message, X25519PrivateKey.from_private_bytes(key), info)
+            decrypt_message(message, X25519PrivateKey.from_private_bytes(key), info)
         except (InvalidTag, ValueError):
             return False
         return True

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp, mannwhitneyu
 
-from shoal.protocol.wire import SEALED_TYPE
+from shoal.protocol.wire import ENCRYPTED_TYPE
 from tests.server.test_timing import ALARM, ROUNDS, WARM_UP, WITHOUT_TICKS, Line
 
 from .relay_help import FakeAnalyzer, made, party_plan, reachable, sealed
@@ -50,7 +50,7 @@ def line_to(before: str = "") -> Iterator[tuple[Process, Line]]:
         Process(Path(folder), PLAN, url, before) as relay,
     ):
         relay.start()
-        line = Line(relay, f"/v1/plans/{PLAN.id}/sealed", SEALED_TYPE)
+        line = Line(relay, f"/v1/plans/{PLAN.id}/sealed", ENCRYPTED_TYPE)
         try:
             yield relay, line
         finally:

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from shoal import Plan
-from shoal.protocol.encryption import SealedReports
+from shoal.protocol.encryption import EncryptedReports
 from tests.server.test_traces import ADDRESS, CANARIES, QUERY, needles
 
 from .relay_help import LONGEST, PIECES, WHOLE, FakeAnalyzer, made, reachable, sealed
 from .relay_process import Process
 
 
-def send_raw(relay: Process, upload: SealedReports, body: bytes | None = None) -> int:
+def send_raw(relay: Process, upload: EncryptedReports, body: bytes | None = None) -> int:
     """Send reports from the canary's address, with all its headers; return the port used."""
     content = upload.to_bytes() if body is None else body
     lines = [

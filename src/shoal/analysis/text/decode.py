@@ -22,7 +22,7 @@ from shoal.protocol.questions import Text
 from shoal.protocol.survey import Survey
 from shoal.protocol.text_hash import normal_text
 from shoal.support.checks import check_level, check_number, listed, shown
-from shoal.support.files import first_line, instead, kind_of
+from shoal.support.files import explain_wrong_file, first_line, kind_of
 from shoal.theory.gaussian import normal_factor
 
 __all__ = [
@@ -295,7 +295,7 @@ def _alike_notes(same: int, alike: int) -> tuple[str, ...]:
     return tuple(notes)
 
 
-LARGEST_FILE = 1 << 30
+MAX_FILE_BYTES = 1 << 30
 
 
 class Candidates(NamedTuple):
@@ -342,10 +342,10 @@ def read_candidates(path: Path | str, column: str | None = None) -> list[str]:
     """
     path = Path(path)
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise InputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB.")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InputError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB.")
         if kind_of(path) in ("reports", "originals", "tally", "plan"):
-            raise InputError(instead(path, "candidates"))
+            raise InputError(explain_wrong_file(path, "candidates"))
         if path.suffix.lower() in (".csv", ".parquet"):
             return _column(path, column)
         if column is not None:

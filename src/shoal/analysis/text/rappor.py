@@ -228,7 +228,7 @@ def _notes(parameters: RapporParameters, candidates: RapporMap, fdr: float) -> t
     return tuple(notes)
 
 
-LARGEST_FILE = 1 << 30
+MAX_FILE_BYTES = 1 << 30
 LARGEST_COUNT = 1 << 53
 EMPTY = "(empty)"
 """What a candidate of no letters is called."""
@@ -343,8 +343,8 @@ def _rows(path: Path, what: str) -> Iterator[tuple[int, Sequence[str]]]:
     """Yield the rows of a CSV file with their line numbers; empty lines are none."""
     csv.field_size_limit(1 << 17)
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise InputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB.")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InputError(f"{path} is larger than {MAX_FILE_BYTES >> 20} MiB.")
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)
             for cells in reader:

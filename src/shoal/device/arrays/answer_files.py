@@ -29,11 +29,11 @@ from shoal.device.encode import AnswerRules, set_bits, text_bits
 from shoal.errors import AnswerError, InputError
 from shoal.protocol.survey import AskedQuestion, Survey, Text
 from shoal.protocol.wire import row_fields
-from shoal.support.csv_rows import MAX_LINE, Problem, read_csv
+from shoal.support.csv_rows import MAX_LINE, RowProblem, read_csv
 from shoal.support.files import first_line, unique_keys
 from shoal.support.table_format import DEFAULT_FORMAT, TableFormat, python_cells
 
-__all__ = ["ANSWER_SUFFIXES", "Unreadable", "WrongAnswers", "read_answers"]
+__all__ = ["ANSWER_SUFFIXES", "AnswerErrors", "Unreadable", "read_answers"]
 
 _BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 """Types of texts, and the same without a promise about their bytes."""
@@ -75,7 +75,7 @@ class _Batch(NamedTuple):
     """Rows of a table, and why some of them cannot be read."""
 
     table: Any
-    problems: Sequence[Problem] = ()
+    problems: Sequence[RowProblem] = ()
 
 
 def _read_csv(survey: Survey, path: Path, table_format: TableFormat) -> Iterator[Original]:
@@ -96,7 +96,7 @@ def _encoded(
     survey: Survey, batches: Iterable[_Batch], table_format: TableFormat
 ) -> Iterator[Original]:
     """Encode batch by batch; if an answer is not allowed, all such answers are named together."""
-    row, wrong = 1, WrongAnswers(survey, table_format)
+    row, wrong = 1, AnswerErrors(survey, table_format)
     for batch, problems in batches:
         unreadable = set()
         if table_format.invalid == "error":
@@ -117,7 +117,7 @@ def _encoded(
     wrong.refuse()
 
 
-def _named(first_row: int, problem: Problem) -> str:
+def _named(first_row: int, problem: RowProblem) -> str:
     where = "" if problem.column is None else f", column {problem.column!r}"
     return f"row {first_row + problem.row}{where} {problem.why}."
 
@@ -127,7 +127,7 @@ def _read_ndjson(survey: Survey, path: Path, table_format: TableFormat) -> Itera
     columns = {question.name: question.table_column for question in survey.asked}
     rows: list[Any] = []
     first_row = 1
-    wrong = WrongAnswers(survey, table_format)
+    wrong = AnswerErrors(survey, table_format)
     with path.open("rb") as file:
         while line := file.readline(MAX_LINE + 1):
             end = line
@@ -230,11 +230,11 @@ class Unreadable:
     """A row that is named already, because it is no answer at all."""
 
 
-MOST_NAMED = 10
+MAX_NAMED = 10
 """How many answers a message names in full."""
 
 
-class WrongAnswers:
+class AnswerErrors:
     """The answers that were refused so far; `total` of them, the first few in full."""
 
     def __init__(self, survey: Survey, table_format: TableFormat) -> None:
@@ -290,11 +290,11 @@ class WrongAnswers:
         self.total += 1
         # The same value in many rows was looked at once; the message names the row it is in.
         self._named.append((row, re.sub(r"^row [0-9]+", f"row {row}", why)))
-        if len(self._named) > 4 * MOST_NAMED:
+        if len(self._named) > 4 * MAX_NAMED:
             self._shorten()
 
     def _shorten(self) -> None:
-        self._named = sorted(self._named, key=lambda one: one[0])[:MOST_NAMED]
+        self._named = sorted(self._named, key=lambda one: one[0])[:MAX_NAMED]
 
     def refuse(self) -> None:
         """Raise one error for all of them, if there are any."""

@@ -44,10 +44,10 @@ __all__ = ["ColumnProposal", "propose_question"]
 RARE = 10
 """A value of fewer people than this is not written into a survey."""
 
-FEWEST_FOR_RANGES = 50
+MIN_FOR_RANGES = 50
 """Of fewer people no ranges are taken: their places would be nearly somebody's number."""
 
-MOST_OPTIONS = 50
+MAX_OPTIONS = 50
 FEW_NUMBERS = 10
 OWN = 0.9
 """From this share of different values on, a column says who somebody is."""
@@ -187,7 +187,7 @@ def _numbers(
         if len({*map(float, options)}) == len(options):
             seen = f"{len(counts)} different whole numbers, {options[0]} to {options[-1]}{gaps}"
             return ColumnProposal(column, Choice(**name, options=options, **option), seen)
-    if counts.total() < FEWEST_FOR_RANGES:
+    if counts.total() < MIN_FOR_RANGES:
         few_people = f"numbers of {counts.total()} people: too few to take ranges from"
         return ColumnProposal(column, None, few_people)
     ordered = sorted(values[text] for text, times in counts.items() for _ in range(times))
@@ -237,7 +237,7 @@ def _flags(name: dict[str, Any], answers: Sequence[str], whole: bool) -> tuple[F
     if not several or not whole or any(len({*parts}) < len(parts) for parts in lists):
         return None
     counts = Counter(part for parts in lists for part in parts)
-    if len(counts) > MOST_OPTIONS or not all(counts) or min(counts.values()) < RARE:
+    if len(counts) > MAX_OPTIONS or not all(counts) or min(counts.values()) < RARE:
         return None  # flags have no (other), and a rare one would be in the survey
     seen = f"{len(counts)} options, several in one cell"
     return Flags(**name, options=tuple(sorted(counts))), seen
@@ -265,7 +265,7 @@ def _words(
     options = tuple(sorted(value for value, times in usable.items() if times >= RARE))
     rest = counts.total() - sum(usable[value] for value in options)
     gaps, several = _gaps(bool(option)), f"{len(counts):,} different values"
-    if 0 < len(options) <= MOST_OPTIONS and rest <= counts.total() / 2:
+    if 0 < len(options) <= MAX_OPTIONS and rest <= counts.total() / 2:
         other = bool(rest) or not whole
         spelling = ", upper and lower case taken as one" if fold else ""
         left = f"; rare ones, of {rest:,} people in all, are (other)" if rest else ""

@@ -186,7 +186,7 @@ def _encode_flags(question: Flags, column: Any, out: Vectors, table_format: Tabl
     out[owners, np.array(position, np.int64)[codes]] = True
     different = out.sum(axis=1)
     twice = (np.bincount(owners, minlength=len(out)) != different).any()
-    if twice or (different > question.most_set_bits).any():
+    if twice or (different > question.max_set_bits).any():
         raise AnswerError("a cell names an option twice, or too many")
 
 

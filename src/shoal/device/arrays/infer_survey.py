@@ -22,7 +22,7 @@ from shoal.device.arrays.column_kinds import RARE, ColumnProposal, propose_quest
 from shoal.errors import InputError
 from shoal.protocol.survey import Survey, Text
 from shoal.support.csv_rows import check_columns, read_csv, read_header
-from shoal.support.files import first_line, instead, kind_of
+from shoal.support.files import explain_wrong_file, first_line, kind_of
 from shoal.support.table_format import COMMA_NUMBER, DELIMITERS, POINT_NUMBER, TableFormat
 
 __all__ = [
@@ -150,7 +150,7 @@ def _read(path: Path, most_rows: int) -> tuple[Any, TableFormat | None]:
     """Return the first rows of a file, one more than are wanted if there are more."""
     try:
         if kind_of(path) in ("reports", "originals"):
-            raise InputError(instead(path, "table"))
+            raise InputError(explain_wrong_file(path, "table"))
         if path.suffix.lower() == ".parquet":
             with pq.ParquetFile(path, pre_buffer=False) as file:
                 return _first(file.iter_batches(1 << 16), file.schema_arrow, most_rows), None

@@ -21,7 +21,7 @@ from shoal.errors import InputError, ReportError
 from shoal.protocol import wire
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Plan
-from shoal.protocol.questions import Part
+from shoal.protocol.questions import QuestionPart
 from shoal.protocol.random_bits import RandomBits, SystemBits
 from shoal.protocol.survey import Survey
 from shoal.protocol.wire import Cohorts, Rows, Synthetic, check_cohorts, check_rows, padding_mask
@@ -128,7 +128,7 @@ _ROWS = 1 << 15
 _WINDOW = 64
 
 
-class _Window(NamedTuple):
+class _WordCheck(NamedTuple):
     """So many parts with exactly one set bit, all within 64 bits behind a byte of the row.
 
     `mask` are their bits and `lowest` the first bit of each.
@@ -160,7 +160,7 @@ class _Window(NamedTuple):
 class _Block(NamedTuple):
     """A part with limits of its own, as masks of 64 bits behind bytes of the row."""
 
-    part: Part
+    part: QuestionPart
     masks: tuple[tuple[int, np.uint64], ...]
 
 
@@ -195,30 +195,30 @@ def check_domain(rows: Rows, survey: Survey) -> None:
             _refuse(rows[start : start + count], survey, start)
 
 
-def _is_right(part: Part, pieces: Iterator[NDArray[np.uint64]]) -> bool:
+def _is_right(part: QuestionPart, pieces: Iterator[NDArray[np.uint64]]) -> bool:
     """Whether the set bits of all pieces of a part are as many as it allows."""
     total: NDArray[np.unsignedinteger] = np.bitwise_count(next(pieces))
     for piece in pieces:
         # Several pieces are seldom; at most 65,536 bits in all.
         total = np.add(total, np.bitwise_count(piece), dtype=np.uint32)
-    fewest, most = part.fewest_set_bits, part.most_set_bits
+    fewest, most = part.min_set_bits, part.max_set_bits
     return int(total.max()) <= most and (fewest == 0 or int(total.min()) >= fewest)
 
 
-def _looks(survey: Survey) -> tuple[list[_Window], list[_Block]]:
+def _looks(survey: Survey) -> tuple[list[_WordCheck], list[_Block]]:
     """Return where to look, which is worked out once for a survey."""
-    looks: tuple[list[_Window], list[_Block]] | None = vars(survey).get("_looks")
+    looks: tuple[list[_WordCheck], list[_Block]] | None = vars(survey).get("_looks")
     if looks is None:
         looks = list(_windows(survey)), list(_blocks(survey))
         vars(survey)["_looks"] = looks
     return looks
 
 
-def _fits_a_window(place: slice, part: Part) -> bool:
+def _fits_a_window(place: slice, part: QuestionPart) -> bool:
     return part.takes_one and place.stop - place.start // 8 * 8 <= _WINDOW
 
 
-def _windows(survey: Survey) -> Iterator[_Window]:
+def _windows(survey: Survey) -> Iterator[_WordCheck]:
     places = [place for _, place, part in survey.parts if _fits_a_window(place, part)]
     while places:
         first_bit = places[0].start // 8 * 8
@@ -226,12 +226,12 @@ def _windows(survey: Survey) -> Iterator[_Window]:
         places = places[len(here) :]
         mask = sum((1 << place.stop) - (1 << place.start) for place in here) >> first_bit
         lowest = sum(1 << place.start for place in here) >> first_bit
-        yield _Window(first_bit // 8, np.uint64(mask), np.uint64(lowest), len(here))
+        yield _WordCheck(first_bit // 8, np.uint64(mask), np.uint64(lowest), len(here))
 
 
 def _blocks(survey: Survey) -> Iterator[_Block]:
     for _, place, part in survey.parts:
-        free = part.fewest_set_bits == 0 and part.most_set_bits == part.bits
+        free = part.min_set_bits == 0 and part.max_set_bits == part.bits
         if free or _fits_a_window(place, part):
             continue
         masks = []
@@ -246,7 +246,7 @@ def _refuse(rows: Rows, survey: Survey, before: int) -> None:
     """Say which original it is, and how many bits of which question it sets."""
     vectors = np.unpackbits(rows, axis=1, count=survey.bits, bitorder="little")
     for question, place, part in survey.parts:
-        fewest, most = part.fewest_set_bits, part.most_set_bits
+        fewest, most = part.min_set_bits, part.max_set_bits
         count = vectors[:, place].sum(axis=1, dtype=np.int64)
         wrong = np.flatnonzero((count < fewest) | (count > most))
         if wrong.size:
@@ -264,9 +264,9 @@ def pack_rows(
     cohorts = synthetic.cohorts if cohorts is None else cohorts
     if (plan.cohorts is None) != (cohorts is None):
         raise ReportError("cohorts are given exactly when the plan has them.")
-    if len(synthetic) > wire.MOST_REPORTS:
+    if len(synthetic) > wire.MAX_REPORTS:
         raise ReportError(
-            f"a batch holds at most {wire.MOST_REPORTS} reports, got {len(synthetic)}."
+            f"a batch holds at most {wire.MAX_REPORTS} reports, got {len(synthetic)}."
         )
     fields = wire.report_fields(plan.bits, plan.cohorts is not None)
     records = np.empty(len(synthetic), np.dtype(fields))

@@ -13,7 +13,7 @@ from shoal.device.outbox.oblivious import ObliviousTransport
 from shoal.device.outbox.outbox import Outbox
 from shoal.device.outbox.plan_policy import check_certificate, check_plan, check_promise
 from shoal.device.outbox.queue import Ticket
-from shoal.device.outbox.retry import CertifyingTransport, Reply, Transport
+from shoal.device.outbox.retry import CertifyingTransport, PostResult, Transport
 from shoal.errors import TransportError
 from shoal.protocol.plan import read_plan
 
@@ -22,7 +22,7 @@ __all__ = [
     "HttpTransport",
     "ObliviousTransport",
     "Outbox",
-    "Reply",
+    "PostResult",
     "Ticket",
     "Transport",
     "TransportError",

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import shoal
-from shoal.device.outbox.retry import Reply
+from shoal.device.outbox.retry import PostResult
 from shoal.errors import InputError, TransportError
 from shoal.protocol.plan import MAX_PLAN_BYTES, check_plan_id
-from shoal.protocol.wire import REPORTS_TYPE, SEALED_MAGIC, SEALED_TYPE
+from shoal.protocol.wire import ENCRYPTED_MAGIC, ENCRYPTED_TYPE, REPORTS_TYPE
 from shoal.support.checks import is_loopback, shown
 from shoal.support.connections import (
     cut_off_at,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # these take longer to load than the rest of the device toget
 
 __all__ = ["HttpTransport"]
 
-MOST_REDIRECTS = 3
+MAX_REDIRECTS = 3
 
 
 class HttpTransport:
@@ -55,7 +55,7 @@ class HttpTransport:
     public_key
         The collector's Ed25519 key, 32 bytes or their base64url; plans and
         certificates must then be signed with it.
-    largest_plan
+    max_plan_bytes
         Bytes of a plan that are read before giving up.
 
     Examples
@@ -75,7 +75,7 @@ class HttpTransport:
         allow_plain: bool = False,
         token: str | None = None,
         public_key: bytes | str | None = None,
-        largest_plan: int = MAX_PLAN_BYTES,
+        max_plan_bytes: int = MAX_PLAN_BYTES,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._origin, path = parse_address(base_url)
@@ -87,7 +87,7 @@ class HttpTransport:
         self._path = path.rstrip("/")
         self._token = None if token is None else _checked_token(token)
         self._public_key = None if public_key is None else _checked_key(public_key)
-        self._timeout, self._largest_plan, self._clock = timeout, largest_plan, clock
+        self._timeout, self._largest_plan, self._clock = timeout, max_plan_bytes, clock
         self._context = context
 
     @property
@@ -146,7 +146,7 @@ class HttpTransport:
 
     def _fetch(self, path: str, what: str, largest: int, deadline: float) -> tuple[bytes, Message]:
         """Return a document and the headers that came with it."""
-        for _ in range(MOST_REDIRECTS + 1):
+        for _ in range(MAX_REDIRECTS + 1):
             with self._request("GET", path, None, deadline) as response:
                 if response.status in (301, 302, 303, 307, 308):
                     path = redirected_path(self._origin, path, response.getheader("Location"))
@@ -164,9 +164,9 @@ class HttpTransport:
                 if response.length or time.monotonic() >= deadline:
                     raise TransportError("no answer in time, or only a part of one.")
                 return content, response.headers
-        raise TransportError(f"more than {MOST_REDIRECTS} redirects; giving up.")
+        raise TransportError(f"more than {MAX_REDIRECTS} redirects; giving up.")
 
-    def post_report(self, plan_id: str, content: bytes) -> Reply:
+    def post_report(self, plan_id: str, content: bytes) -> PostResult:
         """Post a batch; of the answer only the status and Retry-After are read."""
         with self.kept_open() as sending:
             return sending.post_report(plan_id, content)
@@ -221,7 +221,7 @@ class HttpTransport:
         if body is None:
             headers["Connection"] = "close"
         else:
-            headers["Content-Type"] = SEALED_TYPE if _is_sealed(body) else REPORTS_TYPE
+            headers["Content-Type"] = ENCRYPTED_TYPE if _is_sealed(body) else REPORTS_TYPE
             if self._token is not None:
                 headers["Authorization"] = f"Bearer {self._token}"
         return headers
@@ -247,7 +247,7 @@ class _Flush:
         self._transport, self._plan_id = transport, ""
         self._connection: http.client.HTTPConnection | None = None
 
-    def post_report(self, plan_id: str, content: bytes) -> Reply:
+    def post_report(self, plan_id: str, content: bytes) -> PostResult:
         """Post a batch; of the answer only the status and Retry-After are read."""
         if plan_id != self._plan_id:
             self.close()
@@ -263,7 +263,7 @@ class _Flush:
                 raise
         return self._post(content, deadline)
 
-    def _post(self, content: bytes, deadline: float) -> Reply:
+    def _post(self, content: bytes, deadline: float) -> PostResult:
         transport = self._transport
         door = "sealed" if _is_sealed(content) else "reports"
         path = f"{transport._path}/v1/plans/{self._plan_id}/{door}"
@@ -275,7 +275,7 @@ class _Flush:
             reusable = not response.will_close and response.length == 0
         if not reusable:
             self.close()
-        return Reply(response.status, wait)
+        return PostResult(response.status, wait)
 
     def close(self) -> None:
         """Close the connection, if there is one."""
@@ -285,7 +285,7 @@ class _Flush:
 
 
 def _is_sealed(content: bytes) -> bool:
-    return content.startswith(SEALED_MAGIC)
+    return content.startswith(ENCRYPTED_MAGIC)
 
 
 def _checked_key(key: bytes | str) -> bytes:

@@ -38,7 +38,7 @@ __all__ = ["ObliviousTransport"]
 STEP = 1024
 """Requests are padded to multiples of so many bytes, so that reports of a plan are equally long."""
 
-LARGEST_ANSWER = 64 << 10
+MAX_RESPONSE_BYTES = 64 << 10
 """Bytes of a relay's answer that are read before giving up."""
 
 _UNKNOWN_KEY = (400, 401)
@@ -109,8 +109,8 @@ class ObliviousTransport(HttpTransport):
         """Yield the collector's response to a request that the relay forwards."""
         sealed, exchange = self._sealed(method, path, body or b"", deadline)
         with super()._answer(connection, "POST", self._relay_path, sealed, deadline) as response:
-            content = response.read(LARGEST_ANSWER + 1)
-            if len(content) > LARGEST_ANSWER or response.length:
+            content = response.read(MAX_RESPONSE_BYTES + 1)
+            if len(content) > MAX_RESPONSE_BYTES or response.length:
                 raise TransportError("the relay's answer is too long, or only a part of one.")
             yield self._opened(response, content, exchange)
 

@@ -17,13 +17,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shoal.device.encode import encode
-from shoal.device.outbox.plan_policy import PlanGate
-from shoal.device.outbox.queue import Folder, Record, Ticket, key_digest
+from shoal.device.outbox.plan_policy import PlanPolicy
+from shoal.device.outbox.queue import Record, ReportQueue, Ticket, key_digest
 from shoal.device.outbox.retry import Attempts, uniform
 from shoal.device.randomize import flip, pack_reports
 from shoal.device.vectors import OriginalVector, SyntheticVector
 from shoal.errors import AnswerError, PrivacyRefusal, ShoalError
-from shoal.protocol.plan import SHORTEST_WINDOW, Plan, check_plan_id, read_plan
+from shoal.protocol.plan import MIN_WINDOW, Plan, check_plan_id, read_plan
 from shoal.protocol.wire import current_window
 from shoal.support.checks import check_text
 from shoal.support.disk import Disk
@@ -65,7 +65,7 @@ class Outbox:
     spread
         A report is first sent after a random wait below so many seconds, so that the moment it
         arrives says little about the moment it was made.
-    shortest_window
+    min_window
         Plans with shorter windows, in seconds, are refused.
     one_operator
         Answer plans whose relay and analyzer are on one host, too: whoever runs both sees whose
@@ -85,7 +85,7 @@ class Outbox:
         limit: object = None,
         recompute: bool | None = None,
         spread: float = 3600.0,
-        shortest_window: int = SHORTEST_WINDOW,
+        min_window: int = MIN_WINDOW,
         one_operator: bool = False,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
@@ -94,16 +94,16 @@ class Outbox:
     ) -> None:
         self._transport, self._clock, self._sleep = transport, clock, sleep
         self._has_ledger = ledger is not None
-        self._folder = Folder(pathlib.Path(folder), Disk() if disk is None else disk)
+        self._folder = ReportQueue(pathlib.Path(folder), Disk() if disk is None else disk)
         self._maker = ReportMaker(self._folder, memory, ledger)
         self._attempts = Attempts(self._folder, self._address, spread, clock, jitter, self._sealed)
-        self._gate = PlanGate(
+        self._gate = PlanPolicy(
             self._folder,
             transport,
             has_memory=memory is not None,
             limit=limit,
             recompute=recompute,
-            shortest_window=shortest_window,
+            min_window=min_window,
             one_operator=one_operator,
         )
 
@@ -225,9 +225,9 @@ class Outbox:
             return self._folder.revive(ticket.name, self._clock())
 
     def _sealed(self, record: Record) -> bytes:
-        from shoal.device.encryption import Sealer  # most plans have one collector
+        from shoal.device.encryption import ReportEncryptor  # most plans have one collector
 
-        return Sealer(self._folder, self._transport).seal(record)
+        return ReportEncryptor(self._folder, self._transport).seal(record)
 
     @property
     def _address(self) -> str | None:
@@ -263,7 +263,9 @@ class Charging(Protocol):
 class ReportMaker:
     """Makes the reports of one folder, with the device's memory and ledger if it has them."""
 
-    def __init__(self, folder: Folder, memory: Remembering | None, ledger: Charging | None) -> None:
+    def __init__(
+        self, folder: ReportQueue, memory: Remembering | None, ledger: Charging | None
+    ) -> None:
         self._folder, self._memory, self._ledger = folder, memory, ledger
 
     def make(self, plan: Plan, answers: Mapping[str, object], window: int, digest: str) -> bytes:

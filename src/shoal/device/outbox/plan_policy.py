@@ -6,34 +6,34 @@ import decimal
 from typing import TYPE_CHECKING
 
 import shoal
-from shoal.device.outbox.queue import Folder
+from shoal.device.outbox.queue import ReportQueue
 from shoal.errors import InputError, PlanError, PrivacyRefusal
 from shoal.protocol.flip_probability import EXACT, local_epsilon
-from shoal.protocol.plan import SHORTEST_WINDOW, Plan
+from shoal.protocol.plan import MIN_WINDOW, Plan
 from shoal.support.checks import check_decimal
 
 if TYPE_CHECKING:
     from shoal.device.outbox.retry import Transport
 
-__all__ = ["PlanGate", "check_certificate", "check_plan", "check_promise"]
+__all__ = ["PlanPolicy", "check_certificate", "check_plan", "check_promise"]
 
 
-class PlanGate:
+class PlanPolicy:
     """The device's own limits on plans, and the promises that were confirmed already."""
 
     def __init__(
         self,
-        folder: Folder,
+        folder: ReportQueue,
         transport: Transport,
         *,
         has_memory: bool,
         limit: object,
         recompute: bool | None,
-        shortest_window: int,
+        min_window: int,
         one_operator: bool = False,
     ) -> None:
         self._folder, self._transport, self._has_memory = folder, transport, has_memory
-        self._limit, self._shortest_window = limit, shortest_window
+        self._limit, self._shortest_window = limit, min_window
         self._one_operator = one_operator
         from importlib.util import find_spec
 
@@ -45,7 +45,7 @@ class PlanGate:
 
     def check(self, plan: Plan, reports: int = 1) -> Plan:
         """Return the plan if this device may make so many reports of it, in all, or refuse."""
-        check_plan(plan, limit=self._limit, reports=reports, shortest_window=self._shortest_window)
+        check_plan(plan, limit=self._limit, reports=reports, min_window=self._shortest_window)
         if plan.memory is not None and not self._has_memory:
             raise PrivacyRefusal(
                 "the plan needs permanent flips, and this outbox has no memory; give it one:"
@@ -97,7 +97,7 @@ def check_plan(
     *,
     limit: object = None,
     reports: int = 1,
-    shortest_window: int = SHORTEST_WINDOW,
+    min_window: int = MIN_WINDOW,
 ) -> Plan:
     """Return the plan if a device with this limit may answer it, by what its reports reveal.
 
@@ -110,7 +110,7 @@ def check_plan(
         with memory, the permanent flips count: they are all that protects over time.
     reports
         How many reports the device will have made then; without memory they add up.
-    shortest_window
+    min_window
         The shortest window in seconds, since a report carries its number.
 
     Examples
@@ -129,10 +129,10 @@ def check_plan(
     """
     if plan.q.is_blind:
         raise PlanError("the plan's q is 1/2, where a report says nothing; there is no use in it.")
-    if plan.window is not None and plan.window < shortest_window:
+    if plan.window is not None and plan.window < min_window:
         raise PrivacyRefusal(
             f"the plan's window of {plan.window} seconds would tell when a report was made;"
-            f" this device takes windows of {shortest_window} seconds and more."
+            f" this device takes windows of {min_window} seconds and more."
         )
     if limit is not None:
         most = decimal.Decimal(check_decimal("limit", limit, above=0))

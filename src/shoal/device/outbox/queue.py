@@ -20,7 +20,7 @@ from shoal.support.checks import check_integer
 from shoal.support.disk import Disk
 from shoal.support.files import canonical_json, first_line, strict_json
 
-__all__ = ["Folder", "Record", "State", "Ticket"]
+__all__ = ["Record", "ReportQueue", "State", "Ticket"]
 
 _IDENTITY = "[0-9a-f]{32}"
 _FILE = r"([0-9a-f]{64}\.[0-9]{1,10}\.[0-9a-f]{32})\.(waiting|sent|failed|expired)"
@@ -29,7 +29,7 @@ _OURS = rf"lock|sending|identity|part|plans|{_FILE}"
 """Names in an outbox's folder. A folder with other names may be shared with other users."""
 
 
-class Folder:
+class ReportQueue:
     """``name.waiting`` is a report to send; ``name.sent``, ``.failed``, ``.expired`` are notes."""
 
     def __init__(self, path: pathlib.Path, disk: Disk) -> None:

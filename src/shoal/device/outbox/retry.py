@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from shoal.device.outbox.queue import Folder, Record, Ticket
+from shoal.device.outbox.queue import Record, ReportQueue, Ticket
 from shoal.errors import InputError, TransportError
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 __all__ = [
     "Attempts",
     "CertifyingTransport",
+    "PostResult",
     "Posting",
     "RelayTransport",
-    "Reply",
     "Transport",
     "may_ask_to_wait",
     "outcome",
     "uniform",
 ]
 
-FIRST_BACKOFF, LONGEST_BACKOFF = 30.0, 6 * 3600.0
+FIRST_BACKOFF, MAX_BACKOFF = 30.0, 6 * 3600.0
 """An attempt is followed by a wait uniform below the first, doubled each time up to the last."""
 
-LONGEST_WAIT = 24 * 3600.0
+MAX_WAIT = 24 * 3600.0
 """For how long a collector may tell a device to wait."""
 
 MAX_CROWDS = 3
@@ -53,7 +53,7 @@ class Attempts:
 
     def __init__(
         self,
-        folder: Folder,
+        folder: ReportQueue,
         address: str | None,
         spread: float,
         clock: Callable[[], float],
@@ -63,8 +63,8 @@ class Attempts:
         self._folder, self.address, self._clock, self._jitter = folder, address, clock, jitter
         self._seal = seal
         self._spread = check_number("spread", spread)
-        if not 0 <= self._spread <= LONGEST_WAIT:
-            raise InputError(f"spread must be in [0, {LONGEST_WAIT:.0f}], got spread={spread}.")
+        if not 0 <= self._spread <= MAX_WAIT:
+            raise InputError(f"spread must be in [0, {MAX_WAIT:.0f}], got spread={spread}.")
 
     def first_record(self, plan: Plan, window: int, batch: bytes, now: float) -> Record:
         """Return the record of a new report, with the time of its first attempt."""
@@ -94,13 +94,13 @@ class Attempts:
                 return self._folder.settle(name, record, "expired", "its window has passed")
             if record.address not in (None, self.address):
                 return None
-            if record.due - now > 2 * LONGEST_WAIT:  # the clock was set back
+            if record.due - now > 2 * MAX_WAIT:  # the clock was set back
                 record = replace(record, due=now + self._spread * self._jitter())
                 self._folder.store_waiting(name, record)
             if record.due > now and not (hurry and record.attempts == 0):
                 return None
             # Stored before the attempt, so that whoever crashes in it does not hurry the next one.
-            backoff = min(FIRST_BACKOFF * 2.0 ** min(record.attempts, 60), LONGEST_BACKOFF)
+            backoff = min(FIRST_BACKOFF * 2.0 ** min(record.attempts, 60), MAX_BACKOFF)
             record = record.tried(now + backoff * self._jitter())
             self._folder.store_waiting(name, record)
         try:
@@ -112,7 +112,7 @@ class Attempts:
                 return self._folder.settle(name, record, "expired", _TOO_LATE)
             return self._after(name, record, reply)
 
-    def _post(self, name: str, record: Record, transport: Posting) -> tuple[Record, Reply]:
+    def _post(self, name: str, record: Record, transport: Posting) -> tuple[Record, PostResult]:
         """Post a report, sealed if need be, and return it as it was sent, with the answer."""
         if record.sealed is None:
             return record, transport.post_report(record.plan_id, record.batch)
@@ -127,7 +127,7 @@ class Attempts:
             reply = transport.post_report(record.plan_id, record.sealed or b"")
         return record, reply
 
-    def _after(self, name: str, record: Record, reply: Reply) -> Ticket:
+    def _after(self, name: str, record: Record, reply: PostResult) -> Ticket:
         state, reason = outcome(reply)
         now = self._clock()
         if state == "expired" and record.expires is not None and now < record.expires:
@@ -140,14 +140,14 @@ class Attempts:
         if state != "waiting":
             return self._folder.settle(name, record, state, reason)
         if reply.retry_after is not None and may_ask_to_wait(reply):
-            wait = min(max(reply.retry_after, 0.0), LONGEST_WAIT)
+            wait = min(max(reply.retry_after, 0.0), MAX_WAIT)
             record = replace(record, due=record.due + wait)
             self._folder.store_waiting(name, record)
         return record.ticket(name, "waiting", reason)
 
 
 @dataclass(frozen=True)
-class Reply:
+class PostResult:
     """What became of a report: a status as HTTP has it, and for how many seconds to wait."""
 
     status: int
@@ -170,10 +170,10 @@ REFUSALS = {
 }
 
 
-def outcome(reply: Reply) -> tuple[State, str | None]:
+def outcome(reply: PostResult) -> tuple[State, str | None]:
     """Return what becomes of a report, and why.
 
-    >>> outcome(Reply(404))
+    >>> outcome(PostResult(404))
     ('failed', 'the collector refused it (404: it does not know the plan)')
     """
     status = reply.status
@@ -188,7 +188,7 @@ def outcome(reply: Reply) -> tuple[State, str | None]:
     return "waiting", f"the collector said {status}"
 
 
-def may_ask_to_wait(reply: Reply) -> bool:
+def may_ask_to_wait(reply: PostResult) -> bool:
     """Whether an answer's Retry-After is a collector's."""
     return reply.status >= 500 or reply.status in AGAIN
 
@@ -196,7 +196,7 @@ def may_ask_to_wait(reply: Reply) -> bool:
 class Posting(Protocol):
     """Takes reports away."""
 
-    def post_report(self, plan_id: str, content: bytes) -> Reply:
+    def post_report(self, plan_id: str, content: bytes) -> PostResult:
         """Hand over reports in the binary form; status 202 means that they were accepted for good.
 
         Sealed reports (`shoal.protocol.encryption`) go to the relay's own door for them.

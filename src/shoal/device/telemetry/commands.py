@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.device.ledger import Ledger
-from shoal.device.outbox.queue import Folder, Ticket
+from shoal.device.outbox.queue import ReportQueue, Ticket
 from shoal.device.telemetry import state
 from shoal.device.telemetry.describe import Terms, report_in_words, terms_in_words
 from shoal.device.telemetry.environment import switch_name
-from shoal.device.telemetry.log import Log, Request
+from shoal.device.telemetry.log import Log, LoggedRequest
 from shoal.device.telemetry.worker import NOTE, QUIET, WORKING
 from shoal.errors import InputError, ShoalError
 from shoal.support.disk import Disk
@@ -87,7 +87,7 @@ def _state(folder: Path, agreement: bytes, limit: object) -> list[str]:
 
 def _tickets(within: Path) -> Iterator[Ticket]:
     if (within / "outbox").is_dir():
-        box = Folder(within / "outbox", Disk())
+        box = ReportQueue(within / "outbox", Disk())
         yield from (box.ticket(name) for name in box.names())
 
 
@@ -109,11 +109,11 @@ def off(telemetry: Telemetry) -> str:
             for file in within.glob(pattern):
                 file.unlink()
         if (within / "outbox").is_dir():
-            _drop_waiting(Folder(within / "outbox", Disk()))
+            _drop_waiting(ReportQueue(within / "outbox", Disk()))
     return f"Telemetry of {telemetry.tool} is off. What was recorded or waited was deleted."
 
 
-def _drop_waiting(box: Folder) -> None:
+def _drop_waiting(box: ReportQueue) -> None:
     """Delete reports that wait, and keep the notes: a window's report was made, if not received."""
     for name in box.names(state="waiting"):
         with box.changing():
@@ -197,11 +197,11 @@ def _plans(folder: Path) -> Iterator[tuple[str, Plan]]:
         yield plan.id, plan
 
 
-def _requests(telemetry: Telemetry) -> list[Request]:
+def _requests(telemetry: Telemetry) -> list[LoggedRequest]:
     return Log(_folder(telemetry) / "log", time.time).requests()
 
 
-def _request_text(number: int, request: Request, plans: dict[str, Plan]) -> str:
+def _request_text(number: int, request: LoggedRequest, plans: dict[str, Plan]) -> str:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(request.at))
     answer = "no answer came" if request.status is None else f"the answer was {request.status}"
     head = request.sent.partition(b"\r\n\r\n")[0].decode("latin-1").splitlines()

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from shoal.device.outbox.http import HttpTransport
 from shoal.device.outbox.plan_policy import check_plan
-from shoal.device.telemetry.log import Request
+from shoal.device.telemetry.log import LoggedRequest
 from shoal.errors import InputError, PlanError, ReportError
 from shoal.protocol.plan import Plan
 from shoal.protocol.questions import Question
-from shoal.protocol.survey import Choices, Flags, Number, Text, YesNo
+from shoal.protocol.survey import Flags, Number, Text, YesNo
 from shoal.protocol.wire import row_bytes, split_batch
 from shoal.support.files import first_line, strict_json
 from shoal.support.rounding import float_up, text_up
@@ -46,7 +46,7 @@ def terms_in_words(terms: Terms) -> list[str]:
     ]
 
 
-def report_in_words(plan: Plan, request: Request) -> list[str]:
+def report_in_words(plan: Plan, request: LoggedRequest) -> list[str]:
     """Return what a request said, a line for each question, as it left: after the flips."""
     try:
         reports = split_batch(plan, request.body)
@@ -73,9 +73,11 @@ def _asked(question: Question) -> str:
     if isinstance(question, YesNo):
         return "yes or no"
     options = ", ".join(question.labels)
-    if isinstance(question, Choices):
-        return f"up to {question.most_set_bits} of {options}"
-    return f"which of {options}" if isinstance(question, Flags) else f"one of {options}"
+    if isinstance(question, Flags):
+        return (
+            f"up to {question.at_most} of {options}" if question.at_most else f"which of {options}"
+        )
+    return f"one of {options}"
 
 
 def _span(seconds: int) -> tuple[str, str]:

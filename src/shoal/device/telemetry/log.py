@@ -24,13 +24,13 @@ from shoal.support.files import strict_json
 if TYPE_CHECKING:
     import http.client
 
-__all__ = ["Log", "LoggedTransport", "Request"]
+__all__ = ["Log", "LoggedRequest", "LoggedTransport"]
 
 LARGEST = 1 << 20
 
 
 @dataclass(frozen=True)
-class Request:
+class LoggedRequest:
     """One request: when, where to, its bytes, and the status of the answer if one came."""
 
     at: float
@@ -68,19 +68,19 @@ class Log:
         """Note that an answer came."""
         self._write({"status": status})
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[LoggedRequest]:
         """Return all requests, the oldest first."""
-        found: list[Request] = []
+        found: list[LoggedRequest] = []
         for line in self._lines():
             try:
                 fields: Any = strict_json(line)
                 if "to" in fields:
-                    found.append(Request(float(fields["at"]), str(fields["to"]), b"", None))
+                    found.append(LoggedRequest(float(fields["at"]), str(fields["to"]), b"", None))
                 elif found:
                     last = found[-1]
                     piece = base64.b64decode(fields.get("sent", ""))
                     status = fields.get("status", last.status)
-                    found[-1] = Request(last.at, last.to, last.sent + piece, status)
+                    found[-1] = LoggedRequest(last.at, last.to, last.sent + piece, status)
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue  # a line that a crash cut off
         return [request for request in found if request.sent]

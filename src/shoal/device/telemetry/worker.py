@@ -33,7 +33,16 @@ from shoal.protocol.wire import current_window
 from shoal.support.checks import shown
 from shoal.support.disk import Disk
 
-__all__ = ["NOTE", "QUIET", "WORKING", "Worker", "check_answers", "main", "merge", "read_events"]
+__all__ = [
+    "NOTE",
+    "QUIET",
+    "WORKING",
+    "TelemetryWorker",
+    "check_answers",
+    "main",
+    "merge",
+    "read_events",
+]
 
 LONGEST = 120
 """Seconds after which the process ends, whatever it is waiting for."""
@@ -49,7 +58,7 @@ QUIET = "quiet"
 """The file that says until when no report is made, since one may have been made and deleted."""
 
 
-class Worker:
+class TelemetryWorker:
     """Does what is due for one tool and one agreement.
 
     Parameters
@@ -175,7 +184,7 @@ def main(words: Sequence[str]) -> None:
         signal.alarm(LONGEST)
         os.nice(10)
     try:
-        Worker(tool, Path(folder), name, os.environ).work()
+        TelemetryWorker(tool, Path(folder), name, os.environ).work()
     except (ShoalError, OSError) as error:
         state.store_file(os.path.join(folder, name), NOTE, str(error).encode())
 
@@ -265,7 +274,7 @@ def _merged(question: Question, given: list[object], total: float) -> object:
         for option in (one for value in given for one in _options(value)):
             (bit,) = set_bits(question, [option], 0)
             options.setdefault(bit, option)
-        return list(options.values())[: question.most_set_bits]
+        return list(options.values())[: question.max_set_bits]
     if isinstance(question, Number):
         largest = max((float(str(value)) for value in given), default=0.0)
         silent = not given and not total and question.missing is not None

@@ -15,7 +15,7 @@ from shoal.errors import InputError
 from shoal.lab.capacity import probes
 from shoal.lab.capacity.work import Work
 from shoal.lab.services import scratch_folder
-from shoal.protocol.encryption import message_bytes, messages_of, sealed_batch_bytes
+from shoal.protocol.encryption import encrypted_batch_bytes, message_bytes, messages_of
 from shoal.protocol.flip_probability import FlipProbability
 from shoal.protocol.plan import Parties, Plan, Promise
 from shoal.protocol.survey import Flags, Survey
@@ -193,7 +193,7 @@ def measure_capacity(
         measured("tally", probes.tally(plain, share))
         if database is not None:
             measured("database", probes.store(plain, places["database"], share, database))
-    sealed_exchange = exchange + sealed_batch_bytes(sealed, 1) - batch_bytes(plain, 1)
+    sealed_exchange = exchange + encrypted_batch_bytes(sealed, 1) - batch_bytes(plain, 1)
     return Capacity(
         plain.bits,
         messages_of(sealed),

@@ -26,14 +26,14 @@ from shoal.protocol.encryption import (
     DUMMY,
     Chunk,
     CrowdKey,
-    SealedReports,
+    EncryptedReports,
     content_bytes,
+    decrypt_message,
+    encrypt_message,
+    encrypted_report_bytes,
+    encryption_info,
     messages_of,
-    open_message,
     public_key_of,
-    seal_message,
-    sealed_report_bytes,
-    sealing_info,
 )
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
@@ -169,7 +169,7 @@ async def _send(port: int, requests: list[bytes]) -> int:
 
 def relay_store(plan: Plan, folder: Path, seconds: float) -> Work:
     """Take sealed reports in a relay's store, 64 devices a commit."""
-    meter, reports, length = Meter(), 0, sealed_report_bytes(plan)
+    meter, reports, length = Meter(), 0, encrypted_report_bytes(plan)
     with closing(RelayStore(folder)) as kept:
         kept.publish(plan)
         (wanted,) = kept.wanted()[:1]
@@ -178,7 +178,9 @@ def relay_store(plan: Plan, folder: Path, seconds: float) -> Work:
         before = _swept(kept)
         for _ in _until(seconds):
             uploads = [
-                SealedReports(plan.id, wanted.window, key.digest, length, SystemBits().draw(length))
+                EncryptedReports(
+                    plan.id, wanted.window, key.digest, length, SystemBits().draw(length)
+                )
                 for _ in range(TOGETHER)
             ]
             with meter:
@@ -192,13 +194,13 @@ def relay_store(plan: Plan, folder: Path, seconds: float) -> Work:
 
 def hpke_opens(plan: Plan, seconds: float) -> Work:
     """Open sealed messages, and do nothing with them."""
-    key, info = X25519PrivateKey.generate(), sealing_info(plan, 0)
+    key, info = X25519PrivateKey.generate(), encryption_info(plan, 0)
     content = SystemBits().draw(content_bytes(plan))
-    message, meter, opened = seal_message(content, key.public_key(), info), Meter(), 0
+    message, meter, opened = encrypt_message(content, key.public_key(), info), Meter(), 0
     with meter:
         for _ in _until(seconds):
             for _ in range(64):
-                open_message(message, key, info)
+                decrypt_message(message, key, info)
             opened += 64
     return meter.work("HPKE messages opened", "message", opened)
 
@@ -227,11 +229,11 @@ def analyzer(plan: Plan, folder: Path) -> Work:
 
 
 def _chunks(plan: Plan, key: CrowdKey, total: int) -> Iterator[Chunk]:
-    public, info = public_key_of(key.public_key), sealing_info(plan, 0)
+    public, info = public_key_of(key.public_key), encryption_info(plan, 0)
     count = -(-total // CHUNK)
     for number in range(count):
         some = range(number * CHUNK, min((number + 1) * CHUNK, total))
-        messages = b"".join(seal_message(_content(plan, one), public, info) for one in some)
+        messages = b"".join(encrypt_message(_content(plan, one), public, info) for one in some)
         yield Chunk(plan.id, 0, key.digest, number, count, total, messages)
 
 

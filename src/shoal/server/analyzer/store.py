@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from shoal.protocol.encryption import Chunk, sealing_info
+from shoal.protocol.encryption import Chunk, encryption_info
 from shoal.protocol.plan import Plan
 from shoal.server.analyzer.chunk_files import ChunkFile, ChunkFiles
 from shoal.server.analyzer.counting import OpenedCrowd
@@ -208,7 +208,7 @@ class AnalyzerStore(Store):
             (plan.plan.id, number),
         ).fetchall()
         chunks = [self._file(plan.plan.id, number, one, bytes(digest)) for one, digest in rows]
-        info = sealing_info(plan.plan, window)
+        info = encryption_info(plan.plan, window)
         return WholeCrowd(plan.plan, number, window, secret, info, chunks)
 
     def discard(self, plan_id: str, place: Place) -> str | Problem:

@@ -18,7 +18,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from shoal.errors import ReportError
-from shoal.protocol.encryption import chunk_header_bytes, open_message
+from shoal.protocol.encryption import chunk_header_bytes, decrypt_message
 from shoal.server.analyzer.counting import Messages, Spilling, first_of_each
 
 __all__ = ["Keys", "open_chunk"]
@@ -71,7 +71,7 @@ def _open_all(content: bytes, keys: Keys) -> bytearray:
     secret, out = X25519PrivateKey.from_private_bytes(keys.secret), bytearray()
     for start in range(0, len(content), keys.length):
         try:
-            out += open_message(content[start : start + keys.length], secret, keys.info)
+            out += decrypt_message(content[start : start + keys.length], secret, keys.info)
         except ReportError:
             continue
     return out

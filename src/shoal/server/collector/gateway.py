@@ -27,8 +27,8 @@ from shoal.protocol.oblivious import (
     BinaryRequest,
     BinaryResponse,
     Exchange,
+    GatewayKey,
 )
-from shoal.protocol.oblivious import Gateway as Opener
 from shoal.protocol.plan import Plan
 from shoal.server.collector.ingest import Ingest, plan_id_of
 from shoal.server.core import problems
@@ -91,7 +91,7 @@ class Gateway:
             await self._answer(scope, receive, send)
         return True
 
-    def _openers(self) -> list[Opener]:
+    def _openers(self) -> list[GatewayKey]:
         """Return the openers of requests: active keys, the newest first, then pending ones."""
         return [_opener(key.secret) for key in (*self.keys.active(), *self.keys.pending())]
 
@@ -194,5 +194,5 @@ def _body(content: bytes) -> Receive:
 
 
 @lru_cache(maxsize=8)
-def _opener(secret: bytes) -> Opener:
-    return Opener(secret)
+def _opener(secret: bytes) -> GatewayKey:
+    return GatewayKey(secret)

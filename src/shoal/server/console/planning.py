@@ -36,7 +36,7 @@ __all__ = [
     "EXAMPLE",
     "LARGEST_WISH",
     "LONGEST_SURVEY",
-    "MOST_BITS",
+    "MAX_BITS",
     "OUT_OF_MEMORY",
     "WISH",
     "Wish",
@@ -55,7 +55,7 @@ LARGEST_WISH = 4 * LONGEST_SURVEY
 OUT_OF_MEMORY = 3
 """The exit code of the process when it runs out of memory."""
 
-MOST_BITS = 512
+MAX_BITS = 512
 """The longest report that the planner computes with; `shoal plan` takes longer ones."""
 
 EXAMPLE = """name = "browser"
@@ -128,10 +128,10 @@ class Wish:
         """Read a wish from JSON values; an error says what is wrong."""
         fields = check_wish(document)
         survey = _about("survey", lambda: Survey.from_toml(fields["survey"]))
-        if survey.bits > MOST_BITS:
+        if survey.bits > MAX_BITS:
             raise WishError(
                 "survey",
-                f"the planner takes reports of at most {MOST_BITS} bits, this survey has"
+                f"the planner takes reports of at most {MAX_BITS} bits, this survey has"
                 f" {survey.bits:,}; use shoal plan.",
             )
         return cls(**dict(fields) | {"survey": survey})

@@ -36,7 +36,7 @@ from shoal.support.files import canonical_json, strict_json
 
 __all__ = ["Analyzer", "HttpAnalyzer", "Refused", "Reply", "Transport"]
 
-LARGEST_ANSWER = 16 << 20
+MAX_RESPONSE_BYTES = 16 << 20
 """Bytes of an answer that are read before giving up: a certificate may be long."""
 LARGEST_KEYS = 1 << 20
 
@@ -331,9 +331,9 @@ class HttpAnalyzer:
                     method, self._path + path, body, {"Connection": "close", **headers}
                 )
                 with connection.getresponse() as response:
-                    content = response.read(LARGEST_ANSWER + 1)
+                    content = response.read(MAX_RESPONSE_BYTES + 1)
                     # A body that was cut off looks like one that ended.
-                    if response.length or len(content) > LARGEST_ANSWER:
+                    if response.length or len(content) > MAX_RESPONSE_BYTES:
                         raise TransportError("the analyzer's answer is too long, or cut off.")
                     found = {name.lower(): text for name, text in response.getheaders()}
                     return Reply(response.status, found, content)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.protocol.encryption import CrowdKey, SealedReports, sealed_report_bytes
+from shoal.protocol.encryption import CrowdKey, EncryptedReports, encrypted_report_bytes
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.wire import ID_BYTES
@@ -78,7 +78,7 @@ class RelayPlan(WindowedPlan):
         kind: type[EncryptedPool] = EncryptedPool,
     ) -> None:
         super().__init__(database, keys, plan, state, oldest_window)
-        self._length, self._kind = sealed_report_bytes(plan) - ID_BYTES, kind
+        self._length, self._kind = encrypted_report_bytes(plan) - ID_BYTES, kind
         self._crowds: dict[int, list[FillingCrowd]] = {}
         self._read_crowds()
 
@@ -190,7 +190,9 @@ class RelayPlan(WindowedPlan):
 
     # Reports
 
-    def accept(self, uploads: Sequence[SealedReports], time: OpenWindows) -> list[Problem | None]:
+    def accept(
+        self, uploads: Sequence[EncryptedReports], time: OpenWindows
+    ) -> list[Problem | None]:
         """Take the reports of uploads that have not come before, and answer for each upload.
 
         Of an upload that does not fit the open crowd what fits is taken. Its sender seals all of it
@@ -212,7 +214,7 @@ class RelayPlan(WindowedPlan):
                     answers[place] = problem
         return answers
 
-    def _accept(self, window: int, uploads: Sequence[SealedReports]) -> list[Problem | None]:
+    def _accept(self, window: int, uploads: Sequence[EncryptedReports]) -> list[Problem | None]:
         seen, crowd = self._seen_in(window), self._current(window)
         ids = [one.ids for one in uploads]
         known = iter(seen.knows(_table([name for some in ids for name in some])).tolist())

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shoal.protocol.signatures import KEY, SIGNATURE
-from shoal.protocol.wire import SEALED_TYPE
+from shoal.protocol.wire import ENCRYPTED_TYPE
 from shoal.server.console.responses import json_answer
 from shoal.server.core import problems
 from shoal.server.core.http import Receive, Refusal, Scope, read_origins, with_cors
@@ -72,7 +72,7 @@ def make_public(relay: Relay, ingest: SealedIngest) -> App:
         Operation(
             "POST", "/v1/plans/{plan_id}/sealed", None,
             "Send sealed reports. Each is forwarded once; a repeated report gets the same answer.",
-            None, (_PLAN,), status=202, media=(), binary=(SEALED_TYPE,),
+            None, (_PLAN,), status=202, media=(), binary=(ENCRYPTED_TYPE,),
             problems=(problems.PLAN_CLOSED, problems.KEY_CHANGED, problems.TOO_MANY),
         ),
         Operation("GET", "/v1/keys", None, "The analyzer's signing keys.", keys),

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from shoal.errors import InputError, PlanError
-from shoal.protocol.encryption import SealedReports
+from shoal.protocol.encryption import EncryptedReports
 from shoal.protocol.plan import Plan
 from shoal.protocol.signatures import check_public_key
 from shoal.server.core import problems
@@ -279,7 +279,7 @@ class Relay(Running):
         room = self._spare_bytes + crowds * crowd_bytes(plan)
         return self._spare and self._free >= room
 
-    async def _accept(self, uploads: Sequence[SealedReports]) -> list[Problem | None]:
+    async def _accept(self, uploads: Sequence[EncryptedReports]) -> list[Problem | None]:
         try:
             answers, is_behind = await self.on_store_thread(self._accept_in_store, uploads)
         except Exception as error:
@@ -290,7 +290,7 @@ class Relay(Running):
         return answers
 
     def _accept_in_store(
-        self, uploads: Sequence[SealedReports]
+        self, uploads: Sequence[EncryptedReports]
     ) -> tuple[list[Problem | None], bool]:
         answers = self._timed(lambda: self.store.accept(uploads))
         self.notices.note_keys()

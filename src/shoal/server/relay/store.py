@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from shoal.errors import PrivacyRefusal
-from shoal.protocol.encryption import SealedReports
+from shoal.protocol.encryption import EncryptedReports
 from shoal.protocol.plan import Plan
 from shoal.protocol.random_bits import SystemBits
 from shoal.protocol.signatures import check_public_key, key_text
@@ -169,7 +169,7 @@ class RelayStore(FrozenCrowds):
 
     # Reports
 
-    def accept(self, uploads: Sequence[SealedReports]) -> list[Problem | None]:
+    def accept(self, uploads: Sequence[EncryptedReports]) -> list[Problem | None]:
         """Take the reports of several uploads; when this returns they are on the disk."""
         answers: list[Problem | None] = [None] * len(uploads)
         order = sorted(range(len(uploads)), key=lambda place: uploads[place].plan_id)

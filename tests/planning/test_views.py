@@ -410,14 +410,14 @@ class TestCohorts:
         self, differing, cohorts, q, epsilon, delta
     ):
         bound = CountsBound(differing, cohorts=cohorts)
-        crowd = int(bound.crowd(q, epsilon, delta))
+        crowd = int(bound.crowd_size(q, epsilon, delta))
         assert bound.proven(crowd, q, epsilon).delta.high <= delta
         fewer = int(crowd * 0.995) - 1
         assert bound.proven(fewer, q, epsilon).delta.high > delta
 
     def test_one_person_is_enough_in_any_cohort(self):
         alone = proven_counts(2, 1, 0.3, 0.5)
-        assert CountsBound(2, cohorts=3_000).crowd(0.3, 0.5, 1.02 * alone) == 1
+        assert CountsBound(2, cohorts=3_000).crowd_size(0.3, 0.5, 1.02 * alone) == 1
 
     def test_the_mixture_of_all_cohort_sizes_is_below(self):
         """Delta is at most the mean over a cohort's size of what that size has."""

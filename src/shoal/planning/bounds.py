@@ -1,4 +1,6 @@
-"""What is proven in each view: delta, and the same question turned round for epsilon, crowd and q.
+"""What is proven in each view: delta, and q, epsilon or crowd size solved from it.
+
+`local`: the observer has a report and its sender; no crowd hides it.
 
 `reports`: the observer has every anonymized report of a crowd, whole. The theorem is the privacy
 blanket (`shoal.theory.proven`).
@@ -14,20 +16,20 @@ delta too (`shoal.planning.fragments`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import NamedTuple
+from functools import lru_cache, partial
+from typing import Literal, NamedTuple
 
 from shoal.errors import PrivacyRefusal
 from shoal.planning.fragments import PART_OF_DELTA, Overflow
 from shoal.protocol.plan import MAX_CROWD, Plan, View
 from shoal.protocol.survey import Survey
 from shoal.support.rounding import text_up
-from shoal.theory import solve
 from shoal.theory.binomial import best_crowd, chance_of_fewer, smallest_cohort
 from shoal.theory.brackets import Bracket
-from shoal.theory.calibration import NoValueError, smallest
+from shoal.theory.calibration import NoValueError, settle, smallest
 from shoal.theory.counts import (
     FINE,
     attack_counts,
@@ -36,15 +38,24 @@ from shoal.theory.counts import (
     counts_q,
     is_local,
     proven_counts,
-    rough_counts_q,
 )
 from shoal.theory.domains import Block, Domain, Triple
-from shoal.theory.proven import Proven, attack_delta, proven_delta
-from shoal.theory.randomized_response import count_sigma
+from shoal.theory.homogeneous import local_delta
+from shoal.theory.proven import (
+    Proven,
+    attack_delta,
+    proven_crowd,
+    proven_delta,
+    proven_epsilon,
+    proven_q,
+)
+from shoal.theory.randomized_response import count_sigma, local_epsilon, local_q
 
 __all__ = [
     "Attack",
+    "Bound",
     "CountsBound",
+    "LocalBound",
     "OtherView",
     "ReportsBound",
     "bound_of",
@@ -63,9 +74,6 @@ _STEPS = 500
 
 _PARTS = 8
 """So many smaller epsilons are tried where dropping costs more than all else."""
-
-_TRIES = 30
-"""So often an answer is looked for again with the price that the last one has."""
 
 _WIDEST_QUICK = 500
 """Above so many bits even a rough q takes long."""
@@ -86,6 +94,38 @@ class Attack(NamedTuple):
     crowd: dict[str, int]
 
 
+class Bound(ABC):
+    """What is proven about one report of a person in a view: four numbers, solved for any of them.
+
+    Delta is a bracket whose high end is proven. Epsilon, q and the crowd size are the smallest that
+    keep a promise; each is certified by `delta` at the returned value.
+    """
+
+    @abstractmethod
+    def proven(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Proven:
+        """Return the proven delta at an epsilon and the method that proves it."""
+
+    def delta(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Bracket:
+        """Return the proven delta at an epsilon."""
+        return self.proven(crowd_size, q, epsilon, rtol).delta
+
+    @abstractmethod
+    def epsilon(self, crowd_size: int, q: float, delta: float) -> float:
+        """Return the smallest proven epsilon at a delta."""
+
+    @abstractmethod
+    def crowd_size(self, q: float, epsilon: float, delta: float) -> float:
+        """Return the smallest crowd that keeps a promise; infinite if there is none."""
+
+    @abstractmethod
+    def q(self, crowd_size: int, epsilon: float, delta: float, *, rough: bool = False) -> float:
+        """Return the smallest q that keeps a promise; if rough, one within about a percent."""
+
+    @abstractmethod
+    def attack(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
+        """Return the worst crowd found and its delta: a lower bound of the truth."""
+
+
 def domain_of(survey: Survey) -> Domain:
     """Return the survey's domain in the words of the theory: bits, fewest and most set bits."""
     parts = (part for question in survey for part in question.parts)
@@ -94,67 +134,101 @@ def domain_of(survey: Survey) -> Domain:
 
 def bound_of(
     survey: Survey,
-    view: View,
+    view: View | Literal["local"],
     *,
     cohorts: int | None = None,
     releases: int = 1,
     overflow: Overflow | None = None,
-) -> ReportsBound | CountsBound:
-    """Return what is proven about a survey in a view.
+) -> Bound:
+    """Return what is proven about a survey in a view; `local` is a report with its sender.
 
     Examples
     --------
     >>> from shoal import Flags
     >>> survey = Survey("browser", (Flags("features", ("a", "b", "c", "d", "e")),))
-    >>> [round(bound_of(survey, view).q(10_000, 1, 1e-6), 4) for view in ("reports", "counts")]
-    [0.2146, 0.01]
+    >>> views = ("local", "reports", "counts")
+    >>> [round(bound_of(survey, view).q(10_000, 1, 1e-6), 4) for view in views]
+    [0.4502, 0.2146, 0.01]
     """
+    if view == "local":
+        return LocalBound(domain_of(survey), survey.differing_bits)
     if view == "reports":
         return ReportsBound(domain_of(survey))
     return CountsBound(survey.differing_bits, cohorts or survey.cohorts or 1, releases, overflow)
 
 
 @dataclass(frozen=True)
-class ReportsBound:
+class LocalBound(Bound):
+    """What a single report reveals to an observer who knows its sender; no crowd helps.
+
+    Everything is exact and needs no search. A promise with a delta is kept without using it.
+    """
+
+    domain: Domain
+    differing: int
+
+    def proven(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Proven:
+        """Return the exact delta of one report."""
+        del crowd_size, rtol
+        return Proven(local_delta(self.domain, q, epsilon), "local")
+
+    def epsilon(self, crowd_size: int, q: float, delta: float = 0.0) -> float:
+        """Return the local epsilon."""
+        del crowd_size, delta
+        return local_epsilon(self.differing, q)
+
+    def crowd_size(self, q: float, epsilon: float, delta: float = 0.0) -> float:
+        """Return 1 where the promise holds without a crowd, and infinity where none helps."""
+        del delta
+        return 1 if q >= local_q(self.differing, epsilon) else math.inf
+
+    def q(
+        self, crowd_size: int, epsilon: float, delta: float = 0.0, *, rough: bool = False
+    ) -> float:
+        """Return the smallest q with this local epsilon (SDP 4.2), up to rounding."""
+        del crowd_size, delta, rough
+        return local_q(self.differing, epsilon)
+
+    def attack(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
+        """Return the exact delta: the attacker needs no crowd."""
+        return Attack(self.delta(crowd_size, q, epsilon, rtol), {})
+
+
+@dataclass(frozen=True)
+class ReportsBound(Bound):
     """What whole anonymized reports of a domain reveal."""
 
     domain: Domain
 
-    def proven(self, crowd: int, q: float, epsilon: float, rtol: float = 1e-4) -> Proven:
+    def proven(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Proven:
         """Return the proven delta at an epsilon and the method that proves it."""
-        return proven_delta(self.domain, crowd, q, epsilon, rtol)
+        return proven_delta(self.domain, crowd_size, q, epsilon, rtol)
 
-    def attack(self, crowd: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
+    def attack(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
         """Return the worst crowd found and its delta: a lower bound of the truth."""
-        attack = attack_delta(self.domain, crowd, q, epsilon, rtol)
+        attack = attack_delta(self.domain, crowd_size, q, epsilon, rtol)
         if isinstance(attack.crowd, Triple):
             return Attack(attack.delta, attack.crowd._asdict())
         # One bit: the record changes to 1 (up) or to 0 among N - 1 others, m of them set.
-        up = attack.crowd.up
-        return Attack(
-            attack.delta, {"a": int(up), "b": int(not up), "c": 0, "ones": attack.crowd.m}
-        )
+        up, ones = attack.crowd.up, attack.crowd.m
+        return Attack(attack.delta, {"a": int(up), "b": int(not up), "c": 0, "ones": ones})
 
-    def epsilon(self, crowd: int, q: float, delta: float) -> float:
+    def epsilon(self, crowd_size: int, q: float, delta: float) -> float:
         """Return the smallest proven epsilon at a delta."""
-        return solve.proven_epsilon(self.domain, crowd, q, delta).value
+        return proven_epsilon(self.domain, crowd_size, q, delta).value
 
-    def crowd(self, q: float, epsilon: float, delta: float) -> float:
+    def crowd_size(self, q: float, epsilon: float, delta: float) -> float:
         """Return the smallest crowd that keeps a promise; infinite if there is none."""
-        return solve.proven_crowd(self.domain, q, epsilon, delta).value
+        return proven_crowd(self.domain, q, epsilon, delta).value
 
-    def q(self, crowd: int, epsilon: float, delta: float, *, rough: bool = False) -> float:
-        """Return the smallest q that keeps a promise, or one that is roughly as small."""
+    def q(self, crowd_size: int, epsilon: float, delta: float, *, rough: bool = False) -> float:
+        """Return the smallest q that keeps a promise; if rough, one within about a percent."""
         precision = {"xtol": 1e-3} if rough else {}
-        return solve.proven_q(self.domain, crowd, epsilon, delta, **precision).value
-
-    def quick_q(self, crowd: int, epsilon: float, delta: float) -> float:
-        """Return a q that keeps a promise, within about a percent of the smallest."""
-        return self.q(crowd, epsilon, delta, rough=True)
+        return proven_q(self.domain, crowd_size, epsilon, delta, **precision).value
 
 
 @dataclass(frozen=True)
-class CountsBound:
+class CountsBound(Bound):
     """What the counts of single bits reveal, of which two answers differ in at most so many.
 
     `releases` is in how many releases a person takes part, each time with fresh flips. `overflow`
@@ -171,25 +245,20 @@ class CountsBound:
         """The same of reports of which nothing is dropped."""
         return replace(self, overflow=None)
 
-    def _price(self, crowd: int, q: float, epsilon: float) -> float:
-        """Return what dropping costs; nothing where an epsilon holds without a crowd."""
-        if self.overflow is None or is_local(self._bits, q, epsilon):
-            return 0.0
-        return self.overflow.price(crowd, q, epsilon, self.releases)
-
     @property
     def _bits(self) -> int:
         return self.differing * self.releases
 
-    def proven(self, crowd: int, q: float, epsilon: float, rtol: float = 1e-4) -> Proven:
+    def proven(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Proven:
         """Return the proven delta at an epsilon; from an `rtol` of 0.01 on it is a rough one.
 
         Its low end is 0: `attack` has the other side.
         """
         tolerance = _ROUGH if rtol >= 0.01 else FINE
-        return Proven(Bracket(0.0, self._delta(crowd, q, epsilon, tolerance)), "composed over bits")
+        delta = self._delta(crowd_size, q, epsilon, tolerance)
+        return Proven(Bracket(0.0, delta), "composed over bits")
 
-    def hiding(self, crowd: int, q: float, epsilon: float) -> int:
+    def hiding(self, crowd_size: int, q: float, epsilon: float) -> int:
         """Return how many people the proven delta relies on: all, or fewer where that costs less.
 
         A larger crowd never hides less, so that a bound for fewer people holds (theorem: see
@@ -200,43 +269,48 @@ class CountsBound:
             return proven_counts(self._bits, size, q, epsilon, _ROUGH)
 
         if self.cohorts == 1 and self.overflow is None:
-            return crowd
-        return best_crowd(delta, self._cost(crowd, q, epsilon), crowd)
+            return crowd_size
+        cost = partial(self._cost, crowd_size, q, epsilon)
+        return best_crowd(delta, cost, crowd_size)
 
-    def _cost(self, crowd: int, q: float, epsilon: float) -> Callable[[int], float]:
+    def _cost(self, crowd_size: int, q: float, epsilon: float, relied_on: int) -> float:
         """Return the price of relying on a number of people of a crowd."""
+        if self.cohorts == 1:
+            return self._price(relied_on, q, epsilon)
+        chance = chance_of_fewer(crowd_size, self.cohorts, relied_on)
+        return chance * self.releases * (1.0 + 1e-14)
 
-        def cost(size: int) -> float:
-            if self.cohorts == 1:
-                return self._price(size, q, epsilon)
-            chance = chance_of_fewer(crowd, self.cohorts, size)
-            return chance * self.releases * (1.0 + 1e-14)
+    def _price(self, crowd_size: int, q: float, epsilon: float) -> float:
+        """Return what dropping costs; nothing where an epsilon holds without a crowd."""
+        if self.overflow is None or is_local(self._bits, q, epsilon):
+            return 0.0
+        return self.overflow.price(crowd_size, q, epsilon, self.releases)
 
-        return cost
-
-    def _delta(self, crowd: int, q: float, epsilon: float, tolerance: float = FINE) -> float:
+    def _delta(self, crowd_size: int, q: float, epsilon: float, tolerance: float = FINE) -> float:
         if is_local(self._bits, q, epsilon):
             return 0.0
-        whole, price = self._parts(crowd, q, epsilon, tolerance)
+        whole, price = self._parts(crowd_size, q, epsilon, tolerance)
         if self.overflow is None or price <= whole:
             return min((whole + price) * (1.0 + 1e-15), 1.0) if price else whole
         # a smaller epsilon promises more, and what is dropped may cost less there
         parts = (epsilon * part / _PARTS for part in range(_PARTS + 1))
-        paid = (sum(self._parts(crowd, q, less, tolerance)) for less in parts)
+        paid = (sum(self._parts(crowd_size, q, less, tolerance)) for less in parts)
         return min(min(paid) * (1.0 + 1e-15), 1.0)
 
-    def _parts(self, crowd: int, q: float, epsilon: float, tolerance: float) -> tuple[float, float]:
+    def _parts(
+        self, crowd_size: int, q: float, epsilon: float, tolerance: float
+    ) -> tuple[float, float]:
         """Return the delta of the people relied on, and the price of relying on them."""
-        size = self.hiding(crowd, q, epsilon)
+        size = self.hiding(crowd_size, q, epsilon)
         whole = proven_counts(self._bits, size, q, epsilon, tolerance)
-        return whole, self._cost(crowd, q, epsilon)(size)
+        return whole, self._cost(crowd_size, q, epsilon, size)
 
-    def _cohort(self, crowd: int, chance: float) -> tuple[int, float]:
+    def _cohort(self, crowd_size: int, chance: float) -> tuple[int, float]:
         """Return the smallest cohort of all releases, and the chance of a smaller one."""
-        size, price = smallest_cohort(crowd, self.cohorts, chance / self.releases)
+        size, price = smallest_cohort(crowd_size, self.cohorts, chance / self.releases)
         return size, price * self.releases * (1.0 + 1e-14)
 
-    def attack(self, crowd: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
+    def attack(self, crowd_size: int, q: float, epsilon: float, rtol: float = 1e-4) -> Attack:
         """Return a crowd and its delta: a lower bound of the truth, and the proven one above it.
 
         The two answers differ in as many bits as any two; of the others some give the second and
@@ -247,29 +321,46 @@ class CountsBound:
         off.
         """
         del rtol
-        proven = self._delta(crowd, q, epsilon)
-        attack = attack_counts(self._bits, crowd, q, epsilon, proven)
-        low = max(attack.delta - self._price(crowd, q, epsilon), 0.0)
-        crowd_of_two = {"first": crowd - 1 - attack.ones, "second": attack.ones}
+        proven = self._delta(crowd_size, q, epsilon)
+        attack = attack_counts(self._bits, crowd_size, q, epsilon, proven)
+        low = max(attack.delta - self._price(crowd_size, q, epsilon), 0.0)
+        crowd_of_two = {"first": crowd_size - 1 - attack.ones, "second": attack.ones}
         return Attack(Bracket(min(low, proven), proven), crowd_of_two)
 
-    def epsilon(self, crowd: int, q: float, delta: float) -> float:
+    def epsilon(self, crowd_size: int, q: float, delta: float) -> float:
         """Return the smallest proven epsilon at a delta."""
-        if self.overflow is not None and delta > 0.0:
-            return self._epsilon_in_pieces(crowd, q, delta)
-        if self.cohorts == 1 or delta == 0.0:
-            return counts_epsilon(self._bits, crowd, q, delta).value
-        size, price = self._cohort(crowd, _PRICE * delta)
+        if delta == 0.0 or (self.cohorts == 1 and self.overflow is None):
+            return counts_epsilon(self._bits, crowd_size, q, delta).value
+        if self.overflow is not None:
+            local = counts_epsilon(self._bits, crowd_size, q, 0.0).value
+            epsilon, kept = settle(
+                lambda left, _: self._whole.epsilon(crowd_size, q, left),
+                lambda epsilon: delta - self._price(crowd_size, q, epsilon * (1.0 + 1e-6)),
+                lambda epsilon: self._delta(crowd_size, q, epsilon) <= delta,
+                delta,
+            )
+            return min(epsilon, local) if kept else local
+        size, price = self._cohort(crowd_size, _PRICE * delta)
         epsilon = counts_epsilon(self._bits, size, q, delta - price).value
         step = 1e-5
-        while self._delta(crowd, q, epsilon) > delta:  # by a hair: another cohort was taken
+        while self._delta(crowd_size, q, epsilon) > delta:  # by a hair: another cohort was taken
             epsilon, step = epsilon * (1.0 + step), 2.0 * step
         return epsilon
 
-    def crowd(self, q: float, epsilon: float, delta: float) -> float:
+    def crowd_size(self, q: float, epsilon: float, delta: float) -> float:
         """Return the smallest crowd that keeps a promise; infinite if there is none."""
+
+        def keeps(size: float) -> bool:
+            return size > MAX_CROWD or self._delta(int(size), q, epsilon) <= delta
+
         if self.overflow is not None:
-            return self._crowd_in_pieces(q, epsilon, delta)
+            size, kept = settle(
+                lambda left, last: max(self._whole.crowd_size(q, epsilon, left), last + 1),
+                lambda size: delta - self._price(int(size) + 1, q, epsilon),
+                keeps,
+                delta,
+            )
+            return size if kept else math.inf
         if self.cohorts == 1:
             return counts_crowd(self._bits, q, epsilon, delta).value
         if proven_counts(self._bits, 1, q, epsilon) <= delta:
@@ -278,11 +369,8 @@ class CountsBound:
         if needed > MAX_CROWD:
             return needed
 
-        def has_cohorts(crowd: int) -> bool:
-            return self._cohort(crowd, _PRICE * delta)[0] >= needed
-
-        def keeps(crowd: int) -> bool:
-            return self._delta(crowd, q, epsilon) <= delta
+        def has_cohorts(size: int) -> bool:
+            return self._cohort(size, _PRICE * delta)[0] >= needed
 
         # where the smallest cohort has that many people, the promise is kept, and hardly with fewer
         low, start = int(needed), min(int(needed) * self.cohorts, MAX_CROWD)
@@ -292,62 +380,39 @@ class CountsBound:
             step = near // _STEPS + 1
             return smallest(keeps, 1, MAX_CROWD, start=near, step=step, rtol=1.5 / _STEPS)
         except NoValueError:
-            return float("inf")
+            return math.inf
 
-    def q(self, crowd: int, epsilon: float, delta: float, *, rough: bool = False) -> float:
-        """Return the smallest q that keeps a promise, or one that is roughly as small."""
+    def q(self, crowd_size: int, epsilon: float, delta: float, *, rough: bool = False) -> float:
+        """Return the smallest q that keeps a promise; if rough, one within about a percent."""
         if self.overflow is not None:
-            return self._q_in_pieces(crowd, epsilon, delta)
-        size, price = self._cohort(crowd, _PRICE * delta)
+            return self._q_in_pieces(self.overflow, crowd_size, epsilon, delta)
+        size, price = self._cohort(crowd_size, _PRICE * delta)
         precision = {"xtol": 5e-3} if rough else {}
         return counts_q(self._bits, size, epsilon, delta - price, **precision).value
 
-    def quick_q(self, crowd: int, epsilon: float, delta: float) -> float:
-        """Return a q that keeps a promise, within about a percent of the smallest."""
-        size, price = self._cohort(crowd, _PRICE * delta)
-        return rough_counts_q(self._bits, size, epsilon, delta - price)
+    def _q_in_pieces(
+        self, overflow: Overflow, crowd_size: int, epsilon: float, delta: float
+    ) -> float:
+        def price(q: float) -> float:
+            return self._price(crowd_size, q, epsilon)
 
-    # What dropping costs depends on what is looked for. So look with the price of the last try
-    # until the answer, with its own price, keeps the promise.
-
-    def _epsilon_in_pieces(self, crowd: int, q: float, delta: float) -> float:
-        local = counts_epsilon(self._bits, crowd, q, 0.0).value
-        epsilon = self._whole.epsilon(crowd, q, delta)
-        for _ in range(_TRIES):
-            left = delta - self._price(crowd, q, epsilon * (1.0 + 1e-6))
-            if left <= 0.0 or epsilon >= local:
-                break
-            epsilon = self._whole.epsilon(crowd, q, left)
-            if self._delta(crowd, q, epsilon) <= delta:
-                return min(epsilon, local)
-        return local
-
-    def _crowd_in_pieces(self, q: float, epsilon: float, delta: float) -> float:
-        crowd = self._whole.crowd(q, epsilon, delta)
-        for _ in range(_TRIES):
-            if crowd > MAX_CROWD or self._delta(int(crowd), q, epsilon) <= delta:
-                return crowd
-            left = delta - self._price(int(crowd) + 1, q, epsilon)
-            if left <= 0.0:
-                break
-            crowd = max(self._whole.crowd(q, epsilon, left), crowd + 1)
-        return float("inf")
-
-    def _q_in_pieces(self, crowd: int, epsilon: float, delta: float) -> float:
-        assert self.overflow is not None
-        q = self._whole.q(crowd, epsilon, delta)
-        for _ in range(_TRIES):
-            price = self._price(crowd, q, epsilon)
-            if price >= delta:
-                break
-            if self._delta(crowd, q, epsilon) <= delta:
-                return q
+        def left(q: float) -> float:
+            if price(q) >= delta:
+                return 0.0
             # the next q is a little larger, and so is what it drops
-            grown = self._price(crowd, min(q * 1.002, 0.5), epsilon)
-            q = self._whole.q(crowd, epsilon, max(delta - grown, 0.5 * (delta - price)))
+            return max(delta - price(min(q * 1.002, 0.5)), 0.5 * (delta - price(q)))
+
+        def keeps(q: float) -> bool:
+            return price(q) < delta and self._delta(crowd_size, q, epsilon) <= delta
+
+        q, kept = settle(
+            lambda left, _: self._whole.q(crowd_size, epsilon, left), left, keeps, delta
+        )
+        if kept:
+            return q
         raise PrivacyRefusal(
-            f"{self.overflow.messages} messages are too few for a report of {self.overflow.bits}"
-            f" bits: with q = {q:.3g} what does not fit costs a delta of {text_up(price, 3)}, of"
+            f"{overflow.messages} messages are too few for a report of {overflow.bits} bits: with"
+            f" q = {q:.3g} what does not fit costs a delta of {text_up(price(q), 3)}, of"
             f" {text_up(delta, 3)} in all; allow more messages, or leave the number to the planner."
         )
 
@@ -390,7 +455,7 @@ def other_view(agreed: Plan) -> OtherView | None:
     delta = float(promise.delta or 0)
     if agreed.parties is not None and view == "counts":
         delta *= 1.0 - PART_OF_DELTA  # the rest is for what does not fit into the messages
-    q = bound.quick_q(crowd, float(promise.epsilon), delta)
+    q = bound.q(crowd, float(promise.epsilon), delta, rough=True)
     if q >= 0.5:
         return OtherView(view, None, None, "no flip probability keeps this promise")
     return OtherView(view, q, count_sigma(crowd, q))

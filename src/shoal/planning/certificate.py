@@ -19,7 +19,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import InputError, PrivacyRefusal
-from shoal.planning.bounds import Attack, CountsBound, ReportsBound, bound_of, domain_of
+from shoal.planning.bounds import Attack, Bound, CountsBound, bound_of, domain_of
 from shoal.planning.composition import group_factor, part_of
 from shoal.planning.fragments import Overflow, overflow_of
 from shoal.planning.threats import observers
@@ -162,7 +162,7 @@ class Certificate:
             raise InputError("only reports with view counts and one cohort are sent in pieces.")
 
     @cached_property
-    def bound(self) -> ReportsBound | CountsBound:
+    def bound(self) -> Bound:
         """What is proven in the certificate's view about one report of a person."""
         return bound_of(
             self.survey,

@@ -25,6 +25,7 @@ from shoal.errors import InputError
 from shoal.support.checks import check_integer, check_number
 from shoal.support.rounding import round_up
 from shoal.theory import composition as theory
+from shoal.theory.calibration import smallest_epsilon
 
 if TYPE_CHECKING:
     from shoal.planning.certificate import Certificate
@@ -58,7 +59,7 @@ class Composition:
             return basic
         if self.certificate.view == "counts":
             return min(round_up(self._together.epsilon(delta=delta), 6), basic)
-        return min(round_up(theory.smallest_epsilon(self._composed, delta, basic), 6), basic)
+        return min(round_up(smallest_epsilon(self._composed, delta, basic), 6), basic)
 
     def delta(self, *, epsilon: float) -> float:
         """Return the proven delta of all releases together at an epsilon, rounded up."""

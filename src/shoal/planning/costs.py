@@ -24,22 +24,20 @@ from functools import cache, cached_property
 from typing import Any, Literal
 
 from shoal.errors import InputError
-from shoal.planning.bounds import CountsBound, ReportsBound, bound_of, domain_of
+from shoal.planning.bounds import Bound, bound_of, domain_of
 from shoal.planning.plan import plan
 from shoal.protocol.plan import MAX_CROWD
 from shoal.protocol.survey import Question, Survey
 from shoal.support.checks import check_decimal, check_integer, check_level, check_number
 from shoal.theory import laplace as laplace_law
 from shoal.theory import randomized_response as coin
-from shoal.theory import solve
-from shoal.theory import sufficient as three_sigma
 from shoal.theory.blanket import blanket_delta
 from shoal.theory.calibration import NoValueError, smallest
 from shoal.theory.gaussian import gaussian_sigma, normal_factor
 from shoal.theory.homogeneous import eta
-from shoal.theory.proven import proven_delta
+from shoal.theory.proven import proven_delta, proven_q
 from shoal.theory.randomized_response import count_sigma
-from shoal.theory.sufficient import sufficient_eta
+from shoal.theory.sufficient import gap_312, sufficient_eta, sufficient_q, three_sigma_q
 
 __all__ = [
     "Comparison",
@@ -295,7 +293,7 @@ class _Question:
         return q >= coin.local_q(self.survey.differing_bits, self.epsilon)
 
     @cached_property
-    def _bound(self) -> CountsBound | ReportsBound:
+    def _bound(self) -> Bound:
         return bound_of(self.survey, "counts")
 
     def costs(self) -> tuple[Cost, ...]:
@@ -314,7 +312,7 @@ class _Question:
 
         def rule(crowd: int, q: float) -> bool:
             try:
-                return three_sigma.gap_312(q, differ, crowd, math.exp(epsilon)) <= 0
+                return gap_312(q, differ, crowd, math.exp(epsilon)) <= 0
             except OverflowError:  # the mean of R alone is beyond any lambda
                 return False
 
@@ -322,12 +320,12 @@ class _Question:
             self._cost("local", coin.local_q(differ, epsilon), self.local),
             self._cost(
                 "proven",
-                solve.proven_q(domain, self.crowd, epsilon, delta, _XTOL).value,
+                proven_q(domain, self.crowd, epsilon, delta, _XTOL).value,
                 self.proven,
             ),
             self._cost(
                 "sufficient",
-                solve.sufficient_q(domain, self.crowd, epsilon, delta, _XTOL).value,
+                sufficient_q(domain, self.crowd, epsilon, delta, _XTOL).value,
                 sufficient,
             ),
             self._cost("three-sigma", self._three_sigma_q(), rule),
@@ -338,7 +336,7 @@ class _Question:
 
     def _three_sigma_q(self) -> float | None:
         try:
-            return three_sigma.three_sigma_q(self.survey.differing_bits, self.crowd, self.epsilon)
+            return three_sigma_q(self.survey.differing_bits, self.crowd, self.epsilon)
         except ValueError:  # epsilon is too small for this crowd: the rule has no answer
             return None
 

@@ -234,16 +234,16 @@ def _proven(
     if crowd is None:
         assert epsilon is not None
         assert wanted is not None
-        crowd = _finite_crowd(bound.crowd(float(q), float(epsilon), wanted), q, epsilon)
+        crowd = _finite_crowd(bound.crowd_size(float(q), float(epsilon), wanted), q, epsilon)
     elif epsilon is None:
         assert wanted is not None
         epsilon = _text_epsilon(bound.epsilon(crowd, float(q), wanted))
     elif delta is None:
-        reached = bound.proven(crowd, float(q), float(epsilon)).delta.high
+        reached = bound.delta(crowd, float(q), float(epsilon)).high
         if pieces is not None and pieces.messages is None:
             chosen = pieces.chosen(crowd, q, epsilon, reached / pieces.left)
             bound = bound_of(survey, view, overflow=chosen)
-            reached = bound.proven(crowd, float(q), float(epsilon)).delta.high
+            reached = bound.delta(crowd, float(q), float(epsilon)).high
         delta = _text_probability(reached, "delta", epsilon)
     assert delta is not None
     return _checked(drafted(q, crowd, epsilon, delta))
@@ -251,8 +251,7 @@ def _proven(
 
 def _sufficient(survey: Survey, q: FlipProbability | None, crowd: int | None, wish: Texts) -> Plan:
     from shoal.planning.bounds import domain_of
-    from shoal.theory import solve
-    from shoal.theory.sufficient import sufficient_eta
+    from shoal.theory.sufficient import sufficient_eta, sufficient_q
 
     epsilon, eta = wish["epsilon"], wish["eta"]
     if crowd is None or epsilon is None:
@@ -261,7 +260,7 @@ def _sufficient(survey: Survey, q: FlipProbability | None, crowd: int | None, wi
     domain = domain_of(survey)
     if q is None:
         assert eta is not None
-        wanted = solve.sufficient_q(domain, crowd, float(epsilon), float(eta)).value
+        wanted = sufficient_q(domain, crowd, float(epsilon), float(eta)).value
         return _raised(
             Plan(
                 survey,

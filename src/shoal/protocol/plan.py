@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from shoal.errors import InputError, PlanError, SurveyError
 from shoal.protocol.flip_probability import EXACT, FlipProbability, local_epsilon
@@ -30,6 +30,9 @@ from shoal.support.checks import (
     shown,
 )
 from shoal.support.files import canonical_json, first_line, read_json, strict_json, write_json
+
+if TYPE_CHECKING:
+    from shoal.planning.certificate import Certificate
 
 __all__ = ["Fragments", "Memory", "Parties", "Plan", "Promise", "PromiseKind", "View"]
 
@@ -277,6 +280,19 @@ class Plan:
         from shoal.support.rounding import float_up
 
         return float_up(local_epsilon(self.survey.differing_bits, self.q, places=EXACT))
+
+    def certificate(self) -> Certificate:
+        """Return what the plan guarantees, and against whom; needs a plan with a crowd.
+
+        >>> from shoal import Flags, plan
+        >>> survey = Survey("browser", (Flags("features", ("a", "b")),))
+        >>> certificate = plan(survey, crowd_size=1000, epsilon=1, delta="1e-6").certificate()
+        >>> certificate.delta(epsilon=1).high <= 1e-6, certificate.epsilon(delta=1e-6) <= 1
+        (True, True)
+        """
+        from shoal.planning.certificate import certify  # computing needs SciPy, a plan does not
+
+        return certify(self)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain JSON values; its id is the hash of exactly these."""

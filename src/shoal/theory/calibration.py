@@ -1,10 +1,16 @@
-"""The smallest value that keeps a promise, whatever the value is: q, a crowd, epsilon, delta.
+"""The smallest value that keeps a promise, for any kind of value: q, a crowd, epsilon, delta.
 
-Two forms of one question. `smallest` and `largest` ask a predicate yes or no, for whole numbers and
-for floats. `edge` asks a quantity that comes in brackets, whose distance from the target tells
-where to look next; rough brackets do while it is far away. Whatever is returned was itself asked
-and passed: if a predicate is not monotone the answer may not be the smallest, but it keeps the
-promise. The example was `mechanism_calibration` of Google's dp_accounting.
+All searches of Shoal are here, in three forms of one question.
+
+* `smallest` and `largest` ask a predicate, yes or no, for whole numbers and for floats.
+* `edge`, `around` and `smallest_q` ask a quantity that comes in brackets. Its distance from the
+  target tells where to look next, and rough brackets suffice far from the target.
+* `coarse_to_fine` asks an upper bound that is cheap when coarse, and certifies the answer with a
+  fine one.
+
+Every returned value was itself asked and passed: if a quantity is not monotone the answer may not
+be the smallest one, but it keeps the promise. Modelled on `mechanism_calibration` of Google's
+dp_accounting.
 """
 
 from __future__ import annotations
@@ -15,8 +21,28 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar, cast
 
 from shoal.theory.brackets import Bracket
+from shoal.theory.randomized_response import local_q, log_theta
 
-__all__ = ["Curve", "NoValueError", "Point", "edge", "judge", "largest", "smallest"]
+__all__ = [
+    "SMALLEST_Q",
+    "Answer",
+    "Curve",
+    "NoValueError",
+    "Point",
+    "around",
+    "around_falling",
+    "check_target",
+    "coarse_to_fine",
+    "edge",
+    "judge",
+    "largest",
+    "q_of_log_odds",
+    "remembering",
+    "settle",
+    "smallest",
+    "smallest_epsilon",
+    "smallest_q",
+]
 
 Number = TypeVar("Number", int, float)
 
@@ -138,6 +164,22 @@ def _float(place: int) -> float:
 Curve = Callable[[float, float], Bracket]
 """Bracket of a quantity at a point, of a given relative width."""
 
+Guess = Callable[[float], float]
+"""A quick guess of the quantity at a point."""
+
+FINE = 1e-4
+FIRST, ROUGH = 5e-2, 1e-2
+"""How narrow the first bracket at a point is, and the finest one far from the answer."""
+
+SMALLEST_Q = 1e-12
+
+
+class Answer(NamedTuple):
+    """The value found and the certified quantity (delta or eta) there."""
+
+    value: float
+    at: Bracket
+
 
 class Point(NamedTuple):
     """A point, ln(quantity / target) there, and whether the quantity is surely within target."""
@@ -145,6 +187,12 @@ class Point(NamedTuple):
     x: float
     gap: float
     passed: bool
+
+
+def check_target(target: float) -> None:
+    """Refuse a target outside (0, 1)."""
+    if not 0.0 < target < 1.0:
+        raise ValueError(f"delta must be strictly between 0 and 1, got {target}.")
 
 
 def judge(curve: Curve, x: float, target: float, rtol: float, finest: float) -> Point:
@@ -160,13 +208,13 @@ def judge(curve: Curve, x: float, target: float, rtol: float, finest: float) -> 
         if bracket.low > target:
             return Point(x, max(gap, 1e-12), False)
         if rtol <= finest or not known:
-            # It is also what the next point must lower.
+            # The next point must lower the high end too.
             return Point(x, math.log(bracket.high / target), False)
         rtol = max(finest, rtol / 50.0)
 
 
 def edge(
-    curve: Curve, good: Point, bad: Point, target: float, xtol: float, finest: float = 1e-4
+    curve: Curve, good: Point, bad: Point, target: float, xtol: float, finest: float = FINE
 ) -> float:
     """Close in on the edge between a passing and a failing point; return the passing end.
 
@@ -190,3 +238,209 @@ def edge(
             weight_good = 0.5 * weight_good if weight_bad == 1.0 else 1.0
             bad, weight_bad = point, 1.0
     return good.x
+
+
+def remembering(curve: Curve) -> Curve:
+    """Return the same curve, which computes nothing again that is known well enough."""
+    known: dict[float, Bracket] = {}
+
+    def remembered(x: float, rtol: float) -> Bracket:
+        before = known.get(x, Bracket(0.0, math.inf))
+        if not before.is_within(rtol):
+            # A finer bracket need not be a better one, so keep what was known.
+            found = curve(x, rtol)
+            high = min(found.high, before.high)
+            known[x] = Bracket(min(max(found.low, before.low), high), high)
+        return known[x]
+
+    return remembered
+
+
+def around(
+    curve: Curve, guess: Guess, safe: Point, stop: float, target: float, finest: float
+) -> tuple[Point, Point | None]:
+    """Find a passing and a failing point, not far from each other; None if all points pass.
+
+    The quantity rises in x, from `safe`, which is taken to pass, up to `stop`. What is found
+    corrects the guess, in logarithms. Steps grow, because the guess may be far off.
+    """
+    good, bad, aim, step = safe, None, target, 1.005
+    while good.x < stop and (good is safe or bad is None):
+        x, high = good.x, stop if bad is None else bad.x
+        while high > 1.005 * x:  # where the guess meets the target, to half a percent
+            middle = math.sqrt(x * high)
+            x, high = (middle, high) if guess(middle) <= aim else (x, middle)
+        if bad is not None:
+            x = min(x, bad.x / step)
+        elif good is not safe:
+            x = min(max(x, good.x * step), stop)
+        if x <= safe.x:
+            break
+        point = judge(curve, x, target, FIRST, finest)
+        good, bad = (point, bad) if point.passed else (good, point)
+        found = min(math.log(target) + point.gap, -1e-3)
+        # a little further than the edge seems to be, so that it is in between
+        aim = guess(x) ** (math.log(target) / found) * (1.6 if point.passed else 0.6)
+        step *= step
+    return good, bad
+
+
+def around_falling(
+    curve: Curve, guess: Guess, lowest: float, safe: Point, target: float, finest: float
+) -> tuple[Point, Point | None]:
+    """Do the same where the quantity falls in x, which goes from `lowest` up to that of `safe`."""
+    points = around(
+        lambda y, rtol: curve(1.0 / y, rtol),
+        lambda y: guess(1.0 / y),
+        safe._replace(x=1.0 / safe.x),
+        1.0 / lowest,
+        target,
+        finest,
+    )
+    good, bad = (None if point is None else point._replace(x=1.0 / point.x) for point in points)
+    assert good is not None
+    return good, bad
+
+
+def q_of_log_odds(log_odds: float) -> float:
+    """Return the flip probability with ``ln(p / q) = log_odds``."""
+    return min(1.0 / (1.0 + math.exp(log_odds)), 0.5)
+
+
+def smallest_q(
+    differ: int, epsilon: float, target: float, at: Curve, xtol: float,
+    finest: float = FINE, stride: float = 1.5, guess: Guess | None = None,
+) -> Answer:  # fmt: skip
+    """Return the smallest q at which a quantity is within target, to `xtol` of its log-odds.
+
+    Bounds on delta need not fall in q, and eta need not fall in anything. So the search goes
+    downward from the local q, where the promise holds without a crowd, to the first failure: below
+    it nothing is claimed. With a guess of the quantity at each q it begins where the guess meets
+    the target. Two answers differ in at most `differ` bits.
+    """
+    check_target(target)
+    if differ == 0:
+        return Answer(SMALLEST_Q, Bracket(0.0, 0.0))
+    safe = min(math.nextafter(local_q(differ, epsilon), 1.0), 0.5) if epsilon > 0.0 else 0.5
+    stop = log_theta(SMALLEST_Q)
+    bracket_at = remembering(at)
+
+    def curve(u: float, rtol: float) -> Bracket:
+        return bracket_at(q_of_log_odds(u), rtol)
+
+    good = Point(max(log_theta(safe), 1e-9), -1e3, True)
+    bad = None
+    if guess is not None:
+        good, bad = around(curve, lambda u: guess(q_of_log_odds(u)), good, stop, target, finest)
+    while bad is None and good.x < stop:
+        point = judge(curve, min(stride * good.x, stop), target, FIRST, ROUGH)
+        good, bad = (point, None) if point.passed else (good, point)
+    u = good.x if bad is None else edge(curve, good, bad, target, xtol, finest)
+    for _ in range(60):
+        final = curve(u, FIRST)
+        if final.high > target:
+            final = curve(u, finest)
+        if final.high <= target:
+            return Answer(q_of_log_odds(u), final)
+        u -= xtol * u
+        xtol *= 1.5
+    return Answer(safe, at(safe, finest))
+
+
+def coarse_to_fine(
+    bound: Callable[[float, float], float], start: float, low: float, high: float, target: float,
+    xtol: float, coarse: float, fine: float, lead: float = 0.0,
+) -> float:  # fmt: skip
+    """Return the smallest x in [low, high], to within `xtol`, whose bound is within target.
+
+    ``bound(x, tolerance)`` falls in x, and `high` is known to pass. The search uses the tolerance
+    `coarse`; the answer is certified with `fine`, whose edge is about `lead` below the coarse one.
+    """
+
+    def gap(x: float, tolerance: float = coarse) -> float:
+        return math.log(max(bound(x, tolerance), 1e-300) / target)
+
+    # widen a stretch from the start until the coarse curve crosses the target in it
+    x, width = min(max(start, low), high), 0.05
+    value = gap(x)
+    fails = value > 0.0
+    slope = -1.0
+    while x != (high if fails else low):
+        other = min(x + width, high) if fails else max(x - width, low)
+        beyond = gap(other)
+        if (beyond > 0.0) != fails:
+            from scipy.optimize import brentq  # here, so that other commands start sooner
+
+            slope = (beyond - value) / (other - x)
+            ends = min(x, other), max(x, other)
+            x = max(float(brentq(gap, *ends, xtol=4.0 * xtol, rtol=1e-10)) - lead, low)
+            break
+        x, value, width = other, beyond, 3.0 * width
+    # step along the fine curve until it passes at x and not, or hardly, at x - xtol
+    failing, passing = -math.inf, high
+    for _ in range(12):
+        value = gap(x, fine)
+        if value <= 0.0:
+            passing = min(passing, x)
+            if value >= 1.5 * xtol * slope or x <= low:
+                break
+        else:
+            failing = max(failing, x)
+        if passing - failing <= xtol:
+            break
+        # aim at half a tolerance inside
+        aim = x - value / slope + 0.5 * xtol
+        if not failing < aim < passing:
+            aim = 0.5 * (max(failing, low) + passing)
+        x = min(max(aim, low), high)
+    return passing
+
+
+def smallest_epsilon(
+    curve: Callable[[float], float], delta: float, top: float, rtol: float = 1e-5
+) -> float:
+    """Return the smallest epsilon at which a falling curve is at most delta, or `top` if it is.
+
+    About `rtol` above it; the curve was asked at the answer unless that is `top`.
+
+    Examples
+    --------
+    >>> round(smallest_epsilon(lambda eps: math.exp(-eps), 1e-3, 50.0), 3)
+    6.908
+    """
+    from scipy.optimize import brentq
+
+    def gap(epsilon: float) -> float:
+        return math.log(max(curve(epsilon), 1e-320) / delta)
+
+    if gap(0.0) <= 0.0:
+        return 0.0
+    if gap(top) > 0.0:
+        return top
+    root = float(brentq(gap, 0.0, top, xtol=1e-300, rtol=rtol))
+    step = rtol
+    while root < top and gap(root) > 0.0:
+        root, step = min(root * (1.0 + step), top), 2.0 * step
+    return root
+
+
+def settle(
+    find: Callable[[float, float], float],
+    left: Callable[[float], float],
+    keeps: Callable[[float], bool],
+    target: float,
+    tries: int = 30,
+) -> tuple[float, bool]:
+    """Find a value whose own price is paid from the target; return it and whether it keeps it.
+
+    ``find(target, last)`` solves without the price, ``left(value)`` is what the price at a value
+    leaves of the target. Solve again with what the last value leaves until the value keeps it.
+    """
+    value = find(target, 0.0)
+    for _ in range(tries):
+        if keeps(value):
+            return value, True
+        if (rest := left(value)) <= 0.0:
+            break
+        value = find(rest, value)
+    return value, False

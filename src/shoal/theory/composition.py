@@ -49,7 +49,6 @@ __all__ = [
     "convex_profile",
     "dominating_losses",
     "losses_of_curve",
-    "smallest_epsilon",
 ]
 
 NodeArray = npt.NDArray[np.int64]
@@ -225,34 +224,6 @@ def composed_delta(losses: Losses, d: int, epsilon: float) -> Bracket:
     low -= (leak_left + leak_right) * float(factor.max(initial=0.0))
     high = min(max(high, 5e-324), whole)  # an upper end must not vanish by underflow
     return Bracket(min(max(low, 0.0), high), high)
-
-
-def smallest_epsilon(
-    curve: Callable[[float], float], delta: float, top: float, rtol: float = 1e-5
-) -> float:
-    """Return the smallest epsilon at which a falling curve is at most delta, or `top` if it is.
-
-    About `rtol` above it; the curve was asked at the answer unless that is `top`.
-
-    Examples
-    --------
-    >>> round(smallest_epsilon(lambda eps: math.exp(-eps), 1e-3, 50.0), 3)
-    6.908
-    """
-    from scipy.optimize import brentq
-
-    def gap(epsilon: float) -> float:
-        return math.log(max(curve(epsilon), 1e-320) / delta)
-
-    if gap(0.0) <= 0.0:
-        return 0.0
-    if gap(top) > 0.0:
-        return top
-    root = float(brentq(gap, 0.0, top, xtol=1e-300, rtol=rtol))
-    step = rtol
-    while root < top and gap(root) > 0.0:
-        root, step = min(root * (1.0 + step), top), 2.0 * step
-    return root
 
 
 def _log_sum(losses: Losses, t: float) -> float:

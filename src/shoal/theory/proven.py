@@ -1,26 +1,66 @@
-"""What is promised, and what an attack already reaches: the two ends of the truth.
+"""Delta of whole reports: what is proven for every crowd, and what an attack already reaches.
 
 `proven_delta` holds for every collection of the domain, `attack_delta` is attained by one. Both
 are theorems about replace-one neighbours, N fixed and public, and perfectly anonymized reports;
 with t colluders use N - t. The attack never exceeds the promise.
+
+`proven_q`, `proven_epsilon` and `proven_crowd` solve for the other three numbers. Each search uses
+rough brackets far from the answer and fine ones near it, always from the safe side, and ends with a
+bracket at the very answer. Delta falls in epsilon and in N (theorems; for the blanket in N by
+Jensen: the mean of N draws dominates that of N + 1 in convex order), and the true delta in q.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from shoal.theory.blanket import blanket_delta
+from shoal.theory.blanket import blanket_delta, normal_guess
 from shoal.theory.brackets import Bracket
+from shoal.theory.calibration import (
+    FINE,
+    FIRST,
+    ROUGH,
+    Answer,
+    Point,
+    around_falling,
+    check_target,
+    edge,
+    judge,
+    remembering,
+    smallest_q,
+)
 from shoal.theory.domains import Block, Domain, Triple, check_domain, differing_bits
+from shoal.theory.gaussian import gaussian_delta
 from shoal.theory.homogeneous import attack, check_crowd, local_delta
 from shoal.theory.one_bit import OneBitWorst, worst_one_bit_delta
 from shoal.theory.randomized_response import local_epsilon
 
-__all__ = ["AttackDelta", "Method", "Proven", "attack_delta", "proven_delta"]
+__all__ = [
+    "AttackDelta",
+    "Method",
+    "Proven",
+    "attack_delta",
+    "attack_q",
+    "proven_crowd",
+    "proven_delta",
+    "proven_epsilon",
+    "proven_q",
+]
 
-_ROUGH = 0.05
+_ROUGH_BLANKET = 0.05
+_WIDE = 100
+_FINE_IF_WIDE, _XTOL_IF_WIDE = 1e-3, 2e-4
+"""With more differing bits, delta is known to a thousandth and q is sought to a 5,000th of its
+log-odds: of sigma, that is a tenth of what rounding q up to 16 digits may cost there."""
+_XTOL_OF_OTHERS_IF_WIDE = 5e-4
+"""A crowd or an epsilon is sought to a 2,000th there. Delta moves at least half as much as a crowd
+does, so a crowd is at most a few thousandths above the smallest one."""
+
+_SMALLEST_EPSILON = 1e-9
+_LARGEST_CROWD = 10**12
 
 Method = Literal["exact over m", "blanket", "local", "composed over bits"]
 
@@ -96,9 +136,9 @@ def _proven_delta(blocks: Domain, N: int, q: float, epsilon: float, rtol: float)
         if exact.is_within(0.01):
             return best
     blanket = blanket_delta(blocks, N, q, epsilon, rtol)
-    if rtol < _ROUGH and not blanket.is_within(rtol):
+    if rtol < _ROUGH_BLANKET and not blanket.is_within(rtol):
         # Where a fine bracket is out of reach, a rough one may be the narrower.
-        rough = blanket_delta(blocks, N, q, epsilon, _ROUGH)
+        rough = blanket_delta(blocks, N, q, epsilon, _ROUGH_BLANKET)
         high = min(blanket.high, rough.high)
         blanket = Bracket(min(max(blanket.low, rough.low), high), high)
     # The promise is the smaller of two bounds, and so is what its bracket holds.
@@ -124,3 +164,182 @@ def attack_delta(
         return AttackDelta(worst.value, worst)
     best = attack(blocks, N, q, epsilon, rtol)
     return AttackDelta(best.delta, best.crowd)
+
+
+def _precision(blocks: tuple[Block, ...], xtol: float) -> tuple[bool, float, float]:
+    """Whether a domain is wide, and to what its answer and delta are then known."""
+    if differing_bits(blocks) > _WIDE:
+        return True, max(xtol, _XTOL_IF_WIDE), _FINE_IF_WIDE
+    return False, xtol, FINE
+
+
+def _enough(good: Point, bad: Point, xtol: float, finest: float) -> float:
+    """Return how well delta must be known between two points for an answer to `xtol`.
+
+    Where a fine bracket is dear, no finer one is asked for than the slope there needs.
+    """
+    if good.gap <= -1e3 or bad.passed or bad.x <= 0.0:
+        return finest
+    slope = (bad.gap - good.gap) / abs(math.log(good.x / bad.x))
+    return min(max(finest, xtol * slope), ROUGH)
+
+
+def proven_q(
+    domain: Iterable[Block], N: int, epsilon: float, delta: float, xtol: float = 3e-6
+) -> Answer:
+    """Smallest q, to within `xtol` of its log-odds, at which the proven delta is at most `delta`.
+
+    Round q up to what the sampler can draw and ask `proven_delta` again: the true delta can only
+    fall, its bound is certified by the second call.
+
+    Examples
+    --------
+    >>> from shoal.theory.domains import flags
+    >>> answer = proven_q((flags(5),), 5000, math.log(2), 0.005)
+    >>> round(answer.value, 4), answer.at.high <= 0.005
+    (0.2101, True)
+    """
+    check_crowd(N, 0.5, epsilon)
+    blocks = check_domain(domain)
+
+    def at(q: float, rtol: float) -> Bracket:
+        return proven_delta(blocks, N, q, epsilon, rtol).delta
+
+    def guess(q: float) -> float:
+        return normal_guess(blocks, N, q, epsilon)
+
+    wide, xtol, finest = _precision(blocks, xtol)
+    # delta moves by several times the step in q, so a long step needs no fine delta; in wide
+    # domains it moves by fifty times the step in the log-odds (observed)
+    finest = ROUGH if wide else min(max(xtol, finest), ROUGH)
+    stride = 3.0 if finest >= ROUGH else 1.5  # from the local q it is a long way
+    return smallest_q(
+        differing_bits(blocks), epsilon, delta, at, xtol, finest, stride, guess if wide else None
+    )
+
+
+def attack_q(
+    domain: Iterable[Block], N: int, epsilon: float, delta: float, xtol: float = 3e-6
+) -> Answer:
+    """Smallest q at which the crowds tried have delta at most `delta`: no promise, a yardstick.
+
+    Examples
+    --------
+    >>> from shoal.theory.domains import choice
+    >>> round(attack_q((choice(100),), 10_000, math.log(2), 1e-6).value, 4)
+    0.0722
+    """
+    check_crowd(N, 0.5, epsilon)
+    blocks = check_domain(domain)
+
+    def at(q: float, rtol: float) -> Bracket:
+        return attack_delta(blocks, N, q, epsilon, rtol).delta
+
+    return smallest_q(differing_bits(blocks), epsilon, delta, at, xtol)
+
+
+def proven_epsilon(
+    domain: Iterable[Block], N: int, q: float, delta: float, xtol: float = 1e-5
+) -> Answer:
+    """Smallest epsilon, rounded up by about `xtol`, at which the proven delta is at most `delta`.
+
+    ``delta = 0`` asks for the local epsilon.
+
+    Examples
+    --------
+    >>> from shoal.theory.domains import flags
+    >>> round(proven_epsilon((flags(5),), 5000, 0.21013, 0.005).value, 3)
+    0.693
+    """
+    blocks = check_domain(domain)
+    check_crowd(N, q, 0.0)
+    local = local_epsilon(differing_bits(blocks), q) * (1.0 + 1e-13)
+    if delta == 0.0:
+        return Answer(local, Bracket(0.0, 0.0))
+    check_target(delta)
+    if local <= _SMALLEST_EPSILON:
+        return Answer(local, Bracket(0.0, 0.0))
+    wide, xtol, finest = _precision(blocks, xtol)
+    xtol = max(xtol, _XTOL_OF_OTHERS_IF_WIDE) if wide else xtol
+
+    def at(epsilon: float, rtol: float) -> Bracket:
+        return proven_delta(blocks, N, q, epsilon, rtol).delta
+
+    # as of a Gaussian mechanism with the same delta at epsilon = 0, where that is mu / sqrt(2 pi)
+    mu = math.sqrt(2.0 * math.pi) * normal_guess(blocks, N, q, 0.0)
+
+    def guess(epsilon: float) -> float:
+        return gaussian_delta(mu, epsilon)
+
+    curve = remembering(at)
+    safe = Point(local, -1e3, True)
+    near = ROUGH if wide else finest
+    good, bad = around_falling(curve, guess, _SMALLEST_EPSILON, safe, delta, near)
+    if bad is None:
+        bad = judge(curve, 0.0, delta, FIRST, finest)
+    if wide:
+        finest = _enough(good, bad, xtol, finest)
+    answer = 0.0 if bad.passed else edge(curve, good, bad, delta, xtol, finest)
+    # A finer bracket need not be a better one, and a plan is certified by a fine one.
+    while (final := at(answer, FINE)).high > delta and answer < local:
+        answer = min(max(answer * (1.0 + xtol), _SMALLEST_EPSILON), local)
+        xtol *= 2.0
+    return Answer(answer, final)
+
+
+def proven_crowd(
+    domain: Iterable[Block], q: float, epsilon: float, delta: float, xtol: float = 1e-5
+) -> Answer:
+    """Crowd at which the proven delta is at most `delta`: the smallest, rounded up by `xtol`.
+
+    Infinite when 1e12 is not enough.
+
+    Examples
+    --------
+    >>> from shoal.theory.domains import choice
+    >>> 9_990 < proven_crowd((choice(100),), 0.07477, math.log(2), 1e-6).value <= 10_000
+    True
+    """
+    blocks = check_domain(domain)
+    check_crowd(1, q, epsilon)
+    check_target(delta)
+    wide, xtol, finest = _precision(blocks, xtol)
+    xtol = max(xtol, _XTOL_OF_OTHERS_IF_WIDE) if wide else xtol
+
+    def at(N: float, rtol: float) -> Bracket:
+        return proven_delta(blocks, int(N), q, epsilon, rtol).delta
+
+    def guess(N: float) -> float:
+        return normal_guess(blocks, math.ceil(N), q, epsilon)
+
+    bracket_at = remembering(at)
+
+    def curve(N: float, rtol: float) -> Bracket:
+        return bracket_at(math.ceil(N), rtol)
+
+    safe = Point(_LARGEST_CROWD, -1e3, True)
+    near = ROUGH if wide else finest
+    good, bad = around_falling(curve, guess, 1.0, safe, delta, near)
+    if good.x > 0.999 * _LARGEST_CROWD:
+        good = judge(curve, _LARGEST_CROWD, delta, FIRST, finest)
+        if not good.passed:
+            return Answer(math.inf, Bracket(0.0, 1.0))
+    if bad is None:
+        bad = judge(curve, 1, delta, FIRST, finest)
+    if wide:
+        finest = _enough(good, bad, xtol, finest)
+    # below one person there is nothing left to resolve
+    whole = max(xtol, 0.5 / good.x)
+    answer = 1 if bad.passed else math.ceil(edge(curve, good, bad, delta, whole, finest))
+    step = xtol
+    # A finer bracket need not be a better one, and a plan is certified by a fine one.
+    while (final := at(answer, FINE)).high > delta:
+        answer, step = answer + math.ceil(step * answer), 2.0 * step
+        if answer > _LARGEST_CROWD:
+            return Answer(math.inf, Bracket(0.0, 1.0))
+    while 1 < answer < 1.0 / xtol:
+        below = at(answer - 1, FINE)
+        if below.high > delta:
+            break
+        answer, final = answer - 1, below
+    return Answer(answer, final)

@@ -25,8 +25,15 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from shoal.theory.brackets import Bracket
-from shoal.theory.calibration import largest, smallest
-from shoal.theory.domains import Block, Triple, few_classes, maximal_classes
+from shoal.theory.calibration import Answer, largest, q_of_log_odds, smallest, smallest_q
+from shoal.theory.domains import (
+    Block,
+    Triple,
+    check_domain,
+    differing_bits,
+    few_classes,
+    maximal_classes,
+)
 from shoal.theory.homogeneous import (
     check_crowd,
     eta,
@@ -36,7 +43,7 @@ from shoal.theory.homogeneous import (
     shortlist,
     take_long,
 )
-from shoal.theory.randomized_response import count_sigma, local_q, phi, q_from_phi
+from shoal.theory.randomized_response import count_sigma, local_q, log_theta, phi, q_from_phi
 
 __all__ = [
     "MOST_KINDS",
@@ -46,6 +53,7 @@ __all__ = [
     "gap_313",
     "gap_315",
     "sufficient_eta",
+    "sufficient_q",
     "three_sigma_q",
 ]
 
@@ -156,6 +164,46 @@ def _step_back(crowd: Triple, N: int, q: float, epsilon: float) -> float:
         step: rough_delta(crowd, N, q, epsilon - step).high / -math.expm1(-step) for step in steps
     }
     return min(bounds, key=lambda step: bounds[step])
+
+
+def sufficient_q(
+    domain: Iterable[Block], N: int, epsilon: float, target: float, xtol: float = 3e-5
+) -> Answer:
+    """Smallest q, coming from the local one, with eta at most `target` on all crowds (SDP 3.2).
+
+    One crowd is solved for, then all are compared there; if another one is worse it takes its
+    place. The answer is certified on all of them.
+
+    Examples
+    --------
+    >>> from shoal.theory.domains import flags
+    >>> 0.245 < sufficient_q((flags(5),), 1000, math.log(2), 0.006).value < 0.248
+    True
+    """
+    check_crowd(N, 0.5, epsilon)
+    blocks = check_domain(domain)
+    crowd: tuple[int, int, int] = (differing_bits(blocks), 0, 0)
+
+    def at(q: float, rtol: float) -> Bracket:
+        return eta(crowd, N, q, epsilon, max(rtol, 1e-2))
+
+    best = Answer(0.0, Bracket(0.0, 0.0))
+    for _ in range(6):
+        answer = smallest_q(differing_bits(blocks), epsilon, target, at, xtol, 1e-2)
+        best = max(best, answer)
+        worst = sufficient_eta(blocks, N, best.value, epsilon)
+        if worst.eta.high <= target or sum(worst.crowd) == 0:
+            return Answer(best.value, worst.eta)
+        if worst.crowd == crowd:
+            xtol *= 3.0
+        crowd = worst.crowd
+    q = best.value
+    while True:
+        # two crowds that are equally bad: leave the edge
+        q = q_of_log_odds(log_theta(q) * (1.0 - 3e-4))
+        worst = sufficient_eta(blocks, N, q, epsilon)
+        if worst.eta.high <= target:
+            return Answer(q, worst.eta)
 
 
 def gap_312(q: float, L: int, N: int, lam: float) -> float:

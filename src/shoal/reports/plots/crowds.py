@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.errors import InputError
-from shoal.planning.bounds import CountsBound, ReportsBound, bound_of, domain_of
+from shoal.planning.bounds import Bound, bound_of, domain_of
 from shoal.protocol.survey import Survey
 from shoal.reports.plots.canvas import (
     BLACK,
@@ -33,7 +33,7 @@ from shoal.support.rounding import round_down, round_up
 from shoal.theory import randomized_response as coin
 from shoal.theory.gaussian import gaussian_sigma
 from shoal.theory.literature_bounds import published_q
-from shoal.theory.solve import attack_q, proven_q
+from shoal.theory.proven import attack_q, proven_q
 from shoal.theory.sufficient import three_sigma_q
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def plot_views(
     differ = survey.differing_bits
     reports, counts = bound_of(survey, "reports"), bound_of(survey, "counts")
 
-    def noise(bound: ReportsBound | CountsBound) -> Callable[[int], float]:
-        return lambda crowd: _sigma(crowd, bound.quick_q(crowd, epsilon, delta))
+    def noise(bound: Bound) -> Callable[[int], float]:
+        return lambda crowd: _sigma(crowd, bound.q(crowd, epsilon, delta, rough=True))
 
     lines = [
         _Line(

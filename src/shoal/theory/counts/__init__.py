@@ -1,14 +1,33 @@
-"""Delta of a release of counts in which two answers differ in d one-bit fragments.
+r"""The counts view: what a release of counts, and of nothing else, tells about a person.
 
-The theorem is in the docstring of the package. `counts_delta` gives both sides: `high` is proven
-for every crowd, `low` is an attack, the product of d equal pairs in one crowd that is nearly the
-worst.
+A release in this view holds, for each bit, how many of N reports set it. Nothing links the bits.
+
+*Theorem.* Let two answers differ in at most d bits, and let ``delta*(lam)`` be the largest hockey
+stick ``H_lam`` of one bit's count over all crowds and both orders of the pair (`profile`). Let (P,
+Q) be any pair of measures with ``H_lam(P||Q) >= delta*(lam)`` for every lam >= 0. Then the release
+is (eps, delta) differentially private, replace-one, for every collection, with
+``delta = H_(e^eps)(P^d||Q^d)``.
+
+*Proof.* Every bit of every person has a coin of its own, so given the collection the counts of
+different bits are independent. Bits in which the two answers agree have the same distribution on
+both sides and drop out. The count of a bit that differs is one of the pairs over which delta* is
+the supremum: the others hold k ones, for some k that the collection decides, and the record goes
+from 0 to 1 or from 1 to 0. Both orders are in the supremum, and k may differ from bit to bit.
+Dominating pairs compose (Zhu, Dong and Wang 2022; proof in `theory.composition`). Fewer than d bits
+are post-processing of d. QED
+
+A pair that dominates both orders has ``delta*(lam) = 1 - lam + lam delta*(1/lam)`` for lam < 1:
+the mirrored half, which a sum of losses may need. What d is: `domains.differing_bits`. Colluders:
+N - t.
 
 *The attack from below (theorem).* Losses of a fixed pair, after merging some counts, are moved to
 the two nearest nodes of a fine grid of step h with their means kept. The moves of d bits are
 independent given the losses, have mean 0 and a range of h, so their sum is above w with probability
 at most ``exp(-2 w^2 / (d h^2))`` (Hoeffding). So the grid's delta at eps + w exceeds the pair's
 delta at eps by at most that probability.
+
+`counts_q`, `counts_crowd` and `counts_epsilon` solve for the other three numbers. Delta falls in q,
+in N and in epsilon (theorems: more noise and more people are post-processing).
 """
 
 from __future__ import annotations
@@ -19,9 +38,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.theory.binomial import smallest_cohort
 from shoal.theory.brackets import UNIT, Bracket, FloatArray, dot
-from shoal.theory.composition import Losses, composed_delta, dominating_losses, smallest_epsilon
+from shoal.theory.calibration import (
+    SMALLEST_Q,
+    check_target,
+    coarse_to_fine,
+    smallest_epsilon,
+)
+from shoal.theory.composition import Losses, composed_delta, dominating_losses
 from shoal.theory.counts.profile import NEGLIGIBLE, Atoms, bit_profile, merged_atoms
 from shoal.theory.gaussian import gaussian_mu
 from shoal.theory.homogeneous import check_crowd
@@ -32,14 +56,12 @@ __all__ = [
     "CountsAnswer",
     "CountsAttack",
     "attack_counts",
-    "cohort_crowd",
     "counts_crowd",
     "counts_delta",
     "counts_epsilon",
     "counts_q",
     "is_local",
     "proven_counts",
-    "rough_counts_q",
     "spread_losses",
 ]
 
@@ -57,6 +79,21 @@ _LITTLE_NOISE = 4.0
 
 _FEW = 16
 """So few people that every crowd is tried."""
+
+
+_COARSE = 3e-3
+_WIDE = 100
+_TOL_IF_WIDE = 2e-3
+"""From so many differing bits on, where a fine profile is dear, this is the least tolerance of q:
+a thousandth of the standard deviation of a count."""
+
+_LEAD = 1.3
+"""There the fine curve is about so many coarse tolerances ahead of the coarse one (observed)."""
+
+_ROUGH_XTOL = 5e-3
+"""From this tolerance of the answer on, the coarse profile certifies it."""
+
+_LARGEST_CROWD = 10**12
 
 
 def check_fragments(d: int) -> None:
@@ -188,43 +225,6 @@ def _from_below(atoms: Atoms, d: int, epsilon: float, scale: float, nodes: float
     return max(composed_delta(spread_losses(atoms, step), d, epsilon + width).low - chance, 0.0)
 
 
-def cohort_crowd(N: int, cohorts: int, delta: float) -> tuple[int, float]:
-    """Crowd size and delta to plan for when N people draw one of several cohorts.
-
-    A cohort may turn out small; that happens with a probability that is paid from delta, one
-    twentieth of it at most (theorem: see `cohorts`). With one cohort nothing changes.
-
-    Examples
-    --------
-    >>> cohort_crowd(10_000, 1, 1e-6)
-    (10000, 1e-06)
-    >>> t, rest = cohort_crowd(10_000, 4, 1e-6)
-    >>> 2_200 < t < 2_500, 0.95e-6 <= rest < 1e-6
-    (True, True)
-    """
-    crowd, price = smallest_cohort(N, cohorts, 0.05 * delta)
-    return crowd, delta - price * (1.0 + 4 * UNIT) if price else delta
-
-
-_COARSE = 3e-3
-_WIDE = 100
-_TOL_IF_WIDE = 2e-3
-"""From so many differing bits on, where a fine profile is dear, this is the least tolerance of q:
-a thousandth of the standard deviation of a count."""
-
-_LEAD = 1.3
-"""There the fine curve is about so many coarse tolerances ahead of the coarse one (observed)."""
-
-_ROUGH_XTOL = 5e-3
-"""From this tolerance of the answer on, the coarse profile certifies it."""
-
-_SMALLEST_Q = 1e-12
-_LARGEST_CROWD = 10**12
-
-_Curve = Callable[[float, float], float]
-"""Proven delta at a point, with a profile of the given tolerance."""
-
-
 class CountsAnswer(NamedTuple):
     """The smallest value that keeps the promise, and the proven delta there."""
 
@@ -232,71 +232,17 @@ class CountsAnswer(NamedTuple):
     delta: float
 
 
-def _check_target(delta: float) -> None:
-    if not 0.0 < delta < 1.0:
-        raise ValueError(f"delta must be strictly between 0 and 1, got delta={delta}.")
-
-
-def _smallest(curve: _Curve, start: float, low: float, high: float, target: float,
-              xtol: float) -> float:  # fmt: skip
-    """Smallest x in [low, high], to within `xtol`, at which the curve is within target.
-
-    `curve` falls, and `high` is known to keep the promise.
-    """
-
-    def gap(x: float, tolerance: float) -> float:
-        return math.log(max(curve(x, tolerance), 1e-300) / target)
-
-    def near(x: float) -> float:
-        return gap(x, _COARSE)
-
-    # widen a stretch from the start until the coarse curve crosses the target in it
-    x, width = min(max(start, low), high), 0.05
-    value = near(x)
-    fails = value > 0.0
-    while True:
-        if x == (high if fails else low):
-            return _certified(gap, x, -1.0, low, high, xtol)
-        other = min(x + width, high) if fails else max(x - width, low)
-        beyond = near(other)
-        if (beyond > 0.0) != fails:
-            break
-        x, value, width = other, beyond, 3.0 * width
-    from scipy.optimize import brentq  # here, so that commands that need none of it begin sooner
-
-    slope = (beyond - value) / (other - x)
-    left, right = min(x, other), max(x, other)
-    x = float(brentq(near, left, right, xtol=4.0 * xtol, rtol=1e-10))
-    if _TOL_IF_WIDE <= xtol < _ROUGH_XTOL:
-        x = max(x - _LEAD * _COARSE, low)
-    return _certified(gap, x, slope, low, high, xtol)
-
-
-def _certified(gap: Callable[[float, float], float], x: float, slope: float, low: float,
-               high: float, xtol: float) -> float:  # fmt: skip
-    """Step along the curve until it passes at x and not, or hardly, at x - xtol."""
-    failing, passing = -math.inf, high
-    tolerance = _tolerance(xtol)
-    for _ in range(12):
-        value = gap(x, tolerance)
-        if value <= 0.0:
-            passing = min(passing, x)
-            if value >= 1.5 * xtol * slope or x <= low:
-                break
-        else:
-            failing = max(failing, x)
-        if passing - failing <= xtol:
-            break
-        # aim at half a tolerance inside
-        aim = x - value / slope + 0.5 * xtol
-        if not failing < aim < passing:
-            aim = 0.5 * (max(failing, low) + passing)
-        x = min(max(aim, low), high)
-    return passing
-
-
 def _tolerance(xtol: float) -> float:
     return FINE if xtol < _ROUGH_XTOL else _COARSE
+
+
+def _solve(
+    bound: Callable[[float, float], float], start: float, low: float, high: float, target: float,
+    xtol: float,
+) -> float:  # fmt: skip
+    lead = _LEAD * _COARSE if _TOL_IF_WIDE <= xtol < _ROUGH_XTOL else 0.0
+    fine = _tolerance(xtol)
+    return coarse_to_fine(bound, start, low, high, target, xtol, _COARSE, fine, lead)
 
 
 def _log_noise(q: float) -> float:
@@ -324,12 +270,12 @@ def counts_q(d: int, N: int, epsilon: float, delta: float, xtol: float = 5e-4) -
     """
     check_crowd(N, 0.5, epsilon)
     check_fragments(d)
-    _check_target(delta)
+    check_target(delta)
     if d == 0:
-        return CountsAnswer(_SMALLEST_Q, 0.0)
+        return CountsAnswer(SMALLEST_Q, 0.0)
     local = min(math.nextafter(local_q(d, epsilon * (1.0 - 1e-13)), 1.0), 0.5)
-    if local <= _SMALLEST_Q:
-        return CountsAnswer(_SMALLEST_Q, proven_counts(d, N, _SMALLEST_Q, epsilon))
+    if local <= SMALLEST_Q:
+        return CountsAnswer(SMALLEST_Q, proven_counts(d, N, SMALLEST_Q, epsilon))
     if d > _WIDE:
         xtol = max(xtol, _TOL_IF_WIDE)
     # a normal count is no promise, and where the search begins (Dong, Roth and Su 2022)
@@ -339,22 +285,9 @@ def counts_q(d: int, N: int, epsilon: float, delta: float, xtol: float = 5e-4) -
         return proven_counts(d, N, min(_q_of(log_noise), local), epsilon, tolerance)
 
     # q = 1/2 has no finite noise, and is never needed where delta > 0
-    ends = _log_noise(_SMALLEST_Q), _log_noise(min(local, 0.5 - 1e-9))
-    q = min(_q_of(_smallest(curve, guess, *ends, delta, xtol)), local)
+    ends = _log_noise(SMALLEST_Q), _log_noise(min(local, 0.5 - 1e-9))
+    q = min(_q_of(_solve(curve, guess, *ends, delta, xtol)), local)
     return CountsAnswer(q, proven_counts(d, N, q, epsilon, _tolerance(xtol)))
-
-
-def rough_counts_q(d: int, N: int, epsilon: float, delta: float) -> float:
-    """Return a flip probability that keeps (epsilon, delta), about a percent above the smallest.
-
-    It is certified as `counts_q` is, by a coarser profile, and takes a fraction of the time.
-
-    Examples
-    --------
-    >>> 1 <= rough_counts_q(5, 100, 1.0, 1e-3) / counts_q(5, 100, 1.0, 1e-3).value < 1.02
-    True
-    """
-    return counts_q(d, N, epsilon, delta, xtol=1e-2).value
 
 
 def counts_crowd(
@@ -371,7 +304,7 @@ def counts_crowd(
     """
     check_crowd(1, q, epsilon)
     check_fragments(d)
-    _check_target(delta)
+    check_target(delta)
 
     def curve(log_n: float, tolerance: float) -> float:
         return proven_counts(d, math.ceil(math.exp(log_n) - 1e-6), q, epsilon, tolerance)
@@ -383,7 +316,7 @@ def counts_crowd(
         return CountsAnswer(math.inf, 1.0)
     sigma = math.sqrt(d) * (1.0 - 2.0 * q) / gaussian_mu(epsilon, delta)
     guess = math.log(2.0 + sigma**2 / (q * (1.0 - q)))
-    N = math.ceil(math.exp(_smallest(curve, guess, 0.0, top, delta, xtol)) - 1e-6)
+    N = math.ceil(math.exp(_solve(curve, guess, 0.0, top, delta, xtol)) - 1e-6)
     while N * xtol < 1.0 and N > 1 and proven_counts(d, N - 1, q, epsilon) <= delta:
         N -= 1
     return CountsAnswer(N, proven_counts(d, N, q, epsilon))
@@ -404,7 +337,7 @@ def counts_epsilon(d: int, N: int, q: float, delta: float, xtol: float = 1e-5) -
     local = d * log_theta(q) * (1.0 + 1e-13)
     if delta == 0.0:
         return CountsAnswer(local, 0.0)
-    _check_target(delta)
+    check_target(delta)
 
     def curve(epsilon: float) -> float:
         return proven_counts(d, N, q, epsilon)

@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 
 from shoal.theory import composition
-from shoal.theory.composition import (Losses, composed_delta, convex_profile, dominating_losses, losses_of_curve)
 from shoal.theory.calibration import smallest_epsilon
+from shoal.theory.composition import (
+    Losses,
+    composed_delta,
+    convex_profile,
+    dominating_losses,
+    losses_of_curve,
+)
 from shoal.theory.counts import spread_losses
 from shoal.theory.counts.profile import Atoms, bit_profile
 

@@ -2,14 +2,13 @@ import math
 
 import pytest
 
-from shoal.theory import solve
+from shoal.theory import proven
 from shoal.theory.blanket import normal_guess
 from shoal.theory.domains import at_most, choice, flags
 from shoal.theory.homogeneous import delta, eta
 from shoal.theory.literature_bounds import clones_delta, stronger_clones_delta
-from shoal.theory.proven import proven_delta
-from shoal.theory.solve import attack_q, proven_crowd, proven_epsilon, proven_q, sufficient_q
-from shoal.theory.sufficient import sufficient_eta
+from shoal.theory.proven import attack_q, proven_crowd, proven_delta, proven_epsilon, proven_q
+from shoal.theory.sufficient import sufficient_eta, sufficient_q
 
 LN2 = math.log(2)
 
@@ -109,8 +108,8 @@ WRONG_GUESSES = {
 def test_a_wrong_guess_costs_time_only(domain, wrong, monkeypatch):
     """Whatever the guess is, the answer keeps the promise, and hardly less would."""
     for name in ("normal_guess", "gaussian_delta"):
-        right = getattr(solve, name)
-        monkeypatch.setattr(solve, name, lambda *given, right=right: wrong(right(*given)))
+        right = getattr(proven, name)
+        monkeypatch.setattr(proven, name, lambda *given, right=right: wrong(right(*given)))
     q, n, epsilon, target = 0.2, 3_000, 0.8, 1e-4
     found = proven_epsilon(domain, n, q, target).value
     assert proven_delta(domain, n, q, found).delta.high <= target
@@ -131,7 +130,7 @@ def test_wide_surveys_take_few_brackets(domain, monkeypatch):
         asked.append(given)
         return proven_delta(*given)
 
-    monkeypatch.setattr(solve, "proven_delta", counting)
+    monkeypatch.setattr(proven, "proven_delta", counting)
     n, target = 10**6, 1e-6
     q = proven_q(domain, n, 1.0, target).value
     crowd = proven_crowd(domain, q, 1.0, target).value

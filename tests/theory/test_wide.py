@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shoal.theory import blanket, homogeneous, ratio_tables, solve, stop_loss, sufficient
+from shoal.theory import blanket, homogeneous, proven, ratio_tables, stop_loss, sufficient
 from shoal.theory.brackets import UNIT, binomial_log_weights, log_sum
 from shoal.theory.domains import Block, Triple, at_most, choice, classes, flags, maximal_classes
 from shoal.theory.proven import attack_delta, proven_delta
@@ -273,9 +273,9 @@ def test_the_price_of_a_cut_falls_as_its_ceiling_rises(seed):
 
 
 def test_a_wide_plan_is_as_good_to_four_digits(monkeypatch):
-    tight = solve.proven_q((flags(20),), 10**5, 1.0, 1e-6)
-    monkeypatch.setattr(solve, "_WIDE", 0)
-    wide = solve.proven_q((flags(20),), 10**5, 1.0, 1e-6)
+    tight = proven.proven_q((flags(20),), 10**5, 1.0, 1e-6)
+    monkeypatch.setattr(proven, "_WIDE", 0)
+    wide = proven.proven_q((flags(20),), 10**5, 1.0, 1e-6)
     assert wide.at.high <= 1e-6
     assert wide.value == pytest.approx(tight.value, rel=1e-4)
 

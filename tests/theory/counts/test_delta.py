@@ -11,9 +11,8 @@ import pytest
 
 from shoal.theory import composition
 from shoal.theory import counts as delta
-from shoal.theory.binomial import smallest_cohort
 from shoal.theory.composition import dominating_losses
-from shoal.theory.counts import FINE, cohort_crowd, counts_delta, profile, proven_counts
+from shoal.theory.counts import FINE, counts_delta, profile, proven_counts
 from shoal.theory.counts.profile import bit_profile, merged_atoms, upper_curves
 from shoal.theory.domains import at_most, choice, differing_bits, flags
 from shoal.theory.proven import proven_delta
@@ -281,13 +280,3 @@ class TestMutants:
         assert not list(failures(self.cells, proven_counts))
         monkeypatch.setattr(composition, "_power", lambda *arguments: (worse(*arguments)[0], 0.0))
         assert list(failures(self.cells, proven_counts))
-
-
-def test_cohorts_pay_for_the_smallest_one():
-    for N, cohorts, promise in ((10_000, 8, 1e-6), (500, 3, 1e-3)):
-        crowd, rest = cohort_crowd(N, cohorts, promise)
-        _, price = smallest_cohort(N, cohorts, 0.05 * promise)
-        assert 0.0 < price <= 0.05 * promise * (1 + 1e-9)
-        assert rest + price <= promise
-        assert crowd < N / cohorts
-    assert cohort_crowd(10, 1, 0.1) == (10, 0.1)

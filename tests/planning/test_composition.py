@@ -161,6 +161,7 @@ PEERS = [
 
 
 @pytest.mark.parametrize(("survey", "q", "crowd"), PEERS)
+@pytest.mark.slow
 def test_dp_accounting_agrees_where_its_round_off_is_harmless(survey, q, crowd):
     """The same points of the same curve, composed by Google's library."""
     pmf = pytest.importorskip("dp_accounting.pld.pld_pmf")

@@ -132,6 +132,7 @@ class TestBound:
         assert certificate.delta(epsilon=epsilon * 0.9999).high > 0.9e-5
         assert epsilon <= 1.0
 
+    @pytest.mark.slow
     def test_a_larger_epsilon_promises_no_less(self):
         certificate = certify(ONE_OF_MANY, q="0.02", crowd_size=5000, view="counts", messages=9)
         at, beyond = (certificate.delta(epsilon=e).high for e in (0.5, 4.0))

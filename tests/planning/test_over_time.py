@@ -193,6 +193,7 @@ class TestStatementsHold:
             truth = true_delta(people, constant_pairs(bits), made, same.epsilon)
             assert truth <= same.delta + TOLERANCE
 
+    @pytest.mark.slow
     def test_the_same_crowd_where_some_change_their_answer(self, world, layers, delta):
         bits, crowd = world
         made = small_plan(bits, crowd, *layers)

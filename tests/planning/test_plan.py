@@ -192,6 +192,7 @@ class TestProven:
         st.sampled_from(["1e-3", "1e-6", "1e-9"]),
     )
     @bounded(40)
+    @pytest.mark.slow
     def test_the_planned_q_keeps_its_promise_and_hardly_less_breaks_it(
         self, survey: Survey, crowd: int, epsilon: str, delta: str
     ):

@@ -101,6 +101,7 @@ class TestWords:
         turned = asking(Choice("a", ("no", "yes")), Choice("b", ("yes", "no")))
         assert kind(old, turned) == "new plan"
 
+    @pytest.mark.slow
     def test_text_hashes_every_word(self):
         """Positions of a text depend on the survey's digest, so no word of it may diff."""
         text = Text("word", bits=16, hashes=2, cohorts=4)
@@ -217,6 +218,7 @@ class TestProtecting:
         new, old = WEAKER[name]
         assert kind(old, new) == "new plan"
 
+    @pytest.mark.slow
     def test_memory_hides_answers_and_shows_when_they_change(self):
         """Both numbers are shown, and the one that rises must be declared."""
         fresh = replace(REMEMBERING, memory=None)
@@ -266,6 +268,7 @@ class TestAll:
 
     @given(plans(), plans())
     @bounded(60)
+    @pytest.mark.slow
     def test_any_two_plans(self, old: Plan, new: Plan):
         """Two ways round never say the same weakening of both, and labels are symmetric."""
         there, back = kind(old, new), kind(new, old)

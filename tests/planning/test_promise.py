@@ -155,7 +155,7 @@ class TestComputing:
             return auditing.Certificate(agreed.survey, agreed.q.fraction, agreed.crowd_size or 1)
 
         agreed = replace(KEPT, window=7777)
-        monkeypatch.setattr(auditing, "audit", counting)
+        monkeypatch.setattr(auditing, "certify", counting)
         for _ in range(5):
             check_promise(replace(agreed))
         assert len(calls) == 1

@@ -139,6 +139,7 @@ class TestLargerCrowds:
             ((Choice("c", ("a", "b")), Text("t", 32, 1, 1)), 17, "0.1", "5.26e-10", RELAYED),
         ],
     )
+    @pytest.mark.slow
     def test_they_are_promised_no_less(self, questions, crowd, epsilon, delta, how):
         wish = {"epsilon": epsilon, "delta": delta, "view": "counts"} | how
         certificate = certify(plan(Survey("s", questions), crowd_size=crowd, **wish))
@@ -149,6 +150,7 @@ class TestLargerCrowds:
             assert said <= least * 1.001
             least = min(said, least)
 
+    @pytest.mark.slow
     def test_where_delta_is_negligible(self):
         """Losses are cut there, at a place that depends on the crowd."""
         survey = Survey("s", (Flags("c", ("a", "b", "c"), at_most=3),))
@@ -159,6 +161,7 @@ class TestLargerCrowds:
         ]
         assert deltas == sorted(deltas, reverse=True)
 
+    @pytest.mark.slow
     def test_the_price_that_is_printed_is_the_one_that_is_paid(self):
         """Far more people than planned: the proven delta counts on fewer, and pays for these."""
         survey = Survey("s", (Choice("c", tuple("abcd")), Choice("d", tuple("efghijklmn"))))
@@ -406,6 +409,7 @@ class TestCohorts:
         ("differing", "cohorts", "q", "epsilon", "delta"),
         [(4, 3, 0.2, 1.0, 1e-3), (4, 16, 0.05, 0.5, 1e-6), (4, 4, 0.1, 0.0, 0.05)],
     )
+    @pytest.mark.slow
     def test_the_crowd_is_hardly_larger_than_it_must_be(
         self, differing, cohorts, q, epsilon, delta
     ):

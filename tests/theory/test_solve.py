@@ -185,5 +185,5 @@ def test_sufficient_covers_all_crowds():
 
 @pytest.mark.parametrize("target", [0.0, 1.0, -1.0, math.nan])
 def test_bad_targets_are_refused(target):
-    with pytest.raises(ValueError, match="target must be"):
+    with pytest.raises(ValueError, match="must be strictly between 0 and 1"):
         proven_q((flags(5),), 100, 1.0, target)

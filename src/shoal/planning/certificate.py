@@ -1,4 +1,4 @@
-"""A Plan to its Certificate: what it really promises, to whom, and at what price.
+"""The certificate of a plan: what it guarantees, against whom, and at what price in noise.
 
 Three statements are kept apart by name. *Local* holds for each report with no crowd and no trust in
 anybody. *Proven* is (epsilon, delta)-differential privacy of the released tally for every
@@ -7,7 +7,8 @@ attack bracket the truth. SDP's (epsilon, eta) is reported for homogeneous crowd
 it is what an attack reaches, never a guarantee.
 
 A promise is against an observer, who sees whole reports or only counts: the certificate's *view*.
-Its observers say what holds against everybody else.
+Its observers say what holds against everybody else. `check_promise` computes whether a plan keeps
+what it promises, at the exact q that devices flip bits with, and refuses a plan that does not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each kind of trust costs: the same question, local, in a crowd, and by a curator.
+"""What each kind of trust, and each question of a survey, costs in noise.
 
 The less anybody has to be trusted, the more noise an answer needs (SDP 4, LEC 2). For one survey
 and one privacy wanted:
@@ -12,6 +12,10 @@ counts            nobody sees a report, only counts          q from epsilon, del
 curator           somebody sees every answer                 Laplace noise, epsilon alone
 curator_gaussian  the same                                   normal noise, epsilon and delta
 ================  =========================================  ====================================
+
+Every question makes two people's answers differ in more bits, so all bits need more flips. The cost
+of a question is found by leaving it out, with every cross that it is a side of: the promise and the
+crowd stay the same, and every other count has a smaller sigma.
 """
 
 from __future__ import annotations

@@ -1,8 +1,25 @@
-"""The guarantees of a plan for one report, one release, a year and all time, and against whom.
+"""The guarantees of a plan over time: one report, one release, a year, and all time.
 
-A plan that asks other questions, or asks more often, can keep its promise for one release and still
-reveal more. Two plans are compared by these numbers; `shoal.planning.plan_diff` does so. Each holds
-for somebody who takes part in every window of a year; a plan without windows asks once.
+`guarantees_over_time` says what holds if the same people report again and again. `guarantees` gives
+the numbers by which `shoal.planning.plan_diff` compares two plans: one that asks other questions,
+or asks more often, can keep its promise for one release and still reveal more.
+
+Composition theorems need fresh coins, and those of a permanent vector are not. What holds, each a
+theorem:
+
+* One release: its N reports are independent, each bit flipped with q, so proven(q, N).
+* The reports about one answer, however many: they are made from its permanent vector, so local(q1);
+  for n of them exactly `repeated_epsilon`. Neighbours differ in what the answer was, at the same
+  times. Distinct answers have vectors of their own and add up.
+* All reports of a person whose answers may change at any time: given the permanent vectors, which
+  are any vectors, each report's bits are flipped afresh with q2 (`changing_epsilon`).
+* The same N people in every release, none of whom changes the answer: the releases depend on the
+  permanent vectors only through their histogram, so proven(q1, N) for all of them together, by
+  post-processing. People who change their answer, or miss a release, are no cover: c of them make
+  the crowd N - c.
+* Crowds that change: given the permanent vectors, each release flips afresh with q2 the bits of
+  vectors of the full cube, so proven(q2, N) for flags on all bits composes. Where that is not
+  better than the local bound, the local bound is all that is claimed.
 """
 
 from __future__ import annotations

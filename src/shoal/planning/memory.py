@@ -1,4 +1,9 @@
-"""A survey, a crowd and a horizon to a plan whose flips are partly permanent."""
+"""Plans with memory: flips that are partly permanent, horizons, and whether reports can be linked.
+
+A permanent vector that is sent as it is names its sender: two equal vectors of many bits do not
+come from two people. The fresh flips on top hide that. `shoal.planning.guarantees` says what such a
+plan guarantees over time.
+"""
 
 from __future__ import annotations
 

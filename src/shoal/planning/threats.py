@@ -1,11 +1,17 @@
-"""Who sees what, and what holds against each: the small table of every certificate.
+"""Who sees what and what holds against each observer, and what fake reports can do.
 
-A promise is a statement about an observer. The reader of a release sees counts. An analyzer may see
-every report of a crowd without its sender. The collector sees each report as it arrives, and so do
-several parties who put together what they know; against them only the local epsilon holds.
+*Observers.* A promise is a statement about an observer. The reader of a release sees counts. An
+analyzer may see every report of a crowd without its sender. The collector sees each report as it
+arrives, and so do several parties who share what they know; against them only the local epsilon
+holds. A relay and an analyzer divide what a collector sees: the relay knows who sends, the analyzer
+what. Against each of them alone more holds than against a collector.
 
-A relay and an analyzer share what a collector sees: the relay who sends, the analyzer what. Against
-each of them alone more holds than against a collector.
+*Poisoning.* An honest report moves the estimate of an option by one person on average. A fake one
+flips nothing: a one that was never randomized moves it by p / (p - q), a zero by -q / (p - q), and
+it may do so for every option at once. Replacing a part s of the people by fakes moves an estimated
+share by at most s p / (p - q), up where nobody has the option and down where everybody has, since
+1 + q / (p - q) = p / (p - q). A report that is sent as W messages, one for each set bit, can name
+one option W times, which moves its estimate by (W - q) / (p - q).
 """
 
 from __future__ import annotations

@@ -1,10 +1,54 @@
-"""The law of one bit's count: how many of n reports show a 1 when m of them should.
+"""Binomial tails, and what they decide: one bit's count, cohort sizes, reports that are truncated.
 
-    A_n(m) = Bin(m, p) + Bin(n - m, q)          KR 3.1
+*One bit's count*: how many of n reports show a 1 when m of them should,
+``A_n(m) = Bin(m, p) + Bin(n - m, q)`` (KR 3.1). Its mean is nq + m(p - q), its variance npq for
+every m. It rises stochastically with m (KR 3.1.2, theorem), by at most one per step of m, so that
+its quantiles step by 0 or 1 (KR 3.1.3, theorem).
 
-Its mean is nq + m(p - q), its variance npq whatever m is. It rises stochastically with m
-(KR 3.1.2, theorem), by at most one per step of m, so that its quantiles step by 0 or 1
-(KR 3.1.3, theorem).
+*A larger crowd never hides less (theorem).* Let delta_N be the largest delta of N honest reports,
+over all collections of the domain. A collection of N + 1 people is one of N and another person,
+whose report depends on that person's answer and coins alone. The observer of N reports who knows
+the answer can draw such a report and add it: the larger release is post-processing of the smaller
+one, so that delta_(N+1) <= delta_N. It holds for whole reports, for counts, and for reports in
+pieces, at the same q. So a bound for t people holds for every N >= t, and the smallest of several
+such bounds holds too: where a bound has a price that rises with the crowd, `best_crowd` finds how
+many people to count on.
+
+*Cohorts.* Each of N people draws one of m cohorts uniformly, whatever the answer is. Tell the
+attacker who is in which: that only helps (data processing). What is left is a crowd of
+n = 1 + Bin(N - 1, 1/m) people with one hash function, whose distribution does not depend on any
+answer, so that for every t
+
+    delta(eps) <= P[n < t] delta_1(eps) + delta_t(eps)        (theorem)
+
+Texts that set fewer bits because their hashes collide are in the domain of at most h set bits. The
+same holds where cohorts are drawn afresh: the attacker is told more.
+
+*Truncated reports.* A device sends the positions of the set bits of its randomized report in W
+messages, and dummies in those that are left. If more than W bits are set, it drops a random excess.
+
+*Theorem (the largest original).* Let an original have k of L bits set. Its report has
+``Bin(k, 1 - q) + Bin(L - k, q)`` set bits, which rises stochastically with k, since q <= 1/2. So no
+original of a domain exceeds W set bits more often than one with the most true bits.
+
+*Theorem (the price).* Let tau bound the probability that a report of the domain has more than W set
+bits. If the counts of N devices that drop nothing are (eps, delta) differentially private, then
+those of N devices that drop the excess are (eps, delta + (1 + e^eps) N tau) private.
+
+*Proof.* Let P and Q be the distributions of the counts under two neighbours, P' and Q' those after
+dropping. Draw the reports once and drop from them: the counts are the same unless one of N
+reports overflows, so ``TV(P, P') <= N tau`` and ``TV(Q, Q') <= N tau``. For every event S
+
+    P'(S) <= P(S) + N tau <= e^eps Q(S) + delta + N tau <= e^eps Q'(S) + delta + (1 + e^eps) N tau.
+
+How many dummies there are follows from the counts, so an observer of all messages, shuffled, sees
+no more than the counts. QED
+
+N counts the devices that hide each other. Whatever others send, honest or not, can be told to the
+observer beforehand (data processing): their overflow costs nothing. In several releases each of
+the reports may overflow, so that N tau is multiplied by their number, whether or not their flips
+are fresh. At an epsilon that holds for each report by itself nothing is paid: what a device drops
+is post-processing of its own report.
 """
 
 from __future__ import annotations

@@ -1,15 +1,23 @@
-"""Is a histogram a mixture of given laws? A test that is valid for every mixture and every size.
+"""Tests of honest crowds: tails and mixtures that hold whatever the true answers are.
 
-Report i follows the law of its own original, P_(k_i), and all are independent. For weights g >= 0
-the arithmetic mean bounds the geometric one: the expectation of prod_i g(T_i) is at most
-(sum_t Pbar(t) g(t))^n, where Pbar is the average of the n laws, a mixture. With g = A / Pbar that
-is one for every law A, hence at most one for an average over any prior of A (theorem). So
+*Tails.* The people of a crowd are fixed and their bits are flipped independently, so the number of
+reports in a set A is a sum of independent coins whose rates differ. If no original reaches A with
+more than `rate`, the sum's mean is at most n * rate, and Hoeffding (1956, theorem 5) says that from
+the mean plus one on its upper tail is at most that of a binomial with the same mean; a binomial's
+tail rises with its rate. Every bound falls as its count grows more extreme, so that it is a valid
+p-value.
+
+*Mixtures.* Is a histogram a mixture of given distributions? Report i follows the distribution of
+its own original, P_(k_i), and all are independent. For weights g >= 0 the arithmetic mean bounds
+the geometric one: the expectation of prod_i g(T_i) is at most (sum_t Pbar(t) g(t))^n, where Pbar is
+the average of the n distributions, a mixture. With g = A / Pbar that is one for every A, hence at
+most one for an average over any prior of A (theorem). So
 
     e = (average over A of the likelihood) / (largest likelihood of a mixture)
 
 has an expectation of at most one under every honest crowd, and by Markov 1/e is a valid p-value.
-Universal inference (Wasserman, Ramdas, Balakrishnan 2020) with a Dirichlet prior. It asks
-for no asymptotics, and it sees every law outside the mixtures as n grows.
+Universal inference (Wasserman, Ramdas, Balakrishnan 2020) with a Dirichlet prior. It needs no
+asymptotics, and it detects every distribution outside the mixtures as n grows.
 """
 
 from __future__ import annotations

@@ -1,11 +1,28 @@
 """One bit, all crowds: exact privacy for L = 1 (KR 3.1).
 
 A crowd of n bits, m of them 1, shows ``A_n(m) ~ Bin(m, p) + Bin(n-m, q)`` ones. Changing one
-record moves m by one, so the worst case over *all* collections is a maximum over m. Statuses:
-the recursions, the sandwich and the formulas for delta are theorems. So is the following, which
-makes the maximum affordable for large n: write d(k, l) for the delta of changing a record among
-k ones and l zeros; adding one more person only adds independent noise to the count, which is
-post-processing, so d does not rise in k nor in l.
+record moves m by one, so the worst case over *all* collections is a maximum over m. Write d(k, l)
+for the delta of changing a record among k ones and l zeros. One more person only adds independent
+noise to the count, which is post-processing, so d does not rise in k nor in l: that makes the
+maximum affordable for large n. All formulas here are theorems.
+
+*Many crowds at once.* Let B be the count shown by the others, k of whom hold a 1 and l a 0, with
+pmf b. Going from 0 to 1 changes the pmf from ``q b(s-1) + p b(s)`` to ``p b(s-1) + q b(s)`` (KR
+(3.2), (3.3)), so with ``A = p - lam q`` and ``lam p - q = A + lam - 1``
+
+    delta = sum_s [A b(s-1) - (A + lam - 1) b(s)]_+ .
+
+b is log-concave, so the bracket is positive exactly beyond the point where b(s-1)/b(s) passes
+``r = (A + lam - 1)/A``. Tilting b by ``e^(ts)``, t = ln r, puts the mode of the tilted distribution
+right there, and the mode of a sum of independent bits is less than 1 away from its mean (Darroch
+1964). So one transform around that mean holds every term, to full relative accuracy however small
+delta is. Errors: what the transform aliases and leaves out is bounded by Bernstein's inequality,
+its round-off as in `stop_loss.inversion`.
+
+A itself may cancel down to its round-off, or to a wrong sign. Delta and eta do not fall when A
+grows, so the upper ends use A rounded up, and t is that of A rounded up: the true point where the
+bracket turns positive can only be further on. They are exactly 0 only where epsilon is surely
+above ln(p/q).
 """
 
 from __future__ import annotations

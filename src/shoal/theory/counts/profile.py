@@ -1,7 +1,28 @@
 r"""The profile of one bit: the largest hockey stick over every crowd, for all lam at once.
 
-Write d(k, l) for the hockey stick ``H_lam`` of a record that goes from 0 to 1 among k ones and l
-zeros; going from 1 to 0 among them is d(l, k), by exchanging 0 and 1. So
+*One crowd.* Among others with noise Y the count of a 1 has pmf ``P(t) = p b(t-1) + q b(t)``, that
+of a 0 ``Q(t) = q b(t-1) + p b(t)``, b the pmf of Y (shifted by what is known; KR (3.2), (3.3)).
+
+*Theorem.* ``H_lam(P||Q) = max_t F_t(lam)`` with ``F_t(lam) = A b(t-1) - (lam - 1) P[Y >= t]``,
+``A = p - lam q``, and it equals F_t(lam) exactly where lam is between P(t-1)/Q(t-1) and
+``lam_t = P(t)/Q(t)``. Proof: a sum of independent bits is log-concave (a convolution of log-concave
+sequences), so b(t-1)/b(t) rises in t, and with it ``P/Q = (p x + q) / (q x + p)``,
+x = b(t-1)/b(t), since p >= q. So P - lam Q is positive on an upper set {s >= t}, and
+``sum_{s >= t} (P - lam Q) = p b(t-1) + P[Y >= t] - lam (q b(t-1) + P[Y >= t]) = F_t(lam)``.
+
+*From above.* H is convex and falls in lam. So ``H(lam_t) = F_t(lam_t)`` at any places t one likes,
+joined by chords, with H(0) = 1 and H(p/q) = 0, is an upper bound for every lam. Where only
+``low <= lam_t <= high`` is known, ``H(high) <= H(lam_t) = F_t(lam_t) <= F_t(low)``: the point
+(high, F_t(low)) is above.
+
+*From below.* The points ``(Q[S >= t], P[S >= t])`` at any places t are on the trade-off curve of
+the pair; joined by chords they are the curve of what is left when the counts between are merged,
+which is post-processing. Points to the right and below are dominated by it too.
+
+Everything is in terms of ``x = lam - 1``, which does not cancel for lam near 1.
+
+*All crowds.* Write d(k, l) for the hockey stick of a record that goes from 0 to 1 among k ones and
+l zeros; going from 1 to 0 among them is d(l, k), by exchanging 0 and 1. So
 
     delta*(lam) = max over k of d(k, o - k),  o = N - 1,       lam >= 1
 

@@ -1,10 +1,9 @@
 """Stop-loss transforms ``E[(Y_1 + ... + Y_n - T)_+]`` of iid draws, from both sides.
 
-Every privacy number of the theory is one of these. The work is divided: `_reduction` cuts the
-law exactly, `_tilt` moves it to where the payoff is decided, `_inversion` integrates and bounds
-its own errors, `_refinement` repeats that more finely, and `_softening` cuts what is heavy on
-both sides at a known price. This module picks the route and falls back on elementary bounds: the
-result is never wrong, at worst it is wide.
+Every privacy number of the theory is one of these. `reduction` cuts the problem exactly, `tilt`
+moves it to where the payoff is decided and truncates heavy tails at a known price, `inversion`
+integrates and bounds its own errors, `merging` replaces many atoms by few. This module picks the
+route, refines, and falls back on elementary bounds: the result is never wrong, at worst it is wide.
 """
 
 from __future__ import annotations

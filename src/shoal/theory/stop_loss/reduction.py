@@ -1,4 +1,8 @@
-"""Cut a stop-loss problem down to atoms of one scale, exactly.
+"""Cut a stop-loss problem down to atoms of one scale, exactly, and enumerate small ones.
+
+One draw is a finite distribution of differences ``Y = e^plus - e^minus``, kept in logarithms:
+likelihood ratios run over hundreds of orders of magnitude (``theta^L`` with L = 1000), so neither
+the ratios nor their probabilities are ever formed before they are scaled.
 
 Two exact cuts (both theorems, one line each), repeated until nothing changes. Let ``y_min`` and
 ``y_max`` be the extreme atoms, ``n`` the number of draws and 0 the threshold.
